@@ -1,0 +1,57 @@
+//! The commands: each parses its arguments, calls one room, prints, and ends with an exit code of [`exit`].
+//!
+//! Must never hold logic that the daemon needs too.
+
+pub mod exit;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::{Exit, Failure};
+
+/// What every command returns.
+pub type Outcome = Result<Exit, Failure>;
+
+/// Metrics, traces and goodput of TPU hosts.
+#[derive(Debug, Parser)]
+#[command(name = "tpuscope", version, propagate_version = false, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print the version and what this build can do
+    Version(version::Args),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            // Nothing is left to tell a user whose terminal is gone.
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    match run(cli.command) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("tpuscope: {failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Version(args) => version::run(&args),
+    }
+}

@@ -1,0 +1,9 @@
+//! The tpuscope daemon and command line.
+//!
+//! Each module is a room; a room may use only the rooms below it (`tests/e2e/walls.rs` checks):
+//! cli, api, export, session, store, sampler, source, workload, device, lifecycle, config, model.
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod model;

@@ -1,0 +1,9 @@
+//! The `tpuscope` binary: parses the command line and leaves with its exit code.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tpuscope::cli::main()
+}

@@ -1,0 +1,36 @@
+//! Who the work on this host belongs to.
+
+use serde::Serialize;
+
+/// What names the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobKind {
+    /// A Slurm job: `SLURM_JOB_ID`, or the cgroup path.
+    Slurm,
+    /// A Kubernetes JobSet, Job or pod.
+    Jobset,
+    /// `tpuscope run`.
+    Run,
+    /// Nothing but the process.
+    Process,
+}
+
+/// A job as far as one of its processes shows it. A job is across hosts; this host is its `rank`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct Job {
+    /// What names it.
+    pub kind: JobKind,
+    /// Its id; for [`JobKind::Process`] `pid-start`, which no second process ever has.
+    pub id: String,
+    /// 0 at the first start, one more at each restart; `None` when nobody says.
+    pub attempt: Option<u32>,
+    /// Its name, where one is given.
+    pub name: Option<String>,
+    /// Who runs it.
+    pub user: Option<String>,
+    /// This host's rank in it.
+    pub rank: Option<u32>,
+    /// All its hosts in rank order, where known.
+    pub hosts: Vec<String>,
+}

@@ -1,0 +1,3 @@
+//! The goodput ledgers as pure libraries.
+
+#![forbid(unsafe_code)]

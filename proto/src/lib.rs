@@ -1,0 +1,48 @@
+//! Every message that tpuscope sends or receives, generated from `proto/proto`.
+//!
+//! The foreign packages keep their names and field numbers exactly: they are the wire contract with
+//! workloads, XProf and libtpu. Nothing here may hold logic.
+
+// Generated code carries the comments of the .proto files, and no more.
+#![allow(missing_docs, clippy::all, unreachable_pub)]
+#![forbid(unsafe_code)]
+
+/// `tensorflow`: the profiler service of a workload.
+pub mod tensorflow {
+    tonic::include_proto!("tensorflow");
+    /// `tensorflow.profiler`: XSpace, the trace container.
+    pub mod profiler {
+        tonic::include_proto!("tensorflow.profiler");
+    }
+}
+
+/// `tpu_telemetry`: core states.
+pub mod tpu_telemetry {
+    tonic::include_proto!("tpu_telemetry");
+}
+
+/// `tpu.monitoring.runtime`: the runtime metric service of a workload.
+pub mod tpu {
+    pub mod monitoring {
+        pub mod runtime {
+            tonic::include_proto!("tpu.monitoring.runtime");
+        }
+    }
+}
+
+/// `libtpu.tpunetd`: the host's VBARControl service.
+pub mod libtpu {
+    pub mod tpunetd {
+        tonic::include_proto!("libtpu.tpunetd");
+    }
+}
+
+/// `tpuscope.v1`: our own API.
+pub mod tpuscope {
+    pub mod v1 {
+        tonic::include_proto!("tpuscope.v1");
+    }
+}
+
+/// The file descriptor set of all packages, for gRPC reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -1,0 +1,3 @@
+//! End-to-end tests: the built `tpuscope` binary against real peers.
+
+mod walls;

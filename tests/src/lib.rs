@@ -1,0 +1,7 @@
+//! Fakes and harness of the end-to-end tests.
+//!
+//! A fake stands here only where the real thing needs a TPU or a cloud, and it speaks the real ABI or wire.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
+
+pub mod harness;

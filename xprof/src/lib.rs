@@ -1,0 +1,3 @@
+//! XProf traces, and nothing about this host.
+
+#![forbid(unsafe_code)]
