@@ -6,4 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod config;
 pub mod model;
+pub mod source;

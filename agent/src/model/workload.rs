@@ -109,3 +109,12 @@ pub struct Owner {
     /// What could not be found out, in words.
     pub notes: Vec<String>,
 }
+
+/// Everybody who holds a chip on this host, as one scan found them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct Workloads {
+    /// The owners, by pid.
+    pub owners: Vec<Owner>,
+    /// What could not be seen and what would change that, once each.
+    pub notes: Vec<String>,
+}

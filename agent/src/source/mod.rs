@@ -1,0 +1,53 @@
+//! Where samples come from: each source yields typed samples with an age, and says in words why it has none.
+//!
+//! Must never invent a value (absent is absent), contact a port that [`crate::model::workload`] does not name,
+//! or let one bad metric hide the others.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use serde::Serialize;
+
+use crate::model::{
+    device::Chip,
+    sample::{Origin, Sample},
+    time::Timestamp,
+    workload::Workloads,
+};
+
+/// What a source is told at each tick.
+#[derive(Debug, Clone)]
+pub struct Tick {
+    /// When the tick was due.
+    pub at: Timestamp,
+    /// The host's chips.
+    pub chips: Arc<[Chip]>,
+    /// Who holds them.
+    pub workloads: Arc<Workloads>,
+}
+
+/// Something that a source could not read, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Absence {
+    /// What is missing: an endpoint, or a metric's name.
+    pub what: String,
+    /// Why, in words, and what would change it. Untrusted text is already escaped and bounded.
+    pub why: String,
+}
+
+/// What one read of a source gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Reading {
+    /// The values.
+    pub samples: Vec<Sample>,
+    /// What is missing.
+    pub absent: Vec<Absence>,
+}
+
+/// A source of samples. The sampler never overlaps two reads of one source.
+pub trait Source: Send {
+    /// As it stands in labels and in `status`.
+    fn origin(&self) -> Origin;
+
+    /// Reads once, within deadlines and byte limits of its own; never fails as a whole.
+    fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>>;
+}
