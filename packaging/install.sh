@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# install.sh BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions and documents where Debian and
+# systemd expect them. With no DESTDIR it also makes the user and the directories; it never starts the service.
+set -euo pipefail
+[ $# -ge 1 ] || { sed -n 2,3p "$0" >&2; exit 2; }
+binary=$1 root=${2:-}
+top=$(cd "$(dirname "$0")/.." && pwd)
+put() { install -D -m "$1" "$2" "$root$3"; }
+
+put 0755 "$binary" /usr/bin/tpuscope
+put 0644 "$top/systemd/tpuscope.service" /usr/lib/systemd/system/tpuscope.service
+put 0644 "$top/systemd/tpuscope.sysusers" /usr/lib/sysusers.d/tpuscope.conf
+put 0644 "$top/systemd/tpuscope.tmpfiles" /usr/lib/tmpfiles.d/tpuscope.conf
+put 0644 "$top/README.md" /usr/share/doc/tpuscope/README.md
+put 0644 "$top/LICENSE" /usr/share/doc/tpuscope/copyright
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$binary" man "$work/man"
+for page in "$work"/man/*.1; do put 0644 "$page" "/usr/share/man/man1/$(basename "$page")"; done
+"$binary" completions bash >"$work/bash" && put 0644 "$work/bash" /usr/share/bash-completion/completions/tpuscope
+"$binary" completions zsh >"$work/zsh" && put 0644 "$work/zsh" /usr/share/zsh/vendor-completions/_tpuscope
+"$binary" completions fish >"$work/fish" && put 0644 "$work/fish" /usr/share/fish/vendor_completions.d/tpuscope.fish
+# A file that an administrator changed stays.
+[ -e "$root/etc/tpuscope/tpuscope.toml" ] || { "$binary" config default >"$work/toml" && put 0644 "$work/toml" /etc/tpuscope/tpuscope.toml; }
+
+[ -z "$root" ] || exit 0
+systemd-sysusers /usr/lib/sysusers.d/tpuscope.conf
+systemd-tmpfiles --create /usr/lib/tmpfiles.d/tpuscope.conf
+systemctl daemon-reload 2>/dev/null || true
+echo "installed; start it with: systemctl enable --now tpuscope" >&2
