@@ -6,4 +6,5 @@ pub mod device;
 pub mod job;
 pub mod sample;
 pub mod time;
+pub mod unit;
 pub mod workload;
