@@ -44,9 +44,17 @@ tool() {
   echo "$2" >"target/tools/$1.version"
 }
 
-debian make=make python3=python3 promtool=prometheus prometheus=prometheus ip=iproute2 \
+debian make=make nm=binutils python3=python3 promtool=prometheus prometheus=prometheus ip=iproute2 \
   mmdebstrap=mmdebstrap systemd-nspawn=systemd-container dbus-daemon=dbus systemd-analyze=systemd \
   buildah=buildah podman=podman crun=crun
 venv xprof
 venv goodput
 tool cargo-deny 0.20.2
+
+# A small bootable Debian with systemd, for the service tests. Kept clean: containers write to an overlay.
+if [ ! -e "$peers/rootfs.complete" ]; then
+  say "container root: Debian with systemd"
+  rm -rf "$peers/rootfs"
+  tests/tools/mkrootfs.sh "$peers/rootfs" >target/tools/rootfs.log 2>&1 || { tail -20 target/tools/rootfs.log >&2; exit 1; }
+  touch "$peers/rootfs.complete"
+fi
