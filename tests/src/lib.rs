@@ -5,3 +5,4 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 
 pub mod harness;
+pub mod jax_job;

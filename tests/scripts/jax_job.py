@@ -1,0 +1,61 @@
+"""A small JAX CPU job with its profiler server on: `jax_job.py --port N [options]`.
+
+Prints `ready` once the profiler listens and the first step has run; with --log it prints one line
+`step <number> <begin ns> <end ns>` per step. Ends when its standard input closes, so that it never outlives a test.
+"""
+
+import argparse
+import os
+import sys
+import threading
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--port", type=int, required=True, help="where the profiler listens")
+parser.add_argument("--step-ms", type=float, default=10.0, help="length of a step")
+parser.add_argument("--steps", type=int, default=0, help="end after so many steps; 0: never")
+parser.add_argument("--calls", type=int, default=0, help="Python calls per step, for a heavy python trace")
+parser.add_argument("--size", type=int, default=64, help="side of the matrices")
+parser.add_argument("--log", action="store_true", help="print every step")
+options = parser.parse_args()
+
+
+def end_with_parent():
+    while sys.stdin.buffer.read(4096):
+        pass
+    os._exit(0)
+
+
+threading.Thread(target=end_with_parent, daemon=True).start()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax  # noqa: E402  (after the environment is set)
+import jax.numpy as jnp  # noqa: E402
+
+server = jax.profiler.start_server(options.port)  # kept: it ends with its object
+
+
+@jax.jit
+def work(x):
+    return jnp.tanh(x @ x) / 2
+
+
+def call(n):
+    return n
+
+
+x = work(jnp.ones((options.size, options.size))).block_until_ready()
+print("ready", flush=True)
+number = 0
+while options.steps == 0 or number < options.steps:
+    number += 1
+    begin = time.time_ns()
+    with jax.profiler.StepTraceAnnotation("train", step_num=number):
+        x = work(x).block_until_ready()
+        for n in range(options.calls):
+            call(n)
+        left = options.step_ms / 1000 - (time.time_ns() - begin) / 1e9
+        if left > 0:
+            time.sleep(left)
+    if options.log:
+        print("step", number, begin, time.time_ns(), flush=True)

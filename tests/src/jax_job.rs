@@ -1,0 +1,166 @@
+//! A real JAX CPU job with `jax.profiler.start_server`, for tests and benches: started, awaited, killed on drop.
+
+use std::{
+    io::{BufRead, BufReader, Read, Seek, SeekFrom},
+    net::{Ipv4Addr, TcpListener},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use crate::harness::{peer, workspace};
+
+/// How long JAX may take to start on a loaded machine.
+const START: Duration = Duration::from_secs(120);
+
+/// What the job does; the default steps every 10 ms and prints nothing.
+#[derive(Debug, Clone, Default)]
+pub struct JaxJob {
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    port: Option<u16>,
+}
+
+impl JaxJob {
+    /// A job with the default step.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a step last so many milliseconds.
+    #[must_use]
+    pub fn step_ms(self, ms: u64) -> Self {
+        self.argument("--step-ms").argument(&ms.to_string())
+    }
+
+    /// Makes every step print `step <number> <begin ns> <end ns>`; read them with [`Running::next_line`].
+    #[must_use]
+    pub fn log_steps(self) -> Self {
+        self.argument("--log")
+    }
+
+    /// Makes every step do so many Python calls: fodder for the python tracer.
+    #[must_use]
+    pub fn calls(self, calls: u64) -> Self {
+        self.argument("--calls").argument(&calls.to_string())
+    }
+
+    /// One more argument of `tests/scripts/jax_job.py`.
+    #[must_use]
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// A variable of its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Listens on this port instead of a free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Starts the job, and waits until its profiler listens and its first step has run.
+    ///
+    /// # Panics
+    /// If JAX is missing or does not come up.
+    pub fn start(self) -> Running {
+        let port = self.port.unwrap_or_else(free_port);
+        let mut errors = tempfile::tempfile().expect("a temporary file");
+        let mut child = Command::new(peer("xprof/bin/python"))
+            .arg(workspace().join("tests/scripts/jax_job.py"))
+            .args(["--port", &port.to_string()])
+            .args(&self.arguments)
+            .envs(self.environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors.try_clone().expect("a second handle"))
+            .spawn()
+            .expect("the peer's python starts");
+        let stdin = child.stdin.take().expect("piped");
+        let lines = lines_of(child.stdout.take().expect("piped"));
+        let job = Running { child, _stdin: stdin, lines, port };
+        match job.lines.recv_timeout(START) {
+            Ok(line) if line == "ready" => job,
+            other => {
+                let mut text = String::new();
+                let _ = errors.seek(SeekFrom::Start(0)).and_then(|_| errors.read_to_string(&mut text));
+                panic!("the JAX job did not start ({other:?}):\n{text}")
+            }
+        }
+    }
+}
+
+/// A job that runs; killed when dropped, and it ends by itself when the test dies.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    _stdin: ChildStdin,
+    lines: mpsc::Receiver<String>,
+    port: u16,
+}
+
+impl Running {
+    /// The port of its profiler.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `127.0.0.1:port`, as `--target` takes it.
+    pub fn target(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line that the job prints, or none within `wait`.
+    pub fn next_line(&self, wait: Duration) -> Option<String> {
+        self.lines.recv_timeout(wait).ok()
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Kills it now.
+    pub fn kill(&mut self) {
+        // Already dead is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port that nobody listens on now. JAX takes no port 0, so a small race with other programs remains.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+fn lines_of(stdout: ChildStdout) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
