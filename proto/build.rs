@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "tpu/tpu_telemetry.proto",
         "tpu/runtime_metric_service.proto",
         "libtpu/vbar_control.proto",
+        "tpuscope/v1/agent.proto",
         "tpuscope/v1/child.proto",
     ];
     println!("cargo:rerun-if-changed=proto");
