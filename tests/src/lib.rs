@@ -4,5 +4,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 
+pub mod containers;
 pub mod harness;
 pub mod jax_job;
