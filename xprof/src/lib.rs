@@ -1,3 +1,5 @@
 //! XProf traces, and nothing about this host.
 
 #![forbid(unsafe_code)]
+
+pub mod session;

@@ -1,0 +1,131 @@
+//! `manifest.json`: what a session holds, what it lacks and why. `docs/schemas/manifest.schema.json` is its schema.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The version that this build writes. It goes up when a reader of an older one would be misled; new
+/// fields alone do not raise it.
+pub const MANIFEST_VERSION: u32 = 1;
+
+/// One session, as its manifest tells it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`MANIFEST_VERSION`] of the writer.
+    pub version: u32,
+    /// The session's name.
+    pub session: String,
+    /// Who wrote it.
+    pub tool: Tool,
+    /// The window that was asked for, in the coordinator's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
+    /// The hosts with at least one part, by name.
+    pub hosts: Vec<Host>,
+    /// What was asked for and is not here; empty in a complete session.
+    #[serde(default)]
+    pub missing: Vec<Missing>,
+    /// What a reader of the session should know.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// A program and its version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tool {
+    /// Such as `tpuscope`.
+    pub name: String,
+    /// Such as `0.1.0`.
+    pub version: String,
+}
+
+impl Tool {
+    /// This build.
+    pub fn this() -> Self {
+        Self { name: "tpuscope".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+}
+
+/// A stretch of time, in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Its first instant.
+    pub start: Timestamp,
+    /// Its last instant.
+    pub stop: Timestamp,
+}
+
+impl Window {
+    /// The window between two instants in nanoseconds since the epoch; none where one is out of range.
+    pub fn from_ns(start: u64, stop: u64) -> Option<Self> {
+        let at = |ns: u64| Timestamp::from_nanosecond(i128::from(ns)).ok();
+        Some(Self { start: at(start)?, stop: at(stop)? })
+    }
+}
+
+/// How a host's clock stood to the coordinator's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Host clock minus coordinator clock.
+    pub offset_ns: i64,
+    /// The offset is wrong by no more than this.
+    pub bound_ns: u64,
+}
+
+/// One host and its parts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// The host's name.
+    pub host: String,
+    /// Its clock, where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
+    /// Its parts, by file name.
+    pub parts: Vec<PartEntry>,
+    /// What a reader of this host's parts should know.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// One part: the trace of one process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PartEntry {
+    /// The file's name in the session folder.
+    pub file: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its SHA-256, in hex.
+    pub sha256: String,
+    /// The process, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The profiler that sent it, as `host:port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// How many planes it holds.
+    pub planes: u64,
+    /// How many lines.
+    pub lines: u64,
+    /// How many events.
+    pub events: u64,
+    /// What the trace itself says it covers (`Task Environment`), in the host's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
+    /// How long after the asked start it began, where that was too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_start_ns: Option<u64>,
+    /// What is doubtful about it.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// A part, or a whole host, that was asked for and is not here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The host.
+    pub host: String,
+    /// The process on it (address or pid); none where all of the host is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+    /// Why.
+    pub why: String,
+}

@@ -1,0 +1,88 @@
+//! Session folders: where the parts of a session lie, what they are called, and the manifest beside them.
+//!
+//! ```text
+//! <logdir>/plugins/profile/<session>/<host>.xplane.pb     one part: the trace of one process
+//!                                    manifest.json        written last, by tpuscope only
+//! <logdir>/plugins/.tpuscope/…                            parts that are still being written
+//! ```
+//!
+//! XProf shows every folder below `plugins/profile` as a session, empty or hidden ones too. So nothing
+//! unfinished may ever lie there: a part is written elsewhere on the same file system and moved in whole.
+//! Reading is liberal (anyone's folder, with a manifest or without), writing is strict.
+//! Must never choose a root folder itself or follow a name that came from outside.
+
+mod manifest;
+mod name;
+mod read;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+pub use manifest::{Clock, Host, MANIFEST_VERSION, Manifest, Missing, PartEntry, Tool, Window};
+pub use name::{HostName, NameError, PartName, SessionName};
+pub use read::{Fault, FaultKind, Part, Session, resolve};
+pub use write::{PartFacts, PartWriter, SessionWriter, remove_abandoned};
+
+/// The ending of a part's file name: XProf opens what ends so, and nothing else.
+pub const PART_SUFFIX: &str = ".xplane.pb";
+
+/// The manifest's file name.
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// The folder of all sessions of a logdir.
+pub fn sessions_folder(logdir: &Path) -> PathBuf {
+    logdir.join("plugins").join("profile")
+}
+
+/// Where unfinished parts lie, on the same file system as the sessions.
+pub(crate) fn staging_folder(logdir: &Path) -> PathBuf {
+    logdir.join("plugins").join(".tpuscope")
+}
+
+/// What can go wrong with a session folder.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Nothing is there.
+    #[error("{} does not exist", .0.display())]
+    NotFound(PathBuf),
+    /// The folder is there, but holds no trace.
+    #[error("{} holds no session: no *.xplane.pb in it, nor below plugins/profile", .0.display())]
+    NoSessions(PathBuf),
+    /// The session, or the part, is already there.
+    #[error("{} is already there", .0.display())]
+    Exists(PathBuf),
+    /// A session without a part is no session.
+    #[error("session {0} has no part: nothing is written")]
+    NoParts(SessionName),
+    /// The operating system said no.
+    #[error("cannot {doing} {}: {source}", .path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl SessionError {
+    /// The operating system's reason, where it was one.
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+}
+
+/// Turns an I/O error into a [`SessionError`] that says what was being done to which path.
+fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SessionError + use<'a> {
+    move |source| SessionError::Io { doing, path: path.to_owned(), source }
+}

@@ -1,0 +1,279 @@
+//! Reads anyone's session folder: tpuscope's, XProf's, or a lone file.
+//!
+//! What is damaged or missing becomes a [`Fault`] beside what is there; only a path that leads to no trace
+//! at all is an error. Everything that is read is bounded.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use super::{MANIFEST_FILE, MANIFEST_VERSION, Manifest, PART_SUFFIX, SessionError, failed, sessions_folder};
+
+/// The largest manifest that is read: 16 MiB describe some 30,000 parts.
+const MAX_MANIFEST: u64 = 16 << 20;
+/// The most entries that are looked at in one folder.
+const MAX_ENTRIES: usize = 100_000;
+
+/// One session and what was found of it.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Its folder's name; a lone file's session is called after the file.
+    pub name: String,
+    /// Where its parts lie.
+    pub folder: PathBuf,
+    /// What its writer said of it.
+    pub manifest: Option<Manifest>,
+    /// The parts that are there, by file name.
+    pub parts: Vec<Part>,
+    /// What is wrong with the others.
+    pub faults: Vec<Fault>,
+}
+
+/// One part's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The file name without its ending: `<host>` or `<host>_<port>`.
+    pub name: String,
+    /// The host: as the manifest has it, else the part's name.
+    pub host: String,
+    /// The file.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub size: u64,
+}
+
+/// Something that is not as it should be, and does not stop a reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The file it is about.
+    pub file: String,
+    /// What it is.
+    pub kind: FaultKind,
+}
+
+/// The kinds of [`Fault`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FaultKind {
+    /// The manifest names it, the folder lacks it.
+    #[error("is named by the manifest and missing")]
+    Missing,
+    /// A file of 0 bytes.
+    #[error("is empty (0 bytes)")]
+    Empty,
+    /// Not to be opened.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    /// Not the length that was written.
+    #[error("has {found} bytes, the manifest says {expected}")]
+    Size {
+        /// As the manifest has it.
+        expected: u64,
+        /// As it is.
+        found: u64,
+    },
+    /// The manifest is no manifest.
+    #[error("is damaged: {0}")]
+    BadManifest(String),
+    /// Written by a newer tpuscope.
+    #[error("has version {0}, this build knows up to {MANIFEST_VERSION}: it is left aside")]
+    NewerManifest(u32),
+    /// Never arrived, as the manifest itself says.
+    #[error("was not captured: {0}")]
+    NotCaptured(String),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.file, self.kind)
+    }
+}
+
+/// The sessions that `path` leads to, by name: one for a session folder or a single file, all for a logdir,
+/// its `plugins` or its `plugins/profile`.
+///
+/// # Errors
+/// When nothing is there, when it cannot be read, or when no session is found.
+pub fn resolve(path: &Path) -> Result<Vec<Session>, SessionError> {
+    let meta = fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => SessionError::NotFound(path.to_owned()),
+        _ => failed("read", path)(error),
+    })?;
+    if !meta.is_dir() {
+        return Ok(vec![single(path, meta.len())]);
+    }
+    if let Some(session) = Session::open(path)? {
+        return Ok(vec![session]);
+    }
+    for folder in [sessions_folder(path), path.join("profile"), path.to_owned()] {
+        let sessions = below(&folder)?;
+        if !sessions.is_empty() {
+            return Ok(sessions);
+        }
+    }
+    Err(SessionError::NoSessions(path.to_owned()))
+}
+
+fn below(folder: &Path) -> Result<Vec<Session>, SessionError> {
+    let mut sessions = Vec::new();
+    if !folder.is_dir() {
+        return Ok(sessions);
+    }
+    for entry in entries(folder)? {
+        if !hidden(&entry) && entry.is_dir() {
+            sessions.extend(Session::open(&entry)?);
+        }
+    }
+    Ok(sessions)
+}
+
+/// A file by itself. Not a fault in its name, whatever it is called: the user named it.
+fn single(path: &Path, size: u64) -> Session {
+    let file = file_name(path);
+    let name = file.strip_suffix(PART_SUFFIX).unwrap_or(&file).to_owned();
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    let mut session =
+        Session { name: name.clone(), folder, manifest: None, parts: Vec::new(), faults: Vec::new() };
+    session.add(Part { host: name.clone(), name, path: path.to_owned(), size });
+    session
+}
+
+impl Session {
+    /// The session in `folder`; none where the folder holds neither a part nor a manifest.
+    ///
+    /// # Errors
+    /// When the folder cannot be listed.
+    pub fn open(folder: &Path) -> Result<Option<Self>, SessionError> {
+        let mut session = Self {
+            name: folder.canonicalize().map_or_else(|_| file_name(folder), |whole| file_name(&whole)),
+            folder: folder.to_owned(),
+            manifest: None,
+            parts: Vec::new(),
+            faults: Vec::new(),
+        };
+        let mut files = Vec::new();
+        let mut manifest = None;
+        for path in entries(folder)? {
+            if path.file_name().is_some_and(|name| name == MANIFEST_FILE) {
+                manifest = Some(path);
+            } else if !hidden(&path) && file_name(&path).ends_with(PART_SUFFIX) {
+                files.push(path);
+            }
+        }
+        if let Some(path) = manifest.as_deref() {
+            session.read_manifest(path);
+        }
+        if files.is_empty() && session.manifest.is_none() {
+            return Ok(None);
+        }
+        let hosts = session.hosts_by_file();
+        for path in files {
+            session.add_file(&path, &hosts);
+        }
+        session.compare_with_manifest();
+        Ok(Some(session))
+    }
+
+    fn read_manifest(&mut self, path: &Path) {
+        let kind = match load_manifest(path) {
+            Ok(manifest) => return self.manifest = Some(manifest),
+            Err(kind) => kind,
+        };
+        self.faults.push(Fault { file: MANIFEST_FILE.to_owned(), kind });
+    }
+
+    fn hosts_by_file(&self) -> BTreeMap<String, String> {
+        let hosts = self.manifest.iter().flat_map(|manifest| &manifest.hosts);
+        hosts.flat_map(|host| host.parts.iter().map(|part| (part.file.clone(), host.host.clone()))).collect()
+    }
+
+    fn add_file(&mut self, path: &Path, hosts: &BTreeMap<String, String>) {
+        let file = file_name(path);
+        match fs::metadata(path) {
+            Ok(meta) if meta.is_file() => {
+                let name = file.strip_suffix(PART_SUFFIX).unwrap_or(&file).to_owned();
+                let host = hosts.get(&file).unwrap_or(&name).clone();
+                self.add(Part { host, name, path: path.to_owned(), size: meta.len() });
+            }
+            Ok(_) => {
+                let kind = FaultKind::Unreadable("it is not a file".to_owned());
+                self.faults.push(Fault { file, kind });
+            }
+            Err(error) => {
+                self.faults.push(Fault { file, kind: FaultKind::Unreadable(error.to_string()) });
+            }
+        }
+    }
+
+    /// Keeps a part that can be opened and is not empty; notes a fault else.
+    fn add(&mut self, part: Part) {
+        let kind = match File::open(&part.path) {
+            Err(error) => FaultKind::Unreadable(error.to_string()),
+            Ok(_) if part.size == 0 => FaultKind::Empty,
+            Ok(_) => return self.parts.push(part),
+        };
+        self.faults.push(Fault { file: file_name(&part.path), kind });
+    }
+
+    fn compare_with_manifest(&mut self) {
+        let Some(manifest) = &self.manifest else { return };
+        for entry in manifest.hosts.iter().flat_map(|host| &host.parts) {
+            let file = &entry.file;
+            let found = self.parts.iter().find(|part| file_name(&part.path) == *file);
+            let kind = match found {
+                Some(part) if part.size == entry.size => continue,
+                Some(part) => FaultKind::Size { expected: entry.size, found: part.size },
+                None if self.faults.iter().any(|fault| fault.file == *file) => continue,
+                None => FaultKind::Missing,
+            };
+            self.faults.push(Fault { file: file.clone(), kind });
+        }
+        for missing in &manifest.missing {
+            let file = match &missing.process {
+                Some(process) => format!("{} {process}", missing.host),
+                None => missing.host.clone(),
+            };
+            self.faults.push(Fault { file, kind: FaultKind::NotCaptured(missing.why.clone()) });
+        }
+    }
+}
+
+fn load_manifest(path: &Path) -> Result<Manifest, FaultKind> {
+    let unreadable = |error: io::Error| FaultKind::Unreadable(error.to_string());
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_MANIFEST + 1).read_to_end(&mut text))
+        .map_err(unreadable)?;
+    if text.len() as u64 > MAX_MANIFEST {
+        return Err(FaultKind::BadManifest(format!("it is larger than {MAX_MANIFEST} bytes")));
+    }
+    let bad = |error: serde_json::Error| FaultKind::BadManifest(error.to_string());
+    let json: serde_json::Value = serde_json::from_slice(&text).map_err(bad)?;
+    // Asked first: a newer manifest may have another shape altogether.
+    let version = json.get("version").and_then(serde_json::Value::as_u64);
+    if let Some(newer) = version.filter(|&version| version > u64::from(MANIFEST_VERSION)) {
+        return Err(FaultKind::NewerManifest(u32::try_from(newer).unwrap_or(u32::MAX)));
+    }
+    serde_json::from_value(json).map_err(bad)
+}
+
+/// The paths in `folder`, sorted as XProf sorts them.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, SessionError> {
+    let list = fs::read_dir(folder).map_err(failed("list", folder))?;
+    let mut paths = Vec::new();
+    for entry in list.take(MAX_ENTRIES) {
+        paths.push(entry.map_err(failed("list", folder))?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn hidden(path: &Path) -> bool {
+    file_name(path).starts_with('.')
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}

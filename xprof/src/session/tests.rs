@@ -1,0 +1,254 @@
+//! What is written is read back; what others wrote or damaged is read as far as it goes.
+
+use std::{
+    fs::{self, Permissions},
+    io::Write,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn name(text: &str) -> SessionName {
+    text.parse().unwrap()
+}
+
+fn part(text: &str) -> PartName {
+    text.parse().unwrap()
+}
+
+fn write_part(writer: &SessionWriter, host: &str, bytes: &[u8]) -> PartEntry {
+    let mut file = writer.part(&part(host)).unwrap();
+    file.write_all(bytes).unwrap();
+    file.commit(PartFacts::default()).unwrap()
+}
+
+fn manifest(entries: Vec<PartEntry>) -> Manifest {
+    let hosts = entries
+        .into_iter()
+        .map(|entry| Host {
+            host: "real-host".to_owned(),
+            clock: Some(Clock { offset_ns: -5, bound_ns: 9 }),
+            parts: vec![entry],
+            warnings: vec![],
+        })
+        .collect();
+    Manifest {
+        version: MANIFEST_VERSION,
+        session: "s".to_owned(),
+        tool: Tool::this(),
+        window: Window::from_ns(1_700_000_000_000_000_001, 1_700_000_001_000_000_000),
+        hosts,
+        missing: vec![],
+        warnings: vec![],
+    }
+}
+
+/// Everything below `logdir/plugins/profile`, relative.
+fn visible(logdir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for session in fs::read_dir(sessions_folder(logdir)).into_iter().flatten().flatten() {
+        let folder = session.file_name().into_string().unwrap();
+        found.push(folder.clone());
+        for file in fs::read_dir(session.path()).unwrap().flatten() {
+            found.push(format!("{folder}/{}", file.file_name().into_string().unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_session_appears_with_its_first_whole_part_and_reads_back() {
+    let root = TempDir::new().unwrap();
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let mut first = writer.part(&part("a")).unwrap();
+    let mut second = writer.part(&part("b")).unwrap();
+    first.write_all(b"12").unwrap();
+    second.write_all(b"345").unwrap();
+    assert_eq!(visible(root.path()), Vec::<String>::new(), "nothing shows before a part is whole");
+    let a = first.commit(PartFacts { events: 7, ..PartFacts::default() }).unwrap();
+    assert_eq!(visible(root.path()), ["s", "s/a.xplane.pb"]);
+    let b = second.commit(PartFacts::default()).unwrap();
+    assert_eq!(visible(root.path()), ["s", "s/a.xplane.pb", "s/b.xplane.pb"]);
+    assert_eq!((a.size, a.events, b.size), (2, 7, 3));
+    assert_eq!(a.sha256, "6b51d431df5d7f141cbececcf79edf3dd861c3b4069f0b11661a3eefacbba918");
+
+    writer.manifest(&manifest(vec![a, b])).unwrap();
+    let staged = fs::read_dir(staging_folder(root.path())).unwrap().count();
+    assert_eq!(staged, 0, "nothing stays staged");
+    let mode = |file: &str| fs::metadata(writer.folder().join(file)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("a.xplane.pb"), mode("b.xplane.pb"), mode("manifest.json")), (0o640, 0o640, 0o640));
+
+    let session = Session::open(&writer.folder()).unwrap().unwrap();
+    assert_eq!(session.name, "s");
+    assert_eq!(session.faults, []);
+    assert_eq!(session.parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(session.parts[0].host, "real-host", "the manifest knows the host");
+    let read = session.manifest.unwrap();
+    assert_eq!(read, manifest(read.hosts.iter().flat_map(|host| host.parts.clone()).collect()));
+}
+
+#[test]
+fn an_unfinished_part_leaves_nothing() {
+    let root = TempDir::new().unwrap();
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let mut file = writer.part(&part("a")).unwrap();
+    file.write_all(b"half").unwrap();
+    drop(file);
+    assert_eq!(visible(root.path()), Vec::<String>::new());
+    assert_eq!(fs::read_dir(staging_folder(root.path())).unwrap().count(), 0);
+    assert!(matches!(writer.manifest(&manifest(vec![])), Err(SessionError::NoParts(_))));
+    assert!(matches!(resolve(root.path()), Err(SessionError::NoSessions(_))));
+}
+
+#[test]
+fn names_are_not_taken_twice() {
+    let root = TempDir::new().unwrap();
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let late = writer.part(&part("a")).unwrap();
+    write_part(&writer, "a", b"1");
+    assert!(matches!(writer.part(&part("a")), Err(SessionError::Exists(_))));
+    assert!(matches!(late.commit(PartFacts::default()), Err(SessionError::Exists(_))));
+    assert_eq!(fs::read(writer.folder().join("a.xplane.pb")).unwrap(), b"1");
+    assert!(matches!(SessionWriter::create(root.path(), name("s")), Err(SessionError::Exists(_))));
+    write_part(&SessionWriter::join(root.path(), name("s")), "other-host", b"2");
+    assert_eq!(resolve(root.path()).unwrap()[0].parts.len(), 2);
+}
+
+#[test]
+fn what_dead_writers_left_is_removed_once_old() {
+    let root = TempDir::new().unwrap();
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let file = writer.part(&part("a")).unwrap();
+    let now = SystemTime::now();
+    let hour = Duration::from_secs(3600);
+    assert_eq!(remove_abandoned(root.path(), now, hour).unwrap(), 0);
+    assert_eq!(remove_abandoned(root.path(), now + 2 * hour, hour).unwrap(), 1);
+    assert!(file.commit(PartFacts::default()).is_err(), "what was removed is not reported as written");
+    assert_eq!(remove_abandoned(&root.path().join("none"), now, hour).unwrap(), 0);
+}
+
+#[test]
+fn a_read_only_place_is_an_error_that_names_it() {
+    let root = TempDir::new().unwrap();
+    fs::write(root.path().join("plugins"), b"a file where a folder should be").unwrap();
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let error = writer.part(&part("a")).unwrap_err();
+    assert!(error.to_string().starts_with("cannot create "), "{error}");
+}
+
+#[test]
+fn every_way_to_name_a_session_leads_to_it() {
+    let root = TempDir::new().unwrap();
+    for session in ["2026_b", "2026_a"] {
+        let writer = SessionWriter::create(root.path(), name(session)).unwrap();
+        write_part(&writer, "host", b"x");
+    }
+    let names =
+        |path: &Path| resolve(path).unwrap().into_iter().map(|session| session.name).collect::<Vec<_>>();
+    let folder = sessions_folder(root.path());
+    assert_eq!(names(root.path()), ["2026_a", "2026_b"]);
+    assert_eq!(names(&root.path().join("plugins")), ["2026_a", "2026_b"]);
+    assert_eq!(names(&folder), ["2026_a", "2026_b"]);
+    assert_eq!(names(&folder.join("2026_b")), ["2026_b"]);
+    assert_eq!(names(&folder.join("2026_b/host.xplane.pb")), ["host"]);
+    assert!(matches!(resolve(&root.path().join("none")), Err(SessionError::NotFound(_))));
+}
+
+#[test]
+fn foreign_folders_are_read_as_far_as_they_go() {
+    let root = TempDir::new().unwrap();
+    let at = |file: &str| root.path().join(file);
+    fs::write(at("a.xplane.pb"), b"x").unwrap();
+    fs::write(at("a_9012.xplane.pb"), b"xy").unwrap();
+    fs::write(at("empty.xplane.pb"), b"").unwrap();
+    fs::write(at(".hidden.xplane.pb"), b"x").unwrap();
+    fs::write(at("b.xplane.pb.part"), b"x").unwrap();
+    fs::write(at("ALL_HOSTS.op_stats_v2.pb"), b"x").unwrap();
+    fs::create_dir(at("folder.xplane.pb")).unwrap();
+    std::os::unix::fs::symlink(at("nowhere"), at("link.xplane.pb")).unwrap();
+    fs::write(root.path().join(std::ffi::OsStr::from_bytes(b"c\x1b\xff.xplane.pb")), b"x").unwrap();
+    let session = resolve(root.path()).unwrap().remove(0);
+    let names: Vec<_> = session.parts.iter().map(|part| part.name.as_str()).collect();
+    assert_eq!(names, ["a", "a_9012", "c\u{1b}\u{fffd}"]);
+    let faults: Vec<_> = session.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    assert_eq!(faults[0], "empty.xplane.pb is empty (0 bytes)");
+    assert_eq!(faults[1], "folder.xplane.pb cannot be read: it is not a file");
+    assert!(faults[2].starts_with("link.xplane.pb cannot be read: "));
+}
+
+#[test]
+fn a_folder_is_held_against_its_manifest() {
+    let root = TempDir::new().unwrap();
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let entries =
+        vec![write_part(&writer, "a", b"1"), write_part(&writer, "b", b"22"), write_part(&writer, "c", b"3")];
+    let mut told = manifest(entries);
+    told.missing.push(Missing { host: "d".to_owned(), process: None, why: "no answer".to_owned() });
+    writer.manifest(&told).unwrap();
+    fs::remove_file(writer.folder().join("a.xplane.pb")).unwrap();
+    fs::write(writer.folder().join("b.xplane.pb"), b"2").unwrap();
+    fs::write(writer.folder().join("c.xplane.pb"), b"").unwrap();
+    let session = Session::open(&writer.folder()).unwrap().unwrap();
+    let faults: Vec<_> = session.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        faults,
+        [
+            "c.xplane.pb is empty (0 bytes)",
+            "a.xplane.pb is named by the manifest and missing",
+            "b.xplane.pb has 1 bytes, the manifest says 2",
+            "d was not captured: no answer",
+        ]
+    );
+    assert_eq!(session.parts.len(), 1, "a part of another length is still shown");
+}
+
+#[test]
+fn a_bad_manifest_does_not_hide_the_parts() {
+    let root = TempDir::new().unwrap();
+    let file = root.path().join(MANIFEST_FILE);
+    fs::write(root.path().join("a.xplane.pb"), b"x").unwrap();
+    let fault = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let session = resolve(root.path()).unwrap().remove(0);
+        assert_eq!((session.parts.len(), session.manifest), (1, None));
+        session.faults[0].kind.clone()
+    };
+    assert!(matches!(fault("{"), FaultKind::BadManifest(_)));
+    assert!(matches!(fault("{\"version\": 1}"), FaultKind::BadManifest(_)));
+    assert_eq!(fault("{\"version\": 2, \"hosts\": 3}"), FaultKind::NewerManifest(2));
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+}
+
+#[test]
+fn the_schema_knows_every_field_of_the_manifest() {
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/schemas/manifest.schema.json");
+    let schema: serde_json::Value = serde_json::from_slice(&fs::read(schema).unwrap()).unwrap();
+    let root = TempDir::new().unwrap();
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let mut entry = write_part(&writer, "a", b"1");
+    entry.pid = Some(1);
+    entry.address = Some("h:1".to_owned());
+    entry.late_start_ns = Some(1);
+    entry.window = Window::from_ns(1, 2);
+    let mut whole = manifest(vec![entry]);
+    whole.missing.push(Missing { host: "d".into(), process: Some("p".into()), why: "w".into() });
+    let json = serde_json::to_value(whole).unwrap();
+    let keys = |value: &serde_json::Value| {
+        let mut keys: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys
+    };
+    let properties = |path: &str| keys(&schema.pointer(path).unwrap()["properties"]);
+    assert_eq!(keys(&json), properties(""));
+    assert_eq!(keys(&json["hosts"][0]), properties("/$defs/host"));
+    assert_eq!(keys(&json["hosts"][0]["parts"][0]), properties("/$defs/part"));
+    assert_eq!(keys(&json["hosts"][0]["clock"]), properties("/$defs/clock"));
+    assert_eq!(keys(&json["missing"][0]), properties("/$defs/missing"));
+    assert_eq!(keys(&json["window"]), properties("/$defs/window"));
+}

@@ -1,0 +1,286 @@
+//! Writes session folders so that nobody ever sees half a part or an empty session.
+//!
+//! Each part is written in a staging folder of its own, below `plugins/.tpuscope`. [`PartWriter::commit`]
+//! makes it durable and then, for the first part, renames the whole staging folder to the session's; for
+//! later ones it renames the file into it. The manifest goes the same way, last.
+//! A process that dies leaves only staging folders behind; [`remove_abandoned`] clears them away.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, SystemTime},
+};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    MANIFEST_FILE, Manifest, PartEntry, PartName, SessionError, SessionName, Window, failed, sessions_folder,
+    staging_folder,
+};
+
+/// Traces may hold what a job computes on: nobody outside the group reads them.
+const FILE_MODE: u32 = 0o640;
+const FOLDER_MODE: u32 = 0o750;
+
+/// Tells apart the staging folders of one process.
+static STAGED: AtomicU64 = AtomicU64::new(0);
+
+/// Writes one session.
+#[derive(Debug)]
+pub struct SessionWriter {
+    logdir: PathBuf,
+    name: SessionName,
+}
+
+impl SessionWriter {
+    /// A new session below `logdir`. Creates nothing yet.
+    ///
+    /// # Errors
+    /// When a session of that name is there already.
+    pub fn create(logdir: &Path, name: SessionName) -> Result<Self, SessionError> {
+        let writer = Self::join(logdir, name);
+        let folder = writer.folder();
+        if folder.exists() {
+            return Err(SessionError::Exists(folder));
+        }
+        Ok(writer)
+    }
+
+    /// A session that another host may be writing too, on a file system that both share.
+    pub fn join(logdir: &Path, name: SessionName) -> Self {
+        Self { logdir: logdir.to_owned(), name }
+    }
+
+    /// The session's name.
+    pub fn name(&self) -> &SessionName {
+        &self.name
+    }
+
+    /// The session's folder, which appears with its first complete part.
+    pub fn folder(&self) -> PathBuf {
+        sessions_folder(&self.logdir).join(self.name.as_str())
+    }
+
+    /// Begins a part. Dropped without a commit it leaves nothing behind.
+    ///
+    /// # Errors
+    /// When the part is there already, or the disk says no.
+    pub fn part(&self, name: &PartName) -> Result<PartWriter, SessionError> {
+        let target = self.folder().join(name.file_name());
+        if target.exists() {
+            return Err(SessionError::Exists(target));
+        }
+        let staged = Staged::create(&self.logdir, &format!("{}.{name}", self.name))?;
+        let path = staged.folder.join(format!("{name}.part"));
+        let file = create_file(&path)?;
+        Ok(PartWriter { staged, path, file, target, hash: Sha256::new(), size: 0 })
+    }
+
+    /// Writes the manifest: the last thing a session's writer does. Replaces an earlier one.
+    ///
+    /// # Errors
+    /// When the session has no part yet, or the disk says no.
+    pub fn manifest(&self, manifest: &Manifest) -> Result<(), SessionError> {
+        let folder = self.folder();
+        if !folder.is_dir() {
+            return Err(SessionError::NoParts(self.name.clone()));
+        }
+        let staged = Staged::create(&self.logdir, &format!("{}.manifest", self.name))?;
+        let path = staged.folder.join(MANIFEST_FILE);
+        let mut file = create_file(&path)?;
+        let mut text = serde_json::to_vec_pretty(manifest).expect("a manifest has only string keys");
+        text.push(b'\n');
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed("write", &path))?;
+        let target = folder.join(MANIFEST_FILE);
+        fs::rename(&path, &target).map_err(failed("create", &target))?;
+        sync_folder(&folder)
+    }
+}
+
+/// What the writer of a part learnt while the bytes went by.
+#[derive(Debug, Clone, Default)]
+pub struct PartFacts {
+    /// The process, where known.
+    pub pid: Option<u32>,
+    /// The profiler, as `host:port`.
+    pub address: Option<String>,
+    /// Planes, lines and events counted.
+    pub planes: u64,
+    /// See `planes`.
+    pub lines: u64,
+    /// See `planes`.
+    pub events: u64,
+    /// What the trace says it covers.
+    pub window: Option<Window>,
+    /// How long after the asked start it began, where that was too long.
+    pub late_start_ns: Option<u64>,
+    /// What is doubtful.
+    pub warnings: Vec<String>,
+}
+
+/// A part that is being written.
+#[derive(Debug)]
+pub struct PartWriter {
+    staged: Staged,
+    path: PathBuf,
+    file: File,
+    target: PathBuf,
+    hash: Sha256,
+    size: u64,
+}
+
+impl PartWriter {
+    /// Bytes written so far.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Where the part will lie.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Makes the part durable and visible, and returns its entry for the manifest.
+    ///
+    /// # Errors
+    /// When the disk says no, or somebody else wrote the part meanwhile: then nothing is visible.
+    pub fn commit(self, facts: PartFacts) -> Result<PartEntry, SessionError> {
+        self.file.sync_all().map_err(failed("write", &self.path))?;
+        let file = self.target.file_name().expect("a part has a file name").to_string_lossy().into_owned();
+        let whole = self.staged.folder.join(&file);
+        fs::rename(&self.path, &whole).map_err(failed("create", &whole))?;
+        self.publish(&whole)?;
+        Ok(PartEntry {
+            file,
+            size: self.size,
+            sha256: hex(&self.hash.finalize()),
+            pid: facts.pid,
+            address: facts.address,
+            planes: facts.planes,
+            lines: facts.lines,
+            events: facts.events,
+            window: facts.window,
+            late_start_ns: facts.late_start_ns,
+            warnings: facts.warnings,
+        })
+    }
+
+    fn publish(&self, whole: &Path) -> Result<(), SessionError> {
+        let folder = self.target.parent().expect("a part lies in its session's folder");
+        let sessions = folder.parent().expect("a session lies in plugins/profile");
+        create_folders(sessions)?;
+        sync_folder(&self.staged.folder)?;
+        // The first part brings the folder along, so that it never stands there empty. A rename onto a
+        // folder that holds something fails, whoever was faster.
+        if fs::rename(&self.staged.folder, folder).is_err() {
+            if self.target.exists() {
+                return Err(SessionError::Exists(self.target.clone()));
+            }
+            fs::rename(whole, &self.target).map_err(failed("create", &self.target))?;
+        }
+        sync_folder(folder)?;
+        sync_folder(sessions)
+    }
+}
+
+impl Write for PartWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// A staging folder of our own, gone when dropped unless it was renamed away.
+#[derive(Debug)]
+struct Staged {
+    folder: PathBuf,
+}
+
+impl Staged {
+    fn create(logdir: &Path, label: &str) -> Result<Self, SessionError> {
+        let staging = staging_folder(logdir);
+        create_folders(&staging)?;
+        // File names end at 255 bytes; two long names would pass that.
+        let label = &label[..label.len().min(200)];
+        loop {
+            // Another host that shares the file system may have our process id: then the next count is free.
+            let count = STAGED.fetch_add(1, Ordering::Relaxed);
+            let folder = staging.join(format!("{label}.{}.{count}", process::id()));
+            match DirBuilder::new().mode(FOLDER_MODE).create(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => {
+                    return made.map(|()| Self { folder: folder.clone() }).map_err(failed("create", &folder));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // Renamed away in the good case; else best effort, and `remove_abandoned` comes later.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Removes what dead writers left staged below `logdir` and nobody touched since `older_than` before `now`.
+/// Returns how many were removed.
+///
+/// # Errors
+/// When the staging folder cannot be listed.
+pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) -> Result<usize, SessionError> {
+    let staging = staging_folder(logdir);
+    let list = match fs::read_dir(&staging) {
+        Ok(list) => list,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(failed("list", &staging)(error)),
+    };
+    let mut removed = 0;
+    for entry in list.flatten() {
+        let idle = last_touched(&entry.path()).and_then(|at| now.duration_since(at).ok());
+        if idle.is_some_and(|idle| idle >= older_than) && fs::remove_dir_all(entry.path()).is_ok() {
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// When the staged folder or a file in it last changed.
+fn last_touched(folder: &Path) -> Option<SystemTime> {
+    let changed = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let files = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| changed(&entry.path()));
+    files.chain(changed(folder)).max()
+}
+
+fn create_file(path: &Path) -> Result<File, SessionError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(FILE_MODE);
+    options.open(path).map_err(failed("create", path))
+}
+
+fn create_folders(path: &Path) -> Result<(), SessionError> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(failed("create", path))
+}
+
+fn sync_folder(path: &Path) -> Result<(), SessionError> {
+    // Without this a crash may forget the rename although the bytes are safe.
+    match File::open(path).and_then(|folder| folder.sync_all()) {
+        // Its staging folder became the session's.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(failed("sync", path)),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
