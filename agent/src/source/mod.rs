@@ -3,6 +3,8 @@
 //! Must never invent a value (absent is absent), contact a port that [`crate::model::workload`] does not name,
 //! or let one bad metric hide the others.
 
+pub mod catalog;
+
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use serde::Serialize;
