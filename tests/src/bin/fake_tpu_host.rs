@@ -1,0 +1,119 @@
+//! The metric services of a TPU host with a busy workload, as a process of its own: for the demo, the benches, and
+//! tests in a network namespace. Prints one JSON line with its addresses when it listens, and runs until it is killed
+//! or its standard input closes (with `--while-stdin`).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a fake fails loudly")]
+#![forbid(unsafe_code)]
+
+use std::{
+    io::{Read, Write},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use fakes::{
+    fake_grpc::{Listen, Reply},
+    fake_host_service::{self, FakeHostService},
+    fake_orbax::{self, FakeOrbax, Page},
+    fake_runtime::{FakeRuntime, workload},
+};
+
+const USAGE: &str =
+    "fake-tpu-host [--chips N] [--cores-per-chip N] [--first-device N] [--runtime ADDRESS[,ADDRESS…]]
+              [--host-service ADDRESS|unix:///PATH] [--orbax ADDRESS] [--reuse-port] [--still] [--while-stdin]
+ADDRESS is like 127.0.0.1:8431; [::]:8431 is dual stack; port 0 takes a free one.
+The chips are dealt out evenly to the runtime addresses. --still keeps the values as they are.";
+
+#[derive(Default)]
+struct Args {
+    chips: u32,
+    cores: u32,
+    first: i64,
+    runtime: Vec<SocketAddr>,
+    host_service: Option<String>,
+    orbax: Option<SocketAddr>,
+    reuse_port: bool,
+    still: bool,
+    while_stdin: bool,
+}
+
+fn parse() -> Args {
+    let mut args = Args { chips: 4, cores: 1, ..Args::default() };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().unwrap_or_else(|| panic!("{word} wants a value\n{USAGE}"));
+        match word.as_str() {
+            "--chips" => args.chips = value().parse().expect("a number of chips"),
+            "--cores-per-chip" => args.cores = value().parse().expect("a number of cores"),
+            "--first-device" => args.first = value().parse().expect("a device id"),
+            "--runtime" => args.runtime = addresses(&value()),
+            "--host-service" => args.host_service = Some(value()),
+            "--orbax" => args.orbax = Some(value().parse().expect("an address")),
+            "--reuse-port" => args.reuse_port = true,
+            "--still" => args.still = true,
+            "--while-stdin" => args.while_stdin = true,
+            _ => panic!("unknown flag {word}\n{USAGE}"),
+        }
+    }
+    args
+}
+
+fn addresses(list: &str) -> Vec<SocketAddr> {
+    list.split(',').map(|address| address.parse().expect("an address")).collect()
+}
+
+fn listen(text: &str) -> Listen {
+    match text.strip_prefix("unix://") {
+        Some(path) => Listen::Unix(path.into()),
+        None => Listen::Tcp(text.parse().expect("an address")),
+    }
+}
+
+fn main() {
+    let args = parse();
+    let devices: Vec<i64> = (args.first..args.first + i64::from(args.chips * args.cores)).collect();
+    let share = devices.len().div_ceil(args.runtime.len().max(1));
+    let shared = |&at: &SocketAddr| if args.reuse_port { Listen::SharedTcp(at) } else { Listen::Tcp(at) };
+    let runtimes: Vec<_> = args
+        .runtime
+        .iter()
+        .zip(devices.chunks(share))
+        .map(|(at, devices)| {
+            let fake = FakeRuntime::start(shared(at));
+            fake.set_all(workload(devices, 1));
+            (fake, devices)
+        })
+        .collect();
+    let host_service = args.host_service.as_deref().map(|at| FakeHostService::start(listen(at), args.chips));
+    let orbax = args.orbax.map(FakeOrbax::start);
+
+    let addresses = serde_json::json!({
+        "runtime": runtimes.iter().map(|(fake, _)| fake.address().to_string()).collect::<Vec<_>>(),
+        "host_service": host_service.as_ref().map(|fake| fake.shown()),
+        "orbax": orbax.as_ref().map(|fake| fake.address().to_string()),
+    });
+    println!("{addresses}");
+    std::io::stdout().flush().unwrap();
+
+    if args.while_stdin {
+        std::thread::spawn(|| {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            std::process::exit(0);
+        });
+    }
+    for step in 2_u32.. {
+        std::thread::sleep(Duration::from_secs(1));
+        if args.still {
+            continue;
+        }
+        for (fake, devices) in &runtimes {
+            fake.set_all(workload(devices, i64::from(step)));
+        }
+        if let Some(fake) = &host_service {
+            fake.set_reply(Reply::of(&fake_host_service::metrics(args.chips, step)));
+        }
+        if let Some(fake) = &orbax {
+            fake.set(Page::Text(fake_orbax::page(step)));
+        }
+    }
+}
