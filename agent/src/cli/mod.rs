@@ -2,7 +2,9 @@
 //!
 //! Must never hold logic that the daemon needs too.
 
+mod config;
 pub mod exit;
+pub mod settings;
 mod version;
 
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Print or check settings
+    Config(config::Args),
     /// Print the version and what this build can do
     Version(version::Args),
 }
@@ -52,6 +56,7 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
+        Command::Config(args) => config::run(&args),
         Command::Version(args) => version::run(&args),
     }
 }

@@ -1,0 +1,65 @@
+//! `tpuscope config`.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Outcome,
+    exit::{Exit, Failure, one_line},
+    settings,
+};
+use crate::config;
+
+/// Arguments of `config`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print every setting with its default and what it is for
+    Default {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check a file of settings (and the TPUSCOPE_* variables) without starting anything
+    Check {
+        /// The file [default: /etc/tpuscope/tpuscope.toml, where it exists]
+        file: Option<PathBuf>,
+        /// Print JSON: whether the settings are right, and what results from them
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Default { json: false } => print!("{}", config::commented()),
+        Command::Default { json: true } => println!("{}", pretty(&config::Config::default())?),
+        Command::Check { file, json } => return check(file.as_deref(), *json),
+    }
+    Ok(Exit::Ok)
+}
+
+fn check(file: Option<&Path>, json: bool) -> Outcome {
+    let checked = settings::load(file, &[]);
+    let name = file.unwrap_or(Path::new(config::FILE));
+    match checked {
+        Ok(config) if json => println!("{}", pretty(&serde_json::json!({ "ok": true, "settings": config }))?),
+        Ok(_) if name.exists() => println!("{}: ok", one_line(&name.display().to_string())),
+        Ok(_) => println!("{} does not exist: the defaults apply", name.display()),
+        Err(failure) if json => {
+            let report = serde_json::json!({ "ok": false, "error": failure.what, "remedy": failure.remedy });
+            println!("{}", pretty(&report)?);
+            return Ok(failure.exit);
+        }
+        Err(failure) => return Err(failure),
+    }
+    Ok(Exit::Ok)
+}
+
+fn pretty(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Internal, error))
+}

@@ -1,0 +1,30 @@
+//! Section `[agent]`.
+
+use std::path::PathBuf;
+
+use documented::{Documented, DocumentedFields};
+use serde::{Deserialize, Serialize};
+
+use crate::model::unit::Duration;
+
+/// The daemon itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
+#[serde(default, deny_unknown_fields)]
+pub struct Agent {
+    /// Where sessions and the database are kept. One agent at a time uses it.
+    pub state_dir: PathBuf,
+    /// What this host is called in file names and manifests; empty: its host name.
+    pub host: String,
+    /// How long the agent may take to stop. What is not done by then is abandoned.
+    pub stop_timeout: Duration,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            state_dir: PathBuf::from("/var/lib/tpuscope"),
+            host: String::new(),
+            stop_timeout: Duration::from_secs(10),
+        }
+    }
+}

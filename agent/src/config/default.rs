@@ -1,0 +1,84 @@
+//! The default file: every setting with its default, under the doc comment that stands in the source.
+
+use std::fmt::Write;
+
+use super::{SECTIONS, Section};
+
+const HEAD: &str = "\
+# Settings of tpuscope: every one, with its default.
+#
+# A setting can also come from the environment, as TPUSCOPE_<SECTION>__<KEY>, or from a flag, as
+# --set <section>.<key>=<value>. A flag wins over the environment, and the environment over this file.
+# Durations and sizes carry a unit: 500ms, 2s, 1h; 64KiB, 8MiB.
+";
+
+/// The text of the default file.
+pub fn commented() -> String {
+    let mut text = HEAD.to_owned();
+    for section in SECTIONS {
+        print(section, &mut text);
+    }
+    text
+}
+
+fn print(section: &Section, text: &mut String) {
+    let defaults = (section.default)().expect("a section's defaults are plain values, which TOML can hold");
+    text.push('\n');
+    comment(section.docs, text);
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "[{}]", section.name);
+    for (field, docs) in section.fields.iter().zip(section.field_docs) {
+        comment(docs, text);
+        let _ = match defaults.get(*field) {
+            Some(value) => writeln!(text, "{field} = {value}"),
+            None => writeln!(text, "# {field} = (not set)"),
+        };
+    }
+}
+
+fn comment(docs: &str, text: &mut String) {
+    for line in docs.lines() {
+        text.push_str(if line.trim().is_empty() { "#" } else { "# " });
+        text.push_str(line.trim());
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Layers, load};
+    use super::*;
+
+    #[test]
+    fn the_default_file_parses_back_to_the_defaults() {
+        let text = commented();
+        let layers = Layers { text: Some(("default.toml".as_ref(), &text)), ..Layers::default() };
+        assert_eq!(load(&layers).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn every_setting_is_in_the_default_file_and_explained() {
+        let text = commented();
+        for section in SECTIONS {
+            assert!(text.contains(&format!("\n[{}]\n", section.name)), "{}", section.name);
+            let defaults = (section.default)().unwrap();
+            for key in defaults.keys() {
+                assert!(section.fields.contains(&key.as_str()), "{}.{key} has no doc comment", section.name);
+            }
+            for field in section.fields {
+                let at =
+                    text.find(&format!("\n{field} = ")).or_else(|| text.find(&format!("\n# {field} = ")));
+                assert!(at.is_some(), "{}.{field} is not printed", section.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_section_is_its_default() {
+        for section in SECTIONS {
+            let text = format!("[{}]\n", section.name);
+            let layers = Layers { text: Some(("x.toml".as_ref(), &text)), ..Layers::default() };
+            assert_eq!(load(&layers).unwrap(), Config::default(), "{}", section.name);
+        }
+    }
+}
