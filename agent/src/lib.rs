@@ -7,5 +7,6 @@
 
 pub mod cli;
 pub mod config;
+pub mod device;
 pub mod model;
 pub mod source;

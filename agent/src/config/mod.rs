@@ -7,9 +7,12 @@
 pub mod agent;
 pub mod api;
 mod default;
+pub mod device;
 mod error;
 mod load;
 pub mod log;
+pub mod paths;
+pub mod workload;
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
@@ -58,4 +61,10 @@ sections! {
     api: api::Api,
     /// What is logged.
     log: log::Log,
+    /// Where the kernel's interfaces are.
+    paths: paths::Paths,
+    /// Chips that this release does not know.
+    device: device::Device,
+    /// Whom to look for.
+    workload: workload::Workload,
 }

@@ -2,14 +2,14 @@
 
 use std::{fmt, path::PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Position of a chip on its host, from 0, in PCI order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ChipIndex(pub u32);
 
 /// A TPU generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Generation {
     /// TPU v2.
     #[serde(rename = "v2")]
@@ -33,6 +33,7 @@ pub enum Generation {
     #[serde(rename = "7x")]
     Tpu7x,
     /// Google's, a processing accelerator, and not in the table.
+    #[default]
     #[serde(rename = "unknown")]
     Unknown,
 }
@@ -52,8 +53,28 @@ impl fmt::Display for Generation {
     }
 }
 
+/// What one duty cycle of the runtime metric service is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DutyCyclePer {
+    /// A chip: v2 and v3.
+    Chip,
+    /// A device: v4 and later.
+    Device,
+}
+
+/// The most that a chip can do, from public pages: for display and utilisation, never to alert on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peak {
+    /// bf16 TFLOP/s.
+    pub bf16_tflops: u32,
+    /// HBM bandwidth, 10⁹ bytes per second.
+    pub hbm_gb_per_second: u32,
+}
+
 /// One chip (a package; on 7x it shows two PCI functions).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Chip {
     /// Its position.
     pub index: ChipIndex,
@@ -69,6 +90,10 @@ pub struct Chip {
     pub cores: Option<u32>,
     /// HBM of the whole chip, bytes; `None` when the generation is unknown.
     pub hbm_bytes: Option<u64>,
+    /// Its peak numbers; `None` when the generation is unknown.
+    pub peak: Option<Peak>,
+    /// What a duty cycle from the runtime service is about; `None` when the generation is unknown.
+    pub duty_cycle_per: Option<DutyCyclePer>,
     /// NUMA node of its PCI function, where sysfs says.
     pub numa_node: Option<u32>,
     /// What is wrong with it, in words: a missing device node, say.

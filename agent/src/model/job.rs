@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// What names the job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
     /// A Slurm job: `SLURM_JOB_ID`, or the cgroup path.
@@ -13,11 +13,12 @@ pub enum JobKind {
     /// `tpuscope run`.
     Run,
     /// Nothing but the process.
+    #[default]
     Process,
 }
 
 /// A job as far as one of its processes shows it. A job is across hosts; this host is its `rank`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Job {
     /// What names it.
     pub kind: JobKind,

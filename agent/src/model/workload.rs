@@ -1,13 +1,19 @@
 //! The processes that hold chips, and where they can be asked.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{device::ChipIndex, job::Job};
 
 /// A process that cannot be mistaken for a later one with its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct ProcessKey {
     /// Its pid as this host's root namespace sees it.
     pub pid: u32,
@@ -16,7 +22,7 @@ pub struct ProcessKey {
 }
 
 /// What a port is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndpointKind {
     /// libtpu's RuntimeMetricService.
@@ -45,6 +51,36 @@ impl fmt::Display for Address {
             Self::Tcp(at) => write!(f, "{at}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
         }
+    }
+}
+
+/// Why a text is no [`Address`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address: write `127.0.0.1:9012`, `localhost:9012`, `[::1]:9012` or `unix:///path`")]
+pub struct BadAddress(String);
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    /// Reads an address without asking a name service: `localhost` is 127.0.0.1, other names are refused.
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        let bad = || BadAddress(text.chars().take(200).collect());
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            let sound = path.starts_with('/') && path.len() < 4096 && !path.contains('\0');
+            return if sound { Ok(Self::Unix(PathBuf::from(path))) } else { Err(bad()) };
+        }
+        let at = match text.strip_prefix("localhost:") {
+            Some(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().map_err(|_| bad())?)),
+            None => text.parse().map_err(|_| bad())?,
+        };
+        if at.port() == 0 { Err(bad()) } else { Ok(Self::Tcp(at)) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -78,7 +114,7 @@ pub struct Endpoint {
 }
 
 /// A process holding a chip, or (with `discover = "any"`) one that has jaxlib, torch_xla or libtpu mapped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Owner {
     /// Which process.
     pub process: ProcessKey,
@@ -96,7 +132,7 @@ pub struct Owner {
     pub environment: BTreeMap<String, String>,
     /// The libtpu.so that it has mapped, as this host sees the path.
     pub libtpu: Option<PathBuf>,
-    /// Version of its jaxlib or torch_xla from dist-info, where found.
+    /// Its jaxlib or torch_xla with the version from dist-info, where found: `jaxlib 0.10.2`.
     pub framework: Option<String>,
     /// Inode of its network namespace.
     pub network_namespace: Option<u64>,
@@ -115,6 +151,23 @@ pub struct Owner {
 pub struct Workloads {
     /// The owners, by pid.
     pub owners: Vec<Owner>,
+    /// Endpoints that belong to no owner: the host service, and static ones that nobody here was seen to serve.
+    pub endpoints: Vec<Endpoint>,
     /// What could not be seen and what would change that, once each.
     pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_without_a_name_service() {
+        assert_eq!("localhost:8353".parse(), Ok(Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 8353)))));
+        assert_eq!("[::1]:80".parse::<Address>().map(|at| at.to_string()), Ok("[::1]:80".to_owned()));
+        assert_eq!("unix:/run/x".parse(), "unix:///run/x".parse::<Address>());
+        for bad in ["", "9012", "example.org:9012", "127.0.0.1:0", "127.0.0.1:70000", "unix:run/x", "unix:"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
 }

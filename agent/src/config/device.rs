@@ -1,0 +1,47 @@
+//! Section `[device]`: chips that this release does not know by name.
+
+use documented::{Documented, DocumentedFields};
+use serde::{Deserialize, Serialize};
+
+/// What is known about chips beyond the built-in table.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
+#[serde(default, deny_unknown_fields)]
+pub struct Device {
+    /// Further chips; one with an id of the built-in table replaces that entry.
+    pub extra: Vec<ExtraChip>,
+}
+
+/// A chip that a newer host may have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExtraChip {
+    /// Its PCI device id (the vendor is Google's), such as `0x0099`.
+    pub device: u16,
+    /// Its name, such as `v9`.
+    pub name: String,
+    /// The kind of its device nodes.
+    pub node: NodeKind,
+    /// JAX devices on one chip.
+    #[serde(default)]
+    pub cores: Option<u32>,
+    /// PCI functions of one chip.
+    #[serde(default = "one")]
+    pub functions: u32,
+    /// HBM of one chip, GiB.
+    #[serde(default)]
+    pub hbm_gib: Option<u32>,
+}
+
+/// How a chip appears below `/dev`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeKind {
+    /// `/dev/accelN`.
+    Accel,
+    /// `/dev/vfio/GROUP`, GROUP being the IOMMU group of the PCI function.
+    Vfio,
+}
+
+fn one() -> u32 {
+    1
+}

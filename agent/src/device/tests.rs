@@ -1,0 +1,122 @@
+//! Small sysfs trees; the whole table and real processes are in the end-to-end tests.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+struct Host(tempfile::TempDir);
+
+impl Host {
+    fn new() -> Self {
+        let host = Self(tempfile::tempdir().unwrap());
+        fs::create_dir_all(host.at("sys").join(pci::DEVICES)).unwrap();
+        fs::create_dir_all(host.at("dev/vfio")).unwrap();
+        host
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn function(&self, slot: &str, files: &[(&str, &str)]) -> PathBuf {
+        let folder = self.at("sys").join(pci::DEVICES).join(slot);
+        fs::create_dir_all(&folder).unwrap();
+        for (name, text) in files {
+            fs::write(folder.join(name), format!("{text}\n")).unwrap();
+        }
+        folder
+    }
+
+    fn vfio(&self, slot: &str, device: &str, group: u32) {
+        let files = [("vendor", "0x1ae0"), ("device", device), ("class", "0x120000"), ("numa_node", "0")];
+        let folder = self.function(slot, &files);
+        symlink(format!("../../../../kernel/iommu_groups/{group}"), folder.join("iommu_group")).unwrap();
+        fs::write(self.at("dev/vfio").join(group.to_string()), "").unwrap();
+    }
+
+    fn scan(&self) -> Scan {
+        self.scan_with(&Device::default())
+    }
+
+    fn scan_with(&self, settings: &Device) -> Scan {
+        let paths = Paths { sysfs: self.at("sys"), procfs: self.at("proc"), dev: self.at("dev") };
+        scan(&paths, settings)
+    }
+}
+
+#[test]
+fn numbers_are_compared_as_numbers_and_the_node_is_the_group() {
+    let host = Host::new();
+    for (slot, group) in [("0000:10:00.0", 9), ("0000:9:00.0", 10), ("0000:0a:00.0", 100)] {
+        host.vfio(slot, "0x0063", group);
+    }
+    let scan = host.scan();
+    let nodes: Vec<_> = scan.chips.iter().map(|chip| chip.nodes[0].clone()).collect();
+    let want: Vec<_> = [10, 100, 9].map(|group: u32| host.at("dev/vfio").join(group.to_string())).into();
+    assert_eq!(nodes, want);
+    assert!(scan.chips.iter().all(|chip| chip.faults.is_empty() && chip.generation == Generation::V5e));
+}
+
+#[test]
+fn two_functions_of_a_7x_are_one_chip() {
+    let host = Host::new();
+    for (slot, group) in [("0000:05:00.0", 3), ("0000:05:00.1", 4), ("0000:06:00.0", 5)] {
+        host.vfio(slot, "0x0076", group);
+    }
+    let chips = host.scan().chips;
+    assert_eq!(chips.len(), 2);
+    assert_eq!((chips[0].pci.as_str(), chips[0].nodes.len(), chips[0].cores), ("0000:05:00", 2, Some(2)));
+    assert!(chips[0].faults.is_empty());
+    assert_eq!(chips[1].faults, ["shows 1 of its 2 PCI functions"]);
+}
+
+#[test]
+fn a_new_id_is_reported_and_a_network_card_is_not() {
+    let host = Host::new();
+    host.vfio("0000:00:04.0", "0x0099", 7);
+    host.function("0000:00:05.0", &[("vendor", "0x1ae0"), ("device", "0x0042"), ("class", "0x020000")]);
+    host.function("0000:00:06.0", &[("vendor", "0x8086"), ("device", "0x0099"), ("class", "0x120000")]);
+    let scan = host.scan();
+    assert_eq!(scan.chips.len(), 1);
+    assert_eq!(scan.chips[0].name, "unknown TPU 0x0099");
+    assert_eq!(scan.chips[0].nodes, [host.at("dev/vfio/7")]);
+    let toml = "[[extra]]\ndevice = 0x0099\nname = \"v9\"\nnode = \"vfio\"\ncores = 4\nhbm_gib = 256";
+    let chips = host.scan_with(&toml::from_str(toml).unwrap()).chips;
+    assert_eq!(
+        (chips[0].name.as_str(), chips[0].cores, chips[0].hbm_bytes),
+        ("v9", Some(4), Some(256 << 30))
+    );
+}
+
+#[test]
+fn what_is_missing_is_unknown() {
+    let host = Host::new();
+    host.function("0000:00:04.0", &[("vendor", "0x1ae0"), ("device", "0x005e")]);
+    host.function("0000:00:05.0", &[("vendor", "0x1ae0"), ("device", "0x0027")]);
+    host.function("0000:00:06.0", &[("vendor", "0x1ae0"), ("class", "0x120000")]);
+    host.function("0000:00:07.0", &[]);
+    host.function("0000:00:08.0", &[("vendor", "0x1ae0"), ("device", "0x0062")]);
+    fs::write(host.at("dev/accel0"), "").unwrap();
+    let scan = host.scan();
+    let names: Vec<_> = scan.chips.iter().map(|chip| chip.name.as_str()).collect();
+    assert_eq!(names, ["v4", "unknown TPU 0x0027", "unknown TPU 0x????", "v5p"]);
+    assert!(scan.chips[0].faults.is_empty(), "{:?}", scan.chips[0].faults);
+    assert!(scan.chips[1].faults[0].contains("accel1 is absent"), "{:?}", scan.chips[1].faults);
+    assert!(scan.chips[3].faults[0].contains("no IOMMU group"), "{:?}", scan.chips[3].faults);
+    assert!(scan.notes[0].contains("1 PCI functions"), "{:?}", scan.notes);
+    fs::remove_dir_all(host.at("sys")).unwrap();
+    let scan = host.scan();
+    assert!(scan.chips.is_empty() && scan.notes[0].contains("paths.sysfs"), "{scan:?}");
+}
+
+#[test]
+fn accel_numbers_come_from_sysfs_where_it_says() {
+    let host = Host::new();
+    for (slot, number) in [("0000:00:04.0", 1), ("0000:00:05.0", 0)] {
+        let folder = host.function(slot, &[("vendor", "0x1ae0"), ("device", "0x005e")]);
+        fs::create_dir_all(folder.join(format!("accel/accel{number}"))).unwrap();
+        fs::write(host.at(&format!("dev/accel{number}")), "").unwrap();
+    }
+    let nodes: Vec<_> = host.scan().chips.into_iter().flat_map(|chip| chip.nodes).collect();
+    assert_eq!(nodes, [host.at("dev/accel1"), host.at("dev/accel0")]);
+}
