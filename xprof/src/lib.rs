@@ -2,5 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod session;
 pub mod check;
+pub mod client;
+pub mod session;

@@ -1,0 +1,276 @@
+//! Takes a `ProfileResponse` out of its gRPC frame as the bytes arrive, and hands on the XSpace inside.
+//!
+//! Holds no more than a tag or a length; never trusts a length further than the one that encloses it.
+
+use super::Error;
+use crate::check::Varint;
+
+/// One piece of the answer, in order of arrival.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    /// The XSpace begins and is so many bytes long.
+    Begin(u64),
+    /// Bytes of the XSpace.
+    Bytes(&'a [u8]),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// The five bytes before a gRPC message.
+    Prefix {
+        bytes: [u8; 5],
+        have: usize,
+    },
+    Tag(Varint),
+    Length {
+        number: u64,
+        varint: Varint,
+    },
+    Value {
+        number: u64,
+        varint: Varint,
+    },
+    Skip {
+        left: u64,
+    },
+    Trace {
+        left: u64,
+    },
+    /// The message is complete.
+    Done,
+}
+
+/// What the answer said beside the trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Said {
+    /// `empty_trace`.
+    pub(super) empty: bool,
+    /// Bytes of the XSpace, if there was one.
+    pub(super) trace_bytes: Option<u64>,
+}
+
+/// The unwrapper; see the module.
+#[derive(Debug)]
+pub(super) struct Envelope {
+    limit: u64,
+    state: State,
+    /// Bytes of the message that are still to come.
+    left: u64,
+    said: Said,
+}
+
+impl Envelope {
+    /// Refuses messages of more than `limit` bytes.
+    pub(super) fn new(limit: u64) -> Self {
+        Self { limit, state: State::Prefix { bytes: [0; 5], have: 0 }, left: 0, said: Said::default() }
+    }
+
+    /// Takes the next bytes of the body and gives `out` what is of the trace.
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        mut out: impl FnMut(Piece<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut rest = bytes;
+        while let Some(&byte) = rest.first() {
+            let available = rest.len() as u64;
+            let used = match self.state {
+                State::Done => return Err(garbage("more than one message in the answer")),
+                State::Prefix { .. } => self.prefix(byte)?,
+                State::Skip { left } => {
+                    let used = left.min(available);
+                    self.left -= used;
+                    self.state = after(left - used, |left| State::Skip { left });
+                    used
+                }
+                State::Trace { left } => {
+                    let used = left.min(available);
+                    self.left -= used;
+                    out(Piece::Bytes(&rest[..used as usize]))?;
+                    self.state = after(left - used, |left| State::Trace { left });
+                    used
+                }
+                _ => self.token(byte, &mut out)?,
+            };
+            rest = &rest[used as usize..];
+            self.end_of_message()?;
+        }
+        Ok(())
+    }
+
+    fn end_of_message(&mut self) -> Result<(), Error> {
+        match self.state {
+            State::Prefix { .. } | State::Done => {}
+            State::Tag(tag) if self.left == 0 && !tag.begun() => self.state = State::Done,
+            _ if self.left == 0 => return Err(garbage("the answer ends inside a field")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The body is complete.
+    pub(super) fn finish(&self) -> Result<Said, Error> {
+        match self.state {
+            State::Done => Ok(self.said),
+            _ => Err(Error::CutShort { missing: self.left }),
+        }
+    }
+
+    fn prefix(&mut self, byte: u8) -> Result<u64, Error> {
+        let State::Prefix { mut bytes, have } = self.state else { return Ok(0) };
+        bytes[have] = byte;
+        match (have, bytes[0]) {
+            (0, 1) => return Err(Error::Compressed),
+            (0, 2..) => return Err(garbage("the answer does not begin as a gRPC message does")),
+            (4, _) => {
+                self.left = u64::from(u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]));
+                if self.left > self.limit {
+                    return Err(Error::TooLarge { bytes: self.left, limit: self.limit });
+                }
+                self.state = State::Tag(Varint::default());
+            }
+            _ => self.state = State::Prefix { bytes, have: have + 1 },
+        }
+        Ok(1)
+    }
+
+    fn token(
+        &mut self,
+        byte: u8,
+        out: &mut impl FnMut(Piece<'_>) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        let too_long = |()| garbage("a number in the answer is too long");
+        self.left -= 1;
+        match self.state {
+            State::Tag(mut tag) => {
+                self.state = match tag.push(byte).map_err(too_long)? {
+                    None => State::Tag(tag),
+                    Some(tag) => self.field(tag)?,
+                };
+            }
+            State::Value { number, mut varint } => {
+                self.state = match varint.push(byte).map_err(too_long)? {
+                    None => State::Value { number, varint },
+                    Some(value) => {
+                        self.said.empty |= number == 7 && value != 0;
+                        State::Tag(Varint::default())
+                    }
+                };
+            }
+            State::Length { number, mut varint } => match varint.push(byte).map_err(too_long)? {
+                None => self.state = State::Length { number, varint },
+                Some(length) if length > self.left => {
+                    return Err(garbage("a field is longer than the answer"));
+                }
+                Some(length) if number == 8 => {
+                    if self.said.trace_bytes.replace(length).is_some() {
+                        return Err(garbage("two traces in one answer"));
+                    }
+                    out(Piece::Begin(length))?;
+                    self.state = after(length, |left| State::Trace { left });
+                }
+                Some(length) => self.state = after(length, |left| State::Skip { left }),
+            },
+            State::Prefix { .. } | State::Skip { .. } | State::Trace { .. } | State::Done => {}
+        }
+        Ok(1)
+    }
+
+    fn field(&self, tag: u64) -> Result<State, Error> {
+        let (number, wire) = (tag >> 3, tag & 7);
+        let skip = |left| {
+            if left > self.left {
+                Err(garbage("the answer ends inside a field"))
+            } else {
+                Ok(State::Skip { left })
+            }
+        };
+        match (number, wire) {
+            (0, _) => Err(garbage("the answer is no ProfileResponse: a field has number 0")),
+            (6 | 8, 0 | 1 | 5) | (7, 1 | 2 | 5) => Err(garbage("the answer is no ProfileResponse")),
+            (_, 0) => Ok(State::Value { number, varint: Varint::default() }),
+            (_, 1) => skip(8),
+            (_, 2) => Ok(State::Length { number, varint: Varint::default() }),
+            (_, 5) => skip(4),
+            _ => Err(garbage("the answer is no ProfileResponse: unknown wire type")),
+        }
+    }
+}
+
+fn after(left: u64, state: impl FnOnce(u64) -> State) -> State {
+    if left == 0 { State::Tag(Varint::default()) } else { state(left) }
+}
+
+fn garbage(what: &str) -> Error {
+    Error::Garbage(what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use proto::tensorflow::{ProfileResponse, ProfileToolData, profiler};
+
+    use super::*;
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0];
+        bytes.extend(u32::try_from(message.len()).expect("small").to_be_bytes());
+        bytes.extend(message);
+        bytes
+    }
+
+    fn unwrap(bytes: &[u8], piece: usize) -> Result<(Said, Vec<u8>), Error> {
+        let mut envelope = Envelope::new(1 << 20);
+        let mut trace = Vec::new();
+        for piece in bytes.chunks(piece) {
+            envelope.push(piece, |piece| {
+                if let Piece::Bytes(bytes) = piece {
+                    trace.extend_from_slice(bytes);
+                }
+                Ok(())
+            })?;
+        }
+        envelope.finish().map(|said| (said, trace))
+    }
+
+    fn answer() -> (Vec<u8>, Vec<u8>) {
+        let xspace = profiler::XSpace { hostnames: vec!["a-host".into()], ..Default::default() };
+        let response = ProfileResponse {
+            tool_data: vec![ProfileToolData { name: "t".into(), data: vec![1; 300] }],
+            empty_trace: true,
+            xspace: Some(xspace.clone()),
+        };
+        (framed(&response.encode_to_vec()), xspace.encode_to_vec())
+    }
+
+    #[test]
+    fn the_trace_comes_out_byte_by_byte() {
+        let (bytes, trace) = answer();
+        for piece in [1, 2, 5, 100, bytes.len()] {
+            let (said, got) = unwrap(&bytes, piece).expect("sound");
+            assert_eq!(got, trace);
+            assert_eq!(said, Said { empty: true, trace_bytes: Some(trace.len() as u64) });
+        }
+        assert_eq!(unwrap(&framed(&[]), 1).expect("an empty answer is sound").0, Said::default());
+    }
+
+    #[test]
+    fn a_cut_is_a_cut() {
+        let (bytes, _) = answer();
+        for cut in 0..bytes.len() {
+            assert!(matches!(unwrap(&bytes[..cut], 9), Err(Error::CutShort { .. })), "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        let refused = |bytes: &[u8]| unwrap(bytes, 3).expect_err("refused");
+        assert!(matches!(refused(&[1, 0, 0, 0, 0]), Error::Compressed));
+        assert!(matches!(refused(&[0, 0xff, 0xff, 0xff, 0xff]), Error::TooLarge { .. }));
+        assert!(matches!(refused(&[0; 64]), Error::Garbage(_)));
+        assert!(matches!(refused(b"HTTP/1.1 400"), Error::Garbage(_)));
+        assert!(matches!(refused(&framed(&[0x42, 0x7f, 1])), Error::Garbage(_)));
+        assert!(matches!(refused(&framed(&[0x3a])), Error::Garbage(_)));
+        assert!(matches!(refused(&framed(&[0x42, 0x00, 0x42, 0x00])), Error::Garbage(_)));
+    }
+}

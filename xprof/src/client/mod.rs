@@ -1,0 +1,180 @@
+//! A client of `tensorflow.ProfilerService`, straight on HTTP/2: a gRPC library would buffer a whole trace.
+//!
+//! Memory is bounded by the flow-control windows and one write buffer, however long the answer is; every call
+//! has a deadline. Must never send `repository_root` (the workload would write files of its own), never retry
+//! a profile, and never end a session of another id than it started.
+
+mod envelope;
+mod error;
+mod receive;
+mod status;
+mod target;
+
+use std::{io, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::{ResponseFuture, SendRequest};
+use prost::Message;
+use proto::tensorflow::{ProfileRequest, TerminateRequest};
+use tokio::{net::TcpStream, time::Instant};
+
+pub use error::Error;
+pub use receive::Received;
+pub use target::{BadTarget, Target};
+
+/// Flow-control windows: what may be on its way or wait for the disk.
+const WINDOW: u32 = 8 << 20;
+/// Largest frame that we take; larger ones would only make its buffer grow.
+const MAX_FRAME: u32 = 256 << 10;
+/// Headers of an answer.
+const MAX_HEADERS: u32 = 64 << 10;
+
+/// An open connection to one profiler.
+#[derive(Debug, Clone)]
+pub struct Client {
+    target: Target,
+    send: SendRequest<Bytes>,
+}
+
+/// Bounds of one profile call.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// When the complete answer must be there, from now.
+    pub within: Duration,
+    /// Largest answer in bytes.
+    pub max_bytes: u64,
+}
+
+impl Client {
+    /// Connects within `within`.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::NothingListens`].
+    pub async fn connect(target: &Target, within: Duration) -> Result<Self, Error> {
+        let connecting = tokio::time::timeout(within, TcpStream::connect((target.host(), target.port())));
+        let stream = match connecting.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(Error::NothingListens);
+            }
+            Ok(Err(error)) => return Err(Error::Unreachable(error.to_string())),
+            Err(_) => return Err(Error::Unreachable(format!("no answer within {} ms", within.as_millis()))),
+        };
+        stream.set_nodelay(true).map_err(|error| Error::Unreachable(error.to_string()))?;
+        let (send, connection) = h2::client::Builder::new()
+            .enable_push(false)
+            .initial_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_frame_size(MAX_FRAME)
+            .max_header_list_size(MAX_HEADERS)
+            .handshake::<_, Bytes>(stream)
+            .await
+            .map_err(|error| Error::NotAProfiler(error.to_string()))?;
+        // Ends by itself with the last handle; what went wrong shows in the streams.
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Ok(Self { target: target.clone(), send })
+    }
+
+    /// Where it is connected to.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Asks something harmless, which only a profiler answers, and says how long the answer took.
+    ///
+    /// # Errors
+    /// [`Error::NotAProfiler`] among others.
+    pub async fn probe(&self, fresh_id: &str, within: Duration) -> Result<Duration, Error> {
+        let begin = Instant::now();
+        self.terminate(fresh_id, within).await.map_err(|error| match error {
+            Error::Broken(what) => Error::NotAProfiler(what),
+            Error::Garbage(what) => Error::NotAProfiler(what),
+            other => other,
+        })?;
+        Ok(begin.elapsed())
+    }
+
+    /// Ends the session of this id, if it runs. An id that does not run is remembered by the workload and makes
+    /// its next session of that id end at once, so ids must never be used twice.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn terminate(&self, session_id: &str, within: Duration) -> Result<(), Error> {
+        let request = TerminateRequest { session_id: session_id.to_owned() };
+        let call = async {
+            let response = self.call("Terminate", &request, within).await?;
+            receive::unary(response).await
+        };
+        tokio::time::timeout(within, call).await.unwrap_or(Err(Error::Timeout { within, received: 0 }))
+    }
+
+    /// Records a profile and writes its XSpace, and nothing else, to `sink` as it arrives.
+    ///
+    /// `progress` is told the bytes received so far. Dropping the future resets the stream, which ends the
+    /// session in the workload; so does every error, once a request was sent.
+    ///
+    /// # Errors
+    /// See [`Error`]. What was written to a sink before an error is of no use.
+    pub async fn profile<W: io::Write + Send + 'static>(
+        &self,
+        request: &ProfileRequest,
+        sink: W,
+        bounds: Bounds,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Received<W>, Error> {
+        let received = std::cell::Cell::new(0);
+        let call = async {
+            let response = self.call("Profile", request, bounds.within).await?;
+            receive::streamed(response, sink, bounds.max_bytes, |bytes| {
+                received.set(bytes);
+                progress(bytes);
+            })
+            .await
+        };
+        match tokio::time::timeout(bounds.within, call).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::Timeout { within: bounds.within, received: received.get() }),
+        }
+    }
+
+    async fn call(
+        &self,
+        method: &str,
+        message: &impl Message,
+        within: Duration,
+    ) -> Result<ResponseFuture, Error> {
+        let uri = format!("http://{}/tensorflow.ProfilerService/{method}", self.target);
+        let request = http::Request::post(uri)
+            .header("te", "trailers")
+            .header("content-type", "application/grpc")
+            .header("grpc-accept-encoding", "identity")
+            .header("grpc-timeout", grpc_timeout(within))
+            .header("user-agent", concat!("tpuscope/", env!("CARGO_PKG_VERSION")))
+            .body(())
+            .map_err(|error| Error::Unreachable(error.to_string()))?;
+        let mut send = self.send.clone().ready().await.map_err(status::before_answer)?;
+        let (response, mut body) = send.send_request(request, false).map_err(status::before_answer)?;
+        body.send_data(frame(message), true).map_err(status::before_answer)?;
+        Ok(response)
+    }
+}
+
+/// A message in its gRPC frame.
+fn frame(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut bytes = BytesMut::with_capacity(5 + length);
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(length).expect("a request is a few hundred bytes"));
+    message.encode(&mut bytes).expect("the buffer has room for the message");
+    bytes.freeze()
+}
+
+/// At most eight digits and a unit.
+fn grpc_timeout(within: Duration) -> String {
+    match within.as_millis() {
+        ms @ ..=99_999_999 => format!("{ms}m"),
+        ms => format!("{}S", (ms / 1000).min(99_999_999)),
+    }
+}

@@ -1,0 +1,102 @@
+//! What an HTTP/2 fault or a gRPC status means for us.
+
+use http::HeaderMap;
+
+use super::Error;
+
+/// Text of a peer that is kept.
+const MAX_MESSAGE: usize = 500;
+
+/// A fault before the answer began: whoever listens there does not speak HTTP/2, or went away.
+pub(super) fn before_answer(error: h2::Error) -> Error {
+    if error.is_io() {
+        return Error::Broken("it closed the connection".to_owned());
+    }
+    if error.is_remote() {
+        return Error::Broken(format!("it ended the call ({error})"));
+    }
+    // The library found bytes that are no HTTP/2, or the peer found ours strange.
+    Error::NotAProfiler(format!("it speaks no gRPC ({error})"))
+}
+
+/// A fault in mid-answer.
+pub(super) fn in_answer(error: h2::Error) -> Error {
+    Error::Broken(error.to_string())
+}
+
+/// The head of an answer is that of gRPC.
+pub(super) fn head<T>(response: &http::Response<T>) -> Result<(), Error> {
+    if response.status() != http::StatusCode::OK {
+        return Err(Error::NotAProfiler(format!(
+            "it answers with HTTP status {}",
+            response.status().as_u16()
+        )));
+    }
+    let kind = response.headers().get("content-type").map(http::HeaderValue::as_bytes).unwrap_or_default();
+    if !kind.starts_with(b"application/grpc") {
+        return Err(Error::NotAProfiler("its answer is no gRPC".to_owned()));
+    }
+    Ok(())
+}
+
+/// The status in trailers, or in the head of an answer without a body; `None` where there is none.
+pub(super) fn grpc(headers: &HeaderMap) -> Option<Result<(), Error>> {
+    let code = headers.get("grpc-status")?;
+    let code = code.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(2);
+    if code == 0 {
+        return Some(Ok(()));
+    }
+    let message =
+        headers.get("grpc-message").map(|text| percent_decoded(text.as_bytes())).unwrap_or_default();
+    Some(Err(match code {
+        6 => Error::AlreadyExists(message),
+        12 => Error::NotAProfiler("it does not know tensorflow.ProfilerService".to_owned()),
+        // The busy error has no code of its own.
+        _ if message.contains("Another profiling session active") => Error::Busy(message),
+        code => Error::Declined { code, message },
+    }))
+}
+
+fn percent_decoded(text: &[u8]) -> String {
+    let mut bytes = Vec::with_capacity(text.len().min(MAX_MESSAGE));
+    let mut rest = text;
+    while let (Some((&byte, after)), true) = (rest.split_first(), bytes.len() < MAX_MESSAGE) {
+        let escaped = after.get(..2).filter(|_| byte == b'%').and_then(|digits| {
+            std::str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok())
+        });
+        bytes.push(escaped.unwrap_or(byte));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: &str, message: &'static str) -> Option<Result<(), Error>> {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-status", code.parse().expect("a header"));
+        headers.insert("grpc-message", http::HeaderValue::from_static(message));
+        grpc(&headers)
+    }
+
+    #[test]
+    fn codes_and_texts_become_errors() {
+        assert!(grpc(&HeaderMap::new()).is_none());
+        assert!(matches!(status("0", ""), Some(Ok(()))));
+        assert!(matches!(status("13", "Another profiling session active."), Some(Err(Error::Busy(_)))));
+        assert!(matches!(status("6", ""), Some(Err(Error::AlreadyExists(_)))));
+        assert!(matches!(status("12", ""), Some(Err(Error::NotAProfiler(_)))));
+        assert!(matches!(status("nonsense", ""), Some(Err(Error::Declined { code: 2, .. }))));
+        match status("13", "50%25 of%zz%") {
+            Some(Err(Error::Declined { code: 13, message })) => assert_eq!(message, "50% of%zz%"),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        assert_eq!(percent_decoded(&[b'x'; 5000]).len(), MAX_MESSAGE);
+    }
+}
