@@ -4,4 +4,6 @@
 
 pub mod check;
 pub mod client;
+pub mod reader;
 pub mod session;
+pub mod wire;

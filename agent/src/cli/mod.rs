@@ -4,6 +4,7 @@
 
 mod config;
 pub mod exit;
+mod sessions;
 pub mod settings;
 mod version;
 
@@ -30,6 +31,9 @@ pub struct Cli {
 pub enum Command {
     /// Print or check settings
     Config(config::Args),
+    /// Read and rework recorded sessions
+    #[command(subcommand)]
+    Sessions(sessions::Command),
     /// Print the version and what this build can do
     Version(version::Args),
 }
@@ -57,6 +61,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Outcome {
     match command {
         Command::Config(args) => config::run(&args),
+        Command::Sessions(command) => sessions::run(&command),
         Command::Version(args) => version::run(&args),
     }
 }

@@ -1,0 +1,44 @@
+//! `tpuscope sessions …`: recorded sessions, read, reworked, listed. One file per subcommand.
+
+mod show;
+
+use clap::Subcommand;
+use xprof::wire;
+
+use super::{
+    Outcome,
+    exit::{Exit, Failure},
+};
+
+/// The subcommands of `sessions`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show where the time of a session went: steps, operations, idle time, stragglers
+    Show(show::Args),
+}
+
+pub(super) fn run(command: &Command) -> Outcome {
+    match command {
+        Command::Show(args) => show::run(args),
+    }
+}
+
+/// A trace that could not be read, as a failure of the command.
+pub(super) fn unreadable(path: &std::path::Path, error: &wire::Error) -> Failure {
+    let exit = match error {
+        wire::Error::Io { .. } => Exit::Internal,
+        wire::Error::Damaged { .. } | wire::Error::TooLarge { .. } => Exit::BadInput,
+    };
+    Failure::new(exit, format_args!("{}: {error}", path.display()))
+        .remedy("copy or capture the file again; it must be an .xplane.pb as the profiler wrote it")
+}
+
+/// A file that could not be opened, as a failure of the command.
+pub(super) fn unopened(path: &std::path::Path, error: &std::io::Error) -> Failure {
+    let exit = match error.kind() {
+        std::io::ErrorKind::NotFound => Exit::NotFound,
+        std::io::ErrorKind::PermissionDenied => Exit::Permission,
+        _ => Exit::Internal,
+    };
+    Failure::new(exit, format_args!("{}: {error}", path.display()))
+}

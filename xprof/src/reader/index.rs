@@ -1,0 +1,352 @@
+//! The first pass: what is in the file and where, so that everything else can be read in any order.
+//!
+//! Keeps a few numbers per line and the names of the stats, never an event. Needs no seeking, so that a
+//! trace can be checked while it arrives.
+
+use std::{io::Read, ops::ControlFlow};
+
+use super::{
+    line,
+    names::StatNames,
+    stat::{OwnedValue, Stat, StatValue},
+    time::Session,
+};
+use crate::wire::{Error, Fields, Header, Kind, Scanner, Span};
+
+/// How many planes, lines of the whole file, stats per plane and texts of the file are held.
+const MOST_PLANES: usize = 4096;
+const MOST_LINES: usize = 1 << 16;
+const MOST_STATS: usize = 1024;
+const MOST_TEXTS: usize = 256;
+/// How much of one name or text is kept.
+const LONGEST_TEXT: usize = 1024;
+/// How much of one plane stat is kept.
+const LONGEST_STAT: usize = 64 << 10;
+
+/// What a file holds.
+#[derive(Debug, Clone, Default)]
+pub struct Index {
+    /// The planes, in the file's order.
+    pub planes: Vec<PlaneIndex>,
+    /// The host names that the file carries; normally one.
+    pub hostnames: Vec<String>,
+    /// What the profiler could not do.
+    pub errors: Vec<String>,
+    /// What the profiler warned of.
+    pub warnings: Vec<String>,
+    /// The fields of the file that are no planes, each with its tag: to be copied as they are.
+    pub others: Vec<Span>,
+    /// How long the file is.
+    pub len: u64,
+    /// When the session ran.
+    pub session: Session,
+}
+
+/// What a plane holds.
+#[derive(Debug, Clone, Default)]
+pub struct PlaneIndex {
+    /// Its id.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// Its lines, in the file's order.
+    pub lines: Vec<LineIndex>,
+    /// The names of its stats.
+    pub stat_names: StatNames,
+    /// How many event metadata entries it has.
+    pub event_metadata: u64,
+    /// Its own stats, by name.
+    pub stats: Vec<(String, OwnedValue)>,
+    /// Where the XPlane lies.
+    pub span: Span,
+    /// The runs of fields that are no lines, tags included: see [`super::Reader::plane_fields`].
+    pub others: Vec<Span>,
+}
+
+impl PlaneIndex {
+    /// The plane's own stat of that name.
+    pub fn stat(&self, name: &str) -> Option<&OwnedValue> {
+        self.stats.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// The lines of that name.
+    pub fn lines_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a LineIndex> {
+        self.lines.iter().filter(move |line| line.name == name)
+    }
+}
+
+/// What a line holds.
+#[derive(Debug, Clone)]
+pub struct LineIndex {
+    /// Its id.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// The name to show, if another.
+    pub display_name: String,
+    /// The id to show, if another.
+    pub display_id: i64,
+    /// Where its events count from, as the file has it.
+    pub timestamp_ns: i64,
+    /// Its length, as the file has it.
+    pub duration_ps: i64,
+    /// How many events it has.
+    pub events: u64,
+    /// The least offset of an event.
+    pub first_ps: i64,
+    /// The greatest end of an event, counted from the line's timestamp.
+    pub last_end_ps: i64,
+    /// Whether each event starts no earlier than the one before it, enclosing ones first.
+    pub sorted: bool,
+    /// Where the XLine lies.
+    pub span: Span,
+}
+
+impl LineIndex {
+    fn at(span: Span) -> Self {
+        Self {
+            id: 0,
+            name: String::new(),
+            display_name: String::new(),
+            display_id: 0,
+            timestamp_ns: 0,
+            duration_ps: 0,
+            events: 0,
+            first_ps: i64::MAX,
+            last_end_ps: i64::MIN,
+            sorted: true,
+            span,
+        }
+    }
+}
+
+impl Index {
+    /// Reads `input`, whose length is `len` if that is known, once from its start to its end.
+    ///
+    /// Without a length a cut that falls between two planes cannot be told from the end.
+    pub fn scan<R: Read>(input: R, len: Option<u64>) -> Result<Self, Error> {
+        Self::scan_with(&mut Scanner::new(input, super::RECORD), len)
+    }
+
+    pub(super) fn scan_with<R: Read>(scanner: &mut Scanner<R>, len: Option<u64>) -> Result<Self, Error> {
+        let mut index = Index::default();
+        let mut lines = 0;
+        while let Some(header) = scanner.header(len)? {
+            match header.number {
+                1 => {
+                    let len = header.len("a plane")?;
+                    if index.planes.len() == MOST_PLANES {
+                        return Err(too_many(header.at, "planes", MOST_PLANES));
+                    }
+                    index.planes.push(plane(scanner, len, &mut lines)?);
+                }
+                number => {
+                    if number <= 4 {
+                        header.len("a text")?;
+                    }
+                    let text = read_text(scanner, header)?;
+                    index.others.push(Span { offset: header.at, len: scanner.position() - header.at });
+                    if index.others.len() > MOST_LINES {
+                        return Err(too_many(header.at, "fields beside the planes", MOST_LINES));
+                    }
+                    match number {
+                        2 => keep(&mut index.errors, text),
+                        3 => keep(&mut index.warnings, text),
+                        4 => keep(&mut index.hostnames, text),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        index.len = scanner.position();
+        index.session = Session::of(&index.planes);
+        Ok(index)
+    }
+
+    /// The planes of that name.
+    pub fn planes_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (usize, &'a PlaneIndex)> {
+        self.planes.iter().enumerate().filter(move |(_, plane)| plane.name == name)
+    }
+}
+
+#[cold]
+fn too_many(offset: u64, what: &'static str, limit: usize) -> Error {
+    Error::TooLarge { offset, what, limit: limit as u64 }
+}
+
+fn keep(texts: &mut Vec<String>, text: Option<String>) {
+    if texts.len() < MOST_TEXTS {
+        texts.extend(text);
+    }
+}
+
+/// Moves over a field, and gives its text if it is length-delimited.
+fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option<String>, Error> {
+    let Kind::Bytes(len) = header.kind else { return Ok(None) };
+    let kept = len.min(LONGEST_TEXT as u64);
+    let text = String::from_utf8_lossy(scanner.bytes(kept, "a text")?).into_owned();
+    scanner.skip(len - kept)?;
+    Ok(Some(text))
+}
+
+fn skip_value<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<(), Error> {
+    match header.kind {
+        Kind::Bytes(len) => scanner.skip(len),
+        _ => Ok(()),
+    }
+}
+
+fn plane<R: Read>(scanner: &mut Scanner<R>, len: u64, lines: &mut usize) -> Result<PlaneIndex, Error> {
+    let span = Span { offset: scanner.position(), len };
+    let mut plane = PlaneIndex { span, ..PlaneIndex::default() };
+    let mut stats = Vec::new();
+    let mut run = span.offset;
+    while let Some(header) = scanner.header(Some(span.end()))? {
+        match header.number {
+            1 => plane.id = header.varint("a plane's id")? as i64,
+            2 => {
+                header.len("a plane's name")?;
+                plane.name = read_text(scanner, header)?.unwrap_or_default();
+            }
+            3 => {
+                close_run(&mut plane.others, run, header.at);
+                let span = Span { offset: scanner.position(), len: header.len("a line")? };
+                *lines += 1;
+                if *lines > MOST_LINES {
+                    return Err(too_many(header.at, "lines", MOST_LINES));
+                }
+                plane.lines.push(line(scanner, span)?);
+                run = scanner.position();
+            }
+            4 => {
+                scanner.skip(header.len("an event metadata entry")?)?;
+                plane.event_metadata += 1;
+            }
+            5 => stat_metadata(scanner, header, &mut plane.stat_names)?,
+            6 => keep_stat(scanner, header, &mut stats)?,
+            _ => skip_value(scanner, header)?,
+        }
+    }
+    close_run(&mut plane.others, run, span.end());
+    plane.stat_names.seal();
+    plane.stats = stats.into_iter().filter_map(|(id, value)| named(&plane.stat_names, id, value)).collect();
+    Ok(plane)
+}
+
+fn close_run(runs: &mut Vec<Span>, from: u64, to: u64) {
+    if to > from {
+        runs.push(Span { offset: from, len: to - from });
+    }
+}
+
+fn line<R: Read>(scanner: &mut Scanner<R>, span: Span) -> Result<LineIndex, Error> {
+    let mut index = LineIndex::at(span);
+    let mut head = LineIndex::at(span);
+    let mut before = (i64::MIN, i64::MAX);
+    line::walk(
+        scanner,
+        span,
+        |event| {
+            index.events += 1;
+            index.first_ps = index.first_ps.min(event.offset_ps);
+            index.last_end_ps = index.last_end_ps.max(event.offset_ps.saturating_add(event.duration_ps));
+            let now = (event.offset_ps, event.duration_ps);
+            index.sorted &= now.0 > before.0 || (now.0 == before.0 && now.1 <= before.1);
+            before = now;
+            Ok(ControlFlow::Continue(()))
+        },
+        |scanner, header| line_field(scanner, header, &mut head),
+    )?;
+    if index.events == 0 {
+        (index.first_ps, index.last_end_ps) = (0, 0);
+    }
+    Ok(LineIndex {
+        events: index.events,
+        first_ps: index.first_ps,
+        last_end_ps: index.last_end_ps,
+        sorted: index.sorted,
+        ..head
+    })
+}
+
+fn line_field<R: Read>(scanner: &mut Scanner<R>, header: Header, line: &mut LineIndex) -> Result<(), Error> {
+    match header.number {
+        1 => line.id = header.varint("a line's id")? as i64,
+        3 => line.timestamp_ns = header.varint("a line's timestamp")? as i64,
+        9 => line.duration_ps = header.varint("a line's duration")? as i64,
+        10 => line.display_id = header.varint("a line's display id")? as i64,
+        2 | 11 => {
+            header.len("a line's name")?;
+            let text = read_text(scanner, header)?.unwrap_or_default();
+            *(if header.number == 2 { &mut line.name } else { &mut line.display_name }) = text;
+        }
+        _ => skip_value(scanner, header)?,
+    }
+    Ok(())
+}
+
+fn stat_metadata<R: Read>(
+    scanner: &mut Scanner<R>,
+    header: Header,
+    names: &mut StatNames,
+) -> Result<(), Error> {
+    let len = header.len("a stat metadata entry")?;
+    let base = scanner.position();
+    let mut entry = Fields::new(scanner.bytes(len, "a stat metadata entry")?, base);
+    let (mut id, mut name) = (0, &[][..]);
+    while let Some(field) = entry.next_field()? {
+        match field.number {
+            1 => id = field.varint("a map key")? as i64,
+            2 => {
+                let value = field.bytes("a stat metadata")?;
+                let mut fields = Fields::new(value, entry.offset_of(value));
+                while let Some(field) = fields.next_field()? {
+                    if field.number == 2 {
+                        name = field.bytes("a stat's name")?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    names.push(id, name);
+    Ok(())
+}
+
+/// A plane's stat before its name can be known: the names may come later.
+enum Pending {
+    Owned(OwnedValue),
+    Ref(u64),
+}
+
+fn keep_stat<R: Read>(
+    scanner: &mut Scanner<R>,
+    header: Header,
+    stats: &mut Vec<(i64, Pending)>,
+) -> Result<(), Error> {
+    let len = header.len("a plane's stat")?;
+    if len > LONGEST_STAT as u64 || stats.len() == MOST_STATS {
+        return scanner.skip(len);
+    }
+    let base = scanner.position();
+    let stat = Stat::decode(scanner.bytes(len, "a plane's stat")?, base)?;
+    let value = match stat.value {
+        StatValue::None => return Ok(()),
+        StatValue::Double(value) => Pending::Owned(OwnedValue::Double(value)),
+        StatValue::Uint(value) => Pending::Owned(OwnedValue::Uint(value)),
+        StatValue::Int(value) => Pending::Owned(OwnedValue::Int(value)),
+        StatValue::Str(text) => Pending::Owned(OwnedValue::Text(String::from_utf8_lossy(text).into_owned())),
+        StatValue::Bytes(bytes) => Pending::Owned(OwnedValue::Bytes(bytes.to_owned())),
+        StatValue::Ref(id) => Pending::Ref(id),
+    };
+    stats.push((stat.metadata_id, value));
+    Ok(())
+}
+
+fn named(names: &StatNames, id: i64, value: Pending) -> Option<(String, OwnedValue)> {
+    let name = names.get(id)?.to_owned();
+    match value {
+        Pending::Owned(value) => Some((name, value)),
+        Pending::Ref(id) => Some((name, OwnedValue::Text(names.get(id as i64)?.to_owned()))),
+    }
+}

@@ -1,0 +1,138 @@
+//! The streaming reader of XSpace.
+//!
+//! [`Reader::open`] walks the file once and keeps an [`Index`]: names, numbers and places, never events.
+//! Then any line's events, a plane's event metadata, or raw bytes are visited in any order: metadata may come
+//! after the lines that use it, and real files have it so. Unknown planes, lines, stats and fields are left
+//! where they are; [`Reader::plane_fields`] and [`Reader::copy`] carry them along.
+//!
+//! Memory is one buffer of [`RECORD`] bytes at most plus the index. What cannot seek is spooled to a file
+//! first; [`Index::scan`] alone needs no seeking.
+//!
+//! Must never hold events, and never know what a TPU is.
+
+mod event;
+mod index;
+mod line;
+mod metadata;
+mod names;
+mod stat;
+mod time;
+
+use std::{
+    io::{Read, Seek},
+    ops::ControlFlow,
+};
+
+pub use event::Event;
+pub use index::{Index, LineIndex, PlaneIndex};
+pub use metadata::EventMetadata;
+pub use names::StatNames;
+pub use stat::{OwnedValue, Stat, StatValue, Stats};
+pub use time::Session;
+
+use crate::wire::{Error, Header, Kind, Scanner, Span};
+
+/// The largest record (an event, a stat metadata entry) that is read.
+pub const RECORD: usize = 16 << 20;
+
+/// A trace file, indexed.
+#[derive(Debug)]
+pub struct Reader<R> {
+    scanner: Scanner<R>,
+    index: Index,
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// Indexes `input` from its start.
+    pub fn open(input: R) -> Result<Self, Error> {
+        let mut scanner = Scanner::new(input, RECORD);
+        let len = scanner.input_len()?;
+        scanner.seek(0)?;
+        let index = Index::scan_with(&mut scanner, Some(len))?;
+        Ok(Self { scanner, index })
+    }
+
+    /// What the file holds.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Takes the index out, so that it can be read while the events are visited.
+    pub fn take_index(&mut self) -> Index {
+        std::mem::take(&mut self.index)
+    }
+
+    /// Visits the events of a line (its [`LineIndex::span`]) in the file's order, until the visitor breaks.
+    pub fn events<E: From<Error>>(
+        &mut self,
+        line: Span,
+        mut visitor: impl FnMut(&Event<'_>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
+        self.scanner.seek(line.offset)?;
+        let mut failed = None;
+        line::walk(
+            &mut self.scanner,
+            line,
+            |event| {
+                Ok(visitor(event).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }))
+            },
+            |scanner, header| match header.kind {
+                Kind::Bytes(len) => scanner.skip(len),
+                _ => Ok(()),
+            },
+        )?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Visits the event metadata of `plane`.
+    pub fn event_metadata<E: From<Error>>(
+        &mut self,
+        plane: &PlaneIndex,
+        mut visitor: impl FnMut(&EventMetadata<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for &run in &plane.others {
+            self.scanner.seek(run.offset)?;
+            while let Some(header) = self.scanner.header(Some(run.end()))? {
+                match header {
+                    Header { number: 4, kind: Kind::Bytes(len), .. } => {
+                        metadata::visit(&mut self.scanner, len, &mut visitor)?;
+                    }
+                    Header { kind: Kind::Bytes(len), .. } => self.scanner.skip(len)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits every field of `plane` that is no line: its number and where it lies, tag included. The bytes
+    /// are had with [`Self::copy`] afterwards.
+    pub fn plane_fields<E: From<Error>>(
+        &mut self,
+        plane: &PlaneIndex,
+        mut visitor: impl FnMut(u32, Span) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for &run in &plane.others {
+            self.scanner.seek(run.offset)?;
+            while let Some(header) = self.scanner.header(Some(run.end()))? {
+                if let Kind::Bytes(len) = header.kind {
+                    self.scanner.skip(len)?;
+                }
+                visitor(header.number, Span { offset: header.at, len: self.scanner.position() - header.at })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the bytes at `span` to `sink` in pieces.
+    pub fn copy<E: From<Error>>(
+        &mut self,
+        span: Span,
+        sink: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.scanner.copy(span, sink)
+    }
+}

@@ -1,0 +1,185 @@
+//! Fields of a message that lies in memory as a whole.
+
+use super::{Error, Found};
+
+/// A field's value as it stands on the wire.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value<'a> {
+    /// Wire type 0.
+    Varint(u64),
+    /// Wire type 1.
+    Fixed64(u64),
+    /// Wire type 2: text, bytes or a message.
+    Bytes(&'a [u8]),
+    /// Wire type 5.
+    Fixed32(u32),
+}
+
+/// One field.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Field<'a> {
+    /// Its number.
+    pub number: u32,
+    /// Its value.
+    pub value: Value<'a>,
+    /// Where its tag lies in the input.
+    pub at: u64,
+}
+
+impl<'a> Field<'a> {
+    /// The number in a varint field.
+    pub fn varint(&self, expected: &'static str) -> Result<u64, Error> {
+        match self.value {
+            Value::Varint(value) => Ok(value),
+            _ => Err(Error::damaged(self.at, expected, Found::OtherType)),
+        }
+    }
+
+    /// The bytes of a length-delimited field.
+    pub fn bytes(&self, expected: &'static str) -> Result<&'a [u8], Error> {
+        match self.value {
+            Value::Bytes(bytes) => Ok(bytes),
+            _ => Err(Error::damaged(self.at, expected, Found::OtherType)),
+        }
+    }
+}
+
+/// Reads the fields of a message in a slice, one after another.
+#[derive(Debug, Clone)]
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    base: u64,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of `bytes`, which lie at `base` in the input.
+    pub fn new(bytes: &'a [u8], base: u64) -> Self {
+        Self { bytes, at: 0, base }
+    }
+
+    /// Where the next field lies in the input.
+    pub fn position(&self) -> u64 {
+        self.base + self.at as u64
+    }
+
+    /// Where `part`, a sub-slice of this message, lies in the input.
+    pub fn offset_of(&self, part: &[u8]) -> u64 {
+        self.base + (part.as_ptr() as usize).saturating_sub(self.bytes.as_ptr() as usize) as u64
+    }
+
+    /// The next field; `None` at the end.
+    #[inline]
+    pub fn next_field(&mut self) -> Result<Option<Field<'a>>, Error> {
+        if self.at >= self.bytes.len() {
+            return Ok(None);
+        }
+        let at = self.position();
+        let tag = self.number("a field tag")?;
+        let number = field_number(tag, at)?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.number("a number")?),
+            1 => Value::Fixed64(u64::from_le_bytes(self.fixed()?)),
+            2 => {
+                let len = self.number("a length")?;
+                Value::Bytes(self.take(len, at)?)
+            }
+            5 => Value::Fixed32(u32::from_le_bytes(self.fixed()?)),
+            wire => {
+                return Err(Error::damaged(at, "a field of a known wire type", Found::WireType(wire as u8)));
+            }
+        };
+        Ok(Some(Field { number, value, at }))
+    }
+
+    #[inline]
+    fn number(&mut self, expected: &'static str) -> Result<u64, Error> {
+        varint(self.bytes, &mut self.at)
+            .ok_or_else(|| Error::damaged(self.position(), expected, Found::Varint))
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let bytes = self.take(N as u64, self.position())?;
+        let mut fixed = [0; N];
+        fixed.copy_from_slice(bytes);
+        Ok(fixed)
+    }
+
+    #[inline]
+    fn take(&mut self, len: u64, at: u64) -> Result<&'a [u8], Error> {
+        let left = self.bytes.len() - self.at;
+        if len > left as u64 {
+            let found = Found::Length { claimed: len, left: left as u64 };
+            return Err(Error::damaged(at, "a field that ends within its message", found));
+        }
+        let from = self.at;
+        self.at += len as usize;
+        Ok(&self.bytes[from..self.at])
+    }
+}
+
+/// The field number in a tag.
+#[inline]
+pub(super) fn field_number(tag: u64, at: u64) -> Result<u32, Error> {
+    match tag >> 3 {
+        number @ 1..=0x1fff_ffff => Ok(number as u32),
+        number => Err(Error::damaged(at, "a field number", Found::FieldNumber(number))),
+    }
+}
+
+/// The varint at `at`, which moves behind it; `None`, and `at` as it was, if it does not end within ten bytes
+/// or the slice.
+#[inline]
+pub fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let rest = bytes.get(*at..)?;
+    let first = *rest.first()?;
+    if first < 0x80 {
+        *at += 1;
+        return Some(u64::from(first));
+    }
+    let mut value = u64::from(first & 0x7f);
+    for (i, &byte) in rest.iter().enumerate().take(10).skip(1) {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            *at += i + 1;
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_of_every_length() {
+        for shift in 0..64 {
+            let value = 1u64 << shift;
+            let mut bytes = Vec::new();
+            prost::encoding::encode_varint(value, &mut bytes);
+            let mut at = 0;
+            assert_eq!(varint(&bytes, &mut at), Some(value));
+            assert_eq!(at, bytes.len());
+            let mut at = 0;
+            assert_eq!(varint(&bytes[..bytes.len() - 1], &mut at), None);
+            assert_eq!(at, 0);
+        }
+        assert_eq!(varint(&[0xff; 11], &mut 0), None);
+    }
+
+    #[test]
+    fn a_length_beyond_the_message_names_its_byte() {
+        let error = Fields::new(&[0x0a, 5, 1, 2], 100).next_field().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "damaged at byte 100: expected a field that ends within its message, found a length of 5 bytes where 2 are left"
+        );
+    }
+
+    #[test]
+    fn groups_and_field_zero_are_refused() {
+        assert!(Fields::new(&[0x0b], 0).next_field().is_err());
+        assert!(Fields::new(&[0x00, 1], 0).next_field().is_err());
+    }
+}
