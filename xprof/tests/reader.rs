@@ -363,7 +363,7 @@ fn a_file_cut_anywhere_is_refused_or_shorter() {
         match Index::scan(Cursor::new(&bytes[..cut]), Some(cut as u64)) {
             // A cut between two top-level fields leaves a valid, shorter file.
             Ok(index) => {
-                assert!(index.planes.len() + index.others.len() < whole.planes.len() + whole.others.len())
+                assert!(index.planes.len() + index.others.len() < whole.planes.len() + whole.others.len());
             }
             Err(error) => assert!(error.offset() <= cut as u64, "{error}"),
         }
