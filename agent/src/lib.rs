@@ -8,5 +8,6 @@
 pub mod cli;
 pub mod config;
 pub mod device;
+pub mod lifecycle;
 pub mod model;
 pub mod source;

@@ -1,0 +1,98 @@
+//! What the service manager is told: ready after the first sample, alive while the sampler makes progress,
+//! stopping. Without a service manager nothing is sent.
+
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error};
+
+/// The first sample is there.
+pub fn ready() {
+    send(&[NotifyState::Ready, NotifyState::Status("sampling")]);
+}
+
+/// The agent was told to stop.
+pub fn stopping() {
+    send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+}
+
+fn send(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        debug!(%error, "the service manager cannot be told");
+    }
+}
+
+/// Feeds the service manager's watchdog, where it has one, for as long as `progress` rises. `patience` is the
+/// longest that a healthy sampler stands still.
+pub async fn watchdog(progress: impl Fn() -> u64 + Send, patience: Duration, stop: CancellationToken) {
+    let Some(period) = sd_notify::watchdog_enabled() else {
+        return stop.cancelled().await;
+    };
+    let mut pulse = Pulse::new(progress(), patience, Instant::now());
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(period / 3) => {}
+        }
+        match pulse.check(progress(), Instant::now()) {
+            Health::Alive => send(&[NotifyState::Watchdog]),
+            Health::JustStopped => {
+                error!(?patience, "the sampler stands still: the watchdog is not fed any more");
+            }
+            Health::Stopped => {}
+        }
+    }
+}
+
+/// What the sampler's counter says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Alive,
+    /// For the first time since it was alive.
+    JustStopped,
+    Stopped,
+}
+
+/// A counter that must rise.
+struct Pulse {
+    seen: u64,
+    moved: Instant,
+    patience: Duration,
+    alive: bool,
+}
+
+impl Pulse {
+    fn new(seen: u64, patience: Duration, now: Instant) -> Self {
+        Self { seen, moved: now, patience, alive: true }
+    }
+
+    fn check(&mut self, count: u64, now: Instant) -> Health {
+        if count != self.seen {
+            (self.seen, self.moved) = (count, now);
+        }
+        let was_alive = std::mem::replace(&mut self.alive, now.duration_since(self.moved) <= self.patience);
+        match (was_alive, self.alive) {
+            (_, true) => Health::Alive,
+            (true, false) => Health::JustStopped,
+            (false, false) => Health::Stopped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_progress_keeps_it_alive() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut pulse = Pulse::new(0, Duration::from_secs(3), start);
+        assert_eq!(pulse.check(1, at(10)), Health::Alive);
+        assert_eq!(pulse.check(1, at(13)), Health::Alive);
+        assert_eq!(pulse.check(1, at(14)), Health::JustStopped);
+        assert_eq!(pulse.check(1, at(20)), Health::Stopped);
+        assert_eq!(pulse.check(2, at(30)), Health::Alive, "a sampler that woke up is fed for again");
+    }
+}
