@@ -4,6 +4,7 @@
 
 pub mod check;
 pub mod client;
+pub mod merge;
 pub mod reader;
 pub mod session;
 pub mod wire;

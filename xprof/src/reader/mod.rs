@@ -28,6 +28,7 @@ pub use index::{Index, LineIndex, PlaneIndex};
 pub use metadata::EventMetadata;
 pub use names::StatNames;
 pub use stat::{OwnedValue, Stat, StatValue, Stats};
+pub(crate) use time::ENVIRONMENT;
 pub use time::Session;
 
 use crate::wire::{Error, Header, Kind, Scanner, Span};
@@ -50,6 +51,11 @@ impl<R: Read + Seek> Reader<R> {
         scanner.seek(0)?;
         let index = Index::scan_with(&mut scanner, Some(len))?;
         Ok(Self { scanner, index })
+    }
+
+    /// A reader of places that an index made elsewhere names; its own index stays empty.
+    pub(crate) fn unindexed(input: R) -> Self {
+        Self { scanner: Scanner::new(input, RECORD), index: Index::default() }
     }
 
     /// What the file holds.

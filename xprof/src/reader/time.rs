@@ -5,7 +5,7 @@ use super::index::{LineIndex, PlaneIndex};
 /// A timestamp beyond this is no time within a session (it would be 107 days long): it counts from the epoch.
 const EPOCH_NS: i64 = 9_200_000_000_000_000;
 /// The plane that tells when the session ran.
-const ENVIRONMENT: &str = "Task Environment";
+pub(crate) const ENVIRONMENT: &str = "Task Environment";
 
 /// When the session of one host ran, by that host's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

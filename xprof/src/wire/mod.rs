@@ -54,6 +54,15 @@ impl Error {
         }
     }
 
+    /// The same error in an input that begins `by` bytes later.
+    #[must_use]
+    pub(crate) fn moved_back(mut self, by: u64) -> Self {
+        let (Self::Io { offset, .. } | Self::Damaged { offset, .. } | Self::TooLarge { offset, .. }) =
+            &mut self;
+        *offset = offset.saturating_sub(by);
+        self
+    }
+
     #[cold]
     pub(crate) fn damaged(offset: u64, expected: &'static str, found: Found) -> Self {
         Self::Damaged { offset, expected, found }

@@ -1,0 +1,348 @@
+//! The inputs: indexed one after another, put in order, then read as if they were one long file.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    MergeError,
+    report::{Gap, Report, Segment},
+};
+use crate::{
+    reader::{Index, PlaneIndex, Reader},
+    wire::{self, Span},
+};
+
+/// How many inputs are held open at a time.
+const MOST_OPEN: usize = 64;
+/// What is read after a jump; each further read in a row may be twice as long.
+const FIRST_READ: usize = 16 << 10;
+
+/// Something that can be read anywhere.
+pub trait ReadSeek: Read + Seek {}
+impl<T: Read + Seek> ReadSeek for T {}
+
+/// One trace to merge.
+pub trait Input {
+    /// What it is called in reports and errors.
+    fn name(&self) -> String;
+
+    /// Opens it anew, at its start.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    fn open(&self) -> io::Result<Box<dyn ReadSeek>>;
+}
+
+/// A trace in a file.
+#[derive(Debug, Clone)]
+pub struct FileInput(PathBuf);
+
+impl FileInput {
+    /// The trace at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Input for FileInput {
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn open(&self) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(Box::new(File::open(&self.0)?))
+    }
+}
+
+/// Where a plane of the output comes from: the input and its plane there.
+pub(super) type Member = (usize, usize);
+
+/// All inputs in the order of their sessions. Spans in their indexes count from the first input's first byte.
+pub(super) struct Inputs<'a> {
+    pub(super) indexes: Vec<Index>,
+    names: Vec<String>,
+    /// Where each input begins in the whole.
+    bases: Vec<u64>,
+    pub(super) reader: Reader<Chain<'a>>,
+}
+
+impl<'a> Inputs<'a> {
+    pub(super) fn open(
+        inputs: &[&'a dyn Input],
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Result<Self, MergeError> {
+        let mut found = Vec::new();
+        for &input in inputs {
+            found.push((input, index(input)?));
+            // The whole length is not known yet; twice what was seen is what remains at least.
+            let read = found.iter().map(|(_, index)| index.len).sum();
+            progress(read, 2 * read);
+        }
+        if found.is_empty() {
+            return Err(MergeError::Nothing);
+        }
+        check_starts(&found)?;
+        found.sort_by_key(|(_, index)| index.session.start_ns);
+        let names: Vec<_> = found.iter().map(|(input, _)| input.name()).collect();
+        check_one_process(&names, found.iter().map(|(_, index)| index))?;
+        let mut bases = Vec::new();
+        let mut base = 0;
+        for (_, index) in &mut found {
+            bases.push(base);
+            move_spans(index, base);
+            base += index.len;
+        }
+        let (inputs, indexes): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let chain = Chain {
+            inputs,
+            bases: bases.clone(),
+            len: base,
+            at: 0,
+            next_read: FIRST_READ,
+            open: VecDeque::new(),
+            read: 0,
+            progress,
+        };
+        Ok(Self { indexes, names, bases, reader: Reader::unindexed(chain) })
+    }
+
+    pub(super) fn plane(&self, member: Member) -> &PlaneIndex {
+        &self.indexes[member.0].planes[member.1]
+    }
+
+    /// The planes of the output: those of one name are one. Where an input has several of a name, the first
+    /// ones belong together, the second ones, and so on.
+    pub(super) fn planes(&self) -> Vec<Vec<Member>> {
+        let mut place = BTreeMap::new();
+        let mut planes: Vec<Vec<Member>> = Vec::new();
+        for (input, index) in self.indexes.iter().enumerate() {
+            let mut count = BTreeMap::<&str, usize>::new();
+            for (at, plane) in index.planes.iter().enumerate() {
+                let nth = count.entry(&plane.name).or_default();
+                let place = *place.entry((plane.name.as_str(), *nth)).or_insert(planes.len());
+                *nth += 1;
+                if place == planes.len() {
+                    planes.push(Vec::new());
+                }
+                planes[place].push((input, at));
+            }
+        }
+        planes
+    }
+
+    /// The fields of the inputs that are no planes.
+    pub(super) fn others(&self) -> Vec<Span> {
+        self.indexes.iter().flat_map(|index| index.others.iter().copied()).collect()
+    }
+
+    /// The bytes at `span`. Only for metadata: they are held in memory.
+    pub(super) fn bytes(&mut self, span: Span) -> Result<Vec<u8>, wire::Error> {
+        let mut bytes = Vec::new();
+        self.reader.copy(span, |piece| {
+            bytes.extend_from_slice(piece);
+            Ok::<_, wire::Error>(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// How far the session of `input` began after the first one.
+    pub(super) fn session_ns(&self, input: usize) -> i64 {
+        let start = |input: usize| self.indexes[input].session.start_ns.unwrap_or(0);
+        start(input).saturating_sub(start(0))
+    }
+
+    /// The report's first part: the segments and the gaps between them.
+    pub(super) fn report(&self) -> Report {
+        let segments: Vec<_> =
+            self.indexes.iter().zip(&self.names).map(|(index, file)| segment(file, index)).collect();
+        let mut report = Report::default();
+        for (after_segment, pair) in segments.windows(2).enumerate() {
+            let (Some(start_ns), Some(next)) = (pair[0].stop_ns, pair[1].start_ns) else { continue };
+            if next < start_ns {
+                report.warnings.push(format!(
+                    "{} begins {} ns before {} ends",
+                    pair[1].file,
+                    start_ns.abs_diff(next),
+                    pair[0].file
+                ));
+            }
+            report.gaps.push(Gap { after_segment, start_ns, stop_ns: next.max(start_ns) });
+        }
+        report.segments = segments;
+        report
+    }
+
+    /// The file in which an error of the second pass lies, with the offset there.
+    pub(super) fn at_fault(&self, error: wire::Error) -> MergeError {
+        let input = self.bases.partition_point(|&base| base <= error.offset()).saturating_sub(1);
+        MergeError::Input { file: self.names[input].clone(), source: error.moved_back(self.bases[input]) }
+    }
+}
+
+fn index(input: &dyn Input) -> Result<Index, MergeError> {
+    let read = |source| MergeError::Read { file: input.name(), source };
+    let opened = input.open().map_err(read)?;
+    let index = match Reader::open(opened) {
+        Ok(mut reader) => reader.take_index(),
+        Err(wire::Error::Io { source, .. }) => return Err(read(source)),
+        Err(source) => return Err(MergeError::Input { file: input.name(), source }),
+    };
+    if index.planes.is_empty() {
+        return Err(MergeError::Empty(input.name()));
+    }
+    Ok(index)
+}
+
+/// A single input needs no start: nothing has to be placed beside it.
+fn check_starts(found: &[(&dyn Input, Index)]) -> Result<(), MergeError> {
+    let placeless = found.iter().find(|(_, index)| index.session.start_ns.is_none());
+    match placeless {
+        Some((input, _)) if found.len() > 1 => Err(MergeError::NoStart(input.name())),
+        _ => Ok(()),
+    }
+}
+
+fn segment(file: &str, index: &Index) -> Segment {
+    let lines = || index.planes.iter().flat_map(|plane| &plane.lines);
+    // A file that does not say when it ended ended with its last event.
+    let last_event_ns = || {
+        let ends = lines().map(|line| index.session.line_start_ps(line).saturating_add(line.last_end_ps));
+        Some(index.session.start_ns?.saturating_add(ends.max()? / 1000))
+    };
+    Segment {
+        file: file.to_owned(),
+        bytes: index.len,
+        events: lines().map(|line| line.events).sum(),
+        start_ns: index.session.start_ns,
+        stop_ns: index.session.stop_ns.or_else(last_event_ns),
+    }
+}
+
+/// Refuses what cannot come from one process: another host, another process id, or the same time twice.
+fn check_one_process<'i>(
+    names: &[String],
+    indexes: impl Iterator<Item = &'i Index>,
+) -> Result<(), MergeError> {
+    let indexes: Vec<_> = indexes.collect();
+    let refuse = |first: usize, second: usize, why: String| {
+        Err(MergeError::NotOneProcess { first: names[first].clone(), second: names[second].clone(), why })
+    };
+    for second in 1..indexes.len() {
+        let first = second - 1;
+        let (a, b) = (indexes[first], indexes[second]);
+        if !a.hostnames.is_empty() && !b.hostnames.is_empty() && a.hostnames != b.hostnames {
+            return refuse(
+                first,
+                second,
+                format!("the hosts are {} and {}", a.hostnames.join(", "), b.hostnames.join(", ")),
+            );
+        }
+        if let (Some(a), Some(b)) = (process_id(a), process_id(b))
+            && a != b
+        {
+            return refuse(first, second, format!("the process ids are {a} and {b}"));
+        }
+        if let Some(shared_ns) = shared_time(a, b) {
+            return refuse(first, second, format!("both cover the same {:.3} s", shared_ns as f64 / 1e9));
+        }
+    }
+    Ok(())
+}
+
+fn process_id(index: &Index) -> Option<i64> {
+    index.planes.iter().find_map(|plane| plane.stat("process_id")?.int())
+}
+
+/// The time that two sessions share, where it is too much for a clock that was set back a little.
+fn shared_time(a: &Index, b: &Index) -> Option<i64> {
+    let (a, b) = (segment("", a), segment("", b));
+    let shared = a.stop_ns?.min(b.stop_ns?).saturating_sub(b.start_ns?);
+    let shortest = a.stop_ns?.saturating_sub(a.start_ns?).min(b.stop_ns?.saturating_sub(b.start_ns?));
+    (a.start_ns == b.start_ns || shared > shortest / 2).then_some(shared.max(0))
+}
+
+fn move_spans(index: &mut Index, by: u64) {
+    for span in &mut index.others {
+        span.offset += by;
+    }
+    for plane in &mut index.planes {
+        plane.span.offset += by;
+        for span in plane.others.iter_mut().chain(plane.lines.iter_mut().map(|line| &mut line.span)) {
+            span.offset += by;
+        }
+    }
+}
+
+/// The inputs one after another as a single reader. Few are open at once, and a jump reads little: there may
+/// be thousands of inputs, with a short stretch of every line in each.
+pub(super) struct Chain<'a> {
+    inputs: Vec<&'a dyn Input>,
+    bases: Vec<u64>,
+    len: u64,
+    at: u64,
+    next_read: usize,
+    open: VecDeque<(usize, Box<dyn ReadSeek>)>,
+    read: u64,
+    progress: &'a mut dyn FnMut(u64, u64),
+}
+
+impl Chain<'_> {
+    /// The input at `at`, opened.
+    fn opened(&mut self, input: usize) -> io::Result<&mut Box<dyn ReadSeek>> {
+        if let Some(at) = self.open.iter().position(|(open, _)| *open == input) {
+            self.open.swap(0, at);
+        } else {
+            self.open.truncate(MOST_OPEN - 1);
+            self.open.push_front((input, self.inputs[input].open()?));
+        }
+        Ok(&mut self.open[0].1)
+    }
+}
+
+impl Read for Chain<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at >= self.len || buffer.is_empty() {
+            return Ok(0);
+        }
+        let input = self.bases.partition_point(|&base| base <= self.at) - 1;
+        let end = self.bases.get(input + 1).copied().unwrap_or(self.len);
+        let most = (end - self.at).min(self.next_read as u64).min(buffer.len() as u64) as usize;
+        let from = self.at - self.bases[input];
+        let opened = self.opened(input)?;
+        opened.seek(SeekFrom::Start(from))?;
+        let read = opened.read(&mut buffer[..most])?;
+        if read == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file has become shorter meanwhile",
+            ));
+        }
+        self.at += read as u64;
+        self.next_read = self.next_read.saturating_mul(2);
+        self.read += read as u64;
+        (self.progress)((self.len + self.read).min(2 * self.len), 2 * self.len);
+        Ok(read)
+    }
+}
+
+impl Seek for Chain<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let to = match to {
+            SeekFrom::Start(to) => Some(to),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            SeekFrom::End(by) => self.len.checked_add_signed(by),
+        };
+        self.at = to.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        self.next_read = FIRST_READ;
+        Ok(self.at)
+    }
+}

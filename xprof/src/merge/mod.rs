@@ -1,0 +1,149 @@
+//! Merges the segments of one process into one valid XSpace.
+//!
+//! ```text
+//! segment 1 ─┐ index      order by        per plane, joined by name:
+//! segment 2 ─┤ each   →   session    →    stat metadata, event metadata (ids remapped),   →  one XSpace
+//! segment 3 ─┘ once       start           stats, then line by line the events, shifted
+//! ```
+//!
+//! Every input is read twice: once for its index, once for its events. The output is written in one go: the
+//! lengths of planes and lines, which are not known before their events went by, are left open as varints of
+//! five bytes and filled in at the end. That costs four bytes a line and saves a sizing pass over all events
+//! or a second copy of the trace on disk.
+//!
+//! Memory is the indexes plus the ids of one plane's metadata, whatever the number of events. Times in the
+//! output count from the start of the first segment, as in any XSpace; `Task Environment` tells that start
+//! and the end of the last. Must never merge what cannot come from one process, and never drop an event.
+//! Fields of lines that this build does not know are left out; all others are carried along.
+
+mod ids;
+mod inputs;
+mod output;
+mod plane;
+mod report;
+mod rewrite;
+mod steps;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Seek, Write},
+};
+
+pub use inputs::{FileInput, Input, ReadSeek};
+pub use report::{Gap, MergedSteps, MissingSteps, Report, Segment};
+
+use crate::wire;
+use inputs::Inputs;
+use output::Output;
+use plane::PlaneMerge;
+use steps::Steps;
+
+/// A protobuf parser refuses messages of 2 GiB and more.
+const PROTOBUF_LIMIT: u64 = (1 << 31) - 1;
+
+/// Why nothing was merged.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// No file was named.
+    #[error("there is nothing to merge")]
+    Nothing,
+    /// A file cannot be opened or read.
+    #[error("cannot read {file}: {source}")]
+    Read {
+        /// The file.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is no XSpace, or damaged.
+    #[error("{file}: {source}")]
+    Input {
+        /// The file.
+        file: String,
+        /// Where and how.
+        source: wire::Error,
+    },
+    /// A file of 0 bytes, or one without a plane.
+    #[error("{0} holds no trace: it has no plane")]
+    Empty(String),
+    /// Without its start a segment cannot be placed beside others.
+    #[error("{0} does not say when its session began (no profile_start_time in 'Task Environment')")]
+    NoStart(String),
+    /// Two files that cannot be segments of one process.
+    #[error("{first} and {second} are not segments of one process: {why}")]
+    NotOneProcess {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+        /// What tells.
+        why: String,
+    },
+    /// The output cannot be written.
+    #[error("cannot write the merged trace: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Errors inside a pass, before the offset is turned into a file and its own offset.
+#[derive(Debug, thiserror::Error)]
+enum PassError {
+    #[error(transparent)]
+    Wire(#[from] wire::Error),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Merges `inputs` into `out`, and says what the result holds and lacks. `progress` is told the bytes read so
+/// far and in all.
+///
+/// # Errors
+/// When an input is unreadable, damaged or of another process, or when `out` cannot be written: what was
+/// written to it so far is then of no use.
+pub fn merge<W: Write + Seek>(
+    inputs: &[&dyn Input],
+    out: W,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, MergeError> {
+    let mut inputs = Inputs::open(inputs, progress)?;
+    let mut report = inputs.report();
+    let mut steps = Steps::default();
+    let mut output = Output::new(out);
+    match write(&mut inputs, &mut output, &mut steps, &mut report) {
+        Ok(()) => {}
+        Err(PassError::Write(error)) => return Err(MergeError::Write(error)),
+        Err(PassError::Wire(error)) => return Err(inputs.at_fault(error)),
+    }
+    report.bytes = output.finish()?;
+    if report.bytes > PROTOBUF_LIMIT {
+        report.warnings.push(format!(
+            "the merged trace has {} bytes; XProf cannot open more than {PROTOBUF_LIMIT}: merge fewer segments",
+            report.bytes
+        ));
+    }
+    report.steps = steps.finish(report.gaps.len());
+    Ok(report)
+}
+
+fn write<W: Write + Seek>(
+    inputs: &mut Inputs<'_>,
+    out: &mut Output<W>,
+    steps: &mut Steps,
+    report: &mut Report,
+) -> Result<(), PassError> {
+    for members in inputs.planes() {
+        report.planes += 1;
+        PlaneMerge::new(inputs, &members).write(out, steps, report)?;
+    }
+    // Host names, errors and warnings, each once.
+    let mut seen = BTreeSet::new();
+    for span in inputs.others() {
+        let raw = inputs.bytes(span)?;
+        if seen.insert(ids::digest(&raw)) {
+            out.raw(&raw)?;
+        }
+    }
+    Ok(())
+}
