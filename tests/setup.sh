@@ -36,6 +36,19 @@ venv() {
   cp "$want" "$dir/requirements.txt"
 }
 
+# libtpu VERSION: that libtpu wheel alone, without dependencies, unpacked in its own folder. It is Google's, under
+# its own licence: tests load it, nothing of it is ever kept in this repository.
+libtpu() {
+  local dir=$peers/libtpu/$1
+  [ -f "$dir/libtpu/libtpu.so" ] && return
+  say "libtpu $1"
+  rm -rf "$dir" "$dir.wheel" && mkdir -p "$dir.wheel"
+  "$peers/goodput/bin/pip" download -q --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
+    --python-version 3.12 --platform manylinux_2_31_x86_64 --dest "$dir.wheel" "libtpu==$1"
+  python3 -m zipfile -e "$dir.wheel"/libtpu-*.whl "$dir.unpacked"
+  rm -r "$dir.wheel" && mv "$dir.unpacked" "$dir"
+}
+
 # tool CRATE VERSION: a cargo tool in target/tools.
 tool() {
   [ "$(cat "target/tools/$1.version" 2>/dev/null)" = "$2" ] && [ -x "target/tools/bin/$1" ] && return
@@ -49,6 +62,8 @@ debian make=make nm=binutils python3=python3 promtool=prometheus prometheus=prom
   buildah=buildah podman=podman crun=crun
 venv xprof
 venv goodput
+# One of each SDK table that has metrics: 17, 15 and 12 functions.
+for version in 0.0.52 0.0.30 0.0.21; do libtpu $version; done
 tool cargo-deny 0.20.2
 
 # A small bootable Debian with systemd, for the service tests. Kept clean: containers write to an overlay.

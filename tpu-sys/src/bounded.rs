@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::{CallError, MAX_BYTES, MAX_TEXT, MAX_VALUES};
+use crate::{CallError, MAX_BYTES, MAX_TEXT, MAX_VALUES, MAX_VALUES_TEXT};
 
 /// A copy of `size` bytes at `from`; nothing when the size is 0.
 ///
@@ -62,7 +62,7 @@ pub(crate) unsafe fn terminated(what: &'static str, from: *const c_char) -> Resu
     unsafe { text(what, from, size) }
 }
 
-/// An array of texts that end with a NUL byte, no more than [`MAX_VALUES`] and [`MAX_BYTES`] of them.
+/// An array of texts that end with a NUL byte, no more than [`MAX_VALUES`] of them and [`MAX_VALUES_TEXT`] bytes.
 ///
 /// # Safety
 /// `from` is NULL or points to `count` pointers, each as for [`terminated`], if `count` is at most [`MAX_VALUES`].
@@ -83,7 +83,7 @@ pub(crate) unsafe fn texts(
         // SAFETY: `at` is below `count`, and the caller vouches for the pointers and what they point to.
         let one = unsafe { terminated(what, from.add(at).read()) }?;
         size += one.len();
-        if size > MAX_BYTES {
+        if size > MAX_VALUES_TEXT {
             return Err(CallError::Absurd { what, size });
         }
         all.push(one);

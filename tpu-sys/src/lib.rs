@@ -25,6 +25,8 @@ pub use library::{Library, LoadError};
 pub const MAX_TEXT: usize = 64 << 10;
 /// Most values of one metric.
 pub const MAX_VALUES: usize = 4096;
+/// Longest values of one metric together, bytes.
+pub const MAX_VALUES_TEXT: usize = 1 << 20;
 /// Largest serialised message or trace taken over from libtpu, bytes.
 pub const MAX_BYTES: usize = 16 << 20;
 /// Most PJRT extensions walked.

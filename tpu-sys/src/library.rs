@@ -11,13 +11,18 @@ use libloading::os::unix::{Library as Dl, RTLD_LOCAL, RTLD_NOW};
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The dynamic loader refused.
-    #[error("cannot load {path}: {source}")]
+    #[error("the dynamic loader refuses {}: {said}", .path.display())]
     Open {
         /// Which file.
         path: PathBuf,
         /// What the loader said.
-        source: libloading::Error,
+        said: String,
     },
+}
+
+/// The loader's own words, which stand behind the error.
+fn said(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// A loaded library. It is never unloaded: threads of its own may run in it.
@@ -35,7 +40,7 @@ impl Library {
         // processes of no other use, as its documentation demands.
         unsafe { Dl::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
             .map(|library| Self(ManuallyDrop::new(library)))
-            .map_err(|source| LoadError::Open { path: path.to_owned(), source })
+            .map_err(|error| LoadError::Open { path: path.to_owned(), said: said(&error) })
     }
 
     /// The function called `name`, if the library exports it.
@@ -45,6 +50,11 @@ impl Library {
     pub(crate) unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
         // SAFETY: the caller's promise. The pointer stays good, as the library is never unloaded.
         unsafe { self.0.get::<F>(name) }.ok().map(|symbol| *symbol)
+    }
+
+    /// Whether the library exports a symbol called `name`.
+    pub fn exports(&self, name: &str) -> bool {
+        self.address(name).is_some()
     }
 
     /// The address of the symbol called `name`.

@@ -22,7 +22,8 @@ use crate::{
     maps::Memory,
 };
 
-const ENTRY: &str = "GetLibtpuSdkApi";
+/// The export that gives the table.
+pub const ENTRY: &str = "GetLibtpuSdkApi";
 
 /// Why a library has no usable SDK.
 #[derive(Debug, thiserror::Error)]

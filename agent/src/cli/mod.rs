@@ -4,6 +4,7 @@
 
 mod config;
 pub mod exit;
+mod libtpu;
 mod sessions;
 pub mod settings;
 mod version;
@@ -34,6 +35,11 @@ pub enum Command {
     /// Read and rework recorded sessions
     #[command(subcommand)]
     Sessions(sessions::Command),
+    /// Look at a libtpu
+    Libtpu(libtpu::Args),
+    /// The process that a libtpu is loaded in; the agent starts it
+    #[command(hide = true)]
+    LibtpuChild(libtpu::ChildArgs),
     /// Print the version and what this build can do
     Version(version::Args),
 }
@@ -62,6 +68,8 @@ fn run(command: Command) -> Outcome {
     match command {
         Command::Config(args) => config::run(&args),
         Command::Sessions(command) => sessions::run(&command),
+        Command::Libtpu(args) => libtpu::run(&args),
+        Command::LibtpuChild(args) => libtpu::run_child(&args),
         Command::Version(args) => version::run(&args),
     }
 }

@@ -4,6 +4,7 @@
 //! or let one bad metric hide the others.
 
 pub mod catalog;
+pub mod libtpu;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 

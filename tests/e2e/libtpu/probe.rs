@@ -1,0 +1,76 @@
+//! `tpuscope libtpu probe`.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use fakes::harness::{peer, tpuscope};
+use serde_json::{Value, json};
+
+fn probe(path: &Path, more: &[&str]) -> Output {
+    Command::new(tpuscope()).args(["libtpu", "probe"]).arg(path).args(more).output().unwrap()
+}
+
+fn probe_json(path: &Path) -> Value {
+    let output = probe(path, &["--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn types(found: &Value) -> Vec<String> {
+    let extensions = found["pjrt"]["extensions"].as_array().unwrap();
+    extensions.iter().map(|one| format!("{}:{}", one["type"], one["size"])).collect()
+}
+
+#[test]
+fn three_real_versions_are_what_they_are() {
+    let expected = [
+        ("0.0.52", 17, 32, "0.117", 1144, 104, 18, "5:48"),
+        ("0.0.30", 15, 12, "0.81", 984, 80, 9, "14:40"),
+        ("0.0.21", 12, 8, "0.75", 960, 80, 4, "6:40"),
+    ];
+    for (version, slots, names, pjrt, api_size, profiler, extensions, first) in expected {
+        let found = probe_json(&peer(&format!("libtpu/{version}")));
+        assert_eq!(found["version"], version);
+        assert_eq!(found["sdk"]["slots"], slots, "{version}");
+        assert_eq!(found["sdk"]["metrics"].as_array().unwrap().len(), names, "{version}");
+        assert_eq!(found["pjrt"]["version"], pjrt);
+        assert_eq!(found["pjrt"]["api_size"], api_size, "{version}");
+        assert_eq!(found["pjrt"]["profiler_api_size"], profiler, "{version}");
+        let types = types(&found);
+        assert_eq!((types.len(), types[0].as_str()), (extensions, first), "{version}");
+        assert_eq!(types.last().unwrap(), "1:40", "{version}");
+        assert_eq!(found["legacy_profiler"], true);
+        assert_eq!(found["faults"], json!([]));
+    }
+}
+
+#[test]
+fn text_for_people_names_everything() {
+    let output = probe(&peer("libtpu/0.0.52/libtpu/libtpu.so"), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["0.0.52", "17 functions", "0.117, table of 1144 bytes", "table of 104 bytes", "  hbm_util\n"]
+    {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    assert!(output.status.success());
+}
+
+#[test]
+fn what_is_no_libtpu_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text.so");
+    std::fs::write(&text, "this is no library\n").unwrap();
+    for (path, code, word) in [
+        (dir.path().join("missing.so"), 5, "missing.so is not loaded"),
+        (dir.path().to_owned(), 5, "is not a file"),
+        (text, 8, "the dynamic loader refuses"),
+    ] {
+        let output = probe(&path, &["--json"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(word) && error.lines().count() == 2, "{error}");
+        assert!(output.stdout.is_empty());
+    }
+}
