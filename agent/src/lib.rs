@@ -10,4 +10,5 @@ pub mod config;
 pub mod device;
 pub mod lifecycle;
 pub mod model;
+pub mod session;
 pub mod source;

@@ -2,6 +2,7 @@
 //!
 //! Must never hold logic that the daemon needs too.
 
+mod capture;
 mod config;
 pub mod exit;
 mod libtpu;
@@ -30,6 +31,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Record an XProf trace of the workloads of this host, or of named profilers
+    Capture(Box<capture::Args>),
     /// Print or check settings
     Config(config::Args),
     /// Read and rework recorded sessions
@@ -66,10 +69,23 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
+        Command::Capture(args) => capture::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Sessions(command) => sessions::run(&command),
         Command::Libtpu(args) => libtpu::run(&args),
         Command::LibtpuChild(args) => libtpu::run_child(&args),
         Command::Version(args) => version::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
     }
 }

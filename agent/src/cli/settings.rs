@@ -10,6 +10,7 @@ use crate::config::{self, Config, ConfigError, Layers};
 
 /// Where settings come from.
 #[derive(Debug, Clone, Default, clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// File of settings [default: /etc/tpuscope/tpuscope.toml, where it exists]
     #[arg(long, value_name = "FILE", env = "TPUSCOPE_CONFIG")]

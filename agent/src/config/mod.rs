@@ -6,12 +6,14 @@
 
 pub mod agent;
 pub mod api;
+pub mod capture;
 mod default;
 pub mod device;
 mod error;
 mod load;
 pub mod log;
 pub mod paths;
+pub mod store;
 pub mod workload;
 
 use documented::{Documented, DocumentedFields};
@@ -67,4 +69,8 @@ sections! {
     device: device::Device,
     /// Whom to look for.
     workload: workload::Workload,
+    /// Captures on demand.
+    capture: capture::Capture,
+    /// What is kept of the sessions.
+    store: store::Store,
 }

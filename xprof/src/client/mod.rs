@@ -10,7 +10,11 @@ mod receive;
 mod status;
 mod target;
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
@@ -124,18 +128,20 @@ impl Client {
         bounds: Bounds,
         mut progress: impl FnMut(u64),
     ) -> Result<Received<W>, Error> {
-        let received = std::cell::Cell::new(0);
+        let received = AtomicU64::new(0);
         let call = async {
             let response = self.call("Profile", request, bounds.within).await?;
             receive::streamed(response, sink, bounds.max_bytes, |bytes| {
-                received.set(bytes);
+                received.store(bytes, Ordering::Relaxed);
                 progress(bytes);
             })
             .await
         };
         match tokio::time::timeout(bounds.within, call).await {
             Ok(result) => result,
-            Err(_) => Err(Error::Timeout { within: bounds.within, received: received.get() }),
+            Err(_) => {
+                Err(Error::Timeout { within: bounds.within, received: received.load(Ordering::Relaxed) })
+            }
         }
     }
 

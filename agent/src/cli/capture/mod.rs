@@ -1,0 +1,136 @@
+//! `tpuscope capture`.
+
+mod direct;
+mod progress;
+mod report;
+
+use std::{collections::BTreeMap, path::PathBuf, time};
+
+use super::{
+    Outcome,
+    exit::{Exit, Failure},
+    settings,
+};
+use crate::{
+    model::{time::Timestamp, unit::Duration},
+    session::{
+        self, Kind,
+        spec::{Levels, SpecError, Wish},
+    },
+};
+use xprof::{client::Target, session::SessionName};
+
+/// Arguments of `capture`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Length of the window
+    #[arg(long, default_value = "2s")]
+    duration: Duration,
+    /// Name of the session [default: the local time]
+    #[arg(long, value_name = "NAME")]
+    session: Option<SessionName>,
+    /// Ask this profiler directly, without an agent; may be given several times
+    #[arg(long, value_name = "HOST:PORT")]
+    target: Vec<Target>,
+    /// Folder to write plugins/profile/SESSION below, with --target [default: the current one]
+    #[arg(long, value_name = "DIR", requires = "target")]
+    output: Option<PathBuf>,
+    /// Host events: 0 none, 1 the user's, 2 costly operations too, 3 all [default: the workload's]
+    #[arg(long, value_name = "LEVEL")]
+    host_tracer_level: Option<u32>,
+    /// Device events: 0 none, 1 all [default: the workload's]
+    #[arg(long, value_name = "LEVEL")]
+    device_tracer_level: Option<u32>,
+    /// Python calls: 0 none, 1 all; slows the job while it records [default: the workload's]
+    #[arg(long, value_name = "LEVEL")]
+    python_tracer_level: Option<u32>,
+    /// Advanced profiler option, such as tpu_trace_mode=TRACE_COMPUTE; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    option: Vec<(String, String)>,
+    /// When the window begins, such as 2027-01-31T12:00:00Z [default: at once]
+    #[arg(long, value_name = "TIME")]
+    start_at: Option<jiff::Timestamp>,
+    /// How long the answers may take after the window [default: capture.timeout of the settings]
+    #[arg(long)]
+    timeout: Option<Duration>,
+    /// Keep nothing unless so many processes gave a trace
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    min_processes: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: settings::Args,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Args {
+    fn wish(&self) -> Result<Wish, Failure> {
+        let mut advanced = BTreeMap::new();
+        for (key, value) in &self.option {
+            if advanced.insert(key.clone(), value.clone()).is_some() {
+                return Err(Failure::new(Exit::Usage, format_args!("--option {key} is given twice")));
+            }
+        }
+        let start = self.start_at.map(|at| i64::try_from(at.as_nanosecond())).transpose();
+        let start = start.map_err(|_| Failure::new(Exit::Usage, "--start-at is out of range"))?;
+        Ok(Wish {
+            duration: self.duration.get(),
+            levels: Levels {
+                host: self.host_tracer_level,
+                device: self.device_tracer_level,
+                python: self.python_tracer_level,
+            },
+            advanced,
+            start: start.map(Timestamp),
+            timeout: self.timeout.map(time::Duration::from),
+            min_parts: self.min_processes,
+        })
+    }
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    if args.target.is_empty() {
+        return Err(Failure::new(Exit::NoAgent, "no agent runs here")
+            .remedy("name a profiler with --target HOST:PORT"));
+    }
+    let result = direct::capture(args);
+    report::print(result, args.json)
+}
+
+impl From<SpecError> for Failure {
+    fn from(error: SpecError) -> Self {
+        let exit = if matches!(error, SpecError::OptionDenied(..)) { Exit::Permission } else { Exit::Usage };
+        Failure::new(exit, error).remedy("`tpuscope config default` prints the limits, section [capture]")
+    }
+}
+
+impl From<session::Failure> for Failure {
+    fn from(failure: session::Failure) -> Self {
+        Failure { exit: exit_of(failure.kind), what: failure.message, remedy: failure.remedy }
+    }
+}
+
+/// How a command ends after a failure of this kind.
+fn exit_of(kind: Kind) -> Exit {
+    match kind {
+        Kind::Unreachable => Exit::Unreachable,
+        Kind::NotListening => Exit::NotListening,
+        Kind::NotAProfiler => Exit::NotAProfiler,
+        Kind::Busy => Exit::Busy,
+        Kind::EmptyTrace => Exit::EmptyTrace,
+        Kind::Timeout => Exit::Timeout,
+        Kind::TooLarge => Exit::TooLarge,
+        Kind::Damaged => Exit::BadInput,
+        Kind::NoSpace => Exit::NoSpace,
+        Kind::NoTarget => Exit::NoTarget,
+        Kind::Denied => Exit::Permission,
+        Kind::Conflict => Exit::Conflict,
+        Kind::Cancelled => Exit::Interrupted,
+        Kind::Internal => Exit::Internal,
+    }
+}

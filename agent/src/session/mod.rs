@@ -1,0 +1,13 @@
+//! Sessions on demand: who is profiled, when, and what becomes of the answers.
+//!
+//! A capture is one window for all its targets: every target is asked first whether it is a profiler, all get
+//! the same start, parts become visible only when all targets are done, and the manifest comes last.
+//! Must never end a session that is not ours, show a part that is cut, or let a dead target pass as success.
+
+pub mod capture;
+mod doubts;
+mod failure;
+pub mod spec;
+pub mod target;
+
+pub use failure::{Failure, Kind};
