@@ -12,3 +12,4 @@ pub mod lifecycle;
 pub mod model;
 pub mod session;
 pub mod source;
+pub mod workload;

@@ -3,6 +3,7 @@
 //! Must never do I/O, read a clock, or hold a bad value that came from outside.
 
 pub mod device;
+pub mod hostlist;
 pub mod job;
 pub mod sample;
 pub mod time;
