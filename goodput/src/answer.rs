@@ -1,0 +1,243 @@
+//! Answers as JSON objects, under the field names of the golden vectors.
+
+use serde::Serialize;
+
+use crate::{
+    badput::Buckets,
+    error::Error,
+    exact::{Calculator, Cumulative, Efficiency, FromBaseline, Interval, StepInfo},
+    export::{Labels, Scalar, Series, Upload, cumulative_series, interval_series, tensorboard},
+    log::Log,
+    query::{Query, instants},
+    time::Micros,
+};
+
+/// Above this many, deviations are also given as count, head and tail.
+const LONG: usize = 2_000;
+/// Above this many, only so.
+const LONGEST: usize = 10_000;
+/// Deviations in head and tail.
+const ENDS: usize = 20;
+
+/// The answer to one query.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// Of the whole job, with or without exclusions.
+    Job(Box<JobAnswer>),
+    /// Of a window.
+    Window(Box<WindowAnswer>),
+    /// None.
+    Failed(Failed),
+}
+
+/// The answer about the whole job.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs, reason = "docs/goodput.md describes every field")]
+pub struct JobAnswer {
+    pub goodput_percent: f64,
+    pub badput_percent: Buckets,
+    pub returned_step: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub returned_excluded_seconds: Option<f64>,
+    pub total_elapsed_seconds: f64,
+    pub productive_seconds: f64,
+    pub unproductive_seconds: Buckets,
+    pub max_productive_step: i64,
+    pub last_recorded_step: i64,
+    pub disruptions: u64,
+    pub excluded_seconds: f64,
+    pub ideal_step_time: f64,
+    #[serde(flatten)]
+    pub deviations: DeviationList,
+    pub step_deviation_from_baseline: FromBaseline,
+    pub step_deviation_mean: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stepping_slice_efficiency: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_slice_efficiency: Option<f64>,
+    pub cloud_monitoring_series: Vec<Series>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensorboard_scalars: Option<Vec<Scalar>>,
+}
+
+/// Step deviations: all of them, or both ends of a long list.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs, reason = "docs/goodput.md describes every field")]
+pub struct DeviationList {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_deviations: Option<Vec<(i64, f64)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_deviations_count: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_deviations_head: Option<Vec<(i64, f64)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_deviations_tail: Option<Vec<(i64, f64)>>,
+}
+
+impl DeviationList {
+    /// Lists deviations.
+    pub fn new(all: Vec<(i64, f64)>) -> Self {
+        let mut list = Self::default();
+        if all.len() > LONG {
+            list.step_deviations_count = Some(all.len());
+            list.step_deviations_head = Some(all[..ENDS].to_vec());
+            list.step_deviations_tail = Some(all[all.len() - ENDS..].to_vec());
+        }
+        list.step_deviations = (all.len() <= LONGEST).then_some(all);
+        list
+    }
+}
+
+/// The answer about a window.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs, reason = "docs/goodput.md describes every field")]
+pub struct WindowAnswer {
+    pub goodput_percent: f64,
+    pub badput_percent: Buckets,
+    pub returned_step: i64,
+    pub total_seconds: f64,
+    pub disruptions: u64,
+    pub effective_start: f64,
+    pub effective_end: f64,
+    #[serde(flatten)]
+    pub export: Option<WindowExport>,
+}
+
+/// What an uploader would send of a window. The library asks again for it, which moves its window; a query
+/// that reuses a calculator therefore has none.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs, reason = "docs/goodput.md describes every field")]
+pub struct WindowExport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stepping_slice_efficiency: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_slice_efficiency: Option<f64>,
+    pub interval_size_seconds: i64,
+    pub cloud_monitoring_series: Vec<Series>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Failed {
+    /// The library's exception.
+    pub error: &'static str,
+    /// Its text.
+    pub message: String,
+    /// What an uploader would send all the same.
+    #[serde(flatten)]
+    pub export: Option<WindowExport>,
+}
+
+impl Answer {
+    /// An answer that is an error.
+    pub fn failed(error: Error, export: Option<WindowExport>) -> Self {
+        Answer::Failed(Failed { error: error.kind.name(), message: error.message, export })
+    }
+}
+
+/// Asks a calculator, and gives the answer every field.
+pub fn ask(calculator: &mut Calculator, log: &Log, query: &Query, labels: &Labels) -> Answer {
+    let answer = match query {
+        Query::Cumulative { now, ideal_step_time, .. } => Micros::from_seconds(*now)
+            .and_then(|now| calculator.cumulative(log, now, *ideal_step_time))
+            .map(|answer| job(calculator, answer, None, labels)),
+        Query::Exclusions { now, exclude, ideal_step_time, .. } => Micros::from_seconds(*now)
+            .and_then(|now| calculator.excluding(log, &instants(exclude)?, now, *ideal_step_time))
+            .map(|answer| job(calculator, answer.answer, Some(answer.excluded_seconds), labels)),
+        Query::Interval { start, end, reuse_calculator, .. } => {
+            let window =
+                Micros::from_seconds(*start).and_then(|start| Ok((start, Micros::from_seconds(*end)?)));
+            window.map(|(start, end)| {
+                let export = *reuse_calculator != Some(true);
+                interval(calculator, log, (start, end), export.then_some(labels))
+            })
+        }
+    };
+    answer.unwrap_or_else(|error| Answer::failed(error, None))
+}
+
+fn job(calculator: &Calculator, answer: Cumulative, excluded: Option<f64>, labels: &Labels) -> Answer {
+    let none = Buckets::new();
+    let left = calculator.remembered();
+    let info = calculator.step_info();
+    let unproductive = left.map_or(&none, |left| &left.unproductive_seconds);
+    let efficiency = calculator.efficiency();
+    let upload = Upload {
+        productive: left.map(|left| left.productive_seconds),
+        unproductive,
+        disruptions: left.map_or(0, |left| left.disruptions),
+        max_step: left.map_or(0, |left| left.max_productive_step),
+        deviation: info.filter(|info| info.mean.is_some()).map(|info| info.from_baseline.cumulative),
+        elapsed: left.map_or(0.0, |left| left.total_elapsed_seconds),
+        ideal: info.map_or(0.0, |info| info.ideal),
+        efficiency,
+    };
+    let scalars = tensorboard(answer.goodput_percent, &answer.badput_percent, answer.returned_step);
+    Answer::Job(Box::new(JobAnswer {
+        goodput_percent: answer.goodput_percent,
+        badput_percent: answer.badput_percent,
+        returned_step: answer.returned_step,
+        returned_excluded_seconds: excluded,
+        total_elapsed_seconds: upload.elapsed,
+        productive_seconds: upload.productive.unwrap_or(0.0),
+        unproductive_seconds: unproductive.clone(),
+        max_productive_step: upload.max_step,
+        last_recorded_step: left.map_or(0, |left| left.last_recorded_step),
+        disruptions: upload.disruptions,
+        excluded_seconds: left.map_or(0.0, |left| left.excluded_seconds),
+        ideal_step_time: upload.ideal,
+        deviations: DeviationList::new(calculator.deviations()),
+        step_deviation_from_baseline: info.map_or_else(FromBaseline::default, |info| info.from_baseline),
+        step_deviation_mean: info.and_then(|info: &StepInfo| info.mean),
+        stepping_slice_efficiency: efficiency.map(|e| e.stepping),
+        available_slice_efficiency: efficiency.map(|e| e.available),
+        cloud_monitoring_series: cumulative_series(&upload, labels),
+        tensorboard_scalars: excluded.is_none().then_some(scalars),
+    }))
+}
+
+fn interval(
+    calculator: &mut Calculator,
+    log: &Log,
+    (start, end): (Micros, Micros),
+    labels: Option<&Labels>,
+) -> Answer {
+    let result = calculator.interval(log, start, end);
+    let export = labels.map(|labels| {
+        let percent = result.as_ref().ok().map(|answer| (answer.goodput_percent, &answer.badput_percent));
+        window_export(percent, calculator.window_efficiency(start, end), (start, end), labels)
+    });
+    match result {
+        Ok(answer) => Answer::Window(Box::new(window(answer, export))),
+        Err(error) => Answer::failed(error, export),
+    }
+}
+
+fn window(answer: Interval, export: Option<WindowExport>) -> WindowAnswer {
+    WindowAnswer {
+        goodput_percent: answer.goodput_percent,
+        badput_percent: answer.badput_percent,
+        returned_step: answer.returned_step,
+        total_seconds: answer.total_seconds,
+        disruptions: answer.disruptions,
+        effective_start: answer.effective_start.seconds(),
+        effective_end: answer.effective_end.seconds(),
+        export,
+    }
+}
+
+pub(crate) fn window_export(
+    percent: Option<(f64, &Buckets)>,
+    efficiency: Option<Efficiency>,
+    (start, end): (Micros, Micros),
+    labels: &Labels,
+) -> WindowExport {
+    let size = (end.0 - start.0) / 1_000_000;
+    WindowExport {
+        stepping_slice_efficiency: efficiency.map(|e| e.stepping),
+        available_slice_efficiency: efficiency.map(|e| e.available),
+        interval_size_seconds: size,
+        cloud_monitoring_series: interval_series(percent, efficiency, size, labels),
+    }
+}

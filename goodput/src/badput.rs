@@ -1,0 +1,254 @@
+//! The kinds of lost time, and ordered maps from them to seconds or percent.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// Where time was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum BadputType {
+    /// Devices starting up.
+    TpuInitialization = 1,
+    /// From devices to the first step.
+    TrainingPrep = 2,
+    /// What the first step took more than the others: compilation.
+    ProgramStartup = 3,
+    /// Input that training waited for.
+    DataLoadingSync = 4,
+    /// Input loaded beside training; never counted as lost.
+    DataLoadingAsync = 5,
+    /// Training blocked by a checkpoint save.
+    CheckpointSave = 6,
+    /// Reading a checkpoint back.
+    CheckpointRestore = 7,
+    /// Steps done again after a restart.
+    WastedProgress = 8,
+    /// From the last sign of life to the next job start.
+    InfrastructureRecovery = 9,
+    /// Events the user named.
+    CustomEvents = 10,
+    /// Not explained by anything logged.
+    Other = 11,
+    /// Waiting with fewer slices.
+    ElasticSliceDown = 12,
+    /// Waiting for slices to come back.
+    ElasticScaleUp = 13,
+    /// Starting again on another number of slices.
+    ElasticReinitialization = 14,
+}
+
+use BadputType as B;
+
+impl BadputType {
+    /// The order in which a breakdown lists the standard types.
+    pub const STANDARD: [BadputType; 11] = [
+        B::TpuInitialization,
+        B::TrainingPrep,
+        B::DataLoadingSync,
+        B::DataLoadingAsync,
+        B::CheckpointSave,
+        B::CheckpointRestore,
+        B::ProgramStartup,
+        B::WastedProgress,
+        B::InfrastructureRecovery,
+        B::CustomEvents,
+        B::Other,
+    ];
+
+    /// The types that only elastic jobs have.
+    pub const ELASTIC: [BadputType; 3] = [B::ElasticSliceDown, B::ElasticScaleUp, B::ElasticReinitialization];
+
+    /// The library's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            B::TpuInitialization => "TPU_INITIALIZATION",
+            B::TrainingPrep => "TRAINING_PREP",
+            B::ProgramStartup => "PROGRAM_STARTUP",
+            B::DataLoadingSync => "DATA_LOADING_SYNC",
+            B::DataLoadingAsync => "DATA_LOADING_ASYNC",
+            B::CheckpointSave => "UNPRODUCTIVE_CHECKPOINT_SAVE_TIME",
+            B::CheckpointRestore => "UNPRODUCTIVE_CHECKPOINT_RESTORE_TIME",
+            B::WastedProgress => "WASTED_PROGRESS_FROM_DISRUPTION",
+            B::InfrastructureRecovery => "INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION",
+            B::CustomEvents => "CUSTOM_BADPUT_EVENTS",
+            B::Other => "OTHER",
+            B::ElasticSliceDown => "ELASTIC_SLICE_DOWN",
+            B::ElasticScaleUp => "ELASTIC_SCALE_UP",
+            B::ElasticReinitialization => "ELASTIC_REINITIALIZATION",
+        }
+    }
+
+    /// The name on the dashboards of the newer API; the library's own where that has none.
+    pub fn dashboard(self) -> &'static str {
+        match self {
+            B::TpuInitialization => "ACCELERATOR_INITIALIZATION",
+            B::CheckpointSave => "CHECKPOINT_SAVE",
+            B::CheckpointRestore => "CHECKPOINT_RESTORE",
+            B::WastedProgress => "WASTED_PROGRESS",
+            B::InfrastructureRecovery => "INFRASTRUCTURE_RECOVERY",
+            other => other.name(),
+        }
+    }
+}
+
+/// One bucket's content.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Amount {
+    /// A plain bucket.
+    Flat(f64),
+    /// Custom events by upper-cased type, in the order they were first counted.
+    Custom(Vec<(String, f64)>),
+}
+
+impl Amount {
+    /// The content as one number.
+    pub fn sum(&self) -> f64 {
+        match self {
+            Amount::Flat(value) => *value,
+            Amount::Custom(kinds) => kinds.iter().map(|(_, value)| value).sum(),
+        }
+    }
+}
+
+/// An ordered map from type to amount: the order of first creation, which the exported series follow.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Buckets(Vec<(BadputType, Amount)>);
+
+impl Buckets {
+    /// An empty map.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The buckets in order.
+    pub fn iter(&self) -> impl Iterator<Item = &(BadputType, Amount)> {
+        self.0.iter()
+    }
+
+    /// A bucket's content.
+    pub fn get(&self, kind: BadputType) -> Option<&Amount> {
+        self.0.iter().find(|(k, _)| *k == kind).map(|(_, amount)| amount)
+    }
+
+    /// A bucket as one number; 0 if it does not exist.
+    pub fn seconds(&self, kind: BadputType) -> f64 {
+        self.get(kind).map_or(0.0, Amount::sum)
+    }
+
+    /// Sets a bucket, in its old place if it exists.
+    pub fn set(&mut self, kind: BadputType, amount: Amount) {
+        match self.0.iter_mut().find(|(k, _)| *k == kind) {
+            Some((_, old)) => *old = amount,
+            None => self.0.push((kind, amount)),
+        }
+    }
+
+    /// Adds seconds to a plain bucket.
+    pub fn add(&mut self, kind: BadputType, seconds: f64) {
+        let sum = self.seconds(kind) + seconds;
+        self.set(kind, Amount::Flat(sum));
+    }
+
+    /// Adds custom events by type; creates the bucket even if there are none.
+    pub fn add_custom<'a>(&mut self, kinds: impl IntoIterator<Item = (&'a str, f64)>) {
+        if self.get(B::CustomEvents).is_none() {
+            self.0.push((B::CustomEvents, Amount::Custom(Vec::new())));
+        }
+        let Some((_, Amount::Custom(sums))) = self.0.iter_mut().find(|(k, _)| *k == B::CustomEvents) else {
+            return;
+        };
+        for (name, seconds) in kinds {
+            match sums.iter_mut().find(|(old, _)| old == name) {
+                Some((_, sum)) => *sum += seconds,
+                None => sums.push((name.to_owned(), seconds)),
+            }
+        }
+    }
+
+    /// Zeroes what is below 0 or above `total`, as the library does before it reports.
+    pub fn sanitize(&mut self, total: f64) {
+        let zero = |value: &mut f64| {
+            if *value < 0.0 || *value > total {
+                *value = 0.0;
+            }
+        };
+        for (_, amount) in &mut self.0 {
+            match amount {
+                Amount::Flat(value) => zero(value),
+                Amount::Custom(kinds) => kinds.iter_mut().for_each(|(_, value)| zero(value)),
+            }
+        }
+    }
+
+    /// What is left of `total`: never below 0.
+    pub fn other(&self, total: f64, productive: f64) -> f64 {
+        let known: f64 = self
+            .iter()
+            .filter(|(kind, _)| !matches!(kind, B::DataLoadingAsync | B::Other))
+            .map(|(_, amount)| amount.sum())
+            .sum();
+        (total - productive - known).max(0.0)
+    }
+
+    /// Every standard type as percent of `total`, and the elastic ones if `elastic`.
+    pub fn breakdown(&self, total: f64, elastic: bool) -> Buckets {
+        let percent = |value: f64| if 0.0 < value && value < total { value / total * 100.0 } else { 0.0 };
+        let types = B::STANDARD.iter().chain(if elastic { &B::ELASTIC[..] } else { &[] });
+        Buckets(
+            types
+                .map(|&kind| {
+                    let amount = match self.get(kind) {
+                        Some(Amount::Custom(kinds)) => Amount::Custom(
+                            kinds.iter().map(|(name, v)| (name.clone(), percent(*v))).collect(),
+                        ),
+                        Some(Amount::Flat(value)) => Amount::Flat(percent(*value)),
+                        None if kind == B::CustomEvents => Amount::Custom(Vec::new()),
+                        None => Amount::Flat(0.0),
+                    };
+                    (kind, amount)
+                })
+                .collect(),
+        )
+    }
+
+    /// Label and value of every bucket, custom events one by one as `CUSTOM_BADPUT_EVENTS.<TYPE>`.
+    pub fn flat(&self) -> Vec<(String, f64)> {
+        let mut flat = Vec::with_capacity(self.0.len());
+        for (kind, amount) in &self.0 {
+            match amount {
+                Amount::Flat(value) => flat.push((kind.name().to_owned(), *value)),
+                Amount::Custom(kinds) => flat.extend(
+                    kinds.iter().map(|(name, v)| (format!("{}.{}", kind.name(), name.to_uppercase()), *v)),
+                ),
+            }
+        }
+        flat
+    }
+}
+
+impl FromIterator<(BadputType, Amount)> for Buckets {
+    fn from_iter<T: IntoIterator<Item = (BadputType, Amount)>>(iter: T) -> Self {
+        Self(iter.into_iter().collect())
+    }
+}
+
+/// `{TYPE: value}` with `CUSTOM_BADPUT_EVENTS` as a map of its own.
+impl Serialize for Buckets {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (kind, amount) in &self.0 {
+            match amount {
+                Amount::Flat(value) => map.serialize_entry(kind.name(), value)?,
+                Amount::Custom(kinds) => map.serialize_entry(kind.name(), &Custom(kinds))?,
+            }
+        }
+        map.end()
+    }
+}
+
+struct Custom<'a>(&'a [(String, f64)]);
+
+impl Serialize for Custom<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}

@@ -1,0 +1,433 @@
+//! The library's calculator: what it remembers between queries, quirks included.
+//!
+//! A calculator reads a [`Log`] by the library's read rule, keeps the cumulative walk and the window's
+//! entries, and reuses the last result when a query brings no new entry. The log must only ever grow.
+
+use super::{
+    Compat, Efficiency, StepInfo,
+    exclusions::{self, Exclusions},
+    step_times::StepTimes,
+    walk::{Totals, Walk},
+};
+use crate::{
+    badput::{Amount, BadputType, Buckets},
+    entry::Event,
+    error::Error,
+    log::{Cursor, EntryId, From, Log},
+    time::{Micros, Nanos},
+};
+
+/// How far the first read looks back.
+const LOOKBACK: i64 = 7 * 86_400 * 1_000_000;
+/// Once a job start is known, reads without a cursor begin this long before it.
+const BEFORE_START: i64 = 10 * 1_000_000;
+
+/// What a calculator is made with.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Which version's numbers.
+    pub compat: Compat,
+    /// Whether to use the elastic calculator.
+    pub elastic: bool,
+    /// How far the first read looks back, in microseconds.
+    pub lookback: i64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { compat: Compat::V0_2_3, elastic: false, lookback: LOOKBACK }
+    }
+}
+
+/// The result of a query over the whole job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cumulative {
+    /// Productive share of the total time.
+    pub goodput_percent: f64,
+    /// Every type as percent of the total time.
+    pub badput_percent: Buckets,
+    /// The largest productive step.
+    pub returned_step: i64,
+}
+
+/// The result of a query over a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Interval {
+    /// Productive share of the effective window.
+    pub goodput_percent: f64,
+    /// Every type as percent of the effective window.
+    pub badput_percent: Buckets,
+    /// The largest productive step.
+    pub returned_step: i64,
+    /// Seconds of the effective window.
+    pub total_seconds: f64,
+    /// Disruptions seen in it.
+    pub disruptions: u64,
+    /// Its first instant.
+    pub effective_start: Micros,
+    /// Its last instant.
+    pub effective_end: Micros,
+}
+
+/// The result of a query with excluded intervals.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Excluded {
+    /// As for the whole job; no breakdown if nothing is left.
+    pub answer: Cumulative,
+    /// Seconds taken out.
+    pub excluded_seconds: f64,
+}
+
+/// What the last cumulative query left behind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remembered {
+    /// Productive seconds.
+    pub productive_seconds: f64,
+    /// Seconds by type.
+    pub unproductive_seconds: Buckets,
+    /// Total seconds.
+    pub total_elapsed_seconds: f64,
+    /// The largest productive step.
+    pub max_productive_step: i64,
+    /// The largest step of the last attempt.
+    pub last_recorded_step: i64,
+    /// Repeated steps in the latest full walk.
+    pub disruptions: u64,
+    /// Seconds taken out.
+    pub excluded_seconds: f64,
+}
+
+/// The window that moves forward.
+#[derive(Debug, Default)]
+struct Window {
+    entries: Vec<EntryId>,
+    cursor: Option<Cursor>,
+    last: Option<(Micros, Micros)>,
+    walk: Option<Walk>,
+}
+
+/// A calculator of one job.
+#[derive(Debug)]
+pub struct Calculator {
+    options: Options,
+    /// Of the entries read by any query: the first job start.
+    seen_job_start: Option<Micros>,
+    entries: Vec<EntryId>,
+    cursor: Option<Cursor>,
+    job_start: Option<Micros>,
+    job_end: Option<Micros>,
+    damage: Option<Error>,
+    walk: Walk,
+    steps: StepTimes,
+    remembered: Option<Remembered>,
+    step_info: Option<StepInfo>,
+    interruptions: u64,
+    window: Window,
+}
+
+impl Calculator {
+    /// A calculator that has read nothing yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            seen_job_start: None,
+            entries: Vec::new(),
+            cursor: None,
+            job_start: None,
+            job_end: None,
+            damage: None,
+            walk: Walk::new(options.elastic),
+            steps: StepTimes::default(),
+            remembered: None,
+            step_info: None,
+            interruptions: 0,
+            window: Window::default(),
+        }
+    }
+
+    /// The options it was made with.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Elementary operations so far: a test holds the cost of a new step down with it.
+    pub fn work(&self) -> u64 {
+        self.walk.work() + self.steps.work()
+    }
+
+    /// What the last cumulative query left behind.
+    pub fn remembered(&self) -> Option<&Remembered> {
+        self.remembered.as_ref()
+    }
+
+    /// Step statistics as the last query that computed them left them.
+    pub fn step_info(&self) -> Option<&StepInfo> {
+        self.step_info.as_ref()
+    }
+
+    /// Step and deviation, in order.
+    pub fn deviations(&self) -> Vec<(i64, f64)> {
+        self.step_info.as_ref().map_or_else(Vec::new, |info| info.deviations(&self.steps))
+    }
+
+    /// Step and time, in order.
+    pub fn step_times(&self) -> &[(i64, f64)] {
+        self.steps.times()
+    }
+
+    /// Slice efficiency over the job; `None` without slice counts or for other calculators.
+    pub fn efficiency(&self) -> Option<Efficiency> {
+        let start = self.job_start?.seconds();
+        let elapsed = self.remembered.as_ref().map_or(0.0, |info| info.total_elapsed_seconds);
+        self.walk.elastic()?.efficiency(start, start + elapsed)
+    }
+
+    /// Slice efficiency over the window of the last interval query.
+    pub fn window_efficiency(&self, start: Micros, end: Micros) -> Option<Efficiency> {
+        self.window.walk.as_ref()?.elastic()?.efficiency(start.seconds(), end.seconds())
+    }
+
+    /// Goodput of the whole job at `now`, with `ideal` instead of the computed ideal step time if given.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn cumulative(&mut self, log: &Log, now: Micros, ideal: Option<f64>) -> Result<Cumulative, Error> {
+        let (any, any_step) = self.fetch(log, now)?;
+        let total = self.total(now);
+        if total == 0.0 {
+            return Err(Error::total_is_zero());
+        }
+        let mut totals = self.totals(any)?;
+        if !(totals.productive >= 0.0 && totals.productive <= total) {
+            return Err(Error::productive_is_invalid());
+        }
+        totals.buckets.sanitize(total);
+        let other = totals.buckets.other(total, totals.productive);
+        totals.buckets.set(BadputType::Other, Amount::Flat(other));
+        let answer = Cumulative {
+            goodput_percent: totals.productive / total * 100.0,
+            badput_percent: totals.buckets.breakdown(total, self.options.elastic),
+            returned_step: totals.max_step,
+        };
+        self.remember(totals, total, 0.0);
+        self.update_step_info(any_step, ideal);
+        Ok(answer)
+    }
+
+    /// The walk's totals, or the last result's if there is nothing new.
+    fn totals(&mut self, any_new: bool) -> Result<Totals, Error> {
+        if let (false, Some(old)) = (any_new, &self.remembered) {
+            return Ok(Totals {
+                productive: old.productive_seconds,
+                buckets: old.unproductive_seconds.clone(),
+                max_step: old.max_productive_step,
+                last_step: old.last_recorded_step,
+            });
+        }
+        self.interruptions = self.walk.disruptions();
+        self.walk.totals()
+    }
+
+    fn remember(&mut self, totals: Totals, total: f64, excluded: f64) {
+        self.remembered = Some(Remembered {
+            productive_seconds: totals.productive,
+            unproductive_seconds: totals.buckets,
+            total_elapsed_seconds: total,
+            max_productive_step: totals.max_step,
+            last_recorded_step: totals.last_step,
+            disruptions: self.interruptions,
+            excluded_seconds: excluded,
+        });
+    }
+
+    /// Where the ideal step time cannot be computed, what was there stays.
+    fn update_step_info(&mut self, any_step: bool, ideal: Option<f64>) {
+        if !any_step && self.step_info.as_ref().is_some_and(StepInfo::has_deviations) {
+            return;
+        }
+        if self.steps.times().is_empty() {
+            return;
+        }
+        if let Some(ideal) = ideal.or_else(|| self.steps.ideal()).filter(|ideal| *ideal != 0.0) {
+            self.step_info = Some(StepInfo::of_times(&mut self.steps, ideal));
+        }
+    }
+
+    /// Seconds from the first job start to the latest job end, else to `now`; 0 without a job start.
+    fn total(&self, now: Micros) -> f64 {
+        let Some(start) = self.job_start else { return 0.0 };
+        self.job_end.unwrap_or(now).seconds() - start.seconds()
+    }
+
+    /// Takes in what is new; returns whether there was anything, and whether a step was among it.
+    fn fetch(&mut self, log: &Log, now: Micros) -> Result<(bool, bool), Error> {
+        if let Some(damage) = &self.damage {
+            return Err(damage.clone());
+        }
+        let new = match &self.cursor {
+            Some(cursor) if Nanos::from(now) <= cursor.time => &[],
+            Some(cursor) => log.read(From::Cursor(cursor), now),
+            None => log.read(From::After(self.first_read_from(now).into()), now),
+        };
+        let Some(&last) = new.last() else { return Ok((false, false)) };
+        self.cursor = Some(log.cursor(last));
+        self.note_job_start(log, new)?;
+        self.entries.extend_from_slice(new);
+        let mut any_step = false;
+        for &id in new {
+            let entry = log.entry(id);
+            self.walk.push(entry);
+            for event in entry.events.as_slice() {
+                match event {
+                    Event::Step { step, start } => {
+                        any_step = true;
+                        self.steps.push(*step, *start);
+                    }
+                    Event::JobStart(at) if self.job_start.is_none() => {
+                        self.job_start = Some(self.instant(*at)?);
+                    }
+                    Event::JobEnd(at) => self.job_end = Some(self.instant(*at)?),
+                    Event::Damaged(error) => self.damage = Some((**error).clone()),
+                    _ => {}
+                }
+            }
+        }
+        self.damage.clone().map_or(Ok((true, any_step)), Err)
+    }
+
+    /// An instant that cannot be is damage that stays.
+    fn instant(&mut self, at: f64) -> Result<Micros, Error> {
+        Micros::from_seconds(at).inspect_err(|error| self.damage = Some(error.clone()))
+    }
+
+    fn first_read_from(&self, now: Micros) -> Micros {
+        match self.seen_job_start {
+            Some(start) => start.plus(-BEFORE_START),
+            None => now.plus(-self.options.lookback),
+        }
+    }
+
+    fn note_job_start(&mut self, log: &Log, read: &[EntryId]) -> Result<(), Error> {
+        if self.seen_job_start.is_none()
+            && let Some(at) = read.iter().find_map(|&id| log.entry(id).job_start())
+        {
+            self.seen_job_start = Some(Micros::from_seconds(at)?);
+        }
+        Ok(())
+    }
+
+    /// Goodput of the window from `start` to `end`.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn interval(&mut self, log: &Log, start: Micros, end: Micros) -> Result<Interval, Error> {
+        self.read_window(log, start, end)?;
+        let mut walk = Walk::new(self.options.elastic);
+        for &id in &self.window.entries {
+            walk.push(log.entry(id));
+        }
+        let walk = self.window.walk.insert(walk);
+        let edge = |id: Option<&EntryId>| match id {
+            Some(&id) => log.entry(id).payload_time.instant(),
+            None => Ok(None),
+        };
+        let first = edge(self.window.entries.first())?.map_or(start, |first| start.max(first));
+        let last = edge(self.window.entries.last())?.map_or(end, |last| end.min(last));
+        if first >= last {
+            return Err(Error::window_is_empty());
+        }
+        let total = last.seconds() - first.seconds();
+        self.interruptions = walk.disruptions();
+        let mut totals = walk.totals()?;
+        if !(totals.productive >= 0.0 && totals.productive <= total) {
+            return Err(Error::productive_is_invalid());
+        }
+        totals.buckets.sanitize(total);
+        let other = totals.buckets.other(total, totals.productive);
+        totals.buckets.set(BadputType::Other, Amount::Flat(other));
+        Ok(Interval {
+            goodput_percent: totals.productive / total * 100.0,
+            badput_percent: totals.buckets.breakdown(total, self.options.elastic),
+            returned_step: totals.max_step,
+            total_seconds: total,
+            disruptions: self.interruptions,
+            effective_start: first,
+            effective_end: last,
+        })
+    }
+
+    /// Brings the window's entries up to date: what is new if it moved forward, else everything.
+    fn read_window(&mut self, log: &Log, start: Micros, end: Micros) -> Result<(), Error> {
+        self.window.walk = None;
+        let forward = self.window.last.is_some_and(|(s, e)| end > e && start >= s);
+        let cursor = self.window.cursor.take().filter(|_| forward && !self.window.entries.is_empty());
+        if let Some(cursor) = cursor {
+            let new = log.read(From::Cursor(&cursor), end);
+            self.note_job_start(log, new)?;
+            self.window.entries.extend_from_slice(new);
+            self.window.cursor = new.last().map(|&last| log.cursor(last)).or(Some(cursor));
+        } else {
+            let new = log.read(From::After(start.into()), end);
+            self.note_job_start(log, new)?;
+            self.window.entries = new.to_vec();
+            self.window.cursor = new.last().map(|&last| log.cursor(last));
+        }
+        let mut kept = Vec::with_capacity(self.window.entries.len());
+        for &id in &self.window.entries {
+            if log.entry(id).payload_time.instant()?.is_some_and(|at| at > start) {
+                kept.push(id);
+            }
+        }
+        self.window.entries = kept;
+        self.window.last = Some((start, end));
+        if self.window.entries.is_empty() {
+            return Err(Error::value(format!(
+                "No log entries found within the interval window between {start} and {end}."
+            )));
+        }
+        Ok(())
+    }
+
+    /// Goodput of the whole job at `now` with `intervals` taken out.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn excluding(
+        &mut self,
+        log: &Log,
+        intervals: &[(Micros, Micros)],
+        now: Micros,
+        ideal: Option<f64>,
+    ) -> Result<Excluded, Error> {
+        self.fetch(log, now)?;
+        let exclusions = Exclusions::new(intervals);
+        let entries = self.entries.iter().map(|&id| log.entry(id));
+        let walked = exclusions::walk(entries, self.walk.customs(), &exclusions);
+        self.interruptions = walked.disruptions;
+        let total = (self.total(now) - walked.excluded).max(0.0);
+        let mut totals = walked.totals;
+        if total == 0.0 {
+            let answer = Cumulative {
+                goodput_percent: 0.0,
+                badput_percent: Buckets::new(),
+                returned_step: totals.max_step,
+            };
+            return Ok(Excluded { answer, excluded_seconds: walked.excluded });
+        }
+        totals.buckets.sanitize(total);
+        let other = totals.buckets.other(total, totals.productive);
+        totals.buckets.set(BadputType::Other, Amount::Flat(other));
+        let answer = Cumulative {
+            goodput_percent: totals.productive / total * 100.0,
+            badput_percent: totals.buckets.breakdown(total, self.options.elastic),
+            returned_step: totals.max_step,
+        };
+        let ideal = ideal.filter(|x| *x != 0.0).or_else(|| super::step_times::ideal_of(&walked.step_times));
+        if let Some(ideal) = ideal {
+            let deviations = walked.step_times.into_iter().map(|(step, time)| (step, time - ideal)).collect();
+            self.step_info = Some(StepInfo::listed(ideal, deviations));
+        }
+        self.remember(totals, total, walked.excluded);
+        Ok(Excluded { answer, excluded_seconds: walked.excluded })
+    }
+}

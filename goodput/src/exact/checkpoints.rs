@@ -1,0 +1,62 @@
+//! Checkpoint seconds: the mean over the hosts that noted an operation, summed over operations.
+
+use std::collections::HashMap;
+
+use crate::{
+    entry::{Checkpoint, Operation},
+    error::Error,
+};
+
+/// Running sums of one operation.
+#[derive(Debug, Default)]
+struct Sums {
+    groups: HashMap<Box<str>, (f64, f64)>,
+    total: f64,
+    fault: Option<Error>,
+}
+
+impl Sums {
+    fn push(&mut self, checkpoint: &Checkpoint) {
+        if let Some(fault) = &checkpoint.fault {
+            self.fault.get_or_insert_with(|| fault.clone());
+            return;
+        }
+        let seconds = checkpoint.seconds.unwrap_or(0.0);
+        let (sum, count) = self.groups.entry(checkpoint.group.clone()).or_insert((0.0, 0.0));
+        if *count > 0.0 {
+            self.total -= *sum / *count;
+        }
+        *sum += seconds;
+        *count += 1.0;
+        self.total += *sum / *count;
+    }
+}
+
+/// Save and restore seconds of a walk.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoints {
+    saves: Sums,
+    restores: Sums,
+}
+
+impl Checkpoints {
+    pub(super) fn push(&mut self, checkpoint: &Checkpoint) {
+        match checkpoint.operation {
+            Operation::Save => self.saves.push(checkpoint),
+            Operation::Restore => self.restores.push(checkpoint),
+        }
+    }
+
+    /// Save and restore seconds.
+    ///
+    /// # Errors
+    /// Of the first entry that lacks something: saves are looked at before restores.
+    pub(super) fn seconds(&self) -> Result<(f64, f64), Error> {
+        for sums in [&self.saves, &self.restores] {
+            if let Some(fault) = &sums.fault {
+                return Err(fault.clone());
+            }
+        }
+        Ok((self.saves.total, self.restores.total))
+    }
+}

@@ -1,0 +1,99 @@
+//! Custom events: pairing starts with ends, and finding those inside a pair of steps.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::entry::Edge;
+
+/// A closed custom event.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Custom {
+    pub(super) start: f64,
+    pub(super) end: f64,
+    /// Index of its type in [`Customs::name`].
+    pub(super) kind: u32,
+    /// How many were closed before it.
+    pub(super) number: u32,
+}
+
+impl Custom {
+    pub(super) fn seconds(&self) -> f64 {
+        self.end - self.start
+    }
+}
+
+/// All custom events of a walk.
+#[derive(Debug, Default)]
+pub(super) struct Customs {
+    kinds: HashMap<Arc<str>, u32>,
+    names: Vec<Arc<str>>,
+    open: HashMap<u32, f64>,
+    /// By start.
+    closed: Vec<Custom>,
+}
+
+impl Customs {
+    /// Takes in one edge; returns the event that it closed.
+    ///
+    /// A start overwrites an open one of its type; an end without one is ignored, and so is an event that
+    /// does not end after it starts.
+    pub(super) fn push(&mut self, kind: &Arc<str>, edge: Edge, at: f64) -> Option<Custom> {
+        let kind = self.intern(kind);
+        if edge == Edge::Start {
+            self.open.insert(kind, at);
+            return None;
+        }
+        let start = self.open.remove(&kind)?;
+        if start >= at {
+            return None;
+        }
+        let number = u32::try_from(self.closed.len()).unwrap_or(u32::MAX);
+        let custom = Custom { start, end: at, kind, number };
+        let place = match self.closed.last() {
+            Some(last) if last.start > start => self.closed.partition_point(|other| other.start <= start),
+            _ => self.closed.len(),
+        };
+        self.closed.insert(place, custom);
+        Some(custom)
+    }
+
+    fn intern(&mut self, kind: &Arc<str>) -> u32 {
+        if let Some(&index) = self.kinds.get(kind) {
+            return index;
+        }
+        let index = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(Arc::clone(kind));
+        self.kinds.insert(Arc::clone(kind), index);
+        index
+    }
+
+    /// The upper-cased type.
+    pub(super) fn name(&self, kind: u32) -> &str {
+        &self.names[kind as usize]
+    }
+
+    /// The events wholly inside `from..=to`; also counts what had to be looked at.
+    pub(super) fn inside<'a>(
+        &'a self,
+        from: f64,
+        to: f64,
+        work: &mut u64,
+    ) -> impl Iterator<Item = &'a Custom> + use<'a> {
+        let first = match self.closed.last() {
+            Some(last) if last.start >= from => self.closed.partition_point(|custom| custom.start < from),
+            _ => self.closed.len(),
+        };
+        let starting = self.closed[first..].partition_point(|custom| custom.start <= to);
+        *work += starting as u64;
+        self.closed[first..first + starting].iter().filter(move |custom| custom.end <= to)
+    }
+
+    /// All events, by start.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Custom> {
+        self.closed.iter()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.closed.len()
+    }
+}

@@ -1,0 +1,119 @@
+//! What only elastic jobs have: waits, re-initialisation, and how many slices took part.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    badput::{BadputType, Buckets},
+    entry::{Edge, Event, Phase, Slices},
+};
+
+/// Time-weighted shares of slices.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Efficiency {
+    /// Slices that stepped, of all.
+    pub stepping: f64,
+    /// Slices that could step, of all.
+    pub available: f64,
+}
+
+/// Elastic events of a walk.
+#[derive(Debug, Default)]
+pub(super) struct Elastic {
+    waiting: HashMap<Arc<str>, f64>,
+    reinit: Option<f64>,
+    tpu_init: Option<f64>,
+    prep: Option<f64>,
+    /// In the order a bucket was first created.
+    waits: Vec<(BadputType, f64)>,
+    reinits: Vec<(f64, f64)>,
+    inits: Vec<(f64, f64)>,
+    preps: Vec<(f64, f64)>,
+    /// By time; of one time in log order.
+    slices: Vec<Slices>,
+}
+
+impl Elastic {
+    pub(super) fn push(&mut self, event: &Event) {
+        match event {
+            Event::Wait(kind, Edge::Start, at) => {
+                self.waiting.insert(Arc::clone(kind), *at);
+            }
+            Event::Wait(kind, Edge::End, at) => {
+                let Some(start) = self.waiting.remove(kind).filter(|start| start < at) else { return };
+                let scale_up = kind.to_lowercase().contains("scale_up");
+                let bucket = if scale_up { BadputType::ElasticScaleUp } else { BadputType::ElasticSliceDown };
+                match self.waits.iter_mut().find(|(kind, _)| *kind == bucket) {
+                    Some((_, sum)) => *sum += at - start,
+                    None => self.waits.push((bucket, at - start)),
+                }
+            }
+            Event::Reinit(edge, at) => span(&mut self.reinit, &mut self.reinits, *edge, *at),
+            Event::Phase(Phase::TpuInit, edge, at) => span(&mut self.tpu_init, &mut self.inits, *edge, *at),
+            Event::Phase(Phase::TrainingPrep, edge, at) => span(&mut self.prep, &mut self.preps, *edge, *at),
+            Event::Slices(slices) => {
+                let place = self.slices.partition_point(|other| other.at <= slices.at);
+                self.slices.insert(place, **slices);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the elastic buckets, and takes out of start-up what re-initialisation already counts.
+    pub(super) fn add_to(&self, buckets: &mut Buckets) {
+        for (bucket, seconds) in &self.waits {
+            buckets.add(*bucket, *seconds);
+        }
+        for (start, end) in &self.reinits {
+            buckets.add(BadputType::ElasticReinitialization, end - start);
+        }
+        for (bucket, spans) in
+            [(BadputType::TpuInitialization, &self.inits), (BadputType::TrainingPrep, &self.preps)]
+        {
+            let overlap = self.overlap(spans);
+            if overlap > 0.0 {
+                let left = (buckets.seconds(bucket) - overlap).max(0.0);
+                buckets.set(bucket, crate::badput::Amount::Flat(left));
+            }
+        }
+    }
+
+    fn overlap(&self, spans: &[(f64, f64)]) -> f64 {
+        let pairs = spans.iter().flat_map(|span| self.reinits.iter().map(move |reinit| (span, reinit)));
+        pairs.map(|(span, reinit)| (span.1.min(reinit.1) - span.0.max(reinit.0)).max(0.0)).sum()
+    }
+
+    /// The efficiency between two instants; `None` without slice counts.
+    pub(super) fn efficiency(&self, from: f64, to: f64) -> Option<Efficiency> {
+        if self.slices.is_empty() {
+            return None;
+        }
+        let none = Efficiency { stepping: 0.0, available: 0.0 };
+        if to <= from {
+            return Some(none);
+        }
+        let first = self.slices.partition_point(|slices| slices.at <= from);
+        let last = self.slices.partition_point(|slices| slices.at < to).max(first);
+        let seed = self.slices[..first].last().map(|slices| Slices { at: from, ..*slices });
+        let timeline: Vec<Slices> =
+            seed.into_iter().chain(self.slices[first..last].iter().copied()).collect();
+        let mut sums = none;
+        for (at, slices) in timeline.iter().enumerate() {
+            let seconds = timeline.get(at + 1).map_or(to, |next| next.at) - slices.at;
+            sums.stepping += slices.active / slices.total * seconds;
+            sums.available += slices.available / slices.total * seconds;
+        }
+        let whole = to - from;
+        Some(Efficiency { stepping: sums.stepping / whole, available: sums.available / whole })
+    }
+}
+
+/// Pairs a start with an end: a start overwrites, an end without one is ignored, an empty span is dropped.
+fn span(open: &mut Option<f64>, spans: &mut Vec<(f64, f64)>, edge: Edge, at: f64) {
+    if edge == Edge::Start {
+        *open = Some(at);
+    } else if let Some(start) = open.take()
+        && start < at
+    {
+        spans.push((start, at));
+    }
+}

@@ -1,0 +1,109 @@
+//! Ideal step time and deviations, as the last query that computed them left them.
+
+use super::step_times::StepTimes;
+
+/// How many recent steps the exported scalar looks at, and how many before those are its baseline.
+const RECENT: usize = 100;
+const BASELINE: usize = 1000;
+const PERCENTILE: f64 = 0.9;
+
+/// The exported "deviation from baseline", in the library's two modes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
+pub struct FromBaseline {
+    /// Against the thousand steps before the last hundred.
+    pub cumulative: f64,
+    /// The last hundred alone.
+    pub interval: f64,
+}
+
+/// Step statistics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepInfo {
+    /// The ideal step time.
+    pub ideal: f64,
+    /// Mean deviation; `None` without deviations.
+    pub mean: Option<f64>,
+    /// The exported scalar.
+    pub from_baseline: FromBaseline,
+    pub(super) deviations: Deviations,
+}
+
+/// Where the deviations are.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Deviations {
+    /// |time - ideal| of each step time.
+    OfTimes,
+    /// As listed.
+    Listed(Vec<(i64, f64)>),
+}
+
+impl StepInfo {
+    /// Deviations of all step times from `ideal`.
+    pub(super) fn of_times(times: &mut StepTimes, ideal: f64) -> Self {
+        let first = times.times().len().saturating_sub(RECENT + BASELINE);
+        let tail: Vec<f64> = times.times()[first..].iter().map(|(_, time)| (time - ideal).abs()).collect();
+        let from_baseline = from_baseline(&tail);
+        Self { ideal, mean: times.mean_distance(ideal), from_baseline, deviations: Deviations::OfTimes }
+    }
+
+    /// Deviations as listed.
+    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    pub(super) fn listed(ideal: f64, deviations: Vec<(i64, f64)>) -> Self {
+        let first = deviations.len().saturating_sub(RECENT + BASELINE);
+        let tail: Vec<f64> = deviations[first..].iter().map(|(_, deviation)| deviation.abs()).collect();
+        let sum: f64 = deviations.iter().map(|(_, deviation)| deviation).sum();
+        Self {
+            ideal,
+            mean: (!deviations.is_empty()).then(|| sum / deviations.len() as f64),
+            from_baseline: from_baseline(&tail),
+            deviations: Deviations::Listed(deviations),
+        }
+    }
+
+    /// Whether there is any deviation.
+    pub(super) fn has_deviations(&self) -> bool {
+        self.mean.is_some()
+    }
+
+    /// Step and deviation, in order.
+    pub(super) fn deviations(&self, times: &StepTimes) -> Vec<(i64, f64)> {
+        match &self.deviations {
+            Deviations::OfTimes => {
+                times.times().iter().map(|(step, time)| (*step, (time - self.ideal).abs())).collect()
+            }
+            Deviations::Listed(deviations) => deviations.clone(),
+        }
+    }
+}
+
+/// The scalar over the last deviations, at most [`RECENT`] + [`BASELINE`] of them.
+#[allow(clippy::cast_precision_loss, reason = "a count of at most 1100")]
+fn from_baseline(tail: &[f64]) -> FromBaseline {
+    if tail.is_empty() {
+        return FromBaseline::default();
+    }
+    if tail.len() < RECENT {
+        let mean = tail.iter().sum::<f64>() / tail.len() as f64;
+        return FromBaseline { cumulative: mean, interval: mean };
+    }
+    let (before, recent) = tail.split_at(tail.len() - RECENT);
+    let recent = percentile(recent, PERCENTILE);
+    let baseline = if before.len() < BASELINE { 0.0 } else { percentile(before, 0.5) };
+    FromBaseline { cumulative: recent - baseline, interval: recent }
+}
+
+/// Linear interpolation between the two nearest ranks.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an index into at most 1100 values"
+)]
+fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let index = (sorted.len() - 1) as f64 * share;
+    let lower = index as usize;
+    let upper = (lower + 1).min(sorted.len() - 1);
+    sorted[lower] + (sorted[upper] - sorted[lower]) * (index - lower as f64)
+}

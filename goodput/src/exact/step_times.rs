@@ -1,0 +1,199 @@
+//! Step times: how long each step took, in the order steps were first seen, and their order statistics.
+//!
+//! A step's time is known when the next number follows it in the log. A step done again after a restart
+//! overwrites its time in its old place.
+
+use std::collections::HashMap;
+
+use super::ranked::Ranked;
+
+/// Steps shorter than this never count for the ideal step time.
+const SHORTEST: f64 = 1.0;
+
+/// All step times of a walk.
+#[derive(Debug, Default)]
+pub(super) struct StepTimes {
+    previous: Option<(i64, f64)>,
+    times: Vec<(i64, f64)>,
+    /// Place by step; built once steps stop being added in ascending order.
+    places: Option<HashMap<i64, usize>>,
+    ranked: Ranked,
+    /// Changes that `ranked` has not seen: the time that went, the time that came.
+    changes: Vec<(Option<f64>, f64)>,
+    work: u64,
+}
+
+impl StepTimes {
+    /// Logs a step start.
+    pub(super) fn push(&mut self, step: i64, start: f64) {
+        self.work += 1;
+        if let Some((previous, began)) = self.previous.replace((step, start))
+            && previous.checked_add(1) == Some(step)
+        {
+            self.record(previous, start - began);
+        }
+    }
+
+    fn record(&mut self, step: i64, time: f64) {
+        let place = match (&self.places, self.times.last()) {
+            (Some(places), _) => places.get(&step).copied(),
+            (None, Some((last, _))) if *last >= step => {
+                self.times.binary_search_by_key(&step, |(step, _)| *step).ok()
+            }
+            (None, _) => None,
+        };
+        if let Some(place) = place {
+            let old = std::mem::replace(&mut self.times[place].1, time);
+            self.changes.push((Some(old), time));
+            return;
+        }
+        if self.places.is_none() && self.times.last().is_some_and(|(last, _)| *last > step) {
+            self.work += self.times.len() as u64;
+            self.places = Some(self.times.iter().enumerate().map(|(at, (step, _))| (*step, at)).collect());
+        }
+        if let Some(places) = &mut self.places {
+            places.insert(step, self.times.len());
+        }
+        self.times.push((step, time));
+        self.changes.push((None, time));
+    }
+
+    /// Step and time, in order.
+    pub(super) fn times(&self) -> &[(i64, f64)] {
+        &self.times
+    }
+
+    /// Elementary operations so far.
+    pub(super) fn work(&self) -> u64 {
+        self.work + self.ranked.work()
+    }
+
+    /// Brings the order statistics up to date: one by one, or all at once where that is cheaper.
+    fn settle(&mut self) {
+        if self.changes.len() > self.ranked.len() / 8 {
+            self.changes.clear();
+            self.ranked.rebuild(self.times.iter().map(|(_, time)| *time).collect());
+            return;
+        }
+        for (old, new) in self.changes.drain(..) {
+            if let Some(old) = old {
+                self.ranked.remove(old);
+            }
+            self.ranked.insert(new);
+        }
+    }
+
+    /// The mean of the times of at least a second that are not above the median by more than three times
+    /// their median distance from it.
+    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    pub(super) fn ideal(&mut self) -> Option<f64> {
+        self.settle();
+        let short = self.ranked.up_to(SHORTEST, false);
+        let counted = self.ranked.len() - short.count;
+        if counted == 0 {
+            return None;
+        }
+        let median = middle(counted, |rank| self.ranked.at(short.count + rank));
+        let below = self.ranked.up_to(median, false).count - short.count;
+        let mad = middle(counted, |rank| self.distance(short.count, below, counted, median, rank));
+        let normal = self.ranked.up_to(median + mad * 3.0, true);
+        let count = normal.count - short.count;
+        (count > 0).then(|| (normal.sum - short.sum) / count as f64)
+    }
+
+    /// The `rank`-th smallest distance from `median` among `counted` times, of which the `below` ones before
+    /// the median lie at ascending distance when read backwards and the others when read forwards.
+    fn distance(&mut self, first: usize, below: usize, counted: usize, median: f64, rank: usize) -> f64 {
+        let above = counted - below;
+        // How many of the `rank + 1` nearest lie below the median: the least for which the next one below
+        // is no nearer than the last taken above.
+        let mut low = (rank + 1).saturating_sub(above);
+        let mut high = below.min(rank + 1);
+        while low < high {
+            let taken = low.midpoint(high);
+            let next_below = median - self.ranked.at(first + below - 1 - taken);
+            let last_above = self.ranked.at(first + below + rank - taken) - median;
+            if next_below < last_above {
+                low = taken + 1;
+            } else {
+                high = taken;
+            }
+        }
+        let last_below = (low > 0).then(|| median - self.ranked.at(first + below - low));
+        let last_above = (rank + 1 > low).then(|| self.ranked.at(first + below + rank - low) - median);
+        last_below.unwrap_or(0.0).max(last_above.unwrap_or(0.0))
+    }
+
+    /// The mean distance of all times from `ideal`; `None` without times.
+    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    pub(super) fn mean_distance(&mut self, ideal: f64) -> Option<f64> {
+        self.settle();
+        let (all, below) = (self.ranked.all(), self.ranked.up_to(ideal, false));
+        let under = below.count as f64 * ideal - below.sum;
+        let over = (all.sum - below.sum) - (all.count - below.count) as f64 * ideal;
+        (all.count > 0).then(|| (under + over) / all.count as f64)
+    }
+}
+
+/// The median of `count` ascending numbers: the mean of the two in the middle.
+fn middle(count: usize, mut at: impl FnMut(usize) -> f64) -> f64 {
+    if count % 2 == 1 { at(count / 2) } else { f64::midpoint(at(count / 2 - 1), at(count / 2)) }
+}
+
+/// The ideal step time of a plain list.
+pub(super) fn ideal_of(times: &[(i64, f64)]) -> Option<f64> {
+    let mut all = StepTimes { times: times.to_vec(), ..StepTimes::default() };
+    all.changes.push((None, 0.0));
+    all.ideal()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn median(sorted: &mut [f64]) -> f64 {
+        sorted.sort_unstable_by(f64::total_cmp);
+        middle(sorted.len(), |at| sorted[at])
+    }
+
+    fn plain_ideal(times: &[f64]) -> Option<f64> {
+        let mut counted: Vec<f64> = times.iter().copied().filter(|t| *t >= 1.0).collect();
+        if counted.is_empty() {
+            return None;
+        }
+        let med = median(&mut counted);
+        let mut distances: Vec<f64> = counted.iter().map(|t| (t - med).abs()).collect();
+        let mad = median(&mut distances);
+        counted.retain(|t| *t <= med + mad * 3.0);
+        Some(counted.iter().sum::<f64>() / counted.len() as f64)
+    }
+
+    proptest! {
+        #[test]
+        fn ideal_and_mean_distance_equal_the_plain_rule(
+            steps in prop::collection::vec((0..40i64, 0..64u8), 1..200),
+            every in 1..20usize,
+        ) {
+            let mut times = StepTimes::default();
+            let mut now = 0.0;
+            for (at, (step, quarter)) in steps.iter().enumerate() {
+                // Runs of consecutive steps with jumps between them.
+                let step = step / 8 + i64::try_from(at % 8).unwrap();
+                times.push(step, now);
+                now += f64::from(*quarter) / 8.0;
+                if at % every == 0 {
+                    let plain: Vec<f64> = times.times().iter().map(|(_, t)| *t).collect();
+                    let (a, b) = (times.ideal(), plain_ideal(&plain));
+                    prop_assert_eq!(a.is_some(), b.is_some());
+                    if let (Some(a), Some(b)) = (a, b) {
+                        prop_assert!((a - b).abs() < 1e-9, "{} {}", a, b);
+                        let mean = plain.iter().map(|t| (t - a).abs()).sum::<f64>() / plain.len() as f64;
+                        prop_assert!((times.mean_distance(a).unwrap() - mean).abs() < 1e-9);
+                    }
+                }
+            }
+        }
+    }
+}

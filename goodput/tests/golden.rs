@@ -1,0 +1,123 @@
+//! Every golden vector of the exact ledger, field by field.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
+
+use std::{fs, path::PathBuf};
+
+use goodput::{
+    answer::ask,
+    entry::{Line, Reader},
+    exact::{Calculator, Options},
+    export::Labels,
+    log::Log,
+    query::Query,
+    time::Micros,
+};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+#[derive(Deserialize)]
+struct Vector {
+    job_name: String,
+    #[serde(default)]
+    elastic: bool,
+    entries: Vec<RawEntry>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct RawEntry {
+    log_timestamp: f64,
+    insert_id: String,
+    payload: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    query: Value,
+    output: Value,
+}
+
+fn golden(folder: &str) -> Vec<PathBuf> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden").join(folder);
+    let mut files: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn log_of(vector: &Vector) -> Log {
+    let reader = Reader::new(&*vector.job_name);
+    let mut log = Log::new();
+    for raw in &vector.entries {
+        let instant = Micros::from_seconds(raw.log_timestamp).unwrap().to_string().replace(' ', "T");
+        let line = format!(
+            r#"{{"timestamp":"{instant}","insertId":"{}","jsonPayload":{}}}"#,
+            raw.insert_id, raw.payload
+        );
+        match reader.line(line.as_bytes()).unwrap() {
+            Line::Ours(entry) => log.push(*entry).unwrap(),
+            Line::Foreign => panic!("foreign: {line}"),
+        }
+    }
+    log
+}
+
+/// Every field of `want` must be in `got`: numbers within 1e-6, all else equal.
+fn differences(path: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
+    match (want, got) {
+        (Value::Number(w), Value::Number(g)) => {
+            let (w, g) = (w.as_f64().unwrap(), g.as_f64().unwrap());
+            if (w - g).abs() > 1e-6 {
+                out.push(format!("{path}: want {w}, got {g}"));
+            }
+        }
+        (Value::Object(w), Value::Object(g)) => {
+            for (key, value) in w {
+                differences(&format!("{path}.{key}"), value, g.get(key).unwrap_or(&Value::Null), out);
+            }
+            for key in g.keys().filter(|key| !w.contains_key(*key)) {
+                out.push(format!("{path}.{key}: not wanted"));
+            }
+        }
+        (Value::Array(w), Value::Array(g)) => {
+            if w.len() != g.len() {
+                out.push(format!("{path}: want {} items, got {}", w.len(), g.len()));
+            }
+            for (at, (w, g)) in w.iter().zip(g).enumerate() {
+                differences(&format!("{path}[{at}]"), w, g, out);
+            }
+        }
+        (w, g) if w == g => {}
+        (w, g) => out.push(format!("{path}: want {w}, got {g}")),
+    }
+}
+
+#[test]
+fn every_exact_vector_in_every_field() {
+    let files = golden("goodput");
+    assert!(files.len() >= 28, "the vectors are there");
+    let mut out = Vec::new();
+    for file in files {
+        let vector: Vector = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let log = log_of(&vector);
+        let labels = Labels {
+            location: "us-central1-a".into(),
+            workload_id: vector.job_name.clone(),
+            replica_id: "0".into(),
+            accelerator_type: "TPU-v6e".into(),
+            cluster_name: None,
+        };
+        let fresh = || Calculator::new(Options { elastic: vector.elastic, ..Options::default() });
+        let mut calculator = fresh();
+        for (at, case) in vector.cases.iter().enumerate() {
+            let query: Query = serde_json::from_value(case.query.clone()).unwrap();
+            if query.reuse_calculator() != Some(true) {
+                calculator = fresh();
+            }
+            let answer = serde_json::to_value(ask(&mut calculator, &log, &query, &labels)).unwrap();
+            let name = file.file_stem().unwrap().to_string_lossy();
+            differences(&format!("{name} case {at}"), &case.output, &answer, &mut out);
+        }
+    }
+    assert!(out.is_empty(), "{} differences, such as\n{}", out.len(), out[..out.len().min(40)].join("\n"));
+}
