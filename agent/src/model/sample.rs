@@ -67,6 +67,46 @@ pub struct Distribution {
     pub mean: f64,
 }
 
+impl Distribution {
+    /// How many values.
+    pub fn samples(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// The value below which the share `q` (0 to 1) of all values lies, interpolated in the bucket that holds it;
+    /// in the open last bucket its lower bound. `None` without values or without buckets.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let samples = self.samples();
+        if samples == 0 || self.bounds.is_empty() {
+            return None;
+        }
+        // Counts beyond 2^53 lose their last digits, which no quantile shows.
+        let rank = q.clamp(0.0, 1.0) * samples as f64;
+        let mut below = 0.0;
+        for (bucket, &count) in self.counts.iter().enumerate() {
+            let up_to = below + count as f64;
+            if count > 0 && up_to >= rank {
+                return Some(self.within(bucket, (rank - below) / count as f64));
+            }
+            below = up_to;
+        }
+        self.bounds.last().copied()
+    }
+
+    /// The value at `share` of the way through a bucket.
+    fn within(&self, bucket: usize, share: f64) -> f64 {
+        let Some(&upper) = self.bounds.get(bucket) else {
+            return self.bounds.last().copied().unwrap_or(f64::NAN);
+        };
+        let lower = match bucket.checked_sub(1) {
+            Some(before) => self.bounds[before],
+            // The first bucket has no lower bound; durations and rates start at 0.
+            None => upper.min(0.0),
+        };
+        lower + (upper - lower) * share
+    }
+}
+
 /// A measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -120,5 +160,23 @@ impl Sample {
     /// How old the sample is.
     pub fn age(&self, now: Timestamp) -> Duration {
         self.at.age(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_interpolated_and_absent_without_values() {
+        let spread = Distribution { bounds: vec![1.0, 2.0, 4.0], counts: vec![0, 2, 2, 0], mean: 2.2 };
+        assert_eq!(spread.quantile(0.5), Some(2.0));
+        assert_eq!(spread.quantile(0.25), Some(1.5));
+        assert_eq!(spread.quantile(1.0), Some(4.0));
+        assert_eq!(Distribution { counts: vec![0, 0, 0, 7], ..spread.clone() }.quantile(0.5), Some(4.0));
+        assert_eq!(Distribution { counts: vec![4, 0, 0, 0], ..spread.clone() }.quantile(0.5), Some(0.5));
+        assert_eq!(Distribution { counts: vec![0; 4], ..spread }.quantile(0.5), None);
+        let bare = Distribution { bounds: vec![], counts: vec![3], mean: 1.0 };
+        assert_eq!((bare.quantile(0.5), bare.samples()), (None, 3));
     }
 }

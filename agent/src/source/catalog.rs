@@ -72,11 +72,11 @@ pub fn find(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
 }
 
-/// The metric that `origin` calls `name`, and the factor to our unit.
-pub fn by_wire(origin: Origin, name: &str) -> Option<(&'static Metric, f64)> {
+/// The metric that `origin` calls `name`, and what it is there.
+pub fn by_wire(origin: Origin, name: &str) -> Option<(&'static Metric, &'static Wire)> {
     METRICS.iter().find_map(|metric| {
         let wire = metric.wires.iter().find(|wire| wire.origin == origin && wire.name == name)?;
-        Some((metric, wire.scale))
+        Some((metric, wire))
     })
 }
 
@@ -554,8 +554,8 @@ mod tests {
         for wire in METRICS.iter().flat_map(|metric| metric.wires) {
             assert!(seen.insert((wire.origin, wire.name)), "{} stands twice", wire.name);
         }
-        let (metric, scale) = by_wire(Origin::Libtpu, "duty_cycle_pct").expect("known");
-        assert_eq!((metric.name, scale), ("tpu_tensorcore_duty_cycle_ratio", 0.01));
+        let (metric, wire) = by_wire(Origin::Libtpu, "duty_cycle_pct").expect("known");
+        assert_eq!((metric.name, wire.scale), ("tpu_tensorcore_duty_cycle_ratio", 0.01));
         assert_eq!(metric.mean_name(), "tpu_tensorcore_duty_cycle_mean_ratio");
     }
 }

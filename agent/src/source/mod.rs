@@ -3,8 +3,13 @@
 //! Must never invent a value (absent is absent), contact a port that [`crate::model::workload`] does not name,
 //! or let one bad metric hide the others.
 
+mod backoff;
 pub mod catalog;
+mod grpc;
 pub mod libtpu;
+pub mod runtime;
+pub mod untrusted;
+mod window;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 

@@ -1,0 +1,36 @@
+//! Text from outside, made fit to be shown: no control characters, no direction marks, no great length.
+//!
+//! Must never lose the fact that something was cut or replaced.
+
+/// Longest error text that is kept.
+pub const MESSAGE: usize = 200;
+/// Longest label value that is kept.
+pub const LABEL: usize = 64;
+
+/// `text` with what could disturb a terminal or a page replaced, and at most `longest` characters of it.
+pub fn clean(text: &str, longest: usize) -> String {
+    let mut shown: String =
+        text.chars().take(longest).map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect();
+    if text.chars().nth(longest).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+fn harmless(c: char) -> bool {
+    let direction = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+    !c.is_control() && !direction && c != '\u{feff}'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_disturbs_is_replaced_and_length_is_bounded() {
+        assert_eq!(clean("2MB+-ALL_REDUCE", LABEL), "2MB+-ALL_REDUCE");
+        assert_eq!(clean("a\u{1b}[31mred\n\u{202e}x", LABEL), "a\u{fffd}[31mred\u{fffd}\u{fffd}x");
+        assert_eq!(clean("äöüäöü", 3), "äöü…");
+        assert_eq!(clean("äöü", 3), "äöü");
+    }
+}
