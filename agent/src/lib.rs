@@ -10,6 +10,7 @@ pub mod config;
 pub mod device;
 pub mod lifecycle;
 pub mod model;
+pub mod sampler;
 pub mod session;
 pub mod source;
 pub mod workload;

@@ -13,6 +13,7 @@ mod error;
 mod load;
 pub mod log;
 pub mod paths;
+pub mod sampler;
 pub mod store;
 pub mod workload;
 
@@ -65,6 +66,8 @@ sections! {
     log: log::Log,
     /// Where the kernel's interfaces are.
     paths: paths::Paths,
+    /// What is measured, and how often.
+    sampler: sampler::Sampler,
     /// Chips that this release does not know.
     device: device::Device,
     /// Whom to look for.

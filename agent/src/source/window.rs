@@ -15,7 +15,7 @@ const MOST_BUCKETS: usize = 512;
 
 /// Why a distribution cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum WindowError {
+pub(super) enum WindowError {
     /// Absurd size.
     #[error("it has more than {MOST_BUCKETS} buckets")]
     TooManyBuckets,
@@ -38,18 +38,18 @@ pub enum WindowError {
 
 /// Everything counted since the start.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Total {
+pub(super) struct Total {
     /// As in [`Distribution`].
-    pub bounds: Vec<f64>,
+    pub(super) bounds: Vec<f64>,
     /// As in [`Distribution`].
-    pub counts: Vec<u64>,
+    pub(super) counts: Vec<u64>,
     /// Sum of all values.
-    pub sum: f64,
+    pub(super) sum: f64,
 }
 
 impl Total {
     /// What the wire says, times `scale`.
-    pub fn from_wire(wire: &wire::Distribution, scale: f64) -> Result<Self, WindowError> {
+    pub(super) fn from_wire(wire: &wire::Distribution, scale: f64) -> Result<Self, WindowError> {
         let count = u64::try_from(wire.count).map_err(|_| WindowError::Negative)?;
         if !wire.mean.is_finite() {
             return Err(WindowError::Mean);
@@ -72,7 +72,7 @@ impl Total {
     }
 
     /// Adds another series of the same label, bucket by bucket.
-    pub fn add(&mut self, other: &Self) -> Result<(), WindowError> {
+    pub(super) fn add(&mut self, other: &Self) -> Result<(), WindowError> {
         if self.bounds != other.bounds {
             return Err(WindowError::Mixed);
         }
@@ -84,7 +84,7 @@ impl Total {
     }
 
     /// What was counted since `before`; everything, if the counting started again in between.
-    pub fn since(&self, before: &Self) -> Distribution {
+    pub(super) fn since(&self, before: &Self) -> Distribution {
         let risen: Option<Vec<u64>> =
             self.counts.iter().zip(&before.counts).map(|(now, then)| now.checked_sub(*then)).collect();
         match risen {

@@ -1,0 +1,200 @@
+//! The sampler: reads every source at its pace, keeps a history, and shows what is known at the moment.
+//!
+//! ```text
+//! source ──tick──▶ reading ──▶ view (latest, by source)  ──▶ export, api
+//!                         └──▶ history (fixed in bytes)  ──▶ api
+//! ```
+//!
+//! One task a source. Ticks lie on an absolute schedule: they do not drift, reads of one source never overlap, and a
+//! tick that would fall into the read before it is skipped and counted. Must never let one source wait for another.
+
+mod history;
+mod view;
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config,
+    model::{
+        device::Chip,
+        sample::Origin,
+        time::{Clock, Timestamp},
+        workload::Workloads,
+    },
+    source::{Absence, Reading, Source, Tick},
+};
+
+pub use history::{History, Key, Part, Point, Query, Series};
+pub use view::{Fresh, SourceView, Status, View};
+
+/// A read that takes longer has lost its own deadlines, and is given up.
+const OVERRUN: Duration = Duration::from_secs(5);
+
+/// The host as the sources need to know it.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    /// The chips.
+    pub chips: Arc<[Chip]>,
+    /// Who holds them.
+    pub workloads: Arc<Workloads>,
+}
+
+impl Default for Scene {
+    fn default() -> Self {
+        Self { chips: Arc::from([]), workloads: Arc::default() }
+    }
+}
+
+/// The sampler; clones share it.
+#[derive(Clone)]
+pub struct Sampler(Arc<Shared>);
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    stale_after: u32,
+    view: RwLock<Arc<View>>,
+    history: Mutex<History>,
+    ticks: AtomicU64,
+    first: watch::Sender<bool>,
+}
+
+impl Sampler {
+    /// A sampler that knows nothing yet.
+    pub fn new(settings: &config::sampler::Sampler, clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Shared {
+            clock,
+            stale_after: settings.stale_after,
+            view: RwLock::default(),
+            history: Mutex::new(History::new(settings.history.as_usize(), settings.history_step.get())),
+            ticks: AtomicU64::new(0),
+            first: watch::Sender::new(false),
+        }))
+    }
+
+    /// What is known at the moment.
+    pub fn view(&self) -> Arc<View> {
+        self.0.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The history of one metric.
+    pub fn history(&self, query: &Query<'_>) -> Vec<Series> {
+        self.0.history.lock().unwrap_or_else(PoisonError::into_inner).query(query)
+    }
+
+    /// Bytes and series of the history.
+    pub fn history_size(&self) -> (usize, usize) {
+        let history = self.0.history.lock().unwrap_or_else(PoisonError::into_inner);
+        (history.bytes(), history.series())
+    }
+
+    /// Reads that came to their end, of all sources: stands still when the sampler does.
+    pub fn progress(&self) -> u64 {
+        self.0.ticks.load(Ordering::Relaxed)
+    }
+
+    /// Returns after the first reading that has a value.
+    pub async fn first_sample(&self) {
+        // The sender lives as long as the sampler.
+        let _ = self.0.first.subscribe().wait_for(|seen| *seen).await;
+    }
+
+    /// Reads `source` every `interval` until `stop`; the first time at once.
+    pub async fn drive(
+        &self,
+        mut source: Box<dyn Source>,
+        interval: Duration,
+        scene: watch::Receiver<Scene>,
+        stop: CancellationToken,
+    ) {
+        let mut schedule = Schedule::new(interval);
+        let mut view = SourceView::new(source.origin(), interval, self.0.stale_after);
+        while stop.run_until_cancelled(sleep_until(schedule.due())).await.is_some() {
+            let now = scene.borrow().clone();
+            let at = self.due_time(schedule.due());
+            let tick = Tick { at, chips: now.chips, workloads: now.workloads };
+            let begun = Instant::now();
+            let read = timeout(OVERRUN, source.read(&tick));
+            let Some(read) = stop.run_until_cancelled(read).await else { return };
+            let (reading, overran) =
+                read.map_or_else(|_| (overrun(source.origin()), 1), |reading| (reading, 0));
+            view.status = Status {
+                reads: view.status.reads + 1,
+                overruns: view.status.overruns + overran,
+                missed: view.status.missed + schedule.advance(Instant::now()),
+                read_at: Some(at),
+                took: begun.elapsed(),
+                ..view.status
+            };
+            view = self.publish(&view, reading, at);
+        }
+    }
+
+    /// The wall clock's time of an instant that has just passed.
+    fn due_time(&self, due: Instant) -> Timestamp {
+        let late = Instant::now().duration_since(due);
+        let late = i64::try_from(late.as_nanos()).unwrap_or(0);
+        Timestamp(self.0.clock.now().0.saturating_sub(late))
+    }
+
+    fn publish(&self, before: &SourceView, reading: Reading, at: Timestamp) -> SourceView {
+        if !reading.samples.is_empty() {
+            let mut history = self.0.history.lock().unwrap_or_else(PoisonError::into_inner);
+            reading.samples.iter().for_each(|sample| history.push(sample));
+        }
+        let seen = !reading.samples.is_empty();
+        let after = before.after(reading, at);
+        {
+            let mut view = self.0.view.write().unwrap_or_else(PoisonError::into_inner);
+            *view = Arc::new(view.with(after.clone()));
+        }
+        self.0.ticks.fetch_add(1, Ordering::Relaxed);
+        if seen && !*self.0.first.borrow() {
+            self.0.first.send_replace(true);
+        }
+        after
+    }
+}
+
+fn overrun(origin: Origin) -> Reading {
+    let why = format!("the read was given up after {} s", OVERRUN.as_secs());
+    Reading { samples: Vec::new(), absent: vec![Absence { what: origin.as_str().to_owned(), why }] }
+}
+
+/// When the ticks are: whole multiples of the interval after the start.
+struct Schedule {
+    due: Instant,
+    interval: Duration,
+}
+
+impl Schedule {
+    fn new(interval: Duration) -> Self {
+        Self { due: Instant::now(), interval }
+    }
+
+    fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Goes to the next tick that is not over; gives how many are.
+    fn advance(&mut self, now: Instant) -> u64 {
+        let behind = now.saturating_duration_since(self.due).as_nanos() / self.interval.as_nanos().max(1);
+        let missed = u32::try_from(behind).unwrap_or(u32::MAX - 1);
+        self.due += self.interval.saturating_mul(missed + 1);
+        missed.into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

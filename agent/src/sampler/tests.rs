@@ -1,0 +1,125 @@
+use std::{borrow::Cow, future::Future, pin::Pin};
+
+use super::*;
+use crate::model::{
+    sample::{Labels, Sample, Unit, Value},
+    time::ManualClock,
+};
+
+/// Takes `takes[n]` at its n-th read, and notes when each began.
+struct Paced {
+    origin: Origin,
+    takes: Vec<Duration>,
+    begun: Arc<Mutex<Vec<Duration>>>,
+    start: Instant,
+}
+
+impl Source for Paced {
+    fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
+        Box::pin(async move {
+            let read = {
+                let mut begun = self.begun.lock().unwrap();
+                begun.push(self.start.elapsed());
+                begun.len() - 1
+            };
+            tokio::time::sleep(self.takes.get(read).copied().unwrap_or_default()).await;
+            let sample = Sample {
+                metric: Cow::Borrowed("tpu_hbm_used_bytes"),
+                labels: Labels::default(),
+                value: Value::Gauge(1.0),
+                unit: Unit::Bytes,
+                origin: self.origin,
+                at: tick.at,
+                job: None,
+            };
+            Reading { samples: vec![sample], absent: Vec::new() }
+        })
+    }
+}
+
+fn paced(origin: Origin, takes: &[u64]) -> (Box<Paced>, Arc<Mutex<Vec<Duration>>>) {
+    let begun: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let takes = takes.iter().copied().map(Duration::from_millis).collect();
+    (Box::new(Paced { origin, takes, begun: begun.clone(), start: Instant::now() }), begun)
+}
+
+fn sampler() -> Sampler {
+    Sampler::new(&config::sampler::Sampler::default(), Arc::new(ManualClock::at(Timestamp(0))))
+}
+
+/// Drives a source for `run` of paused time.
+async fn drive(sampler: &Sampler, source: Box<Paced>, run: Duration) {
+    let (_scene, scene) = watch::channel(Scene::default());
+    let stop = CancellationToken::new();
+    let driving = sampler.drive(source, Duration::from_secs(1), scene, stop.clone());
+    let _ = timeout(run, driving).await;
+}
+
+fn milliseconds(begun: &Mutex<Vec<Duration>>) -> Vec<u128> {
+    begun.lock().unwrap().iter().map(Duration::as_millis).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_do_not_drift_whatever_a_read_takes() {
+    let (source, begun) = paced(Origin::Runtime, &[300; 100]);
+    let sampler = sampler();
+    drive(&sampler, source, Duration::from_millis(60_500)).await;
+    let wanted: Vec<u128> = (0..=60).map(|tick| tick * 1000).collect();
+    assert_eq!(milliseconds(&begun), wanted);
+    assert_eq!(sampler.progress(), 61);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_read_skips_ticks_that_are_counted_and_overlaps_none() {
+    let (source, begun) = paced(Origin::Runtime, &[0, 2500, 0, 1000, 0]);
+    let sampler = sampler();
+    drive(&sampler, source, Duration::from_millis(7_500)).await;
+    assert_eq!(milliseconds(&begun), [0, 1000, 4000, 5000, 7000]);
+    assert_eq!(sampler.view().source(Origin::Runtime).unwrap().status.missed, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_hangs_is_given_up_and_delays_no_other() {
+    let (hung, _) = paced(Origin::Runtime, &[1_000_000; 10]);
+    let (good, begun) = paced(Origin::Host, &[]);
+    let sampler = sampler();
+    let run = Duration::from_millis(10_500);
+    tokio::join!(drive(&sampler, hung, run), drive(&sampler, good, run));
+    assert_eq!(milliseconds(&begun).len(), 11);
+    let view = sampler.view();
+    let hung = view.source(Origin::Runtime).unwrap();
+    assert!(hung.status.overruns >= 1 && hung.status.missed >= 5, "{:?}", hung.status);
+    assert_eq!(hung.absent[0].why, "the read was given up after 5 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_sample_is_announced() {
+    let (source, _) = paced(Origin::Host, &[50]);
+    let sampler = sampler();
+    let begun = Instant::now();
+    let first = async {
+        sampler.first_sample().await;
+        begun.elapsed()
+    };
+    let (seen, ()) = tokio::join!(first, drive(&sampler, source, Duration::from_millis(500)));
+    assert_eq!(seen, Duration::from_millis(50));
+}
+
+#[tokio::test]
+async fn stopping_ends_a_read_under_way() {
+    let (source, _) = paced(Origin::Host, &[1_000_000]);
+    let (_scene, scene) = watch::channel(Scene::default());
+    let stop = CancellationToken::new();
+    let sampler = sampler();
+    let driving = sampler.drive(source, Duration::from_secs(1), scene, stop.clone());
+    let stopping = async {
+        tokio::task::yield_now().await;
+        stop.cancel();
+    };
+    let ended = timeout(Duration::from_secs(5), async { tokio::join!(driving, stopping) }).await;
+    assert!(ended.is_ok());
+}
