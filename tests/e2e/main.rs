@@ -1,5 +1,9 @@
 //! End-to-end tests: the built `tpuscope` binary against real peers.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
+
+mod capture_bad;
+mod capture_real;
 mod jax_peer;
 mod libtpu;
 mod service;

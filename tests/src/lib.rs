@@ -4,10 +4,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 
+pub mod command;
 pub mod containers;
 pub mod fake_grpc;
 pub mod fake_host_service;
 pub mod fake_orbax;
+pub mod fake_profiler;
 pub mod fake_runtime;
 pub mod harness;
 pub mod jax_job;

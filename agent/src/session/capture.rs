@@ -99,7 +99,7 @@ impl Capture {
     /// When nothing is kept: the one failure that explains it best.
     pub async fn run(self, writer: &SessionWriter, clock: &dyn Clock) -> Result<Kept, Failure> {
         let this = Arc::new(self);
-        let (parts, clients) = this.prepare(writer).await?;
+        let (parts, clients) = this.prepare(writer, clock).await?;
         let start = this.spec.start.or_else(|| common_start(&clients, clock.now()));
         let begin = start.unwrap_or_else(|| clock.now());
         let targets = this.targets.targets.clone();
@@ -142,8 +142,9 @@ impl Capture {
 
     /// Stages a part for every target and asks every target whether it is a profiler.
     async fn prepare(
-        self: &Arc<Self>,
+        &self,
         writer: &SessionWriter,
+        clock: &dyn Clock,
     ) -> Result<(Vec<PartWriter>, Vec<Asked>), Failure> {
         if self.targets.targets.is_empty() {
             let why: Vec<String> = self
@@ -168,6 +169,28 @@ impl Capture {
         }
         let names = part_names(&self.targets.targets);
         let parts = names.iter().map(|name| writer.part(name)).collect::<Result<Vec<_>, _>>()?;
+        let mut asked = self.ask_all().await?;
+        if let Some(until) = self.wait(clock.now()) {
+            tokio::select! {
+                () = tokio::time::sleep(until) => {}
+                () = self.cancel.cancelled() => return Err(cancelled()),
+            }
+            // Connections that idle that long may be closed by then.
+            asked = self.ask_all().await?;
+        }
+        Ok((parts, asked))
+    }
+
+    /// How long to wait before anybody is asked again. The workloads' servers could wait for the start
+    /// themselves, but would be busy all the time, and deaf to a cancel.
+    fn wait(&self, now: Timestamp) -> Option<Duration> {
+        let ahead = u64::try_from(self.spec.start?.0.saturating_sub(now.0)).ok()?;
+        let needed = self.settings.connect_timeout.get() + self.settings.probe_timeout.get() + MAX_LEAD;
+        Duration::from_nanos(ahead).checked_sub(needed)
+    }
+
+    /// Asks every target whether it is a profiler; an error if too few are.
+    async fn ask_all(&self) -> Result<Vec<Asked>, Failure> {
         let mut asking = JoinSet::new();
         for (index, target) in self.targets.targets.iter().enumerate() {
             let (at, settings) = (target.at.clone(), self.settings.clone());
@@ -190,7 +213,7 @@ impl Capture {
             }
             return Err(failure);
         }
-        Ok((parts, asked.into_values().collect()))
+        Ok(asked.into_values().collect())
     }
 
     async fn record(

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::{config::capture::Capture as Limits, model::time::Timestamp};
 
-/// How much each tracer records. A level that is left out takes JAX's own default once another is given.
+/// How much each tracer records; a level that is left out is JAX's own default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Levels {
     /// Host events: 0 none, 1 the user's, 2 also costly operations, 3 all.
@@ -140,20 +140,19 @@ impl Spec {
     }
 
     /// The request to one target. The server takes the window from the options and the deadline from the
-    /// request, so both carry it; without `emit_xspace` it would write files of its own.
+    /// request, so both carry it; without `emit_xspace` it would write files of its own. Below version 1 it
+    /// would replace all options by its own, the start and the advanced ones too: what is not chosen is sent
+    /// as its defaults are.
     pub fn request(&self, session_id: &str, start: Option<Timestamp>) -> ProfileRequest {
         let duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
-        let Levels { host, device, python } = self.levels;
-        let chosen = host.or(device).or(python).is_some();
         ProfileRequest {
             duration_ms,
             opts: Some(ProfileOptions {
-                // 0 leaves all levels to the server.
-                version: u32::from(chosen),
-                host_tracer_level: if chosen { host.unwrap_or(2) } else { 0 },
-                device_tracer_level: if chosen { device.unwrap_or(1) } else { 0 },
-                python_tracer_level: python.unwrap_or(0),
-                enable_hlo_proto: chosen,
+                version: 1,
+                host_tracer_level: self.levels.host.unwrap_or(2),
+                device_tracer_level: self.levels.device.unwrap_or(1),
+                python_tracer_level: self.levels.python.unwrap_or(0),
+                enable_hlo_proto: true,
                 start_timestamp_ns: start.and_then(|start| u64::try_from(start.0).ok()).unwrap_or(0),
                 duration_ms,
                 session_id: session_id.to_owned(),
@@ -253,7 +252,7 @@ mod tests {
         let request = spec.request("id", Some(Timestamp(7)));
         let options = request.opts.expect("set");
         assert_eq!((request.duration_ms, options.duration_ms), (1500, 1500));
-        assert_eq!((options.version, options.start_timestamp_ns), (0, 7));
+        assert_eq!((options.version, options.start_timestamp_ns), (1, 7));
         assert!(request.emit_xspace && request.repository_root.is_empty());
         let value = |name: &str| options.advanced_configuration[name].value.clone();
         assert_eq!(value("tpu_trace_mode"), Some(Value::StringValue("TRACE_COMPUTE".into())));
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_level_brings_the_defaults_of_the_others() {
+    fn levels_that_are_left_out_are_the_servers_defaults() {
         let mut wish = wish();
         wish.levels.python = Some(1);
         let spec = Spec::new(wish, Caller::Direct, &Limits::default(), Timestamp(0)).expect("within limits");

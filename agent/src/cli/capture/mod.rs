@@ -35,13 +35,13 @@ pub struct Args {
     /// Folder to write plugins/profile/SESSION below, with --target [default: the current one]
     #[arg(long, value_name = "DIR", requires = "target")]
     output: Option<PathBuf>,
-    /// Host events: 0 none, 1 the user's, 2 costly operations too, 3 all [default: the workload's]
+    /// Host events: 0 none, 1 the user's, 2 costly operations too, 3 all [default: 2]
     #[arg(long, value_name = "LEVEL")]
     host_tracer_level: Option<u32>,
-    /// Device events: 0 none, 1 all [default: the workload's]
+    /// Device events: 0 none, 1 all [default: 1]
     #[arg(long, value_name = "LEVEL")]
     device_tracer_level: Option<u32>,
-    /// Python calls: 0 none, 1 all; slows the job while it records [default: the workload's]
+    /// Python calls: 0 none, 1 all; slows the job while it records [default: 0]
     #[arg(long, value_name = "LEVEL")]
     python_tracer_level: Option<u32>,
     /// Advanced profiler option, such as tpu_trace_mode=TRACE_COMPUTE; may be given several times

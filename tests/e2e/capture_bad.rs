@@ -1,0 +1,336 @@
+//! `tpuscope capture` and what profilers, callers and disks do wrong: one clear line, the right exit code,
+//! nothing visible, the profiler free.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use fakes::{
+    command::{Ended, run},
+    fake_profiler::{FakeProfiler, Mode, trace},
+    jax_job::free_port,
+};
+use proto::tensorflow::profiler::{XPlane, XSpace};
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn capture(folder: &Path, target: &str, more: &[&str]) -> Ended {
+    let mut arguments = vec!["capture", "--target", target, "--duration", "100ms"];
+    arguments.extend(more);
+    run(folder, &arguments)
+}
+
+/// No file of a session, staged or not, is left.
+fn nothing_left(folder: &Path) {
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(path.is_dir(), "{} is left", path.display());
+            open.push(path);
+        }
+    }
+    let sessions = folder.join("plugins/profile");
+    assert!(
+        !sessions.exists() || fs::read_dir(sessions).unwrap().next().is_none(),
+        "an empty session is left"
+    );
+}
+
+fn until(what: &str, mut check: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !check() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A capture of a fake in this mode fails so, leaves nothing, and the fake's session is over.
+fn bad(mode: Mode, code: i32, says: &str, more: &[&str]) -> Ended {
+    let folder = folder();
+    let fake = FakeProfiler::start(mode.clone());
+    let ended = capture(folder.path(), &fake.target(), more);
+    ended.failed(code, says);
+    nothing_left(folder.path());
+    if !matches!(mode, Mode::Busy | Mode::AlreadyExists | Mode::HalfThenGone) {
+        until("the session is over", || fake.seen().all_freed());
+    }
+    ended
+}
+
+#[test]
+fn a_sound_answer_is_kept_with_a_manifest() {
+    let folder = folder();
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let ended = capture(folder.path(), &fake.target(), &["--session", "s-1", "--json"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    let report = ended.json();
+    assert_eq!((&report["session"], &report["complete"]), (&"s-1".into(), &true.into()));
+    let part = &report["parts"][0];
+    assert_eq!(
+        (part["planes"].as_u64(), part["lines"].as_u64(), part["events"].as_u64()),
+        (Some(2), Some(1), Some(50))
+    );
+    let session = folder.path().join("plugins/profile/s-1");
+    let bytes = fs::read(session.join(part["file"].as_str().unwrap())).unwrap();
+    assert_eq!(prost::Message::decode(&bytes[..]), Ok(trace()), "the file is the XSpace, byte for byte");
+    let read = xprof::session::Session::open(&session).unwrap().unwrap();
+    assert_eq!((read.parts.len(), read.faults.len()), (1, 0));
+    let mode = |name: &str| fs::metadata(session.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("manifest.json"), mode(part["file"].as_str().unwrap())), (0o640, 0o640));
+    let request = &fake.seen().profiles[0];
+    let options = request.opts.as_ref().unwrap();
+    assert_eq!((request.duration_ms, options.duration_ms), (100, 100));
+    assert!(request.emit_xspace && request.repository_root.is_empty() && options.repository_path.is_empty());
+}
+
+#[test]
+fn what_speaks_no_http2_is_no_profiler() {
+    bad(Mode::Garbage, 12, "not a profiler", &[]);
+    bad(Mode::RawZeros, 12, "not a profiler", &[]);
+    bad(Mode::HttpOne, 12, "not a profiler", &[]);
+    bad(Mode::Close, 12, "not a profiler", &[]);
+    bad(Mode::OtherService, 12, "does not know tensorflow.ProfilerService", &[]);
+}
+
+#[test]
+fn answers_that_are_no_answers_are_refused() {
+    bad(Mode::Zeros, 12, "more than one message", &[]);
+    bad(Mode::Compressed, 12, "compressed", &[]);
+    bad(Mode::HalfMessage, 8, "cut short", &[]);
+    bad(Mode::HalfThenGone, 10, "connection broke", &[]);
+    bad(Mode::ZeroTrace, 8, "damaged at byte 0", &[]);
+    bad(Mode::BrokenNesting, 8, "damaged at byte", &[]);
+    bad(Mode::HugePrefix, 16, "4294967295 bytes, the limit is", &[]);
+    bad(Mode::Endless, 16, "the limit is 1048576", &["--set", "capture.max_size=1MiB"]);
+    bad(Mode::Reset, 10, "it ended the call", &[]);
+}
+
+#[test]
+fn declined_and_empty_are_told_apart() {
+    bad(Mode::Busy, 13, "Another profiling session active", &[]);
+    bad(Mode::AlreadyExists, 13, "recording continuously", &[]);
+    bad(Mode::Empty, 14, "the trace is empty", &[]);
+    bad(Mode::Trace(XSpace::default()), 14, "the trace is empty", &[]);
+    let idle = XSpace {
+        planes: vec![XPlane { name: "/host:CPU".into(), ..Default::default() }],
+        ..Default::default()
+    };
+    bad(Mode::Trace(idle), 14, "the trace is empty", &[]);
+}
+
+#[test]
+fn deadlines_hold() {
+    for (mode, more) in [
+        (Mode::Hang, &["--set", "capture.probe_timeout=300ms"][..]),
+        (Mode::Silent, &["--timeout", "300ms"]),
+        (Mode::Drip, &["--timeout", "1500ms"]),
+    ] {
+        let ended = bad(mode, 15, "no complete answer within", more);
+        assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+    }
+}
+
+#[test]
+fn an_endless_answer_is_cut_at_the_deadline_in_little_memory() {
+    let ended = bad(Mode::Endless, 15, "no complete answer", &["--timeout", "1s"]);
+    assert!(ended.took < Duration::from_secs(10), "{ended:?}");
+}
+
+#[test]
+fn nothing_there_is_said_so() {
+    let folder = folder();
+    capture(folder.path(), &format!("127.0.0.1:{}", free_port()), &[]).failed(11, "nothing listens");
+    capture(folder.path(), "no-such-host.invalid:9012", &[]).failed(10, "unreachable");
+    let full = FullListener::new();
+    let ended = capture(folder.path(), &full.target(), &["--set", "capture.connect_timeout=200ms"]);
+    ended.failed(10, "no answer within 200 ms");
+    nothing_left(folder.path());
+}
+
+/// Answers no further connection attempt, as a host that drops them.
+struct FullListener {
+    listener: std::net::TcpListener,
+    _waiting: Vec<std::net::TcpStream>,
+}
+
+impl FullListener {
+    fn new() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
+        let at = listener.local_addr().unwrap();
+        let connect = || std::net::TcpStream::connect_timeout(&at, Duration::from_millis(100)).ok();
+        Self { _waiting: std::iter::from_fn(connect).take(50).collect(), listener }
+    }
+
+    fn target(&self) -> String {
+        self.listener.local_addr().unwrap().to_string()
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused_before_anybody_is_asked() {
+    let folder = folder();
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let long = "x".repeat(300);
+    for session in ["a/b", "..", "../x", "", &long, "a b", ".hidden"] {
+        let ended = capture(folder.path(), &fake.target(), &["--session", session]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("name"), "{ended:?}");
+    }
+    for more in [
+        &["--duration", "2"][..],
+        &["--duration", "0s"],
+        &["--duration", "9h"],
+        &["--timeout", "0s"],
+        &["--python-tracer-level", "7"],
+        &["--option", "novalue"],
+        &["--option", "Bad-Name=1"],
+        &["--target", "nonsense"],
+        &["--start-at", "tomorrow"],
+    ] {
+        let mut arguments = vec!["capture", "--target", "127.0.0.1:1"];
+        arguments.extend(more);
+        let ended = run(folder.path(), &arguments);
+        assert_eq!(ended.code, Some(2), "{more:?}: {ended:?}");
+    }
+    assert_eq!(fake.seen().profiles.len(), 0);
+    nothing_left(folder.path());
+}
+
+#[test]
+fn a_session_that_exists_is_left_alone() {
+    let folder = folder();
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let first = capture(folder.path(), &fake.target(), &["--session", "s"]);
+    assert_eq!(first.code, Some(0), "{first:?}");
+    capture(folder.path(), &fake.target(), &["--session", "s"]).failed(7, "already there");
+    assert_eq!(fake.seen().profiles.len(), 1);
+}
+
+#[test]
+fn a_dead_target_is_named_and_does_not_pass_as_success() {
+    let folder = folder();
+    let good = FakeProfiler::start(Mode::Trace(trace()));
+    let silent = FakeProfiler::start(Mode::Silent);
+    let dead = format!("127.0.0.1:{}", free_port());
+    let more = ["--target", &silent.target(), "--target", &dead, "--timeout", "500ms", "--json"];
+    let ended = capture(folder.path(), &good.target(), &more);
+    ended.failed(18, "2 part(s) of the session are missing");
+    assert!(ended.took < Duration::from_secs(10));
+    let report = ended.json();
+    assert_eq!((report["parts"].as_array().unwrap().len(), &report["complete"]), (1, &false.into()));
+    let kinds: Vec<_> =
+        report["failures"].as_array().unwrap().iter().map(|failure| failure["kind"].clone()).collect();
+    assert_eq!(kinds, ["timeout", "not_listening"]);
+    assert!(report["missing"][1]["why"].as_str().unwrap().contains("nothing listens"));
+    let folder = folder.path().join(report["folder"].as_str().unwrap());
+    let session = xprof::session::Session::open(&folder).unwrap().unwrap();
+    assert_eq!(session.manifest.unwrap().missing.len(), 2);
+    until("the silent one is free", || silent.seen().all_freed());
+    // The windows line up: who is asked together starts together, in the future.
+    let starts =
+        [&good, &silent].map(|fake| fake.seen().profiles[0].opts.as_ref().unwrap().start_timestamp_ns);
+    assert!(starts[0] > 0 && starts[0] == starts[1]);
+}
+
+#[test]
+fn too_few_processes_keep_nothing() {
+    let folder = folder();
+    let good = FakeProfiler::start(Mode::Trace(trace()));
+    let dead = format!("127.0.0.1:{}", free_port());
+    let ended = capture(folder.path(), &good.target(), &["--target", &dead, "--min-processes", "2"]);
+    ended.failed(11, "at least 2 must");
+    assert_eq!(good.seen().profiles.len(), 0, "nobody is profiled in vain");
+    capture(folder.path(), &good.target(), &["--min-processes", "3"]).failed(19, "3 are needed");
+    nothing_left(folder.path());
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_written_is_found_before_the_window() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let folder = folder();
+    fs::write(folder.path().join("file"), "").unwrap();
+    capture(folder.path(), &fake.target(), &["--output", "file"]).failed(1, "cannot create file/plugins");
+    // A read-only file system stops root too.
+    let ended = capture(folder.path(), &fake.target(), &["--output", "/proc/tpuscope"]);
+    assert!(matches!(ended.code, Some(1 | 4)) && ended.stderr.contains("cannot create"), "{ended:?}");
+    assert_eq!(fake.seen().profiles.len(), 0);
+}
+
+#[test]
+fn a_folder_of_another_user_is_refused() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let folder = folder();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (_binary, mut command) = as_nobody(&folder);
+    command
+        .args(["capture", "--target", &fake.target(), "--duration", "100ms", "--output"])
+        .arg(folder.path());
+    fakes::command::start_as(command).end().failed(4, "Permission denied");
+    assert_eq!(fake.seen().profiles.len(), 0);
+    nothing_left(folder.path());
+}
+
+/// `tpuscope` as a user who owns nothing here, and the folder that it lies in. Tests that run as root become
+/// nobody; for others the folder loses its write permission.
+fn as_nobody(folder: &TempDir) -> (TempDir, std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    // The build folder may lie where nobody may look: the binary goes where everybody may.
+    let place = self::folder();
+    let binary = place.path().join("tpuscope");
+    fs::copy(fakes::harness::tpuscope(), &binary).unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = std::process::Command::new(&binary);
+    command.current_dir("/");
+    if nix::unistd::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    } else {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    (place, command)
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_and_frees_the_profiler() {
+    let disk = SmallDisk::new();
+    let mut big = trace();
+    big.planes[0].lines[0].name = "x".repeat(4 << 20);
+    let fake = FakeProfiler::start(Mode::Trace(big));
+    let output = disk.path().to_str().unwrap().to_owned();
+    capture(disk.path(), &fake.target(), &["--output", &output]).failed(17, "the disk is full");
+    nothing_left(disk.path());
+    until("the session is over", || fake.seen().all_freed());
+    // There is room again for one that fits.
+    let small = FakeProfiler::start(Mode::Trace(trace()));
+    assert_eq!(capture(disk.path(), &small.target(), &["--output", &output]).code, Some(0));
+}
+
+/// A file system of 1 MiB.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn new() -> Self {
+        let folder = folder();
+        let flags = nix::mount::MsFlags::empty();
+        nix::mount::mount(Some("tmpfs"), folder.path(), Some("tmpfs"), flags, Some("size=1m"))
+            .expect("mounting a small tmpfs needs root");
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH).expect("it is mounted");
+    }
+}

@@ -1,0 +1,146 @@
+//! Runs the built `tpuscope` and looks at how it ends.
+
+use std::{
+    ffi::OsStr,
+    io::Read,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::harness::tpuscope;
+
+/// No command of a test may take longer.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+impl Ended {
+    /// Its standard output as JSON.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+
+    /// It failed with this code, and said one line, and one more with the remedy.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn failed(&self, code: i32, says: &str) -> &Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        let lines: Vec<_> = self.stderr.lines().collect();
+        assert!(!lines.is_empty() && lines.len() <= 2, "one line and a remedy: {self:?}");
+        assert!(lines[0].starts_with("tpuscope: ") && lines[0].contains(says), "`{says}` in {self:?}");
+        self
+    }
+}
+
+/// A command that runs; killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    begun: Instant,
+}
+
+/// Starts `tpuscope` in `folder`.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn start<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Running {
+    let mut command = Command::new(tpuscope());
+    command.args(arguments).current_dir(folder);
+    start_as(command)
+}
+
+/// Starts a prepared command.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn start_as(mut command: Command) -> Running {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running { child: command.spawn().expect("it starts"), begun: Instant::now() }
+}
+
+/// Runs `tpuscope` in `folder` to its end.
+pub fn run<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Ended {
+    start(folder, arguments).end()
+}
+
+impl Running {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal by name, such as `INT`.
+    ///
+    /// # Panics
+    /// If it cannot be sent.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid()).expect("a pid"));
+        nix::sys::signal::kill(pid, signal).expect("it still runs");
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends it a signal and waits for its end.
+    pub fn signal_and_end(self, signal: nix::sys::signal::Signal) -> Ended {
+        self.signal(signal);
+        self.end()
+    }
+
+    /// Waits for its end; kills it at the deadline.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn end(mut self) -> Ended {
+        let mut stdout = self.child.stdout.take().expect("piped");
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).map(|_| text)
+        });
+        let mut errors = self.child.stderr.take().expect("piped");
+        let error_reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            errors.read_to_string(&mut text).map(|_| text)
+        });
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                break status;
+            }
+            assert!(self.begun.elapsed() < DEADLINE, "the command does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let took = self.begun.elapsed();
+        Ended {
+            code: status.code(),
+            stdout: reader.join().expect("reads").expect("text"),
+            stderr: error_reader.join().expect("reads").expect("text"),
+            took,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already over is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
