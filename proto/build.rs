@@ -19,6 +19,42 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(files, [&root])?;
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    json(tonic_prost_build::configure().btree_map(".tpuscope.v1")).compile_fds(descriptors)?;
     Ok(())
+}
+
+/// What the agent answers is JSON too, on HTTP and in `--json`: one definition for both. Times are RFC 3339 there.
+fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
+    const MESSAGES: [&str; 14] = [
+        "Peer",
+        "StatusReply",
+        "ChipStatus",
+        "OwnerStatus",
+        "JobIdentity",
+        "EndpointStatus",
+        "SourceStatus",
+        "AbsenceStatus",
+        "SamplesReply",
+        "SeriesValue",
+        "WindowDistribution",
+        "HistoryReply",
+        "History",
+        "Point",
+    ];
+    const TIMES: [(&str, &str); 5] = [
+        ("StatusReply.at_unix_ns", "at"),
+        ("StatusReply.started_unix_ns", "started"),
+        ("SamplesReply.at_unix_ns", "at"),
+        ("SeriesValue.at_unix_ns", "at"),
+        ("Point.at_unix_ns", "at"),
+    ];
+    for message in MESSAGES {
+        let derive = "#[derive(serde::Serialize)] #[serde(rename_all = \"snake_case\")]";
+        builder = builder.type_attribute(format!(".tpuscope.v1.{message}"), derive);
+    }
+    for (field, name) in TIMES {
+        let attribute = format!("#[serde(rename = \"{name}\", serialize_with = \"crate::rfc3339\")]");
+        builder = builder.field_attribute(format!(".tpuscope.v1.{field}"), attribute);
+    }
+    builder
 }

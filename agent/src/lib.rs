@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod cli;
 pub mod config;
 pub mod device;
+pub mod export;
 pub mod lifecycle;
 pub mod model;
 pub mod sampler;

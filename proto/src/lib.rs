@@ -46,3 +46,11 @@ pub mod tpuscope {
 
 /// The file descriptor set of all packages, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// A time as JSON shows it.
+fn rfc3339<S: serde::Serializer>(unix_ns: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    match jiff::Timestamp::from_nanosecond(i128::from(*unix_ns)) {
+        Ok(at) => serializer.collect_str(&at),
+        Err(_) => serializer.serialize_none(),
+    }
+}

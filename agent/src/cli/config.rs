@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::{
     Outcome,
-    exit::{Exit, Failure, one_line},
-    settings,
+    exit::{Exit, one_line},
+    output, settings,
 };
 use crate::config;
 
@@ -36,8 +36,8 @@ enum Command {
 
 pub(super) fn run(args: &Args) -> Outcome {
     match &args.command {
-        Command::Default { json: false } => print!("{}", config::commented()),
-        Command::Default { json: true } => println!("{}", pretty(&config::Config::default())?),
+        Command::Default { json: false } => output::print(&config::commented())?,
+        Command::Default { json: true } => output::json(&config::Config::default())?,
         Command::Check { file, json } => return check(file.as_deref(), *json),
     }
     Ok(Exit::Ok)
@@ -47,19 +47,15 @@ fn check(file: Option<&Path>, json: bool) -> Outcome {
     let checked = settings::load(file, &[]);
     let name = file.unwrap_or(Path::new(config::FILE));
     match checked {
-        Ok(config) if json => println!("{}", pretty(&serde_json::json!({ "ok": true, "settings": config }))?),
-        Ok(_) if name.exists() => println!("{}: ok", one_line(&name.display().to_string())),
-        Ok(_) => println!("{} does not exist: the defaults apply", name.display()),
+        Ok(config) if json => output::json(&serde_json::json!({ "ok": true, "settings": config }))?,
+        Ok(_) if name.exists() => output::print(&format!("{}: ok\n", one_line(&name.display().to_string())))?,
+        Ok(_) => output::print(&format!("{} does not exist: the defaults apply\n", name.display()))?,
         Err(failure) if json => {
             let report = serde_json::json!({ "ok": false, "error": failure.what, "remedy": failure.remedy });
-            println!("{}", pretty(&report)?);
+            output::json(&report)?;
             return Ok(failure.exit);
         }
         Err(failure) => return Err(failure),
     }
     Ok(Exit::Ok)
-}
-
-fn pretty(value: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Internal, error))
 }

@@ -2,12 +2,17 @@
 //!
 //! Must never hold logic that the daemon needs too.
 
+mod agent;
 mod capture;
+pub mod client;
 mod config;
 pub mod exit;
+mod generate;
 mod libtpu;
+pub mod output;
 mod sessions;
 pub mod settings;
+mod status;
 mod version;
 
 use std::process::ExitCode;
@@ -31,6 +36,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the daemon: sample the chips, serve what is measured
+    Agent(agent::Args),
     /// Record an XProf trace of the workloads of this host, or of named profilers
     Capture(Box<capture::Args>),
     /// Print or check settings
@@ -43,6 +50,12 @@ pub enum Command {
     /// The process that a libtpu is loaded in; the agent starts it
     #[command(hide = true)]
     LibtpuChild(libtpu::ChildArgs),
+    /// Show the chips of this host, who holds them, and how they do
+    Status(status::Args),
+    /// Print a completion script for a shell
+    Completions(generate::CompletionsArgs),
+    /// Write the manual pages into a folder
+    Man(generate::ManArgs),
     /// Print the version and what this build can do
     Version(version::Args),
 }
@@ -69,11 +82,15 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
+        Command::Agent(args) => agent::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Sessions(command) => sessions::run(&command),
         Command::Libtpu(args) => libtpu::run(&args),
         Command::LibtpuChild(args) => libtpu::run_child(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Completions(args) => generate::completions(&args),
+        Command::Man(args) => generate::man(&args),
         Command::Version(args) => version::run(&args),
     }
 }

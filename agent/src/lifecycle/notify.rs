@@ -23,29 +23,50 @@ fn send(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Feeds the service manager's watchdog, where it has one, for as long as `progress` rises. `patience` is the
-/// longest that a healthy sampler stands still.
-pub async fn watchdog(progress: impl Fn() -> u64 + Send, patience: Duration, stop: CancellationToken) {
+/// A counter that rises while its task makes progress.
+pub struct Progress {
+    /// Whose.
+    pub name: &'static str,
+    /// Its counter.
+    pub count: Box<dyn Fn() -> u64 + Send>,
+    /// The longest that it stands still in good health.
+    pub patience: Duration,
+}
+
+/// Feeds the service manager's watchdog, where it has one, for as long as every counter rises.
+pub async fn watchdog(watched: Vec<Progress>, stop: CancellationToken) {
     let Some(period) = sd_notify::watchdog_enabled() else {
         return stop.cancelled().await;
     };
-    let mut pulse = Pulse::new(progress(), patience, Instant::now());
+    let begin = Instant::now();
+    let mut pulses: Vec<(Progress, Pulse)> = watched
+        .into_iter()
+        .map(|progress| {
+            let pulse = Pulse::new((progress.count)(), progress.patience, begin);
+            (progress, pulse)
+        })
+        .collect();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(period / 3) => {}
         }
-        match pulse.check(progress(), Instant::now()) {
-            Health::Alive => send(&[NotifyState::Watchdog]),
-            Health::JustStopped => {
-                error!(?patience, "the sampler stands still: the watchdog is not fed any more");
+        let mut all_alive = true;
+        for (progress, pulse) in &mut pulses {
+            let health = pulse.check((progress.count)(), Instant::now());
+            all_alive &= health == Health::Alive;
+            if health == Health::JustStopped {
+                let (task, patience) = (progress.name, progress.patience);
+                error!(task, ?patience, "it stands still: the watchdog is not fed any more");
             }
-            Health::Stopped => {}
+        }
+        if all_alive {
+            send(&[NotifyState::Watchdog]);
         }
     }
 }
 
-/// What the sampler's counter says.
+/// What a counter says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     Alive,

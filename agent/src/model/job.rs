@@ -17,6 +17,18 @@ pub enum JobKind {
     Process,
 }
 
+impl JobKind {
+    /// As it stands in labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Slurm => "slurm",
+            Self::Jobset => "jobset",
+            Self::Run => "run",
+            Self::Process => "process",
+        }
+    }
+}
+
 /// A job as far as one of its processes shows it. A job is across hosts; this host is its `rank`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Job {

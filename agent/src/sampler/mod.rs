@@ -9,6 +9,7 @@
 //! tick that would fall into the read before it is skipped and counted. Must never let one source wait for another.
 
 mod history;
+mod scout;
 mod view;
 
 use std::{
@@ -37,6 +38,7 @@ use crate::{
 };
 
 pub use history::{History, Key, Part, Point, Query, Series};
+pub use scout::{Scout, Territory};
 pub use view::{Fresh, SourceView, Status, View};
 
 /// A read that takes longer has lost its own deadlines, and is given up.

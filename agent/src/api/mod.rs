@@ -1,0 +1,15 @@
+//! What the agent serves: everything on its Unix socket, and what only looks on HTTP and gRPC of the loopback.
+//!
+//! Rights are decided here, at the edge ([`access`]), and nowhere below. Must never measure, and never let a
+//! caller choose a path, hold more than its bounds, or wait without a deadline.
+
+pub mod accept;
+pub mod access;
+pub mod desk;
+pub mod edge;
+pub mod grpc;
+pub mod hello;
+pub mod host;
+pub mod http;
+pub mod socket;
+mod wire;

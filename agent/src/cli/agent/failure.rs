@@ -1,0 +1,66 @@
+//! What keeps the agent from starting, as exit codes and words.
+
+use std::{io, net::SocketAddr, path::Path};
+
+use crate::{
+    api::socket::SocketError,
+    cli::exit::{Exit, Failure},
+    lifecycle::lock::LockError,
+};
+
+/// The code for a refusal of the system.
+fn exit_of(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+        io::ErrorKind::AddrInUse => Exit::Conflict,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
+        _ => Exit::Internal,
+    }
+}
+
+/// The state directory cannot be had.
+pub(super) fn state(error: &LockError, dir: &Path) -> Failure {
+    match error {
+        LockError::Held { pid, .. } => {
+            let who = pid.map_or_else(|| "another agent".into(), |pid| format!("the agent with pid {pid}"));
+            Failure::new(Exit::Conflict, format!("{who} already uses the state directory {}", dir.display()))
+                .remedy("one agent a host is enough; for a second one set agent.state_dir, api.socket, api.http and api.grpc")
+        }
+        LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. } => {
+            Failure::new(exit_of(cause), error)
+                .remedy("set agent.state_dir to a directory that this user may write to, or run it as root")
+        }
+    }
+}
+
+/// The socket cannot be had.
+pub(super) fn socket(error: &SocketError) -> Failure {
+    match error {
+        SocketError::Lock(LockError::Held { .. }) | SocketError::Live(_) => {
+            Failure::new(Exit::Conflict, error)
+                .remedy("stop the agent that listens there, or set api.socket to another path")
+        }
+        SocketError::NoSocket(_) | SocketError::NoDirectory(_) => {
+            Failure::new(Exit::Conflict, error).remedy("set api.socket to another path")
+        }
+        SocketError::NoGroup(_) => Failure::new(Exit::Config, error)
+            .remedy("make the group (`groupadd --system`), or leave api.socket_group empty"),
+        SocketError::Lock(
+            LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. },
+        )
+        | SocketError::System { error: cause, .. } => Failure::new(exit_of(cause), error)
+            .remedy("set api.socket to a path in a directory that this user may write to, or run it as root"),
+    }
+}
+
+/// A TCP address cannot be had.
+pub(super) fn address(setting: &str, address: SocketAddr, error: &io::Error) -> Failure {
+    let failure = Failure::new(exit_of(error), format!("cannot listen on {address} ({setting}): {error}"));
+    match error.kind() {
+        io::ErrorKind::AddrInUse => failure.remedy(format!(
+            "`ss -ltnp 'sport = :{}'` shows who does; set {setting} to another port, or to \"off\"",
+            address.port()
+        )),
+        _ => failure.remedy(format!("set {setting} to another address, or to \"off\"")),
+    }
+}

@@ -1,0 +1,162 @@
+//! `tpuscope agent`: the composition root, where every room of the daemon is put together.
+
+mod doors;
+mod failure;
+mod sources;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{
+    Outcome,
+    exit::{Exit, Failure},
+    settings,
+};
+use crate::{
+    api::desk::{Desk, Place, Sight},
+    config::Config,
+    lifecycle::{
+        lock::Lock,
+        logging,
+        notify::{self, Progress},
+        signals::StopSignals,
+        supervise::{Ended, OnEnd, Stage, Supervisor},
+    },
+    model::time::{Clock, SystemClock},
+    sampler::{Sampler, Scout, Territory},
+};
+
+/// Worker threads: most of the time both sleep.
+const WORKERS: usize = 2;
+/// Threads for what blocks: looking at /proc, writing traces, asking the user database.
+const BLOCKING: usize = 6;
+/// An agent whose sources have nothing to say is ready after this long all the same.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Arguments of `agent`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    settings: settings::Args,
+    /// The Unix socket to serve on; wins over `api.socket`
+    #[arg(long, value_name = "PATH", env = "TPUSCOPE_SOCKET")]
+    socket: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let mut config = args.settings.load()?;
+    if let Some(socket) = &args.socket {
+        config.api.socket.clone_from(socket);
+    }
+    logging::start(&config.log);
+    let state = &config.agent.state_dir;
+    let _state = Lock::in_dir(state, "agent.lock").map_err(|error| failure::state(&error, state))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Internal, format!("cannot start threads: {error}")))?;
+    let ended = runtime.block_on(live(config));
+    // A thread that hangs in the kernel must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    ended
+}
+
+/// From the listeners to the last task.
+async fn live(config: Config) -> Outcome {
+    let mut signals = StopSignals::new()
+        .map_err(|error| Failure::new(Exit::Internal, format!("cannot watch for signals: {error}")))?;
+    let doors = doors::Doors::open(&config.api)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let sampler = Sampler::new(&config.sampler, clock.clone());
+    let territory = Territory {
+        paths: config.paths.clone(),
+        device: config.device.clone(),
+        workload: config.workload.clone(),
+    };
+    let scout = Scout::new(territory, clock.clone());
+    let patience = patience(config.sampler.interval.get());
+    let place = Place { host: host_name(&config), http: doors.http_address(), grpc: doors.grpc_address() };
+    let sight = Sight { sampler: sampler.clone(), scene: scout.scene(), notes: scout.notes() };
+    let desk = Arc::new(Desk::new(place, clock, sight, patience));
+
+    let mut supervisor = Supervisor::default();
+    look(&mut supervisor, &scout, config.sampler.interval.get());
+    sources::drive(&mut supervisor, &config, &sampler, &scout);
+    watch(&mut supervisor, sampler.clone(), scout, patience);
+    let health = doors.serve(&mut supervisor, &desk, &config.api)?;
+    let ready = tokio::spawn(announce(sampler, desk, health));
+    info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
+
+    let ended = tokio::select! {
+        signal = signals.next() => {
+            info!(signal, "stopping");
+            Ok(Exit::Ok)
+        }
+        why = supervisor.fatal() => {
+            error!(why, "stopping");
+            Err(Failure::new(Exit::Internal, why).remedy("the log says more"))
+        }
+    };
+    ready.abort();
+    notify::stopping();
+    let hurry = async {
+        signals.next().await;
+    };
+    supervisor.stop(config.agent.stop_timeout.get(), hurry).await;
+    ended
+}
+
+/// The longest that a healthy task with this interval stands still: a few intervals, and a read at its deadlines.
+fn patience(interval: Duration) -> Duration {
+    interval.saturating_mul(3) + Duration::from_secs(6)
+}
+
+fn host_name(config: &Config) -> String {
+    if !config.agent.host.is_empty() {
+        return config.agent.host.clone();
+    }
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| "localhost".into())
+}
+
+fn look(supervisor: &mut Supervisor, scout: &Scout, interval: Duration) {
+    let scout = scout.clone();
+    supervisor.task(Stage::Sampling, "scout", OnEnd::Restart, move |stop| {
+        let scout = scout.clone();
+        async move { scout.roam(interval, stop).await }
+    });
+}
+
+fn watch(supervisor: &mut Supervisor, sampler: Sampler, scout: Scout, patience: Duration) {
+    let watched = move || {
+        let (sampler, scout) = (sampler.clone(), scout.clone());
+        vec![
+            Progress { name: "sampler", count: Box::new(move || sampler.progress()), patience },
+            Progress { name: "scout", count: Box::new(move || scout.looks()), patience },
+        ]
+    };
+    supervisor.task(Stage::Sampling, "watchdog", OnEnd::EndProcess, move |stop: CancellationToken| {
+        let watched = watched();
+        async move {
+            notify::watchdog(watched, stop).await;
+            Ended::Ok(())
+        }
+    });
+}
+
+/// Tells everybody when there are samples.
+async fn announce(sampler: Sampler, desk: Arc<Desk>, health: tonic_health::server::HealthReporter) {
+    if tokio::time::timeout(QUIET, sampler.first_sample()).await.is_err() {
+        warn!(after = ?QUIET, "no source has a value yet; `tpuscope status` says why");
+        notify::ready();
+        sampler.first_sample().await;
+    }
+    desk.first_sample();
+    health.set_service_status("", tonic_health::ServingStatus::Serving).await;
+    notify::ready();
+    info!("first sample");
+}

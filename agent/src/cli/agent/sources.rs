@@ -1,0 +1,54 @@
+//! The sources that the settings ask for, each driven by a task of its own.
+
+use std::time::Duration;
+
+use crate::{
+    config::Config,
+    lifecycle::supervise::{Ended, OnEnd, Stage, Supervisor},
+    model::workload::{Address, EndpointKind},
+    sampler::{Sampler, Scout},
+    source::{Source, runtime::Runtime},
+};
+
+/// Starts a task for every source.
+pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Sampler, scout: &Scout) {
+    let settings = &config.sampler;
+    let fixed: Vec<Address> = config
+        .workload
+        .endpoints
+        .iter()
+        .filter(|endpoint| endpoint.kind == EndpointKind::RuntimeMetrics)
+        .map(|endpoint| endpoint.address.clone())
+        .collect();
+    let mut start = Start { supervisor, sampler, scout };
+    if settings.runtime {
+        start
+            .source("source runtime", settings.interval.get(), move || Box::new(Runtime::new(fixed.clone())));
+    }
+}
+
+struct Start<'a> {
+    supervisor: &'a mut Supervisor,
+    sampler: &'a Sampler,
+    scout: &'a Scout,
+}
+
+impl Start<'_> {
+    /// Drives what `make` makes; after a panic a new one, because the old one's state is not known.
+    fn source<Make>(&mut self, name: &'static str, interval: Duration, make: Make)
+    where
+        Make: Fn() -> Box<dyn Source> + Send + 'static,
+    {
+        let (sampler, scout) = (self.sampler.clone(), self.scout.clone());
+        self.supervisor.task(Stage::Sampling, name, OnEnd::Restart, move |stop| {
+            let (source, sampler, scout) = (make(), sampler.clone(), scout.clone());
+            async move {
+                // Without the first look a source would tell of a host that has neither chips nor workloads.
+                if stop.run_until_cancelled(scout.first_look()).await.is_some() {
+                    sampler.drive(source, interval, scout.scene(), stop).await;
+                }
+                Ended::Ok(())
+            }
+        });
+    }
+}

@@ -1,0 +1,145 @@
+//! The scout: looks at the host's chips and at who holds them, at its own pace, so that every source is told the
+//! same scene.
+//!
+//! Looking blocks, and so happens on a thread of its own kind. Must never hold the sampler up: a look that hangs
+//! leaves the last scene standing, and [`Scout::looks`] still.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::Scene;
+use crate::{
+    config::{device::Device, paths::Paths, workload::Workload},
+    device,
+    model::time::Clock,
+    workload::Discovery,
+};
+
+/// Chips come and go with reboots and re-attachments only.
+const CHIPS_EVERY: Duration = Duration::from_secs(60);
+
+/// What to look at.
+#[derive(Debug, Clone)]
+pub struct Territory {
+    /// The roots.
+    pub paths: Paths,
+    /// Chips beyond the table.
+    pub device: Device,
+    /// Whom to look for.
+    pub workload: Workload,
+}
+
+/// What the scout sees, for whoever wants to know; clones share it.
+#[derive(Clone)]
+pub struct Scout(Arc<Shared>);
+
+struct Shared {
+    territory: Territory,
+    clock: Arc<dyn Clock>,
+    scene: watch::Sender<Scene>,
+    notes: watch::Sender<Vec<String>>,
+    looks: AtomicU64,
+}
+
+/// What is kept from one look to the next.
+struct Memory {
+    discovery: Discovery,
+    chips_due: Instant,
+}
+
+impl Scout {
+    /// A scout that has seen nothing yet.
+    pub fn new(territory: Territory, clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Shared {
+            territory,
+            clock,
+            scene: watch::Sender::default(),
+            notes: watch::Sender::default(),
+            looks: AtomicU64::new(0),
+        }))
+    }
+
+    /// The chips, and who holds them.
+    pub fn scene(&self) -> watch::Receiver<Scene> {
+        self.0.scene.subscribe()
+    }
+
+    /// What could not be seen of the chips, in words.
+    pub fn notes(&self) -> watch::Receiver<Vec<String>> {
+        self.0.notes.subscribe()
+    }
+
+    /// Looks so far: stands still when the scout does.
+    pub fn looks(&self) -> u64 {
+        self.0.looks.load(Ordering::Relaxed)
+    }
+
+    /// Returns after the first look.
+    pub async fn first_look(&self) {
+        // The sender lives as long as the scout.
+        let _ = self.scene().wait_for(|_| self.looks() > 0).await;
+    }
+
+    /// Looks every `interval` until `stop`; the first time at once. An error says that a look panicked.
+    pub async fn roam(&self, interval: Duration, stop: CancellationToken) -> Result<(), String> {
+        let Territory { paths, workload, .. } = self.0.territory.clone();
+        let discovery = Discovery::new(paths, workload, Arc::from([]));
+        let mut memory = Memory { discovery, chips_due: Instant::now() };
+        let mut due = Instant::now();
+        while stop.run_until_cancelled(sleep_until(due)).await.is_some() {
+            let scout = self.0.clone();
+            let look = tokio::task::spawn_blocking(move || scout.look(memory));
+            let Some(looked) = stop.run_until_cancelled(look).await else { break };
+            memory = looked.map_err(|error| error.to_string())?;
+            due = (due + interval).max(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn look(&self, mut memory: Memory) -> Memory {
+        let now = Instant::now();
+        if memory.chips_due <= now {
+            memory.chips_due = now + CHIPS_EVERY;
+            let seen = device::scan(&self.territory.paths, &self.territory.device);
+            memory.discovery.set_chips(seen.chips.clone().into());
+            self.notes.send_if_modified(|notes| replace(notes, seen.notes));
+            self.scene.send_if_modified(|scene| replace_chips(scene, seen.chips));
+        }
+        let workloads = memory.discovery.tick(self.clock.now());
+        // The first look is news even when it found nothing.
+        let first = self.looks.fetch_add(1, Ordering::Relaxed) == 0;
+        self.scene.send_if_modified(|scene| {
+            let news = first || !Arc::ptr_eq(&scene.workloads, &workloads);
+            scene.workloads = workloads;
+            news
+        });
+        memory
+    }
+}
+
+fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
+    let news = *old != new;
+    *old = new;
+    news
+}
+
+fn replace_chips(scene: &mut Scene, chips: Vec<crate::model::device::Chip>) -> bool {
+    let news = *scene.chips != *chips;
+    if news {
+        scene.chips = chips.into();
+    }
+    news
+}
