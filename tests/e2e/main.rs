@@ -4,6 +4,7 @@
 
 mod capture_bad;
 mod capture_real;
+mod discovery;
 mod jax_peer;
 mod libtpu;
 mod service;

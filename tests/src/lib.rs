@@ -7,9 +7,13 @@
 pub mod command;
 pub mod containers;
 pub mod fake_grpc;
+pub mod fake_host;
 pub mod fake_host_service;
 pub mod fake_orbax;
+pub mod fake_proc;
 pub mod fake_profiler;
 pub mod fake_runtime;
+pub mod fake_workload;
 pub mod harness;
 pub mod jax_job;
+pub mod net_ns;

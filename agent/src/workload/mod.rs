@@ -14,6 +14,7 @@ mod network;
 mod probe;
 mod procfs;
 mod profile;
+mod rights;
 mod sweep;
 
 use std::{
@@ -39,7 +40,7 @@ use endpoints::{Plan, Scene, Subject};
 use facts::Stat;
 use probe::Prober;
 use procfs::Procfs;
-use profile::{CAPABILITIES, Profile, Profiler};
+use profile::{Profile, Profiler};
 use sweep::{Held, Nodes, Sweep};
 
 /// Changes bring the next full look forward, but not closer than this to the last.
@@ -223,9 +224,10 @@ impl Discovery {
     /// What cannot be seen from here.
     fn notes(&self, proc: &Procfs, sweep: &Sweep) -> Vec<String> {
         let mut notes = Vec::new();
-        if sweep.denied {
+        if let Some(pid) = sweep.denied {
             notes.push(format!(
-                "processes of other users cannot be looked into: a chip that they hold seems free; the agent needs {CAPABILITIES}"
+                "some processes, such as {pid}, cannot be looked into: a chip that they hold seems free; {}",
+                rights::remedy()
             ));
         }
         if sweep.pids.first() != Some(&1) {
@@ -292,7 +294,8 @@ impl Discovery {
                 return *mapped;
             }
         }
-        let ours = || proc.link(&pid.to_string(), "exe").ok() == proc.link("self", "exe").ok();
+        let program = |process: &str| proc.link(process, "exe").ok();
+        let ours = || program("self").is_some_and(|own| program(&pid.to_string()) == Some(own));
         let mapped = proc.file(&pid.to_string(), "maps").and_then(libraries::mapped);
         let mapped = mapped.is_ok_and(|mapped| mapped.any()) && !ours();
         self.verdicts.insert(pid, Verdict { stat, mapped });

@@ -14,15 +14,13 @@ use super::{
     identity::{self, Clues},
     libraries::{self, Files, Mapped},
     procfs::Procfs,
+    rights,
 };
 
 /// Bounds of the files that are read.
 const ENVIRON: u64 = 4 << 20;
 const SMALL: u64 = 16 * 1024;
 const PASSWD: u64 = 1 << 20;
-
-/// What to say when the kernel refuses.
-pub(super) const CAPABILITIES: &str = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH";
 
 /// One owner.
 #[derive(Debug, Clone)]
@@ -195,7 +193,7 @@ fn note(notes: &mut Vec<String>, text: String) {
 
 fn refused(what: &str, error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => format!("{what} cannot be read: the agent needs {CAPABILITIES}"),
+        io::ErrorKind::PermissionDenied => format!("{what} cannot be read: {}", rights::remedy()),
         _ => format!("{what} cannot be read ({error})"),
     }
 }

@@ -64,8 +64,8 @@ pub(super) struct Sweep {
     pub(super) holders: HashMap<u32, Vec<(u32, Held)>>,
     /// Inode and process of every open socket.
     pub(super) sockets: Vec<(u64, u32)>,
-    /// Some process could not be looked into.
-    pub(super) denied: bool,
+    /// The first process that could not be looked into.
+    pub(super) denied: Option<u32>,
 }
 
 /// Looks at every process once.
@@ -79,7 +79,9 @@ pub(super) fn sweep(proc: &mut Procfs, nodes: &Nodes, mut sockets: Vec<(u64, u32
             Some(_) => {}
             None => held.extend(nodes.held(target).map(|held| (descriptor, held))),
         });
-        sweep.denied |= sight == Sight::Denied;
+        if sight == Sight::Denied {
+            sweep.denied.get_or_insert(*pid);
+        }
         if !held.is_empty() {
             sweep.holders.insert(*pid, std::mem::take(&mut held));
         }

@@ -1,0 +1,120 @@
+//! Nobody is contacted who should not be: listeners that count what reaches them, in a network namespace where the
+//! well-known ports are free.
+
+use std::{net::TcpStream, path::Path, time::Duration};
+
+use fakes::{
+    fake_host::FakeHost,
+    fake_workload::{Counts, FakeWorkload, Running},
+    net_ns::NetNs,
+};
+use tpuscope::model::device::Generation;
+
+use super::{discover, tool};
+
+const NOTHING: Counts = Counts { connections: 0, bytes: 0 };
+const TICKS: u32 = 20;
+
+/// A namespace with two owners, their private listeners and a bystander on every well-known port that is left.
+struct Neighbourhood {
+    host: FakeHost,
+    netns: NetNs,
+    trainer: Running,
+    plain: Running,
+    bystander: Running,
+}
+
+impl Neighbourhood {
+    fn new() -> Self {
+        let host = FakeHost::with(Generation::V5e, 2);
+        let netns = NetNs::new();
+        let chips = host.chips();
+        let workload = |chip: usize| FakeWorkload::below(&netns.enter()).hold(&chips[chip].nodes[0]);
+        // All that this one listens on is its own traffic, though some of it is on ports of other services.
+        let trainer = workload(0)
+            .listen("0.0.0.0:9999")
+            .listen("0.0.0.0:9012")
+            .listen("[::]:8476")
+            .listen("127.0.0.1:8477")
+            .listen("127.0.0.1:8431")
+            .listen("127.0.0.1:6009")
+            .variable("MASTER_PORT", "9999")
+            .variable("JAX_COORDINATOR_ADDRESS", "localhost:9012")
+            .variable("TPU_PROCESS_PORT", "8476")
+            .variable("TPU_PROCESS_ADDRESSES", "localhost:8476,localhost:8477")
+            .variable("MEGASCALE_COORDINATOR_ADDRESS", "localhost:8431")
+            .variable("COORDINATOR_ADDRESS", "127.0.0.1:6009")
+            .variable("TPU_RUNTIME_METRICS_PORTS", "8431,8432")
+            .variable("TPUSCOPE_PROFILER_PORT", "9012")
+            .variable("VBAR_CONTROL_SERVICE_URL", "localhost:9999")
+            .start();
+        let plain = workload(1).listen("127.0.0.1:7001").variable("JAX_PROFILER_PORT", "7002").start();
+        let bystander = FakeWorkload::below(&netns.enter())
+            .listen("127.0.0.1:8432")
+            .listen("[::]:9431")
+            .listen("127.0.0.1:7000")
+            .listen("127.0.0.1:7002")
+            .start();
+        Self { host, netns, trainer, plain, bystander }
+    }
+
+    /// Looks often, then opens every endpoint that is called reachable.
+    fn look(&self, config: &Path) -> serde_json::Value {
+        let seen = discover(self.netns.command(tool()), config, TICKS);
+        let workloads = &seen["workloads"];
+        let owners = workloads["owners"].as_array().expect("owners");
+        assert_eq!(owners.len(), 2, "{seen:#}");
+        assert!(owners.iter().all(|owner| owner["shares_our_network"] == true), "{seen:#}");
+        seen
+    }
+}
+
+/// Addresses that may be contacted.
+fn reachable(seen: &serde_json::Value) -> Vec<String> {
+    let workloads = &seen["workloads"];
+    let of_owners = workloads["owners"]
+        .as_array()
+        .expect("owners")
+        .iter()
+        .flat_map(|owner| endpoints(&owner["endpoints"]));
+    let all = of_owners.chain(endpoints(&workloads["endpoints"]));
+    all.filter(|endpoint| endpoint["unreachable"].is_null())
+        .map(|endpoint| endpoint["address"]["tcp"].as_str().expect("an address").to_owned())
+        .collect()
+}
+
+fn endpoints(list: &serde_json::Value) -> impl Iterator<Item = &serde_json::Value> {
+    list.as_array().expect("endpoints").iter()
+}
+
+#[test]
+fn private_ports_and_bystanders_get_no_byte() {
+    let mut here = Neighbourhood::new();
+    let seen = here.look(&here.host.config(""));
+    assert_eq!(reachable(&seen), [""; 0], "{seen:#}");
+    assert_eq!(here.trainer.counts(), NOTHING);
+    assert_eq!(here.plain.counts(), NOTHING);
+    assert_eq!(here.bystander.counts(), NOTHING);
+}
+
+#[test]
+fn probing_asks_an_owners_other_listeners_once_and_nobody_else() {
+    let mut here = Neighbourhood::new();
+    let seen = here.look(&here.host.config("[workload]\nprobe = \"listeners\""));
+    assert_eq!(reachable(&seen), [""; 0], "{seen:#}");
+    assert_eq!(here.trainer.counts(), NOTHING);
+    assert_eq!(here.bystander.counts(), NOTHING);
+    let asked = here.plain.counts();
+    assert_eq!(asked.connections, 1, "once in {TICKS} looks");
+    assert!(asked.bytes > 0);
+}
+
+#[test]
+fn the_count_counts() {
+    let mut listening = FakeWorkload::new().listen("127.0.0.1:0").start();
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], listening.ports()[0]));
+    std::io::Write::write_all(&mut TcpStream::connect(address).unwrap(), b"seven b").unwrap();
+    fakes::containers::wait_for("the bytes to be counted", Duration::from_secs(20), || {
+        (listening.counts() == Counts { connections: 1, bytes: 7 }).then_some(())
+    });
+}
