@@ -4,6 +4,8 @@
 
 pub mod check;
 pub mod client;
+pub mod export;
+pub mod input;
 pub mod merge;
 pub mod reader;
 pub mod session;

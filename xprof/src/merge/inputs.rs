@@ -2,9 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fs::File,
     io::{self, Read, Seek, SeekFrom},
-    path::{Path, PathBuf},
 };
 
 use super::{
@@ -12,6 +10,7 @@ use super::{
     report::{Gap, Report, Segment},
 };
 use crate::{
+    input::{Input, ReadSeek},
     reader::{Index, PlaneIndex, Reader},
     wire::{self, Span},
 };
@@ -20,48 +19,6 @@ use crate::{
 const MOST_OPEN: usize = 64;
 /// What is read after a jump; each further read in a row may be twice as long.
 const FIRST_READ: usize = 16 << 10;
-
-/// Something that can be read anywhere.
-pub trait ReadSeek: Read + Seek {}
-impl<T: Read + Seek> ReadSeek for T {}
-
-/// One trace to merge.
-pub trait Input {
-    /// What it is called in reports and errors.
-    fn name(&self) -> String;
-
-    /// Opens it anew, at its start.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
-    fn open(&self) -> io::Result<Box<dyn ReadSeek>>;
-}
-
-/// A trace in a file.
-#[derive(Debug, Clone)]
-pub struct FileInput(PathBuf);
-
-impl FileInput {
-    /// The trace at `path`.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
-    }
-
-    /// Where it lies.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Input for FileInput {
-    fn name(&self) -> String {
-        self.0.display().to_string()
-    }
-
-    fn open(&self) -> io::Result<Box<dyn ReadSeek>> {
-        Ok(Box::new(File::open(&self.0)?))
-    }
-}
 
 /// Where a plane of the output comes from: the input and its plane there.
 pub(super) type Member = (usize, usize);

@@ -32,10 +32,9 @@ use std::{
     io::{self, Seek, Write},
 };
 
-pub use inputs::{FileInput, Input, ReadSeek};
 pub use report::{Gap, MergedSteps, MissingSteps, Report, Segment};
 
-use crate::wire;
+use crate::{input::Input, wire};
 use inputs::Inputs;
 use output::Output;
 use plane::PlaneMerge;

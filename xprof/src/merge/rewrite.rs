@@ -41,12 +41,22 @@ pub(super) struct Move {
     pub(super) step_num: Option<i64>,
 }
 
-fn varint_field(number: u8, value: u64, out: &mut Vec<u8>) {
-    out.push(number << 3);
-    encode_varint(value, out);
+#[inline]
+fn varint_field(number: u8, mut value: u64, out: &mut Vec<u8>) {
+    let mut bytes = [0; 11];
+    bytes[0] = number << 3;
+    let mut len = 1;
+    while value >= 0x80 {
+        bytes[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = value as u8;
+    out.extend_from_slice(&bytes[..=len]);
 }
 
 /// Writes field `number` with what `write` writes, its length before it.
+#[inline]
 fn nested<T>(number: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     out.push(number << 3 | 2);
     let at = out.len();
@@ -87,7 +97,9 @@ pub(super) fn event(
                 varint_field(2, offset as u64, out);
             }
         }
-        let mut fields = Fields::new(event.raw, event.at);
+        // Most events are three numbers: those need no general reader.
+        let rest = plain_fields(event.raw, out);
+        let mut fields = Fields::new(&event.raw[rest..], event.at + rest as u64);
         while let Some(field) = fields.next_field()? {
             match (field.number, field.value) {
                 (1 | 2, _) => {}
@@ -101,6 +113,23 @@ pub(super) fn event(
         Ok::<_, Error>(())
     })?;
     Ok((id, step))
+}
+
+/// Goes over the numbers that an event begins with, and copies its duration. Returns where it stopped.
+#[inline]
+fn plain_fields(raw: &[u8], out: &mut Vec<u8>) -> usize {
+    let mut at = 0;
+    while let Some(tag @ (0x08 | 0x10 | 0x18)) = raw.get(at) {
+        let mut end = at + 1;
+        if varint(raw, &mut end).is_none() {
+            break;
+        }
+        if *tag == 0x18 {
+            out.extend_from_slice(&raw[at..end]);
+        }
+        at = end;
+    }
+    at
 }
 
 #[expect(clippy::too_many_arguments, reason = "one call in the hottest loop")]

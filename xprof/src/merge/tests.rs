@@ -13,6 +13,7 @@ use proto::tensorflow::profiler::{
 };
 
 use super::*;
+use crate::input::ReadSeek;
 
 /// Some instant in 2026, beyond what counts as time within a session.
 const START_NS: i64 = 1_790_000_000_000_000_000;

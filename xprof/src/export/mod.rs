@@ -1,0 +1,43 @@
+//! Exports traces to formats that other tools open.
+//!
+//! [`trace_events`] writes Chrome's trace-event JSON, which Perfetto's UI and chrome://tracing open. It
+//! streams: memory is the names of one plane and the index of one file, never its events.
+//! Must never need the whole trace, and never write text from a trace unescaped.
+
+mod json;
+mod lanes;
+mod names;
+mod trace_events;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+pub use trace_events::{HostTrace, TraceEvents, trace_events};
+
+use crate::wire;
+
+/// Why an export failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// A file cannot be opened or read.
+    #[error("cannot read {file}: {source}")]
+    Read {
+        /// The file.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is no XSpace, or damaged.
+    #[error("{file}: {source}")]
+    Input {
+        /// The file.
+        file: String,
+        /// Where and how.
+        source: wire::Error,
+    },
+    /// The output cannot be written.
+    #[error("cannot write the export: {0}")]
+    Write(#[from] io::Error),
+}

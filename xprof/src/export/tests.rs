@@ -1,0 +1,213 @@
+//! The JSON holds every event of the trace, where and when the trace has it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Cursor},
+};
+
+use prost::Message;
+use proto::tensorflow::profiler::{XSpace, x_event, x_stat};
+use serde_json::Value;
+
+use super::*;
+use crate::input::{FileInput, Input, ReadSeek};
+
+struct Bytes(Vec<u8>);
+
+impl Input for Bytes {
+    fn name(&self) -> String {
+        "bytes".to_owned()
+    }
+
+    fn open(&self) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(Box::new(Cursor::new(self.0.clone())))
+    }
+}
+
+fn exported(hosts: &[HostTrace<'_>]) -> (Value, TraceEvents) {
+    let mut out = Vec::new();
+    let done = trace_events(hosts, &mut out, &mut |done, all| assert!(done <= all)).unwrap();
+    (serde_json::from_slice(&out).unwrap(), done)
+}
+
+fn events<'v>(json: &'v Value, phase: &str) -> Vec<&'v Value> {
+    json["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase).collect()
+}
+
+fn vector(case: &str, host: &str) -> FileInput {
+    FileInput::new(format!(
+        "{}/../tests/data/golden/xplane/{case}/{host}.xplane.pb",
+        env!("CARGO_MANIFEST_DIR")
+    ))
+}
+
+fn whole_ns(micros: &Value) -> i64 {
+    (micros.as_f64().unwrap() * 1000.0).round() as i64
+}
+
+/// Process name, event name, start and end in whole ns of every event, as a plain decoder sees them.
+fn truth(bytes: &[u8], host: &str) -> BTreeMap<(String, String, i64, i64), usize> {
+    let mut truth = BTreeMap::new();
+    for plane in XSpace::decode(bytes).unwrap().planes {
+        for line in &plane.lines {
+            for event in &line.events {
+                let offset = match event.data {
+                    Some(x_event::Data::OffsetPs(offset)) => offset,
+                    _ => 0,
+                };
+                let start = line.timestamp_ns * 1000 + offset;
+                let entry = &plane.event_metadata[&event.metadata_id];
+                let name = if entry.display_name.is_empty() { &entry.name } else { &entry.display_name };
+                let name: String = name.chars().take(256).collect();
+                let key = (
+                    format!("{host} {}", plane.name),
+                    name,
+                    start / 1000,
+                    (start + event.duration_ps) / 1000,
+                );
+                *truth.entry(key).or_default() += 1;
+            }
+        }
+    }
+    truth
+}
+
+#[test]
+fn every_event_of_every_vector_is_there() {
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/golden/xplane");
+    for case in std::fs::read_dir(vectors).unwrap() {
+        for file in std::fs::read_dir(case.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            if !path.to_string_lossy().ends_with(".xplane.pb") {
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            let (json, done) =
+                exported(&[HostTrace { host: "h", input: &FileInput::new(&path), offset_ps: 0 }]);
+            let processes: BTreeMap<_, _> = events(&json, "M")
+                .into_iter()
+                .filter(|event| event["name"] == "process_name")
+                .map(|event| (event["pid"].as_u64(), event["args"]["name"].as_str().unwrap().to_owned()))
+                .collect();
+            let mut found = BTreeMap::new();
+            for event in events(&json, "X") {
+                let (start, length) = (whole_ns(&event["ts"]), whole_ns(&event["dur"]));
+                let process = processes[&event["pid"].as_u64()].clone();
+                let name = event["name"].as_str().unwrap().to_owned();
+                *found.entry((process, name, start, start + length)).or_default() += 1;
+            }
+            assert_eq!(found, truth(&bytes, "h"), "{}", path.display());
+            assert_eq!(done.events, found.values().sum::<usize>() as u64);
+        }
+    }
+}
+
+/// A viewer drops a slice that overlaps another one of its track without nesting.
+#[test]
+fn slices_of_a_track_nest() {
+    for case in ["async_overlap", "collective_heavy", "straggler_4core"] {
+        let host =
+            std::fs::read_dir(format!("{}/../tests/data/golden/xplane/{case}", env!("CARGO_MANIFEST_DIR")))
+                .unwrap()
+                .find_map(|file| {
+                    Some(file.unwrap().file_name().to_str()?.strip_suffix(".xplane.pb")?.to_owned())
+                })
+                .unwrap();
+        let (json, done) = exported(&[HostTrace { host: "h", input: &vector(case, &host), offset_ps: 0 }]);
+        let mut tracks = BTreeMap::<_, Vec<(i64, i64)>>::new();
+        for event in events(&json, "X") {
+            let (start, length) = (whole_ns(&event["ts"]), whole_ns(&event["dur"]));
+            tracks.entry(event["tid"].as_u64()).or_default().push((start, start + length));
+        }
+        assert_eq!(done.overfull, 0);
+        for (tid, mut slices) in tracks {
+            slices.sort_by_key(|&(start, end)| (start, -end));
+            let mut open: Vec<i64> = Vec::new();
+            for (start, end) in slices {
+                open.retain(|&last| last > start);
+                assert!(open.iter().all(|&last| end <= last), "{case}: thread {tid:?} at {start} ns");
+                open.push(end);
+            }
+        }
+    }
+}
+
+#[test]
+fn hosts_lie_on_one_time_line() {
+    let inputs = ["t1v-n-cccc-w-0", "t1v-n-cccc-w-1"].map(|host| vector("two_hosts_skew", host));
+    let start_of = |json: &Value, host: &str| {
+        let of_host = |event: &&Value| {
+            event["name"] == "process_name" && event["args"]["name"].as_str().unwrap().starts_with(host)
+        };
+        let pids: BTreeSet<_> =
+            events(json, "M").into_iter().filter(of_host).map(|event| event["pid"].as_u64()).collect();
+        events(json, "X")
+            .into_iter()
+            .filter(|event| pids.contains(&event["pid"].as_u64()))
+            .map(|event| whole_ns(&event["ts"]))
+            .min()
+            .unwrap()
+    };
+    let at = |a: i64, b: i64| {
+        let (json, _) = exported(&[
+            HostTrace { host: "w0", input: &inputs[0], offset_ps: a },
+            HostTrace { host: "w1", input: &inputs[1], offset_ps: b },
+        ]);
+        (start_of(&json, "w0"), start_of(&json, "w1"))
+    };
+    let (first, second) = at(0, 0);
+    assert_eq!(at(-7_000_000, 5_000_000), (first, second + 12_000));
+    assert_eq!(at(5_000_000, -7_000_000), (first + 12_000, second));
+}
+
+#[test]
+fn names_and_values_are_shown_as_they_are_or_not_at_all() {
+    let mut space =
+        XSpace::decode(&std::fs::read(vector("steady_1core", "t1v-n-aaaa-w-0").path()).unwrap()[..]).unwrap();
+    let plane = space.planes.iter_mut().find(|plane| plane.name == "/host:CPU").unwrap();
+    let nasty = "a\"b\\c\n\u{1b}</script>\u{2028}é";
+    plane.lines.truncate(1);
+    plane.lines[0].events.truncate(1);
+    plane.lines[0].name = nasty.to_owned();
+    let event = &mut plane.lines[0].events[0];
+    plane.event_metadata.get_mut(&event.metadata_id).unwrap().name = nasty.to_owned();
+    let id = *plane.stat_metadata.keys().next().unwrap();
+    plane.stat_metadata.get_mut(&id).unwrap().name = nasty.to_owned();
+    let values = [
+        (x_stat::Value::StrValue("x".repeat(9999)), Value::from("x".repeat(256))),
+        (x_stat::Value::Int64Value(i64::MIN), Value::from(i64::MIN.to_string())),
+        (x_stat::Value::Int64Value(-5), Value::from(-5)),
+        (x_stat::Value::Uint64Value(u64::MAX), Value::from(u64::MAX.to_string())),
+        (x_stat::Value::DoubleValue(0.5), Value::from(0.5)),
+        (x_stat::Value::DoubleValue(f64::NAN), Value::Null),
+        (x_stat::Value::BytesValue(vec![0; 99]), Value::Null),
+        (x_stat::Value::RefValue(1 << 60), Value::Null),
+    ];
+    for (value, shown) in values {
+        let plane = space.planes.iter_mut().find(|plane| plane.name == "/host:CPU").unwrap();
+        plane.lines[0].events[0].stats =
+            vec![proto::tensorflow::profiler::XStat { metadata_id: id, value: Some(value) }];
+        let only_host = XSpace { planes: vec![plane.clone()], ..XSpace::default() };
+        let (json, _) =
+            exported(&[HostTrace { host: nasty, input: &Bytes(only_host.encode_to_vec()), offset_ps: 0 }]);
+        let event = events(&json, "X")[0];
+        assert_eq!(event["name"], nasty);
+        assert_eq!(event["args"][nasty], shown);
+    }
+}
+
+#[test]
+fn damage_is_an_error_that_names_the_file() {
+    let whole = std::fs::read(vector("steady_1core", "t1v-n-aaaa-w-0").path()).unwrap();
+    let failed = |bytes: &[u8]| {
+        let input = Bytes(bytes.to_owned());
+        trace_events(&[HostTrace { host: "h", input: &input, offset_ps: 0 }], io::sink(), &mut |_, _| {})
+            .map_err(|error| error.to_string())
+    };
+    assert!(failed(&whole[..whole.len() / 2]).unwrap_err().starts_with("bytes: damaged at byte "));
+    let missing = FileInput::new("/nowhere/x.xplane.pb");
+    let error =
+        trace_events(&[HostTrace { host: "h", input: &missing, offset_ps: 0 }], io::sink(), &mut |_, _| {})
+            .unwrap_err();
+    assert!(error.to_string().starts_with("cannot read /nowhere/x.xplane.pb: "), "{error}");
+}
