@@ -12,6 +12,9 @@ pub struct Sampler {
     /// How often the workloads, the host's own service and the host are asked. Each question also costs the workload;
     /// at least 250ms.
     pub interval: Interval,
+    /// How often the page of Orbax and Grain is read: it costs the workload's interpreter more than the other
+    /// questions; at least 250ms.
+    pub orbax_grain_interval: Interval,
     /// How often the libtpu SDK is asked. It leaks a little at each call; at least 250ms.
     pub libtpu_interval: Interval,
     /// A value that was not renewed for this many intervals is no longer shown.
@@ -36,6 +39,7 @@ impl Default for Sampler {
     fn default() -> Self {
         Self {
             interval: Interval(Duration::from_secs(1)),
+            orbax_grain_interval: Interval(Duration::from_secs(10)),
             libtpu_interval: Interval(Duration::from_secs(10)),
             stale_after: 3,
             history: Bytes::mib(8),

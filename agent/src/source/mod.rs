@@ -5,9 +5,14 @@
 
 mod backoff;
 pub mod catalog;
+mod fields;
 mod grpc;
+pub mod host;
+pub mod host_service;
 pub mod libtpu;
+pub mod orbax_grain;
 pub mod runtime;
+pub mod sim;
 pub mod untrusted;
 mod window;
 
@@ -19,7 +24,7 @@ use crate::model::{
     device::Chip,
     sample::{Origin, Sample},
     time::Timestamp,
-    workload::Workloads,
+    workload::{Endpoint, EndpointKind, Owner, Workloads},
 };
 
 /// What a source is told at each tick.
@@ -58,4 +63,23 @@ pub trait Source: Send {
 
     /// Reads once, within deadlines and byte limits of its own; never fails as a whole.
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>>;
+}
+
+/// The endpoints of one kind, with their owners where they have one.
+fn endpoints(workloads: &Workloads, kind: EndpointKind) -> impl Iterator<Item = (Option<&Owner>, &Endpoint)> {
+    let of_owners = workloads
+        .owners
+        .iter()
+        .flat_map(|owner| owner.endpoints.iter().map(move |endpoint| (Some(owner), endpoint)));
+    let shared = workloads.endpoints.iter().map(|endpoint| (None, endpoint));
+    of_owners.chain(shared).filter(move |(_, endpoint)| endpoint.kind == kind)
+}
+
+/// A clock of a peer that is further off than this is not believed.
+const CLOCK_TRUST: i64 = 60 * 1_000_000_000;
+
+/// When a peer says that it measured, if that can be: not in the future, not long before it was `read`.
+fn said_at(seconds: i64, nanos: i32, read: Timestamp) -> Timestamp {
+    let said = seconds.saturating_mul(1_000_000_000).saturating_add(nanos.into());
+    if said <= read.0 && read.0.saturating_sub(said) < CLOCK_TRUST { Timestamp(said) } else { read }
 }

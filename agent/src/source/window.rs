@@ -83,6 +83,12 @@ impl Total {
         Ok(())
     }
 
+    /// The same in another unit.
+    pub(super) fn scale(&mut self, by: f64) {
+        self.bounds.iter_mut().for_each(|bound| *bound *= by);
+        self.sum *= by;
+    }
+
     /// What was counted since `before`; everything, if the counting started again in between.
     pub(super) fn since(&self, before: &Self) -> Distribution {
         let risen: Option<Vec<u64>> =

@@ -3,35 +3,20 @@
 //! The outer messages are walked by hand: a hostile reply of many empty series would otherwise grow a hundredfold
 //! when decoded. Must never give more than [`MOST_SERIES`], or let one bad series hide the others.
 
-use prost::{
-    Message,
-    bytes::Buf,
-    encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
-};
+use prost::Message;
 use proto::tpu::monitoring::runtime::{
-    AttrValue, Attribute, ListSupportedMetricsResponse, Metric, attr_value::Attr, gauge, metric::Measure,
+    AttrValue, Attribute, Metric, SupportedMetric, attr_value::Attr, gauge, metric::Measure,
 };
 
-use crate::source::untrusted::{LABEL, clean};
+use crate::source::{
+    fields::{Malformed, each},
+    untrusted::{LABEL, clean},
+};
 
 /// The most series of one metric that are taken from one endpoint.
 pub(super) const MOST_SERIES: usize = 512;
 /// The most metric names that are taken from a list.
 pub(super) const MOST_NAMES: usize = 256;
-
-/// Why a reply, or a part of it, is of no use.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum DecodeError {
-    /// No protobuf, or another message.
-    #[error("the reply cannot be read: {0}")]
-    Malformed(String),
-}
-
-impl From<prost::DecodeError> for DecodeError {
-    fn from(error: prost::DecodeError) -> Self {
-        Self::Malformed(clean(&error.to_string(), 80))
-    }
-}
 
 /// What a reply holds.
 #[derive(Debug, Default, PartialEq)]
@@ -45,10 +30,10 @@ pub(super) struct Series {
 }
 
 /// The series of a MetricResponse.
-pub(super) fn series(reply: &[u8]) -> Result<Series, DecodeError> {
+pub(super) fn series(reply: &[u8]) -> Result<Series, Malformed> {
     let mut found = Series::default();
-    each_field(reply, 1, |metric| {
-        each_field(metric, 3, |series| {
+    each(reply, 1, |metric| {
+        each(metric, 3, |series| {
             if found.good.len() == MOST_SERIES {
                 found.beyond += 1;
                 return Ok(());
@@ -64,47 +49,15 @@ pub(super) fn series(reply: &[u8]) -> Result<Series, DecodeError> {
 }
 
 /// The names of a ListSupportedMetricsResponse.
-pub(super) fn names(reply: &[u8]) -> Result<Vec<String>, DecodeError> {
+pub(super) fn names(reply: &[u8]) -> Result<Vec<String>, Malformed> {
     let mut names = Vec::new();
-    each_field(reply, 1, |one| {
+    each(reply, 1, |entry| {
         if names.len() < MOST_NAMES {
-            // One entry of the list, decoded as a list of its own would be, without its wrapper.
-            let wrapped = ListSupportedMetricsResponse::decode(wrap(one).as_slice())?;
-            names.extend(wrapped.supported_metric.into_iter().map(|entry| entry.metric_name));
+            names.push(SupportedMetric::decode(entry)?.metric_name);
         }
         Ok(())
     })?;
     Ok(names)
-}
-
-fn wrap(one: &[u8]) -> Vec<u8> {
-    let mut whole = Vec::with_capacity(one.len() + 6);
-    prost::encoding::encode_key(1, WireType::LengthDelimited, &mut whole);
-    prost::encoding::encode_varint(one.len() as u64, &mut whole);
-    whole.extend_from_slice(one);
-    whole
-}
-
-/// Calls `with` for every length-delimited field `wanted` of a message.
-fn each_field(
-    mut message: &[u8],
-    wanted: u32,
-    mut with: impl FnMut(&[u8]) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
-    while message.has_remaining() {
-        let (field, kind) = decode_key(&mut message)?;
-        if field != wanted || kind != WireType::LengthDelimited {
-            skip_field(kind, field, &mut message, DecodeContext::default())?;
-            continue;
-        }
-        let length = usize::try_from(decode_varint(&mut message)?).unwrap_or(usize::MAX);
-        let Some((inner, rest)) = message.split_at_checked(length) else {
-            return Err(DecodeError::Malformed("a part is longer than the whole".to_owned()));
-        };
-        with(inner)?;
-        message = rest;
-    }
-    Ok(())
 }
 
 /// The number of a gauge or counter; `None` when it has none, or one that is not finite.
@@ -173,7 +126,9 @@ fn words(value: &AttrValue) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use proto::tpu::monitoring::runtime::{Gauge, KeyValueList, MetricResponse, SupportedMetric, TpuMetric};
+    use proto::tpu::monitoring::runtime::{
+        Gauge, KeyValueList, ListSupportedMetricsResponse, MetricResponse, TpuMetric,
+    };
 
     use super::*;
 

@@ -12,13 +12,13 @@ use std::{collections::HashSet, future::Future, pin::Pin, sync::Arc};
 use futures_util::{StreamExt, stream};
 
 use crate::model::{
-    device::{Chip, Generation},
+    device::{Chip, DutyCyclePer},
     job::Job,
     sample::{Distribution, Labels, Origin, Sample, Value},
     workload::{Address, Endpoint, EndpointKind, Owner},
 };
 
-use super::{Absence, Reading, Source, Tick};
+use super::{Absence, Reading, Source, Tick, endpoints};
 use peer::Peer;
 
 /// Endpoints that are read at the same time.
@@ -29,7 +29,6 @@ const MOST_ENDPOINTS: usize = 64;
 /// The source.
 #[derive(Default)]
 pub struct Runtime {
-    fixed: Vec<Address>,
     peers: Vec<Peer>,
 }
 
@@ -43,28 +42,6 @@ struct Named {
 }
 
 impl Runtime {
-    /// A source that also asks these addresses, whoever owns them.
-    pub fn new(fixed: Vec<Address>) -> Self {
-        Self { fixed, peers: Vec::new() }
-    }
-
-    /// The endpoints of this tick, each address once.
-    fn named(&self, tick: &Tick) -> Vec<Named> {
-        let mut all: Vec<Named> = Vec::new();
-        for owner in &tick.workloads.owners {
-            for endpoint in owner.endpoints.iter().filter(|e| e.kind == EndpointKind::RuntimeMetrics) {
-                add(&mut all, owner, endpoint, &tick.chips);
-            }
-        }
-        for address in &self.fixed {
-            if all.iter().all(|one| one.address != *address) {
-                let chips = Vec::new();
-                all.push(Named { address: address.clone(), unreachable: None, job: None, chips });
-            }
-        }
-        all
-    }
-
     /// Peers exactly for the reachable ones of `named`, in their order; known peers keep their connection.
     fn follow(&mut self, named: Vec<Named>, tick: &Tick) -> Vec<Absence> {
         let mut absent = Vec::new();
@@ -89,8 +66,9 @@ impl Runtime {
     }
 }
 
-fn add(all: &mut Vec<Named>, owner: &Owner, endpoint: &Endpoint, chips: &[Chip]) {
-    let mine = chips.iter().filter(|chip| owner.chips.contains(&chip.index));
+fn add(all: &mut Vec<Named>, owner: Option<&Owner>, endpoint: &Endpoint, chips: &[Chip]) {
+    let holds = |chip: &&Chip| owner.is_some_and(|owner| owner.chips.contains(&chip.index));
+    let mine = chips.iter().filter(holds);
     if let Some(known) = all.iter_mut().find(|one| one.address == endpoint.address) {
         known.chips.extend(mine.cloned());
         known.chips.sort_by_key(|chip| chip.index);
@@ -100,9 +78,18 @@ fn add(all: &mut Vec<Named>, owner: &Owner, endpoint: &Endpoint, chips: &[Chip])
     all.push(Named {
         address: endpoint.address.clone(),
         unreachable: endpoint.unreachable.clone(),
-        job: Some(Arc::new(owner.job.clone())),
+        job: owner.map(|owner| Arc::new(owner.job.clone())),
         chips: mine.cloned().collect(),
     });
+}
+
+/// The endpoints of this tick, each address once.
+fn named(tick: &Tick) -> Vec<Named> {
+    let mut all: Vec<Named> = Vec::new();
+    for (owner, endpoint) in endpoints(&tick.workloads, EndpointKind::RuntimeMetrics) {
+        add(&mut all, owner, endpoint, &tick.chips);
+    }
+    all
 }
 
 /// The chip of each core in order, and whether duty cycles are per chip; empty when a chip's cores are unknown.
@@ -122,7 +109,7 @@ fn cores(chips: &[Chip]) -> Cores {
     Cores {
         chips: chips.iter().map(|chip| chip.index.0).collect(),
         of_core: if unknown { Vec::new() } else { of_core.collect() },
-        duty_per_chip: chips.iter().any(|chip| matches!(chip.generation, Generation::V2 | Generation::V3)),
+        duty_per_chip: chips.iter().any(|chip| chip.duty_cycle_per == Some(DutyCyclePer::Chip)),
     }
 }
 
@@ -133,7 +120,7 @@ impl Source for Runtime {
 
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
         Box::pin(async move {
-            let named = self.named(tick);
+            let named = named(tick);
             if named.is_empty() {
                 let why = "no process on this host holds a chip and names a metric port".to_owned();
                 return Reading {

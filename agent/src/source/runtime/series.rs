@@ -15,12 +15,10 @@ use crate::{
     },
     source::{
         catalog::{Kind, Metric},
+        said_at,
         window::{Total, WindowError},
     },
 };
-
-/// A time of the peer that is further off than this is not believed.
-const CLOCK_TRUST: i64 = 60 * 1_000_000_000;
 
 /// What must be remembered of one endpoint from read to read.
 #[derive(Default)]
@@ -204,9 +202,7 @@ fn add(all: &mut Vec<(Labels, Total)>, labels: Labels, total: Total) -> Result<(
     }
 }
 
-/// When a series was measured: as it says, if that can be.
+/// When a series was measured.
 fn measured(series: &Wire, read: Timestamp) -> Timestamp {
-    let Some(said) = &series.timestamp else { return read };
-    let said = said.seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(said.nanos));
-    if said <= read.0 && read.0.saturating_sub(said) < CLOCK_TRUST { Timestamp(said) } else { read }
+    series.timestamp.as_ref().map_or(read, |said| said_at(said.seconds, said.nanos, read))
 }

@@ -1,0 +1,98 @@
+//! Small kernel files, kept open and read from their start again and again into one buffer.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Nothing that is read here is longer, as far as it is needed.
+const LONGEST: usize = 64 * 1024;
+/// More open files than the host and its workloads need.
+const MOST_OPEN: usize = 512;
+/// Disks come and go seldom.
+const DISKS_EVERY: u32 = 60;
+const MOST_DISKS: usize = 64;
+
+/// The open files.
+#[derive(Default)]
+pub(super) struct Files {
+    open: HashMap<PathBuf, File>,
+    buffer: Vec<u8>,
+    text: String,
+}
+
+impl Files {
+    /// The text of a file, or its first [`LONGEST`] bytes.
+    pub(super) fn read(&mut self, path: &Path) -> io::Result<&str> {
+        let read = self.fill(path);
+        if read.is_err() {
+            // A control group that is gone, and perhaps comes back under the same name.
+            self.open.remove(path);
+        }
+        let length = read?;
+        self.text.clear();
+        self.text.push_str(&String::from_utf8_lossy(&self.buffer[..length]));
+        Ok(&self.text)
+    }
+
+    /// Whether a file can be read now.
+    pub(super) fn readable(&mut self, path: &Path) -> bool {
+        self.open.contains_key(path) || self.read(path).is_ok()
+    }
+
+    fn fill(&mut self, path: &Path) -> io::Result<usize> {
+        if !self.open.contains_key(path) {
+            if self.open.len() >= MOST_OPEN {
+                self.open.clear();
+            }
+            self.open.insert(path.to_owned(), File::open(path)?);
+        }
+        let file = &self.open[path];
+        self.buffer.resize(LONGEST, 0);
+        let mut length = 0;
+        while length < LONGEST {
+            match file.read_at(&mut self.buffer[length..], length as u64) {
+                Ok(0) => break,
+                Ok(read) => length += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(length)
+    }
+}
+
+/// The whole disks that are real: those of `/sys/block` with a device.
+pub(super) struct Disks {
+    root: PathBuf,
+    names: Arc<Vec<String>>,
+    age: u32,
+}
+
+impl Disks {
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root, names: Arc::default(), age: DISKS_EVERY }
+    }
+
+    pub(super) fn names(&mut self) -> &Arc<Vec<String>> {
+        self.age += 1;
+        if self.age > DISKS_EVERY {
+            self.age = 0;
+            self.names = Arc::new(self.look());
+        }
+        &self.names
+    }
+
+    fn look(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let real = entries.filter(|entry| entry.path().join("device").exists());
+        let mut names: Vec<_> = real.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names.truncate(MOST_DISKS);
+        names
+    }
+}
