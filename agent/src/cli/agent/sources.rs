@@ -5,25 +5,32 @@ use std::time::Duration;
 use crate::{
     config::Config,
     lifecycle::supervise::{Ended, OnEnd, Stage, Supervisor},
-    model::workload::{Address, EndpointKind},
     sampler::{Sampler, Scout},
-    source::{Source, runtime::Runtime},
+    source::{
+        Source, host::Host, host_service::HostService, orbax_grain::OrbaxGrain, runtime::Runtime, sim::Sim,
+    },
 };
 
 /// Starts a task for every source.
 pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Sampler, scout: &Scout) {
-    let settings = &config.sampler;
-    let fixed: Vec<Address> = config
-        .workload
-        .endpoints
-        .iter()
-        .filter(|endpoint| endpoint.kind == EndpointKind::RuntimeMetrics)
-        .map(|endpoint| endpoint.address.clone())
-        .collect();
+    let settings = config.sampler.clone();
+    let (often, seldom) = (settings.interval.get(), settings.orbax_grain_interval.get());
     let mut start = Start { supervisor, sampler, scout };
     if settings.runtime {
-        start
-            .source("source runtime", settings.interval.get(), move || Box::new(Runtime::new(fixed.clone())));
+        start.source("source runtime", often, || Box::new(Runtime::default()));
+    }
+    if settings.host_service {
+        start.source("source host_service", often, || Box::new(HostService::default()));
+    }
+    if settings.orbax_grain {
+        start.source("source orbax_grain", seldom, || Box::new(OrbaxGrain::default()));
+    }
+    if settings.host {
+        let paths = config.paths.clone();
+        start.source("source host", often, move || Box::new(Host::new(&paths)));
+    }
+    if settings.sim_chips > 0 {
+        start.source("source sim", often, move || Box::new(Sim::new(settings.sim_chips)));
     }
 }
 
