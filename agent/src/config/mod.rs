@@ -10,6 +10,7 @@ pub mod capture;
 mod default;
 pub mod device;
 mod error;
+pub mod libtpu;
 mod load;
 pub mod log;
 pub mod paths;
@@ -68,6 +69,8 @@ sections! {
     paths: paths::Paths,
     /// What is measured, and how often.
     sampler: sampler::Sampler,
+    /// The libtpu SDK as a source.
+    libtpu: libtpu::Libtpu,
     /// Chips that this release does not know.
     device: device::Device,
     /// Whom to look for.

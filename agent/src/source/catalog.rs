@@ -50,6 +50,13 @@ impl Metric {
         format!("{}_mean{suffix}", self.name.strip_suffix(suffix).unwrap_or(self.name))
     }
 
+    /// The name of a figure of all values since the start of the workload, which is what the SDK has of a window:
+    /// `tpu_x_lifetime_p95_seconds` for `tpu_x_seconds`.
+    pub fn lifetime_name(&self, figure: &str) -> String {
+        let suffix = suffix(self.unit);
+        format!("{}_lifetime_{figure}{suffix}", self.name.strip_suffix(suffix).unwrap_or(self.name))
+    }
+
     /// The name of the number of values in a window: `tpu_x_samples` for `tpu_x_seconds`.
     pub fn samples_name(&self) -> String {
         format!("{}_samples", self.name.strip_suffix(suffix(self.unit)).unwrap_or(self.name))

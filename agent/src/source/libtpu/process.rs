@@ -27,6 +27,7 @@ use tokio::{
 };
 
 use super::{sandbox, wire};
+use crate::source::untrusted::{self, clean};
 
 /// The hidden subcommand of this binary that [`super::child::run`] stands behind.
 pub const SUBCOMMAND: &str = "libtpu-child";
@@ -299,23 +300,7 @@ fn describe(status: ExitStatus) -> String {
 }
 
 fn refused(code: i32, message: &str) -> ChildFailure {
-    ChildFailure::Refused { code, message: printable(message, 500) }
-}
-
-/// At most `limit` characters of untrusted text, on one line.
-pub(super) fn printable(text: &str, limit: usize) -> String {
-    let mut line = String::new();
-    for c in text.chars().take(limit) {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    if text.chars().nth(limit).is_some() {
-        line.push('…');
-    }
-    line
+    ChildFailure::Refused { code, message: clean(message, untrusted::MESSAGE) }
 }
 
 /// Logs the child's standard error at a bounded rate, and reads on in any case so that it never blocks on it.
@@ -325,7 +310,7 @@ async fn forward(mut stderr: impl AsyncRead + Unpin) {
     while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
         for line in buffer[..read].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             if let Some(dropped) = limit.admit(Instant::now()) {
-                let line = printable(&String::from_utf8_lossy(line), MAX_LINE);
+                let line = clean(&String::from_utf8_lossy(line), MAX_LINE);
                 tracing::debug!(target: "libtpu", dropped, "{line}");
             }
         }
@@ -369,11 +354,5 @@ mod tests {
         let admitted = (0..100).filter(|_| rate.admit(start).is_some()).count();
         assert_eq!(admitted, MAX_LINES as usize);
         assert_eq!(rate.admit(start + LINES_WINDOW), Some(100 - u64::from(MAX_LINES)));
-    }
-
-    #[test]
-    fn untrusted_text_is_one_bounded_line() {
-        assert_eq!(printable("a\nb\u{1b}[0m", 100), "a\\nb\\u{1b}[0m");
-        assert_eq!(printable("abcdef", 3), "abc…");
     }
 }
