@@ -15,4 +15,5 @@ pub mod model;
 pub mod sampler;
 pub mod session;
 pub mod source;
+pub mod store;
 pub mod workload;

@@ -4,6 +4,7 @@
 //! the same start, parts become visible only when all targets are done, and the manifest comes last.
 //! Must never end a session that is not ours, show a part that is cut, or let a dead target pass as success.
 
+pub mod arbiter;
 pub mod capture;
 mod doubts;
 mod failure;
