@@ -5,11 +5,13 @@
 
 pub mod accept;
 pub mod access;
+pub mod captures;
 pub mod desk;
 pub mod edge;
 pub mod grpc;
 pub mod hello;
 pub mod host;
 pub mod http;
+pub mod sessions;
 pub mod socket;
 mod wire;

@@ -24,6 +24,7 @@ pub const ANSWER: Duration = Duration::from_secs(10);
 
 /// Where the agent is.
 #[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
 pub struct Socket {
     /// The agent's Unix socket
     #[arg(long, value_name = "PATH", env = "TPUSCOPE_SOCKET", default_value = "/run/tpuscope/agent.sock")]

@@ -46,6 +46,8 @@ const LATE: Duration = Duration::from_millis(50);
 pub enum Event {
     /// Everybody was asked; the window begins at `start`.
     Started {
+        /// Name of the session to be.
+        session: SessionName,
         /// The targets, those that do not answer included.
         targets: Vec<CaptureTarget>,
         /// Begin of the window.
@@ -103,7 +105,7 @@ impl Capture {
         let start = this.spec.start.or_else(|| common_start(&clients, clock.now()));
         let begin = start.unwrap_or_else(|| clock.now());
         let targets = this.targets.targets.clone();
-        (this.listener)(Event::Started { targets, start: begin });
+        (this.listener)(Event::Started { session: writer.name().clone(), targets, start: begin });
         let until_start = begin.0.saturating_sub(clock.now().0);
         let within = Duration::from_nanos(u64::try_from(until_start).unwrap_or(0))
             + this.spec.duration

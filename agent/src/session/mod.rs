@@ -6,6 +6,7 @@
 
 pub mod arbiter;
 pub mod capture;
+pub mod captures;
 mod doubts;
 mod failure;
 pub mod spec;

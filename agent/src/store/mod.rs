@@ -72,6 +72,9 @@ pub enum StoreError {
     /// No such session.
     #[error("there is no session {0}")]
     NotFound(SessionName),
+    /// The call ended unexpectedly.
+    #[error("the store failed: {0}")]
+    Crashed(String),
     /// The files refuse.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -119,4 +122,17 @@ pub struct Begun {
     pub folder: PathBuf,
     /// Ends the store's care for it when dropped.
     _guard: Box<dyn Send + Sync>,
+}
+
+/// Makes a blocking call of a store where it may block.
+///
+/// # Errors
+/// The call's own, or that it panicked.
+pub async fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::task::spawn_blocking(call).await {
+        Ok(result) => result,
+        Err(error) => Err(StoreError::Crashed(error.to_string())),
+    }
 }

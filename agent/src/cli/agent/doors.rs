@@ -8,7 +8,7 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tracing::info;
 
-use super::failure;
+use super::{failure, traces::Traces};
 use crate::{
     api::{
         accept::Listener,
@@ -61,6 +61,7 @@ impl Doors {
         self,
         supervisor: &mut Supervisor,
         desk: &Arc<Desk>,
+        traces: Traces,
         settings: &Api,
     ) -> Result<HealthReporter, Failure> {
         let health = HealthReporter::new();
@@ -81,9 +82,10 @@ impl Doors {
             });
         }
         let edge = Edge::new(Door::Socket, &settings.admin_group);
+        let everything = looking.add_service(traces.captures).add_service(traces.sessions);
         let (unix, socket) = (self.unix, Arc::new(self.socket));
         supervisor.task(Stage::Doors, "socket", OnEnd::Restart, move |stop| {
-            let served = grpc::serve(unix.clone(), edge.clone(), looking.clone(), most, stop);
+            let served = grpc::serve(unix.clone(), edge.clone(), everything.clone(), most, stop);
             let socket = socket.clone();
             async move {
                 // The socket is on disk for as long as somebody serves it.

@@ -3,6 +3,7 @@
 mod doors;
 mod failure;
 mod sources;
+mod traces;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -30,8 +31,9 @@ use crate::{
 
 /// Worker threads: most of the time both sleep.
 const WORKERS: usize = 2;
-/// Threads for what blocks: looking at /proc, writing traces, asking the user database.
-const BLOCKING: usize = 6;
+/// Threads for what blocks: looking at /proc, asking the user database, and writing traces, each of which takes one
+/// for as long as it arrives. An idle thread ends by itself.
+const BLOCKING: usize = 24;
 /// An agent whose sources have nothing to say is ready after this long all the same.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -84,10 +86,11 @@ async fn live(config: Config) -> Outcome {
     let desk = Arc::new(Desk::new(place, clock, sight, patience));
 
     let mut supervisor = Supervisor::default();
+    let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), scout.clone())?;
     look(&mut supervisor, &scout, config.sampler.interval.get());
     sources::drive(&mut supervisor, &config, &sampler, &scout);
     watch(&mut supervisor, sampler.clone(), scout, patience);
-    let health = doors.serve(&mut supervisor, &desk, &config.api)?;
+    let health = doors.serve(&mut supervisor, &desk, traces, &config.api)?;
     let ready = tokio::spawn(announce(sampler, desk, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
 

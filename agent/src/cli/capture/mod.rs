@@ -1,5 +1,6 @@
 //! `tpuscope capture`.
 
+mod agent;
 mod direct;
 mod progress;
 mod report;
@@ -7,7 +8,7 @@ mod report;
 use std::{collections::BTreeMap, path::PathBuf, time};
 
 use super::{
-    Outcome,
+    Outcome, client,
     exit::{Exit, Failure},
     settings,
 };
@@ -59,6 +60,11 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Only this process, through the agent; may be given several times
+    #[arg(long, value_name = "PID", conflicts_with = "target")]
+    pid: Vec<u32>,
+    #[command(flatten)]
+    agent: client::Socket,
     #[command(flatten)]
     settings: settings::Args,
 }
@@ -94,11 +100,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    if args.target.is_empty() {
-        return Err(Failure::new(Exit::NoAgent, "no agent runs here")
-            .remedy("name a profiler with --target HOST:PORT"));
-    }
-    let result = direct::capture(args);
+    let result = if args.target.is_empty() { agent::capture(args) } else { direct::capture(args) };
     report::print(result, args.json)
 }
 

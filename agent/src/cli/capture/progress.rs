@@ -36,39 +36,51 @@ impl Progress {
         Self { bar, duration, state: Mutex::default() }
     }
 
-    /// Takes what the capture says.
+    /// Takes what a capture says.
     pub(super) fn hear(&self, event: &Event) {
-        let Ok(mut state) = self.state.lock() else { return };
         match event {
-            Event::Started { targets, start } => {
-                state.received = vec![0; targets.len()];
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let ahead = Duration::from_nanos(u64::try_from(start.0).unwrap_or(0)).saturating_sub(now);
-                let wait = if ahead > Duration::from_secs(1) {
-                    format!(", which begins in {:.0} s", ahead.as_secs_f64())
-                } else {
-                    String::new()
-                };
-                self.bar.set_message(format!(
-                    "recording a window of {:.1} s{wait}: {} process(es)",
-                    self.duration.as_secs_f64(),
-                    targets.len(),
-                ));
-                return;
-            }
-            Event::Received(index, bytes) => {
-                if let Some(received) = state.received.get_mut(*index) {
-                    *received = *bytes;
-                }
-                if state.shown.is_some_and(|shown| shown.elapsed() < TICK) {
-                    return;
-                }
-                state.shown = Some(Instant::now());
-            }
-            Event::Part(..) | Event::Failed(..) => state.done += 1,
+            Event::Started { targets, start, .. } => self.started(targets.len(), start.0),
+            Event::Received(index, bytes) => self.received(*index, *bytes),
+            Event::Part(..) | Event::Failed(..) => self.done(),
         }
-        let bytes = state.received.iter().sum();
-        let of = state.received.len();
+    }
+
+    /// The window of so many targets begins at `start`.
+    pub(super) fn started(&self, targets: usize, start_unix_ns: i64) {
+        let Ok(mut state) = self.state.lock() else { return };
+        state.received = vec![0; targets];
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead = Duration::from_nanos(u64::try_from(start_unix_ns).unwrap_or(0)).saturating_sub(now);
+        let wait = if ahead > Duration::from_secs(1) {
+            format!(", which begins in {:.0} s", ahead.as_secs_f64())
+        } else {
+            String::new()
+        };
+        let window = self.duration.as_secs_f64();
+        self.bar.set_message(format!("recording a window of {window:.1} s{wait}: {targets} process(es)"));
+    }
+
+    /// So many bytes of one target are there.
+    pub(super) fn received(&self, index: usize, bytes: u64) {
+        let Ok(mut state) = self.state.lock() else { return };
+        if let Some(received) = state.received.get_mut(index) {
+            *received = bytes;
+        }
+        if state.shown.is_none_or(|shown| shown.elapsed() >= TICK) {
+            state.shown = Some(Instant::now());
+            self.show(&state);
+        }
+    }
+
+    /// One target is through, well or not.
+    pub(super) fn done(&self) {
+        let Ok(mut state) = self.state.lock() else { return };
+        state.done += 1;
+        self.show(&state);
+    }
+
+    fn show(&self, state: &State) {
+        let (bytes, of) = (state.received.iter().sum(), state.received.len());
         self.bar.set_message(format!("receiving: {}, {} of {of} done", HumanBytes(bytes), state.done));
     }
 

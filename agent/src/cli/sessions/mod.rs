@@ -1,5 +1,7 @@
 //! `tpuscope sessions …`: recorded sessions, read, reworked, listed. One file per subcommand.
 
+mod list;
+mod rm;
 mod show;
 
 use clap::Subcommand;
@@ -13,12 +15,18 @@ use super::{
 /// The subcommands of `sessions`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// List the sessions that the agent keeps, oldest first
+    List(list::Args),
+    /// Remove sessions that the agent keeps
+    Rm(rm::Args),
     /// Show where the time of a session went: steps, operations, idle time, stragglers
     Show(show::Args),
 }
 
 pub(super) fn run(command: &Command) -> Outcome {
     match command {
+        Command::List(args) => list::run(args),
+        Command::Rm(args) => rm::run(args),
         Command::Show(args) => show::run(args),
     }
 }

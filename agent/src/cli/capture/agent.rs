@@ -1,0 +1,122 @@
+//! A capture through the agent: it knows the workloads, keeps the session, and ends the capture when we hang up.
+
+use std::path::Path;
+
+use proto::tpuscope::v1::{
+    CaptureFailure, CaptureFinished, CaptureRequest, ShowSessionRequest, capture_event,
+    captures_client::CapturesClient, sessions_client::SessionsClient, target_event,
+};
+use tonic::{Streaming, transport::Channel};
+use xprof::session::Manifest;
+
+use super::{
+    super::{
+        client,
+        exit::{Exit, Failure},
+    },
+    Args,
+    progress::Progress,
+    report::Report,
+};
+use crate::{
+    api::hello,
+    lifecycle::signals::StopSignals,
+    session::{self, Kind, capture::Kept},
+};
+
+pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
+    let request = request(args)?;
+    client::block_on(async {
+        let mut signals = StopSignals::new().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let channel = args.agent.connect().await?;
+        tokio::select! {
+            report = ask(channel, request, Progress::new(args.duration.get())) => report,
+            // Dropping the call hangs up, and the agent ends the capture.
+            _ = signals.next() => Err(Failure::new(
+                Exit::Interrupted,
+                "the capture was cancelled; nothing was kept, and the agent frees the profilers",
+            )),
+        }
+    })
+}
+
+fn request(args: &Args) -> Result<CaptureRequest, Failure> {
+    let wish = args.wish()?;
+    let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    Ok(CaptureRequest {
+        peer: Some(hello::own()),
+        duration_ns: nanoseconds(wish.duration),
+        session: args.session.as_ref().map(ToString::to_string).unwrap_or_default(),
+        host_tracer_level: wish.levels.host,
+        device_tracer_level: wish.levels.device,
+        python_tracer_level: wish.levels.python,
+        advanced: wish.advanced.into_iter().collect(),
+        start_unix_ns: wish.start.map(|start| start.0),
+        timeout_ns: wish.timeout.map_or(0, nanoseconds),
+        min_processes: wish.min_parts,
+        pids: args.pid.clone(),
+    })
+}
+
+async fn ask(channel: Channel, request: CaptureRequest, progress: Progress) -> Result<Report, Failure> {
+    let mut captures = CapturesClient::new(channel.clone());
+    let events = client::within(client::ANSWER, captures.capture(request)).await?.into_inner();
+    let heard = hear(events, &progress).await;
+    progress.finish();
+    let Heard { finished, failures } = heard?;
+    let Some(session) = finished.session else {
+        let failure = finished.failure.map(failure);
+        return Err(
+            failure.map_or_else(|| Failure::new(Exit::Internal, "the agent gives no reason"), Failure::from)
+        );
+    };
+    let request = ShowSessionRequest { peer: Some(hello::own()), id: session.id };
+    let shown =
+        client::within(client::ANSWER, SessionsClient::new(channel).show(request)).await?.into_inner();
+    let manifest: Manifest = serde_json::from_str(&shown.manifest).map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("the agent's manifest is damaged: {error}"))
+    })?;
+    Ok(Report::new(Kept { manifest, failures }, Path::new(&session.path)))
+}
+
+struct Heard {
+    finished: CaptureFinished,
+    failures: Vec<session::Failure>,
+}
+
+async fn hear(
+    mut events: Streaming<proto::tpuscope::v1::CaptureEvent>,
+    progress: &Progress,
+) -> Result<Heard, Failure> {
+    let mut failures = Vec::new();
+    loop {
+        let event = events.message().await.map_err(|status| client::refused(&status))?;
+        let Some(event) = event else {
+            return Err(Failure::new(Exit::Internal, "the agent hung up before the end of the capture")
+                .remedy("look at its log: `journalctl -u tpuscope`"));
+        };
+        match event.event {
+            Some(capture_event::Event::Started(started)) => {
+                progress.started(started.targets.len(), started.start_unix_ns);
+            }
+            Some(capture_event::Event::Target(target)) => match target.event {
+                Some(target_event::Event::ReceivedBytes(bytes)) => {
+                    progress.received(target.index as usize, bytes);
+                }
+                Some(target_event::Event::Part(_)) => progress.done(),
+                Some(target_event::Event::Failed(failed)) => {
+                    progress.done();
+                    failures.push(failure(failed));
+                }
+                // Of a later agent.
+                None => {}
+            },
+            Some(capture_event::Event::Finished(finished)) => return Ok(Heard { finished, failures }),
+            None => {}
+        }
+    }
+}
+
+fn failure(failed: CaptureFailure) -> session::Failure {
+    session::Failure::new(Kind::named(&failed.kind), failed.message, failed.remedy)
+}
