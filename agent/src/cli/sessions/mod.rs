@@ -3,9 +3,10 @@
 mod list;
 mod rm;
 mod show;
+mod show_text;
 
 use clap::Subcommand;
-use xprof::wire;
+use xprof::{session::SessionError, wire};
 
 use super::{
     Outcome,
@@ -49,4 +50,20 @@ pub(super) fn unopened(path: &std::path::Path, error: &std::io::Error) -> Failur
         _ => Exit::Internal,
     };
     Failure::new(exit, format_args!("{}: {error}", path.display()))
+}
+
+/// A path that leads to no session, as a failure of the command.
+pub(super) fn unresolved(error: &SessionError) -> Failure {
+    let failure = |exit| Failure::new(exit, error);
+    match error {
+        SessionError::NotFound(_) => failure(Exit::NotFound).remedy("check the path"),
+        SessionError::NoSessions(_) => failure(Exit::NotFound)
+            .remedy("name a session folder, a logdir with plugins/profile in it, or one .xplane.pb file"),
+        SessionError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            failure(Exit::Permission).remedy("run as a user who may read it")
+        }
+        SessionError::Exists(_) | SessionError::NoParts(_) | SessionError::Io { .. } => {
+            failure(Exit::Internal)
+        }
+    }
 }

@@ -1,0 +1,274 @@
+//! What a reader should know before trusting the figures, in words.
+
+use super::{
+    core::{CoreLines, OpsWalk},
+    device_events::{DeviceEvent, Interval},
+    groups::Groups,
+    host::HostEvents,
+    ops::Totals,
+    steps::Origin,
+    summary::median,
+    trace::{HostTrace, unmatched_launches},
+};
+use crate::reader::{Index, PlaneIndex};
+
+/// How many of the profiler's own messages are passed on.
+const MOST_MESSAGES: usize = 20;
+
+/// What warnings need to know of a core.
+#[derive(Debug)]
+pub(super) struct CoreFacts {
+    pub(super) plane: String,
+    pub(super) sparse: bool,
+    pub(super) origin: Origin,
+    pub(super) outside: usize,
+    pub(super) hull: Option<Interval>,
+    pub(super) nameless: Totals,
+    pub(super) after_last_module: u64,
+    pub(super) unsorted: bool,
+    pub(super) over: bool,
+    pub(super) run_ids: Vec<u64>,
+    pub(super) clock: Option<ClockGap>,
+    pub(super) has_ops: bool,
+}
+
+/// How a device's own clock runs against its line's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ClockGap {
+    shift_ps: i64,
+    drift_ppm: f64,
+}
+
+impl CoreFacts {
+    pub(super) fn of(
+        plane: &PlaneIndex,
+        lines: &CoreLines,
+        out: &OpsWalk,
+        hull: Option<Interval>,
+        (origin, outside): (Origin, usize),
+        sparse: bool,
+    ) -> Self {
+        Self {
+            plane: plane.name.clone(),
+            sparse,
+            origin,
+            outside,
+            hull,
+            nameless: out.nameless,
+            after_last_module: out.after_last_module,
+            unsorted: out.unsorted,
+            over: out.over || lines.over,
+            run_ids: lines.modules.iter().filter_map(|module| module.run_id).collect(),
+            clock: clock_gap(&lines.modules).or_else(|| clock_gap(&lines.steps)),
+            has_ops: out.line.is_some(),
+        }
+    }
+}
+
+/// The gap between the two clocks of `events`, if it is worth a word (a microsecond).
+fn clock_gap(events: &[DeviceEvent]) -> Option<ClockGap> {
+    let pair = |event: &DeviceEvent| Some((event.line, event.device?));
+    let (line, device) = events.iter().find_map(pair)?;
+    let (last_line, last_device) = events.iter().rev().find_map(pair)?;
+    let shift_ps = device.start.saturating_sub(line.start);
+    let (by_line, by_device) = (last_line.end - line.start, last_device.end - device.start);
+    let drift = if by_line > 0 { (by_device - by_line) as f64 / by_line as f64 } else { 0.0 };
+    let last_gap = last_device.end.saturating_sub(last_line.end);
+    let worth = shift_ps.abs().max(last_gap.abs()) > 1_000_000;
+    worth.then_some(ClockGap { shift_ps, drift_ppm: drift * 1e6 })
+}
+
+/// What warnings need to know of a part.
+#[derive(Debug, Default)]
+pub(super) struct HostFacts {
+    pub(super) cores: Vec<CoreFacts>,
+    /// Whether the pieces of busy time of a shared chip were too many to be held.
+    pub(super) busy_cut: bool,
+    messages: Vec<String>,
+    unmatched: Option<GroupsLaunched>,
+    host_over: bool,
+    host_unsorted: bool,
+    no_host: bool,
+    no_session: bool,
+    no_cores: bool,
+    names_dropped: u64,
+    window: Option<i64>,
+    markers: usize,
+}
+
+#[derive(Debug)]
+struct GroupsLaunched(Groups);
+
+impl HostFacts {
+    pub(super) fn of(
+        index: &Index,
+        host: &HostEvents,
+        groups: &Groups,
+        trace: &HostTrace,
+        no_cores: bool,
+    ) -> Self {
+        let error = index.errors.iter().map(|text| format!("the profiler reports an error: {text}"));
+        let warning = index.warnings.iter().map(|text| format!("the profiler warns: {text}"));
+        Self {
+            messages: error.chain(warning).take(MOST_MESSAGES).collect(),
+            unmatched: Some(GroupsLaunched(Groups {
+                launches: groups.launches.clone(),
+                ..Groups::default()
+            })),
+            host_over: host.over,
+            host_unsorted: host.unsorted,
+            no_host: !index.planes.iter().any(|plane| plane.name.starts_with("/host:CPU")),
+            no_session: index.session.start_ns.is_none(),
+            no_cores,
+            names_dropped: index.planes.iter().map(|plane| plane.stat_names.dropped()).sum(),
+            window: index.session.window_ps().or(Some(trace.window_ps)),
+            markers: host.markers.len(),
+            ..Self::default()
+        }
+    }
+}
+
+/// All warnings of a part.
+pub(super) fn of(facts: &HostFacts, trace: &HostTrace) -> Vec<String> {
+    let mut all = facts.messages.clone();
+    of_file(facts, &mut all);
+    for (at, core) in facts.cores.iter().enumerate() {
+        of_core(core, facts, trace, at, &mut all);
+    }
+    all
+}
+
+fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
+    let mut say = |when: bool, text: &str| {
+        if when {
+            all.push(text.to_owned());
+        }
+    };
+    say(facts.no_cores && facts.markers == 0, "no TPU core and no step marker: there are no steps to show");
+    say(facts.no_host, "no host plane: device steps cannot be numbered");
+    say(facts.no_session, "no session times (Task Environment): the wall clock of this host is not known");
+    say(
+        facts.host_over,
+        "more linked host events than are held: late steps may lack their numbers; capture a shorter window",
+    );
+    say(
+        facts.host_unsorted,
+        "host operations are out of order in a very long line: their self times are approximate",
+    );
+    say(
+        facts.busy_cut,
+        "the busy time of a chip's cores is too scattered to be joined: busy and idle are approximate",
+    );
+    if facts.names_dropped > 0 {
+        all.push(format!("{} stat names over the limit are left out", facts.names_dropped));
+    }
+}
+
+fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
+    let plane = &core.plane;
+    if !core.has_ops && core.run_ids.is_empty() {
+        all.push(format!(
+            "{plane}: no operations and no programs: nothing ran, or the device was not traced"
+        ));
+        return;
+    }
+    if !core.sparse {
+        of_steps(core, facts, trace, at, all);
+    }
+    if core.nameless.occurrences > 0 {
+        all.push(format!(
+            "{plane}: {} operation runs ({}) have no program or symbol id: XProf drops them and shows their time as idle",
+            core.nameless.occurrences,
+            ms(core.nameless.self_time_ps)
+        ));
+    }
+    if let Some(gap) = core.clock {
+        all.push(format!(
+            "{plane}: the device clock is {} off the line's clock and drifts by {:.0} ppm; figures use the line's, XProf mixes both",
+            ms(gap.shift_ps),
+            gap.drift_ppm
+        ));
+    }
+    if core.unsorted {
+        all.push(format!(
+            "{plane}: operations are out of order in a very long line: self times are approximate"
+        ));
+    }
+    if core.over {
+        all.push(format!("{plane}: more steps, programs or collectives than are held: the rest is left out"));
+    }
+    of_end(core, facts, trace, at, all);
+}
+
+fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
+    let plane = &core.plane;
+    match core.origin {
+        Origin::StepLine => {}
+        Origin::Launches => all.push(format!(
+            "{plane}: no step line: steps are the programs that the host's step markers launched; XProf shows no steps here"
+        )),
+        Origin::Modules => all.push(format!(
+            "{plane}: no step line and no step markers: each program run counts as a step; XProf shows no steps here"
+        )),
+    }
+    if core.outside > 0 && facts.markers > 0 {
+        all.push(format!("{plane}: {} program runs belong to no step", core.outside));
+    }
+    let steps = trace.cores.get(at).map_or(&[][..], |core| &core.steps);
+    let inferred = steps.iter().filter(|step| step.inferred).count();
+    if inferred > 0 {
+        all.push(format!(
+            "{plane}: {inferred} step numbers are inferred from run ids: their launch lies outside the trace"
+        ));
+    }
+    let unknown = steps.iter().filter(|step| step.step_num.is_none()).count();
+    if unknown > 0 && facts.markers > 0 {
+        all.push(format!(
+            "{plane}: {unknown} steps have no number: no step marker of the host launched them"
+        ));
+    }
+    if let (Some(first), Some(last)) = (steps.first(), steps.last()) {
+        let within: i64 = steps.iter().map(|step| step.duration_ps).sum();
+        let all_time = last.end_ps().saturating_sub(first.start_ps);
+        let between = all_time.saturating_sub(within);
+        if between > all_time / 20 && core.origin != Origin::Modules {
+            all.push(format!(
+                "{plane}: {:.0} % of the time between the first and the last step lies in no step ({}): step times alone look better than the run was",
+                100.0 * between as f64 / all_time as f64,
+                ms(between)
+            ));
+        }
+    }
+}
+
+/// A core whose events end before the session does.
+fn of_end(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
+    let (Some(hull), Some(window)) = (core.hull, facts.window) else { return };
+    if core.sparse {
+        return;
+    }
+    let steps = trace.cores.get(at).map_or(&[][..], |core| &core.steps);
+    let step = median(steps.iter().map(|step| step.duration_ps).collect());
+    let silent = window.saturating_sub(hull.end);
+    let unmatched =
+        facts.unmatched.as_ref().map_or(0, |launched| unmatched_launches(&launched.0, &facts.cores));
+    let cut_program = core.after_last_module > 0;
+    let long_silence = silent > step.saturating_mul(2).max(window / 20);
+    if long_silence && (cut_program || unmatched > 2) {
+        all.push(format!(
+            "{}: ends early, {} before the end of the session{}{}: the device's trace buffer may have been full",
+            core.plane,
+            ms(silent),
+            if cut_program { ", in the middle of a program" } else { "" },
+            if unmatched > 0 {
+                format!(", with {unmatched} launched programs missing")
+            } else {
+                String::new()
+            }
+        ));
+    }
+}
+
+pub(super) fn ms(ps: i64) -> String {
+    format!("{:.3} ms", ps as f64 / 1e9)
+}
