@@ -2,6 +2,8 @@
 //! what XProf 2.24.2 computes.
 
 use std::{
+#![allow(clippy::panic, reason = "test code fails loudly")]
+
     collections::BTreeMap,
     fs::{self, File},
     path::{Path, PathBuf},
