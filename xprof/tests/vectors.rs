@@ -1,9 +1,9 @@
 //! The analysis against every vendored vector: `truth.json` says what the generator put in, `expected.json`
 //! what XProf 2.24.2 computes.
 
-use std::{
 #![allow(clippy::panic, reason = "test code fails loudly")]
 
+use std::{
     collections::BTreeMap,
     fs::{self, File},
     path::{Path, PathBuf},
