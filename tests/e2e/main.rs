@@ -8,4 +8,5 @@ mod discovery;
 mod jax_peer;
 mod libtpu;
 mod service;
+mod show;
 mod walls;

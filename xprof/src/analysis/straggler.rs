@@ -4,6 +4,8 @@
 //! shows only in that it waits least itself: its own work (everything but collectives) is longest, its
 //! collectives are shortest. Both must hold, over most steps, or there is no straggler.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::{
@@ -65,15 +67,14 @@ impl Account {
 pub(super) fn find(hosts: &[HostTrace], aligned: &Aligned) -> Option<Straggler> {
     let cores: Vec<(usize, usize)> =
         super::align::stepping_cores(hosts).map(|(host, at, _)| (host, at)).collect();
+    let places: HashMap<(usize, usize), usize> =
+        cores.iter().enumerate().map(|(place, &core)| (core, place)).collect();
     let mut accounts = vec![Account::default(); cores.len()];
     let mut step_times = Vec::new();
     for steps in aligned.steps.iter().filter(|steps| steps.len() > 1) {
         let samples: Vec<(usize, Sample)> = steps
             .iter()
-            .filter_map(|step| {
-                let at = cores.iter().position(|&core| core == (step.host, step.core))?;
-                Some((at, sample(hosts, step)?))
-            })
+            .filter_map(|step| Some((*places.get(&(step.host, step.core))?, sample(hosts, step)?)))
             .collect();
         step_times.extend(steps.iter().filter_map(|step| duration(hosts, step)).max());
         compare(&samples, &mut accounts);
@@ -94,15 +95,38 @@ fn sample(hosts: &[HostTrace], step: &StepRef) -> Option<Sample> {
 
 /// Each core of one step against the median of the others.
 fn compare(samples: &[(usize, Sample)], accounts: &mut [Account]) {
-    let others = |at: usize, of: fn(&Sample) -> i64| {
-        median(samples.iter().filter(|(other, _)| *other != at).map(|(_, sample)| of(sample)).collect())
-    };
+    let own = Others::of(samples, |sample| sample.own);
+    let compute = Others::of(samples, |sample| sample.compute);
+    let wait = Others::of(samples, |sample| sample.wait);
     for (at, sample) in samples {
         let account = &mut accounts[*at];
-        account.own_excess.push(sample.own.saturating_sub(others(*at, |sample| sample.own)));
-        account.compute_excess.push(sample.compute.saturating_sub(others(*at, |sample| sample.compute)));
+        account.own_excess.push(sample.own.saturating_sub(own.median_without(sample.own)));
+        account.compute_excess.push(sample.compute.saturating_sub(compute.median_without(sample.compute)));
         account.waits.push(sample.wait);
-        account.others_waits.push(others(*at, |sample| sample.wait));
+        account.others_waits.push(wait.median_without(sample.wait));
+    }
+}
+
+/// The values of all cores, sorted, so that a median without one of them costs little: jobs have thousands.
+struct Others(Vec<i64>);
+
+impl Others {
+    fn of(samples: &[(usize, Sample)], value: fn(&Sample) -> i64) -> Self {
+        let mut values: Vec<i64> = samples.iter().map(|(_, sample)| value(sample)).collect();
+        values.sort_unstable();
+        Self(values)
+    }
+
+    /// The median of all values but one that equals `value`.
+    fn median_without(&self, value: i64) -> i64 {
+        let left_out = self.0.partition_point(|&other| other < value);
+        let at = |place: usize| self.0.get(if place < left_out { place } else { place + 1 }).copied();
+        let (half, odd) = ((self.0.len() - 1) / 2, (self.0.len() - 1) % 2 == 1);
+        match at(half) {
+            None => 0,
+            Some(middle) if odd => middle,
+            Some(middle) => median(vec![middle, at(half.wrapping_sub(1)).unwrap_or(middle)]),
+        }
     }
 }
 
@@ -166,4 +190,25 @@ fn evidence(wait: i64, others: i64, compute: i64, excess: i64, steps: usize) -> 
         )
     };
     format!("{waits}; {why}; over {steps} steps")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_the_others() {
+        let mut values = vec![5, 1, 9, 3, 3, 8];
+        while values.len() > 1 {
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            let others = Others(sorted);
+            for at in 0..values.len() {
+                let mut rest = values.clone();
+                let value = rest.remove(at);
+                assert_eq!(others.median_without(value), median(rest), "{values:?} without {value}");
+            }
+            values.pop();
+        }
+    }
 }

@@ -117,11 +117,14 @@ pub(super) fn pair_hosts(hosts: &[Vec<Interval>]) -> Option<(Vec<usize>, usize)>
     Some((shifts.iter().map(|shift| (from + shift) as usize).collect(), count))
 }
 
+/// How far apart two hosts' steps are looked for: the search is quadratic.
+const FURTHEST: i64 = 2048;
+
 /// How far `host`'s indices lie ahead of `chief`'s.
 fn best_shift(chief: &[Interval], host: &[Interval]) -> i64 {
     let (chief_len, host_len) = (chief.len() as i64, host.len() as i64);
     let mut best = (0, i64::MIN);
-    for shift in 1 - chief_len..host_len {
+    for shift in (1 - chief_len).max(-FURTHEST)..host_len.min(FURTHEST) {
         let mut overlap = 0i64;
         for at in (-shift).max(0)..chief_len.min(host_len - shift) {
             let (a, b) = (chief[at as usize], host[(at + shift) as usize]);

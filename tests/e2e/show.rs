@@ -1,0 +1,234 @@
+//! `sessions show`: a real JAX trace beside the real xprof, and every kind of bad input.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use fakes::{
+    command::run,
+    harness::{data, peer, workspace},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PARTIAL: i32 = 18;
+const NOT_FOUND: i32 = 5;
+const BAD_INPUT: i32 = 8;
+const EMPTY: i32 = 14;
+
+fn vector(case: &str) -> PathBuf {
+    data().join("golden/xplane").join(case)
+}
+
+fn show(path: &Path, more: &[&str]) -> fakes::command::Ended {
+    let mut arguments = vec!["sessions".as_ref(), "show".as_ref(), path.as_os_str()];
+    arguments.extend(more.iter().map(std::ffi::OsStr::new));
+    run(&workspace(), &arguments)
+}
+
+fn json(path: &Path, more: &[&str]) -> Value {
+    let ended = show(path, &[more, &["--json"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.json()
+}
+
+fn python(script: &str, arguments: &[&Path]) -> Vec<u8> {
+    let script = workspace().join("tests/scripts").join(script);
+    let output = Command::new(peer("xprof/bin/python")).arg(&script).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}: {}", script.display(), String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+#[test]
+fn a_real_trace_is_read_as_xprof_reads_it() {
+    let folder = TempDir::new().unwrap();
+    python("jax_steps.py", &[folder.path(), Path::new("9")]);
+    let ours = json(folder.path(), &[]);
+    let as_xprof = json(folder.path(), &["--as-xprof"]);
+    let file = fakes_trace(folder.path());
+    let theirs: Value = serde_json::from_slice(&python("xprof_figures.py", &[&file])).unwrap();
+
+    let host = &ours["hosts"][0];
+    assert_eq!(list(&host["host_steps"]).len(), 9);
+    assert_eq!(ours["step_time"]["count"], 9);
+    // The trace viewer gives microseconds with three digits after the point.
+    let near = |ps: &Value, us: &Value| (ps.as_f64().unwrap() / 1e6 - us.as_f64().unwrap()).abs() < 0.002;
+    for (step, marker) in list(&host["host_steps"]).iter().zip(list(&theirs["markers"])) {
+        assert_eq!(step["step_num"], marker[0]);
+        assert!(near(&step["start_ps"], &marker[1]), "{step} {marker}");
+        let duration = step["end_ps"].as_i64().unwrap() - step["start_ps"].as_i64().unwrap();
+        assert!(near(&duration.into(), &marker[2]), "{step} {marker}");
+    }
+    assert_eq!(list(&theirs["markers"]).len(), 9);
+
+    let runs = |name: &Value, runs: &Value| (name.as_str().unwrap().to_owned(), runs.as_u64().unwrap());
+    let ours: BTreeMap<_, _> =
+        list(&host["top_ops"]).iter().map(|op| runs(&op["name"], &op["occurrences"])).collect();
+    let theirs_ops: BTreeMap<_, _> =
+        theirs["ops"].as_object().unwrap().iter().map(|(op, n)| runs(&op.as_str().into(), n)).collect();
+    assert_eq!(ours, theirs_ops);
+    assert!(!ours.is_empty());
+
+    // XProf drops the first and the last of more than five steps.
+    let steps = list(&as_xprof["hosts"][0]["cores"][0]["steps"]);
+    assert_eq!(steps.len(), 7);
+    assert_eq!(list(&theirs["steps"]).len(), 7);
+    for (step, theirs) in steps.iter().zip(list(&theirs["steps"])) {
+        assert_eq!(theirs[0], format!("train {}", 500 + step["step_num"].as_i64().unwrap()));
+        let ms = step["duration_ps"].as_f64().unwrap() / 1e9;
+        assert!((ms - theirs[1].as_f64().unwrap()).abs() < 0.0051, "{step} {theirs}");
+    }
+}
+
+fn fakes_trace(logdir: &Path) -> PathBuf {
+    let session = fs::read_dir(logdir.join("plugins/profile")).unwrap().next().unwrap().unwrap().path();
+    let mut files = fs::read_dir(session).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.to_string_lossy().ends_with(".xplane.pb")).unwrap()
+}
+
+#[test]
+fn people_get_the_steps_the_straggler_and_the_warnings() {
+    let text = show(&vector("two_hosts_late"), &[]).stdout;
+    assert!(text.contains("steps      9: mean 11.374 ms"), "{text}");
+    assert!(text.contains("straggler  t1v-n-cccc-w-1 (all its cores)"), "{text}");
+    assert!(text.contains("began 8.200 ms after the first host (by collectives)"), "{text}");
+    let text = show(&vector("truncated_end"), &["--top", "2"]).stdout;
+    assert!(text.contains("ends early"), "{text}");
+    assert!(text.contains("fusion.3") && !text.contains("fusion.2 "), "{text}");
+}
+
+#[test]
+fn the_answer_has_the_documented_shape() {
+    let schema = fs::read(workspace().join("docs/schemas/sessions-show.schema.json")).unwrap();
+    let schema: Value = serde_json::from_slice(&schema).unwrap();
+    for case in ["straggler_4core", "real_jax_cpu", "sparse_core"] {
+        for rules in [&[][..], &["--as-xprof"]] {
+            check(&json(&vector(case), rules), &schema, &schema, case);
+        }
+    }
+}
+
+/// The part of JSON Schema that the document uses, with no property allowed that it does not name.
+fn check(value: &Value, schema: &Value, root: &Value, at: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        return check(value, root.pointer(&reference[1..]).unwrap(), root, at);
+    }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let choice = if value.is_null() { &choices[0] } else { &choices[1] };
+        return check(value, choice, root, at);
+    }
+    if let Some(known) = schema["enum"].as_array() {
+        assert!(known.contains(value), "{at}: {value}");
+        return;
+    }
+    let types = match &schema["type"] {
+        Value::String(one) => vec![one.as_str()],
+        many => list(many).iter().filter_map(Value::as_str).collect(),
+    };
+    let fits = |kind: &&str| match *kind {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "null" => value.is_null(),
+        other => panic!("{at}: type {other}"),
+    };
+    assert!(types.iter().any(fits), "{at}: {value} is none of {types:?}");
+    for item in list(value) {
+        check(item, &schema["items"], root, &format!("{at}[]"));
+    }
+    for required in list(&schema["required"]) {
+        assert!(value.get(required.as_str().unwrap()).is_some(), "{at} lacks {required}");
+    }
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let schema = &schema["properties"][name];
+        assert!(schema.is_object(), "{at}.{name} is not documented");
+        check(value, schema, root, &format!("{at}.{name}"));
+    }
+}
+
+#[test]
+fn bad_input_gives_one_line_and_its_code() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let whole = fs::read(vector("steady_1core").join("t1v-n-aaaa-w-0.xplane.pb")).unwrap();
+    show(&folder.path().join("nothing"), &[]).failed(NOT_FOUND, "does not exist");
+    show(folder.path(), &[]).failed(NOT_FOUND, "holds no session");
+    show(&at("empty.xplane.pb", b""), &[]).failed(BAD_INPUT, "is empty");
+    show(&at("cut.xplane.pb", &whole[..whole.len() / 2]), &[]).failed(BAD_INPUT, "damaged at byte");
+    show(&at("text.xplane.pb", b"# a Markdown file\n"), &[]).failed(BAD_INPUT, "damaged at byte 0");
+    show(&at("zeros.xplane.pb", &[0; 4096]), &[]).failed(BAD_INPUT, "damaged at byte 0");
+    // A valid message of another kind: one text field.
+    show(&at("other.xplane.pb", b"\x22\x03abc"), &[]).failed(EMPTY, "without any plane");
+}
+
+#[test]
+fn what_is_missing_is_named_and_the_rest_is_shown() {
+    let folder = TempDir::new().unwrap();
+    let session = folder.path().join("plugins/profile/2026_01_01_00_00_00");
+    fs::create_dir_all(&session).unwrap();
+    let whole = fs::read(vector("steady_1core").join("t1v-n-aaaa-w-0.xplane.pb")).unwrap();
+    fs::write(session.join("good.xplane.pb"), &whole).unwrap();
+    fs::write(session.join("cut.xplane.pb"), &whole[..5000]).unwrap();
+    fs::write(session.join("empty.xplane.pb"), b"").unwrap();
+    let ended = show(folder.path(), &["--json"]);
+    assert_eq!(ended.code, Some(PARTIAL), "{ended:?}");
+    let report = ended.json();
+    assert_eq!(list(&report["hosts"]).len(), 1);
+    assert_eq!(report["step_time"]["count"], 12);
+    let missing: Vec<&str> =
+        list(&report["missing"]).iter().filter_map(|part| part["file"].as_str()).collect();
+    assert_eq!(missing, ["empty.xplane.pb", "cut.xplane.pb"]);
+    let text = show(folder.path(), &[]).stdout;
+    assert!(text.contains("missing  cut.xplane.pb") && text.contains("damaged at byte"), "{text}");
+}
+
+#[test]
+fn two_files_of_one_host_are_both_shown_and_it_is_said() {
+    let folder = TempDir::new().unwrap();
+    let whole = vector("steady_1core").join("t1v-n-aaaa-w-0.xplane.pb");
+    fs::copy(&whole, folder.path().join("a.xplane.pb")).unwrap();
+    fs::copy(&whole, folder.path().join("b.xplane.pb")).unwrap();
+    let report = json(folder.path(), &[]);
+    assert_eq!(list(&report["hosts"]).len(), 2);
+    let warnings = report["hosts"][1]["warnings"].to_string();
+    assert!(warnings.contains("a.xplane.pb is of the same host and has the same cores"), "{warnings}");
+}
+
+#[test]
+fn control_bytes_in_names_never_reach_the_terminal() {
+    let folder = TempDir::new().unwrap();
+    let bytes = fs::read(vector("steady_1core").join("t1v-n-aaaa-w-0.xplane.pb")).unwrap();
+    // The host's name and the operations' names, of equal length, with an escape sequence in them.
+    let replace = |bytes: Vec<u8>, from: &[u8], to: &[u8]| -> Vec<u8> {
+        let mut bytes = bytes;
+        let places: Vec<usize> =
+            bytes.windows(from.len()).enumerate().filter(|(_, w)| *w == from).map(|(at, _)| at).collect();
+        assert!(!places.is_empty());
+        for at in places {
+            bytes[at..at + to.len()].copy_from_slice(to);
+        }
+        bytes
+    };
+    let bytes = replace(bytes, b"t1v-n-aaaa-w-0", b"t1v\x1b[31m\x07-w-0");
+    let bytes = replace(bytes, b"fusion.1", b"fus\x1b[2Jn");
+    let name = std::ffi::OsStr::from_bytes(b"odd\x1b[1m.xplane.pb");
+    fs::write(folder.path().join(name), bytes).unwrap();
+    let ended = show(folder.path(), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!ended.stdout.contains('\x1b') && !ended.stdout.contains('\x07'), "{:?}", ended.stdout);
+    assert!(ended.stdout.contains("\\u{1b}"), "{:?}", ended.stdout);
+}

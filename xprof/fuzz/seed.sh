@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Fills the corpus with the smallest vectors and with cut and damaged ones.
+set -euo pipefail
+cd "$(dirname "$0")"
+vectors=../../tests/data/golden/xplane
+mkdir -p corpus/reader
+for case in host_cpu_jax steady_devclock sparse_core async_overlap multi_module_no_steps_devclock two_hosts_late; do
+  for file in "$vectors/$case"/*.xplane.pb; do
+    cp "$file" "corpus/reader/$case-$(basename "$file")"
+    head -c 700 "$file" >"corpus/reader/$case-cut"
+  done
+done
