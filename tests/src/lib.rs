@@ -16,4 +16,5 @@ pub mod fake_runtime;
 pub mod fake_workload;
 pub mod harness;
 pub mod jax_job;
+pub mod libtpu;
 pub mod net_ns;

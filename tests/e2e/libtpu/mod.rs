@@ -1,5 +1,9 @@
 //! libtpu through the child: the real ones, and a stand-in that misbehaves.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
-
+mod death;
+mod faults;
 mod probe;
+mod profiler;
+mod real;
+mod sandbox;
+mod supervised;

@@ -5,7 +5,10 @@ use std::{
     process::{Command, Output},
 };
 
-use fakes::harness::{peer, tpuscope};
+use fakes::{
+    harness::{peer, tpuscope},
+    libtpu::Staged,
+};
 use serde_json::{Value, json};
 
 fn probe(path: &Path, more: &[&str]) -> Output {
@@ -72,5 +75,56 @@ fn what_is_no_libtpu_is_told_so() {
         assert_eq!(output.status.code(), Some(code), "{error}");
         assert!(error.contains(word) && error.lines().count() == 2, "{error}");
         assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn tables_of_every_size_are_counted() {
+    for (slots, stray, version, names) in [
+        (9, 0, None, 0),
+        (12, 0, Some("0.0.21"), 8),
+        (15, 0, None, 8),
+        (15, 1, Some("0.0.23"), 8),
+        (17, 0, None, 32),
+    ] {
+        let staged = Staged::new(version, &format!("slots = {slots}\nstray = {stray}"));
+        let found = probe_json(&staged.library());
+        assert_eq!(found["sdk"]["slots"], slots);
+        assert_eq!(found["sdk"]["metrics"].as_array().unwrap().len(), names, "{slots} {stray}");
+        assert_eq!(found["version"], json!(version));
+    }
+}
+
+#[test]
+fn odd_pjrt_tables_are_bounded() {
+    let endless = probe_json(&Staged::new(None, "chain = endless").library());
+    assert_eq!(types(&endless).len(), 64);
+    let none = probe_json(&Staged::new(None, "pjrt = none").library());
+    assert_eq!((&none["pjrt"], &none["faults"]), (&Value::Null, &json!([])));
+    let tiny = probe_json(&Staged::new(None, "chain = tiny").library());
+    assert_eq!(tiny["faults"], json!(["libtpu returned a PJRT extension of absurd size 3"]));
+    for size in [80, 104] {
+        let found = probe_json(&Staged::new(None, &format!("pjrt = {size}")).library());
+        assert_eq!(found["pjrt"]["profiler_api_size"], size);
+    }
+}
+
+#[test]
+fn a_library_that_hangs_or_crashes_has_an_exit_code() {
+    for (settings, code, word, printed) in [
+        ("load = hang", 15, "did not answer within 1 s", false),
+        ("sdk = hang", 15, "did not answer within 1 s", true),
+        ("load = abort", 8, "SIGABRT", false),
+        ("pjrt_call = segfault", 8, "SIGSEGV", false),
+        ("sdk = segfault", 8, "SIGSEGV", true),
+        ("load = exit 0", 8, "exit code 0", false),
+    ] {
+        let staged = Staged::new(None, settings);
+        let output = probe(&staged.library(), &["--timeout", "1"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{settings}: {error}");
+        assert!(error.contains(word) && error.lines().count() == 2, "{settings}: {error}");
+        // What was found before the fault is shown.
+        assert_eq!(!output.stdout.is_empty(), printed, "{settings}");
     }
 }

@@ -1,0 +1,148 @@
+//! The real libtpu, three versions, in a network namespace of their own: what the source reads through the child is
+//! what the metric services served.
+
+use std::{
+    collections::BTreeMap,
+    process::{Command, Stdio},
+};
+
+use fakes::{
+    fake_host_service, fake_orbax,
+    fake_runtime::workload,
+    harness::{artifact, peer},
+};
+use proto::{
+    libtpu::tpunetd::MetricType,
+    tpu::monitoring::runtime::{gauge, metric::Measure},
+};
+use serde_json::Value;
+use tpuscope::{
+    model::sample::Origin,
+    source::catalog::{self, Kind},
+};
+
+const CHIPS: u32 = 4;
+
+/// Values by metric, each with its further label, in the order of the service.
+type Values = BTreeMap<String, Vec<(Option<String>, f64)>>;
+
+/// What the three services serve, in our names and units, with the names that the SDK has for them.
+fn served() -> BTreeMap<&'static str, Values> {
+    let mut all: BTreeMap<&'static str, Values> = BTreeMap::new();
+    let mut put = |origin, wire: &str, label: Option<String>, number: f64| {
+        let (metric, wire) = catalog::by_wire(origin, wire).expect("a metric of the table");
+        let Some(sdk) = metric.wires.iter().find(|wire| wire.origin == Origin::Libtpu) else { return };
+        let name = match metric.kind {
+            Kind::Window => metric.lifetime_name("mean"),
+            Kind::Gauge | Kind::Counter => metric.name.to_owned(),
+        };
+        all.entry(sdk.name).or_default().entry(name).or_default().push((label, number * wire.scale));
+    };
+    let devices: Vec<i64> = (0..i64::from(CHIPS)).collect();
+    for metric in workload(&devices, 1) {
+        for series in &metric.metrics {
+            let number = match series.measure.as_ref().unwrap() {
+                Measure::Gauge(gauge) => match gauge.value.as_ref().unwrap() {
+                    gauge::Value::AsDouble(number) => *number,
+                    gauge::Value::AsInt(number) => *number as f64,
+                    other => panic!("{other:?}"),
+                },
+                Measure::Distribution(distribution) => distribution.mean,
+                other => panic!("{other:?}"),
+            };
+            put(Origin::Runtime, &metric.name, None, number);
+        }
+    }
+    for chip in fake_host_service::metrics(CHIPS, 1).metrics_data {
+        for metric in &chip.metrics {
+            let kind = MetricType::try_from(metric.metric_type).unwrap();
+            put(Origin::HostService, kind.as_str_name(), None, metric.utilization.into());
+        }
+        let health = chip.tpu_health_metrics.unwrap();
+        let throttling = health.chip_throttling_metric.unwrap();
+        let tray_chip = format!("{}-{}", throttling.tray_id, throttling.chip_id);
+        put(Origin::HostService, "throttling_score", Some(tray_chip), throttling.throttling_score as f64);
+        for link in health.ici_link_metrics {
+            put(Origin::HostService, "link_health", Some(link.port_id), link.link_health as f64);
+        }
+    }
+    for line in
+        fake_orbax::page(1).lines().filter(|line| !line.starts_with('#') && !line.starts_with("process_"))
+    {
+        let (name, number) = line.split_once(' ').unwrap();
+        put(Origin::OrbaxGrain, name, None, number.parse().unwrap());
+    }
+    all
+}
+
+/// One round of the source with this libtpu, in a network namespace where the services listen.
+fn read(version: &str) -> Value {
+    let library = peer(&format!("libtpu/{version}/libtpu/libtpu.so"));
+    let output = Command::new("unshare")
+        .args(["--net", "--", "sh", "-c", r#"ip link set lo up && exec "$@""#, "sh"])
+        .arg(artifact("read-libtpu"))
+        .arg(library)
+        .args(["--serve", &CHIPS.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "read-libtpu with {version} failed");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn seen(round: &Value) -> Values {
+    let mut all = Values::new();
+    for sample in round["samples"].as_array().unwrap() {
+        assert_eq!(sample["origin"], "libtpu");
+        let metric = sample["metric"].as_str().unwrap().to_owned();
+        let label = sample["labels"]["extra"][1].as_str().map(str::to_owned);
+        all.entry(metric).or_default().push((label, sample["value"]["gauge"].as_f64().unwrap()));
+    }
+    all
+}
+
+fn compare(version: &str, names: usize) {
+    let round = read(version);
+    let seen = seen(&round);
+    let served = served();
+    let version_number = version.parse().unwrap();
+    let asked = tpu_sys::version::metric_names(Some(&version_number), 17);
+    assert_eq!(asked.len(), names);
+    assert_eq!(round["absent"], serde_json::json!([]), "{version}");
+    for name in asked {
+        for (metric, expected) in &served[name] {
+            let got = seen.get(metric).unwrap_or_else(|| panic!("{version}: no {metric} for {name}"));
+            assert_eq!(got.len(), expected.len(), "{version} {name}: {got:?}");
+            let (entry, wire) = catalog::by_wire(Origin::Libtpu, name).unwrap();
+            for ((got_label, got), (label, expected)) in got.iter().zip(expected) {
+                // Two digits after the point is what the SDK gives.
+                let close = (got - expected).abs() <= 0.00501 * wire.scale;
+                assert!(close, "{version} {name}: {got} is not {expected}");
+                if label.is_some() {
+                    assert_eq!(got_label, label, "{version} {name}");
+                }
+            }
+            if entry.kind == Kind::Window {
+                let figure = |figure: &str| seen[&entry.lifetime_name(figure)][0].1;
+                let quantiles = ["p50", "p90", "p95", "p999"].map(figure);
+                assert!(quantiles[0] > 0.0 && quantiles.is_sorted(), "{version} {name}: {quantiles:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_32_metrics_of_the_newest() {
+    compare("0.0.52", 32);
+}
+
+#[test]
+fn the_12_metrics_of_an_older_one() {
+    compare("0.0.30", 12);
+}
+
+#[test]
+fn the_8_metrics_of_one_that_aborts_at_unknown_names() {
+    compare("0.0.21", 8);
+}

@@ -1,0 +1,146 @@
+//! The source over a library that fails: one metric never hides the others, and a broken library is given up.
+
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+
+use fakes::libtpu::{Staged, hasty, read, read_until, source, tick};
+use tpuscope::source::{Reading, libtpu::supervisor::Policy};
+
+fn has(reading: &Reading, metric: &str) -> bool {
+    reading.samples.iter().any(|sample| sample.metric == metric)
+}
+
+fn why(reading: &Reading) -> String {
+    reading.absent.iter().map(|absence| format!("{}: {}\n", absence.what, absence.why)).collect()
+}
+
+#[tokio::test]
+async fn all_metrics_become_samples() {
+    let staged = Staged::new(Some("0.0.52"), "");
+    let mut source = source(&staged.library(), hasty(), false);
+    let reading = read_until(&mut source, |reading| !reading.samples.is_empty()).await;
+    assert_eq!(why(&reading), "");
+    // 16 metrics in four parts or two, 10 distributions in five figures, 13 of Orbax and Grain.
+    assert!(
+        has(&reading, "tpu_ici_link_health_score")
+            && has(&reading, "grain_python_data_loader_iterator_get_next")
+    );
+    assert!(has(&reading, "tpu_collective_end_to_end_lifetime_p999_seconds"));
+}
+
+#[tokio::test]
+async fn a_deadly_metric_does_not_hide_the_others() {
+    for conduct in ["abort", "segfault", "hang", "scribble"] {
+        let staged = Staged::new(Some("0.0.52"), &format!("duty_cycle_pct = {conduct}"));
+        let mut source = source(&staged.library(), hasty(), false);
+        // It comes second: the first round ends there, and says so.
+        let first = read_until(&mut source, |reading| !reading.samples.is_empty()).await;
+        assert!(why(&first).contains("when it was asked for duty_cycle_pct"), "{conduct}: {}", why(&first));
+        let next = read_until(&mut source, |reading| has(reading, "tpu_hbm_used_bytes")).await;
+        assert!(!has(&next, "tpu_tensorcore_duty_cycle_ratio"));
+        assert!(
+            why(&next).contains("libtpu duty_cycle_pct: asking for it ended libtpu's process"),
+            "{}",
+            why(&next)
+        );
+        assert!(has(&next, "grain_python_data_loader_iterator_get_next"), "{conduct}");
+    }
+}
+
+#[tokio::test]
+async fn a_library_that_always_dies_is_given_up() {
+    let staged = Staged::new(Some("0.0.52"), "sdk = abort");
+    let mut source = source(&staged.library(), hasty(), false);
+    let given_up = read_until(&mut source, |reading| why(reading).contains("again and again")).await;
+    assert!(why(&given_up).contains("SIGABRT"), "{}", why(&given_up));
+    // It rests, though the library would be well by now.
+    staged.set("");
+    let resting = read(&mut source, &tick(0)).await;
+    assert!(resting.samples.is_empty() && source.child_pid().is_none(), "{}", why(&resting));
+}
+
+#[tokio::test]
+async fn a_leaking_child_is_replaced() {
+    let staged = Staged::new(Some("0.0.52"), "hbm_util = leak 60000000");
+    let policy = Policy { max_memory: 150 << 20, ..hasty() };
+    let mut source = source(&staged.library(), policy, false);
+    read_until(&mut source, |reading| !reading.samples.is_empty()).await;
+    let first = source.child_pid().unwrap();
+    let mut pids = vec![first];
+    for _ in 0..12 {
+        let reading =
+            read_until(&mut source, |reading| has(reading, "tpu_chip_hbm_bandwidth_utilization_ratio")).await;
+        assert!(has(&reading, "tpu_hbm_used_bytes"));
+        pids.extend(source.child_pid().filter(|pid| !pids.contains(pid)));
+    }
+    assert!(pids.len() >= 3, "twelve reads leak 720 MB in all: {pids:?}");
+    assert!(!Path::new(&format!("/proc/{first}")).exists(), "the first child is still there");
+}
+
+#[tokio::test]
+async fn a_library_replaced_on_disk_is_loaded_anew() {
+    let staged = Staged::new(Some("0.0.52"), "");
+    let mut source = source(&staged.library(), hasty(), false);
+    read_until(&mut source, |reading| !reading.samples.is_empty()).await;
+    let first = source.child_pid().unwrap();
+    // As a package manager does it: a new file, renamed over the old.
+    let fresh = staged.library().with_extension("new");
+    fs::copy(staged.library(), &fresh).unwrap();
+    fs::rename(&fresh, staged.library()).unwrap();
+    read_until(&mut source, |reading| !reading.samples.is_empty()).await;
+    assert_ne!(source.child_pid().unwrap(), first);
+}
+
+#[tokio::test]
+async fn an_old_library_is_asked_for_its_own_names_only() {
+    // It aborts at any other.
+    let staged =
+        Staged::new(Some("0.0.21"), "slots = 12\nunknown = abort\nhbm_util = abort\nidle_duration = abort");
+    let mut source = source(&staged.library(), hasty(), false);
+    let reading = read_until(&mut source, |reading| !reading.samples.is_empty()).await;
+    assert_eq!(why(&reading), "");
+    assert!(has(&reading, "tpu_collective_end_to_end_lifetime_mean_seconds"));
+    // Without metadata nothing is certain about this table: nothing is asked.
+    let unknown = Staged::new(None, "slots = 12\nunknown = abort");
+    let mut source = fakes::libtpu::source(&unknown.library(), hasty(), false);
+    let reading = read_until(&mut source, |reading| why(reading).contains("no metrics to ask for")).await;
+    assert!(reading.samples.is_empty());
+}
+
+#[tokio::test]
+async fn a_slow_library_keeps_the_read_short() {
+    let slow: String =
+        ["tensorcore_util", "duty_cycle_pct", "hbm_capacity_total", "hbm_capacity_usage", "hlo_queue_size"]
+            .map(|name| format!("{name} = slow 1000\n"))
+            .concat();
+    let staged = Staged::new(Some("0.0.52"), &slow);
+    let mut source = source(&staged.library(), hasty(), false);
+    let first = read_until(&mut source, |reading| !reading.samples.is_empty()).await;
+    assert!(why(&first).contains("wait for the next read"), "{}", why(&first));
+    assert!(!has(&first, "grain_python_data_loader_iterator_get_next"));
+    // The reads after it go on where the one before stopped.
+    let mut seen = BTreeSet::new();
+    for _ in 0..8 {
+        let begun = tokio::time::Instant::now();
+        let next = read(&mut source, &tick(0)).await;
+        assert!(begun.elapsed() < Duration::from_secs(5), "the sampler would have given up");
+        seen.extend(next.samples.into_iter().map(|sample| sample.metric));
+    }
+    assert!(
+        seen.contains("grain_python_data_loader_iterator_get_next") && seen.contains("tpu_hlo_queue_size")
+    );
+}
+
+#[tokio::test]
+async fn without_a_tpu_or_a_library_it_says_why() {
+    use tpuscope::{
+        config::libtpu::Libtpu as Settings,
+        source::libtpu::{Libtpu, locate::Surroundings},
+    };
+    let root = tempfile::tempdir().unwrap();
+    let nowhere = Surroundings { root: root.path().to_owned(), named: vec![], home: None, venv: None };
+    let mut source = Libtpu::new(Settings::default(), nowhere, fakes::libtpu::launch());
+    let reading = read(&mut source, &tick(0)).await;
+    assert!(why(&reading).contains("this host shows no TPU"), "{}", why(&reading));
+    let reading = read(&mut source, &tick(4)).await;
+    assert!(why(&reading).contains("no libtpu was found; libtpu.path names one"), "{}", why(&reading));
+}
