@@ -7,6 +7,7 @@ mod capture_real;
 mod discovery;
 mod jax_peer;
 mod libtpu;
+mod merge_real;
 mod service;
 mod show;
 mod walls;

@@ -2,6 +2,9 @@
 
 mod list;
 mod rm;
+mod merge;
+mod outfile;
+mod progress;
 mod show;
 mod show_text;
 
@@ -22,6 +25,8 @@ pub enum Command {
     Rm(rm::Args),
     /// Show where the time of a session went: steps, operations, idle time, stragglers
     Show(show::Args),
+    /// Merge the segments of one process into one trace
+    Merge(merge::Args),
 }
 
 pub(super) fn run(command: &Command) -> Outcome {
@@ -29,6 +34,7 @@ pub(super) fn run(command: &Command) -> Outcome {
         Command::List(args) => list::run(args),
         Command::Rm(args) => rm::run(args),
         Command::Show(args) => show::run(args),
+        Command::Merge(args) => merge::run(args),
     }
 }
 
@@ -44,12 +50,16 @@ pub(super) fn unreadable(path: &std::path::Path, error: &wire::Error) -> Failure
 
 /// A file that could not be opened, as a failure of the command.
 pub(super) fn unopened(path: &std::path::Path, error: &std::io::Error) -> Failure {
-    let exit = match error.kind() {
+    Failure::new(unopened_exit(error), format_args!("{}: {error}", path.display()))
+}
+
+/// The exit code for a file that could not be opened.
+fn unopened_exit(error: &std::io::Error) -> Exit {
+    match error.kind() {
         std::io::ErrorKind::NotFound => Exit::NotFound,
         std::io::ErrorKind::PermissionDenied => Exit::Permission,
         _ => Exit::Internal,
-    };
-    Failure::new(exit, format_args!("{}: {error}", path.display()))
+    }
 }
 
 /// A path that leads to no session, as a failure of the command.

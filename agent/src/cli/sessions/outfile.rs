@@ -1,0 +1,95 @@
+//! A file that a command makes: there as a whole or not at all.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    process, thread,
+};
+
+use crate::cli::exit::{Exit, Failure};
+
+/// Traces may hold what a job computes on: nobody outside the group reads them.
+const MODE: u32 = 0o640;
+
+/// The output while it is being written, under another name beside its place. Gone when dropped.
+#[derive(Debug)]
+pub(super) struct OutFile {
+    place: PathBuf,
+    partial: PathBuf,
+}
+
+impl OutFile {
+    /// Begins the file at `place`, which may replace another file, but none of `inputs`.
+    pub(super) fn create(place: &Path, inputs: &[&Path]) -> Result<(Self, File), Failure> {
+        check(place, inputs)?;
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        let partial = place.with_file_name(format!(".{name}.{}.partial", process::id()));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(MODE);
+        let file = options.open(&partial).map_err(|error| unwritten(place, &error))?;
+        remove_when_interrupted(partial.clone());
+        Ok((Self { place: place.to_owned(), partial }, file))
+    }
+
+    /// Makes `file` durable and puts it in its place.
+    pub(super) fn finish(self, file: &File) -> Result<(), Failure> {
+        file.sync_all()
+            .and_then(|()| fs::rename(&self.partial, &self.place))
+            .map_err(|error| unwritten(&self.place, &error))
+    }
+}
+
+impl Drop for OutFile {
+    fn drop(&mut self) {
+        // Renamed away in the good case.
+        let _ = fs::remove_file(&self.partial);
+    }
+}
+
+fn check(place: &Path, inputs: &[&Path]) -> Result<(), Failure> {
+    let Ok(there) = fs::metadata(place) else { return Ok(()) };
+    if there.is_dir() {
+        return Err(Failure::new(Exit::Conflict, format_args!("{} is a folder", place.display()))
+            .remedy("name a file after -o"));
+    }
+    let same = |input: &&&Path| {
+        fs::metadata(input).is_ok_and(|input| (input.dev(), input.ino()) == (there.dev(), there.ino()))
+    };
+    match inputs.iter().find(same) {
+        None => Ok(()),
+        Some(_) => Err(Failure::new(
+            Exit::Conflict,
+            format_args!("{} is one of the inputs: it is not overwritten", place.display()),
+        )
+        .remedy("name another file after -o")),
+    }
+}
+
+/// What could not be written, as a failure of the command.
+pub(super) fn unwritten(place: &Path, error: &io::Error) -> Failure {
+    let failure = |exit| Failure::new(exit, format_args!("cannot write {}: {error}", place.display()));
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            failure(Exit::NoSpace).remedy("free some space, or write to another disk")
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            failure(Exit::Permission).remedy("write to a folder that is yours")
+        }
+        io::ErrorKind::NotFound => failure(Exit::NotFound).remedy("create the folder first"),
+        _ => failure(Exit::Internal),
+    }
+}
+
+/// On Ctrl-C nothing stays behind either.
+fn remove_when_interrupted(partial: PathBuf) {
+    thread::spawn(move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            // The process ends here, whatever becomes of the file.
+            let _ = fs::remove_file(&partial);
+            process::exit(Exit::Interrupted as i32);
+        }
+    });
+}
