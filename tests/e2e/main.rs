@@ -9,5 +9,6 @@ mod jax_peer;
 mod libtpu;
 mod merge_real;
 mod service;
+mod sessions_rework;
 mod show;
 mod walls;

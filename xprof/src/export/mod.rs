@@ -1,9 +1,11 @@
 //! Exports traces to formats that other tools open.
 //!
 //! [`trace_events`] writes Chrome's trace-event JSON, which Perfetto's UI and chrome://tracing open. It
-//! streams: memory is the names of one plane and the index of one file, never its events.
+//! streams: memory is the names of one plane and the index of each file, never its events. [`steps_csv`] and
+//! [`operations_csv`] write what the analysis says.
 //! Must never need the whole trace, and never write text from a trace unescaped.
 
+mod csv;
 mod json;
 mod lanes;
 mod names;
@@ -14,6 +16,7 @@ mod tests;
 
 use std::io;
 
+pub use csv::{operations_csv, steps_csv};
 pub use trace_events::{HostTrace, TraceEvents, trace_events};
 
 use crate::wire;

@@ -211,3 +211,45 @@ fn damage_is_an_error_that_names_the_file() {
             .unwrap_err();
     assert!(error.to_string().starts_with("cannot read /nowhere/x.xplane.pb: "), "{error}");
 }
+
+#[test]
+fn tables_hold_every_step_and_operation() {
+    use crate::{analysis, reader::Reader};
+
+    let hosts = ["t1v-n-cccc-w-0", "t1v-n-cccc-w-1"].map(|host| {
+        let file = std::fs::File::open(vector("two_hosts_skew", host).path()).unwrap();
+        let mut reader = Reader::open(file).unwrap();
+        // A name that needs quotes, and one that a spreadsheet would take for a formula, stay what they are.
+        let name = if host.ends_with('0') { "w \"0\", the first" } else { "=1+1" };
+        analysis::read(&mut reader, name, true, host, analysis::Rules::True).unwrap()
+    });
+    let report = analysis::session("s".to_owned(), hosts.into(), vec![], analysis::Rules::True, None);
+    let table = |write: fn(&analysis::Report, &mut dyn io::Write) -> io::Result<()>| {
+        let mut out = Vec::new();
+        write(&report, &mut out).unwrap();
+        let mut reader = ::csv::Reader::from_reader(&out[..]);
+        reader.deserialize().map(|row| row.unwrap()).collect::<Vec<BTreeMap<String, String>>>()
+    };
+    let (steps, operations) = (table(steps_csv), table(operations_csv));
+    let expected: usize = report
+        .hosts
+        .iter()
+        .map(|host| host.host_steps.len() + host.cores.iter().map(|core| core.steps.len()).sum::<usize>())
+        .sum();
+    assert!(expected > 10);
+    assert_eq!(steps.len(), expected);
+    assert_eq!(operations.len(), report.hosts.iter().map(|host| host.top_ops.len()).sum::<usize>());
+    let core = &report.hosts[1].cores[0];
+    let offset = report.alignment.offsets[1].offset_ps;
+    assert_ne!(offset, 0, "the vector's clocks differ");
+    let found = steps.iter().any(|row| {
+        row["host"] == "=1+1"
+            && row["plane"] == core.plane
+            && row["start_ps"] == core.steps[0].start_ps.to_string()
+            && row["duration_ps"] == core.steps[0].duration_ps.to_string()
+            && row["aligned_start_ps"] == (core.steps[0].start_ps + offset).to_string()
+    });
+    assert!(found, "{:?}", core.steps[0]);
+    assert!(operations.iter().any(|row| row["host"] == "w \"0\", the first"
+        && row["time_ps"] == report.hosts[0].top_ops[0].time_ps.to_string()));
+}

@@ -103,7 +103,7 @@ fn text(report: &Report, place: &Path) -> String {
 fn write_text(text: &mut String, report: &Report, place: &Path) -> std::fmt::Result {
     writeln!(
         text,
-        "{}: {} segments, {} planes, {} lines, {} events, {}",
+        "{}: {} segment(s), {} planes, {} lines, {} events, {}",
         one_line(&place.display().to_string()),
         report.segments.len(),
         report.planes,

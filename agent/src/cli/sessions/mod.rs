@@ -1,10 +1,12 @@
 //! `tpuscope sessions …`: recorded sessions, read, reworked, listed. One file per subcommand.
 
+mod export;
 mod list;
-mod rm;
+mod load;
 mod merge;
 mod outfile;
 mod progress;
+mod rm;
 mod show;
 mod show_text;
 
@@ -27,6 +29,8 @@ pub enum Command {
     Show(show::Args),
     /// Merge the segments of one process into one trace
     Merge(merge::Args),
+    /// Export a session to formats that other tools open
+    Export(export::Args),
 }
 
 pub(super) fn run(command: &Command) -> Outcome {
@@ -35,6 +39,7 @@ pub(super) fn run(command: &Command) -> Outcome {
         Command::Rm(args) => rm::run(args),
         Command::Show(args) => show::run(args),
         Command::Merge(args) => merge::run(args),
+        Command::Export(args) => export::run(args),
     }
 }
 
