@@ -3,10 +3,14 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 vectors=../../tests/data/golden/xplane
-mkdir -p corpus/reader
+mkdir -p corpus/reader corpus/merge_export
 for case in host_cpu_jax steady_devclock sparse_core async_overlap multi_module_no_steps_devclock two_hosts_late; do
   for file in "$vectors/$case"/*.xplane.pb; do
     cp "$file" "corpus/reader/$case-$(basename "$file")"
     head -c 700 "$file" >"corpus/reader/$case-cut"
+    # Two segments behind the length of the first.
+    size=$(stat -c %s "$file")
+    { printf "\\x$(printf %02x $((size % 256)))\\x$(printf %02x $((size / 256)))"; cat "$file" "$file"; } \
+      >"corpus/merge_export/$case-$(basename "$file")"
   done
 done
