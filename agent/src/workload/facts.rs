@@ -11,6 +11,13 @@ pub(super) struct Stat {
     pub(super) image: u64,
 }
 
+impl Stat {
+    /// Whether it is the same process, and has not exec'd in between.
+    pub(super) fn same_program(self, other: Self) -> bool {
+        (self.start_ticks, self.image) == (other.start_ticks, other.image)
+    }
+}
+
 /// Reads `stat`; the command in it may hold spaces and brackets.
 pub(super) fn stat(text: &[u8]) -> Option<Stat> {
     let after = text.iter().rposition(|byte| *byte == b')')? + 1;

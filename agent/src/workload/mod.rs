@@ -11,6 +11,7 @@ mod identity;
 mod libraries;
 mod listeners;
 mod network;
+mod owners;
 mod probe;
 mod procfs;
 mod profile;
@@ -30,17 +31,18 @@ use crate::{
         workload::{Discover, Probe, Workload as Settings},
     },
     model::{
-        device::{Chip, ChipIndex},
+        device::Chip,
         time::Timestamp,
-        workload::{Owner, ProcessKey, Workloads},
+        workload::{Owner, Workloads},
     },
 };
 
 use endpoints::{Plan, Scene, Subject};
 use facts::Stat;
+use owners::{Known, forked_from};
 use probe::Prober;
 use procfs::Procfs;
-use profile::{Profile, Profiler};
+use profile::Profiler;
 use sweep::{Held, Nodes, Sweep};
 
 /// Changes bring the next full look forward, but not closer than this to the last.
@@ -66,13 +68,6 @@ pub struct Discovery {
     current: Arc<Workloads>,
     last_scan: Option<Timestamp>,
     full: bool,
-}
-
-/// An owner from one look to the next.
-#[derive(Debug)]
-struct Known {
-    profile: Profile,
-    held: Vec<(u32, Held)>,
 }
 
 /// Whether a process has a framework mapped; holds until its address space changes.
@@ -162,7 +157,8 @@ impl Discovery {
             target.is_ok_and(|target| nodes.held(&target).as_ref() == Some(held))
         };
         let changed = self.known.iter().filter(|(pid, known)| {
-            !profiler.same(proc, **pid, known.profile.stat) || !known.held.iter().all(|one| holds(**pid, one))
+            profiler.same(proc, **pid, known.profile.stat).is_none()
+                || !known.held.iter().all(|one| holds(**pid, one))
         });
         changed.map(|(pid, _)| *pid).collect()
     }
@@ -213,7 +209,7 @@ impl Discovery {
                     endpoints,
                     shares_our_network: our_namespace.is_some()
                         && known.profile.network_namespace == our_namespace,
-                    ..owner(*pid, known, notes)
+                    ..known.owner(*pid, forked_from(&self.known, known), notes)
                 })
                 .collect(),
             endpoints: plan.shared,
@@ -262,13 +258,15 @@ impl Discovery {
             if held.is_none() && !(self.settings.discover == Discover::Any && self.has_mapped(proc, *pid)) {
                 continue;
             }
-            let old = before.remove(pid).filter(|old| self.profiler.same(proc, *pid, old.profile.stat));
-            let profile = match old {
-                Some(mut old) => {
-                    self.profiler.settle(proc, *pid, &mut old.profile);
-                    Some(old.profile)
+            let old = before.remove(pid);
+            let same =
+                old.and_then(|old| Some((self.profiler.same(proc, *pid, old.profile.stat)?, old.profile)));
+            let profile = match same {
+                Some((stat, mut profile)) => {
+                    self.profiler.refresh(proc, stat, *pid, held.is_some(), &mut profile);
+                    Some(profile)
                 }
-                None => self.profiler.read(proc, *pid),
+                None => self.profiler.read(proc, *pid, held.is_some()),
             };
             let Some(profile) = profile else { continue };
             if environment::ignored(&profile.environment) {
@@ -289,8 +287,7 @@ impl Discovery {
         let Some(stat) = self.profiler.stat(proc, pid) else { return false };
         if let Some(Verdict { stat: before, mapped }) = self.verdicts.get(&pid) {
             // What is mapped stays mapped until the process execs.
-            let same_program = (before.start_ticks, before.image) == (stat.start_ticks, stat.image);
-            if *before == stat || (*mapped && same_program) {
+            if *before == stat || (*mapped && before.same_program(stat)) {
                 return *mapped;
             }
         }
@@ -309,9 +306,9 @@ impl Discovery {
             .known
             .iter()
             .map(|(pid, known)| Subject {
-                process: key(*pid, known),
+                process: known.key(*pid),
                 uid: known.profile.status.uid,
-                holds_chips: !known.held.is_empty(),
+                holds_chips: !known.held.is_empty() && forked_from(&self.known, known).is_none(),
                 environment: &known.profile.environment,
                 namespace: known.profile.network_namespace,
                 metrics_socket: profiler.unix_socket(&known.profile),
@@ -341,40 +338,6 @@ impl Discovery {
         let known = self.prober.profilers().clone();
         endpoints::plan(&scene(&known))
     }
-}
-
-fn key(pid: u32, known: &Known) -> ProcessKey {
-    ProcessKey { pid, start_ticks: known.profile.stat.start_ticks }
-}
-
-fn owner(pid: u32, known: &Known, notes: Vec<String>) -> Owner {
-    let profile = &known.profile;
-    let mut owner = Owner {
-        process: key(pid, known),
-        container_pid: profile.status.container_pid,
-        uid: profile.status.uid,
-        gid: profile.status.gid,
-        command: profile.command.clone(),
-        environment: profile.environment.clone(),
-        libtpu: profile.libtpu.clone(),
-        framework: profile.framework.clone(),
-        network_namespace: profile.network_namespace,
-        job: profile.job.clone(),
-        notes: profile.notes.clone(),
-        ..Owner::default()
-    };
-    for (_, held) in &known.held {
-        match held {
-            Held::Chip(chip) => owner.chips.push(*chip),
-            Held::Stray(name) => {
-                owner.notes.push(format!("it holds /dev/{name}, which belongs to no chip that sysfs shows"));
-            }
-        }
-    }
-    owner.chips.sort_unstable_by_key(|ChipIndex(index)| *index);
-    owner.chips.dedup();
-    owner.notes.extend(notes);
-    owner
 }
 
 #[cfg(test)]

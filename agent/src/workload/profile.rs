@@ -36,8 +36,18 @@ pub(super) struct Profile {
     pub(super) notes: Vec<String>,
     /// A metric socket that its variables name, as this agent finds it.
     pub(super) socket: Option<PathBuf>,
-    /// The libraries are not all known yet: look again.
-    unsettled: bool,
+    libraries: Libraries,
+}
+
+/// How far its libraries are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Libraries {
+    /// All there is to know.
+    Known,
+    /// Some were not mapped yet, which takes a change of the address space.
+    Partly,
+    /// Its files did not answer.
+    Hanging,
 }
 
 /// Reads profiles; buffers are used again.
@@ -55,14 +65,13 @@ impl Profiler {
         facts::stat(&self.buffer)
     }
 
-    /// Whether it is the same program in the same process as before.
-    pub(super) fn same(&mut self, proc: &Procfs, pid: u32, before: Stat) -> bool {
-        let same = |now: Stat| (now.start_ticks, now.image) == (before.start_ticks, before.image);
-        self.stat(proc, pid).is_some_and(same)
+    /// `stat` of a process that still is the same and runs the same program as before.
+    pub(super) fn same(&mut self, proc: &Procfs, pid: u32, before: Stat) -> Option<Stat> {
+        self.stat(proc, pid).filter(|now| now.same_program(before))
     }
 
     /// Everything about a process; `None` when it is gone.
-    pub(super) fn read(&mut self, proc: &Procfs, pid: u32) -> Option<Profile> {
+    pub(super) fn read(&mut self, proc: &Procfs, pid: u32, holds_chip: bool) -> Option<Profile> {
         let process = pid.to_string();
         let stat = self.stat(proc, pid)?;
         let status = facts::status(&self.text(proc, &process, "status")?)?;
@@ -94,42 +103,52 @@ impl Profiler {
             framework: None,
             notes,
             socket,
-            unsettled: true,
+            libraries: Libraries::Partly,
         };
-        self.settle(proc, pid, &mut profile);
+        self.libraries(proc, pid, holds_chip, &mut profile);
         Some(profile)
     }
 
-    /// Looks for its libraries, unless they are known: they may be loaded long after the chip is opened.
-    pub(super) fn settle(&mut self, proc: &Procfs, pid: u32, profile: &mut Profile) {
-        if !profile.unsettled {
-            return;
+    /// Looks for libraries that were not known when it was last looked at: they may be loaded late.
+    pub(super) fn refresh(
+        &mut self,
+        proc: &Procfs,
+        now: Stat,
+        pid: u32,
+        holds_chip: bool,
+        profile: &mut Profile,
+    ) {
+        let changed = std::mem::replace(&mut profile.stat, now).address_space != now.address_space;
+        match profile.libraries {
+            Libraries::Partly if changed => self.libraries(proc, pid, holds_chip, profile),
+            Libraries::Hanging => self.libraries(proc, pid, holds_chip, profile),
+            Libraries::Partly | Libraries::Known => {}
         }
+    }
+
+    fn libraries(&mut self, proc: &Procfs, pid: u32, holds_chip: bool, profile: &mut Profile) {
         let process = pid.to_string();
         let mapped = match proc.file(&process, "maps").and_then(libraries::mapped) {
             Ok(mapped) => mapped,
-            Err(error) => {
-                note(&mut profile.notes, refused("its memory map", &error));
-                return;
-            }
+            Err(error) => return note(&mut profile.notes, refused("its memory map", &error)),
         };
         if mapped.libtpu_deleted {
             note(&mut profile.notes, "its libtpu.so was replaced on disk since it was loaded".to_owned());
         }
         let Mapped { libtpu, framework, .. } = mapped;
-        // A process that holds a chip and has no framework after all this may be C++: look again, cheaply.
-        profile.unsettled = libtpu.is_none() && framework.is_none();
+        let all = framework.is_some() && (libtpu.is_some() || !holds_chip);
+        profile.libraries = if all { Libraries::Known } else { Libraries::Partly };
         profile.libtpu = libtpu.map(|path| inside(proc, &process, &path));
-        if let Some((package, library)) = framework {
-            match self.files.version(package, inside(proc, &process, &library)) {
-                Ok(version) => profile.framework = version.map(|version| format!("{package} {version}")),
-                Err(libraries::Hanging) => {
-                    profile.unsettled = true;
-                    note(
-                        &mut profile.notes,
-                        format!("the files of its {package} do not answer: version unknown"),
-                    );
-                }
+        let Some((package, library)) = framework else { return };
+        let silent = format!("the files of its {package} do not answer: version unknown");
+        match self.files.version(package, inside(proc, &process, &library)) {
+            Ok(version) => {
+                profile.framework = version.map(|version| format!("{package} {version}"));
+                profile.notes.retain(|note| *note != silent);
+            }
+            Err(libraries::Hanging) => {
+                profile.libraries = Libraries::Hanging;
+                note(&mut profile.notes, silent);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::*;
+use crate::model::device::ChipIndex;
 
 struct Holding(Child);
 

@@ -152,3 +152,21 @@ fn an_accelerator_that_sysfs_does_not_show_is_said() {
         "{owner:#?}"
     );
 }
+
+#[test]
+fn a_forked_data_loader_is_told_from_its_parent() {
+    let host = host(1);
+    let procfs = host.paths().procfs;
+    let process = |pid| FakeProcess::new(pid, u64::from(pid)).environment(&[]).descriptor(4, "/dev/vfio/10");
+    let listening =
+        |process: FakeProcess| process.descriptor(6, "socket:[900]").listeners(&[("[::]:9012", 1000, 900)]);
+    listening(process(100)).write(&procfs);
+    listening(process(200).parent(100)).write(&procfs);
+    let seen = look(&host, Workload::default());
+    let (parent, child) = (owner(&seen, 100), owner(&seen, 200));
+    assert_eq!(parent.endpoints.len(), 1, "{seen:#?}");
+    assert_eq!(parent.endpoints[0].listeners, [parent.process], "one socket, one listener");
+    assert!(child.endpoints.is_empty(), "{child:#?}");
+    assert!(child.notes.iter().any(|note| note.contains("a fork of process 100")), "{child:#?}");
+    assert!(!child.notes.iter().any(|note| note.contains("metric service")), "{child:#?}");
+}
