@@ -1,0 +1,134 @@
+//! The cost of one full look at a busy host: our discovery against the same walk in Python, in one run.
+//!
+//! `scan [PROCESSES] [DESCRIPTORS]`: 500 processes with 26 descriptors each by default.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
+
+use std::{
+    env,
+    fmt::Write,
+    fs::{self, File},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike,
+};
+use tpuscope::{
+    config::{
+        paths::Paths,
+        workload::{Discover, Workload},
+    },
+    model::{
+        device::{Chip, ChipIndex},
+        time::Timestamp,
+    },
+    workload::Discovery,
+};
+
+const ROUNDS: usize = 15;
+
+/// Idle processes with many descriptors, gone when dropped.
+struct Crowd(Vec<Child>);
+
+impl Crowd {
+    fn new(processes: usize, descriptors: usize) -> Self {
+        // The shell opens what is missing to the wanted number and then becomes `sleep`.
+        let mut script = String::new();
+        for number in 3..descriptors {
+            write!(script, "exec {number}</dev/null; ").unwrap();
+        }
+        script.push_str("exec sleep 600");
+        let one = |_| Command::new("bash").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
+        let crowd = Self((0..processes).map(one).collect());
+        let ready = |child: &Child| {
+            fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name == "sleep\n")
+        };
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !crowd.0.iter().all(ready) {
+            assert!(Instant::now() < deadline, "the crowd does not come up");
+            thread::yield_now();
+        }
+        crowd
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Already dead is as good.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn cpu() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(micros.unsigned_abs())
+}
+
+/// The median CPU time of a look, after the first. One of the crowd's processes holds the chip of `dev`.
+fn ours(dev: &Path, discover: Discover, interval: Duration) -> Duration {
+    let chips = vec![Chip { index: ChipIndex(0), nodes: vec![dev.join("accel0")], ..Chip::default() }];
+    let settings = Workload { discover, ..Workload::default() };
+    let paths = Paths { dev: dev.to_owned(), ..Paths::default() };
+    let mut discovery = Discovery::new(paths, settings, chips.into());
+    assert_eq!(discovery.tick(Timestamp(0)).owners.len(), 1);
+    let mut now = Timestamp(0);
+    let times = (0..ROUNDS).map(|_| {
+        now = now.plus(interval);
+        let before = cpu();
+        discovery.tick(now);
+        cpu() - before
+    });
+    median(times.collect())
+}
+
+/// The median CPU time of the same walk in Python, the interpreter's start apart.
+fn python() -> Duration {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/proc_walk.py");
+    let output = Command::new("python3").arg(script).arg(ROUNDS.to_string()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    median(lines.lines().map(|line| Duration::from_secs_f64(line.parse().unwrap())).collect())
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn main() {
+    let mut numbers = env::args().skip(1).map(|word| word.parse().expect("a number"));
+    let processes = numbers.next().unwrap_or(500);
+    let descriptors = numbers.next().unwrap_or(26);
+    let mut crowd = Crowd::new(processes, descriptors);
+    let dev = tempfile::tempdir().unwrap();
+    fs::write(dev.path().join("accel0"), "").unwrap();
+    let node = File::open(dev.path().join("accel0")).unwrap();
+    crowd.0.push(Command::new("sleep").arg("600").stdin(node).spawn().unwrap());
+    let full = Duration::from_secs(10);
+    let peer = python();
+    let look = ours(dev.path(), Discover::Chips, full);
+    let any = ours(dev.path(), Discover::Any, full);
+    let tick = ours(dev.path(), Discover::Chips, Duration::ZERO);
+    println!(
+        "one look at {processes} processes with {descriptors} descriptors each, CPU time, median of {ROUNDS}:"
+    );
+    for (name, time) in [("python walk", peer), ("full look", look), ("full look, discover = any", any)] {
+        let ratio = peer.as_secs_f64() / time.as_secs_f64();
+        println!(
+            "  {name:26} {:8.2} ms   {ratio:5.1} times faster than the walk in Python",
+            time.as_secs_f64() * 1e3
+        );
+    }
+    println!("  {:26} {:8.3} ms", "tick between two looks", tick.as_secs_f64() * 1e3);
+    let share = look.as_secs_f64() / full.as_secs_f64() * 100.0;
+    println!("every 10 s, a full look is {share:.3} % of one core");
+}
