@@ -1,11 +1,19 @@
 //! Nobody is contacted who should not be: listeners that count what reaches them, in a network namespace where the
 //! well-known ports are free.
 
-use std::{net::TcpStream, path::Path, time::Duration};
+use std::{
+    fs::{self, File},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Stdio},
+    time::Duration,
+};
 
 use fakes::{
+    containers::wait_for,
     fake_host::FakeHost,
     fake_workload::{Counts, FakeWorkload, Running},
+    harness::tpuscope,
     net_ns::NetNs,
 };
 use tpuscope::model::device::Generation;
@@ -58,7 +66,7 @@ impl Neighbourhood {
         Self { host, netns, trainer, plain, bystander }
     }
 
-    /// Looks often, then opens every endpoint that is called reachable.
+    /// Looks often.
     fn look(&self, config: &Path) -> serde_json::Value {
         let seen = discover(self.netns.command(tool()), config, TICKS);
         let workloads = &seen["workloads"];
@@ -109,12 +117,53 @@ fn probing_asks_an_owners_other_listeners_once_and_nobody_else() {
     assert!(asked.bytes > 0);
 }
 
+/// The agent itself, killed when dropped.
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Already dead is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_agent_itself_sends_them_no_byte_either() {
+    let mut here = Neighbourhood::new();
+    // The proof that it asks at all: an owner whose metric port is its own.
+    let mut open = FakeWorkload::below(&here.netns.enter())
+        .hold(&here.host.chips()[1].nodes[0])
+        .listen("127.0.0.1:7100")
+        .variable("TPU_RUNTIME_METRICS_PORTS", "7100")
+        .start();
+    let folder = here.host.root();
+    let config = here.host.config(&format!(
+        "[agent]\nstate_dir = {:?}\n[api]\nsocket = {:?}\n[workload]\nscan_interval = \"250ms\"\n\
+         [sampler]\ninterval = \"250ms\"\n",
+        folder.join("state"),
+        folder.join("agent.sock"),
+    ));
+    let log = File::create(folder.join("log")).unwrap();
+    let mut command = here.netns.command(tpuscope());
+    let command = command.arg("agent").arg("--config").arg(config).stdin(Stdio::null());
+    let mut agent = Agent(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
+    wait_for("the agent to ask the owner that may be asked", Duration::from_secs(60), || {
+        let ended = agent.0.try_wait().unwrap();
+        assert!(ended.is_none(), "{ended:?}: {}", fs::read_to_string(folder.join("log")).unwrap());
+        (open.counts().connections >= 5).then_some(())
+    });
+    assert_eq!(here.trainer.counts(), NOTHING);
+    assert_eq!(here.plain.counts(), NOTHING);
+    assert_eq!(here.bystander.counts(), NOTHING);
+}
+
 #[test]
 fn the_count_counts() {
     let mut listening = FakeWorkload::new().listen("127.0.0.1:0").start();
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], listening.ports()[0]));
     std::io::Write::write_all(&mut TcpStream::connect(address).unwrap(), b"seven b").unwrap();
-    fakes::containers::wait_for("the bytes to be counted", Duration::from_secs(20), || {
+    wait_for("the bytes to be counted", Duration::from_secs(20), || {
         (listening.counts() == Counts { connections: 1, bytes: 7 }).then_some(())
     });
 }
