@@ -79,7 +79,8 @@ fn ours(dev: &Path, discover: Discover, interval: Duration) -> Duration {
     let settings = Workload { discover, ..Workload::default() };
     let paths = Paths { dev: dev.to_owned(), ..Paths::default() };
     let mut discovery = Discovery::new(paths, settings, chips.into());
-    assert_eq!(discovery.tick(Timestamp(0)).owners.len(), 1);
+    // Others on this machine may run JAX, but none holds this chip.
+    assert!(discovery.tick(Timestamp(0)).owners.iter().any(|owner| owner.chips == [ChipIndex(0)]));
     let mut now = Timestamp(0);
     let times = (0..ROUNDS).map(|_| {
         now = now.plus(interval);
