@@ -14,5 +14,7 @@ pub mod error;
 pub mod exact;
 pub mod export;
 pub mod log;
+pub mod proxy;
 pub mod query;
+pub mod strict;
 pub mod time;

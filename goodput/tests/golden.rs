@@ -121,3 +121,23 @@ fn every_exact_vector_in_every_field() {
     }
     assert!(out.is_empty(), "{} differences, such as\n{}", out.len(), out[..out.len().min(40)].join("\n"));
 }
+
+#[derive(Deserialize)]
+struct ProxyVector {
+    trace: goodput::proxy::Trace,
+    expected: Value,
+}
+
+#[test]
+fn every_proxy_vector_in_every_field() {
+    let files = golden("proxy");
+    assert!(files.len() >= 8, "the vectors are there");
+    let mut out = Vec::new();
+    for file in files {
+        let vector: ProxyVector = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let got = serde_json::to_value(goodput::proxy::proxy(&vector.trace).unwrap()).unwrap();
+        let name = file.file_stem().unwrap().to_string_lossy();
+        differences(&name, &vector.expected, &got, &mut out);
+    }
+    assert!(out.is_empty(), "{}", out.join("\n"));
+}

@@ -18,7 +18,7 @@ pub struct Efficiency {
 
 /// Elastic events of a walk.
 #[derive(Debug, Default)]
-pub(super) struct Elastic {
+pub(crate) struct Elastic {
     waiting: HashMap<Arc<str>, f64>,
     reinit: Option<f64>,
     tpu_init: Option<f64>,
@@ -33,7 +33,7 @@ pub(super) struct Elastic {
 }
 
 impl Elastic {
-    pub(super) fn push(&mut self, event: &Event) {
+    pub(crate) fn push(&mut self, event: &Event) {
         match event {
             Event::Wait(kind, Edge::Start, at) => {
                 self.waiting.insert(Arc::clone(kind), *at);
@@ -59,7 +59,7 @@ impl Elastic {
     }
 
     /// Adds the elastic buckets, and takes out of start-up what re-initialisation already counts.
-    pub(super) fn add_to(&self, buckets: &mut Buckets) {
+    pub(crate) fn add_to(&self, buckets: &mut Buckets) {
         for (bucket, seconds) in &self.waits {
             buckets.add(*bucket, *seconds);
         }
@@ -83,7 +83,7 @@ impl Elastic {
     }
 
     /// The efficiency between two instants; `None` without slice counts.
-    pub(super) fn efficiency(&self, from: f64, to: f64) -> Option<Efficiency> {
+    pub(crate) fn efficiency(&self, from: f64, to: f64) -> Option<Efficiency> {
         if self.slices.is_empty() {
             return None;
         }

@@ -14,12 +14,12 @@
 mod calculator;
 mod checkpoints;
 mod customs;
-mod elastic;
+pub(crate) mod elastic;
 mod exclusions;
 mod ranked;
 mod segment;
-mod step_info;
-mod step_times;
+pub(crate) mod step_info;
+pub(crate) mod step_times;
 mod walk;
 
 pub use calculator::{Calculator, Cumulative, Excluded, Interval, Options, Remembered};

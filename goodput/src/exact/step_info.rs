@@ -25,12 +25,12 @@ pub struct StepInfo {
     pub mean: Option<f64>,
     /// The exported scalar.
     pub from_baseline: FromBaseline,
-    pub(super) deviations: Deviations,
+    pub(crate) deviations: Deviations,
 }
 
 /// Where the deviations are.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Deviations {
+pub(crate) enum Deviations {
     /// |time - ideal| of each step time.
     OfTimes,
     /// As listed.
@@ -39,7 +39,7 @@ pub(super) enum Deviations {
 
 impl StepInfo {
     /// Deviations of all step times from `ideal`.
-    pub(super) fn of_times(times: &mut StepTimes, ideal: f64) -> Self {
+    pub(crate) fn of_times(times: &mut StepTimes, ideal: f64) -> Self {
         let first = times.times().len().saturating_sub(RECENT + BASELINE);
         let tail: Vec<f64> = times.times()[first..].iter().map(|(_, time)| (time - ideal).abs()).collect();
         let from_baseline = from_baseline(&tail);
@@ -48,7 +48,7 @@ impl StepInfo {
 
     /// Deviations as listed.
     #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
-    pub(super) fn listed(ideal: f64, deviations: Vec<(i64, f64)>) -> Self {
+    pub(crate) fn listed(ideal: f64, deviations: Vec<(i64, f64)>) -> Self {
         let first = deviations.len().saturating_sub(RECENT + BASELINE);
         let tail: Vec<f64> = deviations[first..].iter().map(|(_, deviation)| deviation.abs()).collect();
         let sum: f64 = deviations.iter().map(|(_, deviation)| deviation).sum();
@@ -61,12 +61,12 @@ impl StepInfo {
     }
 
     /// Whether there is any deviation.
-    pub(super) fn has_deviations(&self) -> bool {
+    pub(crate) fn has_deviations(&self) -> bool {
         self.mean.is_some()
     }
 
     /// Step and deviation, in order.
-    pub(super) fn deviations(&self, times: &StepTimes) -> Vec<(i64, f64)> {
+    pub(crate) fn deviations(&self, times: &StepTimes) -> Vec<(i64, f64)> {
         match &self.deviations {
             Deviations::OfTimes => {
                 times.times().iter().map(|(step, time)| (*step, (time - self.ideal).abs())).collect()

@@ -12,7 +12,7 @@ const SHORTEST: f64 = 1.0;
 
 /// All step times of a walk.
 #[derive(Debug, Default)]
-pub(super) struct StepTimes {
+pub(crate) struct StepTimes {
     previous: Option<(i64, f64)>,
     times: Vec<(i64, f64)>,
     /// Place by step; built once steps stop being added in ascending order.
@@ -25,13 +25,18 @@ pub(super) struct StepTimes {
 
 impl StepTimes {
     /// Logs a step start.
-    pub(super) fn push(&mut self, step: i64, start: f64) {
+    pub(crate) fn push(&mut self, step: i64, start: f64) {
         self.work += 1;
         if let Some((previous, began)) = self.previous.replace((step, start))
             && previous.checked_add(1) == Some(step)
         {
             self.record(previous, start - began);
         }
+    }
+
+    /// The next step does not follow the last one, whatever their numbers.
+    pub(crate) fn interrupt(&mut self) {
+        self.previous = None;
     }
 
     fn record(&mut self, step: i64, time: f64) {
@@ -59,12 +64,12 @@ impl StepTimes {
     }
 
     /// Step and time, in order.
-    pub(super) fn times(&self) -> &[(i64, f64)] {
+    pub(crate) fn times(&self) -> &[(i64, f64)] {
         &self.times
     }
 
     /// Elementary operations so far.
-    pub(super) fn work(&self) -> u64 {
+    pub(crate) fn work(&self) -> u64 {
         self.work + self.ranked.work()
     }
 
@@ -86,7 +91,7 @@ impl StepTimes {
     /// The mean of the times of at least a second that are not above the median by more than three times
     /// their median distance from it.
     #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
-    pub(super) fn ideal(&mut self) -> Option<f64> {
+    pub(crate) fn ideal(&mut self) -> Option<f64> {
         self.settle();
         let short = self.ranked.up_to(SHORTEST, false);
         let counted = self.ranked.len() - short.count;
@@ -126,7 +131,7 @@ impl StepTimes {
 
     /// The mean distance of all times from `ideal`; `None` without times.
     #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
-    pub(super) fn mean_distance(&mut self, ideal: f64) -> Option<f64> {
+    pub(crate) fn mean_distance(&mut self, ideal: f64) -> Option<f64> {
         self.settle();
         let (all, below) = (self.ranked.all(), self.ranked.up_to(ideal, false));
         let under = below.count as f64 * ideal - below.sum;
@@ -141,7 +146,7 @@ fn middle(count: usize, mut at: impl FnMut(usize) -> f64) -> f64 {
 }
 
 /// The ideal step time of a plain list.
-pub(super) fn ideal_of(times: &[(i64, f64)]) -> Option<f64> {
+pub(crate) fn ideal_of(times: &[(i64, f64)]) -> Option<f64> {
     let mut all = StepTimes { times: times.to_vec(), ..StepTimes::default() };
     all.changes.push((None, 0.0));
     all.ideal()

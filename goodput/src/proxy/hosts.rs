@@ -1,0 +1,144 @@
+//! A job on several hosts: what each publishes, and what they make together.
+//!
+//! A host publishes two bits a second, not ratios: a slot is productive for the job only if it is on every
+//! host, which no combination of ratios can tell.
+
+use serde::Serialize;
+
+use super::{MIN_COVER, MIN_SECONDS, Slots, State, ratios::share};
+
+/// The two bits of a slot.
+const DOWN: u8 = 0;
+const IDLE: u8 = 1;
+const UNKNOWN: u8 = 2;
+const ACTIVE: u8 = 3;
+
+/// One host's slots as it publishes them: four to a byte, the earliest in the lowest bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSlots {
+    /// The first second, in the clock of the job.
+    pub first: i64,
+    /// How many slots.
+    pub length: usize,
+    /// Two bits each.
+    pub bits: Vec<u8>,
+}
+
+impl From<&Slots> for HostSlots {
+    fn from(slots: &Slots) -> Self {
+        let mut bits = vec![0; slots.len().div_ceil(4)];
+        for (slot, state) in slots.filled.iter().enumerate() {
+            let code = match state {
+                State::Closed | State::Partial => DOWN,
+                State::Idle => IDLE,
+                State::Unknown => UNKNOWN,
+                State::Active => ACTIVE,
+            };
+            bits[slot / 4] |= code << (slot % 4 * 2);
+        }
+        Self { first: slots.first, length: slots.len(), bits }
+    }
+}
+
+impl HostSlots {
+    fn at(&self, second: i64) -> u8 {
+        let slot = second.checked_sub(self.first).and_then(|slot| usize::try_from(slot).ok());
+        match slot.filter(|slot| *slot < self.length) {
+            Some(slot) => self.bits.get(slot / 4).map_or(UNKNOWN, |byte| byte >> (slot % 4 * 2) & 3),
+            None => UNKNOWN,
+        }
+    }
+}
+
+/// What several hosts make together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Combined {
+    /// Seconds from the first slot of any host to the last of any.
+    pub elapsed_s: usize,
+    /// Seconds in which every host was at work.
+    pub productive_s: usize,
+    /// Seconds in which some host did not have all its chips open.
+    pub down_s: usize,
+    /// Seconds in which all chips were open and some host was idle.
+    pub idle_s: usize,
+    /// Seconds of which some host knows nothing.
+    pub unknown_s: usize,
+    /// Known share of the elapsed seconds.
+    pub coverage: f64,
+    /// Productive share of the known seconds.
+    pub proxy_runtime_goodput: Option<f64>,
+}
+
+/// Combines hosts; `None` without any.
+pub fn combine(hosts: &[HostSlots]) -> Option<Combined> {
+    let first = hosts.iter().map(|host| host.first).min()?;
+    let end = |host: &HostSlots| host.first.saturating_add(i64::try_from(host.length).unwrap_or(i64::MAX));
+    let last = hosts.iter().map(end).max()?.min(first.saturating_add(super::MAX_SECONDS));
+    let mut counts = [0_usize; 4];
+    for second in first..last {
+        counts[usize::from(together(hosts, second))] += 1;
+    }
+    let elapsed: usize = counts.iter().sum();
+    let known = elapsed - counts[usize::from(UNKNOWN)];
+    let coverage = share(known, elapsed).unwrap_or(0.0);
+    let productive = counts[usize::from(ACTIVE)];
+    Some(Combined {
+        elapsed_s: elapsed,
+        productive_s: productive,
+        down_s: counts[usize::from(DOWN)],
+        idle_s: counts[usize::from(IDLE)],
+        unknown_s: counts[usize::from(UNKNOWN)],
+        coverage,
+        proxy_runtime_goodput: share(productive, known)
+            .filter(|_| elapsed >= MIN_SECONDS && coverage >= MIN_COVER),
+    })
+}
+
+/// One host down makes the job down; one idle makes it idle; what is left is unknown or at work.
+fn together(hosts: &[HostSlots], second: i64) -> u8 {
+    hosts.iter().map(|host| host.at(second)).min().unwrap_or(UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::{Duty, Open, Trace};
+
+    fn host(duty: Vec<Option<f64>>) -> HostSlots {
+        let now = f64::from(u32::try_from(duty.len()).unwrap());
+        let trace = Trace {
+            chips: vec![0],
+            now,
+            opens: vec![Open(0, 1, 0.0, None)],
+            duty: vec![Duty(0, 0.0, duty)],
+            ..Trace::default()
+        };
+        HostSlots::from(&Slots::new(&trace).unwrap())
+    }
+
+    #[test]
+    fn two_hosts_at_work_half_the_time_each_may_make_nothing_together() {
+        let half = |first: f64, second: f64| {
+            host((0..120).map(|at| Some(if at < 60 { first } else { second })).collect())
+        };
+        let (a, b) = (half(90.0, 0.0), half(0.0, 90.0));
+        assert_eq!(combine(std::slice::from_ref(&a)).unwrap().proxy_runtime_goodput, Some(0.5));
+        let both = combine(&[a, b]).unwrap();
+        assert_eq!((both.productive_s, both.idle_s, both.proxy_runtime_goodput), (0, 120, Some(0.0)));
+    }
+
+    #[test]
+    fn a_host_that_publishes_less_leaves_the_rest_unknown() {
+        let long = host(vec![Some(90.0); 200]);
+        let short = host(vec![Some(90.0); 100]);
+        let both = combine(&[long, short]).unwrap();
+        assert_eq!((both.productive_s, both.unknown_s, both.coverage), (100, 100, 0.5));
+        assert_eq!(both.proxy_runtime_goodput, Some(1.0));
+    }
+
+    #[test]
+    fn two_bits_a_second() {
+        assert_eq!(host(vec![Some(90.0); 401]).bits.len(), 101);
+        assert_eq!(combine(&[]), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Buckets and ratios over the slots.
+
+use serde::Serialize;
+
+use super::{Estimated, HBM0, MIN_COVER, MIN_SECONDS, Slots, State, THETA, Trace, slots::ceil, slots::floor};
+
+/// Seconds by bucket; they add up to the elapsed seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SlotBuckets {
+    /// At work.
+    pub productive: usize,
+    /// Idle before the first work of an attempt, with no memory in use yet.
+    pub init: usize,
+    /// Idle before the first work of an attempt, with memory in use.
+    pub prep: usize,
+    /// Idle after the first work of an attempt.
+    pub stall: usize,
+    /// Some chips open, some not.
+    pub partial: usize,
+    /// No chip open.
+    pub recovery: usize,
+    /// Nothing known.
+    pub unknown: usize,
+}
+
+/// The proxy of one host.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "docs/goodput.md describes every field")]
+pub struct Proxy {
+    pub elapsed_s: usize,
+    pub buckets: SlotBuckets,
+    pub productive_raw_s: usize,
+    pub coverage: f64,
+    pub proxy_runtime_goodput: Option<f64>,
+    pub proxy_runtime_goodput_raw: Option<f64>,
+    pub proxy_runtime_goodput_while_open: Option<f64>,
+    pub proxy_runtime_goodput_60s: Option<f64>,
+    pub scheduling_goodput: Option<f64>,
+    pub scheduling_origin: &'static str,
+    pub wasted_s: Option<usize>,
+    pub proxy_minus_wasted: Option<f64>,
+    #[serde(flatten)]
+    pub estimated: Option<Estimated>,
+}
+
+/// A share, where there is something to share.
+#[allow(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
+pub(super) fn share(part: usize, whole: usize) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+pub(super) fn ratios(
+    trace: &Trace,
+    slots: &Slots,
+    wasted: Option<usize>,
+    estimated: Option<Estimated>,
+) -> Proxy {
+    let buckets = buckets(trace, slots);
+    let elapsed = slots.len();
+    let known = elapsed - buckets.unknown;
+    let coverage = share(known, elapsed).unwrap_or(0.0);
+    let long_enough = elapsed >= MIN_SECONDS;
+    let ratio =
+        |part: usize, whole: usize| share(part, whole).filter(|_| long_enough && coverage >= MIN_COVER);
+    let raw = slots.raw.iter().filter(|state| **state == State::Active).count();
+    let open = slots.all_open.iter().filter(|open| **open).count();
+    let (created, origin) = match trace.created_at {
+        Some(created) => (ceil(created).min(slots.first), "created_at"),
+        None => (slots.first, "first_open"),
+    };
+    let since = usize::try_from(floor(trace.now).saturating_sub(created)).unwrap_or(0);
+    Proxy {
+        elapsed_s: elapsed,
+        buckets,
+        productive_raw_s: raw,
+        coverage,
+        proxy_runtime_goodput: ratio(buckets.productive, known),
+        proxy_runtime_goodput_raw: ratio(raw, known),
+        proxy_runtime_goodput_while_open: ratio(buckets.productive, open - buckets.unknown),
+        proxy_runtime_goodput_60s: minutes(slots),
+        scheduling_goodput: share(open, since).filter(|_| long_enough),
+        scheduling_origin: origin,
+        wasted_s: wasted,
+        proxy_minus_wasted: wasted.and_then(|wasted| ratio(buckets.productive.saturating_sub(wasted), known)),
+        estimated,
+    }
+}
+
+fn buckets(trace: &Trace, slots: &Slots) -> SlotBuckets {
+    let loaded = loaded(trace, slots);
+    let mut buckets = SlotBuckets::default();
+    let mut worked = false;
+    for (slot, state) in slots.filled.iter().enumerate() {
+        match state {
+            State::Active => {
+                buckets.productive += 1;
+                worked = true;
+            }
+            State::Closed => {
+                buckets.recovery += 1;
+                worked = false;
+            }
+            State::Partial => buckets.partial += 1,
+            State::Unknown => buckets.unknown += 1,
+            State::Idle if worked => buckets.stall += 1,
+            State::Idle if loaded[slot] => buckets.prep += 1,
+            State::Idle => buckets.init += 1,
+        }
+    }
+    buckets
+}
+
+/// Whether some chip has memory in use, by the newest sample at each second.
+fn loaded(trace: &Trace, slots: &Slots) -> Vec<bool> {
+    let mut samples = trace.hbm.clone();
+    samples.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut samples = samples.iter().peekable();
+    let mut full = std::collections::BTreeSet::new();
+    let mut loaded = Vec::with_capacity(slots.len());
+    for (second, _) in (slots.first..).zip(0..slots.len()) {
+        while let Some(sample) = samples.next_if(|sample| floor(sample.1) <= second) {
+            if sample.2 >= HBM0 {
+                full.insert(sample.0);
+            } else {
+                full.remove(&sample.0);
+            }
+        }
+        loaded.push(!full.is_empty());
+    }
+    loaded
+}
+
+/// The share of full minutes whose last ten seconds have a mean duty above [`THETA`] on every chip.
+#[allow(clippy::cast_precision_loss, reason = "at most ten samples")]
+fn minutes(slots: &Slots) -> Option<f64> {
+    let whole = slots.len() / 60;
+    let at_work = |minute: &usize| {
+        let last = minute * 60 + 50..minute * 60 + 60;
+        slots.duty.iter().all(|chip| {
+            let known: Vec<f64> = chip[last.clone()].iter().copied().flatten().collect();
+            !known.is_empty() && known.iter().sum::<f64>() / known.len() as f64 > THETA
+        })
+    };
+    share((0..whole).filter(at_work).count(), whole)
+}

@@ -1,0 +1,229 @@
+//! What the entries say, whatever order they came in: instants in microseconds, sorted, each once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{Repair, Repairs};
+use crate::{
+    badput::BadputType,
+    entry::{Checkpoint, Edge, Entry, Event, Operation, Phase},
+    exact::elastic::Elastic,
+    time::Micros,
+};
+
+/// The life marks of a job; at one instant in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mark {
+    Start,
+    Step(i64),
+    End,
+}
+
+/// What a paired span is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    Phase(Phase),
+    Custom(Arc<str>),
+    Wait(Arc<str>),
+    Reinit,
+}
+
+/// One host's note of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Note {
+    pub(super) operation: Operation,
+    pub(super) group: Box<str>,
+    pub(super) start: i64,
+    pub(super) length: i64,
+}
+
+/// Everything known of a job at some instant.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) now: i64,
+    pub(super) marks: Vec<(i64, Mark)>,
+    edges: BTreeMap<What, Vec<(i64, bool)>>,
+    pub(super) notes: Vec<Note>,
+    pub(super) slices: Elastic,
+    pub(super) elastic: bool,
+    customs: Vec<Arc<str>>,
+    earliest: Option<i64>,
+}
+
+impl Facts {
+    /// Reads all entries that tell of instants up to `now`.
+    pub(super) fn new<'e>(
+        entries: impl IntoIterator<Item = &'e Entry>,
+        now: i64,
+        repairs: &mut Repairs,
+    ) -> Self {
+        let mut facts = Self { now, ..Self::default() };
+        let mut slices = Vec::new();
+        for entry in entries {
+            facts.elastic |= entry.is_elastic();
+            for event in entry.events.as_slice() {
+                if let Event::Slices(counts) = event {
+                    slices.push(**counts);
+                } else if facts.event(entry, event, repairs).is_none() {
+                    repairs.note(Repair::UnreadableValue, 1);
+                }
+            }
+        }
+        slices.sort_by(|a, b| {
+            let key = |s: &crate::entry::Slices| [s.at, s.active, s.available, s.total];
+            key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        for counts in slices {
+            facts.slices.push(&Event::Slices(Box::new(counts)));
+        }
+        facts.settle(repairs);
+        facts
+    }
+
+    /// Takes in one event; `None` if it cannot be used.
+    fn event(&mut self, entry: &Entry, event: &Event, repairs: &mut Repairs) -> Option<()> {
+        match event {
+            Event::JobStart(at) => self.mark(*at, Mark::Start),
+            Event::JobEnd(at) => self.mark(*at, Mark::End),
+            Event::Step { step, start } => self.mark(*start, Mark::Step(*step)),
+            Event::Phase(phase, edge, at) => self.edge(What::Phase(*phase), *edge, *at),
+            Event::Custom(kind, edge, at) => self.edge(What::Custom(Arc::clone(kind)), *edge, *at),
+            Event::Wait(kind, edge, at) => self.edge(What::Wait(Arc::clone(kind)), *edge, *at),
+            Event::Reinit(edge, at) => self.edge(What::Reinit, *edge, *at),
+            Event::Checkpoint(checkpoint) => {
+                repairs.note(Repair::IncompleteCheckpoint, u64::from(checkpoint.fault.is_some()));
+                self.note(entry, checkpoint)
+            }
+            Event::Slices(_) => Some(()),
+            Event::Damaged(_) => None,
+        }
+    }
+
+    /// An instant, if it can be one; what lies after `now` has not happened yet.
+    fn instant(&mut self, at: f64) -> Option<Option<i64>> {
+        let at = Micros::from_seconds(at).ok()?.0;
+        if at > self.now {
+            return Some(None);
+        }
+        self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
+        Some(Some(at))
+    }
+
+    fn mark(&mut self, at: f64, mark: Mark) -> Option<()> {
+        if let Some(at) = self.instant(at)? {
+            self.marks.push((at, mark));
+        }
+        Some(())
+    }
+
+    fn edge(&mut self, what: What, edge: Edge, at: f64) -> Option<()> {
+        if let Some(at) = self.instant(at)? {
+            // An end sorts before a start of the same instant.
+            self.edges.entry(what).or_default().push((at, edge == Edge::Start));
+        }
+        Some(())
+    }
+
+    /// A checkpoint without a length is nothing; one without a start ended when it was logged.
+    fn note(&mut self, entry: &Entry, checkpoint: &Checkpoint) -> Option<()> {
+        let Some(length) = checkpoint.seconds.filter(|seconds| *seconds > 0.0) else { return Some(()) };
+        let length = Micros::from_seconds(length).ok()?.0;
+        let start = match checkpoint.start {
+            Some(start) => Micros::from_seconds(start).ok()?.0,
+            None => entry.time.micros().0.saturating_sub(length),
+        };
+        if start <= self.now {
+            let (operation, group) = (checkpoint.operation, checkpoint.group.clone());
+            self.notes.push(Note { operation, group, start, length });
+        }
+        Some(())
+    }
+
+    /// Sorts, and drops what is said twice.
+    fn settle(&mut self, repairs: &mut Repairs) {
+        let mut dropped = sort_once(&mut self.marks);
+        for edges in self.edges.values_mut() {
+            dropped += sort_once(edges);
+        }
+        // Several hosts note one checkpoint: that is no repair.
+        self.notes.sort_unstable();
+        repairs.note(Repair::DuplicateEntries, dropped);
+        let customs = self.edges.keys().filter_map(|what| match what {
+            What::Custom(name) => Some(Arc::clone(name)),
+            _ => None,
+        });
+        self.customs = customs.collect::<BTreeSet<_>>().into_iter().collect();
+    }
+
+    /// Where the job begins: its first start, else its first sign of life.
+    pub(super) fn origin(&self, repairs: &mut Repairs) -> Option<i64> {
+        let start = self.marks.iter().find(|(_, mark)| *mark == Mark::Start).map(|(at, _)| *at);
+        if start.is_none() && self.earliest.is_some() {
+            repairs.note(Repair::NoJobStart, 1);
+        }
+        start.or(self.earliest)
+    }
+
+    /// Pairs every start with the next end of its kind. No span crosses one of `breaks`, which are the
+    /// beginnings of attempts: what a crash left open stays open.
+    pub(super) fn paired(&self, breaks: &[i64], repairs: &mut Repairs) -> Vec<(What, i64, i64)> {
+        let mut paired = Vec::new();
+        for (what, edges) in &self.edges {
+            let mut open: Option<i64> = None;
+            let mut edges = edges.iter().copied().peekable();
+            while let Some((at, starts)) = edges.next() {
+                if !starts && open.is_none() && edges.next_if_eq(&(at, true)).is_some() {
+                    // It began and ended at one instant.
+                    continue;
+                }
+                let broken = open.is_some_and(|start| {
+                    let next = breaks.partition_point(|instant| *instant <= start);
+                    breaks.get(next).is_some_and(|instant| *instant < at)
+                });
+                let before = if broken { None } else { open };
+                repairs.note(Repair::UnpairedEvent, u64::from(broken));
+                open = match (starts, before) {
+                    (true, before) => {
+                        repairs.note(Repair::UnpairedEvent, u64::from(before.is_some()));
+                        Some(at)
+                    }
+                    (false, Some(start)) => {
+                        paired.push((what.clone(), start, at));
+                        None
+                    }
+                    (false, None) => {
+                        repairs.note(Repair::UnpairedEvent, 1);
+                        None
+                    }
+                };
+            }
+        }
+        paired
+    }
+
+    /// The bucket of an elastic wait.
+    pub(super) fn wait_bucket(kind: &str) -> BadputType {
+        let scale_up = kind.to_lowercase().contains("scale_up");
+        if scale_up { BadputType::ElasticScaleUp } else { BadputType::ElasticSliceDown }
+    }
+
+    /// The number of a custom type: types are numbered by name.
+    pub(super) fn custom_number(&self, name: &Arc<str>) -> u32 {
+        let at = self.customs.partition_point(|other| other < name);
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// The name of a custom type.
+    pub(super) fn custom_name(&self, number: u32) -> &str {
+        self.customs.get(number as usize).map_or("", |name| name)
+    }
+}
+
+fn sort_once<T: Ord>(list: &mut Vec<T>) -> u64 {
+    let before = list.len();
+    list.sort_unstable();
+    list.dedup();
+    (before - list.len()) as u64
+}

@@ -1,0 +1,269 @@
+//! The strict ledger: the library's questions without its faults.
+//!
+//! The job's life is cut into pieces, and every piece belongs to exactly one bucket: productive and lost
+//! time always add up to the total, and no order of arrival changes the answer. [`facts`] reads entries,
+//! [`attempts`] finds the lives of the job, [`claims`] says which bucket wants which stretch, and
+//! [`pieces`] lets the strongest claim win. Each departure from the library's numbers is a named
+//! [`Repair`] in the answer.
+
+mod attempts;
+mod claims;
+mod facts;
+mod pieces;
+mod repair;
+mod spans;
+
+pub use repair::{Repair, Repairs};
+
+use serde::Serialize;
+
+use crate::{
+    answer::{Answer, DeviationList, JobAnswer, WindowAnswer, window_export},
+    badput::{Amount, BadputType, Buckets},
+    entry::Entry,
+    error::Error,
+    exact::{Efficiency, FromBaseline, StepInfo, step_times::StepTimes},
+    export::{Labels, Upload, cumulative_series, tensorboard},
+    query::{Query, instants},
+    time::Micros,
+};
+use attempts::Attempt;
+use facts::Facts;
+use pieces::{Label, Pieces};
+
+/// An answer of the strict ledger.
+#[derive(Debug, Clone, Serialize)]
+pub struct StrictAnswer {
+    /// Which ledger answers.
+    pub ledger: &'static str,
+    /// The same fields as the exact ledger's.
+    #[serde(flatten)]
+    pub answer: Answer,
+    /// Where and why the answer differs from the library's way.
+    pub repairs: Repairs,
+}
+
+/// A job's life as known at some instant.
+#[derive(Debug)]
+struct Life {
+    origin: i64,
+    end: i64,
+    pieces: Pieces,
+    attempts: Vec<Attempt>,
+    loads: spans::Union,
+    facts: Facts,
+    repairs: Repairs,
+}
+
+/// Answers a query from entries in any order.
+pub fn ask<'e>(entries: impl IntoIterator<Item = &'e Entry>, query: &Query, labels: &Labels) -> StrictAnswer {
+    let mut repairs = Repairs::default();
+    let answer = answer(entries, query, labels, &mut repairs)
+        .unwrap_or_else(|error| Answer::failed(error, failed_window(query, labels)));
+    StrictAnswer { ledger: "strict", answer, repairs }
+}
+
+fn failed_window(query: &Query, labels: &Labels) -> Option<crate::answer::WindowExport> {
+    let Query::Interval { start, end, .. } = query else { return None };
+    let window = (Micros::from_seconds(*start).ok()?, Micros::from_seconds(*end).ok()?);
+    Some(window_export(None, None, window, labels))
+}
+
+fn answer<'e>(
+    entries: impl IntoIterator<Item = &'e Entry>,
+    query: &Query,
+    labels: &Labels,
+    repairs: &mut Repairs,
+) -> Result<Answer, Error> {
+    match query {
+        Query::Cumulative { now, ideal_step_time, .. } => {
+            let life = Life::new(entries, Micros::from_seconds(*now)?)?;
+            let answer = life.job(&spans::Union::default(), *ideal_step_time, false, labels);
+            *repairs = life.repairs;
+            Ok(answer)
+        }
+        Query::Exclusions { now, exclude, ideal_step_time, .. } => {
+            let life = Life::new(entries, Micros::from_seconds(*now)?)?;
+            let excluded = spans::Union::new(instants(exclude)?.iter().map(|(s, e)| (s.0, e.0)));
+            let answer = life.job(&excluded, *ideal_step_time, true, labels);
+            *repairs = life.repairs;
+            Ok(answer)
+        }
+        Query::Interval { start, end, now, .. } => {
+            let (start, end) = (Micros::from_seconds(*start)?, Micros::from_seconds(*end)?);
+            let now = now.map_or(Ok(end), Micros::from_seconds)?;
+            let mut life = Life::new(entries, now)?;
+            let answer = life.window(start, end, labels);
+            *repairs = life.repairs;
+            answer
+        }
+    }
+}
+
+/// Seconds by bucket, and the productive ones.
+struct Sums {
+    productive: f64,
+    total: f64,
+    buckets: Buckets,
+}
+
+#[allow(clippy::cast_precision_loss, reason = "below 2^53 for every instant the type can hold")]
+fn seconds(micros: i64) -> f64 {
+    micros as f64 / 1e6
+}
+
+impl Life {
+    fn new<'e>(entries: impl IntoIterator<Item = &'e Entry>, now: Micros) -> Result<Self, Error> {
+        let mut repairs = Repairs::default();
+        let facts = Facts::new(entries, now.0, &mut repairs);
+        let origin = facts.origin(&mut repairs).ok_or_else(Error::total_is_zero)?;
+        let found = attempts::find(&facts, &mut repairs);
+        let end = found.end.unwrap_or(now.0);
+        if end <= origin {
+            return Err(Error::total_is_zero());
+        }
+        let (claims, loads) = claims::all(&facts, &found, end, &mut repairs);
+        let pieces = Pieces::new(origin, end, claims);
+        let attempts = found.attempts;
+        Ok(Self { origin, end, pieces, attempts, loads, facts, repairs })
+    }
+
+    fn sums(&self, start: i64, end: i64, excluded: &spans::Union) -> Sums {
+        let mut productive = 0;
+        let mut by_type = std::collections::BTreeMap::<BadputType, i64>::new();
+        let mut customs = std::collections::BTreeMap::<u32, i64>::new();
+        for (label, from, to) in self.pieces.within(start, end) {
+            let length = to - from - excluded.measure(from, to);
+            match label {
+                Label::Productive => productive += length,
+                Label::Lost(kind) => *by_type.entry(kind).or_default() += length,
+                Label::Custom(kind) => *customs.entry(kind).or_default() += length,
+            }
+        }
+        let sync = by_type.get(&BadputType::DataLoadingSync).copied().unwrap_or(0);
+        let loaded = self.loads.measure(start, end);
+        by_type.insert(BadputType::DataLoadingAsync, (loaded - sync).max(0));
+        let elastic = if self.facts.elastic { &BadputType::ELASTIC[..] } else { &[] };
+        let buckets = BadputType::STANDARD.iter().chain(elastic).map(|&kind| {
+            let amount = if kind == BadputType::CustomEvents {
+                let named = customs.iter().map(|(k, v)| (self.facts.custom_name(*k).to_owned(), seconds(*v)));
+                Amount::Custom(named.collect())
+            } else {
+                Amount::Flat(seconds(by_type.get(&kind).copied().unwrap_or(0)))
+            };
+            (kind, amount)
+        });
+        Sums {
+            productive: seconds(productive),
+            total: seconds(end - start - excluded.measure(start, end)),
+            buckets: buckets.collect(),
+        }
+    }
+
+    /// Every type as percent of the total; here no value can be out of range.
+    fn percent(sums: &Sums) -> Buckets {
+        let percent = |value: f64| if sums.total > 0.0 { value / sums.total * 100.0 } else { 0.0 };
+        let scaled = sums.buckets.iter().map(|(kind, amount)| {
+            let amount = match amount {
+                Amount::Flat(value) => Amount::Flat(percent(*value)),
+                Amount::Custom(kinds) => Amount::Custom(
+                    kinds.iter().map(|(name, value)| (name.clone(), percent(*value))).collect(),
+                ),
+            };
+            (*kind, amount)
+        });
+        scaled.collect()
+    }
+
+    fn goodput(sums: &Sums) -> f64 {
+        if sums.total > 0.0 { (sums.productive / sums.total * 100.0).min(100.0) } else { 0.0 }
+    }
+
+    fn job(&self, excluded: &spans::Union, ideal: Option<f64>, excluding: bool, labels: &Labels) -> Answer {
+        let sums = self.sums(self.origin, self.end, excluded);
+        let (info, deviations) = self.step_info(ideal);
+        let (goodput, badput) = (Self::goodput(&sums), Self::percent(&sums));
+        let efficiency = self.efficiency(self.origin, self.end);
+        let max_step = attempts::max_productive(&self.attempts, self.origin, self.end);
+        let upload = Upload {
+            productive: Some(sums.productive),
+            unproductive: &sums.buckets,
+            disruptions: attempts::disruptions(&self.attempts, self.origin, self.end),
+            max_step,
+            deviation: info.as_ref().map(|info| info.from_baseline.cumulative),
+            elapsed: sums.total,
+            ideal: info.as_ref().map_or(0.0, |info| info.ideal),
+            efficiency,
+        };
+        let taken = seconds(excluded.measure(self.origin, self.end));
+        Answer::Job(Box::new(JobAnswer {
+            goodput_percent: goodput,
+            returned_step: max_step,
+            returned_excluded_seconds: excluding.then_some(taken),
+            total_elapsed_seconds: sums.total,
+            productive_seconds: sums.productive,
+            unproductive_seconds: sums.buckets.clone(),
+            max_productive_step: max_step,
+            last_recorded_step: self.attempts.last().map_or(0, Attempt::largest),
+            disruptions: upload.disruptions,
+            excluded_seconds: taken,
+            ideal_step_time: upload.ideal,
+            deviations: DeviationList::new(deviations),
+            step_deviation_from_baseline: info
+                .as_ref()
+                .map_or_else(FromBaseline::default, |info| info.from_baseline),
+            step_deviation_mean: info.as_ref().and_then(|info| info.mean),
+            stepping_slice_efficiency: efficiency.map(|e| e.stepping),
+            available_slice_efficiency: efficiency.map(|e| e.available),
+            cloud_monitoring_series: cumulative_series(&upload, labels),
+            tensorboard_scalars: (!excluding).then(|| tensorboard(goodput, &badput, max_step)),
+            badput_percent: badput,
+        }))
+    }
+
+    fn window(&mut self, start: Micros, end: Micros, labels: &Labels) -> Result<Answer, Error> {
+        let (first, last) = (start.0.max(self.origin), end.0.min(self.end));
+        if first >= last {
+            return Err(Error::window_is_empty());
+        }
+        self.repairs.note(Repair::WindowEdges, 1);
+        let sums = self.sums(first, last, &spans::Union::default());
+        let (goodput, badput) = (Self::goodput(&sums), Self::percent(&sums));
+        let efficiency = self.efficiency(start.0, end.0);
+        let export = window_export(Some((goodput, &badput)), efficiency, (start, end), labels);
+        Ok(Answer::Window(Box::new(WindowAnswer {
+            goodput_percent: goodput,
+            badput_percent: badput,
+            returned_step: attempts::max_productive(&self.attempts, first, last),
+            total_seconds: sums.total,
+            disruptions: attempts::disruptions(&self.attempts, first, last),
+            effective_start: seconds(first),
+            effective_end: seconds(last),
+            export: Some(export),
+        })))
+    }
+
+    fn efficiency(&self, start: i64, end: i64) -> Option<Efficiency> {
+        self.facts.slices.efficiency(seconds(start), seconds(end))
+    }
+
+    /// Step statistics by the library's rules, over times that no outage lies in.
+    fn step_info(&self, ideal: Option<f64>) -> (Option<StepInfo>, Vec<(i64, f64)>) {
+        let mut times = StepTimes::default();
+        for attempt in &self.attempts {
+            times.interrupt();
+            for (step, at) in &attempt.steps {
+                times.push(*step, seconds(*at));
+            }
+        }
+        if times.times().is_empty() {
+            return (None, Vec::new());
+        }
+        let Some(ideal) = ideal.or_else(|| times.ideal()).filter(|ideal| *ideal != 0.0) else {
+            return (None, Vec::new());
+        };
+        let info = StepInfo::of_times(&mut times, ideal);
+        let deviations = info.deviations(&times);
+        (Some(info), deviations)
+    }
+}
