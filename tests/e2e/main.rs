@@ -5,6 +5,7 @@
 mod capture_bad;
 mod capture_real;
 mod discovery;
+mod goodput;
 mod jax_peer;
 mod libtpu;
 mod merge_real;

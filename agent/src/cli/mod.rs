@@ -8,6 +8,7 @@ pub mod client;
 mod config;
 pub mod exit;
 mod generate;
+mod goodput;
 mod libtpu;
 pub mod output;
 mod sessions;
@@ -42,6 +43,8 @@ pub enum Command {
     Capture(Box<capture::Args>),
     /// Print or check settings
     Config(config::Args),
+    /// Say what share of a job's time was progress, and where the rest went
+    Goodput(Box<goodput::Args>),
     /// Read and rework recorded sessions
     #[command(subcommand)]
     Sessions(sessions::Command),
@@ -85,6 +88,7 @@ fn run(command: Command) -> Outcome {
         Command::Agent(args) => agent::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Config(args) => config::run(&args),
+        Command::Goodput(args) => goodput::run(&args),
         Command::Sessions(command) => sessions::run(&command),
         Command::Libtpu(args) => libtpu::run(&args),
         Command::LibtpuChild(args) => libtpu::run_child(&args),

@@ -31,8 +31,8 @@ pub struct StepInfo {
 /// Where the deviations are.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Deviations {
-    /// |time - ideal| of each step time.
-    OfTimes,
+    /// |time - ideal| of each step time at the last mark, when there were so many.
+    OfTimes(usize),
     /// As listed.
     Listed(Vec<(i64, f64)>),
 }
@@ -43,7 +43,8 @@ impl StepInfo {
         let first = times.times().len().saturating_sub(RECENT + BASELINE);
         let tail: Vec<f64> = times.times()[first..].iter().map(|(_, time)| (time - ideal).abs()).collect();
         let from_baseline = from_baseline(&tail);
-        Self { ideal, mean: times.mean_distance(ideal), from_baseline, deviations: Deviations::OfTimes }
+        let deviations = Deviations::OfTimes(times.mark());
+        Self { ideal, mean: times.mean_distance(ideal), from_baseline, deviations }
     }
 
     /// Deviations as listed.
@@ -68,8 +69,9 @@ impl StepInfo {
     /// Step and deviation, in order.
     pub(crate) fn deviations(&self, times: &StepTimes) -> Vec<(i64, f64)> {
         match &self.deviations {
-            Deviations::OfTimes => {
-                times.times().iter().map(|(step, time)| (*step, (time - self.ideal).abs())).collect()
+            Deviations::OfTimes(count) => {
+                let marked = times.marked(*count);
+                marked.into_iter().map(|(step, time)| (step, (time - self.ideal).abs())).collect()
             }
             Deviations::Listed(deviations) => deviations.clone(),
         }

@@ -20,6 +20,8 @@ pub(crate) struct StepTimes {
     ranked: Ranked,
     /// Changes that `ranked` has not seen: the time that went, the time that came.
     changes: Vec<(Option<f64>, f64)>,
+    /// Place and time of what was overwritten since the last [`StepTimes::mark`].
+    overwritten: Vec<(usize, f64)>,
     work: u64,
 }
 
@@ -50,6 +52,7 @@ impl StepTimes {
         if let Some(place) = place {
             let old = std::mem::replace(&mut self.times[place].1, time);
             self.changes.push((Some(old), time));
+            self.overwritten.push((place, old));
             return;
         }
         if self.places.is_none() && self.times.last().is_some_and(|(last, _)| *last > step) {
@@ -66,6 +69,21 @@ impl StepTimes {
     /// Step and time, in order.
     pub(crate) fn times(&self) -> &[(i64, f64)] {
         &self.times
+    }
+
+    /// Remembers the times as they are now, for [`StepTimes::marked`].
+    pub(crate) fn mark(&mut self) -> usize {
+        self.overwritten.clear();
+        self.times.len()
+    }
+
+    /// The times as they were at the last mark, when there were `count` of them.
+    pub(crate) fn marked(&self, count: usize) -> Vec<(i64, f64)> {
+        let mut times = self.times[..count].to_vec();
+        for (place, old) in self.overwritten.iter().rev().filter(|(place, _)| *place < count) {
+            times[*place].1 = *old;
+        }
+        times
     }
 
     /// Elementary operations so far.
