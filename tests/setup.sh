@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and the machine lacks: Debian packages, Python peers in venvs below target/peers,
 # cargo tools below target/tools. Does nothing for what is already there. TPUSCOPE_PEERS moves the venvs.
+# `tests/setup.sh demo` installs what `make demo` needs and no more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 peers=${TPUSCOPE_PEERS:-target/peers}
@@ -56,6 +57,11 @@ tool() {
   cargo install -q --locked --root target/tools --version "$2" "$1"
   echo "$2" >"target/tools/$1.version"
 }
+
+# A Debian python3 comes without venv; another one brings its own.
+python3 -c 'import ensurepip' 2>/dev/null || debian no-venv=python3-venv
+# The demo needs no more than a job to profile and XProf to open its trace with.
+if [ "${1:-}" = demo ]; then venv xprof; exit; fi
 
 debian make=make nm=binutils python3=python3 promtool=prometheus prometheus=prometheus ip=iproute2 \
   mmdebstrap=mmdebstrap systemd-nspawn=systemd-container dbus-daemon=dbus systemd-analyze=systemd \

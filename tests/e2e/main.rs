@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 
+mod booted;
 mod capture_bad;
 mod capture_real;
 mod discovery;
@@ -12,4 +13,5 @@ mod merge_real;
 mod service;
 mod sessions_rework;
 mod show;
+mod sidecar;
 mod walls;

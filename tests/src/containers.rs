@@ -27,13 +27,26 @@ fn succeed(command: &mut Command) -> String {
 ///
 /// # Panics
 /// With `what` when `limit` has passed.
-pub fn wait_for<T>(what: &str, limit: Duration, mut done: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, limit: Duration, done: impl FnMut() -> Option<T>) -> T {
+    wait_with(what, limit, String::new, done)
+}
+
+/// Polls until `done` gives something.
+///
+/// # Panics
+/// With `what` and `evidence` when `limit` has passed.
+pub fn wait_with<T>(
+    what: &str,
+    limit: Duration,
+    evidence: impl Fn() -> String,
+    mut done: impl FnMut() -> Option<T>,
+) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = done() {
             return value;
         }
-        assert!(start.elapsed() < limit, "waited {limit:?} for: {what}");
+        assert!(start.elapsed() < limit, "waited {limit:?} for: {what}\n{}", evidence());
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use tracing::{Subscriber, level_filters::LevelFilter};
+use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, registry, util::SubscriberInitExt};
 
 use crate::config::log::{Level, Log};
@@ -26,7 +27,16 @@ fn output() -> Boxed {
     if stderr_is_the_journal()
         && let Ok(journal) = tracing_journald::layer()
     {
-        return Box::new(journal.with_syslog_identifier("tpuscope".into()));
+        // The syslog levels of the same names; the library's own choice is one louder.
+        let priorities = PriorityMappings {
+            info: Priority::Informational,
+            debug: Priority::Debug,
+            trace: Priority::Debug,
+            ..PriorityMappings::new()
+        };
+        return Box::new(
+            journal.with_syslog_identifier("tpuscope".into()).with_priority_mappings(priorities),
+        );
     }
     plain()
 }

@@ -145,7 +145,8 @@ impl People {
             if let Some(owner) = self.owners.get(&ancestor) {
                 return Some(Holder { process, owner: Some(*owner) });
             }
-            if parent <= 1 {
+            // Process 1 counts: in a container it is the workload.
+            if parent == 0 {
                 break;
             }
             ancestor = parent;

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# A TPU host in miniature, everything set up by itself: four fake chips (their PCI functions, device nodes and metric
+# endpoints, and a stand-in libtpu), a real JAX job on the CPU that holds them and serves jax.profiler, and a real agent.
+# Prints live status, captures two seconds, opens the session with XProf. Ends by itself and leaves nothing behind;
+# KEEP=1 leaves it running until Enter or Ctrl-C, and prints the addresses.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+top=$PWD
+started=$(date +%s)
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+
+say "set up: JAX and XProf in a venv, a release build"
+tests/setup.sh demo
+cargo build --release --locked -p tpuscope -p tpuscope-tests -p fake-libtpu
+peers=${TPUSCOPE_PEERS:-target/peers}
+python=$peers/xprof/bin/python
+bin=$top/target/release
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/tpuscope-demo.XXXXXX")
+pids=()
+finish() {
+  local code=$?
+  trap - EXIT INT TERM
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for pid in "${pids[@]}"; do
+    for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    kill -KILL "$pid" 2>/dev/null || true
+  done
+  wait 2>/dev/null || true
+  if [ "$code" != 0 ]; then
+    for log in "$work"/*.log; do [ -s "$log" ] && { echo "-- $(basename "$log")"; tail -20 "$log"; }; done >&2
+  fi
+  rm -rf "$work"
+  exit "$code"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# wait_for WHAT COMMAND…: polls for at most 60 s.
+wait_for() {
+  local what=$1; shift
+  for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done
+  echo "demo: $what did not come up within 60 s" >&2
+  exit 1
+}
+
+free_ports() {
+  "$python" - "$1" <<'PY'
+import socket, sys
+held = [socket.socket() for _ in range(int(sys.argv[1]))]
+for s in held:
+    s.bind(("127.0.0.1", 0))
+print(*[s.getsockname()[1] for s in held])
+PY
+}
+
+say "four fake v6e chips: PCI functions, device nodes, metric endpoints"
+mkdir -p "$work"/{sys/bus/pci/devices,sys/kernel/iommu_groups,dev/vfio,state,run}
+nodes=()
+for chip in 0 1 2 3; do
+  function=$work/sys/bus/pci/devices/0000:00:0$((chip + 4)).0
+  mkdir -p "$function" "$work/sys/kernel/iommu_groups/$chip"
+  echo 0x1ae0 >"$function/vendor"; echo 0x006f >"$function/device"
+  echo 0x120000 >"$function/class"; echo 0 >"$function/numa_node"
+  ln -s "../../../../kernel/iommu_groups/$chip" "$function/iommu_group"
+  : >"$work/dev/vfio/$chip"
+  nodes+=("$work/dev/vfio/$chip")
+done
+read -r runtime host_service profiler http grpc <<<"$(free_ports 5)"
+
+say "a real JAX job that holds them, with jax.profiler.start_server"
+TPU_RUNTIME_METRICS_PORTS=$runtime TPUSCOPE_PROFILER_PORT=$profiler VBAR_CONTROL_SERVICE_URL=127.0.0.1:$host_service \
+  JAX_PLATFORMS=cpu "$python" packaging/demo/job.py "$profiler" "${nodes[@]}" \
+  -- "$bin/fake-tpu-host" --chips 4 --runtime "127.0.0.1:$runtime" --host-service "127.0.0.1:$host_service" >"$work/job.log" 2>&1 &
+pids+=($!)
+wait_for "the JAX job" grep -q ready "$work/job.log"
+
+say "the agent"
+cat >"$work/tpuscope.toml" <<TOML
+[agent]
+state_dir = "$work/state"
+[api]
+socket = "$work/run/agent.sock"
+http = "127.0.0.1:$http"
+grpc = "127.0.0.1:$grpc"
+[paths]
+sysfs = "$work/sys"
+dev = "$work/dev"
+[libtpu]
+library = "$bin/libfake_libtpu.so"
+TOML
+"$bin/tpuscope" agent --config "$work/tpuscope.toml" >"$work/agent.log" 2>&1 &
+pids+=($!)
+export TPUSCOPE_SOCKET=$work/run/agent.sock
+wait_for "the agent" "$bin/tpuscope" status
+
+say "tpuscope status"
+sleep 2 # Two ticks, so that windows exist.
+"$bin/tpuscope" status
+
+say "the same for Prometheus (http://127.0.0.1:$http/metrics)"
+"$python" -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())' "http://127.0.0.1:$http/metrics" | grep -E '^tpu_(hbm_used_bytes|duty_cycle_ratio|tensorcore)' | head -8
+
+say "tpuscope capture --duration 2s"
+"$bin/tpuscope" capture --duration 2s --session demo
+
+say "tpuscope sessions show"
+session=$(find "$work/state" -type d -path '*plugins/profile/demo' | head -1)
+"$bin/tpuscope" sessions show "$session" --top 5
+
+say "the same session opened with XProf"
+"$python" packaging/demo/tools.py "$session" 2>"$work/xprof.log"
+
+if [ "${KEEP:-}" = 1 ]; then
+  say "running: Ctrl-C or Enter ends it"
+  echo "  metrics  http://127.0.0.1:$http/metrics"
+  echo "  status   TPUSCOPE_SOCKET=$TPUSCOPE_SOCKET target/release/tpuscope status"
+  echo "  capture  TPUSCOPE_SOCKET=$TPUSCOPE_SOCKET target/release/tpuscope capture --duration 2s"
+  echo "  profiler 127.0.0.1:$profiler (the JAX job)"
+  read -r _ || sleep infinity
+fi
+say "done in $(($(date +%s) - started)) s"

@@ -1,0 +1,159 @@
+//! The container image as a sidecar: in the workload's pid and network namespaces, as no root, with a read-only root.
+
+use std::{process::Command, time::Duration};
+
+use fakes::{
+    containers::{Pod, base_image, build, wait_with},
+    harness::{artifact, peer, tpuscope, workspace},
+};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const IMAGE: &str = "localhost/tpuscope/sidecar:test";
+const PROFILER_PORT: &str = "19012";
+
+/// The shipped Containerfile, on the small base, with the binary that was built.
+fn image() {
+    let context = tempfile::tempdir().expect("a temporary folder");
+    std::fs::copy(tpuscope(), context.path().join("tpuscope")).expect("the binary can be copied");
+    std::fs::copy(workspace().join("LICENSE"), context.path().join("LICENSE"))
+        .expect("the licence can be copied");
+    let arguments = [format!("BASE={}", base_image()), "BINARY=tpuscope".into()];
+    build(context.path(), &workspace().join("packaging/Containerfile"), IMAGE, &arguments);
+}
+
+/// Fake sysfs and device nodes that both containers see.
+fn fake_host() -> tempfile::TempDir {
+    let dir = tempfile::Builder::new().prefix("sidecar").tempdir().expect("a temporary folder");
+    for chip in 0..2 {
+        let function = dir.path().join(format!("sys/bus/pci/devices/0000:00:0{}.0", chip + 4));
+        let group = dir.path().join(format!("sys/kernel/iommu_groups/{chip}"));
+        std::fs::create_dir_all(&function).expect("writable");
+        std::fs::create_dir_all(group).expect("writable");
+        std::fs::create_dir_all(dir.path().join("dev/vfio")).expect("writable");
+        std::fs::write(function.join("vendor"), "0x1ae0\n").expect("writable");
+        std::fs::write(function.join("device"), "0x006f\n").expect("writable");
+        std::os::unix::fs::symlink(
+            format!("../../../../kernel/iommu_groups/{chip}"),
+            function.join("iommu_group"),
+        )
+        .expect("writable");
+        std::fs::write(dir.path().join(format!("dev/vfio/{chip}")), "").expect("writable");
+    }
+    // Made by root for a user of the containers that is not.
+    let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(dir.path()).status().expect("chmod runs");
+    assert!(opened.success());
+    dir
+}
+
+/// `-v` options that show folders to a container at their own paths.
+fn shown(paths: &[String]) -> Vec<String> {
+    paths.iter().flat_map(|path| ["-v".to_owned(), format!("{path}:{path}:ro")]).collect()
+}
+
+fn status(agent: &Pod) -> Option<Value> {
+    let output = agent.exec(&["tpuscope", "status", "--json"]);
+    output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("status prints JSON"))
+}
+
+#[test]
+fn a_sidecar_without_root_finds_samples_and_captures_its_neighbour() {
+    image();
+    let host = fake_host();
+    let host_path = host.path().display().to_string();
+    let chips = artifact("fake-tpu-host").display().to_string();
+    let job = workspace().join("packaging/demo/job.py").display().to_string();
+    let (mut options, python) = python();
+    options.extend(shown(&[host_path.clone(), chips.clone(), job.clone()]));
+    options.extend(
+        ["--network=none", "--user=10001", "-e=JAX_PLATFORMS=cpu", "-e=TPU_RUNTIME_METRICS_PORTS=18431"]
+            .map(str::to_owned),
+    );
+    options.push(format!("-e=TPUSCOPE_PROFILER_PORT={PROFILER_PORT}"));
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let (first, second) = (format!("{host_path}/dev/vfio/0"), format!("{host_path}/dev/vfio/1"));
+    let arguments = [
+        python.as_str(),
+        &job,
+        PROFILER_PORT,
+        &first,
+        &second,
+        "--",
+        &chips,
+        "--chips",
+        "2",
+        "--runtime",
+        "127.0.0.1:18431",
+    ];
+    let workload = Pod::start("workload", &options, base_image(), &arguments);
+    wait_with("the job", LIMIT, || workload.logs(), || workload.logs().contains("ready").then_some(()));
+
+    let (pid, network) =
+        (format!("--pid=container:{}", workload.name()), format!("--network=container:{}", workload.name()));
+    let volume = format!("{host_path}:{host_path}:ro");
+    let (sysfs, dev) = (
+        format!("-e=TPUSCOPE_PATHS__SYSFS={host_path}/sys"),
+        format!("-e=TPUSCOPE_PATHS__DEV={host_path}/dev"),
+    );
+    let sidecar = Pod::start(
+        "sidecar",
+        &[
+            &pid,
+            &network,
+            "--user=10001",
+            "--read-only",
+            "--cap-drop=all",
+            "--security-opt=no-new-privileges",
+            "--tmpfs=/run/tpuscope:mode=0777",
+            "--tmpfs=/var/lib/tpuscope:mode=0777",
+            "-v",
+            &volume,
+            &sysfs,
+            &dev,
+        ],
+        IMAGE,
+        &["agent"],
+    );
+    let seen = wait_with(
+        "the neighbour's chips to be sampled",
+        LIMIT,
+        || sidecar.logs(),
+        || {
+            let status = status(&sidecar)?;
+            (status["chips"][1]["hbm_used_bytes"].as_f64()? > 0.0).then_some(status)
+        },
+    );
+    assert_eq!(seen["chips"].as_array().map(Vec::len), Some(2), "{seen}");
+    assert_eq!(seen["owners"][0]["uid"], 10001, "{seen}");
+    assert_eq!(seen["owners"][0]["chips"], serde_json::json!([0, 1]), "{seen}");
+
+    let output = sidecar.exec(&["tpuscope", "capture", "--duration", "500ms", "--session", "pod", "--json"]);
+    assert!(output.status.success(), "{output:?}\n{}", sidecar.logs());
+    let found = sidecar.exec(&["find", "/var/lib/tpuscope", "-name", "*.xplane.pb", "-size", "+0"]);
+    assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 1, "{found:?}");
+    assert_eq!(workload.inspect("{{.State.Running}}"), "true");
+}
+
+/// Where a container finds the interpreter and the packages of the venv: a user of a container may not walk the folders
+/// that they lie in here.
+const PYTHON: &str = "/opt/python";
+const PACKAGES: &str = "/opt/packages";
+
+/// `-v` and `-e` options that bring the venv's Python into a container, and its program.
+fn python() -> (Vec<String>, String) {
+    let script = "import sys, os, jax; print(sys.base_prefix); print(os.path.dirname(os.path.dirname(jax.__file__))); print('python3.%d' % sys.version_info.minor)";
+    let output = Command::new(peer("xprof/bin/python")).args(["-c", script]).output().expect("python runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let [prefix, packages, program] = text.lines().collect::<Vec<_>>().try_into().expect("three lines");
+    let options = [
+        "-v".to_owned(),
+        format!("{prefix}:{PYTHON}:ro"),
+        "-v".to_owned(),
+        format!("{packages}:{PACKAGES}:ro"),
+        format!("-e=PYTHONPATH={PACKAGES}"),
+        format!("-e=LD_LIBRARY_PATH={PYTHON}/lib"),
+        "-e=PYTHONDONTWRITEBYTECODE=1".to_owned(),
+    ];
+    (options.to_vec(), format!("{PYTHON}/bin/{program}"))
+}
