@@ -104,11 +104,11 @@ fn restarts(machine: &Booted) -> u32 {
 
 fn chips_of_the_job(machine: &Booted) -> usize {
     let Some(status) = status(machine) else { return 0 };
-    let job = machine.property("job", "MainPID");
+    let job: Option<u64> = machine.property("job", "MainPID").parse().ok();
     let owners = status["owners"].as_array().cloned().unwrap_or_default();
     owners
         .iter()
-        .find(|owner| job == owner["pid"].to_string())
+        .find(|owner| job == owner["pid"].as_u64())
         .and_then(|owner| owner["chips"].as_array().map(Vec::len))
         .unwrap_or(0)
 }
