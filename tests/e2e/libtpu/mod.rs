@@ -1,5 +1,6 @@
 //! libtpu through the child: the real ones, and a stand-in that misbehaves.
 
+mod agent;
 mod death;
 mod faults;
 mod probe;

@@ -3,11 +3,17 @@
 use std::time::Duration;
 
 use crate::{
-    config::Config,
+    config::{Config, libtpu::Enabled},
     lifecycle::supervise::{Ended, OnEnd, Stage, Supervisor},
     sampler::{Sampler, Scout},
     source::{
-        Source, host::Host, host_service::HostService, orbax_grain::OrbaxGrain, runtime::Runtime, sim::Sim,
+        Source,
+        host::Host,
+        host_service::HostService,
+        libtpu::{Libtpu, locate::Surroundings, process::Launch},
+        orbax_grain::OrbaxGrain,
+        runtime::Runtime,
+        sim::Sim,
     },
 };
 
@@ -24,6 +30,12 @@ pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Samp
     }
     if settings.orbax_grain {
         start.source("source orbax_grain", seldom, || Box::new(OrbaxGrain::default()));
+    }
+    if config.libtpu.enabled != Enabled::Off {
+        let libtpu = config.libtpu.clone();
+        start.source("source libtpu", settings.libtpu_interval.get(), move || {
+            Box::new(Libtpu::new(libtpu.clone(), Surroundings::of_this_process(), Launch::default()))
+        });
     }
     if settings.host {
         let paths = config.paths.clone();
