@@ -68,6 +68,7 @@ debian make=make nm=binutils python3=python3 promtool=prometheus prometheus=prom
   buildah=buildah podman=podman crun=crun
 venv xprof
 venv goodput
+venv tpu-info
 # One of each SDK table that has metrics: 17, 15 and 12 functions.
 for version in 0.0.52 0.0.30 0.0.21; do libtpu $version; done
 tool cargo-deny 0.20.2

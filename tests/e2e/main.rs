@@ -14,4 +14,5 @@ mod service;
 mod sessions_rework;
 mod show;
 mod sidecar;
+mod sources;
 mod walls;

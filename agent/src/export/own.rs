@@ -33,7 +33,7 @@ pub struct SourceFigures {
     pub origin: Origin,
     /// Reads so far.
     pub reads: u64,
-    /// Reads so far in which something was missing.
+    /// How often something went missing.
     pub errors: u64,
     /// How long the last read took.
     pub last_read: Option<Duration>,
@@ -68,7 +68,7 @@ fn sources(sources: &[SourceFigures], page: &mut Page) {
         (
             "tpuscope_source_errors_total",
             Type::Counter,
-            "Reads of the source in which something was missing.",
+            "How often something that the source was asked for went missing; counted when it begins.",
             |it| Some(it.errors as f64),
         ),
         (

@@ -121,7 +121,7 @@ impl Sampler {
         stop: CancellationToken,
     ) {
         let mut schedule = Schedule::new(interval);
-        let mut view = SourceView::new(source.origin(), interval, self.0.stale_after);
+        let mut view = Arc::new(SourceView::new(source.origin(), interval, self.0.stale_after));
         while stop.run_until_cancelled(sleep_until(schedule.due())).await.is_some() {
             let now = scene.borrow().clone();
             let at = self.due_time(schedule.due());
@@ -131,7 +131,7 @@ impl Sampler {
             let Some(read) = stop.run_until_cancelled(read).await else { return };
             let (reading, overran) =
                 read.map_or_else(|_| (overrun(source.origin()), 1), |reading| (reading, 0));
-            view.status = Status {
+            let status = Status {
                 reads: view.status.reads + 1,
                 overruns: view.status.overruns + overran,
                 missed: view.status.missed + schedule.advance(Instant::now()),
@@ -139,7 +139,7 @@ impl Sampler {
                 took: begun.elapsed(),
                 ..view.status
             };
-            view = self.publish(&view, reading, at);
+            view = self.publish(&view, reading, status, at);
         }
     }
 
@@ -150,13 +150,19 @@ impl Sampler {
         Timestamp(self.0.clock.now().0.saturating_sub(late))
     }
 
-    fn publish(&self, before: &SourceView, reading: Reading, at: Timestamp) -> SourceView {
-        if !reading.samples.is_empty() {
+    fn publish(
+        &self,
+        before: &SourceView,
+        reading: Reading,
+        status: Status,
+        at: Timestamp,
+    ) -> Arc<SourceView> {
+        let seen = !reading.samples.is_empty();
+        if seen {
             let mut history = self.0.history.lock().unwrap_or_else(PoisonError::into_inner);
             reading.samples.iter().for_each(|sample| history.push(sample));
         }
-        let seen = !reading.samples.is_empty();
-        let after = before.after(reading, at);
+        let after = Arc::new(before.after(reading, status, at));
         {
             let mut view = self.0.view.write().unwrap_or_else(PoisonError::into_inner);
             *view = Arc::new(view.with(after.clone()));

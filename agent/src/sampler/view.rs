@@ -86,11 +86,11 @@ impl View {
     }
 
     /// This view with one source's part replaced.
-    pub(super) fn with(&self, source: SourceView) -> Self {
+    pub(super) fn with(&self, source: Arc<SourceView>) -> Self {
         let mut sources = self.sources.clone();
         sources.retain(|known| known.origin != source.origin);
         let place = sources.partition_point(|known| rank(known.origin) < rank(source.origin));
-        sources.insert(place, Arc::new(source));
+        sources.insert(place, source);
         Self { sources }
     }
 }
@@ -127,7 +127,7 @@ impl SourceView {
     }
 
     /// This source after a reading: what it does not renew stays until it is stale.
-    pub(super) fn after(&self, reading: Reading, at: Timestamp) -> Self {
+    pub(super) fn after(&self, reading: Reading, status: Status, at: Timestamp) -> Self {
         let began = |absence: &&Absence| !self.absent.iter().any(|known| known.what == absence.what);
         let errors = reading.absent.iter().filter(began).count() as u64;
         let mut values: Vec<Fresh> =
@@ -136,7 +136,7 @@ impl SourceView {
         Self {
             values,
             absent: reading.absent,
-            status: Status { errors: self.status.errors + errors, ..self.status },
+            status: Status { errors: self.status.errors + errors, ..status },
             ..*self
         }
     }
@@ -204,13 +204,17 @@ mod tests {
     #[test]
     fn the_wire_wins_and_the_sdk_fills_what_is_missing() {
         let second = Duration::from_secs(1);
-        let wire = SourceView::new(Origin::Runtime, second, 3)
-            .after(reading(vec![sample("used", 0, 1.0, Origin::Runtime)]), at(10));
-        let sdk = SourceView::new(Origin::Libtpu, second * 10, 3).after(
-            reading(vec![sample("used", 0, 2.0, Origin::Libtpu), sample("total", 0, 3.0, Origin::Libtpu)]),
+        let wire = SourceView::new(Origin::Runtime, second, 3).after(
+            reading(vec![sample("used", 0, 1.0, Origin::Runtime)]),
+            Status::default(),
             at(10),
         );
-        let view = View::default().with(sdk).with(wire);
+        let sdk = SourceView::new(Origin::Libtpu, second * 10, 3).after(
+            reading(vec![sample("used", 0, 2.0, Origin::Libtpu), sample("total", 0, 3.0, Origin::Libtpu)]),
+            Status::default(),
+            at(10),
+        );
+        let view = View::default().with(sdk.into()).with(wire.into());
         assert_eq!(names(&view, at(11)), [("used", Origin::Runtime), ("total", Origin::Libtpu)]);
         // The wire falls silent: its value gets stale, and the SDK's takes its place.
         assert_eq!(names(&view, at(14)), [("used", Origin::Libtpu), ("total", Origin::Libtpu)]);
@@ -221,9 +225,14 @@ mod tests {
     fn one_missed_read_makes_no_gap_and_three_end_the_series() {
         let second = Duration::from_secs(1);
         let both = || vec![sample("used", 0, 1.0, Origin::Runtime), sample("used", 1, 1.0, Origin::Runtime)];
-        let mut source = SourceView::new(Origin::Runtime, second, 3).after(reading(both()), at(0));
+        let mut source =
+            SourceView::new(Origin::Runtime, second, 3).after(reading(both()), Status::default(), at(0));
         for now in 1..=4 {
-            source = source.after(reading(vec![sample("used", 1, 2.0, Origin::Runtime)]), at(now));
+            source = source.after(
+                reading(vec![sample("used", 1, 2.0, Origin::Runtime)]),
+                Status::default(),
+                at(now),
+            );
             let left = source.samples(at(now)).count();
             assert_eq!(left, if now < 3 { 2 } else { 1 }, "{now}");
         }
@@ -239,7 +248,7 @@ mod tests {
             (2, vec![], 2),
             (3, vec![missing("a")], 3),
         ] {
-            source = source.after(Reading { samples: Vec::new(), absent }, at(now));
+            source = source.after(Reading { samples: Vec::new(), absent }, source.status, at(now));
             assert_eq!(source.status.errors, errors, "{now}");
         }
     }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::{
+    fs::File,
     io::{Read, Write},
     net::SocketAddr,
     time::Duration,
@@ -20,9 +21,11 @@ use fakes::{
 
 const USAGE: &str =
     "fake-tpu-host [--chips N] [--cores-per-chip N] [--first-device N] [--runtime ADDRESS[,ADDRESS…]]
-              [--host-service ADDRESS|unix:///PATH] [--orbax ADDRESS] [--reuse-port] [--still] [--while-stdin]
+              [--host-service ADDRESS|unix:///PATH] [--orbax ADDRESS] [--hold PATH]… [--reuse-port] [--still]
+              [--while-stdin]
 ADDRESS is like 127.0.0.1:8431; [::]:8431 is dual stack; port 0 takes a free one.
-The chips are dealt out evenly to the runtime addresses. --still keeps the values as they are.";
+The chips are dealt out evenly to the runtime addresses. --hold opens a device node, as the holder of a
+chip does. --still keeps the values as they are.";
 
 #[derive(Default)]
 struct Args {
@@ -32,6 +35,7 @@ struct Args {
     runtime: Vec<SocketAddr>,
     host_service: Option<String>,
     orbax: Option<SocketAddr>,
+    held: Vec<File>,
     reuse_port: bool,
     still: bool,
     while_stdin: bool,
@@ -49,6 +53,7 @@ fn parse() -> Args {
             "--runtime" => args.runtime = addresses(&value()),
             "--host-service" => args.host_service = Some(value()),
             "--orbax" => args.orbax = Some(value().parse().expect("an address")),
+            "--hold" => args.held.push(File::open(value()).expect("a device node")),
             "--reuse-port" => args.reuse_port = true,
             "--still" => args.still = true,
             "--while-stdin" => args.while_stdin = true,

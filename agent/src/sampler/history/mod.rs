@@ -10,7 +10,10 @@ mod query;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{Hash, Hasher},
+};
 
 use crate::model::{
     sample::{Sample, Value},
@@ -34,7 +37,7 @@ pub enum Part {
 }
 
 /// What a series is: everything of its samples that does not change.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// Metric name.
     pub metric: std::borrow::Cow<'static, str>,
@@ -46,6 +49,14 @@ pub struct Key {
     pub origin: crate::model::sample::Origin,
     /// Whose process gave it.
     pub job: Option<std::sync::Arc<crate::model::job::Job>>,
+}
+
+impl Hash for Key {
+    /// A job can name hundreds of hosts; its id is enough to find it.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let job = self.job.as_ref().map(|job| (job.kind, job.id.as_str()));
+        (&self.metric, self.part, &self.labels, self.origin, job).hash(state);
+    }
 }
 
 /// What a series costs beside its pages: its key with the longest labels, its place in two tables.

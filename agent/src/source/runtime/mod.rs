@@ -7,7 +7,7 @@ mod decode;
 mod peer;
 mod series;
 
-use std::{collections::HashSet, future::Future, pin::Pin, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, future::Future, pin::Pin, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 
@@ -131,43 +131,61 @@ impl Source for Runtime {
             let mut absent = self.follow(named, tick);
             let reads: Vec<_> = self.peers.iter_mut().map(|peer| peer.read(tick.at)).collect();
             let readings: Vec<Reading> = stream::iter(reads).buffered(AT_ONCE).collect().await;
-            let mut samples: Vec<Sample> = Vec::new();
+            let mut joined = Joined::default();
             for reading in readings {
                 absent.extend(reading.absent);
-                join(&mut samples, reading.samples);
+                joined.add(reading.samples);
             }
-            Reading { samples, absent }
+            Reading { samples: joined.samples, absent }
         })
     }
 }
 
-type Key = (std::borrow::Cow<'static, str>, Labels);
+/// What all endpoints say together.
+#[derive(Default)]
+struct Joined {
+    samples: Vec<Sample>,
+    /// Where each series is; made only when there is a second endpoint.
+    places: HashMap<(Cow<'static, str>, Labels), usize>,
+    /// How many samples are in it.
+    placed: usize,
+}
 
-/// Adds what another endpoint says. A device that is already there was answered for by a port that speaks for
-/// several processes; then this endpoint's totals without a device are in that port's as well. Otherwise windows of
-/// one job are added up.
-fn join(all: &mut Vec<Sample>, more: Vec<Sample>) {
-    if all.is_empty() {
-        *all = more;
-        return;
-    }
-    let key = |sample: &Sample| -> Key { (sample.metric.clone(), sample.labels.clone()) };
-    let of_device = |sample: &Sample| sample.labels.core.is_some() || sample.labels.chip.is_some();
-    let known: HashSet<Key> = all.iter().map(key).collect();
-    let counted = more.iter().any(|sample| of_device(sample) && known.contains(&key(sample)));
-    for sample in more {
-        if !known.contains(&key(&sample)) {
-            all.push(sample);
-        } else if !counted {
-            let same = |one: &&mut Sample| {
-                one.metric == sample.metric && one.labels == sample.labels && one.job == sample.job
-            };
-            match all.iter_mut().find(same) {
-                Some(one) => add_up(&mut one.value, &sample.value),
-                None => all.push(sample),
+impl Joined {
+    /// Adds what another endpoint says. A device that is already there was answered for by a port that speaks for
+    /// several processes; then this endpoint's totals without a device are in that port's as well. Otherwise windows
+    /// of one job are added up.
+    fn add(&mut self, more: Vec<Sample>) {
+        if self.samples.is_empty() {
+            self.samples = more;
+            return;
+        }
+        for (place, sample) in self.samples.iter().enumerate().skip(self.placed) {
+            self.places.entry(key(sample)).or_insert(place);
+        }
+        self.placed = self.samples.len();
+        let of_device = |sample: &Sample| sample.labels.core.is_some() || sample.labels.chip.is_some();
+        let known =
+            |sample: &Sample| self.places.get(&(sample.metric.clone(), sample.labels.clone())).copied();
+        let places: Vec<_> = more.iter().map(known).collect();
+        let counted = more.iter().zip(&places).any(|(sample, place)| of_device(sample) && place.is_some());
+        for (sample, place) in more.into_iter().zip(places) {
+            match place {
+                None => self.samples.push(sample),
+                Some(_) if counted => {}
+                Some(place) if self.samples[place].job == sample.job => {
+                    add_up(&mut self.samples[place].value, &sample.value);
+                }
+                Some(_) => self.samples.push(sample),
             }
         }
     }
+}
+
+/// What makes two samples the same: of a core its id alone, because not every port lets its chip be told.
+fn key(sample: &Sample) -> (Cow<'static, str>, Labels) {
+    let chip = if sample.labels.core.is_some() { None } else { sample.labels.chip };
+    (sample.metric.clone(), Labels { chip, ..sample.labels.clone() })
 }
 
 fn add_up(mine: &mut Value, theirs: &Value) {

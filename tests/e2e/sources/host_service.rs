@@ -1,0 +1,91 @@
+//! The host's VBARControl service.
+
+use std::time::Duration;
+
+use fakes::{
+    fake_grpc::{Listen, Manner, Reply},
+    fake_host_service::{FakeHostService, metrics},
+};
+use tpuscope::{
+    model::{
+        device::Generation,
+        workload::{Address, EndpointKind},
+    },
+    source::{Tick, host_service::HostService},
+};
+
+use super::{chips, gauges, read, why};
+
+fn local() -> Listen {
+    Listen::Tcp("127.0.0.1:0".parse().unwrap())
+}
+
+fn at(address: Address) -> Tick {
+    super::tick(EndpointKind::HostService, &[address], &chips(Generation::V6e, 4))
+}
+
+#[tokio::test]
+async fn every_chip_and_link_and_only_the_one_call() {
+    let fake = FakeHostService::start(local(), 4);
+    let sent = metrics(4, 1);
+    let (mut source, mut tick) = (HostService::default(), at(Address::Tcp(fake.address())));
+    let reading = read(&mut source, &mut tick).await;
+    let utilization = gauges(&reading, "tpu_chip_tensorcore_utilization_ratio");
+    for (chip, (entry, got)) in (0..).zip(sent.metrics_data.iter().zip(&utilization)) {
+        let percent = f64::from(entry.metrics[0].utilization);
+        assert_eq!((got.0, got.1), (Some(chip), None));
+        assert!((got.2 - percent / 100.0).abs() < 1e-9);
+    }
+    assert_eq!(utilization.len(), 4);
+    assert_eq!(gauges(&reading, "tpu_chip_hbm_bandwidth_utilization_ratio").len(), 4);
+    assert_eq!(gauges(&reading, "tpu_ici_link_health_score").len(), 16);
+    assert_eq!(gauges(&reading, "tpu_chip_throttle_score").len(), 4);
+    assert_eq!(reading.absent, []);
+    for _ in 0..3 {
+        read(&mut source, &mut tick).await;
+    }
+    assert_eq!((fake.asked(), fake.forbidden()), (4, 0));
+}
+
+#[tokio::test]
+async fn over_a_unix_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vbar.sock");
+    let _fake = FakeHostService::start(Listen::Unix(path.clone()), 2);
+    let reading = read(&mut HostService::default(), &mut at(Address::Unix(path))).await;
+    assert_eq!(gauges(&reading, "tpu_chip_tensorcore_utilization_ratio").len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_and_over_when_it_is_over() {
+    let fake = FakeHostService::start(local(), 1);
+    let (mut source, mut tick) = (HostService::default(), at(Address::Tcp(fake.address())));
+    for (reply, says) in [
+        (Reply::Status(12, "unimplemented".into()), "status 12"),
+        (Reply::Message(vec![0xff; 3].into()), "cannot be read"),
+        (Reply::Hang, "no answer within 500 ms"),
+    ] {
+        fake.set_reply(reply);
+        let reading = read(&mut HostService::default(), &mut tick).await;
+        assert_eq!(reading.samples, []);
+        assert!(why(&reading, &fake.address().to_string()).contains(says));
+    }
+    fake.set_manner(Manner::Silent);
+    read(&mut source, &mut tick).await;
+    fake.set_manner(Manner::Polite);
+    fake.set_reply(Reply::of(&metrics(1, 1)));
+    let back = async {
+        while read(&mut source, &mut tick).await.samples.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), back).await.expect("it comes back");
+    assert_eq!(fake.forbidden(), 0);
+}
+
+#[tokio::test]
+async fn a_host_without_it_says_so() {
+    let mut tick = super::tick(EndpointKind::HostService, &[], &chips(Generation::V6e, 1));
+    let reading = read(&mut HostService::default(), &mut tick).await;
+    assert!(why(&reading, "host service").contains("8353"));
+}

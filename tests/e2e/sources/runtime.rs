@@ -1,0 +1,337 @@
+//! The runtime metric services.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fakes::{
+    fake_grpc::{Listen, Manner, Reply},
+    fake_runtime::{
+        FakeRuntime, NAMES, attribute, core, double_gauge, doubling, int, metric, pairs, per_device, series,
+        text, workload,
+    },
+};
+use tpuscope::{
+    model::{
+        device::Generation,
+        sample::{Sample, Value},
+        workload::{Address, EndpointKind},
+    },
+    source::{Reading, Tick, runtime::Runtime},
+};
+
+use super::{chips, gauges, read, why};
+
+const USED: &str = "tpu_hbm_used_bytes";
+const DUTY: &str = "tpu_tensorcore_duty_cycle_ratio";
+
+fn at(fakes: &[&FakeRuntime]) -> Tick {
+    on(fakes, Generation::V6e, 4)
+}
+
+fn on(fakes: &[&FakeRuntime], generation: Generation, count: u32) -> Tick {
+    let addresses: Vec<_> = fakes.iter().map(|fake| Address::Tcp(fake.address())).collect();
+    super::tick(EndpointKind::RuntimeMetrics, &addresses, &chips(generation, count))
+}
+
+fn windows<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, Vec<u64>)> {
+    let of = |sample: &&Sample| sample.metric == metric;
+    let window = |sample: &'a Sample| match &sample.value {
+        Value::Window(window) => (sample, window.counts.clone()),
+        _ => panic!("{sample:?} is no window"),
+    };
+    reading.samples.iter().filter(of).map(window).collect()
+}
+
+#[tokio::test]
+async fn every_metric_with_its_unit_chip_and_core() {
+    let fake = FakeRuntime::with_devices(&[4, 5, 6, 7]);
+    fake.set(&per_device(NAMES[1], &[(4, 1000.0), (5, 2000.0), (6, 3000.0), (7, 4000.0)], true));
+    fake.set(&per_device(NAMES[2], &[(4, 12.5), (5, 100.0), (6, 0.0), (7, 50.0)], false));
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let first = read(&mut source, &mut tick).await;
+    let core = |chip: u32, value: f64| (Some(chip), Some(chip + 4), value);
+    assert_eq!(gauges(&first, USED), [core(0, 1000.0), core(1, 2000.0), core(2, 3000.0), core(3, 4000.0)]);
+    assert_eq!(gauges(&first, DUTY), [core(0, 0.125), core(1, 1.0), core(2, 0.0), core(3, 0.5)]);
+    assert!(windows(&first, "tpu_hlo_execution_seconds").is_empty(), "the past is no window");
+    assert_eq!(first.absent, []);
+
+    fake.set_all(workload(&[4, 5, 6, 7], 3).into_iter().skip(6));
+    let second = read(&mut source, &mut tick).await;
+    let timing = windows(&second, "tpu_hlo_execution_seconds");
+    assert_eq!(timing.len(), 4);
+    let (sample, counts) = &timing[0];
+    assert_eq!(*counts, [0, 2, 8, 18, 10, 2, 0]);
+    assert_eq!(sample.labels.extra.as_ref().unwrap().1, "tensorcore");
+    let Value::Window(window) = &sample.value else { unreachable!() };
+    assert_eq!(window.bounds[..3], [1e-6, 2e-6, 4e-6]);
+    assert!((window.mean - 7.5e-6).abs() < 1e-12);
+    let sizes: Vec<_> = windows(&second, "tpu_dcn_transfer_seconds")
+        .iter()
+        .map(|(sample, _)| sample.labels.extra.clone().unwrap().1)
+        .collect();
+    assert_eq!(sizes, ["2MB+", "8MB+", "64MB+"]);
+    assert_eq!(windows(&second, "tpu_dcn_tcp_delivery_rate_bytes_per_second").len(), 1);
+}
+
+#[tokio::test]
+async fn only_what_is_listed_is_asked_on_one_kept_connection() {
+    let fake = FakeRuntime::with_devices(&[0]);
+    fake.remove(NAMES[3]);
+    fake.set(&per_device("tpu.runtime.something.new", &[(0, 1.0)], false));
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    for _ in 0..5 {
+        read(&mut source, &mut tick).await;
+    }
+    let asked = fake.asked();
+    assert_eq!(asked.len(), NAMES.len() - 1);
+    assert!(asked.values().all(|count| *count == 5), "{asked:?}");
+    assert_eq!((fake.calls()["ListSupportedMetrics"], fake.connections()), (1, 1));
+    let reading = read(&mut source, &mut tick).await;
+    assert!(why(&reading, &fake.address().to_string()).contains("tpu.runtime.something.new"));
+}
+
+#[tokio::test]
+async fn one_bad_metric_never_hides_the_others() {
+    let fake = FakeRuntime::with_devices(&[0, 1]);
+    fake.set_reply(NAMES[0], Reply::Status(13, "boom \u{1b}[31m".into()));
+    fake.set_reply(NAMES[2], Reply::Hang);
+    fake.set_reply(NAMES[3], Reply::Raw(Bytes::from_static(b"\x00\x00\x00\x00\x10\x01half")));
+    fake.set_reply(NAMES[4], Reply::Message(vec![0; 300 << 10].into()));
+    fake.set_reply(NAMES[5], Reply::Message(Bytes::from_static(b"\xff\xff\xff\xff")));
+    fake.set_reply(NAMES[6], Reply::Status(5, "not found".into()));
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, USED).len(), 2);
+    for (name, says) in [
+        (NAMES[0], "status 13: boom"),
+        (NAMES[2], "no answer within 500 ms"),
+        (NAMES[3], "should have 16 bytes and has 5"),
+        (NAMES[4], "longer than 256 KiB"),
+        (NAMES[5], "cannot be read"),
+        (NAMES[6], "does not have it"),
+    ] {
+        let why = why(&reading, name);
+        assert!(why.contains(says) && !why.contains('\u{1b}'), "{name}: {why}");
+    }
+    // Repaired, they come back by themselves.
+    fake.set_all(workload(&[0, 1], 1).into_iter().take(5));
+    let repaired = async {
+        loop {
+            let reading = read(&mut source, &mut tick).await;
+            if gauges(&reading, DUTY).len() == 2 && gauges(&reading, "tpu_hbm_total_bytes").len() == 2 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), repaired).await.expect("they come back");
+}
+
+#[tokio::test]
+async fn no_data_is_absent_and_never_zero() {
+    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let idle = read(&mut source, &mut tick).await;
+    assert_eq!(idle.samples, []);
+    assert!(why(&idle, &fake.address().to_string()).contains("no program has been loaded"));
+    // A program is loaded: some metrics come without values, one with a number that is none.
+    fake.set(&metric(NAMES[1], Vec::new()));
+    fake.set(&per_device(NAMES[2], &[(0, f64::NAN), (1, 50.0)], false));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, USED), []);
+    assert_eq!(gauges(&reading, DUTY).iter().map(|gauge| gauge.2).collect::<Vec<_>>(), [0.5]);
+    assert!(why(&reading, NAMES[2]).contains("no finite number"));
+}
+
+#[tokio::test]
+async fn lists_of_different_lengths_keep_their_own_cores() {
+    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    fake.set(&per_device(NAMES[0], &[(0, 32.0), (1, 32.0), (2, 32.0), (3, 32.0)], true));
+    fake.set(&per_device(NAMES[1], &[(3, 4.0), (1, 2.0)], true));
+    fake.set(&metric(NAMES[5], vec![series(Some(core(2, true)), double_gauge(7.0))]));
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, "tpu_hbm_total_bytes").len(), 4);
+    assert_eq!(gauges(&reading, USED), [(Some(3), Some(3), 4.0), (Some(1), Some(1), 2.0)]);
+    assert_eq!(gauges(&reading, "tpu_hlo_queue_size"), [(Some(2), Some(2), 7.0)]);
+}
+
+#[tokio::test]
+async fn on_v3_a_duty_cycle_is_a_chips_and_memory_a_cores() {
+    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let memory: Vec<_> = (0..8).map(|core| (core, 16.0)).collect();
+    fake.set(&per_device(NAMES[1], &memory, true));
+    fake.set(&per_device(NAMES[2], &[(0, 10.0), (1, 20.0), (2, 30.0), (3, 40.0)], false));
+    let (mut source, mut tick) = (Runtime::default(), on(&[&fake], Generation::V3, 4));
+    let reading = read(&mut source, &mut tick).await;
+    let duty = |chip: u32, value: f64| (Some(chip), None, value);
+    assert_eq!(gauges(&reading, DUTY), [duty(0, 0.1), duty(1, 0.2), duty(2, 0.3), duty(3, 0.4)]);
+    let chips: Vec<_> = gauges(&reading, USED).iter().map(|gauge| gauge.0.unwrap()).collect();
+    assert_eq!(chips, [0, 0, 1, 1, 2, 2, 3, 3]);
+}
+
+#[tokio::test]
+async fn a_chip_is_not_named_when_it_cannot_be_known() {
+    let fake = FakeRuntime::with_devices(&[0, 1, 2]);
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let reading = read(&mut source, &mut tick).await;
+    assert!(gauges(&reading, USED).iter().all(|(chip, core, _)| chip.is_none() && core.is_some()));
+}
+
+#[tokio::test]
+async fn a_workload_that_starts_again_gives_a_window_of_its_new_counts() {
+    let fake = FakeRuntime::with_devices(&[0]);
+    let timing = |counts: &[i64]| metric(NAMES[6], vec![series(Some(core(0, false)), doubling(counts, 3.0))]);
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let mut seen = Vec::new();
+    for counts in [[0, 50, 50, 0], [0, 60, 55, 0], [0, 2, 1, 0], [0, 2, 1, 0]] {
+        fake.set(&timing(&counts));
+        let reading = read(&mut source, &mut tick).await;
+        seen.extend(windows(&reading, "tpu_hlo_execution_seconds").into_iter().map(|(_, counts)| counts));
+    }
+    assert_eq!(seen, [[0, 10, 5, 0], [0, 2, 1, 0], [0, 0, 0, 0]]);
+}
+
+#[tokio::test]
+async fn series_of_one_buffer_size_are_added_bucket_by_bucket() {
+    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let sized = |size: &str, direction: &str, counts: &[i64]| {
+        let labels = pairs(&[("direction", text(direction)), ("buffer-size", text(size))]);
+        series(Some(attribute("labels", labels)), doubling(counts, 2.0))
+    };
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let mut reading = Reading::default();
+    for round in [1, 2] {
+        let series = vec![
+            sized("8MB+", "send", &[0, round, 0, 0]),
+            sized("8MB+", "receive", &[0, round, 4 * round, 0]),
+            sized("2MB+", "send", &[round, 0, 0, 0]),
+        ];
+        fake.set(&metric(NAMES[7], series));
+        reading = read(&mut source, &mut tick).await;
+    }
+    let found: Vec<_> = windows(&reading, "tpu_dcn_transfer_seconds")
+        .into_iter()
+        .map(|(sample, counts)| (sample.labels.extra.clone().unwrap().1, counts))
+        .collect();
+    assert_eq!(found, [("8MB+".to_owned(), vec![0, 2, 4, 0]), ("2MB+".to_owned(), vec![1, 0, 0, 0])]);
+}
+
+#[tokio::test]
+async fn a_port_that_answers_for_all_counts_no_device_twice() {
+    let (whole, part) = (FakeRuntime::with_devices(&[0, 1, 2, 3]), FakeRuntime::with_devices(&[2, 3]));
+    let (mut source, mut tick) = (Runtime::default(), at(&[&whole, &part]));
+    read(&mut source, &mut tick).await;
+    whole.set_all(workload(&[0, 1, 2, 3], 2));
+    part.set_all(workload(&[2, 3], 2));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, USED).len(), 4);
+    assert_eq!(windows(&reading, "tpu_dcn_tcp_min_rtt_seconds")[0].1, [0, 0, 0, 2, 1, 0]);
+}
+
+#[tokio::test]
+async fn ports_with_a_part_each_make_a_whole() {
+    let fakes: Vec<_> = (0..4).map(|device| FakeRuntime::with_devices(&[device])).collect();
+    let (mut source, mut tick) = (Runtime::default(), at(&fakes.iter().collect::<Vec<_>>()));
+    read(&mut source, &mut tick).await;
+    for (device, fake) in (0..).zip(&fakes) {
+        fake.set_all(workload(&[device], 2));
+    }
+    let reading = read(&mut source, &mut tick).await;
+    let cores: Vec<_> = gauges(&reading, USED).iter().map(|gauge| gauge.1.unwrap()).collect();
+    assert_eq!(cores, [0, 1, 2, 3]);
+    // What is not of a device is the sum over the processes of the job.
+    assert_eq!(windows(&reading, "tpu_dcn_tcp_min_rtt_seconds")[0].1, [0, 0, 0, 8, 4, 0]);
+}
+
+#[tokio::test]
+async fn what_hangs_or_speaks_nonsense_takes_nothing_from_the_others() {
+    let (silent, nonsense) = (FakeRuntime::with_devices(&[0]), FakeRuntime::with_devices(&[1]));
+    silent.set_manner(Manner::Silent);
+    nonsense.set_manner(Manner::Garbage);
+    let good = FakeRuntime::with_devices(&[2]);
+    let (mut source, mut tick) = (Runtime::default(), at(&[&silent, &nonsense, &good]));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, USED).len(), 1);
+    assert!(why(&reading, &silent.address().to_string()).contains("no answer within 500 ms"));
+    assert!(why(&reading, &nonsense.address().to_string()).contains("another service than libtpu's"));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_appears_later_is_picked_up_within_seconds() {
+    let gone = FakeRuntime::with_devices(&[0]);
+    let address = gone.address();
+    let (mut source, mut tick) = (Runtime::default(), at(&[&gone]));
+    drop(gone);
+    for _ in 0..20 {
+        let reading = read(&mut source, &mut tick).await;
+        assert!(why(&reading, &address.to_string()).contains("has not initialised its TPU yet"));
+    }
+    let back = FakeRuntime::start(Listen::Tcp(address));
+    back.set_all(workload(&[0], 1));
+    let found = async {
+        while read(&mut source, &mut tick).await.samples.is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), found).await.expect("it is found again");
+}
+
+#[tokio::test]
+async fn a_workload_that_ends_and_comes_back_is_asked_for_its_list_again() {
+    let first = FakeRuntime::with_devices(&[0, 1]);
+    let address = first.address();
+    let (mut source, mut tick) = (Runtime::default(), at(&[&first]));
+    assert_eq!(gauges(&read(&mut source, &mut tick).await, USED).len(), 2);
+    drop(first);
+    let second = FakeRuntime::start(Listen::Tcp(address));
+    second.set(&per_device(NAMES[2], &[(0, 10.0)], false));
+    let reading = async {
+        loop {
+            let reading = read(&mut source, &mut tick).await;
+            if !gauges(&reading, DUTY).is_empty() {
+                return reading;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let reading = tokio::time::timeout(Duration::from_secs(10), reading).await.expect("it is found again");
+    assert_eq!(reading.samples.len(), 1);
+    assert_eq!(second.asked().keys().collect::<Vec<_>>(), [NAMES[2]]);
+}
+
+#[tokio::test]
+async fn an_unreachable_endpoint_is_explained_and_left_alone() {
+    let fake = FakeRuntime::with_devices(&[0]);
+    let mut tick = at(&[&fake]);
+    let mut workloads = (*tick.workloads).clone();
+    workloads.endpoints[0].unreachable = Some("it is in another network namespace".into());
+    tick.workloads = Arc::new(workloads);
+    let reading = read(&mut Runtime::default(), &mut tick).await;
+    assert_eq!(why(&reading, &fake.address().to_string()), "it is in another network namespace");
+    assert_eq!(fake.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_libtpu_without_the_list_is_tried_name_by_name() {
+    let fake = FakeRuntime::with_devices(&[0]);
+    fake.set_list(Some(Reply::Status(12, "unimplemented".into())));
+    fake.remove(NAMES[5]);
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, USED).len(), 1);
+    assert!(why(&reading, NAMES[5]).contains("does not have it"));
+    read(&mut source, &mut tick).await;
+    assert_eq!(fake.asked()[NAMES[5]], 1, "what it lacks is not asked again at once");
+}
+
+#[tokio::test]
+async fn cardinality_is_bounded() {
+    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let one = |device: i64| series(Some(attribute("device-id", int(device))), double_gauge(1.0));
+    fake.set(&metric(NAMES[2], (0..2000).map(one).collect()));
+    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, DUTY).len(), 512);
+    assert!(why(&reading, NAMES[2]).contains("1488 series beyond the first 512"));
+}
