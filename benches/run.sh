@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Builds the benches and the program with optimisation, and runs each bench in turn. BENCH=name runs one.
+# Needs the real peers of tests/setup.sh. Fails if a promise is broken.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+cargo build --release --locked -p tpuscope -p tpuscope-benches || exit 1
+failed=()
+for source in benches/src/bin/*.rs; do
+  name=$(basename "$source" .rs)
+  [ "${BENCH:-$name}" = "$name" ] || continue
+  printf '\n== %s\n' "$name"
+  "target/release/$name" || failed+=("$name")
+done
+[ ${#failed[@]} = 0 ] || { printf '\nbroken promises or failed benches: %s\n' "${failed[*]}"; exit 1; }
