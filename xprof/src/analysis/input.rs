@@ -78,8 +78,8 @@ fn parts(hosts: &[HostTrace], steps: &[super::align::StepRef], rules: Rules) -> 
         outfeed = outfeed.saturating_add(own(Class::Outfeed));
         collective = collective.max(own(Class::Collective));
         cores += 1;
-        let working =
-            worked(times).saturating_sub(own(Class::Infeed) + own(Class::Outfeed) + own(Class::HostTransfer));
+        let aside = [Class::Infeed, Class::Outfeed, Class::HostTransfer];
+        let working = aside.into_iter().fold(worked(times), |rest, class| rest.saturating_sub(own(class)));
         compute = compute.min(working);
         shortest = shortest.min(at.duration_ps.saturating_add(at.waited_ps));
         let waited = at.step_num.and_then(|num| trace.input_ps.get(&num)).copied().unwrap_or(0);
@@ -93,5 +93,7 @@ fn parts(hosts: &[HostTrace], steps: &[super::align::StepRef], rules: Rules) -> 
     let waited = if infeed == 0 { host_input.min(idle) } else { 0 };
     // XProf adds the collectives although compute already holds them.
     let twice = if rules == Rules::Xprof { collective } else { 0 };
-    Parts { infeed: infeed.saturating_add(waited), rest: compute + outfeed + idle - waited + twice }
+    let rest = [outfeed, idle.saturating_sub(waited), twice];
+    let rest = rest.into_iter().fold(compute, i64::saturating_add);
+    Parts { infeed: infeed.saturating_add(waited), rest }
 }

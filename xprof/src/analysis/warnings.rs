@@ -71,8 +71,9 @@ fn clock_gap(events: &[DeviceEvent]) -> Option<ClockGap> {
     let (line, device) = events.iter().find_map(pair)?;
     let (last_line, last_device) = events.iter().rev().find_map(pair)?;
     let shift_ps = device.start.saturating_sub(line.start);
-    let (by_line, by_device) = (last_line.end - line.start, last_device.end - device.start);
-    let drift = if by_line > 0 { (by_device - by_line) as f64 / by_line as f64 } else { 0.0 };
+    let by_line = last_line.end.saturating_sub(line.start);
+    let by_device = last_device.end.saturating_sub(device.start);
+    let drift = if by_line > 0 { by_device.saturating_sub(by_line) as f64 / by_line as f64 } else { 0.0 };
     let last_gap = last_device.end.saturating_sub(last_line.end);
     let worth = shift_ps.abs().max(last_gap.abs()) > 1_000_000;
     worth.then_some(ClockGap { shift_ps, drift_ppm: drift * 1e6 })
@@ -228,7 +229,7 @@ fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, a
         ));
     }
     if let (Some(first), Some(last)) = (steps.first(), steps.last()) {
-        let within: i64 = steps.iter().map(|step| step.duration_ps).sum();
+        let within = steps.iter().fold(0, |sum: i64, step| sum.saturating_add(step.duration_ps));
         let all_time = last.end_ps().saturating_sub(first.start_ps);
         let between = all_time.saturating_sub(within);
         if between > all_time / 20 && core.origin != Origin::Modules {

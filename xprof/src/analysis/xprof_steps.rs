@@ -128,7 +128,8 @@ fn best_shift(chief: &[Interval], host: &[Interval]) -> i64 {
         let mut overlap = 0i64;
         for at in (-shift).max(0)..chief_len.min(host_len - shift) {
             let (a, b) = (chief[at as usize], host[(at + shift) as usize]);
-            overlap = overlap.saturating_add((a.end.min(b.end) - a.start.max(b.start)).max(0));
+            let common = a.end.min(b.end).saturating_sub(a.start.max(b.start));
+            overlap = overlap.saturating_add(common.max(0));
         }
         if overlap > best.1 {
             best = (shift, overlap);

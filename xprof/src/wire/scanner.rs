@@ -85,7 +85,7 @@ impl<R: Read> Scanner<R> {
     /// (`None`) ends with the input.
     pub fn header(&mut self, end: Option<u64>) -> Result<Option<Header>, Error> {
         let at = self.offset;
-        let left = end.map_or(u64::MAX, |end| end.saturating_sub(at));
+        let left = end.unwrap_or(u64::MAX).saturating_sub(at);
         if left == 0 {
             return Ok(None);
         }
