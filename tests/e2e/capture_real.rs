@@ -47,8 +47,8 @@ fn in_mid_window(folder: &Path, job: &Running) -> command::Running {
         while begin.elapsed() < Duration::from_secs(20) {
             let probe = self::capture(probes.path(), &[job], &["--duration", "1ms"]);
             match probe.code {
-                // Its probe was first: that capture ends as busy, so begin again.
-                Some(13) if !capture.alive() => break,
+                // The probe was first: that capture ends as busy, so begin again.
+                Some(0 | 13 | 14) if !capture.alive() => break,
                 Some(13) => return capture,
                 Some(0 | 14) => {}
                 _ => panic!("{probe:?}"),
@@ -160,6 +160,8 @@ fn a_busy_profiler_is_said_to_be_busy() {
     let (first, second) = (folder(), folder());
     let running = in_mid_window(first.path(), &job);
     capture(second.path(), &[&job], &["--duration", "100ms"]).failed(13, "in use");
+    let by = capture(second.path(), &[&job], &["--duration", "100ms"]);
+    assert!(by.stderr.contains(&format!("connected to it: pid {} (tpuscope)", running.pid())), "{by:?}");
     no_session(second.path());
     assert!(running.signal_and_end(Signal::SIGINT).code == Some(130), "the first was not disturbed");
 }

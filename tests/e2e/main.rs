@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 
 mod booted;
+mod capture_agent;
 mod capture_bad;
 mod capture_real;
 mod discovery;

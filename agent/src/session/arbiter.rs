@@ -39,18 +39,12 @@ pub enum User {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant(u64);
 
-/// Who has a profiler.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
-    /// One of us.
-    Us(User),
-    /// Somebody else, as the profiler said when it was last asked.
-    Foreign,
-}
-
+/// Who has a profiler; nobody where there is no state.
 #[derive(Debug)]
 enum State {
+    /// One of us.
     Held { grant: Grant, user: User },
+    /// Somebody else, as the profiler said when it was last asked.
     Foreign,
 }
 
@@ -93,14 +87,6 @@ impl Arbiter {
     /// Whether the session that runs in `profiler` is that of `grant`, and so its to end.
     pub fn may_end(&self, profiler: &Profiler, grant: Grant) -> bool {
         matches!(self.states.get(profiler), Some(State::Held { grant: held, .. }) if *held == grant)
-    }
-
-    /// Who has it; `None` as far as is known nobody.
-    pub fn holder(&self, profiler: &Profiler) -> Option<Holder> {
-        self.states.get(profiler).map(|state| match state {
-            State::Held { user, .. } => Holder::Us(user.clone()),
-            State::Foreign => Holder::Foreign,
-        })
     }
 
     /// Forgets profilers of processes that are gone, unless one of us still waits for them.
@@ -168,19 +154,19 @@ mod tests {
                         arbiter.told_busy(&profiler(n), grant);
                         if holders.get(&n) == Some(&grant) {
                             holders.remove(&n);
-                            prop_assert_eq!(arbiter.holder(&profiler(n)), Some(Holder::Foreign));
+                            prop_assert!(matches!(arbiter.states.get(&profiler(n)), Some(State::Foreign)));
                         }
                     },
                     Step::Forget(n) => {
                         arbiter.forget(|process| process.pid != u32::from(n));
-                        prop_assert!(arbiter.holder(&profiler(n)) != Some(Holder::Foreign));
+                        prop_assert!(!matches!(arbiter.states.get(&profiler(n)), Some(State::Foreign)));
                     }
                 }
                 for n in 0..3 {
                     for (_, grant) in &given {
                         prop_assert_eq!(arbiter.may_end(&profiler(n), *grant), holders.get(&n) == Some(grant));
                     }
-                    let ours = matches!(arbiter.holder(&profiler(n)), Some(Holder::Us(_)));
+                    let ours = matches!(arbiter.states.get(&profiler(n)), Some(State::Held { .. }));
                     prop_assert_eq!(ours, holders.contains_key(&n));
                 }
             }

@@ -10,7 +10,7 @@
 //! Must never leave a session running in a workload: whatever fails after the request, the stream is reset
 //! and the session of our own id is ended.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ use xprof::{
 };
 
 use super::{
-    Failure, Kind, doubts,
+    Failure, Kind, doubts, holder,
     spec::Spec,
     target::{CaptureTarget, Targets},
 };
@@ -81,6 +81,8 @@ pub struct Capture {
     pub targets: Targets,
     /// Deadlines of the questions before the window.
     pub settings: Settings,
+    /// This host's procfs, to tell who has a busy profiler.
+    pub procfs: PathBuf,
     /// Hears what happens.
     pub listener: Listener,
     /// Ends it early, with nothing kept.
@@ -241,13 +243,30 @@ impl Capture {
                 Err(Failure::of_target(at, &Error::EmptyTrace))
             }
             Some(Ok(Received { sink: part, summary, .. })) => return Ok(Got { index, part, summary }),
-            Some(Err(error)) => Err(Failure::of_target(at, &error)),
+            Some(Err(error)) => Err(self.by_whom(index, Failure::of_target(at, &error)).await),
             None => Err(cancelled()),
         };
         // Resetting the stream frees the workload's profiler; this is for one that did not notice. It cannot
         // hit anybody else's session: nobody else knows this id.
         let _ = client.terminate(&id, END).await;
         result.map_err(|failure| (index, failure))
+    }
+
+    /// A busy profiler's failure, with who is seen to be connected to it.
+    async fn by_whom(&self, index: usize, mut failure: Failure) -> Failure {
+        let target = &self.targets.targets[index];
+        if failure.kind != Kind::Busy || !(target.at.is_loopback() || target.process.is_some()) {
+            return failure;
+        }
+        let (procfs, port, own) = (self.procfs.clone(), target.at.port(), std::process::id());
+        let looking = tokio::task::spawn_blocking(move || holder::connected(&procfs, port, own));
+        // A hint is worth no long wait.
+        if let Ok(Ok(connected)) = tokio::time::timeout(END, looking).await
+            && !connected.is_empty()
+        {
+            failure.message = format!("{} (connected to it: {})", failure.message, connected.join(", "));
+        }
+        failure
     }
 
     /// Whether `parts` parts are enough to go on.
@@ -285,7 +304,9 @@ impl Capture {
         for Got { index, part, summary } in got {
             let target = &self.targets.targets[index];
             let mut facts = facts(&summary, target, &self.spec);
-            facts.late_start_ns = late(&summary, begin).filter(|_| in_step);
+            // Another host's clock may be off by more than any lateness.
+            let our_clock = target.at.is_loopback() || target.process.is_some();
+            facts.late_start_ns = late(&summary, begin).filter(|_| in_step && our_clock);
             match tokio::task::spawn_blocking(move || part.commit(facts)).await.map_err(crashed)? {
                 Ok(entry) => {
                     (self.listener)(Event::Part(index, entry.clone()));

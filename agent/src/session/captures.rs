@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -30,6 +31,7 @@ use crate::{
 /// Runs captures into a store.
 pub struct Captures {
     settings: Settings,
+    procfs: PathBuf,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     arbiter: Mutex<Arbiter>,
@@ -83,10 +85,16 @@ type Granted = (Profiler, Grant);
 
 impl Captures {
     /// Captures into `store`, none running.
-    pub fn new(settings: Settings, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(
+        settings: Settings,
+        procfs: PathBuf,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
         let places = Arc::new(Semaphore::new(usize::from(settings.max_captures)));
         Arc::new(Self {
             settings,
+            procfs,
             store,
             clock,
             arbiter: Mutex::default(),
@@ -94,11 +102,6 @@ impl Captures {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
-    }
-
-    /// Where the sessions go.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
     }
 
     /// Begins a capture.
@@ -109,16 +112,17 @@ impl Captures {
         let Order { wish, session, mut targets, listener } = order;
         let spec = Spec::new(wish, Caller::Agent, &self.settings, self.clock.now())?;
         let place = self.place().map_err(Refused::Failure)?;
-        let granted = self.reserve(&mut targets, session.as_ref()).map_err(Refused::Failure)?;
-        let reserved = Reserved { captures: Arc::clone(self), granted };
         let begun =
             self.begin(session, owners(&targets)).await.map_err(|error| Refused::Failure(error.into()))?;
+        let granted = self.reserve(&mut targets, begun.writer.name()).map_err(Refused::Failure)?;
+        let reserved = Reserved { captures: Arc::clone(self), granted };
         let cancel = self.stop.child_token();
         let (tell, done) = oneshot::channel();
         let capture = Capture {
             spec,
             targets,
             settings: self.settings.clone(),
+            procfs: self.procfs.clone(),
             listener: reserved.hearing_busy(listener),
             cancel: cancel.clone(),
         };
@@ -156,13 +160,14 @@ impl Captures {
     }
 
     /// Takes the profilers of `targets`; those that another capture has become missing.
-    fn reserve(&self, targets: &mut Targets, session: Option<&SessionName>) -> Result<Vec<Granted>, Failure> {
+    fn reserve(&self, targets: &mut Targets, session: &SessionName) -> Result<Vec<Granted>, Failure> {
         let mut arbiter = self.arbiter();
-        let user = session.map_or_else(|| "unnamed".to_owned(), ToString::to_string);
+        let found: BTreeSet<_> = targets.targets.iter().filter_map(|target| target.process).collect();
+        arbiter.forget(|process| found.contains(&process));
         let (mut free, mut granted, mut busy) = (Vec::new(), Vec::new(), None);
         for target in targets.targets.drain(..) {
             let profiler = profiler(&target);
-            match arbiter.grant(&profiler, User::Capture(user.clone())) {
+            match arbiter.grant(&profiler, User::Capture(session.to_string())) {
                 Ok(grant) => {
                     granted.push((profiler, grant));
                     free.push(target);

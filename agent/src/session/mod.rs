@@ -9,6 +9,7 @@ pub mod capture;
 pub mod captures;
 mod doubts;
 mod failure;
+mod holder;
 pub mod spec;
 pub mod target;
 

@@ -33,7 +33,12 @@ impl Traces {
         let store =
             Files::open(&config.agent.state_dir, config.store.clone()).map_err(session::Failure::from)?;
         let store: Arc<dyn Store> = Arc::new(store);
-        let all = Captures::new(config.capture.clone(), store.clone(), Arc::new(SystemClock));
+        let all = Captures::new(
+            config.capture.clone(),
+            config.paths.procfs.clone(),
+            store.clone(),
+            Arc::new(SystemClock),
+        );
         let ending = all.clone();
         supervisor.task(Stage::Work, "captures", OnEnd::EndProcess, move |stop| {
             let captures = ending.clone();

@@ -30,7 +30,8 @@ use crate::{
 const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
 
 pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
-    let settings = args.settings.load()?.capture;
+    let config = args.settings.load()?;
+    let settings = config.capture;
     let spec = Spec::new(args.wish()?, Caller::Direct, &settings, SystemClock.now())?;
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
     // Leftovers only take room: what cannot be removed is no reason not to capture.
@@ -42,7 +43,8 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     let heard = Arc::clone(&progress);
     let listener: Listener = Arc::new(move |event| heard.hear(&event));
     let cancel = CancellationToken::new();
-    let capture = Capture { spec, targets, settings, listener, cancel: cancel.clone() };
+    let capture =
+        Capture { spec, targets, settings, procfs: config.paths.procfs, listener, cancel: cancel.clone() };
     // One thread moves the bytes, a second checks and writes them.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;

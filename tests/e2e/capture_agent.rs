@@ -1,0 +1,256 @@
+//! Captures through a running agent: of the workloads that it finds, into its own store.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use fakes::{
+    command::{self, Ended, run},
+    fake_profiler::{FakeProfiler, Mode, trace},
+    harness::tpuscope,
+    jax_job::{JaxJob, free_port},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+
+/// The longest that anything here is waited for; a loaded machine is slow.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn eventually(what: &str, mut check: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !check() {
+        assert!(begin.elapsed() < LIMIT, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// An agent whose only workloads are the profilers that its file names; killed on drop.
+struct Agent {
+    child: Child,
+    home: TempDir,
+}
+
+impl Agent {
+    fn start(profilers: &[String]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let child = Self::spawn(home.path(), profilers);
+        let mut agent = Self { child, home };
+        agent.is_up();
+        agent
+    }
+
+    /// The same home, a new agent: after a kill.
+    fn again(mut self, profilers: &[String]) -> Self {
+        self.child = Self::spawn(self.home.path(), profilers);
+        self.is_up();
+        self
+    }
+
+    fn spawn(home: &Path, profilers: &[String]) -> Child {
+        let endpoint = |at: &String| format!("[[workload.endpoints]]\nkind = 'profiler'\naddress = '{at}'\n");
+        // A procfs of nothing: processes of this machine are no workloads of the test.
+        fs::create_dir_all(home.join("proc")).unwrap();
+        let text = format!(
+            "[agent]\nstate_dir = '{0}/state'\n[api]\nhttp = 'off'\ngrpc = 'off'\nsocket = '{0}/agent.sock'\n\
+             [paths]\nprocfs = '{0}/proc'\n{1}",
+            home.display(),
+            profilers.iter().map(endpoint).collect::<String>()
+        );
+        fs::write(home.join("agent.toml"), text).unwrap();
+        let log = File::options().create(true).append(true).open(home.join("log")).unwrap();
+        let mut command = Command::new(tpuscope());
+        command.arg("agent").arg("--config").arg(home.join("agent.toml"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    fn is_up(&mut self) {
+        eventually("the agent", || {
+            assert!(matches!(self.child.try_wait(), Ok(None)), "the agent ended: {}", self.log());
+            self.ask(&["sessions", "list"]).code == Some(0)
+        });
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+
+    fn arguments(&self, arguments: &[&str]) -> Vec<String> {
+        let socket = self.home.path().join("agent.sock").display().to_string();
+        arguments.iter().map(ToString::to_string).chain(["--socket".to_owned(), socket]).collect()
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Ended {
+        run(self.home.path(), &self.arguments(arguments))
+    }
+
+    fn sessions(&self) -> Vec<String> {
+        let listed = self.ask(&["sessions", "list", "--json"]).json();
+        let names = listed["sessions"].as_array().unwrap().iter();
+        names.map(|session| session["session"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A capture that is in mid-window, seen by the profiler's being busy.
+    fn in_mid_window(&self, job: &str) -> command::Running {
+        let folder = tempfile::tempdir().unwrap();
+        let probe = ["capture", "--target", job, "--duration", "1ms"];
+        for _ in 0..20 {
+            let mut capture =
+                command::start(folder.path(), &self.arguments(&["capture", "--duration", "60s"]));
+            let begin = Instant::now();
+            while begin.elapsed() < LIMIT {
+                match run(folder.path(), &probe).code {
+                    // The probe was first: that capture ends as busy, so begin again.
+                    Some(0 | 13 | 14) if !capture.alive() => break,
+                    Some(13) => return capture,
+                    Some(0 | 14) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        panic!("no capture came to its window: {}", self.log())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    fn end(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually("the end of the agent", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().code()
+    }
+
+    fn staged(&self) -> Vec<PathBuf> {
+        let staging = self.home.path().join("state/sessions/plugins/.tpuscope");
+        fs::read_dir(staging)
+            .map(|entries| entries.map(|entry| entry.unwrap().path()).collect())
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Already over is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_free_again(target: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    eventually("the profiler to be free", || {
+        let ended = run(folder.path(), &["capture", "--target", target, "--duration", "200ms"]);
+        assert!(matches!(ended.code, Some(0 | 13)), "{ended:?}");
+        ended.code == Some(0)
+    });
+}
+
+#[test]
+fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {
+    let (a, b) = (JaxJob::new().start(), JaxJob::new().start());
+    let agent = Agent::start(&[a.target(), b.target()]);
+    let ended = agent.ask(&["capture", "--session", "both", "--duration", "300ms", "--json"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    let report = ended.json();
+    assert_eq!((report["parts"].as_array().unwrap().len(), &report["complete"]), (2, &true.into()));
+    assert_eq!(agent.sessions(), ["both"]);
+    assert_eq!(agent.ask(&["capture", "--session", "both"]).failed(7, "already there").code, Some(7));
+    let shown = agent.ask(&["sessions", "list"]);
+    assert!(shown.stdout.contains("both") && shown.stdout.contains("complete"), "{shown:?}");
+    let removed = agent.ask(&["sessions", "rm", "both"]);
+    assert!(removed.stdout.contains("removed both"), "{removed:?}");
+    assert_eq!(agent.sessions(), [""; 0]);
+    agent.ask(&["sessions", "rm", "both"]).failed(5, "there is no session both");
+}
+
+#[test]
+fn an_agent_that_is_stopped_or_killed_in_mid_window_leaves_the_profiler_free() {
+    let job = JaxJob::new().start();
+    let mut agent = Agent::start(&[job.target()]);
+    for (signal, code) in [(Signal::SIGTERM, Some(0)), (Signal::SIGKILL, None)] {
+        let capture = agent.in_mid_window(&job.target());
+        agent.signal(signal);
+        assert_eq!(agent.end(), code, "{}", agent.log());
+        let ended = capture.end();
+        assert_ne!(ended.code, Some(0), "{ended:?}");
+        is_free_again(&job.target());
+        agent = agent.again(&[job.target()]);
+        assert_eq!(agent.sessions(), [""; 0]);
+        assert_eq!(agent.staged(), [""; 0].map(PathBuf::from), "the next agent clears away what was staged");
+    }
+    let ended = agent.ask(&["capture", "--duration", "200ms"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
+fn hanging_up_ends_the_capture_and_frees_the_profiler() {
+    let job = JaxJob::new().start();
+    let agent = Agent::start(&[job.target()]);
+    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGKILL, None)] {
+        let capture = agent.in_mid_window(&job.target());
+        // One capture has the profiler: a second one through the same agent hears by whom.
+        agent.ask(&["capture", "--duration", "100ms"]).failed(13, "another capture of this agent");
+        assert_eq!(capture.signal_and_end(signal).code, code);
+        is_free_again(&job.target());
+        assert_eq!(agent.sessions(), [""; 0]);
+    }
+}
+
+#[test]
+fn bad_profilers_and_bad_names_leave_the_agent_up_and_nothing_kept() {
+    for (mode, code, more) in [
+        (Mode::Garbage, 12, &[][..]),
+        (Mode::Zeros, 12, &[]),
+        (Mode::HalfMessage, 8, &[]),
+        (Mode::Drip, 15, &["--timeout", "1s"]),
+        (Mode::Endless, 15, &["--timeout", "1s"]),
+        (Mode::Empty, 14, &[]),
+        (Mode::Busy, 13, &[]),
+    ] {
+        let fake = FakeProfiler::start(mode.clone());
+        let mut agent = Agent::start(&[fake.target()]);
+        let arguments = ["capture", "--duration", "100ms"].iter().chain(more).copied().collect::<Vec<_>>();
+        agent.ask(&arguments).failed(code, &fake.target());
+        assert_eq!(agent.sessions(), [""; 0]);
+        eventually("nothing to be staged", || agent.staged().is_empty());
+        if mode != Mode::Busy {
+            eventually("the session to be over", || fake.seen().all_freed());
+        }
+        assert!(matches!(agent.child.try_wait(), Ok(None)), "the agent is up: {}", agent.log());
+    }
+}
+
+#[test]
+fn the_agent_takes_no_option_that_is_not_on_its_list() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let agent = Agent::start(&[fake.target()]);
+    agent.ask(&["capture", "--option", "dump_to_path=/x"]).failed(4, "not on the agent's list");
+    agent.ask(&["capture", "--duration", "9h"]).failed(2, "too long");
+    assert_eq!(fake.seen().profiles.len(), 0);
+    let ended = agent.ask(&["capture", "--option", "tpu_trace_mode=TRACE_COMPUTE", "--duration", "10ms"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let options = fake.seen().profiles[0].opts.clone().unwrap();
+    assert!(options.advanced_configuration.contains_key("tpu_trace_mode"));
+}
+
+#[test]
+fn a_dead_workload_is_named_and_no_workload_is_said_so() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let agent = Agent::start(&[fake.target(), format!("127.0.0.1:{}", free_port())]);
+    let ended = agent.ask(&["capture", "--duration", "100ms", "--json"]);
+    ended.failed(18, "1 part(s) of the session are missing");
+    assert!(ended.json()["missing"][0]["why"].as_str().unwrap().contains("nothing listens"));
+    let nobody = Agent::start(&[]);
+    nobody.ask(&["capture", "--duration", "100ms"]).failed(19, "no workload process");
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["capture", "--socket", "none.sock"]).failed(6, "no agent");
+}
