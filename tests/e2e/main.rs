@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 
+mod agent;
 mod booted;
 mod capture_agent;
 mod capture_bad;

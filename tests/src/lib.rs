@@ -18,3 +18,4 @@ pub mod harness;
 pub mod jax_job;
 pub mod libtpu;
 pub mod net_ns;
+pub mod running_agent;

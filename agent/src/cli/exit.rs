@@ -114,4 +114,23 @@ mod tests {
         let failure = Failure::new(Exit::BadInput, "bad \u{1b}[31mname\n").remedy("rename it");
         assert_eq!(failure.to_string(), "bad \\u{1b}[31mname\\n\n  rename it");
     }
+
+    #[test]
+    fn the_docs_list_every_code() {
+        let docs = include_str!("../../../docs/exit-codes.md");
+        let shown: Vec<&str> =
+            docs.lines().filter(|line| line.starts_with("| ") && !line.contains("code")).collect();
+        let source = include_str!("exit.rs");
+        let (_, codes) = source.split_once("pub enum Exit {").unwrap();
+        let (codes, _) = codes.split_once("\n}").unwrap();
+        let lines: Vec<&str> = codes.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let wanted: Vec<String> = lines
+            .chunks(2)
+            .map(|pair| {
+                let number = pair[1].trim_end_matches(',').split(" = ").nth(1).unwrap();
+                format!("| {number} | {} |", pair[0].trim_start_matches("/// "))
+            })
+            .collect();
+        assert_eq!(shown, wanted);
+    }
 }

@@ -113,3 +113,37 @@ fn resident_bytes() -> Option<f64> {
     let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
     Some(pages * page as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::page::Format;
+    use super::*;
+
+    #[test]
+    fn the_docs_list_every_series_with_its_help() {
+        let source = SourceFigures {
+            origin: Origin::Sim,
+            reads: 1,
+            errors: 0,
+            last_read: Some(Duration::from_millis(2)),
+            age: Some(Duration::ZERO),
+            series: 3,
+        };
+        let own = Own { started: Timestamp(0), chips: 0, owners: 0, ready: true, sources: &[source] };
+        let mut page = Page::new(Format::Text, 0);
+        write(&own, &mut page);
+        let page = page.finish();
+        let shown: Vec<(&str, &str)> =
+            page.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' ')).collect();
+        let docs = include_str!("../../../docs/metrics.md");
+        let listed: Vec<(&str, &str)> = docs
+            .lines()
+            .filter(|line| line.starts_with("| `tpuscope_"))
+            .map(|line| {
+                let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+                (cells[1].trim_matches('`'), cells[5])
+            })
+            .collect();
+        assert_eq!(shown, listed);
+    }
+}

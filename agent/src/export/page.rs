@@ -50,6 +50,8 @@ pub(super) enum Type {
     Gauge,
     /// Its name ends in `_total`.
     Counter,
+    /// Quantiles of a window; no sum and no count, which would have to rise for ever.
+    Summary,
 }
 
 /// The value of a label.
@@ -81,6 +83,7 @@ impl Page {
         let kind = match kind {
             Type::Gauge => "gauge",
             Type::Counter => "counter",
+            Type::Summary => "summary",
         };
         let _ = write!(self.text, "# HELP {name} ");
         self.escaped(help, self.format == Format::OpenMetrics);
@@ -88,10 +91,8 @@ impl Page {
     }
 
     pub(super) fn sample(&mut self, name: &str, labels: &[(&str, Label<'_>)], value: f64) {
-        let start = self.text.len();
         self.text.push_str(name);
         self.labels(labels);
-        debug_assert!(self.text.len() > start);
         let _ = match value {
             f64::INFINITY => writeln!(self.text, " +Inf"),
             f64::NEG_INFINITY => writeln!(self.text, " -Inf"),

@@ -60,7 +60,7 @@ fn write_family(family: &[&Sample], page: &mut Page) {
     }
 }
 
-/// Quantiles, mean and number of a window: three families of gauges, because a window is no histogram since the start.
+/// Quantiles, mean and number of a window; no histogram, because that would have to count since the start.
 fn write_windows(name: &str, help: &str, listed: Option<&Metric>, family: &[&Sample], page: &mut Page) {
     let windows: Vec<(&Sample, &Distribution)> = family
         .iter()
@@ -74,7 +74,7 @@ fn write_windows(name: &str, help: &str, listed: Option<&Metric>, family: &[&Sam
         |metric| (metric.mean_name(), metric.samples_name()),
     );
     if windows.iter().any(|(_, window)| window.quantile(0.5).is_some()) {
-        page.family(name, Type::Gauge, help);
+        page.family(name, Type::Summary, help);
         for (sample, window) in &windows {
             for (label, share) in QUANTILES {
                 if let Some(value) = window.quantile(share) {

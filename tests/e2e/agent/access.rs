@@ -1,0 +1,107 @@
+//! Who may do what, as real users over the real doors.
+
+use std::{fs, path::PathBuf, process::Command, time::Duration};
+
+use fakes::{
+    command::{Ended, start_as},
+    fake_host::FakeHost,
+    harness::tpuscope,
+    running_agent::{Home, RunningAgent},
+};
+use proto::tpuscope::v1::{
+    CaptureRequest, ListSessionsRequest, Peer, StatusRequest, captures_client::CapturesClient,
+    host_client::HostClient, sessions_client::SessionsClient,
+};
+use tonic::{Code, codegen::http::uri::PathAndQuery, transport::Endpoint};
+
+const NOBODY: u32 = 65534;
+const SOMEBODY: u32 = 54321;
+
+fn peer() -> Option<Peer> {
+    Some(Peer { protocol: 1, ..Peer::default() })
+}
+
+/// The client, where every user may run it.
+struct Client {
+    _home: Home,
+    binary: PathBuf,
+}
+
+impl Client {
+    fn new() -> Self {
+        let home = Home::new();
+        let binary = home.path().join("tpuscope");
+        fs::copy(tpuscope(), &binary).unwrap();
+        Self { _home: home, binary }
+    }
+
+    fn run_as(&self, uid: u32, agent: &RunningAgent, arguments: &[&str]) -> Ended {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]);
+        command.arg(&self.binary).args(arguments).arg("--socket").arg(agent.home().socket());
+        start_as(command).end()
+    }
+}
+
+#[test]
+fn every_user_may_look() {
+    let host = FakeHost::new();
+    let agent = RunningAgent::start(&host, "");
+    let client = Client::new();
+    for uid in [0, NOBODY, SOMEBODY] {
+        let ended = client.run_as(uid, &agent, &["status", "--json"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.json()["ready"], true);
+    }
+}
+
+#[test]
+fn the_socket_keeps_out_whom_its_mode_keeps_out() {
+    let host = FakeHost::new();
+    let agent = RunningAgent::start(&host, "[api]\nsocket_mode = \"0600\"\n");
+    let client = Client::new();
+    client.run_as(NOBODY, &agent, &["status"]).failed(4, "you may not connect to");
+    assert_eq!(client.run_as(0, &agent, &["status"]).code, Some(0));
+}
+
+#[test]
+fn the_loopback_only_looks() {
+    let host = FakeHost::new();
+    let agent = RunningAgent::start(&host, "");
+    let address = format!("http://{}", agent.grpc());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let channel =
+            Endpoint::from_shared(address).unwrap().timeout(Duration::from_secs(30)).connect().await.unwrap();
+        let status = HostClient::new(channel.clone()).status(StatusRequest { peer: peer() }).await.unwrap();
+        assert!(status.into_inner().ready);
+
+        let refused = CapturesClient::new(channel.clone())
+            .capture(CaptureRequest { peer: peer(), ..CaptureRequest::default() })
+            .await
+            .unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert!(refused.message().contains("Unix socket"), "{refused}");
+        let refused = SessionsClient::new(channel.clone())
+            .list(ListSessionsRequest { peer: peer() })
+            .await
+            .unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+
+        let mut raw = tonic::client::Grpc::new(channel.clone());
+        raw.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<StatusRequest, StatusRequest>::default();
+        let path = PathAndQuery::from_static("/tensorflow.ProfilerService/Profile");
+        let refused =
+            raw.unary(tonic::Request::new(StatusRequest::default()), path, codec).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+
+        // A caller from the future, and one that says nothing of itself.
+        let mut client = HostClient::new(channel);
+        let future = Some(Peer { protocol: 99, ..Peer::default() });
+        let refused = client.status(StatusRequest { peer: future }).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        let refused = client.status(StatusRequest { peer: None }).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+    });
+}

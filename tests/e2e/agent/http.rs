@@ -1,0 +1,82 @@
+//! HTTP within its bounds.
+
+use std::{io::Read, net::TcpStream};
+
+use fakes::{
+    fake_host::FakeHost,
+    running_agent::{LIMIT, RunningAgent, eventually, exchange},
+};
+use serde_json::Value;
+
+fn agent(settings: &str) -> (FakeHost, RunningAgent) {
+    let host = FakeHost::new();
+    let agent = RunningAgent::start(&host, settings);
+    (host, agent)
+}
+
+#[test]
+fn answers_scrapers_probes_and_scripts() {
+    let (_host, agent) = agent("[sampler]\nsim_chips = 2\n");
+    assert_eq!(agent.get("/healthz", "").status, 200);
+    assert_eq!(agent.get("/readyz", "").status, 200);
+    assert!(agent.get("/", "").body.contains("/metrics"));
+    assert_eq!(agent.get("/nothing", "").status, 404);
+    let json = |path: &str| {
+        let answer = agent.get(path, "");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        serde_json::from_str::<Value>(&answer.body).unwrap()
+    };
+    assert_eq!(json("/api/v1/status")["ready"], true);
+    let metric = "host_memory_available_bytes";
+    let samples = json(&format!("/api/v1/samples?metric={metric}"));
+    let samples = samples["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 1, "{samples:?}");
+    assert!(samples[0]["value"]["gauge"].as_f64().is_some_and(|value| value > 0.0), "{samples:?}");
+    eventually("two points of history", || {
+        let history = json(&format!("/api/v1/history?metric={metric}&last=10m"));
+        let points = history["series"][0]["points"].as_array()?.len();
+        (points >= 2).then_some(())
+    });
+    assert_eq!(agent.get("/api/v1/history", "").status, 400);
+    let bad = agent.get("/api/v1/history?metric=x&last=5", "");
+    assert!(bad.status == 400 && bad.body.contains("no unit"), "{bad:?}");
+}
+
+#[test]
+fn refuses_what_it_must() {
+    let (_host, agent) = agent("");
+    let address = agent.http();
+    let ask = |request: &str| exchange(address, request.as_bytes());
+    // A browser that was sent here by somebody else's name.
+    let rebound = ask("GET /metrics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    assert_eq!(rebound.status, 403, "{rebound:?}");
+    assert!(!rebound.body.contains("tpuscope_"));
+    let posted = ask(
+        "POST /api/v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+    );
+    assert_eq!(posted.status, 405, "{posted:?}");
+    let headers = format!("X-Long: {}\r\n", "x".repeat(64 << 10));
+    let long = ask(&format!("GET / HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"));
+    assert!(long.status >= 400 || long.status == 0, "{}", long.status);
+    let garbage = ask("\u{1}\u{2}\u{3}\r\n\r\n");
+    assert!(garbage.status == 400 || garbage.status == 0, "{garbage:?}");
+    assert_eq!(agent.get("/healthz", "").status, 200);
+}
+
+#[test]
+fn connections_are_counted_and_mute_ones_are_closed() {
+    let (_host, agent) = agent("[api]\nmax_connections = 4\n");
+    let address = agent.http();
+    let mut mute: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // The fifth is closed at once, or the four are not counted yet: then it is one of the four.
+    eventually("a connection too many to be closed", || {
+        let mut extra = TcpStream::connect(address).unwrap();
+        extra.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+        matches!(extra.read(&mut [0; 16]), Ok(0)).then_some(())
+    });
+    for stream in &mut mute {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)), "a mute connection is closed");
+    }
+    eventually("room again", || (agent.get("/healthz", "").status == 200).then_some(()));
+}

@@ -1,0 +1,287 @@
+//! Starting, being told apart, stopping, and what is said when it cannot start.
+
+use std::{
+    fs,
+    os::unix::net::{UnixDatagram, UnixListener},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+use fakes::{
+    command::{run, start_as},
+    fake_host::FakeHost,
+    harness::tpuscope,
+    running_agent::{Home, LIMIT, RunningAgent, eventually},
+};
+use nix::sys::signal::Signal;
+
+fn agent(settings: &str) -> (FakeHost, RunningAgent) {
+    let host = FakeHost::new();
+    let agent = RunningAgent::start(&host, settings);
+    (host, agent)
+}
+
+#[test]
+fn starts_shows_itself_and_stops_cleanly() {
+    let (_host, agent) = agent("");
+    let status = agent.status();
+    assert_eq!(status["peer"]["protocol"], 1);
+    assert!(status["started"].as_str().is_some_and(|at| at.ends_with('Z')), "{status}");
+    assert!(status["sources"].as_array().is_some_and(|sources| !sources.is_empty()), "{status}");
+    let socket = agent.home().socket();
+    agent.signal(Signal::SIGTERM);
+    let (code, _home) = agent.end();
+    assert_eq!(code, Some(0));
+    assert!(!socket.exists(), "the socket goes with the agent");
+}
+
+#[test]
+fn the_status_is_what_its_schema_says() {
+    let (_host, agent) = agent("[sampler]\nsim_chips = 2\n");
+    let schema = fakes::harness::workspace().join("docs/schemas/status.schema.json");
+    let schema: serde_json::Value = serde_json::from_slice(&fs::read(schema).unwrap()).unwrap();
+    conforms(&agent.status(), &schema, &schema, "status");
+}
+
+/// As much of JSON Schema as ours uses: type, properties, required, additionalProperties: false, items, $ref.
+fn conforms(value: &serde_json::Value, schema: &serde_json::Value, root: &serde_json::Value, at: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = root.pointer(reference.trim_start_matches('#')).expect("a known reference");
+        return conforms(value, target, root, at);
+    }
+    let types: Vec<&str> = match &schema["type"] {
+        serde_json::Value::String(one) => vec![one],
+        several => several.as_array().expect("a type").iter().filter_map(|one| one.as_str()).collect(),
+    };
+    let actual = match value {
+        serde_json::Value::Null => "null",
+        serde_json::Value::Bool(_) => "boolean",
+        serde_json::Value::Number(number) if number.is_f64() => "number",
+        serde_json::Value::Number(_) => "integer",
+        serde_json::Value::String(_) => "string",
+        serde_json::Value::Array(_) => "array",
+        serde_json::Value::Object(_) => "object",
+    };
+    let fits = types.contains(&actual) || actual == "integer" && types.contains(&"number");
+    assert!(fits, "{at} is {actual}, not {types:?}");
+    if let Some(object) = value.as_object() {
+        for name in schema["required"].as_array().expect("required").iter().filter_map(|name| name.as_str()) {
+            assert!(object.contains_key(name), "{at}.{name} is missing");
+        }
+        for (name, value) in object {
+            let property = &schema["properties"][name];
+            assert!(!property.is_null(), "{at}.{name} is not in the schema");
+            conforms(value, property, root, &format!("{at}.{name}"));
+        }
+    }
+    for (nth, item) in value.as_array().into_iter().flatten().enumerate() {
+        conforms(item, &schema["items"], root, &format!("{at}[{nth}]"));
+    }
+}
+
+#[test]
+fn a_second_agent_is_told_who_is_first() {
+    let (host, mut agent) = agent("");
+    let second = agent.home().command(&host.config(""));
+    start_as(second)
+        .end()
+        .failed(7, &format!("the agent with pid {} already uses the state directory", agent.pid()));
+    // Another state directory, but the same socket.
+    let mut third = agent.home().command(&host.config(""));
+    let elsewhere = Home::new();
+    third.args(["--set", &format!("agent.state_dir={}", elsewhere.path().display())]);
+    start_as(third).end().failed(7, "agent.sock.lock is locked by another agent");
+    assert!(agent.alive());
+    agent.status();
+}
+
+#[test]
+fn what_a_killed_agent_left_is_replaced() {
+    let (host, agent) = agent("");
+    agent.signal(Signal::SIGKILL);
+    let (code, home) = agent.end();
+    assert_eq!(code, None);
+    assert!(home.socket().exists());
+    run(home.path(), &["status", "--socket", "agent.sock"]).failed(6, "nobody listens on");
+    let command = home.command(&host.config(""));
+    RunningAgent::ready(home, command).status();
+}
+
+#[test]
+fn a_foreign_listener_or_file_is_left_alone() {
+    let host = FakeHost::new();
+    let home = Home::new();
+    let _foreign = UnixListener::bind(home.socket()).unwrap();
+    start_as(home.command(&host.config(""))).end().failed(7, "something already listens on");
+    let home = Home::new();
+    fs::write(home.socket(), "precious").unwrap();
+    start_as(home.command(&host.config(""))).end().failed(7, "it is no socket, and is not touched");
+    assert_eq!(fs::read_to_string(home.socket()).unwrap(), "precious");
+}
+
+#[test]
+fn a_port_in_use_is_named_with_its_setting() {
+    let host = FakeHost::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for setting in ["api.http", "api.grpc"] {
+        let home = Home::new();
+        let mut command = home.command(&host.config(""));
+        command.args(["--set", &format!("{setting}={address}")]);
+        let ended = start_as(command).end();
+        ended.failed(7, &format!("cannot listen on {address} ({setting})"));
+        assert!(!home.socket().exists(), "a start that failed leaves no socket");
+    }
+}
+
+#[test]
+fn missing_permissions_are_named() {
+    let host = FakeHost::new();
+    let home = Home::new();
+    let public = Home::new();
+    let binary = public.path().join("tpuscope");
+    fs::copy(tpuscope(), &binary).unwrap();
+    let as_nobody = |settings: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).arg("agent");
+        command.args(["--set", "api.http=off", "--set", "api.grpc=off"]);
+        settings.iter().for_each(|setting| {
+            command.args(["--set", setting]);
+        });
+        start_as(command).end()
+    };
+    let root_only = home.path().join("state").display().to_string();
+    as_nobody(&[&format!("agent.state_dir={root_only}")]).failed(4, "cannot make the directory");
+    let own = Home::new();
+    std::os::unix::fs::chown(own.path(), Some(65534), Some(65534)).unwrap();
+    let state = own.path().join("state").display().to_string();
+    let socket = home.socket().display().to_string();
+    as_nobody(&[&format!("agent.state_dir={state}"), &format!("api.socket={socket}")])
+        .failed(4, "agent.sock.lock");
+    drop(host);
+}
+
+#[test]
+fn wrong_settings_are_one_line_with_their_place() {
+    let home = Home::new();
+    let config = home.path().join("bad.toml");
+    let refused = |text: &str, says: &str| {
+        fs::write(&config, text).unwrap();
+        for arguments in [["agent", "--config", "bad.toml"].as_slice(), &["config", "check", "bad.toml"]] {
+            run(home.path(), arguments).failed(3, says);
+        }
+    };
+    refused(
+        "[sampler]\nintervall = \"1s\"\n",
+        "line 2: there is no setting `sampler.intervall` (did you mean `interval`?)",
+    );
+    refused("[sampler]\n\ninterval = \"fast\"\n", "line 3: sampler.interval: `fast` is no duration");
+    refused("[sampler]\ninterval = 1\n", "line 2: sampler.interval: `1` has no unit");
+    refused(
+        "[api]\nhttp = \"0.0.0.0:4390\"\n",
+        "line 2: api.http: `0.0.0.0:4390` can be reached from other hosts: that needs TLS",
+    );
+    refused("[[api]]\n", "line 1: `api` is a section");
+    refused("\u{1b}[31m = 1\n", "line 1");
+    run(home.path(), &["agent", "--config", "none.toml"]).failed(5, "there is no file none.toml");
+    let mut command = Command::new(tpuscope());
+    command.args(["config", "check"]).env("TPUSCOPE_SAMPLER__INTERVAL", "1");
+    start_as(command)
+        .end()
+        .failed(3, "the variable TPUSCOPE_SAMPLER__INTERVAL: sampler.interval: `1` has no unit");
+}
+
+#[test]
+fn the_default_file_is_accepted_as_it_is() {
+    let home = Home::new();
+    let printed = run(home.path(), &["config", "default"]);
+    fs::write(home.path().join("default.toml"), &printed.stdout).unwrap();
+    let checked = run(home.path(), &["config", "check", "default.toml", "--json"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert_eq!(checked.json()["settings"], run(home.path(), &["config", "default", "--json"]).json());
+}
+
+#[test]
+fn without_an_agent_status_says_what_to_do() {
+    let home = Home::new();
+    let ended = run(home.path(), &["status", "--socket", "none.sock"]);
+    ended.failed(6, "no agent: there is no socket none.sock");
+    assert!(ended.stderr.contains("tpuscope agent"), "{ended:?}");
+    // Somebody who takes the connection and never says a word.
+    let _mute = UnixListener::bind(home.path().join("mute.sock")).unwrap();
+    run(home.path(), &["status", "--socket", "mute.sock"]).failed(15, "the agent did not answer within 10s");
+}
+
+#[test]
+fn the_service_manager_is_told_ready_after_the_first_sample_and_fed_while_it_samples() {
+    let host = FakeHost::new();
+    let home = Home::new();
+    let path = home.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut command = home.command(&host.config("[sampler]\ninterval = \"250ms\"\n"));
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+    let agent = RunningAgent::spawn(home, command);
+    let told = || {
+        let mut text = [0; 256];
+        let length = manager.recv(&mut text).expect("the agent tells something");
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut seen = Vec::new();
+    while !seen.iter().any(|text: &String| text.contains("READY=1")) {
+        seen.push(told());
+    }
+    let status = agent.status();
+    assert_eq!(status["ready"], true, "{status}");
+    for _ in 0..3 {
+        while !told().contains("WATCHDOG=1") {}
+    }
+    agent.signal(Signal::SIGTERM);
+    while !told().contains("STOPPING=1") {}
+    assert_eq!(agent.end().0, Some(0));
+}
+
+#[test]
+fn an_agent_that_stands_still_is_not_fed() {
+    let host = FakeHost::new();
+    // A device that hangs whoever reads its file.
+    let vendor = host.function("0000:00:1f.0", [0x8086, 0x7110, 0, 0], 0x06_0100).join("vendor");
+    fs::remove_file(&vendor).unwrap();
+    nix::unistd::mkfifo(&vendor, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let home = Home::new();
+    let path = home.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let mut command = home.command(&host.config("[sampler]\ninterval = \"250ms\"\n"));
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+    let mut agent = RunningAgent::spawn(home, command);
+    manager.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+    let fed = || {
+        let mut text = [0; 256];
+        manager.recv(&mut text).map(|length| text[..length].starts_with(b"WATCHDOG=1"))
+    };
+    eventually("five periods of silence", || fed().is_err().then_some(()));
+    assert!(agent.alive() && agent.log().contains("it stands still"), "{}", agent.log());
+    assert_eq!(agent.get("/healthz", "").status, 503);
+    // The device answers again.
+    fs::write(&vendor, "0x8086\n").unwrap();
+    eventually("the watchdog to be fed again", || fed().is_ok_and(|watchdog| watchdog).then_some(()));
+    eventually("health", || (agent.get("/healthz", "").status == 200).then_some(()));
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let made = run(home.path(), &["completions", shell]);
+        assert!(made.code == Some(0) && made.stdout.contains("status"), "{made:?}");
+    }
+    let script = home.path().join("tpuscope.bash");
+    fs::write(&script, run(home.path(), &["completions", "bash"]).stdout).unwrap();
+    let checked = Command::new("bash").arg("-n").arg(&script).status().unwrap();
+    assert!(checked.success(), "bash reads its script");
+    assert_eq!(run(home.path(), &["man", "pages"]).code, Some(0));
+    let page = fs::read_to_string(home.path().join("pages/tpuscope-status.1")).unwrap();
+    assert!(page.contains("\\-\\-socket"), "{page}");
+    assert!(Path::new(&home.path().join("pages/tpuscope.1")).exists());
+}

@@ -1,0 +1,6 @@
+//! The daemon: how it starts and stops, whom it serves, and what scrapers see.
+
+mod access;
+mod http;
+mod life;
+mod scrape;
