@@ -5,6 +5,8 @@ use std::{fs, path::PathBuf, process::Command, time::Duration};
 use fakes::{
     command::{Ended, start_as},
     fake_host::FakeHost,
+    fake_proc::FakeProcess,
+    fake_profiler::{FakeProfiler, Mode, Seen, trace},
     harness::tpuscope,
     running_agent::{Home, RunningAgent},
 };
@@ -13,9 +15,12 @@ use proto::tpuscope::v1::{
     host_client::HostClient, sessions_client::SessionsClient,
 };
 use tonic::{Code, codegen::http::uri::PathAndQuery, transport::Endpoint};
+use tpuscope::model::device::Generation;
 
 const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 54321;
+/// Whose process the fake procfs shows.
+const OWNER: u32 = 1000;
 
 fn peer() -> Option<Peer> {
     Some(Peer { protocol: 1, ..Peer::default() })
@@ -104,4 +109,44 @@ fn the_loopback_only_looks() {
         let refused = client.status(StatusRequest { peer: None }).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
     });
+}
+
+#[test]
+fn traces_are_for_root_and_for_the_user_who_owns_the_workload() {
+    let profiler = FakeProfiler::start(Mode::Trace(trace()));
+    let (address, port) = (profiler.target(), profiler.target().split_off("127.0.0.1:".len()));
+    let mut host = FakeHost::with(Generation::V6e, 1);
+    let node = host.chips()[0].nodes[0].display().to_string();
+    let procfs = host.root().join("proc");
+    fs::create_dir(&procfs).unwrap();
+    host.set_procfs(&procfs);
+    FakeProcess::new(4242, 100)
+        .descriptor(7, &node)
+        .descriptor(8, "socket:[777]")
+        .environment(&[("JAX_PROFILER_PORT", &port)])
+        .listeners(&[(&address, OWNER, 777)])
+        .write(&procfs);
+    let agent = RunningAgent::start(&host, "[sampler]\nsim_chips = 1\n");
+    let owner = &agent.status()["owners"][0];
+    assert_eq!(owner["uid"], OWNER, "{}", agent.status());
+    let client = Client::new();
+    let sessions = |uid| {
+        let listed = client.run_as(uid, &agent, &["sessions", "list", "--json"]);
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        listed.json()["sessions"].as_array().unwrap().len()
+    };
+    let capture = ["capture", "--duration", "1ms", "--session", "mine"];
+
+    let refused = client.run_as(NOBODY, &agent, &capture);
+    refused.failed(19, "1 process(es) that are not yours were left out");
+    assert_eq!(profiler.seen(), Seen::default(), "not even asked");
+
+    let made = client.run_as(OWNER, &agent, &capture);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert_eq!((sessions(OWNER), sessions(0), sessions(NOBODY), sessions(SOMEBODY)), (1, 1, 0, 0));
+    let refused = client.run_as(NOBODY, &agent, &["sessions", "rm", "mine"]);
+    assert!(matches!(refused.code, Some(4 | 5)), "{refused:?}");
+    assert_eq!(sessions(0), 1);
+    assert_eq!(client.run_as(OWNER, &agent, &["sessions", "rm", "mine"]).code, Some(0));
+    assert_eq!(sessions(0), 0);
 }
