@@ -63,7 +63,7 @@ python3 -c 'import ensurepip' 2>/dev/null || debian no-venv=python3-venv
 # The demo needs no more than a job to profile and XProf to open its trace with.
 if [ "${1:-}" = demo ]; then venv xprof; exit; fi
 
-debian make=make nm=binutils python3=python3 promtool=prometheus prometheus=prometheus ip=iproute2 \
+debian make=make nm=binutils python3=python3 promtool=prometheus prometheus=prometheus prometheus-node-exporter=prometheus-node-exporter ip=iproute2 \
   mmdebstrap=mmdebstrap systemd-nspawn=systemd-container dbus-daemon=dbus systemd-analyze=systemd \
   buildah=buildah podman=podman crun=crun
 venv xprof
