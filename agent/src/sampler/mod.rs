@@ -70,6 +70,8 @@ struct Shared {
     history: Mutex<History>,
     ticks: AtomicU64,
     first: watch::Sender<bool>,
+    /// What all schedules count from: ticks that fall together wake the process once.
+    epoch: Instant,
 }
 
 impl Sampler {
@@ -82,6 +84,7 @@ impl Sampler {
             history: Mutex::new(History::new(settings.history.as_usize(), settings.history_step.get())),
             ticks: AtomicU64::new(0),
             first: watch::Sender::new(false),
+            epoch: Instant::now(),
         }))
     }
 
@@ -120,7 +123,7 @@ impl Sampler {
         scene: watch::Receiver<Scene>,
         stop: CancellationToken,
     ) {
-        let mut schedule = Schedule::new(interval);
+        let mut schedule = Schedule::new(self.0.epoch, interval);
         let mut view = Arc::new(SourceView::new(source.origin(), interval, self.0.stale_after));
         while stop.run_until_cancelled(sleep_until(schedule.due())).await.is_some() {
             let now = scene.borrow().clone();
@@ -180,15 +183,18 @@ fn overrun(origin: Origin) -> Reading {
     Reading { samples: Vec::new(), absent: vec![Absence { what: origin.as_str().to_owned(), why }] }
 }
 
-/// When the ticks are: whole multiples of the interval after the start.
+/// When the ticks are: at once, and then at whole multiples of the interval after the epoch.
 struct Schedule {
     due: Instant,
+    tick: u32,
+    epoch: Instant,
     interval: Duration,
 }
 
 impl Schedule {
-    fn new(interval: Duration) -> Self {
-        Self { due: Instant::now(), interval }
+    fn new(epoch: Instant, interval: Duration) -> Self {
+        let due = Instant::now();
+        Self { due, tick: passed(epoch, due, interval), epoch, interval }
     }
 
     fn due(&self) -> Instant {
@@ -197,11 +203,17 @@ impl Schedule {
 
     /// Goes to the next tick that is not over; gives how many are.
     fn advance(&mut self, now: Instant) -> u64 {
-        let behind = now.saturating_duration_since(self.due).as_nanos() / self.interval.as_nanos().max(1);
-        let missed = u32::try_from(behind).unwrap_or(u32::MAX - 1);
-        self.due += self.interval.saturating_mul(missed + 1);
-        missed.into()
+        let next = self.tick.saturating_add(1);
+        self.tick = next.max(passed(self.epoch, now, self.interval).saturating_add(1));
+        self.due = self.epoch + self.interval.saturating_mul(self.tick);
+        (self.tick - next).into()
     }
+}
+
+/// Whole intervals from `epoch` to `now`.
+fn passed(epoch: Instant, now: Instant, interval: Duration) -> u32 {
+    let intervals = now.saturating_duration_since(epoch).as_nanos() / interval.as_nanos().max(1);
+    u32::try_from(intervals).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The scout: looks at the host's chips and at who holds them, at its own pace, so that every source is told the
 //! same scene.
 //!
-//! Looking blocks, and so happens on a thread of its own kind. Must never hold the sampler up: a look that hangs
+//! Looking blocks, and so happens on a thread of its own kind; a glance that finds nothing changed does not. Must never hold the sampler up: a look that hangs
 //! leaves the last scene standing, and [`Scout::looks`] still.
 
 use std::{
@@ -98,10 +98,12 @@ impl Scout {
         let mut memory = Memory { discovery, chips_due: Instant::now() };
         let mut due = Instant::now();
         while stop.run_until_cancelled(sleep_until(due)).await.is_some() {
-            let scout = self.0.clone();
-            let look = tokio::task::spawn_blocking(move || scout.look(memory));
-            let Some(looked) = stop.run_until_cancelled(look).await else { break };
-            memory = looked.map_err(|error| error.to_string())?;
+            if !self.0.glance(&mut memory) {
+                let scout = self.0.clone();
+                let look = tokio::task::spawn_blocking(move || scout.look(memory));
+                let Some(looked) = stop.run_until_cancelled(look).await else { break };
+                memory = looked.map_err(|error| error.to_string())?;
+            }
             due = (due + interval).max(Instant::now());
         }
         Ok(())
@@ -109,6 +111,15 @@ impl Scout {
 }
 
 impl Shared {
+    /// Whether there is nothing to be looked at more closely.
+    fn glance(&self, memory: &mut Memory) -> bool {
+        let quiet = Instant::now() < memory.chips_due && memory.discovery.is_quiet(self.clock.now());
+        if quiet {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+        }
+        quiet
+    }
+
     fn look(&self, mut memory: Memory) -> Memory {
         let now = Instant::now();
         if memory.chips_due <= now {

@@ -1,13 +1,14 @@
 //! Unary gRPC calls over one kept HTTP/2 connection, all calls of a read in flight together.
 //!
-//! The connection is polled only while a read runs: no task, no traffic and no wake-up in between. Must never wait
+//! The connection is looked at only while a read runs, and then by the clock: answers come piece by piece, and being
+//! woken for each would cost more than reading them. No task, no traffic and no wake-up in between. Must never wait
 //! beyond its deadlines or keep more of a reply than [`LONGEST_REPLY`].
 
 use std::{
-    future::{Future, poll_fn},
-    io,
+    future::Future,
+    io::{self, Read, Write},
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -16,9 +17,9 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, HeaderValue, Request, Uri, header::CONTENT_TYPE};
 use prost::Message;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
-    time::timeout,
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::untrusted::{MESSAGE, clean};
@@ -31,8 +32,10 @@ pub(super) const CALL_DEADLINE: Duration = Duration::from_millis(500);
 /// The longest reply that is read.
 pub(super) const LONGEST_REPLY: usize = 256 * 1024;
 
-/// Replies come one by one; waiting this long before the first look lets one read of the socket see them all.
-const GATHER: Duration = Duration::from_millis(3);
+/// The first look for answers comes after this long: most often they are all there.
+const FIRST_LOOK: Duration = Duration::from_millis(3);
+/// The time between two looks doubles up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(24);
 /// More would only serve a peer that wants our memory.
 const WINDOW: u32 = 1 << 20;
 const LONGEST_HEADERS: u32 = 16 * 1024;
@@ -101,13 +104,62 @@ impl Call {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait Socket: Read + Write + Send {}
+impl<T: Read + Write + Send> Socket for T {}
+
+/// A socket that does not wait and wakes nobody: whoever uses it looks again in time.
+struct Unwatched(Box<dyn Socket>);
+
+fn now_or_later<T>(done: io::Result<T>) -> Poll<io::Result<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        done => Poll::Ready(done),
+    }
+}
+
+impl AsyncRead for Unwatched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = ready!(now_or_later(self.0.read(buffer.initialize_unfilled())))?;
+        buffer.advance(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Unwatched {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        now_or_later(self.0.write(bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        now_or_later(self.0.write_vectored(parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The socket closes when it is dropped.
+        Poll::Ready(Ok(()))
+    }
+}
 
 /// An open connection.
 pub(super) struct Connection {
     send: SendRequest<Bytes>,
-    driver: h2::client::Connection<Box<dyn Stream>, Bytes>,
+    driver: h2::client::Connection<Unwatched, Bytes>,
     broken: bool,
 }
 
@@ -116,20 +168,22 @@ impl Connection {
     pub(super) async fn open(address: &Address) -> Result<Self, CallError> {
         let refused = |error: io::Error| CallError::Refused(error.kind().to_string());
         let opening = async {
-            let stream: Box<dyn Stream> = match address {
+            let stream: Box<dyn Socket> = match address {
                 Address::Tcp(at) => {
                     let stream = TcpStream::connect(at).await.map_err(refused)?;
                     stream.set_nodelay(true).map_err(refused)?;
-                    Box::new(stream)
+                    Box::new(stream.into_std().map_err(refused)?)
                 }
-                Address::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(refused)?),
+                Address::Unix(path) => {
+                    Box::new(UnixStream::connect(path).await.and_then(UnixStream::into_std).map_err(refused)?)
+                }
             };
             let (send, driver) = h2::client::Builder::new()
                 .initial_window_size(WINDOW)
                 .initial_connection_window_size(WINDOW)
                 .max_header_list_size(LONGEST_HEADERS)
                 .enable_push(false)
-                .handshake(stream)
+                .handshake(Unwatched(stream))
                 .await
                 .map_err(|error| broken(&error))?;
             Ok(Self { send, driver, broken: false })
@@ -145,26 +199,20 @@ impl Connection {
     /// Makes all `calls` at once and gives their results in the same order, within [`CALL_DEADLINE`].
     pub(super) async fn all(&mut self, calls: &[&Call]) -> Vec<Result<Bytes, CallError>> {
         let mut slots: Vec<Slot> = calls.iter().map(|_| Slot::Unsent).collect();
-        let deadline = tokio::time::Instant::now() + CALL_DEADLINE;
-        poll_fn(|cx| {
-            self.advance(cx, calls, &mut slots);
-            Poll::Ready(())
-        })
-        .await;
-        if slots.iter().any(Slot::is_open) {
-            tokio::time::sleep(GATHER).await;
+        let deadline = Instant::now() + CALL_DEADLINE;
+        let mut pause = FIRST_LOOK;
+        while !self.advance(calls, &mut slots) && Instant::now() < deadline {
+            sleep_until((Instant::now() + pause).min(deadline)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        let answers =
-            poll_fn(|cx| if self.advance(cx, calls, &mut slots) { Poll::Ready(()) } else { Poll::Pending });
-        // What is still open at the deadline becomes an error of its own below; dropping it resets its stream.
-        let late = tokio::time::timeout_at(deadline, answers).await.is_err();
-        let unanswered = slots.iter().filter(|slot| slot.is_open()).count();
-        self.broken |= late && unanswered == calls.len();
+        // What is still open at the deadline becomes an error of its own; dropping it resets its stream.
+        self.broken |= !slots.is_empty() && slots.iter().all(Slot::is_open);
         slots.into_iter().map(Slot::finish).collect()
     }
 
     /// Sends what can be sent, takes what has come; true when every call has its result.
-    fn advance(&mut self, cx: &mut Context<'_>, calls: &[&Call], slots: &mut [Slot]) -> bool {
+    fn advance(&mut self, calls: &[&Call], slots: &mut [Slot]) -> bool {
+        let cx = &mut Context::from_waker(Waker::noop());
         for (slot, call) in slots.iter_mut().zip(calls) {
             if matches!(slot, Slot::Unsent) && !self.send(cx, slot, call) {
                 break;

@@ -43,7 +43,7 @@ use owners::{Known, forked_from};
 use probe::Prober;
 use procfs::Procfs;
 use profile::Profiler;
-use sweep::{Held, Nodes, Sweep};
+use sweep::{Held, Nodes, Sweep, Sweeper};
 
 /// Changes bring the next full look forward, but not closer than this to the last.
 const LEAST_GAP: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ const MOST_OWNERS: usize = 512;
 
 /// Finds the owners, and keeps what it knows about them from one look to the next.
 ///
-/// Blocking: to be called through `spawn_blocking`.
+/// A full look blocks, and is to be called through `spawn_blocking`.
 #[derive(Debug)]
 pub struct Discovery {
     paths: Paths,
@@ -63,6 +63,7 @@ pub struct Discovery {
     verdicts: HashMap<u32, Verdict>,
     profiler: Profiler,
     prober: Prober,
+    sweeper: Sweeper,
     /// Space that the sweep uses again.
     sockets: Vec<(u64, u32)>,
     current: Arc<Workloads>,
@@ -89,6 +90,7 @@ impl Discovery {
             verdicts: HashMap::new(),
             profiler: Profiler::default(),
             prober: Prober::default(),
+            sweeper: Sweeper::default(),
             sockets: Vec::new(),
             current: Arc::default(),
             last_scan: None,
@@ -101,6 +103,7 @@ impl Discovery {
         if self.chips != chips {
             self.nodes = Nodes::of(&chips, &self.paths.dev);
             self.chips = chips;
+            self.sweeper.forget();
             self.last_scan = None;
         }
     }
@@ -108,6 +111,15 @@ impl Discovery {
     /// Whether the last tick looked at every process.
     pub fn was_full_scan(&self) -> bool {
         self.full
+    }
+
+    /// Whether no full look is due and every known owner is as it was: a few reads of what the kernel has at hand,
+    /// which do not block.
+    pub fn is_quiet(&mut self, now: Timestamp) -> bool {
+        let unchanged = |discovery: &mut Self| {
+            Procfs::open(&discovery.paths.procfs).is_ok_and(|proc| discovery.gone(&proc).is_empty())
+        };
+        !self.due(now, false) && (self.known.is_empty() || unchanged(self))
     }
 
     /// The owners now. Known ones are checked; every process is looked at when the interval has passed or a
@@ -186,7 +198,7 @@ impl Discovery {
 
     fn scan(&mut self, proc: &mut Procfs) -> io::Result<Workloads> {
         let sockets = std::mem::take(&mut self.sockets);
-        let sweep = sweep::sweep(proc, &self.nodes, sockets)?;
+        let sweep = self.sweeper.sweep(proc, &self.nodes, sockets)?;
         let mut notes = self.notes(proc, &sweep);
         let ignored = self.take_in(proc, &sweep);
         if ignored > 0 {

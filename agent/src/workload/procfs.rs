@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, RawDir, openat, readlinkat, readlinkat_raw},
+    fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, readlinkat, readlinkat_raw, statat},
     io::Errno,
 };
 
@@ -31,6 +31,13 @@ pub(super) enum Sight {
     Denied,
     /// It is gone.
     Gone,
+}
+
+/// The descriptors of a process as a whole: differs when the process is another one, or their number is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Folder {
+    inode: u64,
+    descriptors: i64,
 }
 
 /// An open procfs.
@@ -60,6 +67,12 @@ impl Procfs {
         each_name(&folder, &mut self.entries, |name| pids.extend(number(name)))?;
         pids.sort_unstable();
         Ok(pids)
+    }
+
+    /// The descriptors of a process as a whole; `None` where the kernel does not tell their number.
+    pub(super) fn descriptor_folder(&self, pid: u32) -> Option<Folder> {
+        let stat = statat(&self.root, format!("{pid}/fd"), AtFlags::empty()).ok()?;
+        (stat.st_size > 0).then_some(Folder { inode: stat.st_ino, descriptors: stat.st_size })
     }
 
     /// Calls `visit` with number and link target of each descriptor of a process.

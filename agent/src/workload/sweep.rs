@@ -1,15 +1,20 @@
-//! One pass over every process's descriptors: who holds a chip, and which sockets are whose.
+//! One pass over every process: who holds a chip, and which sockets are whose.
 //!
-//! A kernel thread costs no more than its empty folder: telling it apart first would cost as much.
+//! Listing descriptors is what costs, so a process is looked into when it is new, when the number of its descriptors
+//! has changed, when it held a chip, and in every [`ROUNDS`]th pass anyway: it may have closed one and opened another.
+//! The kernel tells the number since Linux 6.2; before, every process is looked into in every pass.
 
 use std::{collections::HashMap, io, os::unix::ffi::OsStrExt, path::Path};
 
 use crate::model::device::{Chip, ChipIndex};
 
-use super::procfs::{Procfs, Sight};
+use super::procfs::{Folder, Procfs, Sight};
 
 /// More sockets are not remembered: then some listeners' processes stay unknown.
 const MOST_SOCKETS: usize = 1 << 18;
+
+/// In so many passes every process is looked into at least once, an equal share in each.
+const ROUNDS: u32 = 12;
 
 /// Knows chips by the names that descriptors link to.
 #[derive(Debug, Default)]
@@ -68,25 +73,84 @@ pub(super) struct Sweep {
     pub(super) denied: Option<u32>,
 }
 
-/// Looks at every process once.
-pub(super) fn sweep(proc: &mut Procfs, nodes: &Nodes, mut sockets: Vec<(u64, u32)>) -> io::Result<Sweep> {
-    sockets.clear();
-    let mut sweep = Sweep { pids: proc.pids()?, sockets, ..Sweep::default() };
-    let mut held = Vec::new();
-    for pid in &sweep.pids {
-        let sight = proc.descriptors(*pid, |descriptor, target| match socket(target) {
-            Some(inode) if sweep.sockets.len() < MOST_SOCKETS => sweep.sockets.push((inode, *pid)),
-            Some(_) => {}
+/// A process that held no chip when it was looked into.
+#[derive(Debug)]
+struct Bystander {
+    folder: Folder,
+    /// Inodes of its sockets.
+    sockets: Box<[u64]>,
+}
+
+/// What is remembered from pass to pass.
+#[derive(Debug, Default)]
+pub(super) struct Sweeper {
+    bystanders: HashMap<u32, Bystander>,
+    round: u32,
+}
+
+impl Sweeper {
+    /// The next pass looks into every process: other chips are looked for.
+    pub(super) fn forget(&mut self) {
+        self.bystanders.clear();
+    }
+
+    /// Looks at every process once. `sockets` is space to use again.
+    pub(super) fn sweep(
+        &mut self,
+        proc: &mut Procfs,
+        nodes: &Nodes,
+        mut sockets: Vec<(u64, u32)>,
+    ) -> io::Result<Sweep> {
+        sockets.clear();
+        let mut sweep = Sweep { pids: proc.pids()?, sockets, ..Sweep::default() };
+        self.bystanders.retain(|pid, _| sweep.pids.binary_search(pid).is_ok());
+        self.round = (self.round + 1) % ROUNDS;
+        for pid in sweep.pids.clone() {
+            // Asked before its descriptors are: one that comes in between is seen as a change next time.
+            let folder = proc.descriptor_folder(pid);
+            let known = self.bystanders.get(&pid).filter(|known| Some(known.folder) == folder);
+            if let Some(known) = known.filter(|_| pid % ROUNDS != self.round) {
+                sweep.add(pid, &known.sockets);
+                continue;
+            }
+            let before = sweep.sockets.len();
+            let looked = sweep.look_into(proc, nodes, pid);
+            match folder.filter(|_| looked) {
+                Some(folder) => {
+                    let sockets = sweep.sockets[before..].iter().map(|(inode, _)| *inode).collect();
+                    self.bystanders.insert(pid, Bystander { folder, sockets });
+                }
+                None => {
+                    self.bystanders.remove(&pid);
+                }
+            }
+        }
+        Ok(sweep)
+    }
+}
+
+impl Sweep {
+    /// Looks at the descriptors of one process; true when all were seen and none is a chip.
+    fn look_into(&mut self, proc: &mut Procfs, nodes: &Nodes, pid: u32) -> bool {
+        let mut held = Vec::new();
+        let sight = proc.descriptors(pid, |descriptor, target| match socket(target) {
+            Some(inode) => self.add(pid, &[inode]),
             None => held.extend(nodes.held(target).map(|held| (descriptor, held))),
         });
         if sight == Sight::Denied {
-            sweep.denied.get_or_insert(*pid);
+            self.denied.get_or_insert(pid);
         }
-        if !held.is_empty() {
-            sweep.holders.insert(*pid, std::mem::take(&mut held));
+        let bystander = held.is_empty();
+        if !bystander {
+            self.holders.insert(pid, held);
         }
+        bystander && sight == Sight::Full
     }
-    Ok(sweep)
+
+    fn add(&mut self, pid: u32, sockets: &[u64]) {
+        let room = MOST_SOCKETS - self.sockets.len();
+        self.sockets.extend(sockets.iter().take(room).map(|inode| (*inode, pid)));
+    }
 }
 
 /// The inode in `socket:[1472]`.

@@ -125,3 +125,54 @@ fn without_procfs_it_says_so_and_recovers() {
     let _one = host.hold(0, &[]);
     assert_eq!(discovery.tick(at(1)).owners.len(), 1);
 }
+
+/// A shell that opens what it is told to.
+struct Opener {
+    process: Holding,
+    orders: std::process::ChildStdin,
+    done: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl Opener {
+    fn start() -> Self {
+        let script = "while read -r line; do eval \"$line\"; echo done; done";
+        let mut shell = Command::new("bash");
+        let mut child =
+            shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (orders, out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { process: Holding(child), orders, done: std::io::BufReader::new(out) }
+    }
+
+    fn run(&mut self, order: &str) {
+        use std::io::{BufRead, Write};
+        writeln!(self.orders, "{order}").unwrap();
+        let mut line = String::new();
+        self.done.read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n");
+    }
+}
+
+#[test]
+fn a_process_that_opens_a_chip_later_is_found() {
+    let host = Host::new();
+    let (mut opener, mut swapper) = (Opener::start(), Opener::start());
+    swapper.run("exec 7</dev/null");
+    let mut discovery = host.discovery();
+    assert!(discovery.tick(at(0)).owners.is_empty());
+    let node = |chip: usize| host.chips[chip].nodes[0].display().to_string();
+    opener.run(&format!("exec 7<{}", node(0)));
+    let owners = |workloads: &Workloads| -> Vec<u32> {
+        workloads.owners.iter().map(|owner| owner.process.pid).collect()
+    };
+    assert_eq!(owners(&discovery.tick(at(10))), [opener.process.0.id()], "one descriptor more");
+    // One descriptor for another: their number does not tell.
+    swapper.run(&format!("exec 7<{}", node(1)));
+    let last = (2..=13).map(|look| discovery.tick(at(10 * look))).last().unwrap();
+    let mut both = [opener.process.0.id(), swapper.process.0.id()];
+    both.sort_unstable();
+    assert_eq!(owners(&last), both);
+    opener.run("exec 7<&-");
+    assert!(!discovery.is_quiet(at(131)));
+    assert_eq!(owners(&discovery.tick(at(131))), [swapper.process.0.id()]);
+    assert!(discovery.is_quiet(at(132)), "{:?}", discovery.current);
+}

@@ -29,8 +29,8 @@ use crate::{
     sampler::{Sampler, Scout, Territory},
 };
 
-/// Worker threads: most of the time both sleep.
-const WORKERS: usize = 2;
+/// Worker threads: what blocks has threads of its own, and handing work between workers costs more than the work.
+const WORKERS: usize = 1;
 /// Threads for what blocks: looking at /proc, asking the user database, and writing traces, each of which takes one
 /// for as long as it arrives. An idle thread ends by itself.
 const BLOCKING: usize = 24;

@@ -51,6 +51,16 @@ pub struct Key {
     pub job: Option<std::sync::Arc<crate::model::job::Job>>,
 }
 
+impl Key {
+    fn is_of(&self, sample: &Sample, part: Part) -> bool {
+        self.part == part
+            && self.origin == sample.origin
+            && self.metric == sample.metric
+            && self.labels == sample.labels
+            && self.job == sample.job
+    }
+}
+
 impl Hash for Key {
     /// A job can name hundreds of hosts; its id is enough to find it.
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -90,6 +100,8 @@ struct Span {
 
 struct Entry {
     key: Key,
+    /// The series that came after this one last time: almost always it does so again.
+    next: u32,
     last: i64,
     /// A counter's last total and its time, from which the next rise is told.
     total: Option<(i64, f64)>,
@@ -122,6 +134,8 @@ pub struct History {
     entries: Vec<Option<Entry>>,
     vacant: Vec<u32>,
     ids: HashMap<Key, u32>,
+    /// The series that was asked for last.
+    previous: u32,
     arena: Arena,
 }
 
@@ -137,6 +151,7 @@ impl History {
             entries: Vec::new(),
             vacant: Vec::new(),
             ids: HashMap::new(),
+            previous: 0,
             arena: Arena {
                 pages: Vec::new(),
                 free: Vec::new(),
@@ -195,6 +210,23 @@ impl History {
 
     /// The series of a sample, made if there is room for it.
     fn id(&mut self, sample: &Sample, part: Part) -> Option<u32> {
+        let entry = |id: u32| self.entries.get(id as usize)?.as_ref();
+        let guess = entry(self.previous).map(|entry| entry.next);
+        if let Some(guess) = guess
+            && entry(guess).is_some_and(|entry| entry.key.is_of(sample, part))
+        {
+            self.previous = guess;
+            return Some(guess);
+        }
+        let id = self.look_up(sample, part)?;
+        if let Some(Some(entry)) = self.entries.get_mut(self.previous as usize) {
+            entry.next = id;
+        }
+        self.previous = id;
+        Some(id)
+    }
+
+    fn look_up(&mut self, sample: &Sample, part: Part) -> Option<u32> {
         let key = Key {
             metric: sample.metric.clone(),
             part,
@@ -218,6 +250,7 @@ impl History {
         }
         let entry = Entry {
             key: key.clone(),
+            next: 0,
             last: i64::MIN,
             total: None,
             fine: Tier::default(),
