@@ -65,7 +65,9 @@ impl HostService {
                 }
             }
         }
-        *self = Self::default();
+        if self.address.is_some() {
+            *self = Self::default();
+        }
         let (what, why) = unreachable.unwrap_or_else(|| {
             let why =
                 "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it".to_owned();

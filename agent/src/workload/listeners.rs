@@ -30,10 +30,14 @@ pub(super) fn of(proc: &Procfs, process: &str) -> io::Result<Vec<Socket>> {
     Ok(sockets)
 }
 
+/// Bytes read at a time, fewer than a line has: for the next line after the last listener the kernel looks through its
+/// table of connections, and the more it is asked for, the farther it looks.
+const CHUNK: usize = 128;
+
 /// Reads as far as the listeners go: the kernel lists them before all connections, which may be many.
 fn read(file: impl Read) -> io::Result<Vec<Socket>> {
     let mut file = file.take(MOST_BYTES);
-    let (mut sockets, mut text, mut chunk) = (Vec::new(), Vec::new(), [0; 4096]);
+    let (mut sockets, mut text, mut chunk) = (Vec::new(), Vec::new(), [0; CHUNK]);
     let mut heading = true;
     loop {
         let count = file.read(&mut chunk)?;
