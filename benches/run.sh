@@ -3,7 +3,7 @@
 # Needs the real peers of tests/setup.sh. Fails if a promise is broken.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-cargo build --release --locked -p tpuscope -p tpuscope-benches || exit 1
+cargo build --release --locked --workspace || exit 1
 failed=()
 for source in benches/src/bin/*.rs; do
   name=$(basename "$source" .rs)

@@ -11,7 +11,7 @@ say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 say "set up: JAX and XProf in a venv, a release build"
 tests/setup.sh demo
-cargo build --release --locked -p tpuscope -p tpuscope-tests -p fake-libtpu
+cargo build --release --locked -p tpuscope -p tpuscope-tests -p fake-libtpu --bin tpuscope --bin fake-tpu-host --lib
 peers=${TPUSCOPE_PEERS:-target/peers}
 python=$peers/xprof/bin/python
 bin=$top/target/release
