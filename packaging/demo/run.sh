@@ -88,7 +88,7 @@ grpc = "127.0.0.1:$grpc"
 sysfs = "$work/sys"
 dev = "$work/dev"
 [libtpu]
-library = "$bin/libfake_libtpu.so"
+path = "$bin/libfake_libtpu.so"
 TOML
 "$bin/tpuscope" agent --config "$work/tpuscope.toml" >"$work/agent.log" 2>&1 &
 pids+=($!)
