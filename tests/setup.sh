@@ -54,7 +54,7 @@ libtpu() {
 tool() {
   [ "$(cat "target/tools/$1.version" 2>/dev/null)" = "$2" ] && [ -x "target/tools/bin/$1" ] && return
   say "cargo tool: $1 $2"
-  cargo install -q --locked --root target/tools --version "$2" "$1"
+  cargo install -q --debug --locked --root target/tools --version "$2" "$1"
   echo "$2" >"target/tools/$1.version"
 }
 
