@@ -11,7 +11,7 @@ use super::{
 const COMPARED: usize = 256;
 /// The fewest common steps that can prove a shift.
 const FEWEST: usize = 3;
-/// The right shift's spread is at most this part of the next best one's.
+/// The right shift's spread, so many times over, is still below the next best one's: never so when both are zero.
 const CLEARER: i64 = 4;
 
 /// Keys for the steps of all cores, counted along the first; none if one core cannot be placed.
@@ -52,7 +52,7 @@ fn shift(reference: &[i64], other: &[i64]) -> Option<i64> {
         .collect();
     spreads.sort_unstable();
     let &(best, shift) = spreads.first()?;
-    let clear = spreads.get(1).is_some_and(|&(next, _)| best <= next / CLEARER);
+    let clear = spreads.get(1).is_some_and(|&(next, _)| best.saturating_mul(CLEARER) < next);
     clear.then_some(shift)
 }
 
