@@ -175,7 +175,64 @@ fn outputs_go_where_they_harm_nothing() {
     sessions(folder.path(), &["merge", "in.xplane.pb", "-o", "folder"]).failed(7, "is a folder");
     sessions(folder.path(), &["merge", "in.xplane.pb", "-o", "none/out"]).failed(5, "none/out");
     sessions(folder.path(), &["export", "in.xplane.pb", "--format", "csv", "-o", "file"])
-        .failed(7, "file is a file");
+        .failed(7, "file is not a folder");
     assert_eq!(files(folder.path()), before);
     assert_eq!(fs::read(folder.path().join("in.xplane.pb")).unwrap(), whole);
+}
+
+/// A named pipe in `folder`.
+fn pipe(folder: &Path, name: &str) -> PathBuf {
+    let place = folder.join(name);
+    nix::unistd::mkfifo(&place, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    place
+}
+
+#[test]
+fn what_is_no_regular_file_is_never_replaced() {
+    let folder = TempDir::new().unwrap();
+    let input = real().display().to_string();
+    pipe(folder.path(), "pipe");
+    let link = |name: &str, target: &str| {
+        std::os::unix::fs::symlink(target, folder.path().join(name)).unwrap();
+    };
+    link("null", "/dev/null");
+    link("nowhere", "none");
+    link("to-pipe", "pipe");
+    fs::create_dir_all(folder.path().join("tables")).unwrap();
+    pipe(&folder.path().join("tables"), "steps.csv");
+    let before = files(folder.path());
+    for (out, says) in [("pipe", "not a regular"), ("null", "not a regular"), ("nowhere", "leads nowhere")] {
+        sessions(folder.path(), &["merge", &input, "-o", out]).failed(7, says);
+        let ended = sessions(folder.path(), &["export", &input, "--format", "perfetto", "-o", out]);
+        assert!(ended.failed(7, says).stderr.contains("name a regular file"), "{ended:?}");
+    }
+    sessions(folder.path(), &["merge", &input, "-o", "to-pipe"]).failed(7, "not a regular file");
+    sessions(folder.path(), &["export", &input, "--format", "csv", "-o", "tables"]).failed(7, "steps.csv");
+    sessions(folder.path(), &["export", &input, "--format", "csv", "-o", "pipe"]).failed(7, "not a folder");
+    assert_eq!(files(folder.path()), before);
+    assert_eq!(files(&folder.path().join("tables")), ["steps.csv"]);
+    for name in ["null", "nowhere", "to-pipe"] {
+        assert!(fs::symlink_metadata(folder.path().join(name)).unwrap().is_symlink(), "{name}");
+    }
+    // A link to a file stays one, and the file is new.
+    fs::write(folder.path().join("old"), b"old").unwrap();
+    link("to-old", "old");
+    assert_eq!(sessions(folder.path(), &["merge", &input, "-o", "to-old"]).code, Some(0));
+    assert!(fs::symlink_metadata(folder.path().join("to-old")).unwrap().is_symlink());
+    assert_ne!(fs::read(folder.path().join("old")).unwrap(), b"old");
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_read() {
+    let folder = TempDir::new().unwrap();
+    let pipe = pipe(folder.path(), "pipe.xplane.pb").display().to_string();
+    for input in [pipe.as_str(), "/dev/zero", "/dev/null", "/proc/self/mem"] {
+        sessions(folder.path(), &["show", input]).failed(8, "not a regular file");
+        sessions(folder.path(), &["merge", input, "-o", "out"]).failed(8, "not a regular file");
+        for format in ["perfetto", "csv"] {
+            sessions(folder.path(), &["export", input, "--format", format, "-o", "out"])
+                .failed(8, "not a regular file");
+        }
+    }
+    assert_eq!(files(folder.path()), ["pipe.xplane.pb"]);
 }

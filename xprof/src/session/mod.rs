@@ -51,6 +51,9 @@ pub enum SessionError {
     /// Nothing is there.
     #[error("{} does not exist", .0.display())]
     NotFound(PathBuf),
+    /// A pipe, a device, a socket.
+    #[error("{} is not a regular file", .0.display())]
+    NotAFile(PathBuf),
     /// The folder is there, but holds no trace.
     #[error("{} holds no session: no *.xplane.pb in it, nor below plugins/profile", .0.display())]
     NoSessions(PathBuf),

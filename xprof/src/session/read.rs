@@ -5,12 +5,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs,
     io::{self, Read},
     path::{Path, PathBuf},
 };
 
 use super::{MANIFEST_FILE, MANIFEST_VERSION, Manifest, PART_SUFFIX, SessionError, failed, sessions_folder};
+use crate::input::open_regular;
 
 /// The largest manifest that is read: 16 MiB describe some 30,000 parts.
 const MAX_MANIFEST: u64 = 16 << 20;
@@ -102,7 +103,12 @@ pub fn resolve(path: &Path) -> Result<Vec<Session>, SessionError> {
         _ => failed("read", path)(error),
     })?;
     if !meta.is_dir() {
-        return Ok(vec![single(path, meta.len())]);
+        return match open_regular(path) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                Err(SessionError::NotAFile(path.to_owned()))
+            }
+            _ => Ok(vec![single(path, meta.len())]),
+        };
     }
     if let Some(session) = Session::open(path)? {
         return Ok(vec![session]);
@@ -198,7 +204,7 @@ impl Session {
                 self.add(Part { host, name, path: path.to_owned(), size: meta.len() });
             }
             Ok(_) => {
-                let kind = FaultKind::Unreadable("it is not a file".to_owned());
+                let kind = FaultKind::Unreadable("not a regular file".to_owned());
                 self.faults.push(Fault { file, kind });
             }
             Err(error) => {
@@ -209,7 +215,7 @@ impl Session {
 
     /// Keeps a part that can be opened and is not empty; notes a fault else.
     fn add(&mut self, part: Part) {
-        let kind = match File::open(&part.path) {
+        let kind = match open_regular(&part.path) {
             Err(error) => FaultKind::Unreadable(error.to_string()),
             Ok(_) if part.size == 0 => FaultKind::Empty,
             Ok(_) => return self.parts.push(part),
@@ -243,7 +249,7 @@ impl Session {
 fn load_manifest(path: &Path) -> Result<Manifest, FaultKind> {
     let unreadable = |error: io::Error| FaultKind::Unreadable(error.to_string());
     let mut text = Vec::new();
-    File::open(path)
+    open_regular(path)
         .and_then(|file| file.take(MAX_MANIFEST + 1).read_to_end(&mut text))
         .map_err(unreadable)?;
     if text.len() as u64 > MAX_MANIFEST {

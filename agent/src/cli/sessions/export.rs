@@ -180,8 +180,11 @@ impl Answer {
         match fs::create_dir(folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(Failure::new(Exit::Conflict, format_args!("{} is a file", folder.display()))
-                    .remedy("csv is two files: name a folder after -o"));
+                return Err(Failure::new(
+                    Exit::Conflict,
+                    format_args!("{} is not a folder", folder.display()),
+                )
+                .remedy("csv is two files: name a folder after -o"));
             }
             made => made.map_err(|error| unwritten(folder, &error))?,
         }

@@ -1,9 +1,10 @@
 //! What a path leads to: the newest session there, its parts, and what their analysis says.
 
-use std::{fs::File, path::Path};
+use std::path::Path;
 
 use xprof::{
     analysis::{self, HostTrace, MissingPart, Report, Rules},
+    input::open_regular,
     reader::Reader,
     session::{self, Part, Session},
 };
@@ -75,7 +76,7 @@ fn newest(path: &Path) -> Result<(Session, usize), Failure> {
 }
 
 fn read(part: &Part, certain: bool, rules: Rules) -> Result<HostTrace, Failure> {
-    let file = File::open(&part.path).map_err(|error| super::unopened(&part.path, &error))?;
+    let file = open_regular(&part.path).map_err(|error| super::unopened(&part.path, &error))?;
     let damaged = |error| super::unreadable(&part.path, &error);
     let mut reader = Reader::open(file).map_err(damaged)?;
     if reader.index().planes.is_empty() {

@@ -63,6 +63,8 @@ fn unopened_exit(error: &std::io::Error) -> Exit {
     match error.kind() {
         std::io::ErrorKind::NotFound => Exit::NotFound,
         std::io::ErrorKind::PermissionDenied => Exit::Permission,
+        // Not a regular file, as the reader of traces has it.
+        std::io::ErrorKind::InvalidInput => Exit::BadInput,
         _ => Exit::Internal,
     }
 }
@@ -72,6 +74,7 @@ pub(super) fn unresolved(error: &SessionError) -> Failure {
     let failure = |exit| Failure::new(exit, error);
     match error {
         SessionError::NotFound(_) => failure(Exit::NotFound).remedy("check the path"),
+        SessionError::NotAFile(_) => failure(Exit::BadInput).remedy("save the trace to a file and name that"),
         SessionError::NoSessions(_) => failure(Exit::NotFound)
             .remedy("name a session folder, a logdir with plugins/profile in it, or one .xplane.pb file"),
         SessionError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {

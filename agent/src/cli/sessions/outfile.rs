@@ -21,16 +21,19 @@ pub(super) struct OutFile {
 }
 
 impl OutFile {
-    /// Begins the file at `place`, which may replace another file, but none of `inputs`.
+    /// Begins the file at `place`, which may replace another regular file, but none of `inputs`. A link is
+    /// followed: what it points to is replaced, not the link.
     pub(super) fn create(place: &Path, inputs: &[&Path]) -> Result<(Self, File), Failure> {
-        check(place, inputs)?;
+        let place = checked(place, inputs)?;
         let name = place.file_name().unwrap_or_default().to_string_lossy();
         let partial = place.with_file_name(format!(".{name}.{}.partial", process::id()));
+        // Left by a process of this number that was killed; never written through, it may be a link.
+        let _ = fs::remove_file(&partial);
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(MODE);
-        let file = options.open(&partial).map_err(|error| unwritten(place, &error))?;
+        options.write(true).create_new(true).mode(MODE);
+        let file = options.open(&partial).map_err(|error| unwritten(&place, &error))?;
         remove_when_interrupted(partial.clone());
-        Ok((Self { place: place.to_owned(), partial }, file))
+        Ok((Self { place, partial }, file))
     }
 
     /// Makes `file` durable and puts it in its place.
@@ -48,23 +51,32 @@ impl Drop for OutFile {
     }
 }
 
-fn check(place: &Path, inputs: &[&Path]) -> Result<(), Failure> {
-    let Ok(there) = fs::metadata(place) else { return Ok(()) };
-    if there.is_dir() {
-        return Err(Failure::new(Exit::Conflict, format_args!("{} is a folder", place.display()))
-            .remedy("name a file after -o"));
+/// Where the file goes, links followed. A rename would turn a device, a pipe or a socket into a file, so only
+/// a regular file is replaced.
+fn checked(place: &Path, inputs: &[&Path]) -> Result<PathBuf, Failure> {
+    let conflict = |what: &str| Failure::new(Exit::Conflict, format_args!("{} {what}", place.display()));
+    if fs::symlink_metadata(place).is_err() {
+        return Ok(place.to_owned());
     }
-    let same = |input: &&&Path| {
+    let dangling = |_| conflict("is a link that leads nowhere").remedy("name a regular file after -o");
+    let there = fs::metadata(place).map_err(dangling)?;
+    if there.is_dir() {
+        return Err(conflict("is a folder").remedy("name a file after -o"));
+    }
+    if !there.is_file() {
+        return Err(
+            conflict("is not a regular file: it is left alone").remedy("name a regular file after -o")
+        );
+    }
+    let same = |input: &Path| {
         fs::metadata(input).is_ok_and(|input| (input.dev(), input.ino()) == (there.dev(), there.ino()))
     };
-    match inputs.iter().find(same) {
-        None => Ok(()),
-        Some(_) => Err(Failure::new(
-            Exit::Conflict,
-            format_args!("{} is one of the inputs: it is not overwritten", place.display()),
-        )
-        .remedy("name another file after -o")),
+    if inputs.iter().any(|input| same(input)) {
+        return Err(
+            conflict("is one of the inputs: it is not overwritten").remedy("name another file after -o")
+        );
     }
+    place.canonicalize().map_err(dangling)
 }
 
 /// What could not be written, as a failure of the command.
