@@ -32,15 +32,26 @@ pub const MIN_SECONDS: usize = 60;
 /// The longest window that is looked at: 400 days.
 pub const MAX_SECONDS: i64 = 400 * 86_400;
 
+/// So many chips times seconds are looked at: 8 chips for 97 days.
+pub const MAX_CHIP_SECONDS: usize = 64 << 20;
+
 /// Why there is no proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The window is too long.
     #[error("the window has {0} seconds; at most {MAX_SECONDS} are looked at")]
     TooLong(i64),
-    /// An instant is not finite.
-    #[error("an instant is not a finite number")]
-    NotFinite,
+    /// Too many chips for so long a window.
+    #[error("{chips} chips for {seconds} seconds are more than {MAX_CHIP_SECONDS} chip-seconds")]
+    TooMuch {
+        /// Chips.
+        chips: usize,
+        /// Seconds from the first open to now.
+        seconds: usize,
+    },
+    /// What was observed makes no sense.
+    #[error("{0}")]
+    Nonsense(String),
 }
 
 /// The proxy of a trace.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Estimated, HBM0, MIN_COVER, MIN_SECONDS, Slots, State, THETA, Trace, slots::ceil, slots::floor};
+use super::{Estimated, HBM0, MIN_COVER, MIN_SECONDS, Slots, State, Trace, slots::ceil, slots::floor};
 
 /// Seconds by bucket; they add up to the elapsed seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -130,16 +130,7 @@ fn loaded(trace: &Trace, slots: &Slots) -> Vec<bool> {
     loaded
 }
 
-/// The share of full minutes whose last ten seconds have a mean duty above [`THETA`] on every chip.
-#[allow(clippy::cast_precision_loss, reason = "at most ten samples")]
+/// The share of full minutes whose last ten seconds have a mean duty above 10 % on every chip.
 fn minutes(slots: &Slots) -> Option<f64> {
-    let whole = slots.len() / 60;
-    let at_work = |minute: &usize| {
-        let last = minute * 60 + 50..minute * 60 + 60;
-        slots.duty.iter().all(|chip| {
-            let known: Vec<f64> = chip[last.clone()].iter().copied().flatten().collect();
-            !known.is_empty() && known.iter().sum::<f64>() / known.len() as f64 > THETA
-        })
-    };
-    share((0..whole).filter(at_work).count(), whole)
+    share(slots.minutes.iter().filter(|at_work| **at_work).count(), slots.minutes.len())
 }

@@ -1,8 +1,8 @@
 //! The state of every second.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
-use super::{Error, GAP, HOLD, MAX_SECONDS, THETA, Trace};
+use super::{Duty, Error, GAP, HOLD, MAX_CHIP_SECONDS, MAX_SECONDS, THETA, Trace};
 
 /// The state of one second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub struct Slots {
     pub filled: Vec<State>,
     /// Whether all chips were open.
     pub all_open: Vec<bool>,
-    /// Duty per chip and second, where known.
-    pub(super) duty: Vec<Vec<Option<f64>>>,
+    /// Whether every chip was at work at the end of each full minute.
+    pub(super) minutes: Vec<bool>,
 }
 
 /// The whole second at or below `at`.
@@ -50,11 +50,9 @@ impl Slots {
     /// Works out every second of a trace.
     ///
     /// # Errors
-    /// If the window is too long, or an instant is not finite.
+    /// If the trace makes no sense, or the window is too long.
     pub fn new(trace: &Trace) -> Result<Self, Error> {
-        if !finite(trace) {
-            return Err(Error::NotFinite);
-        }
+        trace.check()?;
         let end = floor(trace.now);
         let first_open = trace.opens.iter().map(|open| open.2).min_by(f64::total_cmp);
         let first = first_open.map_or(end, ceil).min(end);
@@ -64,12 +62,13 @@ impl Slots {
         }
         let length = usize::try_from(length).unwrap_or(0);
         let chips = required(trace);
-        let window = Window { first, length };
-        let open: Vec<Vec<bool>> = chips.iter().map(|chip| window.open(trace, *chip)).collect();
-        let duty: Vec<_> = chips.iter().map(|chip| window.duty(trace, *chip)).collect();
-        let raw: Vec<State> = (0..length).map(|slot| state(&open, &duty, slot)).collect();
-        let all_open = (0..length).map(|slot| open.iter().all(|chip| chip[slot])).collect();
-        Ok(Self { first, filled: fill(&raw), raw, all_open, duty })
+        if length.saturating_mul(chips.len()) > MAX_CHIP_SECONDS {
+            return Err(Error::TooMuch { chips: chips.len(), seconds: length });
+        }
+        let (flags, minutes) = Seen::all(trace, &chips, Window { first, length });
+        let raw: Vec<State> = flags.iter().map(|flags| state(*flags)).collect();
+        let all_open = flags.iter().map(|flags| flags & SHUT == 0).collect();
+        Ok(Self { first, filled: fill(&raw), raw, all_open, minutes })
     }
 
     /// How many slots there are.
@@ -83,7 +82,7 @@ impl Slots {
     }
 
     /// The slots of the seconds in `from..to`, as far as the window has them.
-    pub(super) fn range(&self, from: f64, to: f64) -> std::ops::Range<usize> {
+    pub(super) fn range(&self, from: f64, to: f64) -> Range<usize> {
         let index = |at: f64| {
             let at = ceil(at).saturating_sub(self.first).max(0);
             usize::try_from(at).unwrap_or(usize::MAX).min(self.len())
@@ -91,15 +90,6 @@ impl Slots {
         let start = index(from);
         start..index(to).max(start)
     }
-}
-
-fn finite(trace: &Trace) -> bool {
-    trace.now.is_finite()
-        && trace.created_at.is_none_or(f64::is_finite)
-        && trace.opens.iter().all(|open| open.2.is_finite() && open.3.is_none_or(f64::is_finite))
-        && trace.duty.iter().all(|duty| duty.1.is_finite())
-        && trace.hbm.iter().all(|hbm| hbm.1.is_finite())
-        && trace.steps.iter().flatten().all(|step| step.1.is_finite())
 }
 
 fn required(trace: &Trace) -> Vec<i64> {
@@ -112,87 +102,143 @@ fn required(trace: &Trace) -> Vec<i64> {
     chips
 }
 
+/// What some chip was seen to be in a second: a bit each.
+const OPEN: u8 = 1;
+const SHUT: u8 = 2;
+const IDLE: u8 = 4;
+const UNKNOWN: u8 = 8;
+
+fn state(flags: u8) -> State {
+    match flags {
+        _ if flags & OPEN == 0 => State::Closed,
+        _ if flags & SHUT != 0 => State::Partial,
+        _ if flags & IDLE != 0 => State::Idle,
+        _ if flags & UNKNOWN != 0 => State::Unknown,
+        _ => State::Active,
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Window {
     first: i64,
     length: usize,
 }
 
 impl Window {
-    /// The slot of a second, if it is in the window.
-    fn slot(&self, second: i64) -> Option<usize> {
-        let slot = usize::try_from(second.checked_sub(self.first)?).ok()?;
-        (slot < self.length).then_some(slot)
+    /// The seconds in `from..until`, as far as the window has them, as slots.
+    fn slots(self, from: i64, until: i64) -> Range<usize> {
+        let clamp = |second: i64| {
+            usize::try_from(second.saturating_sub(self.first).max(0)).unwrap_or(usize::MAX).min(self.length)
+        };
+        let from = clamp(from);
+        from..clamp(until).max(from)
     }
 
-    fn open(&self, trace: &Trace, chip: i64) -> Vec<bool> {
-        let mut open = vec![false; self.length];
-        for span in trace.opens.iter().filter(|open| open.0 == chip) {
-            let clamp = |second: i64| {
-                usize::try_from(second.saturating_sub(self.first).max(0))
-                    .unwrap_or(usize::MAX)
-                    .min(self.length)
-            };
-            let (from, until) = (clamp(ceil(span.2)), span.3.map_or(self.length, |close| clamp(ceil(close))));
-            open[from..until.max(from)].fill(true);
+    fn end(self) -> i64 {
+        self.first.saturating_add(i64::try_from(self.length).unwrap_or(i64::MAX))
+    }
+}
+
+/// What was seen of one chip.
+#[derive(Default)]
+struct Seen<'a> {
+    opens: Vec<(i64, Option<i64>)>,
+    duty: Vec<&'a Duty>,
+}
+
+impl<'a> Seen<'a> {
+    /// Goes through the chips one by one, so that only one byte a second is kept, however many there are.
+    fn all(trace: &'a Trace, chips: &[i64], window: Window) -> (Vec<u8>, Vec<bool>) {
+        let mut seen: BTreeMap<i64, Seen<'a>> = chips.iter().map(|chip| (*chip, Seen::default())).collect();
+        for open in &trace.opens {
+            if let Some(chip) = seen.get_mut(&open.0) {
+                chip.opens.push((ceil(open.2), open.3.map(ceil)));
+            }
         }
-        open
+        for duty in &trace.duty {
+            if let Some(chip) = seen.get_mut(&duty.0) {
+                chip.duty.push(duty);
+            }
+        }
+        let mut flags = vec![0; window.length];
+        let mut minutes = vec![true; window.length / 60];
+        for mut chip in seen.into_values() {
+            chip.mark_opens(window, &mut flags);
+            chip.mark_duty(window, &mut flags, &mut minutes);
+        }
+        (flags, minutes)
+    }
+
+    /// Each second once, however many opens overlap in it.
+    fn mark_opens(&mut self, window: Window, flags: &mut [u8]) {
+        self.opens.sort_unstable();
+        let mut done = 0;
+        for (from, until) in &self.opens {
+            let open = window.slots(*from, until.unwrap_or(i64::MAX));
+            let (start, end) = (open.start.max(done), open.end.max(done));
+            if start < end {
+                mark(&mut flags[done..start], SHUT);
+                mark(&mut flags[start..end], OPEN);
+                done = end;
+            }
+        }
+        mark(&mut flags[done..], SHUT);
     }
 
     /// The last sample in each second, held for a while, but never across a close.
-    fn duty(&self, trace: &Trace, chip: i64) -> Vec<Option<f64>> {
-        let mut samples: BTreeMap<i64, f64> = BTreeMap::new();
-        let from = self.first.saturating_sub(HOLD);
-        let until = self.first.saturating_add(i64::try_from(self.length).unwrap_or(i64::MAX));
-        for Duty { start, values } in trace.duty.iter().filter(|d| d.0 == chip).map(Duty::from) {
-            for (offset, value) in values.iter().enumerate() {
-                let second = start.saturating_add(i64::try_from(offset).unwrap_or(i64::MAX));
-                if let Some(value) = value.filter(|_| (from..until).contains(&second)) {
-                    samples.insert(second, value);
+    fn mark_duty(&self, window: Window, flags: &mut [u8], minutes: &mut [bool]) {
+        let samples = self.samples(window);
+        let mut closes: Vec<i64> = self.opens.iter().filter_map(|open| open.1).collect();
+        closes.sort_unstable();
+        let mut closes = closes.into_iter().peekable();
+        let mut means = vec![(0.0, 0_u8); minutes.len()];
+        let mut done = 0;
+        for (at, &(second, value)) in samples.iter().enumerate() {
+            while closes.next_if(|close| *close <= second).is_some() {}
+            let next = samples.get(at + 1).map_or(i64::MAX, |next| next.0);
+            let held =
+                second.saturating_add(HOLD + 1).min(next).min(closes.peek().copied().unwrap_or(i64::MAX));
+            let known = window.slots(second, held);
+            mark(&mut flags[done.min(known.start)..known.start], UNKNOWN);
+            if value <= THETA {
+                mark(&mut flags[known.clone()], IDLE);
+            }
+            done = known.end;
+            for slot in known.filter(|slot| slot % 60 >= 50) {
+                if let Some((sum, count)) = means.get_mut(slot / 60) {
+                    *sum += value;
+                    *count += 1;
                 }
             }
         }
-        let mut closes: Vec<i64> =
-            trace.opens.iter().filter(|open| open.0 == chip).filter_map(|open| open.3.map(ceil)).collect();
-        closes.sort_unstable();
-        let mut duty = vec![None; self.length];
-        for (second, value) in samples {
-            let closed = closes.get(closes.partition_point(|close| *close <= second)).copied();
-            let held = (second + HOLD + 1).min(closed.unwrap_or(i64::MAX));
-            for held in (second..held).filter_map(|second| self.slot(second)) {
-                duty[held] = Some(value);
+        mark(&mut flags[done..], UNKNOWN);
+        for (minute, (sum, count)) in minutes.iter_mut().zip(means) {
+            *minute &= count > 0 && sum / f64::from(count) > THETA;
+        }
+    }
+
+    /// The known samples that reach into the window, by second; of several in a second the last given.
+    fn samples(&self, window: Window) -> Vec<(i64, f64)> {
+        let seconds = window.first.saturating_sub(HOLD)..window.end();
+        let mut samples = Vec::new();
+        for Duty(_, start, values) in &self.duty {
+            for (offset, value) in values.iter().enumerate() {
+                let second = floor(*start).saturating_add(i64::try_from(offset).unwrap_or(i64::MAX));
+                samples.extend(value.filter(|_| seconds.contains(&second)).map(|value| (second, value)));
             }
         }
-        duty
+        samples.sort_by_key(|sample| sample.0);
+        // Of equals the first stays, so from the back.
+        samples.reverse();
+        samples.dedup_by_key(|sample| sample.0);
+        samples.reverse();
+        samples
     }
 }
 
-/// A run of samples in whole seconds.
-struct Duty<'a> {
-    start: i64,
-    values: &'a [Option<f64>],
-}
-
-impl<'a> From<&'a super::Duty> for Duty<'a> {
-    fn from(duty: &'a super::Duty) -> Self {
-        Self { start: floor(duty.1), values: &duty.2 }
-    }
-}
-
-fn state(open: &[Vec<bool>], duty: &[Vec<Option<f64>>], slot: usize) -> State {
-    let opened = open.iter().filter(|chip| chip[slot]).count();
-    if opened == 0 {
-        return State::Closed;
-    }
-    if opened < open.len() {
-        return State::Partial;
-    }
-    let known = || duty.iter().map(|chip| chip[slot]);
-    if known().flatten().any(|percent| percent <= THETA) {
-        State::Idle
-    } else if known().any(|percent| percent.is_none()) {
-        State::Unknown
-    } else {
-        State::Active
+fn mark(flags: &mut [u8], bit: u8) {
+    for flags in flags {
+        *flags |= bit;
     }
 }
 
@@ -209,4 +255,64 @@ fn fill(raw: &[State]) -> Vec<State> {
         at += run.max(1);
     }
     filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::Open;
+
+    fn trace(chips: i64, now: f64) -> Trace {
+        Trace { chips: (0..chips).collect(), now, opens: vec![Open(0, 1, 0.0, None)], ..Trace::default() }
+    }
+
+    #[test]
+    fn chips_times_seconds_have_a_limit() {
+        let too_much = Slots::new(&trace(256, 34_560_000.0));
+        assert!(matches!(too_much, Err(Error::TooMuch { chips: 256, seconds: 34_560_000 })));
+        assert!(Slots::new(&trace(64, 1_000.0)).is_ok());
+        assert!(matches!(Slots::new(&trace(1, 1e9)), Err(Error::TooLong(_))));
+    }
+
+    #[test]
+    fn a_second_costs_once_however_many_opens_overlap_in_it() {
+        let mut trace = trace(1, 1_000_000.0);
+        // One by one these would be 10^11 seconds.
+        trace.opens = (0..100_000).map(|pid| Open(0, pid, 0.0, (pid > 0).then_some(900_000.0))).collect();
+        let slots = Slots::new(&trace).unwrap();
+        assert!(slots.all_open.iter().all(|open| *open));
+        trace.opens[0].3 = Some(100.0);
+        let open = Slots::new(&trace).unwrap().all_open;
+        assert_eq!(open.iter().filter(|open| **open).count(), 900_000);
+    }
+
+    #[test]
+    fn instants_at_the_end_of_the_numbers_are_no_crash() {
+        for at in [1e300, -1e300, 9.3e18] {
+            let mut trace = trace(1, at);
+            trace.opens = vec![Open(0, 1, at, None)];
+            trace.duty = vec![Duty(0, at, vec![Some(1.0), Some(2.0)])];
+            assert!(Slots::new(&trace).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_true_is_refused_by_name() {
+        for (text, words) in [
+            (r#""chips":[0,0]"#, "twice"),
+            (r#""chips":[0],"opens":[[1,1,0,null]]"#, "opens: chip 1 is not among chips"),
+            (r#""chips":[0],"duty":[[1,0,[1]]]"#, "duty: chip 1 is not among chips"),
+            (r#""chips":[0],"hbm":[[1,0,1]]"#, "hbm: chip 1 is not among chips"),
+            (r#""duty":[[0,0,[null,100.5]]]"#, "100.5"),
+            (r#""duty":[[0,0,[-1]]]"#, "-1"),
+            (r#""hbm":[[0,0,1.5]]"#, "1.5"),
+            (r#""opens":[[0,1,5,4]]"#, "closed before it is opened"),
+        ] {
+            let trace: Trace = serde_json::from_str(&format!(r#"{{"now":10,{text}}}"#)).unwrap();
+            let error = Slots::new(&trace).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        assert!(serde_json::from_str::<Trace>(r#"{"now":10,"dutty":[]}"#).is_err());
+        assert!(serde_json::from_str::<Trace>(r#"{"now":10,"chips":[]}"#).is_err());
+    }
 }

@@ -1,6 +1,10 @@
 //! What was observed on one host: device opens, duty samples, memory in use, step starts.
 
-use serde::Deserialize;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::Error;
 
 /// An open of a chip's device file: chip, pid, from, until (`None`: still open).
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -20,9 +24,10 @@ pub struct StepStart(pub i64, pub f64);
 
 /// The observations of one job on one host. Times are seconds of one clock.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Trace {
     /// The chips that the job requires here; without them, every chip that it opened.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "some_chips")]
     pub chips: Vec<i64>,
     /// When the job was created, where known.
     #[serde(default)]
@@ -47,4 +52,76 @@ pub struct Trace {
     /// When the job finished, where it is known to have.
     #[serde(default)]
     pub ended_at: Option<f64>,
+}
+
+impl Trace {
+    /// Whether the observations can be true.
+    ///
+    /// # Errors
+    /// Names the first that cannot.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        finite("now", self.now)?;
+        self.created_at.map_or(Ok(()), |at| finite("created_at", at))?;
+        self.ended_at.map_or(Ok(()), |at| finite("ended_at", at))?;
+        self.process_starts.iter().try_for_each(|at| finite("process_starts", *at))?;
+        self.steps.iter().flatten().try_for_each(|step| finite("steps", step.1))?;
+        let chips: BTreeSet<i64> = self.chips.iter().copied().collect();
+        if chips.len() < self.chips.len() {
+            return Err(nonsense("chips: a chip is named twice"));
+        }
+        let known = |what: &str, chip: i64| match chips.is_empty() || chips.contains(&chip) {
+            true => Ok(()),
+            false => Err(nonsense(format_args!("{what}: chip {chip} is not among chips"))),
+        };
+        for Open(chip, _, from, until) in &self.opens {
+            known("opens", *chip)?;
+            finite("opens", *from)?;
+            until.map_or(Ok(()), |until| finite("opens", until))?;
+            if until.is_some_and(|until| until < *from) {
+                return Err(nonsense(format_args!(
+                    "opens: chip {chip} is closed before it is opened at {from}"
+                )));
+            }
+        }
+        for Duty(chip, start, values) in &self.duty {
+            known("duty", *chip)?;
+            finite("duty", *start)?;
+            if let Some(value) = values.iter().flatten().find(|value| !(0.0..=100.0).contains(*value)) {
+                return Err(nonsense(format_args!(
+                    "duty: {value} of chip {chip} is not within 0 to 100 percent"
+                )));
+            }
+        }
+        for Hbm(chip, at, share) in &self.hbm {
+            known("hbm", *chip)?;
+            finite("hbm", *at)?;
+            if !(0.0..=1.0).contains(share) {
+                return Err(nonsense(format_args!(
+                    "hbm: {share} of chip {chip} is not a share within 0 to 1"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn some_chips<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
+    let chips = Vec::deserialize(from)?;
+    if chips.is_empty() {
+        Err(D::Error::custom("chips is empty: name some, or leave the field out"))
+    } else {
+        Ok(chips)
+    }
+}
+
+fn finite(what: &str, at: f64) -> Result<(), Error> {
+    if at.is_finite() {
+        Ok(())
+    } else {
+        Err(nonsense(format_args!("{what}: an instant is not a finite number")))
+    }
+}
+
+fn nonsense(what: impl std::fmt::Display) -> Error {
+    Error::Nonsense(what.to_string())
 }

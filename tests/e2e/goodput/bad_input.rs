@@ -182,7 +182,13 @@ fn wrong_command_lines_and_queries() {
         run(&["--from-slots", &bad, "--json"]).complaint(BAD_INPUT);
     }
     let far = file(folder.path(), "far", r#"{"now":1e15,"opens":[[0,1,0,null]]}"#);
-    assert!(run(&["--from-slots", &far]).complaint(BAD_INPUT).contains("at most"));
+    assert!(run(&["--from-slots", &far]).complaint(TOO_LARGE).contains("at most"));
+    let many: Vec<i64> = (0..256).collect();
+    let wide = format!(r#"{{"chips":{many:?},"now":34560000,"opens":[[0,1,0,null]]}}"#);
+    let wide = file(folder.path(), "wide", wide);
+    assert!(run(&["--from-slots", &wide]).complaint(TOO_LARGE).contains("256 chips"));
+    let wild = file(folder.path(), "wild", r#"{"chips":[0],"now":9,"duty":[[0,0,[101]]]}"#);
+    assert!(run(&["--from-slots", &wild]).complaint(BAD_INPUT).contains("101 of chip 0"));
     let big = file(folder.path(), "big", vec![b' '; (16 << 20) + 1]);
     run(&["--from-log", &log, "--job", "j", "--queries", &big]).complaint(TOO_LARGE);
     // Far-off instants are answers, not crashes.

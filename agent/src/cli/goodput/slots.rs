@@ -12,7 +12,7 @@ use crate::cli::{
 };
 
 /// A file of observations may have so many bytes.
-const BYTES: u64 = 256 << 20;
+const BYTES: u64 = 64 << 20;
 
 pub(super) fn run(file: &Path, json: bool) -> Outcome {
     let text = read::small(file, BYTES)?;
@@ -21,8 +21,16 @@ pub(super) fn run(file: &Path, json: bool) -> Outcome {
             "a JSON object with chips, now, opens, duty and, where known, hbm and steps; see docs/goodput.md",
         )
     })?;
-    let proxy = proxy::proxy(&trace)
-        .map_err(|error| Failure::new(Exit::BadInput, format_args!("{}: {error}", file.display())))?;
+    drop(text);
+    let proxy = proxy::proxy(&trace).map_err(|error| {
+        let (exit, remedy) = match error {
+            proxy::Error::TooLong(_) | proxy::Error::TooMuch { .. } => {
+                (Exit::TooLarge, "leave out what is older, or give fewer chips in one file")
+            }
+            proxy::Error::Nonsense(_) => (Exit::BadInput, "docs/goodput.md says what each field holds"),
+        };
+        Failure::new(exit, format_args!("{}: {error}", file.display())).remedy(remedy)
+    })?;
     if json {
         return print(&proxy);
     }
