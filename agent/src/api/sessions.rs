@@ -127,7 +127,7 @@ pub(super) fn summary(stored: &Stored) -> SessionSummary {
 fn refused(error: &StoreError) -> Status {
     match error {
         StoreError::NotFound(_) => Status::not_found(error.to_string()),
-        StoreError::Running(_) => Status::failed_precondition(error.to_string()),
+        StoreError::Running(_) => Status::aborted(error.to_string()),
         StoreError::Crashed(_) | StoreError::Session(_) => Status::internal(error.to_string()),
     }
 }

@@ -79,13 +79,23 @@ fn silent(socket: &Path) -> Failure {
     .remedy("look at its log: `journalctl -u tpuscope`")
 }
 
+/// Whether the connection ended rather than the agent answering: only our own side's faults have a source.
+pub fn hung_up(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
 /// What the agent's refusal means for the exit code.
 pub fn refused(status: &Status) -> Failure {
+    if hung_up(status) {
+        return Failure::new(Exit::NoAgent, "the agent hung up before it had answered").remedy(
+            "start it again (`systemctl start tpuscope`); `journalctl -u tpuscope` says why it ended",
+        );
+    }
     let exit = match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => Exit::Permission,
         Code::NotFound => Exit::NotFound,
         Code::InvalidArgument | Code::OutOfRange => Exit::Usage,
-        Code::AlreadyExists => Exit::Conflict,
+        Code::AlreadyExists | Code::Aborted => Exit::Conflict,
         Code::Unavailable => Exit::NoAgent,
         Code::DeadlineExceeded => Exit::Timeout,
         _ => Exit::Internal,

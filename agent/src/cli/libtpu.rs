@@ -1,6 +1,7 @@
 //! `tpuscope libtpu`: looks at a libtpu through a child process; and that child itself.
 
 use std::{
+    fmt::Write,
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -12,7 +13,8 @@ use serde_json::json;
 
 use super::{
     Outcome,
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, one_line},
+    output,
 };
 use crate::source::libtpu::{
     child,
@@ -69,7 +71,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let probed = runtime.block_on(probe(&launch, &trusted.path, Duration::from_secs(args.timeout)));
     let mut found = probed.map_err(|failure| not_probed(&path, &failure))?;
     found.info.path = path.to_string_lossy().into_owned();
-    print(&found, args.json);
+    print(&found, args.json)?;
     match found.sdk_failure {
         None if found.info.pjrt.is_none() && !found.info.sdk_export && found.info.fault.is_empty() => {
             Err(Failure::new(Exit::BadInput, format!("{} is no libtpu", path.display()))
@@ -136,12 +138,8 @@ async fn probe(launch: &Launch, path: &Path, deadline: Duration) -> Result<Found
     Ok(found)
 }
 
-fn print(found: &Found, as_json: bool) {
-    if as_json {
-        println!("{}", as_value(found));
-    } else {
-        print_text(&found.info);
-    }
+fn print(found: &Found, as_json: bool) -> Result<(), Failure> {
+    if as_json { output::print(&format!("{}\n", as_value(found))) } else { output::print(&page(&found.info)) }
 }
 
 fn as_value(found: &Found) -> serde_json::Value {
@@ -169,8 +167,11 @@ fn as_value(found: &Found) -> serde_json::Value {
     })
 }
 
-fn print_text(info: &LibraryInfo) {
-    let line = |name: &str, value: &str| println!("{name:<17} {}", super::exit::one_line(value));
+fn page(info: &LibraryInfo) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<17} {}", one_line(value));
+    };
     line("path", &info.path);
     line(
         "version",
@@ -200,6 +201,7 @@ fn print_text(info: &LibraryInfo) {
     }
     line("metrics", &info.metric_names.len().to_string());
     for name in &info.metric_names {
-        println!("  {}", super::exit::one_line(name));
+        let _ = writeln!(text, "  {}", one_line(name));
     }
+    text
 }

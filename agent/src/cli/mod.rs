@@ -77,7 +77,7 @@ pub fn main() -> ExitCode {
     match run(cli.command) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("tpuscope: {failure}");
+            output::tell(&failure.to_string());
             failure.exit.into()
         }
     }

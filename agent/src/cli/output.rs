@@ -15,6 +15,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Tells the user something on standard error. If nobody can be told, there is nothing more to do.
+pub fn tell(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "tpuscope: {text}");
+}
+
 /// Prints `value` as JSON.
 pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Internal, error))?;

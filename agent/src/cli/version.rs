@@ -1,6 +1,6 @@
 //! `tpuscope version`.
 
-use super::{Outcome, exit::Exit};
+use super::{Outcome, exit::Exit, output};
 
 /// Arguments of `version`.
 #[derive(Debug, clap::Args)]
@@ -13,9 +13,10 @@ pub struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let version = env!("CARGO_PKG_VERSION");
     if args.json {
-        println!("{}", serde_json::json!({ "name": "tpuscope", "version": version }));
+        let value = serde_json::json!({ "name": "tpuscope", "version": version });
+        output::print(&format!("{value}\n"))?;
     } else {
-        println!("tpuscope {version}");
+        output::print(&format!("tpuscope {version}\n"))?;
     }
     Ok(Exit::Ok)
 }

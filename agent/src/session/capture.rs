@@ -151,25 +151,7 @@ impl Capture {
         clock: &dyn Clock,
     ) -> Result<(Vec<PartWriter>, Vec<Asked>), Failure> {
         if self.targets.targets.is_empty() {
-            let why: Vec<String> = self
-                .targets
-                .missing
-                .iter()
-                .map(|missing| {
-                    format!("{}: {}", missing.process.as_deref().unwrap_or(&missing.host), missing.why)
-                })
-                .chain(self.targets.warnings.iter().cloned())
-                .collect();
-            let message = if why.is_empty() {
-                "no workload process was found on this host".to_owned()
-            } else {
-                format!("no process can be profiled: {}", why.join("; "))
-            };
-            return Err(Failure::new(
-                Kind::NoTarget,
-                message,
-                "start the job with jax.profiler.start_server(PORT), or name a profiler with --target HOST:PORT",
-            ));
+            return Err(nobody(&self.targets));
         }
         let names = part_names(&self.targets.targets);
         let parts = names.iter().map(|name| writer.part(name)).collect::<Result<Vec<_>, _>>()?;
@@ -432,6 +414,32 @@ fn discard(writer: &SessionWriter, made: &[String]) {
         let _ = std::fs::remove_file(folder.join(file));
     }
     let _ = std::fs::remove_dir(folder);
+}
+
+/// Why there is nobody to ask.
+fn nobody(targets: &Targets) -> Failure {
+    if targets.denied > 0 && targets.missing.is_empty() {
+        return Failure::new(
+            Kind::Denied,
+            format_args!("no process can be profiled: {}", targets.warnings.join("; ")),
+            "run it as the job's owner, as root, or as a member of the group that api.admin_group names",
+        );
+    }
+    let missing = targets
+        .missing
+        .iter()
+        .map(|missing| format!("{}: {}", missing.process.as_deref().unwrap_or(&missing.host), missing.why));
+    let why: Vec<String> = missing.chain(targets.warnings.iter().cloned()).collect();
+    let message = if why.is_empty() {
+        "no workload process was found on this host".to_owned()
+    } else {
+        format!("no process can be profiled: {}", why.join("; "))
+    };
+    Failure::new(
+        Kind::NoTarget,
+        message,
+        "start the job with jax.profiler.start_server(PORT), or name a profiler with --target HOST:PORT",
+    )
 }
 
 fn cancelled() -> Failure {

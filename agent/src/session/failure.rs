@@ -157,6 +157,12 @@ fn io_kind(kind: io::ErrorKind) -> Kind {
     }
 }
 
+/// No folder can be made there: a file is in the way, or the file system makes none (/proc).
+fn no_folder(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind as K;
+    matches!(kind, K::NotADirectory | K::AlreadyExists | K::NotFound)
+}
+
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let (kind, remedy) = match &error {
@@ -164,6 +170,9 @@ impl From<SessionError> for Failure {
             _ => match error.io_kind().map(io_kind) {
                 Some(Kind::NoSpace) => (Kind::NoSpace, "make room, or name another folder with --output"),
                 Some(Kind::Denied) => (Kind::Denied, "name a folder that you may write with --output"),
+                _ if error.io_kind().is_some_and(no_folder) => {
+                    (Kind::Denied, "name a folder with --output, or one that can be made")
+                }
                 _ => (Kind::Internal, "check the folder named with --output"),
             },
         };

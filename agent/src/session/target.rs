@@ -42,6 +42,8 @@ pub struct Targets {
     pub missing: Vec<Missing>,
     /// What else to say.
     pub warnings: Vec<String>,
+    /// Processes that the caller may not profile.
+    pub denied: usize,
 }
 
 /// Profilers named on the command line; `local` is what this host is called. One named twice is asked once.
@@ -70,7 +72,6 @@ pub fn of_workloads(
     may: impl Fn(Option<u32>) -> bool,
 ) -> Targets {
     let mut found = Targets::default();
-    let mut denied = 0;
     for owner in &workloads.owners {
         let pid = owner.process.pid;
         if !pids.is_empty() && !pids.contains(&pid) {
@@ -79,7 +80,7 @@ pub fn of_workloads(
         if may(Some(owner.uid)) {
             found.add(owner, chips, host);
         } else {
-            denied += 1;
+            found.denied += 1;
         }
     }
     let ownerless = workloads.endpoints.iter().filter(|endpoint| endpoint.kind == EndpointKind::Profiler);
@@ -88,7 +89,7 @@ pub fn of_workloads(
             (None, Address::Tcp(at)) if may(None) => {
                 found.targets.extend(direct(&[Target::from(*at)], host).targets);
             }
-            (None, Address::Tcp(_)) => denied += 1,
+            (None, Address::Tcp(_)) => found.denied += 1,
             (Some(why), at) => found.warnings.push(format!("{at} was left out: {why}")),
             (None, Address::Unix(_)) => {}
         }
@@ -97,7 +98,8 @@ pub fn of_workloads(
         let why = "it is no workload of this host: it holds no chip".to_owned();
         found.missing.push(Missing { host: host.to_string(), process: Some(format!("pid {pid}")), why });
     }
-    if denied > 0 {
+    if found.denied > 0 {
+        let denied = found.denied;
         found.warnings.push(format!("{denied} process(es) that are not yours were left out"));
     }
     found
@@ -260,6 +262,7 @@ mod tests {
         assert_eq!(found.targets.len(), 1);
         assert_eq!(found.targets[0].uid, Some(6));
         assert!(found.warnings[0].contains("1 process"));
+        assert_eq!(found.denied, 1);
     }
 
     #[test]

@@ -51,6 +51,10 @@ pub(super) fn grpc(headers: &HeaderMap) -> Option<Result<(), Error>> {
     Some(Err(match code {
         6 => Error::AlreadyExists(message),
         12 => Error::NotAProfiler("it does not know tensorflow.ProfilerService".to_owned()),
+        // A profiler lets everybody in: whoever asks for rights is another service, or a proxy before one.
+        7 | 16 => Error::NotAProfiler(format!(
+            "it wants rights that a profiler does not (gRPC code {code}): {message}"
+        )),
         // The busy error has no code of its own.
         _ if message.contains("Another profiling session active") => Error::Busy(message),
         code => Error::Declined { code, message },

@@ -27,7 +27,7 @@ use crate::{
 pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     let request = request(args)?;
     client::block_on(async {
-        let mut signals = StopSignals::new().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let mut signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
         let channel = args.agent.connect().await?;
         tokio::select! {
             report = ask(channel, request, Progress::new(args.duration.get())) => report,
@@ -90,11 +90,10 @@ async fn hear(
 ) -> Result<Heard, Failure> {
     let mut failures = Vec::new();
     loop {
-        let event = events.message().await.map_err(|status| client::refused(&status))?;
-        let Some(event) = event else {
-            return Err(Failure::new(Exit::Internal, "the agent hung up before the end of the capture")
-                .remedy("look at its log: `journalctl -u tpuscope`"));
-        };
+        let event = events.message().await.map_err(|status| {
+            if client::hung_up(&status) { agent_ended() } else { client::refused(&status) }
+        })?;
+        let event = event.ok_or_else(agent_ended)?;
         match event.event {
             Some(capture_event::Event::Started(started)) => {
                 progress.started(started.targets.len(), started.start_unix_ns);
@@ -115,6 +114,14 @@ async fn hear(
             None => {}
         }
     }
+}
+
+fn agent_ended() -> Failure {
+    Failure::new(
+        Exit::NoAgent,
+        "the agent ended during the capture; nothing was kept, the profiler is free",
+    )
+    .remedy("start it again (`systemctl start tpuscope`) and capture again; `journalctl -u tpuscope` says why it ended")
 }
 
 fn failure(failed: CaptureFailure) -> session::Failure {

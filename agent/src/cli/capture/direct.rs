@@ -49,7 +49,7 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
     let kept = runtime.block_on(async {
-        let signals = StopSignals::new().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
         let interrupted = tokio::spawn(cancel_on_signal(signals, cancel));
         let kept = capture.run(&writer, &SystemClock).await;
         interrupted.abort();

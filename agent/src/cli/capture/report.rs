@@ -1,6 +1,9 @@
 //! What a capture gave, for people and for programs (`docs/schemas/capture.schema.json`).
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 use indicatif::HumanBytes;
 use serde::Serialize;
@@ -9,6 +12,7 @@ use xprof::session::{Manifest, Missing, PartEntry, Window};
 use super::super::{
     Outcome,
     exit::{Exit, Failure, one_line},
+    output,
 };
 use crate::session::{self, capture::Kept};
 
@@ -54,14 +58,18 @@ impl Report {
         }
     }
 
-    fn print(&self) {
-        println!("session {} in {}", self.session, one_line(&self.folder.display().to_string()));
+    /// What a person wants to see.
+    fn page(&self) -> String {
+        let mut text = String::new();
+        let _ =
+            writeln!(text, "session {} in {}", self.session, one_line(&self.folder.display().to_string()));
         for Part { entry, .. } in &self.parts {
             let window = entry.window.map(|window| {
                 let length = window.stop.duration_since(window.start).as_secs_f64();
                 format!(", {length:.3} s from {}", window.start)
             });
-            println!(
+            let _ = writeln!(
+                text,
                 "  {}: {}, {} planes, {} lines, {} events{}",
                 one_line(&entry.file),
                 HumanBytes(entry.size),
@@ -71,12 +79,13 @@ impl Report {
                 window.unwrap_or_default()
             );
             for warning in &entry.warnings {
-                println!("    warning: {}", one_line(warning));
+                let _ = writeln!(text, "    warning: {}", one_line(warning));
             }
         }
         for missing in &self.missing {
             let process = missing.process.as_deref().unwrap_or("the whole host");
-            println!(
+            let _ = writeln!(
+                text,
                 "  missing: {} on {}: {}",
                 one_line(process),
                 one_line(&missing.host),
@@ -84,9 +93,11 @@ impl Report {
             );
         }
         for warning in &self.warnings {
-            println!("  warning: {}", one_line(warning));
+            let _ = writeln!(text, "  warning: {}", one_line(warning));
         }
-        println!("next: tpuscope sessions show {}", one_line(&self.folder.display().to_string()));
+        let _ =
+            writeln!(text, "next: tpuscope sessions show {}", one_line(&self.folder.display().to_string()));
+        text
     }
 }
 
@@ -94,19 +105,19 @@ impl Report {
 pub(super) fn print(result: Result<Report, Failure>, json: bool) -> Outcome {
     match (result, json) {
         (Ok(report), false) => {
-            report.print();
+            output::print(&report.page())?;
             exit(&report)
         }
         (Ok(report), true) => {
-            let text =
-                serde_json::to_string_pretty(&report).map_err(|error| Failure::new(Exit::Internal, error))?;
-            println!("{text}");
+            output::json(&report)?;
             exit(&report)
         }
         (Err(failure), json) => {
             if json {
                 let error = serde_json::json!({ "message": failure.what, "remedy": failure.remedy });
-                println!("{:#}", serde_json::json!({ "session": null, "complete": false, "error": error }));
+                // That nothing was kept is worth more than that nobody can be told so.
+                let _ =
+                    output::json(&serde_json::json!({ "session": null, "complete": false, "error": error }));
             }
             Err(failure)
         }

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::{
     Outcome,
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, one_line},
     output,
 };
 
@@ -103,7 +103,7 @@ fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
     let queries = args.queries.as_deref().map(read_queries).transpose()?;
     let read = read::entries(file, job)?;
     for warning in read.warnings() {
-        eprintln!("tpuscope: warning: {warning}");
+        output::tell(&format!("warning: {}", one_line(&warning.to_string())));
     }
     let log = Log::from_entries(read.entries).map_err(|error| Failure::new(Exit::TooLarge, error))?;
     let ledger = Ledger { args, log, labels: labels(args, job) };
