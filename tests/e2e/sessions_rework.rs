@@ -9,6 +9,7 @@ use std::{
 
 use fakes::{command, harness};
 use flate2::read::GzDecoder;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -147,9 +148,9 @@ fn bad_input_is_one_line_and_no_file() {
         assert_eq!(files(folder.path()), before, "{file:?} leaves something");
     }
     sessions(folder.path(), &["merge", "none.xplane.pb", "-o", "out"]).failed(5, "none.xplane.pb");
-    sessions(folder.path(), &["merge", "folder", "-o", "out"]).failed(2, "folder is a folder");
-    sessions(folder.path(), &["merge", "whole.xplane.pb", "whole.xplane.pb", "-o", "out"])
-        .failed(8, "not segments of one process");
+    sessions(folder.path(), &["merge", "folder", "-o", "out"]).failed(5, "folder is a folder");
+    sessions(folder.path(), &["merge", "whole.xplane.pb", "./whole.xplane.pb", "-o", "out"])
+        .failed(2, "named twice");
     sessions(folder.path(), &["export", "none", "--format", "csv", "-o", "out"])
         .failed(5, "none does not exist");
     sessions(folder.path(), &["export", "folder", "--format", "csv", "-o", "out"])
@@ -235,4 +236,97 @@ fn what_is_no_regular_file_is_not_read() {
         }
     }
     assert_eq!(files(folder.path()), ["pipe.xplane.pb"]);
+}
+
+#[test]
+fn what_is_no_trace_is_called_the_same_everywhere() {
+    let folder = TempDir::new().unwrap();
+    let cases: [(&str, &[u8], i32, &str); 5] = [
+        ("empty", b"", 8, "empty is empty (0 bytes)"),
+        ("png", b"\x89PNG\r\n\x1a\n\0\0\0\r", 8, "png"),
+        // By chance well formed: one field that no trace has.
+        ("short", b"\x89PNG\r\n\x1a\n\0\0", 8, "short is no trace"),
+        ("nothing-ran", b"\x22\x03abc", 14, "nothing-ran is a trace without any plane"),
+        ("text", b"# a Markdown file\n", 8, "damaged at byte 0"),
+    ];
+    for (name, bytes, code, says) in cases {
+        fs::write(folder.path().join(name), bytes).unwrap();
+        let commands: [&[&str]; 4] = [
+            &["show", name],
+            &["merge", name, "-o", "out"],
+            &["export", name, "--format", "perfetto", "-o", "out"],
+            &["export", name, "--format", "csv", "-o", "out"],
+        ];
+        let said: Vec<_> = commands
+            .iter()
+            .map(|command| {
+                let ended = sessions(folder.path(), command);
+                assert_eq!(ended.failed(code, says).stderr.lines().count(), 2, "no remedy: {ended:?}");
+                ended.stderr.lines().next().unwrap().to_owned()
+            })
+            .collect();
+        assert!(said.iter().all(|line| *line == said[0]), "{said:#?}");
+    }
+    let ended = sessions(folder.path(), &["merge", "none", "-o", "out"]);
+    assert_eq!(ended.failed(5, "none").stderr.lines().count(), 2, "{ended:?}");
+}
+
+#[test]
+fn a_manifest_of_no_use_is_a_warning() {
+    let folder = TempDir::new().unwrap();
+    for (name, manifest) in [("damaged", "{"), ("newer", r#"{"version": 99}"#)] {
+        let session = folder.path().join(name);
+        fs::create_dir(&session).unwrap();
+        fs::copy(real(), session.join("vm.xplane.pb")).unwrap();
+        fs::write(session.join("manifest.json"), manifest).unwrap();
+        let shown = sessions(folder.path(), &["show", name]);
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        assert!(shown.stdout.contains("warning  manifest.json"), "{shown:?}");
+        for format in ["perfetto", "csv"] {
+            let out = format!("{name}-{format}");
+            let ended = sessions(folder.path(), &["export", name, "--format", format, "-o", &out, "--json"]);
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            assert!(ended.json()["warnings"][0].as_str().unwrap().starts_with("manifest.json"), "{ended:?}");
+        }
+        fs::write(session.join("cut.xplane.pb"), &fs::read(real()).unwrap()[..1000]).unwrap();
+        let ended = sessions(folder.path(), &["show", name, "--json"]);
+        assert_eq!(ended.code, Some(18), "{ended:?}");
+        let why = ended.json()["missing"][0]["why"].to_string();
+        assert!(why.contains("damaged at byte") && !why.contains("cut.xplane.pb"), "{why}");
+    }
+}
+
+#[test]
+fn an_interrupted_command_says_so_and_leaves_nothing() {
+    let folder = TempDir::new().unwrap();
+    // A trace behind a trace is a trace: long enough to be interrupted.
+    fs::write(folder.path().join("long.xplane.pb"), fs::read(real()).unwrap().repeat(500)).unwrap();
+    let commands: [&[&str]; 4] = [
+        &["sessions", "show", "long.xplane.pb", "--json"],
+        &["sessions", "export", "long.xplane.pb", "--format", "csv", "-o", "tables"],
+        &["sessions", "export", "long.xplane.pb", "--format", "perfetto", "-o", "e.json.gz"],
+        &["sessions", "merge", "long.xplane.pb", "-o", "m.xplane.pb"],
+    ];
+    for (at, command) in commands.into_iter().enumerate() {
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            let mut running = command::start(folder.path(), command);
+            // Those that write at once have begun to; the others are ready for the signal.
+            while running.alive()
+                && (!heeds(running.pid(), signal) || at > 1 && files(folder.path()).len() == 1)
+            {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let ended = running.signal_and_end(signal);
+            assert_eq!(ended.code, Some(130), "{command:?} {signal}: {ended:?}");
+            assert_eq!(files(folder.path()), ["long.xplane.pb"], "{command:?} {signal}");
+        }
+    }
+}
+
+/// Whether the process has a handler for the signal.
+fn heeds(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    caught >> (signal as i32 - 1) & 1 == 1
 }

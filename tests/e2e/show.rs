@@ -206,6 +206,23 @@ fn two_files_of_one_host_are_both_shown_and_it_is_said() {
     assert_eq!(list(&report["hosts"]).len(), 2);
     let warnings = report["hosts"][1]["warnings"].to_string();
     assert!(warnings.contains("a.xplane.pb is of the same host and has the same cores"), "{warnings}");
+    // One host by the manifest: its parts are told apart by their files.
+    let part = |file: &str| {
+        serde_json::json!({
+            "file": file, "size": fs::metadata(&whole).unwrap().len(), "sha256": "",
+            "planes": 1, "lines": 1, "events": 1
+        })
+    };
+    let manifest = serde_json::json!({
+        "version": 1, "session": "s", "tool": { "name": "t", "version": "1" },
+        "hosts": [{ "host": "one", "parts": [part("a.xplane.pb"), part("b.xplane.pb")] }]
+    });
+    fs::write(folder.path().join("manifest.json"), manifest.to_string()).unwrap();
+    let ended = show(folder.path(), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let second = ended.stdout.split_once("\none (b.xplane.pb)").unwrap_or_else(|| panic!("{ended:?}")).1;
+    assert!(second.contains("a.xplane.pb is of the same host"), "{ended:?}");
+    assert!(ended.stdout.contains("\none (a.xplane.pb)"), "{ended:?}");
 }
 
 #[test]

@@ -88,6 +88,7 @@ pub fn session(
             .map(|(at, trace)| HostReport::of(trace, at, rules, top))
             .collect(),
         missing,
+        warnings: Vec::new(),
     }
 }
 

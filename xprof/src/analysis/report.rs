@@ -31,6 +31,8 @@ pub struct Report {
     pub input: Option<Input>,
     /// The parts that are missing or cannot be read.
     pub missing: Vec<MissingPart>,
+    /// What to know of the session beside its parts.
+    pub warnings: Vec<String>,
 }
 
 /// How cores and hosts were brought together.

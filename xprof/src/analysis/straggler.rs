@@ -29,6 +29,8 @@ const MOST_STEPS: f64 = 0.75;
 pub struct Straggler {
     /// The host.
     pub host: String,
+    /// The part's file name: a host may have several.
+    pub file: String,
     /// The core; none where all cores of the host are slow.
     pub plane: Option<String>,
     /// How much longer its own work takes per step than the others', in the mean.
@@ -157,7 +159,8 @@ fn judge(
         excess_ps,
         steps,
     );
-    Some(Straggler { host: hosts[host].host.clone(), plane, excess_ps, share, evidence })
+    let (host, file) = (hosts[host].host.clone(), hosts[host].file.clone());
+    Some(Straggler { host, file, plane, excess_ps, share, evidence })
 }
 
 fn is_slow(account: &Account, step_time: i64) -> bool {

@@ -19,7 +19,7 @@ use std::io;
 pub use csv::{operations_csv, steps_csv};
 pub use trace_events::{HostTrace, TraceEvents, trace_events};
 
-use crate::wire;
+use crate::{reader::NoTrace, wire};
 
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,14 @@ pub enum ExportError {
         file: String,
         /// Where and how.
         source: wire::Error,
+    },
+    /// A file without a trace.
+    #[error("{file} {why}")]
+    NoTrace {
+        /// The file.
+        file: String,
+        /// What it is.
+        why: NoTrace,
     },
     /// The output cannot be written.
     #[error("cannot write the export: {0}")]

@@ -125,7 +125,10 @@ fn open(host: &HostTrace<'_>) -> Result<Opened, ExportError> {
         Err(source) => return Err(ExportError::Input { file: host.input.name(), source }),
     };
     let index = reader.take_index();
-    Ok((reader, index))
+    match index.no_trace() {
+        Some(why) => Err(ExportError::NoTrace { file: host.input.name(), why }),
+        None => Ok((reader, index)),
+    }
 }
 
 /// Errors on the way, before the file is known.

@@ -153,10 +153,10 @@ fn index(input: &dyn Input) -> Result<Index, MergeError> {
         Err(wire::Error::Io { source, .. }) => return Err(read(source)),
         Err(source) => return Err(MergeError::Input { file: input.name(), source }),
     };
-    if index.planes.is_empty() {
-        return Err(MergeError::Empty(input.name()));
+    match index.no_trace() {
+        Some(why) => Err(MergeError::NoTrace { file: input.name(), why }),
+        None => Ok(index),
     }
-    Ok(index)
 }
 
 /// A single input needs no start: nothing has to be placed beside it.

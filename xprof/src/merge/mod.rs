@@ -34,7 +34,7 @@ use std::{
 
 pub use report::{Gap, MergedSteps, MissingSteps, Report, Segment};
 
-use crate::{input::Input, wire};
+use crate::{input::Input, reader::NoTrace, wire};
 use inputs::Inputs;
 use output::Output;
 use plane::PlaneMerge;
@@ -65,9 +65,14 @@ pub enum MergeError {
         /// Where and how.
         source: wire::Error,
     },
-    /// A file of 0 bytes, or one without a plane.
-    #[error("{0} holds no trace: it has no plane")]
-    Empty(String),
+    /// A file without a trace.
+    #[error("{file} {why}")]
+    NoTrace {
+        /// The file.
+        file: String,
+        /// What it is.
+        why: NoTrace,
+    },
     /// Without its start a segment cannot be placed beside others.
     #[error("{0} does not say when its session began (no profile_start_time in 'Task Environment')")]
     NoStart(String),

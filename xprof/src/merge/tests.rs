@@ -369,7 +369,7 @@ proptest! {
         if let Err(error) = merge_bytes(vec![whole, bytes]) {
             let foreseen = matches!(
                 error,
-                MergeError::Input { .. } | MergeError::Empty(_) | MergeError::NoStart(_) | MergeError::NotOneProcess { .. }
+                MergeError::Input { .. } | MergeError::NoTrace { .. } | MergeError::NoStart(_) | MergeError::NotOneProcess { .. }
             );
             prop_assert!(foreseen, "{}", error);
         }
@@ -434,7 +434,7 @@ fn what_is_not_one_process_is_refused() {
     nowhere.planes[0].name = "other".to_owned();
     assert!(why(&[host("x", 0, 9), nowhere]).starts_with("b does not say when its session began"));
     assert_eq!(why(&[]), "there is nothing to merge");
-    assert_eq!(merge_bytes(vec![vec![]]).unwrap_err().to_string(), "a holds no trace: it has no plane");
+    assert_eq!(merge_bytes(vec![vec![]]).unwrap_err().to_string(), "a is empty (0 bytes)");
     let damaged = merge_bytes(vec![host("x", 0, 9).encode_to_vec(), vec![0x0a, 0xff, 0x7f]]).unwrap_err();
     assert!(damaged.to_string().starts_with("b: damaged at byte 0: "), "{damaged}");
 }

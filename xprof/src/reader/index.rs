@@ -42,6 +42,20 @@ pub struct Index {
     pub session: Session,
 }
 
+/// Why a file that is not damaged is no trace either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoTrace {
+    /// A file of 0 bytes.
+    #[error("is empty (0 bytes)")]
+    Empty,
+    /// By chance well formed, and nothing in it is a trace's.
+    #[error("is no trace: it has none of a trace's fields")]
+    Foreign,
+    /// The profiler's answer when nothing ran.
+    #[error("is a trace without any plane")]
+    NoPlane,
+}
+
 /// What a plane holds.
 #[derive(Debug, Clone, Default)]
 pub struct PlaneIndex {
@@ -161,6 +175,17 @@ impl Index {
         index.len = scanner.position();
         index.session = Session::of(&index.planes);
         Ok(index)
+    }
+
+    /// Why there is nothing to read, if so.
+    pub fn no_trace(&self) -> Option<NoTrace> {
+        let texts = [&self.hostnames, &self.errors, &self.warnings];
+        match (self.len, self.planes.is_empty()) {
+            (0, _) => Some(NoTrace::Empty),
+            (_, true) if texts.iter().all(|texts| texts.is_empty()) => Some(NoTrace::Foreign),
+            (_, true) => Some(NoTrace::NoPlane),
+            _ => None,
+        }
     }
 
     /// The planes of that name.

@@ -24,7 +24,7 @@ use std::{
 };
 
 pub use event::Event;
-pub use index::{Index, LineIndex, PlaneIndex};
+pub use index::{Index, LineIndex, NoTrace, PlaneIndex};
 pub use metadata::EventMetadata;
 pub use names::StatNames;
 pub use stat::{OwnedValue, Stat, StatValue, Stats};

@@ -86,6 +86,13 @@ pub enum FaultKind {
     NotCaptured(String),
 }
 
+impl Fault {
+    /// Whether it is about the manifest alone: every part may be there.
+    pub fn of_manifest(&self) -> bool {
+        self.file == MANIFEST_FILE
+    }
+}
+
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.file, self.kind)
@@ -107,7 +114,8 @@ pub fn resolve(path: &Path) -> Result<Vec<Session>, SessionError> {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 Err(SessionError::NotAFile(path.to_owned()))
             }
-            _ => Ok(vec![single(path, meta.len())]),
+            Err(error) => Err(failed("read", path)(error)),
+            Ok(_) => Ok(vec![single(path, meta.len())]),
         };
     }
     if let Some(session) = Session::open(path)? {

@@ -178,7 +178,7 @@ fn foreign_folders_are_read_as_far_as_they_go() {
     let faults: Vec<_> = session.faults.iter().map(ToString::to_string).collect();
     assert_eq!(faults.len(), 3, "{faults:?}");
     assert_eq!(faults[0], "empty.xplane.pb is empty (0 bytes)");
-    assert_eq!(faults[1], "folder.xplane.pb cannot be read: it is not a file");
+    assert_eq!(faults[1], "folder.xplane.pb cannot be read: not a regular file");
     assert!(faults[2].starts_with("link.xplane.pb cannot be read: "));
 }
 

@@ -17,7 +17,7 @@ use xprof::{
 };
 
 use super::{
-    Outcome, load,
+    Outcome, interrupt, load,
     outfile::{OutFile, unwritten},
     progress::Progress,
 };
@@ -58,6 +58,7 @@ struct Answer {
     files: Vec<Written>,
     hosts: Vec<Placed>,
     missing: Vec<xprof::analysis::MissingPart>,
+    warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     events: Option<TraceEvents>,
 }
@@ -80,7 +81,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     let loaded = load::parts(&args.path)?;
     let found = loaded.session.parts.clone();
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
-    let mut answer = Answer { session: loaded.session.name.clone(), ..Answer::default() };
+    let mut answer = Answer {
+        session: loaded.session.name.clone(),
+        warnings: loaded.warnings.clone(),
+        ..Answer::default()
+    };
     match args.format {
         Format::Perfetto => {
             let (out, file) = OutFile::create(&args.output, &inputs)?;
@@ -162,10 +167,30 @@ fn perfetto(parts: &[(&Part, i64)], file: &File, place: &Path) -> Result<TraceEv
 fn failure(error: &ExportError, place: &Path) -> Failure {
     match error {
         ExportError::Write(error) => unwritten(place, error),
-        ExportError::Read { source, .. } => Failure::new(super::unopened_exit(source), error),
+        ExportError::Read { source, .. } => {
+            let exit = super::unopened_exit(source);
+            Failure::new(exit, error).remedy(super::unopened_remedy(exit))
+        }
+        ExportError::NoTrace { file, why } => super::no_trace(file, *why),
         ExportError::Input { source: wire::Error::Io { .. }, .. } => Failure::new(Exit::Internal, error),
         ExportError::Input { .. } => Failure::new(Exit::BadInput, error)
             .remedy("copy or capture the file again; it must be an .xplane.pb as the profiler wrote it"),
+    }
+}
+
+/// Sees to it that the folder is there; whether it was made for this.
+fn made(folder: &Path) -> Result<bool, Failure> {
+    match fs::create_dir(folder) {
+        Ok(()) => {
+            interrupt::leaves(folder);
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(Failure::new(Exit::Conflict, format_args!("{} is not a folder", folder.display()))
+                .remedy("csv is two files: name a folder after -o"))
+        }
+        Err(error) => Err(unwritten(folder, &error)),
     }
 }
 
@@ -177,17 +202,16 @@ impl Placed {
 
 impl Answer {
     fn csv(&mut self, report: &Report, inputs: &[&Path], folder: &Path) -> Result<(), Failure> {
-        match fs::create_dir(folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(Failure::new(
-                    Exit::Conflict,
-                    format_args!("{} is not a folder", folder.display()),
-                )
-                .remedy("csv is two files: name a folder after -o"));
-            }
-            made => made.map_err(|error| unwritten(folder, &error))?,
+        let ours = made(folder)?;
+        let tables = self.tables(report, inputs, folder);
+        if tables.is_err() && ours {
+            // Stays only where something else was put in it meanwhile.
+            let _ = fs::remove_dir(folder);
         }
+        tables
+    }
+
+    fn tables(&mut self, report: &Report, inputs: &[&Path], folder: &Path) -> Result<(), Failure> {
         let mut written = Vec::new();
         for (name, table) in [
             ("steps.csv", steps_csv as fn(&Report, &mut dyn Write) -> io::Result<()>),
@@ -238,6 +262,9 @@ impl Answer {
         }
         for missing in &self.missing {
             text += &format!("missing: {} {}\n", one_line(&missing.file), one_line(&missing.why));
+        }
+        for warning in &self.warnings {
+            text += &format!("warning: {}\n", one_line(warning));
         }
         text
     }

@@ -6,7 +6,7 @@ use xprof::{
     analysis::{self, HostTrace, MissingPart, Report, Rules},
     input::open_regular,
     reader::Reader,
-    session::{self, Part, Session},
+    session::{self, Fault, Part, Session},
 };
 
 use super::unresolved;
@@ -20,20 +20,25 @@ pub(super) struct Loaded {
     pub(super) others: usize,
     /// The parts that are missing or cannot be read.
     pub(super) missing: Vec<MissingPart>,
+    /// What else is not as it should be.
+    pub(super) warnings: Vec<String>,
 }
 
 /// The newest session at `path`, which has at least one part.
 pub(super) fn parts(path: &Path) -> Result<Loaded, Failure> {
     let (session, others) = newest(path)?;
-    let missing: Vec<MissingPart> = session
-        .faults
+    // A manifest of no use costs what it would have told, no part.
+    let (manifest, parts): (Vec<&Fault>, Vec<&Fault>) =
+        session.faults.iter().partition(|fault| fault.of_manifest());
+    let warnings = manifest.iter().map(ToString::to_string).collect();
+    let missing: Vec<MissingPart> = parts
         .iter()
         .map(|fault| MissingPart { file: fault.file.clone(), why: fault.kind.to_string() })
         .collect();
     if session.parts.is_empty() {
         return Err(nothing_to_show(path, &missing, None));
     }
-    Ok(Loaded { session, others, missing })
+    Ok(Loaded { session, others, missing, warnings })
 }
 
 impl Loaded {
@@ -52,7 +57,7 @@ impl Loaded {
                 Ok(trace) => hosts.push(trace),
                 Err(failure) => {
                     let file = file_name(&part.path);
-                    self.missing.push(MissingPart { file, why: failure.what.clone() });
+                    self.missing.push(MissingPart { file, why: reason(&failure, &part.path) });
                     first_failure.get_or_insert(failure);
                 }
             }
@@ -61,7 +66,9 @@ impl Loaded {
             return Err(nothing_to_show(path, &self.missing, first_failure));
         }
         note_same_host(&mut hosts);
-        Ok(analysis::session(self.session.name, hosts, self.missing, rules, top))
+        let mut report = analysis::session(self.session.name, hosts, self.missing, rules, top);
+        report.warnings = self.warnings;
+        Ok(report)
     }
 }
 
@@ -79,11 +86,16 @@ fn read(part: &Part, certain: bool, rules: Rules) -> Result<HostTrace, Failure> 
     let file = open_regular(&part.path).map_err(|error| super::unopened(&part.path, &error))?;
     let damaged = |error| super::unreadable(&part.path, &error);
     let mut reader = Reader::open(file).map_err(damaged)?;
-    if reader.index().planes.is_empty() {
-        let what = format_args!("{}: a trace without any plane", part.path.display());
-        return Err(Failure::new(Exit::EmptyTrace, what).remedy("capture again while the workload runs"));
+    if let Some(why) = reader.index().no_trace() {
+        return Err(super::no_trace(part.path.display(), why));
     }
     analysis::read(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
+}
+
+/// What a failure says beside the file's name, which the reader of a list has before it.
+fn reason(failure: &Failure, path: &Path) -> String {
+    let said = failure.what.strip_prefix(&path.display().to_string());
+    said.map_or(failure.what.as_str(), |said| said.trim_start_matches([':', ' '])).to_owned()
 }
 
 /// Two parts of one host are two processes, or one file twice.
@@ -112,6 +124,10 @@ fn nothing_to_show(path: &Path, missing: &[MissingPart], failure: Option<Failure
                 1 => String::new(),
                 all => format!(", and {} more", all - 1),
             };
+            if !path.is_dir() {
+                let what = format_args!("{} {}", path.display(), first.why);
+                return Failure::new(exit, what).remedy("copy or capture the file again");
+            }
             let what =
                 format!("{}: no part can be read: {} {}{others}", path.display(), first.file, first.why);
             Failure::new(exit, what).remedy("capture again, or name a part that is whole")

@@ -1,7 +1,10 @@
 //! `tpuscope sessions merge`.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
+    fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -50,9 +53,10 @@ struct Answer<'a> {
 pub(super) fn run(args: &Args) -> Outcome {
     let paths: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     if let Some(folder) = paths.iter().find(|path| path.is_dir()) {
-        return Err(Failure::new(Exit::Usage, format_args!("{} is a folder", folder.display()))
+        return Err(Failure::new(Exit::NotFound, format_args!("{} is a folder", folder.display()))
             .remedy("name the .xplane.pb files of one process"));
     }
+    not_twice(&paths)?;
     let files: Vec<FileInput> = args.files.iter().map(FileInput::new).collect();
     let inputs: Vec<&dyn Input> = files.iter().map(|file| file as &dyn Input).collect();
     let (out, file) = OutFile::create(&args.output, &paths)?;
@@ -69,13 +73,30 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
+/// A file beside itself would pass for two segments at the same time.
+fn not_twice(paths: &[&Path]) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    for path in paths {
+        let Ok(meta) = fs::metadata(path) else { continue };
+        if !seen.insert((meta.dev(), meta.ino())) {
+            return Err(Failure::new(Exit::Usage, format_args!("{} is named twice", path.display()))
+                .remedy("name each segment once"));
+        }
+    }
+    Ok(())
+}
+
 fn failure(error: &MergeError, place: &Path) -> Failure {
     let failed = |exit| Failure::new(exit, error);
     match error {
         MergeError::Write(error) => unwritten(place, error),
-        MergeError::Read { source, .. } => failed(super::unopened_exit(source)),
+        MergeError::Read { source, .. } => {
+            let exit = super::unopened_exit(source);
+            failed(exit).remedy(super::unopened_remedy(exit))
+        }
         MergeError::Input { source: wire::Error::Io { .. }, .. } => failed(Exit::Internal),
-        MergeError::Input { .. } | MergeError::Empty(_) => failed(Exit::BadInput).remedy(
+        MergeError::NoTrace { file, why } => super::no_trace(file, *why),
+        MergeError::Input { .. } => failed(Exit::BadInput).remedy(
             "leave it out, or copy or capture it again; it must be an .xplane.pb as the profiler wrote it",
         ),
         MergeError::NoStart(_) => {

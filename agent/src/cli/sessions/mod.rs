@@ -1,6 +1,7 @@
 //! `tpuscope sessions …`: recorded sessions, read, reworked, listed. One file per subcommand.
 
 mod export;
+mod interrupt;
 mod list;
 mod load;
 mod merge;
@@ -11,7 +12,7 @@ mod show;
 mod show_text;
 
 use clap::Subcommand;
-use xprof::{session::SessionError, wire};
+use xprof::{reader::NoTrace, session::SessionError, wire};
 
 use super::{
     Outcome,
@@ -34,6 +35,9 @@ pub enum Command {
 }
 
 pub(super) fn run(command: &Command) -> Outcome {
+    if matches!(command, Command::Show(_) | Command::Merge(_) | Command::Export(_)) {
+        interrupt::watch();
+    }
     match command {
         Command::List(args) => list::run(args),
         Command::Rm(args) => rm::run(args),
@@ -53,9 +57,20 @@ pub(super) fn unreadable(path: &std::path::Path, error: &wire::Error) -> Failure
         .remedy("copy or capture the file again; it must be an .xplane.pb as the profiler wrote it")
 }
 
+/// A file without a trace in it, as a failure of the command.
+pub(super) fn no_trace(file: impl std::fmt::Display, why: NoTrace) -> Failure {
+    let (exit, remedy) = match why {
+        NoTrace::Empty => (Exit::BadInput, "copy or capture the file again"),
+        NoTrace::Foreign => (Exit::BadInput, "name an .xplane.pb as the profiler wrote it"),
+        NoTrace::NoPlane => (Exit::EmptyTrace, "capture again while the workload runs"),
+    };
+    Failure::new(exit, format_args!("{file} {why}")).remedy(remedy)
+}
+
 /// A file that could not be opened, as a failure of the command.
 pub(super) fn unopened(path: &std::path::Path, error: &std::io::Error) -> Failure {
-    Failure::new(unopened_exit(error), format_args!("{}: {error}", path.display()))
+    let exit = unopened_exit(error);
+    Failure::new(exit, format_args!("{}: {error}", path.display())).remedy(unopened_remedy(exit))
 }
 
 /// The exit code for a file that could not be opened.
@@ -66,6 +81,16 @@ fn unopened_exit(error: &std::io::Error) -> Exit {
         // Not a regular file, as the reader of traces has it.
         std::io::ErrorKind::InvalidInput => Exit::BadInput,
         _ => Exit::Internal,
+    }
+}
+
+/// What to do about a file that could not be opened.
+fn unopened_remedy(exit: Exit) -> &'static str {
+    match exit {
+        Exit::NotFound => "check the path",
+        Exit::Permission => "run as a user who may read it",
+        Exit::BadInput => "save the trace to a file and name that",
+        _ => "",
     }
 }
 

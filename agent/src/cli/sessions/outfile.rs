@@ -5,9 +5,10 @@ use std::{
     io,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    process, thread,
+    process,
 };
 
+use super::interrupt;
 use crate::cli::exit::{Exit, Failure};
 
 /// Traces may hold what a job computes on: nobody outside the group reads them.
@@ -31,8 +32,8 @@ impl OutFile {
         let _ = fs::remove_file(&partial);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(MODE);
+        interrupt::leaves(&partial);
         let file = options.open(&partial).map_err(|error| unwritten(&place, &error))?;
-        remove_when_interrupted(partial.clone());
         Ok((Self { place, partial }, file))
     }
 
@@ -92,16 +93,4 @@ pub(super) fn unwritten(place: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => failure(Exit::NotFound).remedy("create the folder first"),
         _ => failure(Exit::Internal),
     }
-}
-
-/// On Ctrl-C nothing stays behind either.
-fn remove_when_interrupted(partial: PathBuf) {
-    thread::spawn(move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
-        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            // The process ends here, whatever becomes of the file.
-            let _ = fs::remove_file(&partial);
-            process::exit(Exit::Interrupted as i32);
-        }
-    });
 }

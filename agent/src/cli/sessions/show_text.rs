@@ -20,11 +20,14 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
     }
     steps(out, report, on, off)?;
     straggler(out, report, on, off)?;
-    for host in &report.hosts {
-        self::host(out, report, host, on, off)?;
+    for (at, host) in report.hosts.iter().enumerate() {
+        self::host(out, report, at, host, on, off)?;
     }
     for part in &report.missing {
         writeln!(out, "\n{on}missing{off}  {} {}", one_line(&part.file), one_line(&part.why))?;
+    }
+    for warning in &report.warnings {
+        writeln!(out, "\n{on}warning{off}  {}", one_line(warning))?;
     }
     Ok(())
 }
@@ -79,9 +82,10 @@ fn straggler(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::
     let cores: usize = report.hosts.iter().map(|host| host.cores.len()).sum();
     match &report.straggler {
         Some(slow) => {
+            let part = label(report, &slow.host, &slow.file);
             let who = match &slow.plane {
-                Some(plane) => format!("{} {}", slow.host, plane),
-                None => format!("{} (all its cores)", slow.host),
+                Some(plane) => format!("{part} {plane}"),
+                None => format!("{part} (all its cores)"),
             };
             writeln!(
                 out,
@@ -107,12 +111,30 @@ fn straggler(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::
     Ok(())
 }
 
-fn host(out: &mut impl Write, report: &Report, host: &HostReport, on: &str, off: &str) -> io::Result<()> {
-    write!(out, "\n{on}{}{off}  {}", one_line(&host.host), ms(host.window_ps))?;
+/// A part by its host; with its file where the host has several parts.
+fn label(report: &Report, host: &str, file: &str) -> String {
+    if report.hosts.iter().filter(|other| other.host == host).count() > 1 {
+        format!("{host} ({file})")
+    } else {
+        host.to_owned()
+    }
+}
+
+fn host(
+    out: &mut impl Write,
+    report: &Report,
+    at: usize,
+    host: &HostReport,
+    on: &str,
+    off: &str,
+) -> io::Result<()> {
+    let who = label(report, &host.host, &host.file);
+    write!(out, "\n{on}{}{off}  {}", one_line(&who), ms(host.window_ps))?;
     if !host.host_steps.is_empty() {
         write!(out, ", {}", count(host.host_steps.len(), "step marker"))?;
     }
-    let offset = report.alignment.offsets.iter().find(|offset| offset.host == host.host);
+    // One for each part, in the same order: a host's name would find its first part's.
+    let offset = report.alignment.offsets.get(at);
     if let Some(offset) = offset.filter(|offset| offset.by != OffsetBy::Reference) {
         let by = match offset.by {
             OffsetBy::Reference | OffsetBy::None => "unknown",
