@@ -85,6 +85,15 @@ pub fn parse_instant(text: &str) -> Option<Micros> {
     Nanos::parse(text).map(Nanos::micros)
 }
 
+/// Whether `text` is written as an instant should be, but is too far off to be one.
+pub fn is_out_of_range(text: &str) -> bool {
+    let written = match text.trim().parse::<f64>() {
+        Ok(seconds) => !seconds.is_nan(),
+        Err(_) => text.trim().parse::<jiff::Timestamp>().is_ok(),
+    };
+    written && parse_instant(text).is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,5 +117,8 @@ mod tests {
         assert_eq!(parse_instant("2026-03-01T00:00:00.5Z"), Some(Micros(1_772_323_200_500_000)));
         assert_eq!(parse_instant("2026-03-01T01:00:00+01:00"), Some(Micros(1_772_323_200_000_000)));
         assert_eq!(parse_instant("yesterday"), None);
+        let far = ["1e12", "-1e300", "inf", "2300-01-01T00:00:00Z", "0001-01-01T00:00:00Z"];
+        assert!(far.iter().all(|text| is_out_of_range(text)));
+        assert!(["0", "NaN", "yesterday", "2026-03-01T00:00:00Z"].iter().all(|text| !is_out_of_range(text)));
     }
 }

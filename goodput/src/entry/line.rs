@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::{Entry, payload::Payload};
-use crate::time::Nanos;
+use crate::time::{Nanos, is_out_of_range};
 
 /// Why a line cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,9 @@ pub enum LineFault {
     /// An entry of the job whose time is no RFC 3339.
     #[error("timestamp {0:?} is not RFC 3339")]
     Timestamp(String),
+    /// An entry of the job whose time is too far off.
+    #[error("timestamp {0:?} is out of range: only the years 1678 to 2261 are read")]
+    Range(String),
 }
 
 /// What a line holds.
@@ -68,7 +71,10 @@ impl Reader {
             return Ok(Line::Foreign);
         }
         let timestamp = raw.timestamp.ok_or(LineFault::NoTimestamp)?;
-        let time = Nanos::parse(&timestamp).ok_or_else(|| LineFault::Timestamp(timestamp.into_owned()))?;
+        let time = Nanos::parse(&timestamp).ok_or_else(|| {
+            let kind = if is_out_of_range(&timestamp) { LineFault::Range } else { LineFault::Timestamp };
+            kind(timestamp.into_owned())
+        })?;
         Ok(Line::Ours(Box::new(Entry {
             time,
             id: raw.insert_id.unwrap_or_default().into(),

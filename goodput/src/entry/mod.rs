@@ -168,6 +168,26 @@ impl Entry {
         self.events.as_slice().iter().any(|event| matches!(event, Event::Step { .. }))
     }
 
+    /// About how many bytes the entry takes in memory.
+    pub fn bytes(&self) -> usize {
+        let text = |error: &Error| size_of::<Error>() + error.message.len();
+        let time = match &self.payload_time {
+            PayloadTime::Damaged(error) => text(error),
+            PayloadTime::None | PayloadTime::At(_) => 0,
+        };
+        let events = self.events.as_slice().iter().map(|event| match event {
+            Event::Custom(name, ..) | Event::Wait(name, ..) => size_of::<Event>() + name.len(),
+            Event::Slices(_) => size_of::<Event>() + size_of::<Slices>(),
+            Event::Checkpoint(noted) => {
+                let fault = noted.fault.as_ref().map_or(0, text);
+                size_of::<Event>() + size_of::<Checkpoint>() + noted.group.len() + fault
+            }
+            Event::Damaged(error) => size_of::<Event>() + text(error),
+            _ => size_of::<Event>(),
+        });
+        size_of::<Self>() + self.id.len() + time + events.sum::<usize>()
+    }
+
     /// Whether only the elastic calculator reads something in it.
     pub fn is_elastic(&self) -> bool {
         self.events

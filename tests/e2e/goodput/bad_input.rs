@@ -165,6 +165,8 @@ fn wrong_command_lines_and_queries() {
         &["--from-log", &log],
         &["--from-log", &log, "--job", "j", "--start", "1"],
         &["--from-log", &log, "--job", "j", "--now", "tomorrow"],
+        &["--from-log", &log, "--job", "j", "--start", "5", "--end", "5"],
+        &["--from-log", &log, "--job", "j", "--start", "6", "--end", "5"],
         &["--from-log", &log, "--job", "j", "--compat", "9.9.9"],
         &["--from-log", &log, "--job", "j", "--compat", "0.2.3", "--strict"],
         &["--from-log", &log, "--job", "j", "--queries", &queries, "--now", "1"],
@@ -172,6 +174,8 @@ fn wrong_command_lines_and_queries() {
     ] {
         assert_eq!(run(args).code, Some(USAGE), "{args:?}");
     }
+    let far = run(&["--from-log", &log, "--job", "j", "--now", "1e12"]);
+    assert!(far.code == Some(USAGE) && far.stderr.contains("out of range"), "{}", far.stderr);
     let with_queries = ["--from-log", &log, "--job", "j", "--queries", &queries];
     assert!(run(&with_queries).complaint(BAD_INPUT).contains("missing field `now`"));
     for text in
@@ -183,6 +187,8 @@ fn wrong_command_lines_and_queries() {
     }
     let far = file(folder.path(), "far", r#"{"now":1e15,"opens":[[0,1,0,null]]}"#);
     assert!(run(&["--from-slots", &far]).complaint(TOO_LARGE).contains("at most"));
+    let zipped = file(folder.path(), "zipped", b"\x1f\x8b\x08\0");
+    assert!(run(&["--from-slots", &zipped]).complaint(BAD_INPUT).contains("gzip"));
     let many: Vec<i64> = (0..256).collect();
     let wide = format!(r#"{{"chips":{many:?},"now":34560000,"opens":[[0,1,0,null]]}}"#);
     let wide = file(folder.path(), "wide", wide);

@@ -1,5 +1,6 @@
 //! `tpuscope goodput`: what share of a job's time was progress, and where the rest went.
 
+mod json;
 mod read;
 mod show;
 mod slots;
@@ -17,7 +18,7 @@ use goodput::{
     log::Log,
     query::Query,
     strict::{self, StrictAnswer},
-    time::{Micros, parse_instant},
+    time::{Micros, is_out_of_range, parse_instant},
 };
 use serde::Serialize;
 
@@ -88,7 +89,10 @@ pub struct Args {
 }
 
 fn instant(text: &str) -> Result<Micros, String> {
-    parse_instant(text).ok_or_else(|| "neither RFC 3339 nor epoch seconds".to_owned())
+    parse_instant(text).ok_or_else(|| match is_out_of_range(text) {
+        true => "out of range".to_owned(),
+        false => "neither RFC 3339 nor epoch seconds".to_owned(),
+    })
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -100,6 +104,12 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
+    if let (Some(start), Some(end)) = (args.start, args.end)
+        && start >= end
+    {
+        return Err(Failure::new(Exit::Usage, format_args!("--start {start} is not before --end {end}"))
+            .remedy("give the earlier instant as --start"));
+    }
     let queries = args.queries.as_deref().map(read_queries).transpose()?;
     let read = read::entries(file, job)?;
     for warning in read.warnings() {
@@ -129,7 +139,8 @@ fn labels(args: &Args, job: &str) -> Labels {
 fn read_queries(file: &Path) -> Result<Vec<Query>, Failure> {
     let text = read::small(file, QUERIES_BYTES)?;
     serde_json::from_slice(&text).map_err(|error| {
-        Failure::new(Exit::BadInput, format_args!("{}: {error}", file.display()))
+        let what = json::place_and_words(&error, &text);
+        Failure::new(Exit::BadInput, format_args!("{} {what}", file.display()))
             .remedy("a JSON array of objects such as {\"kind\": \"cumulative\", \"now\": 1772323442.0}; see docs/goodput.md")
     })
 }

@@ -8,22 +8,34 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use goodput::entry::{Entry, Line, Reader};
+use goodput::entry::{Entry, Line, LineFault, Reader};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
-use super::open;
+use super::{json, open};
 use crate::cli::exit::{Exit, Failure};
 
 /// The longest entry. Cloud Logging's own limit is 256 KiB.
 const ENTRY_BYTES: usize = 1 << 20;
+/// So many entries of one job are kept, and so many bytes of them: with the answer, less than 1.5 GiB.
+const KEPT: Limit = Limit { entries: 4_000_000, bytes: 640 << 20 };
+/// How a gzip file begins.
+const GZIP: &[u8] = &[0x1f, 0x8b];
 /// How much is read at once.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// How much of a log is kept.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    entries: usize,
+    bytes: usize,
+}
 
 /// What a log holds.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     /// Entries of the job, in the order of the file.
     pub(super) entries: Vec<Entry>,
+    kept_bytes: usize,
     others: u64,
     cut: Option<u64>,
 }
@@ -47,6 +59,10 @@ pub(super) fn small(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
             Exit::TooLarge,
             format_args!("{}: more than {} MiB", file.display(), limit >> 20),
         ));
+    }
+    if text.starts_with(GZIP) {
+        return Err(Failure::new(Exit::BadInput, format_args!("{}: gzip", file.display()))
+            .remedy(format_args!("gunzip -c {} | … -", file.display())));
     }
     Ok(text)
 }
@@ -106,6 +122,7 @@ struct Scan<'a> {
     bytes: u64,
     read: Read,
     progress: ProgressBar,
+    limit: Limit,
 }
 
 impl<'a> Scan<'a> {
@@ -123,6 +140,7 @@ impl<'a> Scan<'a> {
             bytes: 0,
             read: Read::default(),
             progress: ProgressBar::with_draw_target(bytes, target),
+            limit: KEPT,
         }
     }
 
@@ -180,7 +198,7 @@ impl<'a> Scan<'a> {
     fn other_kinds(&self, chunk: &[u8]) -> Result<(), Failure> {
         let name = self.file.display();
         match chunk {
-            [0x1f, 0x8b, ..] => {
+            _ if chunk.starts_with(GZIP) => {
                 Err(self.bad("gzip").remedy(format_args!("gunzip -c {name} | … --from-log -")))
             }
             [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [b'{' | b'[', 0, ..] | [0, b'{' | b'[', ..] => Err(self
@@ -292,10 +310,33 @@ impl<'a> Scan<'a> {
             return Ok(());
         }
         match self.reader.line(item) {
-            Ok(Line::Ours(entry)) => self.read.entries.push(*entry),
+            Ok(Line::Ours(entry)) => self.keep(*entry)?,
             Ok(Line::Foreign) => self.read.others += 1,
+            Err(LineFault::Json(error)) => {
+                let words = json::words(&error, item);
+                return Err(self.bad(&format!("not a log entry: {words}")));
+            }
             Err(fault) => return Err(self.bad(&fault.to_string())),
         }
+        Ok(())
+    }
+
+    fn keep(&mut self, entry: Entry) -> Result<(), Failure> {
+        self.read.kept_bytes += entry.bytes();
+        if self.read.entries.len() >= self.limit.entries || self.read.kept_bytes > self.limit.bytes {
+            return Err(Failure::new(
+                Exit::TooLarge,
+                format_args!(
+                    "{} line {}: more than {} entries or {} MiB of one job",
+                    self.file.display(),
+                    self.item_line,
+                    self.limit.entries,
+                    self.limit.bytes >> 20
+                ),
+            )
+            .remedy("export less of it: gcloud logging read '… AND timestamp>=\"…\" AND timestamp<\"…\"'"));
+        }
+        self.read.entries.push(entry);
         Ok(())
     }
 
@@ -315,8 +356,10 @@ impl<'a> Scan<'a> {
             Place::Start => return Err(self.bad("empty")),
             Place::Lines => {
                 let item = std::mem::take(&mut self.item);
-                if self.entry(&item).is_err() {
-                    self.read.cut = Some(self.item_line);
+                match self.entry(&item) {
+                    Err(failure) if failure.exit == Exit::TooLarge => return Err(failure),
+                    Err(_) => self.read.cut = Some(self.item_line),
+                    Ok(()) => {}
                 }
             }
             Place::Between | Place::Inside { .. } => self.read.cut = Some(self.line),
@@ -330,5 +373,34 @@ impl<'a> Scan<'a> {
         Failure::new(Exit::BadInput, format_args!("{} line {}: {what}", file.display(), self.item_line)).remedy(
             "a line is {\"timestamp\": RFC 3339, \"insertId\": \"…\", \"jsonPayload\": {…}}, or all are in one JSON array",
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_has_a_limit_and_other_jobs_do_not_count() {
+        let line = |job: &str, id: &str| {
+            format!(
+                "{{\"timestamp\":\"2026-03-01T00:00:00Z\",\"insertId\":\"{id}\",\
+                 \"jsonPayload\":{{\"job_name\":\"{job}\",\"job_start_time\":1.0}}}}\n"
+            )
+        };
+        let scan = |text: &str, limit: Limit| {
+            let mut scan = Scan::new(Path::new("log"), "j", None);
+            scan.limit = limit;
+            scan.run(text.as_bytes()).map(|read| read.entries.len())
+        };
+        let text = line("k", "a").repeat(100) + &line("j", "a").repeat(10);
+        let (entries, bytes) = (10, 1 << 20);
+        assert_eq!(scan(&text, Limit { entries, bytes }).unwrap(), 10);
+        let failure = scan(&text, Limit { entries: 9, bytes }).unwrap_err();
+        assert_eq!(failure.exit, Exit::TooLarge);
+        assert!(failure.what.contains("line 110: more than 9 entries"), "{failure}");
+        let long = line("j", &"x".repeat(300_000)).repeat(4);
+        assert_eq!(scan(&long, Limit { entries, bytes }).unwrap_err().exit, Exit::TooLarge);
+        assert_eq!(scan(long.trim_end(), Limit { entries, bytes }).unwrap_err().exit, Exit::TooLarge);
     }
 }

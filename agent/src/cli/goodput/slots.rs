@@ -4,7 +4,7 @@ use std::path::Path;
 
 use goodput::proxy::{self, Proxy, Trace};
 
-use super::{print, read, show};
+use super::{json, print, read, show};
 use crate::cli::{
     Outcome,
     exit::{Exit, Failure},
@@ -17,7 +17,8 @@ const BYTES: u64 = 64 << 20;
 pub(super) fn run(file: &Path, json: bool) -> Outcome {
     let text = read::small(file, BYTES)?;
     let trace: Trace = serde_json::from_slice(&text).map_err(|error| {
-        Failure::new(Exit::BadInput, format_args!("{}: {error}", file.display())).remedy(
+        let what = json::place_and_words(&error, &text);
+        Failure::new(Exit::BadInput, format_args!("{} {what}", file.display())).remedy(
             "a JSON object with chips, now, opens, duty and, where known, hbm and steps; see docs/goodput.md",
         )
     })?;
