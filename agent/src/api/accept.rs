@@ -12,12 +12,14 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
-    time::Sleep,
+    sync::mpsc,
+    time::{Instant, Sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::{Connected, UdsConnectInfo};
-use tracing::{debug, warn};
+use tracing::warn;
+
+use super::places::{Place, Places};
 
 /// A connection that has not sent its first byte by then is closed.
 const FIRST_BYTE: Duration = Duration::from_secs(5);
@@ -25,6 +27,8 @@ const FIRST_BYTE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(200);
 /// What is written and not taken by the other side for this long ends a TCP connection.
 const STALLED_MS: u32 = 20_000;
+/// Refused connections are told of this often at most.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// A listener of either kind.
 #[derive(Debug)]
@@ -40,7 +44,7 @@ pub enum Listener {
 pub struct Connection {
     stream: Stream,
     first_byte: Option<Pin<Box<Sleep>>>,
-    _place: OwnedSemaphorePermit,
+    place: Arc<Place>,
 }
 
 #[derive(Debug)]
@@ -67,14 +71,48 @@ impl Listener {
     }
 }
 
-/// Accepts on `listener` until `stop`, at most `most` connections at a time: more are closed at once.
+impl Stream {
+    /// The user at the other end, where the kernel names one.
+    fn user(&self) -> Option<u32> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix(stream) => stream.peer_cred().ok().map(|peer| peer.uid()),
+        }
+    }
+}
+
+impl Connection {
+    /// Its place among the permitted ones.
+    pub fn place(&self) -> Arc<Place> {
+        self.place.clone()
+    }
+}
+
+/// Connections that found no place, since they were last told of.
+#[derive(Default)]
+struct Refused {
+    count: u64,
+    told: Option<Instant>,
+}
+
+impl Refused {
+    fn one_more(&mut self, user: Option<u32>) {
+        self.count += 1;
+        if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            warn!(refused = self.count, ?user, "too many connections (api.max_connections): closed at once");
+            *self = Self { count: 0, told: Some(Instant::now()) };
+        }
+    }
+}
+
+/// Accepts on `listener` until `stop`, as long as there are `places`: who gets none is closed at once.
 pub async fn accept(
     listener: Arc<Listener>,
-    most: u16,
+    places: Places,
     connections: mpsc::Sender<Connection>,
     stop: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(usize::from(most)));
+    let mut refused = Refused::default();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -88,12 +126,13 @@ pub async fn accept(
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            debug!(most, "a connection too many is closed");
+        let user = stream.user();
+        let Some(place) = places.take(user).map(Arc::new) else {
+            refused.one_more(user);
             continue;
         };
         let first_byte = Some(Box::pin(tokio::time::sleep(FIRST_BYTE)));
-        if connections.send(Connection { stream, first_byte, _place: place }).await.is_err() {
+        if connections.send(Connection { stream, first_byte, place }).await.is_err() {
             return;
         }
     }

@@ -33,6 +33,8 @@ use crate::{
 const QUEUE: usize = 1024;
 /// The longest that a caller waits for the first look at the host.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// The longest that a caller waits for another look.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
 /// How often the bytes of one target are told.
 const PACE: Duration = Duration::from_millis(200);
 
@@ -49,9 +51,21 @@ impl Service {
         Self { captures, scout, host }
     }
 
-    async fn targets(&self, scope: Scope, pids: &[u32]) -> Targets {
+    /// The workloads that were asked for. Before some are said to be missing, the scout looks again: they may have
+    /// started since its last look.
+    async fn targets(&self, scope: Scope, request: &CaptureRequest) -> Targets {
         // An agent that has just started has not looked yet. A look that hangs finds nobody.
         let _ = tokio::time::timeout(FIRST_LOOK, self.scout.first_look()).await;
+        let found = self.found(scope, &request.pids);
+        let wanted = request.pids.len().max(usize::try_from(request.min_processes).unwrap_or(0)).max(1);
+        if found.targets.len() >= wanted {
+            return found;
+        }
+        self.scout.look_now(LOOK_AGAIN).await;
+        self.found(scope, &request.pids)
+    }
+
+    fn found(&self, scope: Scope, pids: &[u32]) -> Targets {
         let scene = self.scout.scene().borrow().clone();
         let may = |uid: Option<u32>| uid.map_or(scope == Scope::All, |uid| scope.covers(uid));
         target::of_workloads(&scene.workloads, &scene.chips, &self.host, pids, may)
@@ -74,7 +88,7 @@ impl captures_server::Captures for Service {
                 Some(name.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?)
             }
         };
-        let targets = self.targets(scope, &request.pids).await;
+        let targets = self.targets(scope, &request).await;
         let (events, queue) = mpsc::channel(QUEUE);
         let order = Order { wish: wish(&request), session, targets, listener: listener(events.clone()) };
         let Running { cancel, done } = match self.captures.start(order).await {

@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use nix::unistd::Uid;
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use tokio::sync::mpsc;
@@ -13,6 +14,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use super::{
     accept::{Listener, accept},
     edge::Edge,
+    places::{Places, Rule},
 };
 use crate::lifecycle::supervise::Ended;
 
@@ -57,8 +59,12 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Ended {
     let (queue, connections) = mpsc::channel(1);
-    let _accepting =
-        AbortOnDropHandle::new(tokio::spawn(accept(listener, most_connections, queue, stop.clone())));
+    let rule = match *listener {
+        Listener::Unix(_) => Rule::Users(Uid::effective().as_raw()),
+        Listener::Tcp(_) => Rule::First,
+    };
+    let places = Places::new(most_connections, rule);
+    let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, places, queue, stop.clone())));
     Server::builder()
         .timeout(ANSWER)
         .max_concurrent_streams(CALLS_PER_CONNECTION)

@@ -16,11 +16,12 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{
     accept::{Connection, Listener, accept},
     desk::{Desk, HistoryQuery},
+    places::{Places, Rule},
 };
 use crate::{export::Format, lifecycle::supervise::Ended};
 
 /// The longest wait for the next request's headers, idle connections included.
-const HEADERS: Duration = Duration::from_secs(30);
+const HEADERS: Duration = Duration::from_secs(5);
 /// The longest line and headers of a request.
 const REQUEST_BYTES: usize = 16 << 10;
 
@@ -46,8 +47,8 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Ended {
     let (queue, mut accepted) = mpsc::channel(1);
-    let _accepting =
-        AbortOnDropHandle::new(tokio::spawn(accept(listener, most_connections, queue, stop.clone())));
+    let places = Places::new(most_connections, Rule::Yielding);
+    let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, places, queue, stop.clone())));
     let mut connections = JoinSet::new();
     while let Some(connection) = accepted.recv().await {
         connections.spawn(converse(connection, desk.clone(), allowed_hosts.clone(), stop.clone()));
@@ -59,7 +60,9 @@ pub async fn serve(
 }
 
 async fn converse(connection: Connection, desk: Arc<Desk>, hosts: Arc<[String]>, stop: CancellationToken) {
+    let place = connection.place();
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        place.asked();
         let answer = answer(request.method(), request.uri(), request.headers(), &desk, &hosts);
         async { Ok::<_, Infallible>(answer) }
     });
@@ -73,6 +76,7 @@ async fn converse(connection: Connection, desk: Arc<Desk>, hosts: Arc<[String]>,
     // A connection that breaks is its client's affair.
     tokio::select! {
         _ = served.as_mut() => return,
+        () = place.leave().cancelled() => return,
         () = stop.cancelled() => served.as_mut().graceful_shutdown(),
     }
     let _ = served.await;

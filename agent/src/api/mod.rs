@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod hello;
 pub mod host;
 pub mod http;
+pub mod places;
 pub mod sessions;
 pub mod socket;
 mod wire;

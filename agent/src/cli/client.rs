@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     io,
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::Mutex,
     time::Duration,
@@ -22,12 +23,26 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// The longest that a question without a stream may take.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
+/// The variable that names the socket.
+pub const VARIABLE: &str = "TPUSCOPE_SOCKET";
+
+/// Whether this path of the socket is the variable's.
+pub fn is_from_variable(socket: &Path) -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|value| value == socket.as_os_str())
+}
+
+/// The socket in words, with the variable that names it.
+fn named(socket: &Path) -> String {
+    let at = socket.display();
+    if is_from_variable(socket) { format!("{at} (from {VARIABLE})") } else { at.to_string() }
+}
+
 /// Where the agent is.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Socket {
     /// The agent's Unix socket
-    #[arg(long, value_name = "PATH", env = "TPUSCOPE_SOCKET", default_value = "/run/tpuscope/agent.sock")]
+    #[arg(long, value_name = "PATH", env = VARIABLE, default_value = "/run/tpuscope/agent.sock")]
     socket: PathBuf,
 }
 
@@ -55,10 +70,14 @@ impl Socket {
 }
 
 fn no_connection(socket: &Path, error: &io::Error) -> Failure {
-    let at = socket.display();
+    let at = named(socket);
     match error.kind() {
         io::ErrorKind::NotFound => Failure::new(Exit::NoAgent, format!("no agent: there is no socket {at}"))
             .remedy("start one (`systemctl start tpuscope`, or `tpuscope agent`), or name its socket with --socket"),
+        io::ErrorKind::ConnectionRefused if !is_socket(socket) => {
+            Failure::new(Exit::NoAgent, format!("no agent: {at} is no socket"))
+                .remedy(format!("name the agent's socket with --socket or {VARIABLE}"))
+        }
         io::ErrorKind::ConnectionRefused => {
             Failure::new(Exit::NoAgent, format!("no agent: nobody listens on {at} any more"))
                 .remedy("start it again: `systemctl start tpuscope`, or `tpuscope agent`")
@@ -71,12 +90,13 @@ fn no_connection(socket: &Path, error: &io::Error) -> Failure {
     }
 }
 
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+}
+
 fn silent(socket: &Path) -> Failure {
-    Failure::new(
-        Exit::NoAgent,
-        format!("what listens on {} does not answer as an agent does", socket.display()),
-    )
-    .remedy("look at its log: `journalctl -u tpuscope`")
+    Failure::new(Exit::NoAgent, format!("what listens on {} does not answer as an agent does", named(socket)))
+        .remedy("look at its log: `journalctl -u tpuscope`")
 }
 
 /// Whether the connection ended rather than the agent answering: only our own side's faults have a source.
@@ -87,8 +107,10 @@ pub fn hung_up(status: &Status) -> bool {
 /// What the agent's refusal means for the exit code.
 pub fn refused(status: &Status) -> Failure {
     if hung_up(status) {
-        return Failure::new(Exit::NoAgent, "the agent hung up before it had answered").remedy(
-            "start it again (`systemctl start tpuscope`); `journalctl -u tpuscope` says why it ended",
+        let what = "the agent hung up before it had answered: it has too many connections, or it ended";
+        return Failure::new(Exit::NoAgent, what).remedy(
+            "`journalctl -u tpuscope` says which; close connections (`ss -xp` shows whose they are) or raise \
+             api.max_connections, or start it again",
         );
     }
     let exit = match status.code() {

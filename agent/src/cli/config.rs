@@ -44,7 +44,10 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn check(file: Option<&Path>, json: bool) -> Outcome {
-    let checked = settings::load(file, &[]);
+    let checked = settings::load(file, &[]).and_then(|config| {
+        settings::check_here(&config)?;
+        Ok(config)
+    });
     let name = file.unwrap_or(Path::new(config::FILE));
     match checked {
         Ok(config) if json => output::json(&serde_json::json!({ "ok": true, "settings": config }))?,

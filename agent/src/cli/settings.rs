@@ -5,8 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::unistd::Group;
+
 use super::exit::{Exit, Failure};
-use crate::config::{self, Config, ConfigError, Layers};
+use crate::{
+    api::socket::SocketError,
+    config::{self, Config, ConfigError, Layers},
+};
 
 /// Where settings come from.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -43,6 +48,18 @@ pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<Config, Fai
     let layers =
         Layers { text: text.as_deref().map(|text| (file, text)), environment: environment.collect(), flags };
     Ok(config::load(&layers)?)
+}
+
+/// What only this host can say about settings: whether it has the group of the socket.
+pub(super) fn check_here(config: &Config) -> Result<(), Failure> {
+    let group = &config.api.socket_group;
+    let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
+    if missing { Err(no_group(&SocketError::NoGroup(group.clone()))) } else { Ok(()) }
+}
+
+pub(super) fn no_group(error: &SocketError) -> Failure {
+    Failure::new(Exit::Config, error)
+        .remedy("make the group (`groupadd --system`), or leave api.socket_group empty")
 }
 
 impl From<ConfigError> for Failure {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::model::unit::Duration;
 
@@ -12,6 +12,7 @@ use crate::model::unit::Duration;
 #[serde(default, deny_unknown_fields)]
 pub struct Agent {
     /// Where sessions and the database are kept. One agent at a time uses it.
+    #[serde(deserialize_with = "absolute")]
     pub state_dir: PathBuf,
     /// What this host is called in file names and manifests; empty: its host name.
     pub host: String,
@@ -27,4 +28,16 @@ impl Default for Agent {
             stop_timeout: Duration::from_secs(10),
         }
     }
+}
+
+/// A path that does not depend on where the agent is started.
+fn absolute<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    let path = PathBuf::deserialize(deserializer)?;
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    let written = path.display();
+    Err(D::Error::custom(format_args!(
+        "`{written}` is no absolute path: write it from `/` on, as in `/var/lib/tpuscope`"
+    )))
 }

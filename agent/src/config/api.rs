@@ -1,15 +1,22 @@
 //! Section `[api]`.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{
+    fmt,
+    net::SocketAddr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use documented::{Documented, DocumentedFields};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 /// Who is served, and where. Addresses are of the loopback: remote access needs TLS, which this version lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Api {
     /// The Unix socket that serves everything, to each caller what its user may do.
+    #[serde(deserialize_with = "socket_path")]
     pub socket: PathBuf,
     /// Mode of the socket. Every user may connect by default: what a caller may do is decided by its user id.
     pub socket_mode: Mode,
@@ -23,7 +30,8 @@ pub struct Api {
     pub grpc: Listen,
     /// Names, beside localhost and loopback addresses, that the Host header of an HTTP request may carry.
     pub allowed_hosts: Vec<String>,
-    /// Connections at a time on each listener; more are closed at once.
+    /// Connections at a time on each listener; more are closed at once. On the socket a user other than root and the
+    /// agent's own gets a quarter of them.
     pub max_connections: u16,
 }
 
@@ -40,6 +48,37 @@ impl Default for Api {
             max_connections: 64,
         }
     }
+}
+
+/// The longest path of a Unix socket that Linux takes.
+const SOCKET_PATH_BYTES: usize = 107;
+
+/// Why a path cannot be a socket's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SocketPathError {
+    /// Nothing written.
+    #[error("the path of the socket is empty: write one, as in `/run/tpuscope/agent.sock`")]
+    Empty,
+    /// Longer than the system takes.
+    #[error(
+        "the path of the socket has {0} bytes, and Linux takes {SOCKET_PATH_BYTES} at most: write a shorter one"
+    )]
+    TooLong(usize),
+}
+
+/// Whether a Unix socket can have this path.
+pub fn check_socket_path(path: &Path) -> Result<(), SocketPathError> {
+    match path.as_os_str().as_bytes().len() {
+        0 => Err(SocketPathError::Empty),
+        bytes if bytes > SOCKET_PATH_BYTES => Err(SocketPathError::TooLong(bytes)),
+        _ => Ok(()),
+    }
+}
+
+fn socket_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    let path = PathBuf::deserialize(deserializer)?;
+    check_socket_path(&path).map_err(D::Error::custom)?;
+    Ok(path)
 }
 
 /// A loopback address to listen on, or none.

@@ -254,6 +254,16 @@ mod tests {
         );
         let remote = from_text("[api]\nhttp = \"0.0.0.0:80\"\n").unwrap_err();
         assert!(remote.starts_with("a.toml line 2: api.http: `0.0.0.0:80` can be reached"), "{remote}");
+        for dir in ["", "state"] {
+            let relative = from_text(&format!("[agent]\nstate_dir = \"{dir}\"\n")).unwrap_err();
+            assert!(
+                relative.contains(&format!("line 2: agent.state_dir: `{dir}` is no absolute path")),
+                "{relative}"
+            );
+        }
+        let at = |length: usize| from_text(&format!("[api]\nsocket = \"/{}\"\n", "x".repeat(length - 1)));
+        assert!(at(107).is_ok());
+        assert!(at(108).unwrap_err().contains("line 2: api.socket: the path of the socket has 108 bytes"));
         let syntax = from_text("[agent]\nhost = \n").unwrap_err();
         assert!(syntax.starts_with("a.toml line 2: "), "{syntax}");
         assert!(from_text("[agent]\nhost = \"a\"\nhost = \"b\"\n").unwrap_err().contains("line 3"));

@@ -28,6 +28,8 @@ use crate::{
 
 /// Chips come and go with reboots and re-attachments only.
 const CHIPS_EVERY: Duration = Duration::from_secs(60);
+/// A look that somebody asks for is as dear as any other: this often at most.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
 
 /// What to look at.
 #[derive(Debug, Clone)]
@@ -50,12 +52,17 @@ struct Shared {
     scene: watch::Sender<Scene>,
     notes: watch::Sender<Vec<String>>,
     looks: AtomicU64,
+    /// Full looks that were asked for, and as many of them as are done.
+    asked: watch::Sender<u64>,
+    answered: watch::Sender<u64>,
 }
 
 /// What is kept from one look to the next.
 struct Memory {
     discovery: Discovery,
     chips_due: Instant,
+    /// When a look may be had for the asking.
+    asking_due: Instant,
 }
 
 impl Scout {
@@ -67,6 +74,8 @@ impl Scout {
             scene: watch::Sender::default(),
             notes: watch::Sender::default(),
             looks: AtomicU64::new(0),
+            asked: watch::Sender::default(),
+            answered: watch::Sender::default(),
         }))
     }
 
@@ -91,26 +100,72 @@ impl Scout {
         let _ = self.scene().wait_for(|_| self.looks() > 0).await;
     }
 
+    /// Looks at every process now rather than when it is due, and returns when that is done, or after `within`.
+    /// Several who ask get one look, and there is one a second at most.
+    pub async fn look_now(&self, within: Duration) {
+        let mut wanted = 0;
+        self.0.asked.send_modify(|asked| {
+            *asked += 1;
+            wanted = *asked;
+        });
+        let mut answered = self.0.answered.subscribe();
+        // Without an answer in time the last scene stands.
+        let _ = tokio::time::timeout(within, answered.wait_for(|answered| *answered >= wanted)).await;
+    }
+
     /// Looks every `interval` until `stop`; the first time at once. An error says that a look panicked.
     pub async fn roam(&self, interval: Duration, stop: CancellationToken) -> Result<(), String> {
         let Territory { paths, workload, .. } = self.0.territory.clone();
         let discovery = Discovery::new(paths, workload, Arc::from([]));
-        let mut memory = Memory { discovery, chips_due: Instant::now() };
         let mut due = Instant::now();
-        while stop.run_until_cancelled(sleep_until(due)).await.is_some() {
+        let mut memory = Memory { discovery, chips_due: due, asking_due: due };
+        while stop.run_until_cancelled(self.0.turn(due, memory.asking_due)).await.is_some() {
+            let answers = self.0.take_request(&mut memory);
             if !self.0.glance(&mut memory) {
                 let scout = self.0.clone();
                 let look = tokio::task::spawn_blocking(move || scout.look(memory));
                 let Some(looked) = stop.run_until_cancelled(look).await else { break };
                 memory = looked.map_err(|error| error.to_string())?;
             }
-            due = (due + interval).max(Instant::now());
+            if let Some(answers) = answers {
+                self.0.answered.send_replace(answers);
+            }
+            let now = Instant::now();
+            if due <= now {
+                due = (due + interval).max(now);
+            }
         }
         Ok(())
     }
 }
 
 impl Shared {
+    /// Returns when a look is due, or was asked for and may be had.
+    async fn turn(&self, due: Instant, asking_due: Instant) {
+        let answered = *self.answered.borrow();
+        let mut requests = self.asked.subscribe();
+        let asked = async {
+            // The sender lives as long as the scout.
+            let _ = requests.wait_for(|asked| *asked > answered).await;
+            sleep_until(asking_due).await;
+        };
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = asked => {}
+        }
+    }
+
+    /// Makes the next look a full one if somebody waits for it; gives how many requests it answers.
+    fn take_request(&self, memory: &mut Memory) -> Option<u64> {
+        let (asked, now) = (*self.asked.borrow(), Instant::now());
+        if asked == *self.answered.borrow() || now < memory.asking_due {
+            return None;
+        }
+        memory.asking_due = now + ASKED_EVERY;
+        memory.discovery.look_at_all();
+        Some(asked)
+    }
+
     /// Whether there is nothing to be looked at more closely.
     fn glance(&self, memory: &mut Memory) -> bool {
         let quiet = Instant::now() < memory.chips_due && memory.discovery.is_quiet(self.clock.now());

@@ -108,6 +108,11 @@ impl Discovery {
         }
     }
 
+    /// Makes the next tick look at every process.
+    pub fn look_at_all(&mut self) {
+        self.last_scan = None;
+    }
+
     /// Whether the last tick looked at every process.
     pub fn was_full_scan(&self) -> bool {
         self.full

@@ -1,6 +1,12 @@
 //! Who may do what, as real users over the real doors.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use fakes::{
     command::{Ended, start_as},
@@ -58,6 +64,42 @@ fn every_user_may_look() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(ended.json()["ready"], true);
     }
+}
+
+/// Holds connections as far as it is let, one line each, until its input ends.
+const HOLD: &str = "
+import socket, sys
+held = []
+for _ in range(12):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].connect(sys.argv[1])
+    try:
+        held[-1].sendall(b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n' + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+    except OSError:
+        pass
+print('held', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn no_user_can_take_all_connections() {
+    let host = FakeHost::new();
+    let agent = RunningAgent::start(&host, "[api]\nmax_connections = 8\n");
+    let client = Client::new();
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"]);
+    command.args(["/usr/bin/python3", "-c", HOLD]).arg(agent.home().socket());
+    let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (root, other) = (client.run_as(0, &agent, &["status"]), client.run_as(SOMEBODY, &agent, &["status"]));
+    let refused = client.run_as(NOBODY, &agent, &["status"]);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    assert_eq!(line, "held\n");
+    assert_eq!((root.code, other.code), (Some(0), Some(0)), "{root:?} {other:?}");
+    refused.failed(6, "too many connections");
+    assert!(agent.log().contains("too many connections"), "{}", agent.log());
 }
 
 #[test]
@@ -120,15 +162,17 @@ fn traces_are_for_root_and_for_the_user_who_owns_the_workload() {
     let procfs = host.root().join("proc");
     fs::create_dir(&procfs).unwrap();
     host.set_procfs(&procfs);
+    FakeProcess::new(1, 1).write(&procfs);
+    let settings = "[sampler]\nsim_chips = 1\n[workload]\nscan_interval = \"1h\"\n";
+    let agent = RunningAgent::start(&host, settings);
+    assert_eq!(agent.status()["owners"].as_array().map_or(0, Vec::len), 0, "{}", agent.status());
+    // The job comes after the last look: the capture itself makes the agent look again.
     FakeProcess::new(4242, 100)
         .descriptor(7, &node)
         .descriptor(8, "socket:[777]")
         .environment(&[("JAX_PROFILER_PORT", &port)])
         .listeners(&[(&address, OWNER, 777)])
         .write(&procfs);
-    let agent = RunningAgent::start(&host, "[sampler]\nsim_chips = 1\n");
-    let owner = &agent.status()["owners"][0];
-    assert_eq!(owner["uid"], OWNER, "{}", agent.status());
     let client = Client::new();
     let sessions = |uid| {
         let listed = client.run_as(uid, &agent, &["sessions", "list", "--json"]);

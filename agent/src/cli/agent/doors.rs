@@ -34,10 +34,10 @@ pub(super) struct Doors {
 }
 
 impl Doors {
-    /// Binds everything that the settings name.
-    pub(super) fn open(settings: &Api) -> Result<Self, Failure> {
+    /// Binds everything that the settings name; `socket_setting` is where the socket's path comes from.
+    pub(super) fn open(settings: &Api, socket_setting: &str) -> Result<Self, Failure> {
         let (socket, unix) = Socket::claim(&settings.socket, settings.socket_mode, &settings.socket_group)
-            .map_err(|error| failure::socket(&error))?;
+            .map_err(|error| failure::socket(&error, socket_setting))?;
         let unix = UnixListener::from_std(unix)
             .map_err(|error| Failure::new(Exit::Internal, format!("cannot watch the socket: {error}")))?;
         Ok(Self {

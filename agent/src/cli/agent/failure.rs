@@ -4,7 +4,10 @@ use std::{io, net::SocketAddr, path::Path};
 
 use crate::{
     api::socket::SocketError,
-    cli::exit::{Exit, Failure},
+    cli::{
+        exit::{Exit, Failure},
+        settings,
+    },
     lifecycle::lock::LockError,
 };
 
@@ -13,6 +16,11 @@ fn exit_of(error: &io::Error) -> Exit {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
         io::ErrorKind::AddrInUse => Exit::Conflict,
+        // What the settings name is of another kind than it has to be.
+        io::ErrorKind::AlreadyExists
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::InvalidFilename
+        | io::ErrorKind::InvalidInput => Exit::Config,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
         _ => Exit::Internal,
     }
@@ -33,23 +41,24 @@ pub(super) fn state(error: &LockError, dir: &Path) -> Failure {
     }
 }
 
-/// The socket cannot be had.
-pub(super) fn socket(error: &SocketError) -> Failure {
+/// The socket that `setting` names cannot be had.
+pub(super) fn socket(error: &SocketError, setting: &str) -> Failure {
+    let what = format!("{error} ({setting})");
     match error {
         SocketError::Lock(LockError::Held { .. }) | SocketError::Live(_) => {
-            Failure::new(Exit::Conflict, error)
-                .remedy("stop the agent that listens there, or set api.socket to another path")
+            Failure::new(Exit::Conflict, what)
+                .remedy(format!("stop the agent that listens there, or set {setting} to another path"))
         }
         SocketError::NoSocket(_) | SocketError::NoDirectory(_) => {
-            Failure::new(Exit::Conflict, error).remedy("set api.socket to another path")
+            Failure::new(Exit::Conflict, what).remedy(format!("set {setting} to another path"))
         }
-        SocketError::NoGroup(_) => Failure::new(Exit::Config, error)
-            .remedy("make the group (`groupadd --system`), or leave api.socket_group empty"),
+        SocketError::NoGroup(_) => settings::no_group(error),
         SocketError::Lock(
             LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. },
         )
-        | SocketError::System { error: cause, .. } => Failure::new(exit_of(cause), error)
-            .remedy("set api.socket to a path in a directory that this user may write to, or run it as root"),
+        | SocketError::System { error: cause, .. } => Failure::new(exit_of(cause), what).remedy(format!(
+            "set {setting} to a path in a directory that this user may write to, or run it as root"
+        )),
     }
 }
 

@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    Outcome,
+    Outcome, client,
     exit::{Exit, Failure},
     settings,
 };
 use crate::{
     api::desk::{Desk, Place, Sight},
-    config::Config,
+    config::{Config, api::check_socket_path},
     lifecycle::{
         lock::Lock,
         logging,
@@ -49,7 +49,11 @@ pub struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let mut config = args.settings.load()?;
+    let mut socket_setting = "api.socket";
     if let Some(socket) = &args.socket {
+        socket_setting = if client::is_from_variable(socket) { client::VARIABLE } else { "--socket" };
+        check_socket_path(socket)
+            .map_err(|error| Failure::new(Exit::Config, format!("{socket_setting}: {error}")))?;
         config.api.socket.clone_from(socket);
     }
     logging::start(&config.log);
@@ -61,17 +65,17 @@ pub(super) fn run(args: &Args) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot start threads: {error}")))?;
-    let ended = runtime.block_on(live(config));
+    let ended = runtime.block_on(live(config, socket_setting));
     // A thread that hangs in the kernel must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended
 }
 
 /// From the listeners to the last task.
-async fn live(config: Config) -> Outcome {
+async fn live(config: Config, socket_setting: &str) -> Outcome {
     let mut signals = StopSignals::new()
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot watch for signals: {error}")))?;
-    let doors = doors::Doors::open(&config.api)?;
+    let doors = doors::Doors::open(&config.api, socket_setting)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let sampler = Sampler::new(&config.sampler, clock.clone());
     let territory = Territory {

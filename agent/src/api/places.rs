@@ -1,0 +1,171 @@
+//! Places for connections: so many on one listener, and none that a single user can take all of.
+//!
+//! Must never keep root or the agent's own user out because somebody else holds connections and says nothing.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio_util::sync::CancellationToken;
+
+/// A user other than root and the agent's own gets this part of the places at most.
+const SHARE: usize = 4;
+/// This part of the places is for root and the agent's own user alone.
+const KEPT: usize = 8;
+
+/// Who gets the places of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Whoever comes first.
+    First,
+    /// Whoever comes first, but who has not asked anything yet makes room for who comes later.
+    Yielding,
+    /// Users by their id; the one named has what root has.
+    Users(u32),
+}
+
+/// The places of one listener; clones share them.
+#[derive(Debug, Clone)]
+pub struct Places(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    most: usize,
+    rule: Rule,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    next: u64,
+    by: BTreeMap<u64, Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    user: Option<u32>,
+    asked: bool,
+    leave: CancellationToken,
+}
+
+/// One taken place, given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    places: Places,
+    number: u64,
+    leave: CancellationToken,
+}
+
+impl Places {
+    /// So many free places.
+    pub fn new(most: u16, rule: Rule) -> Self {
+        Self(Arc::new(Shared { most: usize::from(most), rule, taken: Mutex::default() }))
+    }
+
+    /// A place for this user (`None`: nobody knows who it is), unless none is left for him.
+    pub fn take(&self, user: Option<u32>) -> Option<Place> {
+        let Shared { most, rule, .. } = *self.0;
+        let mut taken = self.taken();
+        let room = match rule {
+            Rule::First => taken.by.len() < most,
+            Rule::Yielding => taken.by.len() < most || taken.make_room(),
+            Rule::Users(own) => {
+                let first = |user: Option<u32>| user == Some(0) || user == Some(own);
+                let of = |user| taken.by.values().filter(|holder| holder.user == user).count();
+                let others = taken.by.values().filter(|holder| !first(holder.user)).count();
+                let kept = (most / KEPT).max(1);
+                taken.by.len() < most
+                    && (first(user) || (of(user) < (most / SHARE).max(1) && others + kept < most))
+            }
+        };
+        room.then(|| {
+            let (number, leave) = (taken.next, CancellationToken::new());
+            taken.next += 1;
+            taken.by.insert(number, Holder { user, asked: false, leave: leave.clone() });
+            Place { places: self.clone(), number, leave }
+        })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        // Changed in single steps: whole even if a holder panicked.
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// Sends away the one who has waited longest without a question.
+    fn make_room(&mut self) -> bool {
+        let mute = self.by.iter().find(|(_, holder)| !holder.asked).map(|(number, _)| *number);
+        let gone = mute.and_then(|number| self.by.remove(&number));
+        gone.inspect(|holder| holder.leave.cancel()).is_some()
+    }
+}
+
+impl Place {
+    /// Its holder has asked something.
+    pub fn asked(&self) {
+        if let Some(holder) = self.places.taken().by.get_mut(&self.number) {
+            holder.asked = true;
+        }
+    }
+
+    /// Cancelled when its holder has to go.
+    pub fn leave(&self) -> &CancellationToken {
+        &self.leave
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.taken().by.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take_all(places: &Places, user: Option<u32>) -> Vec<Place> {
+        std::iter::from_fn(|| places.take(user)).collect()
+    }
+
+    #[test]
+    fn no_user_and_no_crowd_keeps_root_out() {
+        let places = Places::new(64, Rule::Users(990));
+        let first = take_all(&places, Some(1000));
+        assert_eq!(first.len(), 16);
+        let crowd: Vec<_> = (1001..1100).flat_map(|uid| take_all(&places, Some(uid))).collect();
+        assert_eq!(first.len() + crowd.len(), 56);
+        assert!(places.take(None).is_none());
+        let own = places.take(Some(990)).unwrap();
+        assert_eq!(take_all(&places, Some(0)).len(), 7);
+        drop((own, first));
+        assert!(places.take(Some(1000)).is_some());
+    }
+
+    #[test]
+    fn few_places_are_still_shared() {
+        for most in 2..8 {
+            let places = Places::new(most, Rule::Users(0));
+            let users = take_all(&places, Some(1000));
+            assert_eq!(users.len(), 1, "{most}");
+            assert_eq!(take_all(&places, Some(0)).len(), usize::from(most) - 1);
+        }
+    }
+
+    #[test]
+    fn the_oldest_mute_one_makes_room() {
+        let places = Places::new(2, Rule::Yielding);
+        let (asking, mute) = (places.take(None).unwrap(), places.take(None).unwrap());
+        asking.asked();
+        let third = places.take(None).unwrap();
+        assert!(mute.leave().is_cancelled() && !asking.leave().is_cancelled());
+        third.asked();
+        assert!(places.take(None).is_none());
+        drop(mute);
+        assert!(places.take(None).is_none(), "its place was given away already");
+        drop(third);
+        assert!(places.take(None).is_some());
+    }
+}
