@@ -129,6 +129,7 @@ fn declined_and_empty_are_told_apart() {
 fn deadlines_hold() {
     for (mode, more) in [
         (Mode::Hang, &["--set", "capture.probe_timeout=300ms"][..]),
+        (Mode::Hang, &["--timeout", "300ms"]),
         (Mode::Silent, &["--timeout", "300ms"]),
         (Mode::Drip, &["--timeout", "1500ms"]),
     ] {
@@ -182,7 +183,7 @@ fn bad_arguments_are_refused_before_anybody_is_asked() {
     for session in ["a/b", "..", "../x", "", &long, "a b", ".hidden"] {
         let ended = capture(folder.path(), &fake.target(), &["--session", session]);
         assert_eq!(ended.code, Some(2), "{ended:?}");
-        assert!(ended.stderr.contains("name"), "{ended:?}");
+        assert!(ended.stderr.contains("name") && ended.stderr.len() < 400, "{ended:?}");
     }
     for more in [
         &["--duration", "2"][..],
@@ -194,11 +195,16 @@ fn bad_arguments_are_refused_before_anybody_is_asked() {
         &["--option", "Bad-Name=1"],
         &["--target", "nonsense"],
         &["--start-at", "tomorrow"],
+        &["--start-at", "2020-01-01T00:00:00Z"],
+        &["--min-processes", "0"],
+        &["--session", "a\nb"],
+        &["--target", "a\nb\u{1b}[31m"],
     ] {
         let mut arguments = vec!["capture", "--target", "127.0.0.1:1"];
         arguments.extend(more);
         let ended = run(folder.path(), &arguments);
         assert_eq!(ended.code, Some(2), "{more:?}: {ended:?}");
+        assert!(!ended.stderr.contains("a\nb") && !ended.stderr.contains('\u{1b}'), "{ended:?}");
     }
     assert_eq!(fake.seen().profiles.len(), 0);
     nothing_left(folder.path());

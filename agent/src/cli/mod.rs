@@ -18,7 +18,7 @@ mod version;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, error::ContextValue};
 
 use exit::{Exit, Failure};
 
@@ -67,7 +67,8 @@ pub enum Command {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            quote(&mut error);
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
             // Nothing is left to tell a user whose terminal is gone.
             let _ = error.print();
@@ -80,6 +81,23 @@ pub fn main() -> ExitCode {
             output::tell(&failure.to_string());
             failure.exit.into()
         }
+    }
+}
+
+/// What an error repeats of the command line stays on its line, and short.
+fn quote(error: &mut clap::Error) {
+    /// So much of a value is shown.
+    const SHOWN: usize = 80;
+    let quoted = error.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(text) => {
+            let cut = if text.chars().count() > SHOWN { "…" } else { "" };
+            let text: String = text.chars().take(SHOWN).collect();
+            Some((kind, ContextValue::String(exit::one_line(&text) + cut)))
+        }
+        _ => None,
+    });
+    for (kind, value) in quoted.collect::<Vec<_>>() {
+        error.insert(kind, value);
     }
 }
 

@@ -99,7 +99,7 @@ const QUOTED: usize = 40;
 impl Grammar {
     fn parse(&self, text: &str) -> Result<u64, UnitError> {
         let text = text.trim();
-        let quoted = || text.chars().take(QUOTED).collect::<String>();
+        let quoted = || text.chars().take(QUOTED).flat_map(char::escape_debug).collect::<String>();
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = (&text[..digits], text[digits..].trim_start());
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -112,7 +112,7 @@ impl Grammar {
         let Some((_, scale)) = self.table.iter().find(|(name, _)| *name == unit) else {
             return Err(UnitError::UnknownUnit {
                 text: quoted(),
-                unit: unit.chars().take(QUOTED).collect(),
+                unit: unit.chars().take(QUOTED).flat_map(char::escape_debug).collect(),
                 units: self.units,
                 example: self.example,
             });

@@ -179,8 +179,8 @@ impl Capture {
     async fn ask_all(&self) -> Result<Vec<Asked>, Failure> {
         let mut asking = JoinSet::new();
         for (index, target) in self.targets.targets.iter().enumerate() {
-            let (at, settings) = (target.at.clone(), self.settings.clone());
-            asking.spawn(async move { (index, ask(at, settings).await) });
+            let (at, settings, timeout) = (target.at.clone(), self.settings.clone(), self.spec.timeout);
+            asking.spawn(async move { (index, ask(at, settings, timeout).await) });
         }
         let mut asked: BTreeMap<usize, Asked> = BTreeMap::new();
         while let Some(one) = tokio::select! {
@@ -354,14 +354,28 @@ impl Capture {
 /// A profiler that answered, and how fast; or why it cannot be used.
 type Asked = Result<(Client, Duration), Failure>;
 
-async fn ask(at: Target, settings: Settings) -> Asked {
+/// Asks whether `at` is a profiler; `timeout` is what its caller gives any answer.
+async fn ask(at: Target, settings: Settings, timeout: Duration) -> Asked {
+    let probe_timeout = settings.probe_timeout.get();
     let asked = async {
         let client = Client::connect(&at, settings.connect_timeout.get()).await?;
         let fresh = format!("tpuscope-probe-{:016x}", fastrand::u64(..));
-        let round_trip = client.probe(&fresh, settings.probe_timeout.get()).await?;
+        let round_trip = client.probe(&fresh, probe_timeout.min(timeout)).await?;
         Ok((client, round_trip))
     };
-    asked.await.map_err(|error| Failure::of_target(&at, &error))
+    asked.await.map_err(|error| {
+        let mut failure = Failure::of_target(&at, &error);
+        if matches!(error, Error::Timeout { .. }) {
+            let longer = if timeout < probe_timeout {
+                "give it longer with --timeout"
+            } else {
+                "raise capture.probe_timeout"
+            };
+            failure.remedy =
+                format!("it did not answer the first question: is it a profiler, and alive? else {longer}");
+        }
+        failure
+    })
 }
 
 /// One start for several targets; a single one starts when it is asked.

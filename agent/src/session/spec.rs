@@ -71,13 +71,13 @@ pub enum SpecError {
     #[error("a duration of {0:?} is too short: at least 1 ms")]
     TooShort(Duration),
     /// Longer than allowed.
-    #[error("a duration of {0:?} is too long: at most {1}")]
+    #[error("a duration of {0:?} is too long: at most {1}, see capture.max_duration")]
     TooLong(Duration, crate::model::unit::Duration),
     /// No time for an answer.
     #[error("a timeout of {0:?} is out of range: more than 0 s and at most {1:?}")]
     Timeout(Duration, Duration),
     /// A level beyond the highest.
-    #[error("{tracer} tracer level {level} is too high: at most {highest}")]
+    #[error("{tracer} tracer level {level} is too high: at most {highest}, see capture.max_tracer_level")]
     Level {
         /// Which tracer.
         tracer: &'static str,
@@ -90,7 +90,7 @@ pub enum SpecError {
     #[error("`{0}` cannot be an option's name: lower-case letters, digits and _ only, at most 64")]
     OptionName(String),
     /// Not on the list.
-    #[error("the option `{0}` is not on the agent's list ({1})")]
+    #[error("the option `{0}` is not on the agent's list, capture.advanced_options ({1})")]
     OptionDenied(String, String),
     /// Too much text.
     #[error("the value of the option `{0}` has more than 256 bytes")]
@@ -101,8 +101,13 @@ pub enum SpecError {
     /// Too far away.
     #[error("the start lies more than an hour ahead")]
     StartTooFar,
+    /// Over already.
+    #[error("the start lies in the past, {0:?} ago")]
+    StartPast(Duration),
 }
 
+/// A start may lie so far back: the way of the wish takes time.
+const PAST: Duration = Duration::from_secs(1);
 /// The longest wait for an answer, or for a start.
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -125,6 +130,10 @@ impl Spec {
         }
         if wish.start.is_some_and(|start| start > now.plus(HOUR)) {
             return Err(SpecError::StartTooFar);
+        }
+        let ago = wish.start.map(|start| start.age(now)).filter(|&ago| ago > PAST);
+        if let Some(ago) = ago {
+            return Err(SpecError::StartPast(ago));
         }
         check_levels(wish.levels, limits.max_tracer_level)?;
         check_options(&wish.advanced, caller, &limits.advanced_options)?;
@@ -233,6 +242,9 @@ mod tests {
         assert!(refused(|w| w.timeout = Some(Duration::ZERO), Caller::Direct).contains("out of range"));
         assert!(refused(|w| w.levels.python = Some(9), Caller::Direct).contains("python tracer level 9"));
         assert!(refused(|w| w.start = Some(Timestamp(i64::MAX)), Caller::Direct).contains("an hour"));
+        let past = Wish { start: Some(Timestamp(0)), ..wish() };
+        let late = Spec::new(past, Caller::Direct, &Limits::default(), Timestamp(2_000_000_000));
+        assert_eq!(late, Err(SpecError::StartPast(Duration::from_secs(2))));
         let option = |name: &str| {
             let name = name.to_owned();
             move |w: &mut Wish| {

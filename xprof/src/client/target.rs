@@ -14,6 +14,9 @@ pub struct Target {
     port: u16,
 }
 
+/// So much of a bad one is shown.
+const SHOWN: usize = 80;
+
 /// The text is no `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is no host:port")]
@@ -47,7 +50,7 @@ impl FromStr for Target {
     type Err = BadTarget;
 
     fn from_str(text: &str) -> Result<Self, BadTarget> {
-        let bad = || BadTarget(text.chars().take(MAX_HOST).collect());
+        let bad = || BadTarget(text.chars().take(SHOWN).flat_map(char::escape_debug).collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
         let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(bad)?;
         let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -92,5 +95,6 @@ mod tests {
         {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
+        assert_eq!("a\nb".parse::<Target>().unwrap_err().to_string(), "`a\\nb` is no host:port");
     }
 }

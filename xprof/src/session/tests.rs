@@ -133,6 +133,21 @@ fn what_dead_writers_left_is_removed_once_old() {
 }
 
 #[test]
+fn what_a_dead_writer_left_goes_before_what_a_living_one_holds() {
+    let root = TempDir::new().unwrap();
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let living = writer.part(&part("a")).unwrap();
+    let dead = staging_folder(root.path()).join("s.b.1.0");
+    fs::create_dir(&dead).unwrap();
+    fs::write(dead.join("b.part"), b"half").unwrap();
+    let (now, second) = (SystemTime::now(), Duration::from_secs(1));
+    assert_eq!(remove_abandoned(root.path(), now + second, 3600 * second).unwrap(), 0);
+    assert_eq!(remove_abandoned(root.path(), now + 60 * second, 3600 * second).unwrap(), 1);
+    assert!(!dead.exists());
+    living.commit(PartFacts::default()).unwrap();
+}
+
+#[test]
 fn a_read_only_place_is_an_error_that_names_it() {
     let root = TempDir::new().unwrap();
     fs::write(root.path().join("plugins"), b"a file where a folder should be").unwrap();

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -25,6 +26,9 @@ use super::{
 /// Traces may hold what a job computes on: nobody outside the group reads them.
 const FILE_MODE: u32 = 0o640;
 const FOLDER_MODE: u32 = 0o750;
+
+/// A writer has locked its file within this time.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Tells apart the staging folders of one process.
 static STAGED: AtomicU64 = AtomicU64::new(0);
@@ -77,7 +81,8 @@ impl SessionWriter {
         let staged = Staged::create(&self.logdir, &format!("{}.{name}", self.name))?;
         let path = staged.folder.join(format!("{name}.part"));
         let file = create_file(&path)?;
-        Ok(PartWriter { staged, path, file, target, hash: Sha256::new(), size: 0 })
+        let alive = lock(&file);
+        Ok(PartWriter { staged, path, file, _alive: alive, target, hash: Sha256::new(), size: 0 })
     }
 
     /// Writes the manifest: the last thing a session's writer does. Replaces an earlier one.
@@ -92,6 +97,7 @@ impl SessionWriter {
         let staged = Staged::create(&self.logdir, &format!("{}.manifest", self.name))?;
         let path = staged.folder.join(MANIFEST_FILE);
         let mut file = create_file(&path)?;
+        let _alive = lock(&file);
         let mut text = serde_json::to_vec_pretty(manifest).expect("a manifest has only string keys");
         text.push(b'\n');
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed("write", &path))?;
@@ -128,6 +134,8 @@ pub struct PartWriter {
     staged: Staged,
     path: PathBuf,
     file: File,
+    /// Says that its writer lives; see [`remove_abandoned`].
+    _alive: Option<Flock<File>>,
     target: PathBuf,
     hash: Sha256,
     size: u64,
@@ -233,7 +241,8 @@ impl Drop for Staged {
     }
 }
 
-/// Removes what dead writers left staged below `logdir` and nobody touched since `older_than` before `now`.
+/// Removes what dead writers left staged below `logdir`: what nobody touched since `older_than` before `now`, and
+/// sooner where no writer holds its lock any more.
 /// Returns how many were removed.
 ///
 /// # Errors
@@ -248,11 +257,23 @@ pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) ->
     let mut removed = 0;
     for entry in list.flatten() {
         let idle = last_touched(&entry.path()).and_then(|at| now.duration_since(at).ok());
-        if idle.is_some_and(|idle| idle >= older_than) && fs::remove_dir_all(entry.path()).is_ok() {
+        let old = |idle| idle >= older_than || (idle >= GRACE && is_dead(&entry.path()));
+        if idle.is_some_and(old) && fs::remove_dir_all(entry.path()).is_ok() {
             removed += 1;
         }
     }
     Ok(removed)
+}
+
+/// The lock that a writer holds on its file; `None` where the file system has none, and age alone tells.
+fn lock(file: &File) -> Option<Flock<File>> {
+    Flock::lock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock).ok()
+}
+
+/// Whether the writer of a staged folder has died: its file can be locked.
+fn is_dead(folder: &Path) -> bool {
+    let Some(Ok(file)) = fs::read_dir(folder).ok().and_then(|mut files| files.next()) else { return false };
+    OpenOptions::new().write(true).open(file.path()).is_ok_and(|file| lock(&file).is_some())
 }
 
 /// When the staged folder or a file in it last changed.

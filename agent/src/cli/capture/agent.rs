@@ -60,7 +60,8 @@ fn request(args: &Args) -> Result<CaptureRequest, Failure> {
 
 async fn ask(channel: Channel, request: CaptureRequest, progress: Progress) -> Result<Report, Failure> {
     let mut captures = CapturesClient::new(channel.clone());
-    let events = client::within(client::ANSWER, captures.capture(request)).await?.into_inner();
+    let events =
+        client::within(client::ANSWER, captures.capture(request)).await.map_err(limits)?.into_inner();
     let heard = hear(events, &progress).await;
     progress.finish();
     let Heard { finished, failures } = heard?;
@@ -113,6 +114,15 @@ async fn hear(
             Some(capture_event::Event::Finished(finished)) => return Ok(Heard { finished, failures }),
             None => {}
         }
+    }
+}
+
+/// A wish beyond what the agent allows.
+fn limits(failure: Failure) -> Failure {
+    match failure.exit {
+        Exit::Usage | Exit::Permission if failure.remedy.is_empty() => failure
+            .remedy("the agent's settings, section [capture], hold its limits: `tpuscope config default`"),
+        _ => failure,
     }
 }
 

@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long)]
     timeout: Option<Duration>,
     /// Keep nothing unless so many processes gave a trace
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     min_processes: u32,
     /// Print JSON
     #[arg(long)]
@@ -84,6 +84,9 @@ impl Args {
         }
         let start = self.start_at.map(|at| i64::try_from(at.as_nanosecond())).transpose();
         let start = start.map_err(|_| Failure::new(Exit::Usage, "--start-at is out of range"))?;
+        if self.timeout.is_some_and(|timeout| timeout.get().is_zero()) {
+            return Err(Failure::new(Exit::Usage, "--timeout must be more than 0 s"));
+        }
         Ok(Wish {
             duration: self.duration.get(),
             levels: Levels {
