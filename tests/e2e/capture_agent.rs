@@ -223,7 +223,7 @@ fn a_job_of_another_user_is_denied_not_missing() {
     assert!(nix::unistd::geteuid().is_root(), "only root can become somebody else");
     let place = tempfile::tempdir().unwrap();
     let binary = place.path().join("tpuscope");
-    fs::copy(tpuscope(), &binary).unwrap();
+    fakes::harness::copy_program(&tpuscope(), &binary);
     let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     open(place.path());
     open(agent.home.path());

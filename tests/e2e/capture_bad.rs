@@ -334,7 +334,7 @@ fn as_nobody(folder: &TempDir) -> (TempDir, std::process::Command) {
     // The build folder may lie where nobody may look: the binary goes where everybody may.
     let place = self::folder();
     let binary = place.path().join("tpuscope");
-    fs::copy(fakes::harness::tpuscope(), &binary).unwrap();
+    fakes::harness::copy_program(&fakes::harness::tpuscope(), &binary);
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = std::process::Command::new(&binary);
     command.current_dir("/");

@@ -55,3 +55,13 @@ pub fn peer(relative: &str) -> PathBuf {
     assert!(path.exists(), "the real peer {} is missing: run tests/setup.sh", path.display());
     path
 }
+
+/// Copies a program so that it can be run at once. The copying is another process's: a test that forks meanwhile
+/// would hold a file of ours open for writing, and running it would fail with "text file busy".
+///
+/// # Panics
+/// If it cannot be copied.
+pub fn copy_program(from: &std::path::Path, to: &std::path::Path) {
+    let copied = std::process::Command::new("cp").arg(from).arg(to).status().expect("cp runs");
+    assert!(copied.success(), "cannot copy {} to {}", from.display(), to.display());
+}

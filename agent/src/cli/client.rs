@@ -64,7 +64,8 @@ impl Socket {
         let endpoint = Endpoint::from_static("http://agent.invalid");
         match timeout(CONNECT, endpoint.connect_with_connector(connector)).await {
             Ok(Ok(channel)) => Ok(channel),
-            Ok(Err(_)) | Err(_) => Err(silent(&self.socket)),
+            Ok(Err(_)) => Err(closed()),
+            Err(_) => Err(silent(&self.socket)),
         }
     }
 }
@@ -99,6 +100,14 @@ fn silent(socket: &Path) -> Failure {
         .remedy("look at its log: `journalctl -u tpuscope`")
 }
 
+fn closed() -> Failure {
+    let what = "the agent hung up before it had answered: it has too many connections, or it ended";
+    Failure::new(Exit::NoAgent, what).remedy(
+        "`journalctl -u tpuscope` says which; close connections (`ss -xp` shows whose they are) or raise \
+         api.max_connections, or start it again",
+    )
+}
+
 /// Whether the connection ended rather than the agent answering: only our own side's faults have a source.
 pub fn hung_up(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
@@ -107,11 +116,7 @@ pub fn hung_up(status: &Status) -> bool {
 /// What the agent's refusal means for the exit code.
 pub fn refused(status: &Status) -> Failure {
     if hung_up(status) {
-        let what = "the agent hung up before it had answered: it has too many connections, or it ended";
-        return Failure::new(Exit::NoAgent, what).remedy(
-            "`journalctl -u tpuscope` says which; close connections (`ss -xp` shows whose they are) or raise \
-             api.max_connections, or start it again",
-        );
+        return closed();
     }
     let exit = match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => Exit::Permission,

@@ -141,7 +141,7 @@ fn missing_permissions_are_named() {
     let home = Home::new();
     let public = Home::new();
     let binary = public.path().join("tpuscope");
-    fs::copy(tpuscope(), &binary).unwrap();
+    fakes::harness::copy_program(&tpuscope(), &binary);
     let as_nobody = |settings: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).arg("agent");

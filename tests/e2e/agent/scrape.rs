@@ -87,7 +87,7 @@ fn the_page_is_clean_under_promtool() {
 #[test]
 fn a_series_that_nobody_renews_disappears() {
     let scene = scene();
-    assert!(scene.agent.get("/metrics", "").body.contains(USED));
+    eventually("the series", || scene.agent.get("/metrics", "").body.contains(USED).then_some(()));
     drop(scene.runtime);
     eventually("the stale series to go", || {
         (!scene.agent.get("/metrics", "").body.contains(USED)).then_some(())

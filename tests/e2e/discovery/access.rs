@@ -13,7 +13,7 @@ fn as_nobody(host: &FakeHost, capabilities: &[&str]) -> serde_json::Value {
     // Neither the workspace nor a temporary folder need be open to other users.
     let copy = host.root().join("discover");
     if !copy.exists() {
-        fs::copy(tool(), &copy).unwrap();
+        fakes::harness::copy_program(&tool(), &copy);
     }
     open(&copy);
     open(host.root());
@@ -46,7 +46,7 @@ fn without_rights_it_says_once_what_is_missing_and_goes_on() {
     let prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     fs::set_permissions(host.root(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = host.root().join("fake-workload");
-    fs::copy(fakes::harness::artifact("fake-workload"), &copy).unwrap();
+    fakes::harness::copy_program(&fakes::harness::artifact("fake-workload"), &copy);
     let words: Vec<&str> = prefix.into_iter().chain([copy.to_str().unwrap()]).collect();
     let own = FakeWorkload::command(&words).hold(&chips[1].nodes[0]).start();
 
