@@ -1,3 +1,5 @@
+//! The sampler on made-up sources and a paused clock.
+
 use std::{borrow::Cow, future::Future, pin::Pin};
 
 use super::*;

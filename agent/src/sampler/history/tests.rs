@@ -1,3 +1,5 @@
+//! The history: its bound in bytes, and that no point comes back at a wrong time.
+
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;

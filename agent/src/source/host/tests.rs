@@ -1,3 +1,5 @@
+//! The host source on fixture trees of procfs, sysfs and both control group versions.
+
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use super::*;
