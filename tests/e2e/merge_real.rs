@@ -20,7 +20,7 @@ use fakes::{
 use prost::Message;
 use proto::tensorflow::{
     GetSnapshotRequest, ProfileOptions, ProfileRequest, StopContinuousProfilingRequest,
-    profiler::{XSpace, x_event, x_stat},
+    profiler::{XEvent, XLine, XSpace, x_event, x_stat},
     profiler_service_client::ProfilerServiceClient,
 };
 use serde_json::Value;
@@ -92,6 +92,29 @@ fn logged(job: &Running, until_ns: i64) -> Vec<Logged> {
             return steps;
         }
     }
+}
+
+/// The start and end of every event, in nanoseconds since the epoch.
+fn events(space: &XSpace, start_ns: i64) -> Vec<(i64, i64)> {
+    let lines = space.planes.iter().flat_map(|plane| &plane.lines);
+    let events = lines.flat_map(|line| line.events.iter().map(move |event| (line, event)));
+    let time = |(line, event): (&XLine, &XEvent)| {
+        let offset_ps = match event.data {
+            Some(x_event::Data::OffsetPs(offset)) => offset,
+            _ => 0,
+        };
+        let begin_ns = start_ns + line.timestamp_ns + offset_ps / 1000;
+        (begin_ns, begin_ns + event.duration_ps / 1000)
+    };
+    events.map(time).collect()
+}
+
+/// Whether `step` ran where nothing shows that its segment was being recorded: the profiler notes a segment's
+/// start before its recorders run and the end after they have stopped, so that the segment is a little shorter
+/// than it says.
+fn at_the_edge(step: Logged, segment: (i64, i64), events: &[(i64, i64)]) -> bool {
+    let recorded = |from: i64, to: i64| events.iter().any(|&(begin, end)| from <= begin && end <= to);
+    !recorded(segment.0, step.begin_ns) || !recorded(step.end_ns, segment.1)
 }
 
 /// The start and end of every `train` marker by number, in nanoseconds since the epoch.
@@ -167,12 +190,13 @@ fn check(step_ms: u64, interval: Duration) {
 
     let merged = folder.path().join("merged.xplane.pb");
     let space = XSpace::decode(&fs::read(&merged).unwrap()[..]).unwrap();
-    let markers = markers(&space, whole.0);
+    let (events, markers) = (events(&space, whole.0), markers(&space, whole.0));
     let mut there = 0;
     for step in logged(&job, whole.1) {
         let found = markers.get(&step.number).map_or(&[][..], Vec::as_slice);
-        let inside = segments.iter().any(|&(start, stop)| start <= step.begin_ns && step.end_ns <= stop);
-        if inside {
+        let inside = segments.iter().position(|&(start, stop)| start <= step.begin_ns && step.end_ns <= stop);
+        let edge = inside.filter(|&at| found.is_empty() && at_the_edge(step, segments[at], &events));
+        if inside.is_some() && edge.is_none() {
             assert_eq!(found.len(), 1, "step {} of {step_ms} ms: {step:?} in {segments:?}", step.number);
             there += 1;
         }
@@ -183,14 +207,19 @@ fn check(step_ms: u64, interval: Duration) {
             let touched: Vec<_> = (0..gaps.len())
                 .filter(|&gap| step.begin_ns <= gaps[gap].1 && step.end_ns >= gaps[gap].0)
                 .collect();
-            assert!(!touched.is_empty(), "{step:?} is missing and no gap of {gaps:?} cuts it");
+            assert!(
+                !touched.is_empty() || edge.is_some(),
+                "{step:?} is missing and no gap of {gaps:?} cuts it"
+            );
             if (markers.keys().min() < Some(&step.number)) && (Some(&step.number) < markers.keys().max()) {
                 let named =
                     explained(&report, step.number).unwrap_or_else(|| panic!("{step:?} not in {report}"));
                 assert!(
-                    touched.iter().all(|gap| named.contains(gap)),
+                    !named.is_empty() && touched.iter().all(|gap| named.contains(gap)),
                     "{step:?}: {named:?}, not {touched:?}"
                 );
+                let beside = |at| named.iter().any(|&gap| gap == at || gap + 1 == at);
+                assert!(edge.is_none_or(beside), "{step:?} in segment {edge:?}: {named:?}");
             }
         }
     }

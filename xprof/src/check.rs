@@ -7,6 +7,8 @@
 
 use thiserror::Error;
 
+use crate::wire::varint;
+
 /// Planes that are described one by one; more are only counted.
 const MAX_PLANES: usize = 1024;
 /// Texts of one kind that are kept, and bytes of each.
@@ -234,8 +236,8 @@ impl Checker {
         let mut rest = bytes;
         while !rest.is_empty() {
             let used = match self.state {
-                State::Tag(varint) if !varint.begun() && self.kind() == Kind::Line && rest[0] == 0x22 => {
-                    match self.whole_event(rest) {
+                State::Tag(varint) if !varint.begun() && self.kind() == Kind::Line => {
+                    match self.whole_events(rest) {
                         0 => self.step(rest)?,
                         used => used,
                     }
@@ -276,34 +278,21 @@ impl Checker {
         Damage { offset: self.at, what: what.into() }
     }
 
-    /// The usual case: an event of the open line, wholly in `rest`. 0 when it is not, or is unusual or damaged:
-    /// the slow way then finds the right words.
-    fn whole_event(&mut self, rest: &[u8]) -> usize {
-        let Some((length, head)) = varint(&rest[1..]) else { return 0 };
-        let head = 1 + head;
-        if length > self.left().saturating_sub(head as u64) {
-            return 0;
+    /// The usual case: events of the open line, wholly in `rest`. 0 when the next one is not, or is unusual or
+    /// damaged: the slow way then finds the right words.
+    fn whole_events(&mut self, rest: &[u8]) -> usize {
+        let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
+        let line = &rest[..left.min(rest.len())];
+        let mut used = 0;
+        let (mut events, mut last) = (0, self.plane.line_end_ps);
+        while let Some((end, next)) = whole_event(line, used) {
+            events += 1;
+            last = last.max(Some(end));
+            used = next;
         }
-        let Some(event) = usize::try_from(length).ok().and_then(|length| rest[head..].get(..length)) else {
-            return 0;
-        };
-        let (mut offset, mut duration) = (0, 0);
-        let mut at = 0;
-        while at < event.len() {
-            let tag = event[at];
-            let Some((value, used)) = varint(&event[at + 1..]) else { return 0 };
-            at += 1 + used;
-            match tag {
-                0x08 | 0x28 => {}
-                0x10 => offset = value.cast_signed(),
-                0x18 => duration = value.cast_signed(),
-                0x22 if value <= (event.len() - at) as u64 => at += value as usize,
-                // Anything unusual: byte by byte, which also finds the right words for what is wrong.
-                _ => return 0,
-            }
-        }
-        self.count_event(offset, duration);
-        head + event.len()
+        self.plane.plane.events += events;
+        self.plane.line_end_ps = last;
+        used
     }
 
     fn count_event(&mut self, offset: i64, duration: i64) {
@@ -533,16 +522,34 @@ impl Checker {
     }
 }
 
-/// A varint at the head of `bytes` and its length; none when it is cut or too long.
-fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0;
-    for (at, &byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * at);
-        if byte < 0x80 {
-            return (at < 9 || byte < 2).then_some((value, at + 1));
+/// The end of the event at `at` of a line, in picoseconds of the line, and where the next field begins.
+#[inline]
+fn whole_event(line: &[u8], mut at: usize) -> Option<(i64, usize)> {
+    let number = |at: &mut usize| {
+        let from = *at;
+        // The longest ones are for the slow way, which refuses those of more than 64 bits.
+        varint(line, at).filter(|_| *at - from < 10)
+    };
+    if *line.get(at)? != 0x22 {
+        return None;
+    }
+    at += 1;
+    let length = usize::try_from(number(&mut at)?).ok()?;
+    let end = at.checked_add(length).filter(|&end| end <= line.len())?;
+    let (mut offset, mut duration) = (0, 0_i64);
+    while at < end {
+        let tag = line[at];
+        at += 1;
+        let value = number(&mut at)?;
+        match tag {
+            0x08 | 0x28 => {}
+            0x10 => offset = value.cast_signed(),
+            0x18 => duration = value.cast_signed(),
+            0x22 => at = at.checked_add(usize::try_from(value).ok()?)?,
+            _ => return None,
         }
     }
-    None
+    (at == end).then(|| (duration.saturating_add(offset), end))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Receives an answer: unwraps, checks and writes the trace while it arrives.
 //!
-//! The connection's task only moves bytes; a blocking thread checks and writes them. Flow control is given
-//! back after the write, so that a slow disk slows the sender down instead of filling memory.
+//! The connection's task only moves bytes; one blocking thread checks them and another writes them, since the
+//! sink may have its own work to do (a hash). Flow control is given back after the write, so that a slow disk
+//! slows the sender down instead of filling memory.
 
 use std::io::{BufWriter, Write};
 
@@ -20,7 +21,7 @@ use crate::check::{Checker, Summary};
 const WRITE: usize = 256 << 10;
 /// Small frames are joined up to this, so that no queue grows by their number.
 const JOIN: usize = 64 << 10;
-/// Pieces that may wait for the disk.
+/// Pieces that may wait for the check, and as many for the disk.
 const QUEUE: usize = 32;
 /// Largest answer of a call that has no content.
 const MAX_UNARY: usize = 64 << 10;
@@ -68,9 +69,11 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
         status?;
         return Err(Error::Garbage("an answer without content".to_owned()));
     }
-    let (pieces, queue) = mpsc::channel(QUEUE);
+    let (pieces, received) = mpsc::channel(QUEUE);
+    let (sound, checked) = mpsc::channel(QUEUE);
     let (written, acknowledged) = mpsc::unbounded_channel();
-    let worker = tokio::task::spawn_blocking(move || Worker::new(sink, max_bytes).run(queue, &written));
+    let check = tokio::task::spawn_blocking(move || Check::new(max_bytes).run(received, &sound));
+    let write = tokio::task::spawn_blocking(move || write(sink, checked, &written));
     let mut body = response.into_body();
     let pumped = pump(&mut body, pieces, acknowledged, &mut progress).await;
     let status = match pumped {
@@ -80,18 +83,23 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
     };
     // A body that is not wanted any more must not hold the workload's session while the disk is waited for.
     drop(body);
-    let worker = worker.await.map_err(|_| Error::Broken("the writer ended unexpectedly".to_owned()))?;
-    match (status, worker) {
-        // The status tells why an answer is cut, so it goes before what the worker makes of the cut.
+    let ended = |_| Error::Broken("a thread ended unexpectedly".to_owned());
+    let (checked, written) = (check.await.map_err(ended)?, write.await.map_err(ended)?);
+    let checked = match (status, checked) {
+        // The status tells why an answer is cut, so it goes before what the check makes of the cut.
         (Err(status), Ok(_) | Err(Error::CutShort { .. })) => Err(status),
-        (_, result) => result,
-    }
+        (_, checked) => checked,
+    };
+    // A sink that takes no more is why a check found no taker, so it goes first.
+    let sink = written?;
+    let (summary, said_empty) = checked?;
+    Ok(Received { sink, summary, said_empty })
 }
 
 enum Pumped {
     /// The body is over.
     Complete,
-    /// The worker wants no more, and says why itself.
+    /// A thread wants no more, and says why itself.
     Refused,
 }
 
@@ -146,60 +154,67 @@ async fn trailers(body: &mut RecvStream) -> Result<(), Error> {
         .unwrap_or_else(|| Err(Error::Broken("the answer ended without a status".to_owned())))
 }
 
-/// The blocking half.
-struct Worker<W: Write> {
-    envelope: Envelope,
-    trace: Trace<W>,
+/// A piece of the trace on its way to the sink, with the bytes of the answer that it came in.
+struct Sound {
+    trace: Bytes,
+    of: usize,
 }
 
-/// The trace on its way to the sink.
-struct Trace<W: Write> {
-    sink: BufWriter<W>,
+/// The thread that checks.
+struct Check {
+    envelope: Envelope,
     checker: Option<Checker>,
 }
 
-impl<W: Write> Trace<W> {
-    fn take(&mut self, piece: Piece<'_>) -> Result<(), Error> {
-        match piece {
-            Piece::Begin(length) => self.checker = Some(Checker::new(length)),
-            Piece::Bytes(bytes) => {
-                if let Some(checker) = &mut self.checker {
-                    checker.push(bytes)?;
+impl Check {
+    fn new(max_bytes: u64) -> Self {
+        Self { envelope: Envelope::new(max_bytes), checker: None }
+    }
+
+    /// What the trace holds, and whether the workload says that it is empty.
+    fn run(
+        mut self,
+        mut received: mpsc::Receiver<Bytes>,
+        sound: &mpsc::Sender<Sound>,
+    ) -> Result<(Summary, bool), Error> {
+        while let Some(bytes) = received.blocking_recv() {
+            // An answer has one trace, so these bytes hold at most one piece of it.
+            let mut trace = Bytes::new();
+            self.envelope.push(&bytes, |piece| {
+                match piece {
+                    Piece::Begin(length) => self.checker = Some(Checker::new(length)),
+                    Piece::Bytes(piece) => {
+                        if let Some(checker) = &mut self.checker {
+                            checker.push(piece)?;
+                        }
+                        trace = bytes.slice_ref(piece);
+                    }
                 }
-                self.sink.write_all(bytes).map_err(Error::write)?;
+                Ok(())
+            })?;
+            if sound.blocking_send(Sound { trace, of: bytes.len() }).is_err() {
+                // The sink takes no more; its thread says why.
+                return Err(Error::Broken("the trace is not written any more".to_owned()));
             }
         }
-        Ok(())
+        let said = self.envelope.finish()?;
+        let summary = self.checker.map(Checker::finish).transpose()?.unwrap_or_default();
+        Ok((summary, said.empty || said.trace_bytes.is_none_or(|bytes| bytes == 0)))
     }
 }
 
-impl<W: Write> Worker<W> {
-    fn new(sink: W, max_bytes: u64) -> Self {
-        Self {
-            envelope: Envelope::new(max_bytes),
-            trace: Trace { sink: BufWriter::with_capacity(WRITE, sink), checker: None },
-        }
+/// The thread that writes; it gives back the sink, flushed.
+fn write<W: Write>(
+    sink: W,
+    mut checked: mpsc::Receiver<Sound>,
+    written: &mpsc::UnboundedSender<usize>,
+) -> Result<W, Error> {
+    let mut sink = BufWriter::with_capacity(WRITE, sink);
+    while let Some(Sound { trace, of }) = checked.blocking_recv() {
+        sink.write_all(&trace).map_err(Error::write)?;
+        drop(trace);
+        // The other half is gone only when the call is over.
+        let _ = written.send(of);
     }
-
-    fn run(
-        mut self,
-        mut queue: mpsc::Receiver<Bytes>,
-        written: &mpsc::UnboundedSender<usize>,
-    ) -> Result<Received<W>, Error> {
-        while let Some(bytes) = queue.blocking_recv() {
-            self.envelope.push(&bytes, |piece| self.trace.take(piece))?;
-            let length = bytes.len();
-            drop(bytes);
-            // The other half is gone only when the call is over.
-            let _ = written.send(length);
-        }
-        let said = self.envelope.finish()?;
-        let summary = self.trace.checker.map(Checker::finish).transpose()?.unwrap_or_default();
-        let sink = self.trace.sink.into_inner().map_err(|error| Error::write(error.into_error()))?;
-        Ok(Received {
-            sink,
-            summary,
-            said_empty: said.empty || said.trace_bytes.is_none_or(|bytes| bytes == 0),
-        })
-    }
+    sink.into_inner().map_err(|error| Error::write(error.into_error()))
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -29,6 +29,10 @@ const FOLDER_MODE: u32 = 0o750;
 
 /// A writer has locked its file within this time.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// After so many bytes the kernel begins to write them, and lets go of what is written: a trace must not push
+/// a job's files out of the page cache, nor wait for the disk all at once when it is complete.
+const DRAIN: u64 = 8 << 20;
 
 /// Tells apart the staging folders of one process.
 static STAGED: AtomicU64 = AtomicU64::new(0);
@@ -82,7 +86,7 @@ impl SessionWriter {
         let path = staged.folder.join(format!("{name}.part"));
         let file = create_file(&path)?;
         let alive = lock(&file);
-        Ok(PartWriter { staged, path, file, _alive: alive, target, hash: Sha256::new(), size: 0 })
+        Ok(PartWriter { staged, path, file, _alive: alive, target, hash: Sha256::new(), size: 0, drained: 0 })
     }
 
     /// Writes the manifest: the last thing a session's writer does. Replaces an earlier one.
@@ -139,6 +143,7 @@ pub struct PartWriter {
     target: PathBuf,
     hash: Sha256,
     size: u64,
+    drained: u64,
 }
 
 impl PartWriter {
@@ -150,6 +155,15 @@ impl PartWriter {
     /// Where the part will lie.
     pub fn target(&self) -> &Path {
         &self.target
+    }
+
+    fn drain(&mut self) {
+        // The stretch before was still on its way to the disk when it was last asked for.
+        let from = self.drained.saturating_sub(DRAIN);
+        let (offset, length) = (from.cast_signed(), (self.size - from).cast_signed());
+        // Advice: where it is not taken, `commit` waits longer.
+        let _ = posix_fadvise(&self.file, offset, length, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+        self.drained = self.size;
     }
 
     /// Makes the part durable and visible, and returns its entry for the manifest.
@@ -200,6 +214,9 @@ impl Write for PartWriter {
         let written = self.file.write(bytes)?;
         self.hash.update(&bytes[..written]);
         self.size += written as u64;
+        if self.size - self.drained >= DRAIN {
+            self.drain();
+        }
         Ok(written)
     }
 

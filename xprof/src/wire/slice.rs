@@ -137,8 +137,25 @@ pub fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
         *at += 1;
         return Some(u64::from(first));
     }
-    let mut value = u64::from(first & 0x7f);
-    for (i, &byte) in rest.iter().enumerate().take(10).skip(1) {
+    if let Some(word) = rest.first_chunk() {
+        let word = u64::from_le_bytes(*word);
+        let stops = !word & 0x8080_8080_8080_8080;
+        if stops != 0 {
+            // The bits up to the first byte without a continuation bit, then the groups of seven drawn together.
+            let word = word & (stops ^ (stops - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
+            let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+            let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
+            *at += stops.trailing_zeros() as usize / 8 + 1;
+            return Some(word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4);
+        }
+    }
+    long_varint(rest, at)
+}
+
+/// A varint of more than eight bytes, or near the end of the slice.
+fn long_varint(rest: &[u8], at: &mut usize) -> Option<u64> {
+    let mut value = 0;
+    for (i, &byte) in rest.iter().enumerate().take(10) {
         value |= u64::from(byte & 0x7f) << (7 * i);
         if byte < 0x80 {
             *at += i + 1;
@@ -154,16 +171,25 @@ mod tests {
 
     #[test]
     fn varints_of_every_length() {
-        for shift in 0..64 {
-            let value = 1u64 << shift;
+        let values =
+            (0..64).flat_map(|shift| [u64::MAX >> shift, 0x9e37_79b9_7f4a_7c15 >> shift, 1 << shift]);
+        for value in values {
             let mut bytes = Vec::new();
             prost::encoding::encode_varint(value, &mut bytes);
+            let length = bytes.len();
             let mut at = 0;
-            assert_eq!(varint(&bytes, &mut at), Some(value));
-            assert_eq!(at, bytes.len());
-            let mut at = 0;
-            assert_eq!(varint(&bytes[..bytes.len() - 1], &mut at), None);
+            assert_eq!(varint(&bytes[..length - 1], &mut at), None);
             assert_eq!(at, 0);
+            // Whatever follows, and how much of it.
+            for follows in [0, 0x7f, 0x80, 0xff] {
+                for more in 0..10 {
+                    bytes.truncate(length);
+                    bytes.resize(length + more, follows);
+                    let mut at = 0;
+                    assert_eq!(varint(&bytes, &mut at), Some(value));
+                    assert_eq!(at, length);
+                }
+            }
         }
         assert_eq!(varint(&[0xff; 11], &mut 0), None);
     }
