@@ -19,7 +19,7 @@ pub struct Workload {
     /// `listeners`: also ask every other listener of an owner, once, whether it is a profiler.
     pub probe: Probe,
     /// How often every process is looked at; known owners are checked at each tick, and a change brings the
-    /// next full look forward.
+    /// next full look forward. On a host without chips and named endpoints, six times as seldom.
     pub scan_interval: Duration,
     /// Addresses that may be asked whatever the owners say.
     pub endpoints: Vec<StaticEndpoint>,

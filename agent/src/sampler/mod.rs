@@ -9,6 +9,7 @@
 //! tick that would fall into the read before it is skipped and counted. Must never let one source wait for another.
 
 mod history;
+mod schedule;
 mod scout;
 mod view;
 
@@ -38,6 +39,7 @@ use crate::{
 };
 
 pub use history::{History, Key, Part, Point, Query, Series};
+use schedule::Schedule;
 pub use scout::{Scout, Territory};
 pub use view::{Fresh, SourceView, Status, View};
 
@@ -107,6 +109,11 @@ impl Sampler {
     /// Reads that came to their end, of all sources: stands still when the sampler does.
     pub fn progress(&self) -> u64 {
         self.0.ticks.load(Ordering::Relaxed)
+    }
+
+    /// What all ticks count from.
+    pub fn epoch(&self) -> Instant {
+        self.0.epoch
     }
 
     /// Returns after the first reading that has a value.
@@ -181,39 +188,6 @@ impl Sampler {
 fn overrun(origin: Origin) -> Reading {
     let why = format!("the read was given up after {} s", OVERRUN.as_secs());
     Reading { samples: Vec::new(), absent: vec![Absence { what: origin.as_str().to_owned(), why }] }
-}
-
-/// When the ticks are: at once, and then at whole multiples of the interval after the epoch.
-struct Schedule {
-    due: Instant,
-    tick: u32,
-    epoch: Instant,
-    interval: Duration,
-}
-
-impl Schedule {
-    fn new(epoch: Instant, interval: Duration) -> Self {
-        let due = Instant::now();
-        Self { due, tick: passed(epoch, due, interval), epoch, interval }
-    }
-
-    fn due(&self) -> Instant {
-        self.due
-    }
-
-    /// Goes to the next tick that is not over; gives how many are.
-    fn advance(&mut self, now: Instant) -> u64 {
-        let next = self.tick.saturating_add(1);
-        self.tick = next.max(passed(self.epoch, now, self.interval).saturating_add(1));
-        self.due = self.epoch + self.interval.saturating_mul(self.tick);
-        (self.tick - next).into()
-    }
-}
-
-/// Whole intervals from `epoch` to `now`.
-fn passed(epoch: Instant, now: Instant, interval: Duration) -> u32 {
-    let intervals = now.saturating_duration_since(epoch).as_nanos() / interval.as_nanos().max(1);
-    u32::try_from(intervals).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

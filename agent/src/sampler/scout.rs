@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Scene;
+use super::{Scene, schedule::Schedule};
 use crate::{
     config::{device::Device, paths::Paths, workload::Workload},
     device,
@@ -113,13 +113,18 @@ impl Scout {
         let _ = tokio::time::timeout(within, answered.wait_for(|answered| *answered >= wanted)).await;
     }
 
-    /// Looks every `interval` until `stop`; the first time at once. An error says that a look panicked.
-    pub async fn roam(&self, interval: Duration, stop: CancellationToken) -> Result<(), String> {
+    /// Looks at once and then every `interval` from `epoch` on, until `stop`. An error says that a look panicked.
+    pub async fn roam(
+        &self,
+        epoch: Instant,
+        interval: Duration,
+        stop: CancellationToken,
+    ) -> Result<(), String> {
         let Territory { paths, workload, .. } = self.0.territory.clone();
         let discovery = Discovery::new(paths, workload, Arc::from([]));
-        let mut due = Instant::now();
-        let mut memory = Memory { discovery, chips_due: due, asking_due: due };
-        while stop.run_until_cancelled(self.0.turn(due, memory.asking_due)).await.is_some() {
+        let mut schedule = Schedule::new(epoch, interval);
+        let mut memory = Memory { discovery, chips_due: schedule.due(), asking_due: schedule.due() };
+        while stop.run_until_cancelled(self.0.turn(schedule.due(), memory.asking_due)).await.is_some() {
             let answers = self.0.take_request(&mut memory);
             if !self.0.glance(&mut memory) {
                 let scout = self.0.clone();
@@ -131,8 +136,8 @@ impl Scout {
                 self.0.answered.send_replace(answers);
             }
             let now = Instant::now();
-            if due <= now {
-                due = (due + interval).max(now);
+            if schedule.due() <= now {
+                schedule.advance(now);
             }
         }
         Ok(())

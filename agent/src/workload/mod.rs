@@ -47,6 +47,8 @@ use sweep::{Held, Nodes, Sweep, Sweeper};
 
 /// Changes bring the next full look forward, but not closer than this to the last.
 const LEAST_GAP: Duration = Duration::from_secs(1);
+/// Where nobody is expected, every so many intervals will do; who captures is given a look at once.
+const SELDOM: u32 = 6;
 /// More owners are not listed.
 const MOST_OWNERS: usize = 512;
 
@@ -153,15 +155,29 @@ impl Discovery {
         Arc::clone(&self.current)
     }
 
+    /// Where there are no chips nobody is expected to hold one; somebody may yet hold what sysfs does not show.
+    fn nobody_expected(&self) -> bool {
+        self.chips.is_empty()
+            && self.known.is_empty()
+            && self.settings.discover == Discover::Chips
+            && self.settings.endpoints.is_empty()
+    }
+
+    /// From one full look to the next.
+    fn interval(&self) -> Duration {
+        let interval = self.settings.scan_interval.get();
+        if self.nobody_expected() { interval.saturating_mul(SELDOM) } else { interval }
+    }
+
     /// Moves the last look back so that the next one is due [`LEAST_GAP`] after it.
     fn interval_before(&self, at: Timestamp) -> Timestamp {
-        let back = self.settings.scan_interval.get().saturating_sub(LEAST_GAP);
+        let back = self.interval().saturating_sub(LEAST_GAP);
         Timestamp(at.0.saturating_sub(i64::try_from(back.as_nanos()).unwrap_or(i64::MAX)))
     }
 
     fn due(&self, now: Timestamp, changed: bool) -> bool {
         let Some(last) = self.last_scan else { return true };
-        let wait = if changed { LEAST_GAP } else { self.settings.scan_interval.get() };
+        let wait = if changed { LEAST_GAP } else { self.interval() };
         // The clock may have been set back.
         now < last || last.age(now) >= wait
     }

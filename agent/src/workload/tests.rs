@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::*;
-use crate::model::device::ChipIndex;
+use crate::{
+    config::workload::StaticEndpoint,
+    model::{device::ChipIndex, workload::EndpointKind},
+};
 
 struct Holding(Child);
 
@@ -112,6 +115,29 @@ fn several_owners_of_one_chip_and_one_that_wants_no_part() {
         "{:?}",
         seen.notes
     );
+}
+
+#[test]
+fn without_chips_processes_are_looked_at_seldom() {
+    let host = Host::new();
+    let due = |chips: Arc<[Chip]>, settings: Settings, seconds: i64| {
+        let paths = Paths { dev: host.dev.path().to_owned(), ..Paths::default() };
+        let mut discovery = Discovery::new(paths, settings, chips);
+        discovery.tick(at(0));
+        assert!(discovery.was_full_scan());
+        let quiet = discovery.is_quiet(at(seconds));
+        discovery.tick(at(seconds));
+        assert_eq!(discovery.was_full_scan(), !quiet);
+        discovery.was_full_scan()
+    };
+    let settings = Settings::default;
+    assert!(!due(Arc::default(), settings(), 59));
+    assert!(due(Arc::default(), settings(), 61));
+    assert!(due(Arc::clone(&host.chips), settings(), 10));
+    assert!(due(Arc::default(), Settings { discover: Discover::Any, ..settings() }, 10));
+    let address = "127.0.0.1:9012".parse().unwrap();
+    let named = StaticEndpoint { kind: EndpointKind::Profiler, address };
+    assert!(due(Arc::default(), Settings { endpoints: vec![named], ..settings() }, 10));
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Receives an answer: unwraps, checks and writes the trace while it arrives.
 //!
-//! The connection's task only moves bytes; one blocking thread checks them and another writes them, since the
-//! sink may have its own work to do (a hash). Flow control is given back after the write, so that a slow disk
+//! The connection's task only moves bytes; one thread checks them and another writes them, since the sink may
+//! have work of its own to do (a hash). Flow control is given back after the write, so that a slow disk
 //! slows the sender down instead of filling memory.
 
-use std::io::{BufWriter, Write};
+use std::{
+    io::{BufWriter, Write},
+    sync::mpsc::SyncSender,
+    thread,
+};
 
 use bytes::{Bytes, BytesMut};
 use h2::{RecvStream, client::ResponseFuture};
@@ -70,10 +74,8 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
         return Err(Error::Garbage("an answer without content".to_owned()));
     }
     let (pieces, received) = mpsc::channel(QUEUE);
-    let (sound, checked) = mpsc::channel(QUEUE);
     let (written, acknowledged) = mpsc::unbounded_channel();
-    let check = tokio::task::spawn_blocking(move || Check::new(max_bytes).run(received, &sound));
-    let write = tokio::task::spawn_blocking(move || write(sink, checked, &written));
+    let worker = tokio::task::spawn_blocking(move || work(sink, max_bytes, received, &written));
     let mut body = response.into_body();
     let pumped = pump(&mut body, pieces, acknowledged, &mut progress).await;
     let status = match pumped {
@@ -83,23 +85,22 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
     };
     // A body that is not wanted any more must not hold the workload's session while the disk is waited for.
     drop(body);
-    let ended = |_| Error::Broken("a thread ended unexpectedly".to_owned());
-    let (checked, written) = (check.await.map_err(ended)?, write.await.map_err(ended)?);
-    let checked = match (status, checked) {
-        // The status tells why an answer is cut, so it goes before what the check makes of the cut.
+    let worker = worker.await.map_err(|_| panicked())?;
+    match (status, worker) {
+        // The status tells why an answer is cut, so it goes before what the worker makes of the cut.
         (Err(status), Ok(_) | Err(Error::CutShort { .. })) => Err(status),
-        (_, checked) => checked,
-    };
-    // A sink that takes no more is why a check found no taker, so it goes first.
-    let sink = written?;
-    let (summary, said_empty) = checked?;
-    Ok(Received { sink, summary, said_empty })
+        (_, result) => result,
+    }
+}
+
+fn panicked() -> Error {
+    Error::Broken("a thread ended unexpectedly".to_owned())
 }
 
 enum Pumped {
     /// The body is over.
     Complete,
-    /// A thread wants no more, and says why itself.
+    /// The worker wants no more, and says why itself.
     Refused,
 }
 
@@ -154,13 +155,33 @@ async fn trailers(body: &mut RecvStream) -> Result<(), Error> {
         .unwrap_or_else(|| Err(Error::Broken("the answer ended without a status".to_owned())))
 }
 
+/// The blocking half: checks here, writes on a second thread, which is there for as long.
+fn work<W: Write + Send>(
+    sink: W,
+    max_bytes: u64,
+    received: mpsc::Receiver<Bytes>,
+    written: &mpsc::UnboundedSender<usize>,
+) -> Result<Received<W>, Error> {
+    let (sound, checked) = std::sync::mpsc::sync_channel(QUEUE);
+    thread::scope(|scope| {
+        let writer = thread::Builder::new().name("trace-writer".to_owned());
+        let writer =
+            writer.spawn_scoped(scope, move || write(sink, &checked, written)).map_err(Error::write)?;
+        let checked = Check::new(max_bytes).run(received, sound);
+        // A sink that takes no more is why the check found no taker, so it goes first.
+        let sink = writer.join().map_err(|_| panicked())??;
+        let (summary, said_empty) = checked?;
+        Ok(Received { sink, summary, said_empty })
+    })
+}
+
 /// A piece of the trace on its way to the sink, with the bytes of the answer that it came in.
 struct Sound {
     trace: Bytes,
     of: usize,
 }
 
-/// The thread that checks.
+/// What checks.
 struct Check {
     envelope: Envelope,
     checker: Option<Checker>,
@@ -175,7 +196,7 @@ impl Check {
     fn run(
         mut self,
         mut received: mpsc::Receiver<Bytes>,
-        sound: &mpsc::Sender<Sound>,
+        sound: SyncSender<Sound>,
     ) -> Result<(Summary, bool), Error> {
         while let Some(bytes) = received.blocking_recv() {
             // An answer has one trace, so these bytes hold at most one piece of it.
@@ -192,8 +213,7 @@ impl Check {
                 }
                 Ok(())
             })?;
-            if sound.blocking_send(Sound { trace, of: bytes.len() }).is_err() {
-                // The sink takes no more; its thread says why.
+            if sound.send(Sound { trace, of: bytes.len() }).is_err() {
                 return Err(Error::Broken("the trace is not written any more".to_owned()));
             }
         }
@@ -203,14 +223,14 @@ impl Check {
     }
 }
 
-/// The thread that writes; it gives back the sink, flushed.
+/// What writes; it gives back the sink, flushed.
 fn write<W: Write>(
     sink: W,
-    mut checked: mpsc::Receiver<Sound>,
+    checked: &std::sync::mpsc::Receiver<Sound>,
     written: &mpsc::UnboundedSender<usize>,
 ) -> Result<W, Error> {
     let mut sink = BufWriter::with_capacity(WRITE, sink);
-    while let Some(Sound { trace, of }) = checked.blocking_recv() {
+    while let Ok(Sound { trace, of }) = checked.recv() {
         sink.write_all(&trace).map_err(Error::write)?;
         drop(trace);
         // The other half is gone only when the call is over.

@@ -7,6 +7,7 @@ mod traces;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -29,8 +30,6 @@ use crate::{
     sampler::{Sampler, Scout, Territory},
 };
 
-/// Worker threads: what blocks has threads of its own, and handing work between workers costs more than the work.
-const WORKERS: usize = 1;
 /// Threads for what blocks: looking at /proc, asking the user database, and writing traces, each of which takes one
 /// for as long as it arrives. An idle thread ends by itself.
 const BLOCKING: usize = 24;
@@ -59,8 +58,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     logging::start(&config.log);
     let state = &config.agent.state_dir;
     let _state = Lock::in_dir(state, "agent.lock").map_err(|error| failure::state(&error, state))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
+    // One thread for all that waits: handing work between threads costs more than the work.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(BLOCKING)
         .enable_all()
         .build()
@@ -91,7 +90,7 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
 
     let mut supervisor = Supervisor::default();
     let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), scout.clone())?;
-    look(&mut supervisor, &scout, config.sampler.interval.get());
+    look(&mut supervisor, &scout, sampler.epoch(), config.sampler.interval.get());
     sources::drive(&mut supervisor, &config, &sampler, &scout);
     watch(&mut supervisor, sampler.clone(), scout, patience);
     let health = doors.serve(&mut supervisor, &desk, traces, &config.api)?;
@@ -130,11 +129,11 @@ fn host_name(config: &Config) -> String {
     name.unwrap_or_else(|| "localhost".into())
 }
 
-fn look(supervisor: &mut Supervisor, scout: &Scout, interval: Duration) {
+fn look(supervisor: &mut Supervisor, scout: &Scout, epoch: Instant, interval: Duration) {
     let scout = scout.clone();
     supervisor.task(Stage::Sampling, "scout", OnEnd::Restart, move |stop| {
         let scout = scout.clone();
-        async move { scout.roam(interval, stop).await }
+        async move { scout.roam(epoch, interval, stop).await }
     });
 }
 

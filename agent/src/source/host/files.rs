@@ -11,6 +11,9 @@ use std::{
 
 /// Nothing that is read here is longer, as far as it is needed.
 const LONGEST: usize = 64 * 1024;
+/// The kernel hands over a part of a file only when the next line would not fit into a page, and no line is half
+/// as long. So less than this is all of it, and asking for more would make the kernel write the text once more.
+const NO_PART: usize = 2048;
 /// More open files than the host and its workloads need.
 const MOST_OPEN: usize = 512;
 /// Disks come and go seldom.
@@ -56,8 +59,12 @@ impl Files {
         let mut length = 0;
         while length < LONGEST {
             match file.read_at(&mut self.buffer[length..], length as u64) {
-                Ok(0) => break,
-                Ok(read) => length += read,
+                Ok(read) => {
+                    length += read;
+                    if read < NO_PART {
+                        break;
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
