@@ -1,6 +1,7 @@
 //! Captures through a running agent: of the workloads that it finds, into its own store.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
@@ -10,9 +11,12 @@ use std::{
 
 use fakes::{
     command::{self, Ended, run},
+    fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
     jax_job::{JaxJob, free_port},
+    schema::Schema,
+    small_disk::SmallDisk,
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -39,8 +43,12 @@ struct Agent {
 
 impl Agent {
     fn start(profilers: &[String]) -> Self {
+        Self::start_with(profilers, "")
+    }
+
+    fn start_with(profilers: &[String], settings: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let child = Self::spawn(home.path(), profilers);
+        let child = Self::spawn(home.path(), profilers, settings);
         let mut agent = Self { child, home };
         agent.is_up();
         agent
@@ -48,18 +56,18 @@ impl Agent {
 
     /// The same home, a new agent: after a kill.
     fn again(mut self, profilers: &[String]) -> Self {
-        self.child = Self::spawn(self.home.path(), profilers);
+        self.child = Self::spawn(self.home.path(), profilers, "");
         self.is_up();
         self
     }
 
-    fn spawn(home: &Path, profilers: &[String]) -> Child {
+    fn spawn(home: &Path, profilers: &[String], settings: &str) -> Child {
         let endpoint = |at: &String| format!("[[workload.endpoints]]\nkind = 'profiler'\naddress = '{at}'\n");
         // A procfs of nothing: processes of this machine are no workloads of the test.
         fs::create_dir_all(home.join("proc")).unwrap();
         let text = format!(
             "[agent]\nstate_dir = '{0}/state'\n[api]\nhttp = 'off'\ngrpc = 'off'\nsocket = '{0}/agent.sock'\n\
-             [paths]\nprocfs = '{0}/proc'\n{1}",
+             [paths]\nprocfs = '{0}/proc'\n{settings}{1}",
             home.display(),
             profilers.iter().map(endpoint).collect::<String>()
         );
@@ -162,15 +170,103 @@ fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {
     let ended = agent.ask(&["capture", "--session", "both", "--duration", "300ms", "--json"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
     let report = ended.json();
+    Schema::open("capture").admits(&report);
     assert_eq!((report["parts"].as_array().unwrap().len(), &report["complete"]), (2, &true.into()));
     assert_eq!(agent.sessions(), ["both"]);
     assert_eq!(agent.ask(&["capture", "--session", "both"]).failed(7, "already there").code, Some(7));
     let shown = agent.ask(&["sessions", "list"]);
     assert!(shown.stdout.contains("both") && shown.stdout.contains("complete"), "{shown:?}");
-    let removed = agent.ask(&["sessions", "rm", "both"]);
+    Schema::open("sessions-list").admits(&agent.ask(&["sessions", "list", "--json"]).json());
+    let removed = agent.ask(&["sessions", "rm", "none", "both", "neither"]);
+    removed.failed(5, "there is no session none; there is no session neither");
     assert!(removed.stdout.contains("removed both"), "{removed:?}");
     assert_eq!(agent.sessions(), [""; 0]);
-    agent.ask(&["sessions", "rm", "both"]).failed(5, "there is no session both");
+    let removed = agent.ask(&["sessions", "rm", "both", "--json"]);
+    removed.failed(5, "there is no session both");
+    Schema::open("sessions-rm").admits(&removed.json());
+}
+
+#[test]
+fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
+    let fakes = [(); 2].map(|()| FakeProfiler::start(Mode::Trace(trace())));
+    let agent = Agent::start(&[fakes[0].target(), fakes[1].target()]);
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().display().to_string();
+    let captured =
+        agent.ask(&["capture", "--session", "one", "--duration", "10ms", "--output", &out, "--json"]);
+    assert_eq!((captured.code, captured.stderr.as_str()), (Some(0), ""), "{captured:?}");
+    let copy = folder.path().join("plugins/profile/one");
+    assert_eq!(captured.json()["folder"], copy.to_str().unwrap());
+    let kept = agent.home.path().join("state/sessions/plugins/profile/one");
+    let files = |at: &Path| -> BTreeMap<String, Vec<u8>> {
+        let entries = fs::read_dir(at).unwrap().map(|entry| entry.unwrap());
+        entries
+            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
+            .collect()
+    };
+    assert_eq!(files(&copy), files(&kept));
+    assert_eq!(files(&copy).len(), 3);
+    let manifest = serde_json::from_slice(&fs::read(copy.join("manifest.json")).unwrap()).unwrap();
+    Schema::open("manifest").admits(&manifest);
+
+    agent.ask(&["sessions", "fetch", "one", "--output", &out]).failed(7, "already there");
+    agent.ask(&["sessions", "fetch", "two", "--output", &out]).failed(5, "there is no session two");
+    let shown = run(folder.path(), &["sessions", "show", "one"]);
+    shown.failed(5, "one does not exist");
+    assert!(shown.stderr.contains("tpuscope sessions fetch one"), "{shown:?}");
+    fs::remove_dir_all(&copy).unwrap();
+    let fetched = agent.ask(&["sessions", "fetch", "one", "-o", &out, "--json"]);
+    assert_eq!(fetched.code, Some(0), "{fetched:?}");
+    Schema::open("sessions-fetch").admits(&fetched.json());
+    assert_eq!(files(&copy), files(&kept));
+
+    // What rotted in the store is not passed on as good.
+    fs::remove_dir_all(&copy).unwrap();
+    let part = fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path());
+    let part = part.filter(|path| path.extension().is_some_and(|end| end == "pb")).last().unwrap();
+    let mut bytes = fs::read(&part).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&part, bytes).unwrap();
+    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "not what its manifest says");
+    assert!(!copy.exists());
+    assert_eq!(fs::read_dir(folder.path().join("plugins/.tpuscope")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_cannot_be_copied_out_is_not_captured_or_stays_in_the_store() {
+    let mut big = trace();
+    big.planes[0].lines[0].name = "x".repeat(4 << 20);
+    let fake = FakeProfiler::start(Mode::Trace(big));
+    let agent = Agent::start(&[fake.target()]);
+    let disk = SmallDisk::new();
+    let (out, file) = (disk.path().display().to_string(), disk.path().join("file"));
+    let capture =
+        |out: &str| agent.ask(&["capture", "--session", "one", "--duration", "10ms", "--output", out]);
+    fs::write(&file, "").unwrap();
+    capture(&file.display().to_string()).failed(4, "cannot create");
+    let there = disk.path().join("plugins/profile/one");
+    fs::create_dir_all(&there).unwrap();
+    capture(&out).failed(7, "already there");
+    assert_eq!((fake.seen().profiles.len(), agent.sessions().len()), (0, 0));
+    fs::remove_dir(&there).unwrap();
+    let ended = capture(&out);
+    ended.failed(17, "No space left");
+    assert!(ended.stderr.contains("tpuscope sessions fetch one --output DIR"), "{ended:?}");
+    assert!(!there.exists());
+    assert_eq!(agent.sessions(), ["one"]);
+}
+
+#[test]
+fn a_job_that_has_just_started_is_looked_for() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let agent = Agent::start_with(&[], "[workload]\nprobe = 'listeners'\nscan_interval = '1h'\n");
+    agent.ask(&["capture", "--duration", "10ms"]).failed(19, "no workload process");
+    let job = FakeProcess::new(100, 10).environment(&[]).descriptor(4, "/dev/accel0");
+    let job = job.descriptor(6, "socket:[900]").listeners(&[(&fake.target(), 0, 900)]);
+    job.write(&agent.home.path().join("proc"));
+    let ended = agent.ask(&["capture", "--duration", "10ms"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(fake.seen().profiles.len(), 1);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use fakes::{
     command::{Ended, run},
     fake_profiler::{FakeProfiler, Mode, trace},
     jax_job::free_port,
+    small_disk::SmallDisk,
 };
 use proto::tensorflow::profiler::{XPlane, XSpace};
 use tempfile::TempDir;
@@ -359,27 +360,4 @@ fn a_full_disk_leaves_nothing_and_frees_the_profiler() {
     // There is room again for one that fits.
     let small = FakeProfiler::start(Mode::Trace(trace()));
     assert_eq!(capture(disk.path(), &small.target(), &["--output", &output]).code, Some(0));
-}
-
-/// A file system of 1 MiB.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn new() -> Self {
-        let folder = folder();
-        let flags = nix::mount::MsFlags::empty();
-        nix::mount::mount(Some("tmpfs"), folder.path(), Some("tmpfs"), flags, Some("size=1m"))
-            .expect("mounting a small tmpfs needs root");
-        Self(folder)
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH).expect("it is mounted");
-    }
 }

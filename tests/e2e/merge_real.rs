@@ -16,6 +16,7 @@ use fakes::{
     command,
     harness::{peer, workspace},
     jax_job::{JaxJob, Running},
+    schema::Schema,
 };
 use prost::Message;
 use proto::tensorflow::{
@@ -182,6 +183,7 @@ fn check(step_ms: u64, interval: Duration) {
     let ended = command::run(folder.path(), &arguments);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let report = ended.json();
+    Schema::open("sessions-merge").admits(&report);
     let segments = stretches(&report["segments"]);
     let gaps = stretches(&report["gaps"]);
     let whole = (segments[0].0, segments[segments.len() - 1].1);

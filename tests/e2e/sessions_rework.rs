@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fakes::{command, harness};
+use fakes::{command, harness, schema::Schema};
 use flate2::read::GzDecoder;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -71,6 +71,7 @@ fn a_trace_is_exported_zipped_and_plain() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let slices = check_trace_events(&unzipped(&folder.path().join("trace.json.gz")));
     assert_eq!(ended.json()["events"]["events"], slices as u64);
+    Schema::open("sessions-export").admits(&ended.json());
     let ended = sessions(folder.path(), &[&arguments[..], &["trace.json"]].concat());
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let plain = serde_json::from_slice(&fs::read(folder.path().join("trace.json")).unwrap()).unwrap();

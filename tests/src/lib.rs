@@ -19,3 +19,5 @@ pub mod jax_job;
 pub mod libtpu;
 pub mod net_ns;
 pub mod running_agent;
+pub mod schema;
+pub mod small_disk;

@@ -16,10 +16,13 @@ use super::{
     exit::{Exit, Failure, one_line},
     output,
 };
-use crate::source::libtpu::{
-    child,
-    process::{ChildFailure, ChildProcess, Launch},
-    trust::{Rights, TrustError, trust},
+use crate::{
+    model::unit,
+    source::libtpu::{
+        child,
+        process::{ChildFailure, ChildProcess, Launch},
+        trust::{Rights, TrustError, trust},
+    },
 };
 
 /// Arguments of `libtpu`.
@@ -42,9 +45,15 @@ struct ProbeArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How long the library may take for each of its two steps, seconds
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
-    timeout: u64,
+    /// How long the library may take for each of its two steps, from 1s to 10m
+    #[arg(long, default_value = "30s", value_parser = patience)]
+    timeout: Duration,
+}
+
+fn patience(text: &str) -> Result<Duration, String> {
+    let wait = text.parse::<unit::Duration>().map_err(|error| error.to_string())?.get();
+    let bounds = Duration::from_secs(1)..=Duration::from_secs(600);
+    if bounds.contains(&wait) { Ok(wait) } else { Err("it must be from 1s to 10m".to_owned()) }
 }
 
 /// Arguments of the hidden child.
@@ -68,7 +77,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot start: {error}")))?;
-    let probed = runtime.block_on(probe(&launch, &trusted.path, Duration::from_secs(args.timeout)));
+    let probed = runtime.block_on(probe(&launch, &trusted.path, args.timeout));
     let mut found = probed.map_err(|failure| not_probed(&path, &failure))?;
     found.info.path = path.to_string_lossy().into_owned();
     print(&found, args.json)?;

@@ -18,7 +18,10 @@ mod version;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, error::ContextValue};
+use clap::{
+    CommandFactory, Parser, Subcommand,
+    error::{ContextValue, ErrorKind},
+};
 
 use exit::{Exit, Failure};
 
@@ -67,13 +70,7 @@ pub enum Command {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(mut error) => {
-            quote(&mut error);
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
-            // Nothing is left to tell a user whose terminal is gone.
-            let _ = error.print();
-            return exit.into();
-        }
+        Err(error) => return not_parsed(error).into(),
     };
     match run(cli.command) {
         Ok(exit) => exit.into(),
@@ -82,6 +79,45 @@ pub fn main() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// Help and the version go out as they are; so does the help that a bare command gives. A mistake is told as any
+/// other failure is.
+fn not_parsed(mut error: clap::Error) -> Exit {
+    let mistake = error.use_stderr();
+    if !mistake || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nothing is left to tell a user whose terminal is gone.
+        let _ = error.print();
+        return if mistake { Exit::Usage } else { Exit::Ok };
+    }
+    quote(&mut error);
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    output::tell(&mistaken(&error.render().to_string(), &words).to_string());
+    Exit::Usage
+}
+
+/// The parser's page of an error, in a line that says what is wrong and one that says what to do.
+fn mistaken(page: &str, words: &[String]) -> Failure {
+    let mut paragraphs =
+        page.split("\n\n").map(|text| text.lines().map(str::trim).collect::<Vec<_>>().join(" "));
+    let what = paragraphs.next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    let tips = paragraphs.filter_map(|text| Some(text.strip_prefix("tip: ")?.replace(" tip: ", "; ")));
+    let help = format!("`tpuscope{} --help` says how it is used", subcommand(words));
+    Failure::new(Exit::Usage, what).remedy(tips.chain([help]).collect::<Vec<_>>().join("; "))
+}
+
+/// The subcommand that `words` begin with, each word after a space.
+fn subcommand(words: &[String]) -> String {
+    let mut command = &Cli::command();
+    let mut spoken = String::new();
+    for word in words {
+        let Some(inner) = command.find_subcommand(word) else { break };
+        command = inner;
+        spoken += &format!(" {word}");
+    }
+    spoken
 }
 
 /// What an error repeats of the command line stays on its line, and short.
@@ -119,12 +155,40 @@ fn run(command: Command) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mistake_is_one_line_and_a_remedy() {
+        let told = |arguments: &[&str]| {
+            let error = Cli::try_parse_from(["tpuscope"].iter().chain(arguments)).expect_err("a mistake");
+            let words: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+            mistaken(&error.render().to_string(), &words).to_string()
+        };
+        assert_eq!(
+            told(&["capture", "--duratoin", "2s"]),
+            "unexpected argument '--duratoin' found\n  a similar argument exists: '--duration'; \
+             `tpuscope capture --help` says how it is used"
+        );
+        assert_eq!(
+            told(&["sessions", "show"]),
+            "the following required arguments were not provided: <PATH>\n  \
+             `tpuscope sessions show --help` says how it is used"
+        );
+        assert_eq!(
+            told(&["capture", "--duration", "2"]),
+            "invalid value '2' for '--duration <DURATION>': `2` has no unit: write ns, us, ms, s, m, h or d, \
+             as in `2s`\n  \
+             `tpuscope capture --help` says how it is used"
+        );
+        assert_eq!(
+            told(&["statsu"]),
+            "unrecognized subcommand 'statsu'\n  a similar subcommand exists: 'status'; \
+             `tpuscope --help` says how it is used"
+        );
     }
 }

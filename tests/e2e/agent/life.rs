@@ -13,6 +13,7 @@ use fakes::{
     fake_host::FakeHost,
     harness::tpuscope,
     running_agent::{Home, LIMIT, RunningAgent, eventually},
+    schema::Schema,
 };
 use nix::sys::signal::Signal;
 
@@ -39,45 +40,7 @@ fn starts_shows_itself_and_stops_cleanly() {
 #[test]
 fn the_status_is_what_its_schema_says() {
     let (_host, agent) = agent("[sampler]\nsim_chips = 2\n");
-    let schema = fakes::harness::workspace().join("docs/schemas/status.schema.json");
-    let schema: serde_json::Value = serde_json::from_slice(&fs::read(schema).unwrap()).unwrap();
-    conforms(&agent.status(), &schema, &schema, "status");
-}
-
-/// As much of JSON Schema as ours uses: type, properties, required, additionalProperties: false, items, $ref.
-fn conforms(value: &serde_json::Value, schema: &serde_json::Value, root: &serde_json::Value, at: &str) {
-    if let Some(reference) = schema["$ref"].as_str() {
-        let target = root.pointer(reference.trim_start_matches('#')).expect("a known reference");
-        return conforms(value, target, root, at);
-    }
-    let types: Vec<&str> = match &schema["type"] {
-        serde_json::Value::String(one) => vec![one],
-        several => several.as_array().expect("a type").iter().filter_map(|one| one.as_str()).collect(),
-    };
-    let actual = match value {
-        serde_json::Value::Null => "null",
-        serde_json::Value::Bool(_) => "boolean",
-        serde_json::Value::Number(number) if number.is_f64() => "number",
-        serde_json::Value::Number(_) => "integer",
-        serde_json::Value::String(_) => "string",
-        serde_json::Value::Array(_) => "array",
-        serde_json::Value::Object(_) => "object",
-    };
-    let fits = types.contains(&actual) || actual == "integer" && types.contains(&"number");
-    assert!(fits, "{at} is {actual}, not {types:?}");
-    if let Some(object) = value.as_object() {
-        for name in schema["required"].as_array().expect("required").iter().filter_map(|name| name.as_str()) {
-            assert!(object.contains_key(name), "{at}.{name} is missing");
-        }
-        for (name, value) in object {
-            let property = &schema["properties"][name];
-            assert!(!property.is_null(), "{at}.{name} is not in the schema");
-            conforms(value, property, root, &format!("{at}.{name}"));
-        }
-    }
-    for (nth, item) in value.as_array().into_iter().flatten().enumerate() {
-        conforms(item, &schema["items"], root, &format!("{at}[{nth}]"));
-    }
+    Schema::open("status").admits(&agent.status());
 }
 
 #[test]
@@ -200,6 +163,11 @@ fn the_default_file_is_accepted_as_it_is() {
     let checked = run(home.path(), &["config", "check", "default.toml", "--json"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert_eq!(checked.json()["settings"], run(home.path(), &["config", "default", "--json"]).json());
+    let schema = Schema::open("config-check");
+    schema.admits(&checked.json());
+    fs::write(home.path().join("bad.toml"), "[agent]\nhost = 1\n").unwrap();
+    schema.admits(&run(home.path(), &["config", "check", "bad.toml", "--json"]).json());
+    Schema::open("version").admits(&run(home.path(), &["version", "--json"]).json());
 }
 
 #[test]

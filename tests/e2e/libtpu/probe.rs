@@ -8,6 +8,7 @@ use std::{
 use fakes::{
     harness::{peer, tpuscope},
     libtpu::Staged,
+    schema::Schema,
 };
 use serde_json::{Value, json};
 
@@ -18,7 +19,9 @@ fn probe(path: &Path, more: &[&str]) -> Output {
 fn probe_json(path: &Path) -> Value {
     let output = probe(path, &["--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    let found = serde_json::from_slice(&output.stdout).unwrap();
+    Schema::open("libtpu-probe").admits(&found);
+    found
 }
 
 fn types(found: &Value) -> Vec<String> {
@@ -120,7 +123,7 @@ fn a_library_that_hangs_or_crashes_has_an_exit_code() {
         ("load = exit 0", 8, "exit code 0", false),
     ] {
         let staged = Staged::new(None, settings);
-        let output = probe(&staged.library(), &["--timeout", "1"]);
+        let output = probe(&staged.library(), &["--timeout", "1s"]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{settings}: {error}");
         assert!(error.contains(word) && error.lines().count() == 2, "{settings}: {error}");

@@ -152,6 +152,11 @@ impl PartWriter {
         self.size
     }
 
+    /// The SHA-256 of what was written so far, in hex.
+    pub fn sha256(&self) -> String {
+        hex(&self.hash.clone().finalize())
+    }
+
     /// Where the part will lie.
     pub fn target(&self) -> &Path {
         &self.target

@@ -7,12 +7,13 @@ use proto::tpuscope::v1::{
     captures_client::CapturesClient, sessions_client::SessionsClient, target_event,
 };
 use tonic::{Streaming, transport::Channel};
-use xprof::session::Manifest;
+use xprof::session::{Manifest, SessionName};
 
 use super::{
     super::{
         client,
         exit::{Exit, Failure},
+        sessions::fetch,
     },
     Args,
     progress::Progress,
@@ -30,7 +31,7 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
         let mut signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
         let channel = args.agent.connect().await?;
         tokio::select! {
-            report = ask(channel, request, Progress::new(args.duration.get())) => report,
+            report = capture_and_fetch(channel, request, args) => report,
             // Dropping the call hangs up, and the agent ends the capture.
             _ = signals.next() => Err(Failure::new(
                 Exit::Interrupted,
@@ -38,6 +39,28 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
             )),
         }
     })
+}
+
+/// The session stays in the agent's store too: what cannot be copied out is not lost.
+async fn capture_and_fetch(
+    channel: Channel,
+    request: CaptureRequest,
+    args: &Args,
+) -> Result<Report, Failure> {
+    if let Some(output) = &args.output {
+        // The agent's name for it is not known yet where none was given.
+        let unnamed = || "check".parse().map_err(|error| Failure::new(Exit::Internal, error));
+        fetch::check(&args.session.clone().map_or_else(unnamed, Ok)?, output)?;
+    }
+    let (report, name) = ask(channel.clone(), request, Progress::new(args.duration.get())).await?;
+    let Some(output) = &args.output else { return Ok(report) };
+    let fetched = fetch::fetch(channel, &name, output).await.map_err(|failure| {
+        let remedy = format!(
+            "the agent keeps session {name}; copy it with `tpuscope sessions fetch {name} --output DIR`"
+        );
+        failure.remedy(remedy)
+    })?;
+    Ok(report.now_in(fetched.folder))
 }
 
 fn request(args: &Args) -> Result<CaptureRequest, Failure> {
@@ -58,7 +81,11 @@ fn request(args: &Args) -> Result<CaptureRequest, Failure> {
     })
 }
 
-async fn ask(channel: Channel, request: CaptureRequest, progress: Progress) -> Result<Report, Failure> {
+async fn ask(
+    channel: Channel,
+    request: CaptureRequest,
+    progress: Progress,
+) -> Result<(Report, SessionName), Failure> {
     let mut captures = CapturesClient::new(channel.clone());
     let events =
         client::within(client::ANSWER, captures.capture(request)).await.map_err(limits)?.into_inner();
@@ -71,13 +98,16 @@ async fn ask(channel: Channel, request: CaptureRequest, progress: Progress) -> R
             failure.map_or_else(|| Failure::new(Exit::Internal, "the agent gives no reason"), Failure::from)
         );
     };
+    let name = session.id.parse().map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))
+    })?;
     let request = ShowSessionRequest { peer: Some(hello::own()), id: session.id };
     let shown =
         client::within(client::ANSWER, SessionsClient::new(channel).show(request)).await?.into_inner();
     let manifest: Manifest = serde_json::from_str(&shown.manifest).map_err(|error| {
         Failure::new(Exit::Internal, format_args!("the agent's manifest is damaged: {error}"))
     })?;
-    Ok(Report::new(Kept { manifest, failures }, Path::new(&session.path)))
+    Ok((Report::new(Kept { manifest, failures }, Path::new(&session.path)), name))
 }
 
 struct Heard {

@@ -33,8 +33,9 @@ pub struct Args {
     /// Ask this profiler directly, without an agent; may be given several times
     #[arg(long, value_name = "HOST:PORT")]
     target: Vec<Target>,
-    /// Folder to write plugins/profile/SESSION below, with --target [default: the current one]
-    #[arg(long, value_name = "DIR", requires = "target")]
+    /// Folder to write plugins/profile/SESSION below [default with --target: the current one; else the agent's
+    /// store alone]
+    #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Host events: 0 none, 1 the user's, 2 costly operations too, 3 all [default: 2]
     #[arg(long, value_name = "LEVEL")]

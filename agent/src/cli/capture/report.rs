@@ -2,6 +2,8 @@
 
 use std::{
     fmt::Write,
+    fs,
+    io::ErrorKind::PermissionDenied,
     path::{Path, PathBuf},
 };
 
@@ -58,6 +60,11 @@ impl Report {
         }
     }
 
+    /// The same session, copied to `folder`.
+    pub(super) fn now_in(self, folder: PathBuf) -> Self {
+        Self { folder, ..self }
+    }
+
     /// What a person wants to see.
     fn page(&self) -> String {
         let mut text = String::new();
@@ -95,8 +102,18 @@ impl Report {
         for warning in &self.warnings {
             let _ = writeln!(text, "  warning: {}", one_line(warning));
         }
-        let _ =
-            writeln!(text, "next: tpuscope sessions show {}", one_line(&self.folder.display().to_string()));
+        // The agent's store is for root and its group; others are given copies.
+        let closed = fs::read_dir(&self.folder).is_err_and(|error| error.kind() == PermissionDenied);
+        let _ = match closed {
+            true => writeln!(text, "next: tpuscope sessions fetch {}", self.session),
+            false => {
+                writeln!(
+                    text,
+                    "next: tpuscope sessions show {}",
+                    one_line(&self.folder.display().to_string())
+                )
+            }
+        };
         text
     }
 }

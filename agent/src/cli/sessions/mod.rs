@@ -1,6 +1,7 @@
 //! `tpuscope sessions …`: recorded sessions, read, reworked, listed. One file per subcommand.
 
 mod export;
+pub(super) mod fetch;
 mod interrupt;
 mod list;
 mod load;
@@ -12,7 +13,11 @@ mod show;
 mod show_text;
 
 use clap::Subcommand;
-use xprof::{reader::NoTrace, session::SessionError, wire};
+use xprof::{
+    reader::NoTrace,
+    session::{SessionError, SessionName},
+    wire,
+};
 
 use super::{
     Outcome,
@@ -24,6 +29,8 @@ use super::{
 pub enum Command {
     /// List the sessions that the agent keeps, oldest first
     List(list::Args),
+    /// Copy a session that the agent keeps into a folder of yours
+    Fetch(fetch::Args),
     /// Remove sessions that the agent keeps
     Rm(rm::Args),
     /// Show where the time of a session went: steps, operations, idle time, stragglers
@@ -40,6 +47,7 @@ pub(super) fn run(command: &Command) -> Outcome {
     }
     match command {
         Command::List(args) => list::run(args),
+        Command::Fetch(args) => fetch::run(args),
         Command::Rm(args) => rm::run(args),
         Command::Show(args) => show::run(args),
         Command::Merge(args) => merge::run(args),
@@ -98,7 +106,13 @@ fn unopened_remedy(exit: Exit) -> &'static str {
 pub(super) fn unresolved(error: &SessionError) -> Failure {
     let failure = |exit| Failure::new(exit, error);
     match error {
-        SessionError::NotFound(_) => failure(Exit::NotFound).remedy("check the path"),
+        SessionError::NotFound(path) => failure(Exit::NotFound).remedy(match path.to_str() {
+            // A name rather than a path.
+            Some(name) if name.parse::<SessionName>().is_ok() => {
+                format!("check the path; `tpuscope sessions fetch {name}` copies what the agent keeps")
+            }
+            _ => "check the path".to_owned(),
+        }),
         SessionError::NotAFile(_) => failure(Exit::BadInput).remedy("save the trace to a file and name that"),
         SessionError::NoSessions(_) => failure(Exit::NotFound)
             .remedy("name a session folder, a logdir with plugins/profile in it, or one .xplane.pb file"),

@@ -32,22 +32,41 @@ fn in_use(failure: Failure) -> Failure {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let removed = client::block_on(async {
+    let (removed, failures) = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
-        let mut removed = Vec::new();
+        let (mut removed, mut failures) = (Vec::new(), Vec::new());
         for name in &args.sessions {
             let request = RemoveSessionRequest { peer: Some(hello::own()), id: name.to_string() };
-            let reply =
-                client::within(client::ANSWER, sessions.remove(request)).await.map_err(in_use)?.into_inner();
+            let freed = match client::within(client::ANSWER, sessions.remove(request)).await.map_err(in_use) {
+                Ok(reply) => reply.into_inner().freed_bytes,
+                // One session that is not there keeps none of the others.
+                Err(failure) if matches!(failure.exit, Exit::NotFound | Exit::Conflict) => {
+                    failures.push(failure);
+                    continue;
+                }
+                Err(failure) => {
+                    failures.push(failure);
+                    break;
+                }
+            };
             if !args.json {
-                output::print(&format!("removed {name}: {} freed\n", HumanBytes(reply.freed_bytes)))?;
+                output::print(&format!("removed {name}: {} freed\n", HumanBytes(freed)))?;
             }
-            removed.push(serde_json::json!({ "session": name, "size": reply.freed_bytes }));
+            removed.push(serde_json::json!({ "session": name, "size": freed }));
         }
-        Ok(removed)
+        Ok((removed, failures))
     })?;
     if args.json {
         output::json(&serde_json::json!({ "removed": removed }))?;
     }
-    Ok(Exit::Ok)
+    all(failures)
+}
+
+/// How it ends: as its first failure, which names all of them.
+fn all(failures: Vec<Failure>) -> Outcome {
+    let what: Vec<_> = failures.iter().map(|failure| failure.what.clone()).collect();
+    match failures.into_iter().next() {
+        None => Ok(Exit::Ok),
+        Some(first) => Err(Failure { what: what.join("; "), ..first }),
+    }
 }
