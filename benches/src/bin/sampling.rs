@@ -32,6 +32,9 @@ const SCRAPE_EVERY: Duration = Duration::from_secs(15);
 const WARM_UP: Duration = Duration::from_secs(5);
 /// 8 MiB of history beside 16 MiB of agent.
 const RSS_LIMIT: f64 = 24.0;
+/// What a tick of tpu-info's table took where the promises were made, in per mille of a core. A machine on which it
+/// takes longer, an oversubscribed virtual one say, charges us as much more.
+const TABLE_THERE: f64 = 4.2;
 /// From its start to its first sample, in seconds.
 const FIRST_SAMPLE_LIMIT: f64 = 0.2;
 
@@ -238,7 +241,19 @@ fn sdk(namespace: &NetNs) -> (Process, Process) {
     (services, Process::start(&mut command))
 }
 
-fn eight_chips(ports: usize, seconds: u64, limit: f64) -> bool {
+/// How many times slower this machine is than the one of the promises, by what tpu-info's table costs on it.
+fn slowness(table: Cost) -> f64 {
+    let times = (table.per_mille / TABLE_THERE).max(1.0);
+    println!(
+        "  tpu-info's table takes {:.1} ms a tick here, {TABLE_THERE} where the promises were made: limits on CPU are \
+         {times:.2} times as high",
+        table.per_mille
+    );
+    times
+}
+
+/// Whether the promises are met, and how slow the machine is.
+fn eight_chips(ports: usize, seconds: u64, limit: f64) -> (bool, f64) {
     let host = FakeHost::with(Generation::V6e, u32::try_from(CHIPS).unwrap());
     let (_services, addresses, endpoints) = services(&host, ports);
     let agent = Agent::start(&host, &endpoints);
@@ -279,17 +294,19 @@ fn eight_chips(ports: usize, seconds: u64, limit: f64) -> bool {
             cost.mib / costs[0].mib
         );
     }
-    let cpu = promise("CPU of the agent in % of a core", costs[0].per_mille / 10.0, limit);
+    // The table is the same question only behind one port.
+    let slowness = if ports == 1 { slowness(costs[1]) } else { 1.0 };
+    let cpu = promise("CPU of the agent in % of a core", costs[0].per_mille / 10.0, limit * slowness);
     let memory = promise("peak MiB of the agent, history included", costs[0].mib, RSS_LIMIT);
     let first = promise(
         "seconds from its start to its first sample",
         agent.first_sample.as_secs_f64(),
         FIRST_SAMPLE_LIMIT,
     );
-    cpu && memory && first
+    (cpu && memory && first, slowness)
 }
 
-fn idle(seconds: u64) -> bool {
+fn idle(seconds: u64, slowness: f64) -> bool {
     let host = FakeHost::new();
     let agent = Agent::start(&host, "");
     let exporter = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -309,15 +326,16 @@ fn idle(seconds: u64) -> bool {
         costs[0].per_mille / costs[1].per_mille,
         costs[0].mib / costs[1].mib
     );
-    let cpu = promise("CPU of the agent in % of a core", costs[0].per_mille / 10.0, 0.05);
+    let cpu = promise("CPU of the agent in % of a core", costs[0].per_mille / 10.0, 0.05 * slowness);
     promise("peak MiB of the agent", costs[0].mib, 10.0) && cpu
 }
 
 fn main() -> ExitCode {
     let seconds = env::var("SAMPLING_BENCH_SECONDS").map_or(300, |seconds| seconds.parse().unwrap());
     let crowd = crowd();
-    let mut met = vec![eight_chips(1, seconds, 0.2), eight_chips(8, seconds, 0.5)];
+    let (one, slowness) = eight_chips(1, seconds, 0.2);
+    let (eight, _) = eight_chips(8, seconds, 0.5 * slowness);
     drop(crowd);
-    met.push(idle(seconds));
-    if met.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let idle = idle(seconds, slowness);
+    if one && eight && idle { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -47,7 +47,7 @@ pub use self::{
     steps::{Origin, Step},
     straggler::Straggler,
     summary::Summary,
-    trace::{Core, HostTrace, read},
+    trace::{Core, HostTrace, read, read_any},
 };
 
 use align::Aligned;

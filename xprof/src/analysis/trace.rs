@@ -20,7 +20,7 @@ use super::{
     xprof_steps::{self, GroupedCore},
 };
 use crate::{
-    reader::{Index, PlaneIndex, Reader},
+    reader::{AnyReader, Index, PlaneIndex, Reader},
     wire::Error,
 };
 
@@ -100,6 +100,20 @@ struct CorePlane<'a> {
     chip: Option<i64>,
     names: LineNames,
     lines: CoreLines,
+}
+
+/// [`read`], compiled here: a caller may be built to be small, while this has to be fast.
+///
+/// # Errors
+/// As it has.
+pub fn read_any(
+    reader: &mut AnyReader,
+    host: &str,
+    host_is_certain: bool,
+    file: &str,
+    rules: Rules,
+) -> Result<HostTrace, Error> {
+    read(reader, host, host_is_certain, file, rules)
 }
 
 /// Reads a part. `host` is its host as far as the folder tells; the file's own word comes first where

@@ -201,14 +201,17 @@ fn damage_is_an_error_that_names_the_file() {
     let whole = std::fs::read(vector("steady_1core", "t1v-n-aaaa-w-0").path()).unwrap();
     let failed = |bytes: &[u8]| {
         let input = Bytes(bytes.to_owned());
-        trace_events(&[HostTrace { host: "h", input: &input, offset_ps: 0 }], io::sink(), &mut |_, _| {})
+        trace_events(&[HostTrace { host: "h", input: &input, offset_ps: 0 }], &mut io::sink(), &mut |_, _| {})
             .map_err(|error| error.to_string())
     };
     assert!(failed(&whole[..whole.len() / 2]).unwrap_err().starts_with("bytes: damaged at byte "));
     let missing = FileInput::new("/nowhere/x.xplane.pb");
-    let error =
-        trace_events(&[HostTrace { host: "h", input: &missing, offset_ps: 0 }], io::sink(), &mut |_, _| {})
-            .unwrap_err();
+    let error = trace_events(
+        &[HostTrace { host: "h", input: &missing, offset_ps: 0 }],
+        &mut io::sink(),
+        &mut |_, _| {},
+    )
+    .unwrap_err();
     assert!(error.to_string().starts_with("cannot read /nowhere/x.xplane.pb: "), "{error}");
 }
 

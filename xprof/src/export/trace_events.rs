@@ -57,7 +57,7 @@ pub struct TraceEvents {
 /// When an input is unreadable or damaged, or when `out` cannot be written.
 pub fn trace_events(
     hosts: &[HostTrace<'_>],
-    out: impl Write,
+    out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<TraceEvents, ExportError> {
     let mut opened = Vec::new();
@@ -140,8 +140,8 @@ enum Pass {
     Write(#[from] io::Error),
 }
 
-struct Writer<'p, W> {
-    out: W,
+struct Writer<'p> {
+    out: &'p mut dyn Write,
     text: Vec<u8>,
     done: TraceEvents,
     read: u64,
@@ -149,7 +149,7 @@ struct Writer<'p, W> {
     progress: &'p mut dyn FnMut(u64, u64),
 }
 
-impl<W: Write> Writer<'_, W> {
+impl Writer<'_> {
     fn host(
         &mut self,
         host_at: usize,

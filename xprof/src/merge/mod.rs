@@ -27,11 +27,9 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Seek, Write},
-};
+use std::{collections::BTreeSet, io};
 
+pub use output::WriteSeek;
 pub use report::{Gap, MergedSteps, MissingSteps, Report, Segment};
 
 use crate::{input::Input, reader::NoTrace, wire};
@@ -106,9 +104,9 @@ enum PassError {
 /// # Errors
 /// When an input is unreadable, damaged or of another process, or when `out` cannot be written: what was
 /// written to it so far is then of no use.
-pub fn merge<W: Write + Seek>(
+pub fn merge(
     inputs: &[&dyn Input],
-    out: W,
+    out: &mut dyn WriteSeek,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, MergeError> {
     let mut inputs = Inputs::open(inputs, progress)?;
@@ -131,9 +129,9 @@ pub fn merge<W: Write + Seek>(
     Ok(report)
 }
 
-fn write<W: Write + Seek>(
+fn write(
     inputs: &mut Inputs<'_>,
-    out: &mut Output<W>,
+    out: &mut Output<'_>,
     steps: &mut Steps,
     report: &mut Report,
 ) -> Result<(), PassError> {

@@ -5,17 +5,21 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 /// An open length is a varint of five bytes: valid for every parser, and good for 32 GiB.
 const OPEN: [u8; 5] = [0x80, 0x80, 0x80, 0x80, 0x00];
 
+/// Something that can be written anywhere.
+pub trait WriteSeek: Write + Seek {}
+impl<T: Write + Seek> WriteSeek for T {}
+
 /// The output, and the lengths that are to be filled in.
-pub(super) struct Output<W: Write + Seek> {
-    out: BufWriter<W>,
+pub(super) struct Output<'o> {
+    out: BufWriter<&'o mut dyn WriteSeek>,
     at: u64,
     open: Vec<u64>,
     /// Where a length stands and what it is.
     lengths: Vec<(u64, u64)>,
 }
 
-impl<W: Write + Seek> Output<W> {
-    pub(super) fn new(out: W) -> Self {
+impl<'o> Output<'o> {
+    pub(super) fn new(out: &'o mut dyn WriteSeek) -> Self {
         Self { out: BufWriter::with_capacity(256 << 10, out), at: 0, open: Vec::new(), lengths: Vec::new() }
     }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{Seek, Write},
     ops::ControlFlow,
 };
 
@@ -49,9 +48,9 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         self.inputs.plane(self.members[member])
     }
 
-    pub(super) fn write<W: Write + Seek>(
+    pub(super) fn write(
         mut self,
-        out: &mut Output<W>,
+        out: &mut Output<'_>,
         steps: &mut Steps,
         report: &mut Report,
     ) -> Result<(), PassError> {
@@ -86,7 +85,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
     }
 
     /// Writes the metadata entries of `member` that no member before it had, and learns its ids.
-    fn metadata<W: Write + Seek>(&mut self, member: usize, out: &mut Output<W>) -> Result<(), PassError> {
+    fn metadata(&mut self, member: usize, out: &mut Output<'_>) -> Result<(), PassError> {
         let fields = self.fields(member)?;
         let of =
             |wanted: u32| fields.iter().filter(move |(number, _)| *number == wanted).map(|&(_, span)| span);
@@ -128,12 +127,12 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
 
     /// Entries with children come last: what they say includes who their children are, and the children's ids
     /// must be known.
-    fn parents<W: Write + Seek>(
+    fn parents(
         &mut self,
         member: usize,
         parents: &[(i64, Span, Vec<i64>)],
         contents: &BTreeMap<i64, ContentId>,
-        out: &mut Output<W>,
+        out: &mut Output<'_>,
     ) -> Result<(), PassError> {
         let mut new_ones = Vec::new();
         for (key, span, children) in parents {
@@ -163,7 +162,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
     }
 
     /// Writes the plane's own stats and unknown fields, each once: the first member that has it tells.
-    fn stats<W: Write + Seek>(&mut self, out: &mut Output<W>) -> Result<(), PassError> {
+    fn stats(&mut self, out: &mut Output<'_>) -> Result<(), PassError> {
         let mut seen = BTreeSet::new();
         let mut unknown = BTreeSet::new();
         for member in 0..self.members.len() {
@@ -236,10 +235,10 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         lines
     }
 
-    fn line<W: Write + Seek>(
+    fn line(
         &mut self,
         pieces: &[Piece],
-        out: &mut Output<W>,
+        out: &mut Output<'_>,
         steps: &mut Steps,
         report: &mut Report,
     ) -> Result<(), PassError> {
@@ -255,11 +254,11 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         Ok(())
     }
 
-    fn events<W: Write + Seek>(
+    fn events(
         &mut self,
         piece: &Piece,
         line_start_ns: i64,
-        out: &mut Output<W>,
+        out: &mut Output<'_>,
         steps: &mut Steps,
         report: &mut Report,
     ) -> Result<(), PassError> {

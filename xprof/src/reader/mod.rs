@@ -31,7 +31,10 @@ pub use stat::{OwnedValue, Stat, StatValue, Stats};
 pub(crate) use time::ENVIRONMENT;
 pub use time::Session;
 
-use crate::wire::{Error, Header, Kind, Scanner, Span};
+use crate::{
+    input::ReadSeek,
+    wire::{Error, Header, Kind, Scanner, Span},
+};
 
 /// The largest record (an event, a stat metadata entry) that is read.
 pub const RECORD: usize = 16 << 20;
@@ -41,6 +44,19 @@ pub const RECORD: usize = 16 << 20;
 pub struct Reader<R> {
     scanner: Scanner<R>,
     index: Index,
+}
+
+/// A reader of whatever can be read anywhere.
+pub type AnyReader = Reader<Box<dyn ReadSeek>>;
+
+impl AnyReader {
+    /// [`Reader::open`], compiled here: a caller may be built to be small, while this has to be fast.
+    ///
+    /// # Errors
+    /// As it has.
+    pub fn open_any(input: Box<dyn ReadSeek>) -> Result<Self, Error> {
+        Self::open(input)
+    }
 }
 
 impl<R: Read + Seek> Reader<R> {

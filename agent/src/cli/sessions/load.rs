@@ -5,7 +5,7 @@ use std::path::Path;
 use xprof::{
     analysis::{self, HostTrace, MissingPart, Report, Rules},
     input::open_regular,
-    reader::Reader,
+    reader::AnyReader,
     session::{self, Fault, Part, Session},
 };
 
@@ -85,11 +85,11 @@ fn newest(path: &Path) -> Result<(Session, usize), Failure> {
 fn read(part: &Part, certain: bool, rules: Rules) -> Result<HostTrace, Failure> {
     let file = open_regular(&part.path).map_err(|error| super::unopened(&part.path, &error))?;
     let damaged = |error| super::unreadable(&part.path, &error);
-    let mut reader = Reader::open(file).map_err(damaged)?;
+    let mut reader = AnyReader::open_any(Box::new(file)).map_err(damaged)?;
     if let Some(why) = reader.index().no_trace() {
         return Err(super::no_trace(part.path.display(), why));
     }
-    analysis::read(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
+    analysis::read_any(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
 }
 
 /// What a failure says beside the file's name, which the reader of a list has before it.

@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let inputs: Vec<&dyn Input> = files.iter().map(|file| file as &dyn Input).collect();
     let (out, file) = OutFile::create(&args.output, &paths)?;
     let mut progress = Progress::new("merging");
-    let merged = merge(&inputs, &file, &mut |done, all| progress.at(done, all));
+    let merged = merge(&inputs, &mut &file, &mut |done, all| progress.at(done, all));
     drop(progress);
     let report = merged.map_err(|error| failure(&error, &args.output))?;
     out.finish(&file)?;
