@@ -21,7 +21,7 @@ use fakes::{
 use prost::Message;
 use proto::tensorflow::{
     GetSnapshotRequest, ProfileOptions, ProfileRequest, StopContinuousProfilingRequest,
-    profiler::{XEvent, XLine, XSpace, x_event, x_stat},
+    profiler::{XEvent, XLine, XPlane, XSpace, x_event, x_stat},
     profiler_service_client::ProfilerServiceClient,
 };
 use serde_json::Value;
@@ -95,10 +95,12 @@ fn logged(job: &Running, until_ns: i64) -> Vec<Logged> {
     }
 }
 
-/// The start and end of every event, in nanoseconds since the epoch.
+/// The start and end of every event of the thread that marks steps, in nanoseconds since the epoch.
 fn events(space: &XSpace, start_ns: i64) -> Vec<(i64, i64)> {
-    let lines = space.planes.iter().flat_map(|plane| &plane.lines);
-    let events = lines.flat_map(|line| line.events.iter().map(move |event| (line, event)));
+    let lines = space.planes.iter().flat_map(|plane| plane.lines.iter().map(move |line| (plane, line)));
+    let marks = |plane: &XPlane, event: &XEvent| plane.event_metadata[&event.metadata_id].name == "train";
+    let lines = lines.filter(|(plane, line)| line.events.iter().any(|event| marks(plane, event)));
+    let events = lines.flat_map(|(_, line)| line.events.iter().map(move |event| (line, event)));
     let time = |(line, event): (&XLine, &XEvent)| {
         let offset_ps = match event.data {
             Some(x_event::Data::OffsetPs(offset)) => offset,
@@ -110,9 +112,9 @@ fn events(space: &XSpace, start_ns: i64) -> Vec<(i64, i64)> {
     events.map(time).collect()
 }
 
-/// Whether `step` ran where nothing shows that its segment was being recorded: the profiler notes a segment's
-/// start before its recorders run and the end after they have stopped, so that the segment is a little shorter
-/// than it says.
+/// Whether `step` ran where nothing shows that its thread was being recorded: the profiler notes a segment's start
+/// before its recorders run and the end after each of them has stopped and been emptied, so that the segment is a
+/// little shorter than it says.
 fn at_the_edge(step: Logged, segment: (i64, i64), events: &[(i64, i64)]) -> bool {
     let recorded = |from: i64, to: i64| events.iter().any(|&(begin, end)| from <= begin && end <= to);
     !recorded(segment.0, step.begin_ns) || !recorded(step.end_ns, segment.1)
