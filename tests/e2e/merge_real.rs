@@ -95,12 +95,14 @@ fn logged(job: &Running, until_ns: i64) -> Vec<Logged> {
     }
 }
 
-/// The start and end of every event of the thread that marks steps, in nanoseconds since the epoch.
+/// The start and end of everything that took time on the thread that marks steps, in nanoseconds since the epoch.
 fn events(space: &XSpace, start_ns: i64) -> Vec<(i64, i64)> {
     let lines = space.planes.iter().flat_map(|plane| plane.lines.iter().map(move |line| (plane, line)));
     let marks = |plane: &XPlane, event: &XEvent| plane.event_metadata[&event.metadata_id].name == "train";
     let lines = lines.filter(|(plane, line)| line.events.iter().any(|event| marks(plane, event)));
-    let events = lines.flat_map(|(_, line)| line.events.iter().map(move |event| (line, event)));
+    // Instants (`ThreadpoolListener::Record`) are recorded by another recorder, which stops later.
+    let lasts = |event: &&XEvent| event.duration_ps > 0;
+    let events = lines.flat_map(|(_, line)| line.events.iter().filter(lasts).map(move |event| (line, event)));
     let time = |(line, event): (&XLine, &XEvent)| {
         let offset_ps = match event.data {
             Some(x_event::Data::OffsetPs(offset)) => offset,

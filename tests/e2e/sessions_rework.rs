@@ -5,6 +5,7 @@ use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use fakes::{command, harness, schema::Schema};
@@ -311,11 +312,13 @@ fn an_interrupted_command_says_so_and_leaves_nothing() {
     for (at, command) in commands.into_iter().enumerate() {
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             let mut running = command::start(folder.path(), command);
+            let begun = Instant::now();
             // Those that write at once have begun to; the others are ready for the signal.
             while running.alive()
                 && (!heeds(running.pid(), signal) || at > 1 && files(folder.path()).len() == 1)
             {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                assert!(begun.elapsed() < Duration::from_secs(60), "{command:?} never heeds {signal}");
+                std::thread::sleep(Duration::from_millis(1));
             }
             let ended = running.signal_and_end(signal);
             assert_eq!(ended.code, Some(130), "{command:?} {signal}: {ended:?}");

@@ -60,8 +60,9 @@ pub struct Running {
 /// # Panics
 /// If it cannot be started.
 pub fn start<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Running {
-    let mut command = Command::new(tpuscope());
-    command.args(arguments).current_dir(folder);
+    // What the tests' own caller ignores (`nohup`, a job in the background) it would ignore too, as it should.
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(tpuscope()).args(arguments).current_dir(folder);
     start_as(command)
 }
 
