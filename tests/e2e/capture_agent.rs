@@ -220,6 +220,13 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
     Schema::open("sessions-fetch").admits(&fetched.json());
     assert_eq!(files(&copy), files(&kept));
 
+    let manifest = kept.join("manifest.json");
+    let text = fs::read(&manifest).unwrap();
+    fs::remove_dir_all(&copy).unwrap();
+    fs::write(&manifest, "{").unwrap();
+    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(18, "no manifest that can be read");
+    fs::write(&manifest, text).unwrap();
+
     // What rotted in the store is not passed on as good.
     fs::remove_dir_all(&copy).unwrap();
     let part = fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path());
@@ -281,7 +288,7 @@ fn an_agent_that_is_stopped_or_killed_in_mid_window_leaves_the_profiler_free() {
         if signal == Signal::SIGKILL {
             ended.failed(6, "the agent ended during the capture");
         } else {
-            assert_ne!(ended.code, Some(0), "{ended:?}");
+            ended.failed(6, "the agent was stopped during the capture");
         }
         is_free_again(&job.target());
         agent = agent.again(&[job.target()]);
@@ -290,6 +297,18 @@ fn an_agent_that_is_stopped_or_killed_in_mid_window_leaves_the_profiler_free() {
     }
     let ended = agent.ask(&["capture", "--duration", "200ms"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
+fn an_agent_that_hangs_is_given_up() {
+    let fake = FakeProfiler::start(Mode::Silent);
+    let agent = Agent::start(&[fake.target()]);
+    let capture = command::start(agent.home.path(), &agent.arguments(&["capture", "--duration", "60s"]));
+    eventually("the window", || !fake.seen().profiles.is_empty());
+    agent.signal(Signal::SIGSTOP);
+    let ended = capture.end();
+    ended.failed(6, "answers no more");
+    assert!(ended.took < LIMIT, "{ended:?}");
 }
 
 #[test]

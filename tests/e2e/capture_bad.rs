@@ -265,6 +265,38 @@ fn a_session_that_exists_is_left_alone() {
 }
 
 #[test]
+fn two_captures_of_one_second_are_two_sessions() {
+    let folder = folder();
+    let fakes = [(); 2].map(|()| FakeProfiler::start(Mode::Trace(trace())));
+    let starts = |more: &[&str]| {
+        fakes.each_ref().map(|fake| {
+            let target = fake.target();
+            let arguments = [&["capture", "--target", &target, "--duration", "10ms"], more].concat();
+            fakes::command::start(folder.path(), &arguments)
+        })
+    };
+    for ended in starts(&[]).map(fakes::command::Running::end) {
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let sessions = fs::read_dir(folder.path().join("plugins/profile")).unwrap();
+    for session in sessions.map(|session| session.unwrap().path()) {
+        assert_eq!(
+            fs::read_dir(&session).unwrap().count(),
+            2,
+            "{}: a part and a manifest",
+            session.display()
+        );
+    }
+    assert_eq!(fs::read_dir(folder.path().join("plugins/profile")).unwrap().count(), 2);
+    // A name that was asked for is one session's.
+    let mut ended = starts(&["--session", "one"]).map(fakes::command::Running::end);
+    ended.sort_by_key(|ended| ended.code);
+    assert_eq!(ended[0].code, Some(0), "{ended:?}");
+    ended[1].failed(7, "one");
+    assert_eq!(fs::read_dir(folder.path().join("plugins/.tpuscope")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_dead_target_is_named_and_does_not_pass_as_success() {
     let folder = folder();
     let good = FakeProfiler::start(Mode::Trace(trace()));

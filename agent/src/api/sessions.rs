@@ -79,9 +79,12 @@ impl sessions_server::Sessions for Service {
         let (pieces, queue) = mpsc::channel(QUEUE);
         tokio::spawn(async move {
             if let Err(error) = send_files(&stored, &pieces).await {
+                let status = match error.kind() {
+                    io::ErrorKind::NotFound => refused(&StoreError::NotFound(stored.name.clone())),
+                    _ => Status::data_loss(format!("cannot read the session: {error}")),
+                };
                 // A reader who hung up does not hear it.
-                let _ =
-                    pieces.send(Err(Status::data_loss(format!("cannot read the session: {error}")))).await;
+                let _ = pieces.send(Err(status)).await;
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(queue))))

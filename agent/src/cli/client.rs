@@ -23,6 +23,9 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// The longest that a question without a stream may take.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
+/// An agent that is silent for so long is asked whether it is there, and given as long to answer.
+const ARE_YOU_THERE: Duration = Duration::from_secs(10);
+
 /// The variable that names the socket.
 pub const VARIABLE: &str = "TPUSCOPE_SOCKET";
 
@@ -61,7 +64,9 @@ impl Socket {
             async move { taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
         });
         // The name only fills the request's authority: the connector knows where to go.
-        let endpoint = Endpoint::from_static("http://agent.invalid");
+        let endpoint = Endpoint::from_static("http://agent.invalid")
+            .http2_keep_alive_interval(ARE_YOU_THERE)
+            .keep_alive_timeout(ARE_YOU_THERE);
         match timeout(CONNECT, endpoint.connect_with_connector(connector)).await {
             Ok(Ok(channel)) => Ok(channel),
             Ok(Err(_)) => Err(closed()),

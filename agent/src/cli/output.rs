@@ -8,10 +8,17 @@ use super::exit::{Exit, Failure, one_line};
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Internal, format!("cannot write to standard output: {error}")))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unprinted(&error)),
         _ => Ok(()),
+    }
+}
+
+/// Standard output takes no more.
+pub fn unprinted(error: &io::Error) -> Failure {
+    let what = format!("cannot write to standard output: {error}");
+    match error.kind() {
+        io::ErrorKind::StorageFull => Failure::new(Exit::NoSpace, what).remedy("make room where it leads to"),
+        _ => Failure::new(Exit::Internal, what),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_util::{
     task::TaskTracker,
 };
 use tracing::{info, warn};
-use xprof::session::{Missing, SessionName};
+use xprof::session::{Missing, SessionError, SessionName};
 
 use super::{
     Failure, Kind,
@@ -209,7 +209,9 @@ impl Captures {
     async fn run(&self, capture: Capture, begun: Begun) -> Result<Done, Failure> {
         let session = begun.writer.name().clone();
         info!(%session, targets = capture.targets.targets.len(), "capture begins");
-        let kept = capture.run(&begun.writer, &*self.clock).await.inspect_err(|failure| {
+        let kept =
+            capture.run(&begun.writer, &*self.clock).await.map_err(|failure| in_store(failure, &begun));
+        let kept = kept.inspect_err(|failure| {
             info!(%session, kind = failure.kind.as_str(), %failure, "capture failed");
         })?;
         let (store, now, name) = (Arc::clone(&self.store), self.clock.now(), session.clone());
@@ -225,11 +227,25 @@ impl Captures {
     }
 }
 
+/// What a full disk means where the session goes to the agent's own store.
+fn in_store(failure: Failure, begun: &Begun) -> Failure {
+    match failure.kind {
+        Kind::NoSpace => Failure::new(
+            Kind::NoSpace,
+            format_args!("{} (in the agent's store, {})", failure.message, begun.folder.display()),
+            "make room: `tpuscope sessions rm`, or store.max_size and store.max_age",
+        ),
+        _ => failure,
+    }
+}
+
 /// A session named after the time; a second one of the same second gets a suffix.
 fn begin_by_time(store: &dyn Store, owners: &Owners) -> Result<Begun, StoreError> {
     let name = SessionName::from_local_time(jiff::ZonedDateTime::now().datetime());
     match store.begin(name.clone(), owners) {
-        Err(StoreError::Running(_) | StoreError::Session(xprof::session::SessionError::Exists(_))) => {
+        Err(
+            StoreError::Running(_) | StoreError::Session(SessionError::Exists(_) | SessionError::Running(_)),
+        ) => {
             let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
             store.begin(name, owners)
         }

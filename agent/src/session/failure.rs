@@ -166,7 +166,9 @@ fn no_folder(kind: io::ErrorKind) -> bool {
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let (kind, remedy) = match &error {
-            SessionError::Exists(_) => (Kind::Conflict, "choose another --session name"),
+            SessionError::Exists(_) | SessionError::Running(_) => {
+                (Kind::Conflict, "choose another --session name")
+            }
             _ => match error.io_kind().map(io_kind) {
                 Some(Kind::NoSpace) => (Kind::NoSpace, "make room, or name another folder with --output"),
                 Some(Kind::Denied) => (Kind::Denied, "name a folder that you may write with --output"),

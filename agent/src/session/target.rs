@@ -151,7 +151,10 @@ impl Targets {
     /// A process without a usable profiler: missing if it holds chips, else only worth a word.
     fn lacking(&mut self, owner: &Owner, host: &HostName, hindrance: Option<String>) {
         let why = hindrance.unwrap_or_else(|| {
-            "no profiler port of it is known: call jax.profiler.start_server(PORT) in it".to_owned()
+            "no profiler port of it is known: it never called jax.profiler.start_server(PORT), or with a port that \
+             neither JAX_PROFILER_PORT in its environment nor a default names (`--target localhost:PORT` asks it, \
+             workload.probe = \"listeners\" finds it)"
+                .to_owned()
         });
         let process = format!("pid {} ({})", owner.process.pid, owner.command);
         if owner.chips.is_empty() {

@@ -146,6 +146,14 @@ fn wrong_settings_are_one_line_with_their_place() {
         "line 2: api.http: `0.0.0.0:4390` can be reached from other hosts: that needs TLS",
     );
     refused("[[api]]\n", "line 1: `api` is a section");
+    refused(
+        "[api]\nhttp = '127.0.0.1:4390'\ngrpc = '127.0.0.1:4390'\n",
+        "api.http and api.grpc are one address",
+    );
+    refused("[api]\nmax_connections = 0\n", "api.max_connections is 0");
+    refused("[capture]\nmax_captures = 0\n", "capture.max_captures is 0");
+    refused("[sampler]\nsim_chips = 100000\n", "sampler.sim_chips is over 1024");
+    refused("[sampler]\nhistory = '9TiB'\n", "sampler.history is over 1GiB");
     refused("\u{1b}[31m = 1\n", "line 1");
     run(home.path(), &["agent", "--config", "none.toml"]).failed(5, "there is no file none.toml");
     let mut command = Command::new(tpuscope());

@@ -14,6 +14,7 @@
 mod manifest;
 mod name;
 mod read;
+mod reserve;
 mod write;
 
 #[cfg(test)]
@@ -60,6 +61,9 @@ pub enum SessionError {
     /// The session, or the part, is already there.
     #[error("{} is already there", .0.display())]
     Exists(PathBuf),
+    /// Another writer has the name.
+    #[error("session {0} is being written")]
+    Running(SessionName),
     /// A session without a part is no session.
     #[error("session {0} has no part: nothing is written")]
     NoParts(SessionName),

@@ -78,12 +78,14 @@ fn a_session_appears_with_its_first_whole_part_and_reads_back() {
     assert_eq!(a.sha256, "6b51d431df5d7f141cbececcf79edf3dd861c3b4069f0b11661a3eefacbba918");
 
     writer.manifest(&manifest(vec![a, b])).unwrap();
+    let folder = writer.folder();
+    drop(writer);
     let staged = fs::read_dir(staging_folder(root.path())).unwrap().count();
     assert_eq!(staged, 0, "nothing stays staged");
-    let mode = |file: &str| fs::metadata(writer.folder().join(file)).unwrap().permissions().mode() & 0o777;
+    let mode = |file: &str| fs::metadata(folder.join(file)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("a.xplane.pb"), mode("b.xplane.pb"), mode("manifest.json")), (0o640, 0o640, 0o640));
 
-    let session = Session::open(&writer.folder()).unwrap().unwrap();
+    let session = Session::open(&folder).unwrap().unwrap();
     assert_eq!(session.name, "s");
     assert_eq!(session.faults, []);
     assert_eq!(session.parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
@@ -100,7 +102,7 @@ fn an_unfinished_part_leaves_nothing() {
     file.write_all(b"half").unwrap();
     drop(file);
     assert_eq!(visible(root.path()), Vec::<String>::new());
-    assert_eq!(fs::read_dir(staging_folder(root.path())).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(staging_folder(root.path())).unwrap().count(), 1, "the writer's name alone");
     assert!(matches!(writer.manifest(&manifest(vec![])), Err(SessionError::NoParts(_))));
     assert!(matches!(resolve(root.path()), Err(SessionError::NoSessions(_))));
 }
@@ -122,7 +124,7 @@ fn names_are_not_taken_twice() {
 #[test]
 fn what_dead_writers_left_is_removed_once_old() {
     let root = TempDir::new().unwrap();
-    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let writer = SessionWriter::join(root.path(), name("s"));
     let file = writer.part(&part("a")).unwrap();
     let now = SystemTime::now();
     let hour = Duration::from_secs(3600);
@@ -151,8 +153,7 @@ fn what_a_dead_writer_left_goes_before_what_a_living_one_holds() {
 fn a_read_only_place_is_an_error_that_names_it() {
     let root = TempDir::new().unwrap();
     fs::write(root.path().join("plugins"), b"a file where a folder should be").unwrap();
-    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
-    let error = writer.part(&part("a")).unwrap_err();
+    let error = SessionWriter::create(root.path(), name("s")).unwrap_err();
     assert!(error.to_string().starts_with("cannot create "), "{error}");
 }
 
@@ -266,4 +267,21 @@ fn the_schema_knows_every_field_of_the_manifest() {
     assert_eq!(keys(&json["hosts"][0]["clock"]), properties("/$defs/clock"));
     assert_eq!(keys(&json["missing"][0]), properties("/$defs/missing"));
     assert_eq!(keys(&json["window"]), properties("/$defs/window"));
+}
+
+#[test]
+fn a_name_is_one_writers_until_it_is_dropped() {
+    let root = tempfile::tempdir().unwrap();
+    let first = SessionWriter::create(root.path(), name("s")).unwrap();
+    assert!(matches!(SessionWriter::create(root.path(), name("s")), Err(SessionError::Running(_))));
+    SessionWriter::create(root.path(), name("t")).unwrap();
+    drop(first);
+    SessionWriter::create(root.path(), name("s")).unwrap();
+    // A writer that was killed leaves its folder, and a file that nobody locks.
+    let left = root.path().join("plugins/.tpuscope/s.session");
+    std::fs::create_dir(&left).unwrap();
+    assert!(matches!(SessionWriter::create(root.path(), name("s")), Err(SessionError::Running(_))));
+    std::fs::write(left.join("alive"), "").unwrap();
+    drop(SessionWriter::create(root.path(), name("s")).unwrap());
+    assert!(!left.exists());
 }

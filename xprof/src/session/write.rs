@@ -19,13 +19,13 @@ use nix::fcntl::{Flock, FlockArg, PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
 use super::{
-    MANIFEST_FILE, Manifest, PartEntry, PartName, SessionError, SessionName, Window, failed, sessions_folder,
-    staging_folder,
+    MANIFEST_FILE, Manifest, PartEntry, PartName, SessionError, SessionName, Window, failed,
+    reserve::Reservation, sessions_folder, staging_folder,
 };
 
 /// Traces may hold what a job computes on: nobody outside the group reads them.
 const FILE_MODE: u32 = 0o640;
-const FOLDER_MODE: u32 = 0o750;
+pub(super) const FOLDER_MODE: u32 = 0o750;
 
 /// A writer has locked its file within this time.
 const GRACE: Duration = Duration::from_secs(10);
@@ -42,25 +42,28 @@ static STAGED: AtomicU64 = AtomicU64::new(0);
 pub struct SessionWriter {
     logdir: PathBuf,
     name: SessionName,
+    /// None where others may write the same session.
+    _reserved: Option<Reservation>,
 }
 
 impl SessionWriter {
-    /// A new session below `logdir`. Creates nothing yet.
+    /// A new session below `logdir`, whose name is this writer's alone until it is dropped.
     ///
     /// # Errors
-    /// When a session of that name is there already.
+    /// When a session of that name is there already or is being written, or the disk says no.
     pub fn create(logdir: &Path, name: SessionName) -> Result<Self, SessionError> {
-        let writer = Self::join(logdir, name);
-        let folder = writer.folder();
-        if folder.exists() {
-            return Err(SessionError::Exists(folder));
-        }
-        Ok(writer)
+        let folder = sessions_folder(logdir).join(name.as_str());
+        let there = || if folder.exists() { Err(SessionError::Exists(folder.clone())) } else { Ok(()) };
+        there()?;
+        let reserved = Reservation::take(logdir, &name)?;
+        // The writer that had the name before may have finished meanwhile.
+        there()?;
+        Ok(Self { _reserved: Some(reserved), ..Self::join(logdir, name) })
     }
 
     /// A session that another host may be writing too, on a file system that both share.
     pub fn join(logdir: &Path, name: SessionName) -> Self {
-        Self { logdir: logdir.to_owned(), name }
+        Self { logdir: logdir.to_owned(), name, _reserved: None }
     }
 
     /// The session's name.
@@ -288,12 +291,12 @@ pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) ->
 }
 
 /// The lock that a writer holds on its file; `None` where the file system has none, and age alone tells.
-fn lock(file: &File) -> Option<Flock<File>> {
+pub(super) fn lock(file: &File) -> Option<Flock<File>> {
     Flock::lock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock).ok()
 }
 
 /// Whether the writer of a staged folder has died: its file can be locked.
-fn is_dead(folder: &Path) -> bool {
+pub(super) fn is_dead(folder: &Path) -> bool {
     let Some(Ok(file)) = fs::read_dir(folder).ok().and_then(|mut files| files.next()) else { return false };
     OpenOptions::new().write(true).open(file.path()).is_ok_and(|file| lock(&file).is_some())
 }
@@ -305,13 +308,13 @@ fn last_touched(folder: &Path) -> Option<SystemTime> {
     files.chain(changed(folder)).max()
 }
 
-fn create_file(path: &Path) -> Result<File, SessionError> {
+pub(super) fn create_file(path: &Path) -> Result<File, SessionError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(FILE_MODE);
     options.open(path).map_err(failed("create", path))
 }
 
-fn create_folders(path: &Path) -> Result<(), SessionError> {
+pub(super) fn create_folders(path: &Path) -> Result<(), SessionError> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(failed("create", path))
 }
 

@@ -1,6 +1,6 @@
 //! A capture through the agent: it knows the workloads, keeps the session, and ends the capture when we hang up.
 
-use std::path::Path;
+use std::{cell::OnceCell, path::Path};
 
 use proto::tpuscope::v1::{
     CaptureFailure, CaptureFinished, CaptureRequest, ShowSessionRequest, capture_event,
@@ -30,15 +30,24 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     client::block_on(async {
         let mut signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
         let channel = args.agent.connect().await?;
+        let captured = OnceCell::new();
         tokio::select! {
-            report = capture_and_fetch(channel, request, args) => report,
+            report = capture_and_fetch(channel, request, args, &captured) => report,
             // Dropping the call hangs up, and the agent ends the capture.
-            _ = signals.next() => Err(Failure::new(
-                Exit::Interrupted,
-                "the capture was cancelled; nothing was kept, and the agent frees the profilers",
-            )),
+            _ = signals.next() => Err(interrupted(captured.get())),
         }
     })
+}
+
+fn interrupted(captured: Option<&SessionName>) -> Failure {
+    match captured {
+        None => Failure::new(
+            Exit::Interrupted,
+            "the capture was cancelled; nothing was kept, and the agent frees the profilers",
+        ),
+        Some(name) => Failure::new(Exit::Interrupted, "interrupted while the session was copied out")
+            .remedy(format_args!("the agent keeps it: `tpuscope sessions fetch {name}`")),
+    }
 }
 
 /// The session stays in the agent's store too: what cannot be copied out is not lost.
@@ -46,6 +55,7 @@ async fn capture_and_fetch(
     channel: Channel,
     request: CaptureRequest,
     args: &Args,
+    captured: &OnceCell<SessionName>,
 ) -> Result<Report, Failure> {
     if let Some(output) = &args.output {
         // The agent's name for it is not known yet where none was given.
@@ -54,7 +64,8 @@ async fn capture_and_fetch(
     }
     let (report, name) = ask(channel.clone(), request, Progress::new(args.duration.get())).await?;
     let Some(output) = &args.output else { return Ok(report) };
-    let fetched = fetch::fetch(channel, &name, output).await.map_err(|failure| {
+    let name = captured.get_or_init(|| name);
+    let fetched = fetch::fetch(channel, name, output).await.map_err(|failure| {
         let remedy = format!(
             "the agent keeps session {name}; copy it with `tpuscope sessions fetch {name} --output DIR`"
         );
@@ -94,6 +105,10 @@ async fn ask(
     let Heard { finished, failures } = heard?;
     let Some(session) = finished.session else {
         let failure = finished.failure.map(failure);
+        // We did not cancel it: then we would not be here.
+        if failure.as_ref().is_some_and(|failure| failure.kind == Kind::Cancelled) {
+            return Err(stopped());
+        }
         return Err(
             failure.map_or_else(|| Failure::new(Exit::Internal, "the agent gives no reason"), Failure::from)
         );
@@ -156,12 +171,23 @@ fn limits(failure: Failure) -> Failure {
     }
 }
 
+fn stopped() -> Failure {
+    Failure::new(
+        Exit::NoAgent,
+        "the agent was stopped during the capture; nothing was kept, the profilers are free",
+    )
+    .remedy("capture again when it is up: `systemctl status tpuscope`")
+}
+
 fn agent_ended() -> Failure {
     Failure::new(
         Exit::NoAgent,
-        "the agent ended during the capture; nothing was kept, the profiler is free",
+        "the agent ended during the capture, or answers no more; nothing was kept",
     )
-    .remedy("start it again (`systemctl start tpuscope`) and capture again; `journalctl -u tpuscope` says why it ended")
+    .remedy(
+        "start it again (`systemctl restart tpuscope`) and capture again: the profiler is free once it has ended; \
+         `journalctl -u tpuscope` says more",
+    )
 }
 
 fn failure(failed: CaptureFailure) -> session::Failure {

@@ -67,7 +67,7 @@ fn writer(output: &Path, named: Option<&SessionName>) -> Result<SessionWriter, S
     let name = SessionName::from_local_time(jiff::ZonedDateTime::now().datetime());
     match SessionWriter::create(output, name.clone()) {
         // Two in one second.
-        Err(SessionError::Exists(_)) => {
+        Err(SessionError::Exists(_) | SessionError::Running(_)) => {
             let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
             SessionWriter::create(output, name)
         }

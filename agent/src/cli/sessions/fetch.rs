@@ -63,12 +63,19 @@ pub(super) fn run(args: &Args) -> Outcome {
             "size": fetched.size,
         }))?;
     } else {
-        let Fetched { folder, files, size } = &fetched;
+        let Fetched { folder, files, size, .. } = &fetched;
         let folder = folder.display();
         let text = format!("{files} files, {} in {folder}\n", HumanBytes(*size));
         output::print(&(text + &format!("next: tpuscope sessions show {folder}\n")))?;
     }
-    Ok(Exit::Ok)
+    if fetched.checked {
+        return Ok(Exit::Ok);
+    }
+    Err(Failure::new(
+        Exit::Partial,
+        "the session has no manifest that can be read: its files were not checked",
+    )
+    .remedy("`tpuscope sessions show` says what they hold"))
 }
 
 /// A session that is here now.
@@ -78,6 +85,8 @@ pub(in crate::cli) struct Fetched {
     pub(in crate::cli) folder: PathBuf,
     files: usize,
     size: u64,
+    /// Whether it is what a manifest says.
+    checked: bool,
 }
 
 /// Finds out before there is anything to copy whether it can be written below `output`.
@@ -177,7 +186,8 @@ impl Copy {
                 }
             }
         }
-        let mut fetched = Fetched { folder: self.writer.folder(), files: self.parts.len(), size: 0 };
+        let mut fetched =
+            Fetched { folder: self.writer.folder(), files: self.parts.len(), size: 0, checked: false };
         for (_, part) in self.parts {
             let entry = part.commit(PartFacts::default()).map_err(|error| unwritten(error, output))?;
             fetched.size += entry.size;
@@ -185,6 +195,7 @@ impl Copy {
         if let Some(manifest) = manifest {
             self.writer.manifest(&manifest).map_err(|error| unwritten(error, output))?;
             fetched.files += 1;
+            fetched.checked = true;
             fetched.size += self.manifest.len() as u64;
         }
         Ok(fetched)
@@ -193,6 +204,11 @@ impl Copy {
 
 fn unwritten(error: SessionError, output: &Path) -> Failure {
     match error {
+        SessionError::Running(name) => Failure::new(
+            Exit::Conflict,
+            format_args!("session {name} is being written below {}", output.display()),
+        )
+        .remedy("wait until that is done, or name another folder with --output"),
         SessionError::Exists(at) => {
             Failure::new(Exit::Conflict, format_args!("{} is already there", at.display()))
                 .remedy(format_args!("name another folder than {} with --output", output.display()))

@@ -119,8 +119,9 @@ pub(super) fn unresolved(error: &SessionError) -> Failure {
         SessionError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             failure(Exit::Permission).remedy("run as a user who may read it")
         }
-        SessionError::Exists(_) | SessionError::NoParts(_) | SessionError::Io { .. } => {
-            failure(Exit::Internal)
-        }
+        SessionError::Exists(_)
+        | SessionError::Running(_)
+        | SessionError::NoParts(_)
+        | SessionError::Io { .. } => failure(Exit::Internal),
     }
 }

@@ -8,7 +8,10 @@ use std::{
 use xprof::analysis::{Report, Rules};
 
 use super::{Outcome, load, show_text};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::{
+    exit::{Exit, Failure},
+    output::unprinted,
+};
 
 /// How many operations a terminal gets to see.
 const SHOWN_OPS: usize = 10;
@@ -61,6 +64,6 @@ fn print(report: &Report, args: &Args, others: usize) -> io::Result<()> {
 fn closed_pipe(error: io::Error) -> Result<(), Failure> {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(Failure::new(Exit::Internal, format_args!("cannot print: {error}"))),
+        _ => Err(unprinted(&error)),
     }
 }

@@ -19,7 +19,12 @@ pub(super) fn add(planner: &Planner<'_>, plan: &mut Plan) {
     if named(plan) {
         return;
     }
-    for subject in planner.scene.subjects {
+    if let Some(endpoint) = host_service_default(planner) {
+        plan.shared.push(endpoint);
+        return;
+    }
+    // A variable is a user's word: it is heard only from who holds chips, and where the default has no service.
+    for subject in planner.scene.subjects.iter().filter(|subject| subject.holds_chips) {
         if let Some(url) = subject.environment.get(HOST_SERVICE_URL).filter(|url| !url.is_empty()) {
             match host_service_named(planner, subject, url) {
                 Ok(endpoint) if !plan.shared.contains(&endpoint) => plan.shared.push(endpoint),
@@ -30,9 +35,6 @@ pub(super) fn add(planner: &Planner<'_>, plan: &mut Plan) {
                 ),
             }
         }
-    }
-    if !named(plan) {
-        plan.shared.extend(host_service_default(planner));
     }
 }
 
@@ -106,7 +108,7 @@ fn host_service_named(planner: &Planner<'_>, subject: &Subject<'_>, url: &str) -
         return Err(why);
     }
     let answering: Vec<&Listener> = answering(planner, at).collect();
-    let stranger = answering.iter().find(|listener| listener.uid != 0 && listener.uid != subject.uid);
+    let stranger = answering.iter().find(|listener| listener.uid != subject.uid);
     let unreachable = match stranger {
         Some(listener) => Some(format!("user {} listens on {at}: it is not contacted", listener.uid)),
         None if answering.is_empty() => Some("nothing listens there".to_owned()),

@@ -282,7 +282,22 @@ fn the_host_service_is_roots_or_named() {
     assert_eq!(shared(root("127.0.0.1:8353"), &none).0, ["127.0.0.1:8353"]);
     assert!(shared(listener("127.0.0.1:8353", 30), &none).0.is_empty());
     let url = |url| environment(&[("VBAR_CONTROL_SERVICE_URL", url)]);
-    assert_eq!(shared(root("0.0.0.0:8400"), &url("10.0.0.5:8400")).0, ["10.0.0.5:8400"]);
+    let own = |address: &str| Listener { uid: subject(10, &none).uid, ..listener(address, 30) };
+    assert_eq!(shared(own("0.0.0.0:8400"), &url("10.0.0.5:8400")).0, ["10.0.0.5:8400"]);
+    // Whoever names root's listener is not root, and cannot have it called.
+    assert!(shared(root("0.0.0.0:8400"), &url("10.0.0.5:8400")).0.is_empty());
+    // Nor can anybody silence the host's own service, or put another in its place.
+    let two = vec![root("127.0.0.1:8353"), own("127.0.0.1:8400")];
+    for told in ["127.0.0.1:8400", "127.0.0.1:1"] {
+        let told = url(told);
+        let plan = Given::new(vec![subject(10, &told)], two.clone()).plan();
+        let addresses: Vec<_> = plan.shared.iter().map(|at| at.address.to_string()).collect();
+        assert_eq!(addresses, ["127.0.0.1:8353"]);
+    }
+    // And a process that holds no chip has no say.
+    let told = url("127.0.0.1:8400");
+    let onlooker = Subject { holds_chips: false, ..subject(10, &told) };
+    assert!(Given::new(vec![onlooker], vec![own("127.0.0.1:8400")]).plan().shared.is_empty());
     let elsewhere = shared(root("0.0.0.0:80"), &url("169.254.169.254:80"));
     assert!(elsewhere.0.is_empty() && elsewhere.1[0].contains("not this host"), "{elsewhere:?}");
     let stranger = Listener { uid: 7, ..listener("0.0.0.0:8400", 30) };

@@ -1,0 +1,67 @@
+//! Keeps two writers of one logdir from taking the same session name: the first has it until it is done.
+//!
+//! A reservation is a folder among what is staged, with a file that its holder locks. Must never outlive its
+//! holder: dropped it is gone, and a dead holder's is taken over.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::Flock;
+
+use super::{
+    SessionError, SessionName, failed, staging_folder,
+    write::{FOLDER_MODE, create_file, create_folders, is_dead, lock},
+};
+
+/// A session name that is ours.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    _folder: Folder,
+    /// Says that its holder lives; none where the file system has no locks.
+    _alive: Option<Flock<File>>,
+}
+
+/// The folder, gone when dropped.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Reservation {
+    /// Takes `name` in `logdir`.
+    ///
+    /// # Errors
+    /// When another writer has it, or the disk says no.
+    pub(super) fn take(logdir: &Path, name: &SessionName) -> Result<Self, SessionError> {
+        let staging = staging_folder(logdir);
+        create_folders(&staging)?;
+        let folder = staging.join(format!("{name}.session"));
+        if let Err(error) = make(&folder) {
+            let taken = error.kind() == io::ErrorKind::AlreadyExists;
+            if taken && !is_dead(&folder) {
+                return Err(SessionError::Running(name.clone()));
+            }
+            if taken {
+                fs::remove_dir_all(&folder).map_err(failed("remove", &folder))?;
+            }
+            make(&folder).map_err(failed("create", &folder))?;
+        }
+        // From here on it goes with us, whatever fails.
+        let folder = Folder(folder);
+        let file = create_file(&folder.0.join("alive"))?;
+        Ok(Self { _alive: lock(&file), _folder: folder })
+    }
+}
+
+fn make(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(FOLDER_MODE).create(folder)
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Best effort: what stays is taken over, and `remove_abandoned` comes later.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
