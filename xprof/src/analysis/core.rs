@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     Rules,
+    busy::Busy,
     category::{CLASSES, COLLECTIVE_KINDS, Class},
     device_events::{self, DeviceEvent, DeviceStats, Interval},
     nesting::Nesting,
@@ -120,7 +121,7 @@ pub(super) struct OpsWalk {
     pub(super) collectives: [Totals; COLLECTIVE_KINDS],
     /// The collectives that have an id.
     pub(super) runs: Vec<CollectiveRun>,
-    /// When an operation that counts as busy ran.
+    /// When the innermost operation was one that counts as busy.
     pub(super) busy: Union,
     /// From the first start to the last end, by the line's clock.
     pub(super) line: Option<Interval>,
@@ -155,6 +156,7 @@ pub(super) struct Walk<'a> {
     /// How many collectives are held.
     pub(super) most_runs: usize,
     pub(super) out: OpsWalk,
+    busy: Busy,
     cursor: usize,
 }
 
@@ -166,7 +168,7 @@ impl<'a> Walk<'a> {
         busy: Union,
     ) -> Self {
         let out = OpsWalk { steps: vec![[0; CLASSES]; steps.len()], busy, ..OpsWalk::default() };
-        Self { rules, steps, last_module_end, most_runs: 0, out, cursor: 0 }
+        Self { rules, steps, last_module_end, most_runs: 0, out, busy: Busy::default(), cursor: 0 }
     }
 
     /// Walks the lines called `name`.
@@ -212,6 +214,7 @@ impl<'a> Walk<'a> {
             Ok::<_, Error>(ControlFlow::Continue(()))
         })?;
         self.drain(&mut held, &mut nesting, ops);
+        self.busy.finish(&mut self.out.busy);
         nesting.finish(|what, time, self_time| self.done(what, time, self_time, ops));
         Ok(())
     }
@@ -247,9 +250,7 @@ impl<'a> Walk<'a> {
         let out = &mut self.out;
         out.line = Some(out.line.map_or(line, |all| all.hull(line)));
         out.device = Some(out.device.map_or(device, |all| all.hull(device)));
-        if !ops.ops[op as usize].off_duty {
-            out.busy.add(line.start, line.end);
-        }
+        self.busy.push(line.start, line.end, !ops.ops[op as usize].off_duty, &mut out.busy);
         out.after_last_module += u64::from(self.last_module_end.is_some_and(|end| line.start >= end));
         let step = self.step_at(line.start);
         if let Some(unique_id) = unique_id {

@@ -13,6 +13,7 @@
 //! and XProf's with all its quirks for comparison. Must never print, and never open a file itself.
 
 mod align;
+mod busy;
 mod by_collectives;
 mod category;
 mod core;

@@ -10,7 +10,7 @@ struct Open<T> {
 }
 
 /// How deep nesting is followed. Real programs nest by tens; what is deeper counts as a sibling.
-const DEEPEST: usize = 4096;
+pub(super) const DEEPEST: usize = 4096;
 
 /// The open events of a line. Events come by start, enclosing ones first.
 #[derive(Debug)]
