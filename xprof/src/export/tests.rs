@@ -6,7 +6,7 @@ use std::{
 };
 
 use prost::Message;
-use proto::tensorflow::profiler::{XSpace, x_event, x_stat};
+use proto::tensorflow::profiler::{XEvent, XLine, XPlane, XSpace, x_event, x_stat};
 use serde_json::Value;
 
 use super::*;
@@ -130,6 +130,26 @@ fn slices_of_a_track_nest() {
             }
         }
     }
+}
+
+/// Nor does it matter in which order the line has them.
+#[test]
+fn slices_out_of_order_nest_all_the_same() {
+    let at = |(start, end): (i64, i64)| XEvent {
+        metadata_id: 1,
+        data: Some(x_event::Data::OffsetPs(start * 1000)),
+        duration_ps: (end - start) * 1000,
+        ..XEvent::default()
+    };
+    let line = XLine { events: [(40, 100), (0, 60), (45, 50)].map(at).into(), ..XLine::default() };
+    let plane = XPlane { name: "/device:TPU:0".to_owned(), lines: vec![line], ..XPlane::default() };
+    let space = XSpace { planes: vec![plane], ..XSpace::default() };
+    let (json, done) =
+        exported(&[HostTrace { host: "h", input: &Bytes(space.encode_to_vec()), offset_ps: 0 }]);
+    let threads: Vec<_> = events(&json, "X").into_iter().map(|event| event["tid"].as_u64()).collect();
+    assert_ne!(threads[0], threads[1]);
+    assert_eq!(threads[1], threads[2], "nested in the first that began");
+    assert_eq!((done.threads, done.overfull), (2, 0));
 }
 
 #[test]

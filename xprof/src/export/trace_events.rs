@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     ExportError, json,
-    lanes::Lanes,
+    lanes::{self, LineLanes},
     names::{END, Names},
 };
 use crate::{
@@ -47,7 +47,8 @@ pub struct TraceEvents {
     pub events: u64,
     /// Events without a time (aggregated ones), which have no place on a time line.
     pub timeless: u64,
-    /// Events that overlap so many others that a viewer may not show them.
+    /// Events that a viewer may not show: they overlap too many others, or a line too long to be put in order
+    /// has them out of order.
     pub overfull: u64,
 }
 
@@ -114,6 +115,37 @@ fn arguments(
     out.push(b'}');
     out.extend_from_slice(END);
     Ok(())
+}
+
+/// An event's start and end in whole nanoseconds; none for one without a time.
+#[inline]
+fn slice(event: &Event<'_>, line_start_ps: i64) -> Option<(u64, u64)> {
+    if event.occurrences.is_some() {
+        return None;
+    }
+    let from_ps = line_start_ps.saturating_add(event.offset_ps);
+    let ns = |ps: i64| (ps.max(0) / 1000) as u64;
+    Some((ns(from_ps), ns(from_ps.saturating_add(event.duration_ps.max(0)))))
+}
+
+/// How the events of `line` get their lanes. One that is out of order is read once more for it.
+fn line_lanes(
+    reader: &mut Reader<Box<dyn ReadSeek>>,
+    line: &LineIndex,
+    start_ps: i64,
+) -> Result<LineLanes, wire::Error> {
+    if line.sorted {
+        return Ok(LineLanes::sorted());
+    }
+    if line.events > lanes::MOST_UNSORTED {
+        return Ok(LineLanes::one());
+    }
+    let mut slices = Vec::new();
+    reader.events(line.span, |event| {
+        slices.extend(slice(event, start_ps));
+        Ok::<_, wire::Error>(ControlFlow::Continue(()))
+    })?;
+    Ok(LineLanes::of(&slices))
 }
 
 fn open(host: &HostTrace<'_>) -> Result<Opened, ExportError> {
@@ -233,20 +265,16 @@ impl Writer<'_> {
         line: &LineIndex,
         start_ps: i64,
     ) -> Result<(), Pass> {
-        let mut lanes = Lanes::default();
+        let mut lanes = line_lanes(reader, line, start_ps)?;
         let mut heads = vec![self.thread(line, order, 0)];
         reader.events(line.span, |event| {
-            if event.occurrences.is_some() {
+            let Some((from, to)) = slice(event, start_ps) else {
                 self.done.timeless += 1;
                 return Ok(ControlFlow::Continue(()));
-            }
-            let from_ps = start_ps.saturating_add(event.offset_ps);
-            let ns = |ps: i64| (ps.max(0) / 1000) as u64;
-            let (from, to) = (ns(from_ps), ns(from_ps.saturating_add(event.duration_ps.max(0))));
-            // Lanes need sorted events; markers of one thread nest in whatever order they come.
-            let lane = if line.sorted { lanes.place(from, to) } else { 0 };
-            if lane == heads.len() {
-                let head = self.thread(line, order, lane);
+            };
+            let lane = lanes.next(from, to);
+            while lane >= heads.len() {
+                let head = self.thread(line, order, heads.len());
                 heads.push(head);
             }
             self.event(&heads[lane], from, to, event, names, plane)?;
