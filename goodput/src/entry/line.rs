@@ -102,6 +102,15 @@ mod tests {
         read(&line).events.as_slice().to_vec()
     }
 
+    /// As Python reads it: `"1772345930.2355335".parse()` is exact, too.
+    #[test]
+    fn times_are_read_exactly() {
+        for text in ["1772345930.2355335", "1772345930.1234567", "1767225600.3000002", "0.1", "1e-7"] {
+            let exact = text.parse().unwrap();
+            assert_eq!(payload(&format!(r#""job_start_time":{text}"#)), [Event::JobStart(exact)]);
+        }
+    }
+
     #[test]
     fn integers_floats_and_numeric_steps() {
         assert_eq!(payload(r#""step_count":3.0,"step_start_time":7"#), [Event::Step { step: 3, start: 7.0 }]);
