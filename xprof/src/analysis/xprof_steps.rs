@@ -120,22 +120,29 @@ pub(super) fn pair_hosts(hosts: &[Vec<Interval>]) -> Option<(Vec<usize>, usize)>
 /// How far apart two hosts' steps are looked for: the search is quadratic.
 const FURTHEST: i64 = 2048;
 
-/// How far `host`'s indices lie ahead of `chief`'s.
+/// How far `host`'s indices lie ahead of `chief`'s. They stay as they are unless another shift is better.
 fn best_shift(chief: &[Interval], host: &[Interval]) -> i64 {
     let (chief_len, host_len) = (chief.len() as i64, host.len() as i64);
-    let mut best = (0, i64::MIN);
+    let mut best = (0, overlap(chief, host, 0));
     for shift in (1 - chief_len).max(-FURTHEST)..host_len.min(FURTHEST) {
-        let mut overlap = 0i64;
-        for at in (-shift).max(0)..chief_len.min(host_len - shift) {
-            let (a, b) = (chief[at as usize], host[(at + shift) as usize]);
-            let common = a.end.min(b.end).saturating_sub(a.start.max(b.start));
-            overlap = overlap.saturating_add(common.max(0));
-        }
+        let overlap = overlap(chief, host, shift);
         if overlap > best.1 {
             best = (shift, overlap);
         }
     }
     best.0
+}
+
+/// How long the steps run at the same time if `host`'s are moved by `shift`.
+fn overlap(chief: &[Interval], host: &[Interval], shift: i64) -> i64 {
+    let (chief_len, host_len) = (chief.len() as i64, host.len() as i64);
+    let mut overlap = 0i64;
+    for at in (-shift).max(0)..chief_len.min(host_len - shift) {
+        let (a, b) = (chief[at as usize], host[(at + shift) as usize]);
+        let common = a.end.min(b.end).saturating_sub(a.start.max(b.start));
+        overlap = overlap.saturating_add(common.max(0));
+    }
+    overlap
 }
 
 #[cfg(test)]
@@ -155,5 +162,8 @@ mod tests {
         assert_eq!(paired, Some((vec![0, 0], 3)));
         assert_eq!(pair_hosts(&[steps(&[0, 10])]), Some((vec![0], 2)));
         assert_eq!(pair_hosts(&[Vec::new()]), None);
+        // None at the same time: by index.
+        let paired = pair_hosts(&[steps(&[0, 10, 20]), steps(&[1000, 1010, 1020])]);
+        assert_eq!(paired, Some((vec![0, 0], 3)));
     }
 }
