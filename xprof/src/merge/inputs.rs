@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     input::{Input, ReadSeek},
-    reader::{Index, PlaneIndex, Reader},
+    reader::{EPOCH_NS, Index, PlaneIndex, Reader},
     wire::{self, Span},
 };
 
@@ -19,6 +19,8 @@ use crate::{
 const MOST_OPEN: usize = 64;
 /// What is read after a jump; each further read in a row may be twice as long.
 const FIRST_READ: usize = 16 << 10;
+
+const DAY_NS: f64 = 86_400e9;
 
 /// Where a plane of the output comes from: the input and its plane there.
 pub(super) type Member = (usize, usize);
@@ -184,7 +186,8 @@ fn segment(file: &str, index: &Index) -> Segment {
     }
 }
 
-/// Refuses what cannot come from one process: another host, another process id, or the same time twice.
+/// Refuses what cannot come from one process: another host, another process id, the same time twice, or
+/// times too far apart for one trace.
 fn check_one_process<'i>(
     names: &[String],
     indexes: impl Iterator<Item = &'i Index>,
@@ -211,12 +214,30 @@ fn check_one_process<'i>(
         if let Some(shared_ns) = shared_time(a, b) {
             return refuse(first, second, format!("both cover the same {:.3} s", shared_ns as f64 / 1e9));
         }
+        if let Some(reach_ns) = reach(indexes[0], b).filter(|&ns| ns > EPOCH_NS) {
+            return refuse(
+                0,
+                second,
+                format!(
+                    "one reaches {:.1} days beyond the start of the other, and a trace holds {:.1} at most",
+                    reach_ns as f64 / DAY_NS,
+                    EPOCH_NS as f64 / DAY_NS
+                ),
+            );
+        }
     }
     Ok(())
 }
 
 fn process_id(index: &Index) -> Option<i64> {
     index.planes.iter().find_map(|plane| plane.stat("process_id")?.int())
+}
+
+/// How far `last`'s session reaches beyond `first`'s start. Picoseconds have no room for more than [`EPOCH_NS`],
+/// and a line's start beyond it would be taken for an absolute one.
+fn reach(first: &Index, last: &Index) -> Option<i64> {
+    let (first, last) = (first.session.start_ns?, last.session);
+    Some(last.stop_ns.max(last.start_ns)?.saturating_sub(first))
 }
 
 /// The time that two sessions share, where it is too much for a clock that was set back a little.

@@ -331,6 +331,39 @@ fn task_environment() -> XPlane {
     }
 }
 
+/// A segment with one event at its start, which lies `days` after the first one's.
+fn later_by(days: i64) -> XSpace {
+    let mut environment = task_environment();
+    for stat in &mut environment.stats {
+        let Some(x_stat::Value::Uint64Value(ns)) = &mut stat.value else { continue };
+        *ns += (days * 86_400_000_000_000) as u64;
+    }
+    let event = XEvent { metadata_id: 1, data: Some(x_event::Data::OffsetPs(7)), ..XEvent::default() };
+    let line = XLine { id: 1, events: vec![event], ..XLine::default() };
+    let plane = XPlane { name: "/host:CPU".to_owned(), lines: vec![line], ..XPlane::default() };
+    XSpace { planes: vec![plane, environment], ..XSpace::default() }
+}
+
+#[test]
+fn segments_too_far_apart_for_picoseconds_are_refused() {
+    let (merged, _) = merge_all(&[later_by(0), later_by(106)]).unwrap();
+    let offsets = merged.planes[0].lines[0].events.iter().map(|event| event.data);
+    let far = 106 * 86_400_000_000_000_000 + 7;
+    assert_eq!(
+        offsets.collect::<Vec<_>>(),
+        [Some(x_event::Data::OffsetPs(7)), Some(x_event::Data::OffsetPs(far))]
+    );
+    let error = merge_all(&[later_by(107), later_by(50), later_by(0)]).unwrap_err();
+    assert!(
+        matches!(&error, MergeError::NotOneProcess { first, second, .. } if first == "c" && second == "a")
+    );
+    assert!(
+        error
+            .to_string()
+            .ends_with("107.0 days beyond the start of the other, and a trace holds 106.5 at most")
+    );
+}
+
 fn space_strategy() -> impl Strategy<Value = XSpace> {
     (plane_strategy("/host:CPU"), plane_strategy("/device:TPU:0")).prop_map(|(host, device)| XSpace {
         planes: vec![host, device, task_environment()],

@@ -28,8 +28,8 @@ pub use index::{Index, LineIndex, NoTrace, PlaneIndex};
 pub use metadata::EventMetadata;
 pub use names::StatNames;
 pub use stat::{OwnedValue, Stat, StatValue, Stats};
-pub(crate) use time::ENVIRONMENT;
 pub use time::Session;
+pub(crate) use time::{ENVIRONMENT, EPOCH_NS};
 
 use crate::{
     input::ReadSeek,

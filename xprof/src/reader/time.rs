@@ -3,7 +3,7 @@
 use super::index::{LineIndex, PlaneIndex};
 
 /// A timestamp beyond this is no time within a session (it would be 107 days long): it counts from the epoch.
-const EPOCH_NS: i64 = 9_200_000_000_000_000;
+pub(crate) const EPOCH_NS: i64 = 9_200_000_000_000_000;
 /// The plane that tells when the session ran.
 pub(crate) const ENVIRONMENT: &str = "Task Environment";
 
