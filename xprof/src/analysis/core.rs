@@ -295,6 +295,11 @@ impl<'a> Walk<'a> {
 
     #[inline]
     fn done(&mut self, (op, step): (u32, u32), time_ps: i64, self_time_ps: i64, ops: &mut PlaneOps) {
+        // Children that overlap each other can be longer than what they lie in; XProf goes below zero there.
+        let self_time_ps = match self.rules {
+            Rules::True => self_time_ps.max(0),
+            Rules::Xprof => self_time_ps,
+        };
         let op = &mut ops.ops[op as usize];
         let totals = Totals { occurrences: 1, time_ps, self_time_ps };
         if op.symbol.is_none() {

@@ -376,5 +376,7 @@ impl Seen {
 
 #[inline]
 fn count(totals: &mut HashMap<HloOp, Totals>, op: HloOp, time_ps: i64, self_time_ps: i64) {
+    // Children that overlap each other can be longer than what they lie in.
+    let self_time_ps = self_time_ps.max(0);
     totals.entry(op).or_default().add(Totals { occurrences: 1, time_ps, self_time_ps });
 }
