@@ -1,30 +1,37 @@
 //! What was observed on one host: device opens, duty samples, memory in use, step starts.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 use super::Error;
 
 /// An open of a chip's device file: chip, pid, from, until (`None`: still open).
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(expecting = "an open: [chip, pid, from, until]")]
 pub struct Open(pub i64, pub i64, pub f64, pub Option<f64>);
 
 /// Duty samples of a chip: chip, time of the first, one a second in percent (`None`: missing).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(expecting = "duty samples: [chip, time of the first, [percent, …]]")]
 pub struct Duty(pub i64, pub f64, pub Vec<Option<f64>>);
 
 /// Share of a chip's memory in use from a time on: chip, time, share.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(expecting = "memory in use: [chip, time, share]")]
 pub struct Hbm(pub i64, pub f64, pub f64);
 
 /// A step start: number, time.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(expecting = "a step start: [number, time]")]
 pub struct StepStart(pub i64, pub f64);
 
 /// The observations of one job on one host. Times are seconds of one clock.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Trace {
     /// The chips that the job requires here; without them, every chip that it opened.
     #[serde(default, deserialize_with = "some_chips")]
@@ -52,6 +59,28 @@ pub struct Trace {
     /// When the job finished, where it is known to have.
     #[serde(default)]
     pub ended_at: Option<f64>,
+}
+
+/// Derived code would take a list, too, by the order of the fields.
+impl<'de> Deserialize<'de> for Trace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Object)
+    }
+}
+
+struct Object;
+
+impl<'de> Visitor<'de> for Object {
+    type Value = Trace;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Trace, A::Error> {
+        // The derived one, which `remote` makes a function of its own.
+        Trace::deserialize(MapAccessDeserializer::new(map))
+    }
 }
 
 impl Trace {
@@ -124,4 +153,26 @@ fn finite(what: &str, at: f64) -> Result<(), Error> {
 
 fn nonsense(what: impl std::fmt::Display) -> Error {
     Error::Nonsense(what.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> String {
+        serde_json::from_str::<Trace>(text).expect_err("no observations").to_string()
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_the_words_of_the_file() {
+        assert_eq!(fault("[]"), "invalid type: sequence, expected a JSON object at line 1 column 0");
+        assert_eq!(fault("7"), "invalid type: integer `7`, expected a JSON object at line 1 column 1");
+        assert_eq!(fault("{}"), "missing field `now` at line 1 column 2");
+        for list in ["opens", "duty", "hbm", "steps"] {
+            for entry in ["[1]", "{}", "\"x\""] {
+                let fault = fault(&format!("{{\"now\": 1, \"{list}\": [{entry}]}}"));
+                assert!(!fault.contains("struct") && fault.contains(": ["), "{fault}");
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ pub const MANIFEST_VERSION: u32 = 1;
 
 /// One session, as its manifest tells it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
 pub struct Manifest {
     /// [`MANIFEST_VERSION`] of the writer.
     pub version: u32,
@@ -31,6 +32,7 @@ pub struct Manifest {
 
 /// A program and its version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with name and version")]
 pub struct Tool {
     /// Such as `tpuscope`.
     pub name: String,
@@ -47,6 +49,7 @@ impl Tool {
 
 /// A stretch of time, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with start and stop")]
 pub struct Window {
     /// Its first instant.
     pub start: Timestamp,
@@ -64,6 +67,7 @@ impl Window {
 
 /// How a host's clock stood to the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with offset_ns and bound_ns")]
 pub struct Clock {
     /// Host clock minus coordinator clock.
     pub offset_ns: i64,
@@ -73,6 +77,7 @@ pub struct Clock {
 
 /// One host and its parts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(expecting = "an object with host and parts")]
 pub struct Host {
     /// The host's name.
     pub host: String,
@@ -88,6 +93,7 @@ pub struct Host {
 
 /// One part: the trace of one process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(expecting = "an object that describes a part")]
 pub struct PartEntry {
     /// The file's name in the session folder.
     pub file: String,
@@ -120,6 +126,7 @@ pub struct PartEntry {
 
 /// A part, or a whole host, that was asked for and is not here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with host and why")]
 pub struct Missing {
     /// The host.
     pub host: String,

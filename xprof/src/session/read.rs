@@ -265,6 +265,9 @@ fn load_manifest(path: &Path) -> Result<Manifest, FaultKind> {
     }
     let bad = |error: serde_json::Error| FaultKind::BadManifest(error.to_string());
     let json: serde_json::Value = serde_json::from_slice(&text).map_err(bad)?;
+    if !json.is_object() {
+        return Err(FaultKind::BadManifest("it is not a JSON object".to_owned()));
+    }
     // Asked first: a newer manifest may have another shape altogether.
     let version = json.get("version").and_then(serde_json::Value::as_u64);
     if let Some(newer) = version.filter(|&version| version > u64::from(MANIFEST_VERSION)) {

@@ -238,6 +238,9 @@ fn a_bad_manifest_does_not_hide_the_parts() {
     assert!(matches!(fault("{"), FaultKind::BadManifest(_)));
     assert!(matches!(fault("{\"version\": 1}"), FaultKind::BadManifest(_)));
     assert_eq!(fault("{\"version\": 2, \"hosts\": 3}"), FaultKind::NewerManifest(2));
+    assert_eq!(fault("[]"), FaultKind::BadManifest("it is not a JSON object".to_owned()));
+    let text = fault("{\"version\": 1, \"session\": \"s\", \"tool\": [1]}").to_string();
+    assert!(!text.contains("struct"), "{text}");
     fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
 }
 
