@@ -80,6 +80,13 @@ fn a_loop_is_not_busy_while_it_waits_in_its_infeed() {
 }
 
 #[test]
+fn only_xprof_takes_a_kernel_of_unknown_work_for_idle() {
+    let ops = [(0, 100, "copy"), (20, 40, "custom-call")];
+    assert_eq!(host(&ops, Rules::True).cores[0].busy_ps, 100);
+    assert_eq!(host(&ops, Rules::Xprof).cores[0].busy_ps, 80);
+}
+
+#[test]
 fn only_xprof_has_self_times_below_zero() {
     let ops = [(0, 100, "while"), (10, 98, "copy"), (11, 99, "loop fusion")];
     let found = host(&ops, Rules::True);

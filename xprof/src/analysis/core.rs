@@ -12,7 +12,7 @@ use super::{
     category::{CLASSES, COLLECTIVE_KINDS, Class},
     device_events::{self, DeviceEvent, DeviceStats, Interval},
     nesting::Nesting,
-    ops::{PlaneOps, Totals},
+    ops::{Op, PlaneOps, Totals},
     union::Union,
 };
 use crate::{
@@ -250,7 +250,9 @@ impl<'a> Walk<'a> {
         let out = &mut self.out;
         out.line = Some(out.line.map_or(line, |all| all.hull(line)));
         out.device = Some(out.device.map_or(device, |all| all.hull(device)));
-        self.busy.push(line.start, line.end, !ops.ops[op as usize].off_duty, &mut out.busy);
+        let Op { off_duty, flopless_call, .. } = ops.ops[op as usize];
+        let off_duty = off_duty || self.rules == Rules::Xprof && flopless_call;
+        self.busy.push(line.start, line.end, !off_duty, &mut out.busy);
         out.after_last_module += u64::from(self.last_module_end.is_some_and(|end| line.start >= end));
         let step = self.step_at(line.start);
         if let Some(unique_id) = unique_id {

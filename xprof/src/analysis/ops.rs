@@ -47,6 +47,9 @@ pub(super) struct Op {
     pub(super) symbol: Option<(u64, u64)>,
     pub(super) class: Class,
     pub(super) off_duty: bool,
+    /// A custom call of which no floating-point work is known, such as most kernels of one's own: XProf does
+    /// not take it for busy.
+    pub(super) flopless_call: bool,
     pub(super) collective: Option<Collective>,
     pub(super) totals: Totals,
 }
@@ -63,14 +66,14 @@ impl PlaneOps {
     /// Reads what the plane's event metadata says.
     pub(super) fn read<R: Read + Seek>(reader: &mut Reader<R>, plane: &PlaneIndex) -> Result<Self, Error> {
         let names = &plane.stat_names;
-        let [hlo_category, program_id, symbol_id] =
-            ["hlo_category", "program_id", "symbol_id"].map(|name| names.id(name));
+        let [hlo_category, program_id, symbol_id, flops_id] =
+            ["hlo_category", "program_id", "symbol_id", "flops"].map(|name| names.id(name));
         let mut table = Self::default();
         reader.event_metadata(plane, |entry| {
             if table.ops.len() >= MOST {
                 return Ok(());
             }
-            let (mut category, mut program, mut symbol) = (None, None, None);
+            let (mut category, mut program, mut symbol, mut flops) = (None, None, None, None);
             let mut stats = entry.stats();
             while let Some(stat) = stats.next_stat()? {
                 let id = Some(stat.metadata_id);
@@ -80,12 +83,15 @@ impl PlaneOps {
                     program = stat.value.uint();
                 } else if id == symbol_id {
                     symbol = stat.value.uint();
+                } else if id == flops_id {
+                    flops = stat.value.uint();
                 }
             }
             let text = String::from_utf8_lossy(entry.name);
             let shown = if entry.display_name.is_empty() { entry.name } else { entry.display_name };
             let shown = shorten(&String::from_utf8_lossy(shown)).to_owned();
-            let op = Op::new(shown, category.unwrap_or_default(), &text, program.zip(symbol));
+            let mut op = Op::new(shown, category.unwrap_or_default(), &text, program.zip(symbol));
+            op.flopless_call = op.category == "custom-call" && flops.unwrap_or(0) == 0;
             table.by_id.set(entry.id, table.ops.len() as u32);
             table.ops.push(op);
             Ok::<_, Error>(())
@@ -122,6 +128,7 @@ impl Op {
         Self {
             class: category::class(&category, collective),
             off_duty: category::is_off_duty(&category),
+            flopless_call: false,
             symbol: symbol.filter(|&(_, symbol)| symbol != 0),
             collective,
             name,
