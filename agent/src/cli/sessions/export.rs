@@ -253,7 +253,10 @@ impl Answer {
                 text += &format!("{} aggregated events have no time and are left out\n", events.timeless);
             }
             if events.overfull > 0 {
-                text += &format!("{} events overlap too many others to be shown\n", events.overfull);
+                text += &format!(
+                    "{} events may not be shown: they overlap others, or their line is long and out of order\n",
+                    events.overfull
+                );
             }
         }
         for host in self.hosts.iter().filter(|host| host.offset_ps != 0) {
