@@ -235,8 +235,26 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&part, bytes).unwrap();
     agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "not what its manifest says");
+    fs::remove_file(&part).unwrap();
+    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "not what its manifest says");
     assert!(!copy.exists());
     assert_eq!(fs::read_dir(folder.path().join("plugins/.tpuscope")).unwrap().count(), 0);
+}
+
+#[test]
+fn copies_without_a_name_do_not_get_in_each_others_way() {
+    let fakes = [(); 2].map(|()| FakeProfiler::start(Mode::Trace(trace())));
+    let agents = fakes.each_ref().map(|fake| Agent::start(&[fake.target()]));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().display().to_string();
+    // Somebody's own session of the name that the check of the folder once took.
+    let taken = xprof::session::SessionWriter::create(folder.path(), "check".parse().unwrap()).unwrap();
+    for agent in &agents {
+        let ended = agent.ask(&["capture", "--duration", "10ms", "--output", &out]);
+        // Two agents give two sessions of one second the same name: that is told, and nothing lost.
+        assert!(matches!(ended.code, Some(0 | 7)) && !ended.stderr.contains("session check"), "{ended:?}");
+    }
+    drop(taken);
 }
 
 #[test]

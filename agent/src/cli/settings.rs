@@ -10,13 +10,8 @@ use nix::unistd::Group;
 use super::exit::{Exit, Failure};
 use crate::{
     api::socket::SocketError,
-    config::{self, Config, ConfigError, Layers, api::Listen},
+    config::{self, Config, ConfigError, Layers},
 };
-
-/// Invented chips are for demonstrations, and cost as real ones do.
-const MOST_SIM_CHIPS: u32 = 1024;
-/// Bytes of history.
-const MOST_HISTORY: u64 = 1 << 30;
 
 /// Where settings come from.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -52,9 +47,7 @@ pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<Config, Fai
     });
     let layers =
         Layers { text: text.as_deref().map(|text| (file, text)), environment: environment.collect(), flags };
-    let config = config::load(&layers)?;
-    check_sense(&config)?;
-    Ok(config)
+    Ok(config::load(&layers)?)
 }
 
 /// What only this host can say about settings: whether it has the group of the socket.
@@ -62,26 +55,6 @@ pub(super) fn check_here(config: &Config) -> Result<(), Failure> {
     let group = &config.api.socket_group;
     let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
     if missing { Err(no_group(&SocketError::NoGroup(group.clone()))) } else { Ok(()) }
-}
-
-/// Settings that are well formed each, and cannot work.
-fn check_sense(config: &Config) -> Result<(), Failure> {
-    let (api, sampler) = (&config.api, &config.sampler);
-    let one_port = matches!((api.http, api.grpc), (Listen::On(http), Listen::On(grpc)) if http == grpc && http.port() != 0);
-    let wrong = if one_port {
-        "api.http and api.grpc are one address: they need one each"
-    } else if api.max_connections == 0 {
-        "api.max_connections is 0: nobody could ask the agent anything"
-    } else if config.capture.max_captures == 0 {
-        "capture.max_captures is 0: no capture could begin"
-    } else if sampler.sim_chips > MOST_SIM_CHIPS {
-        "sampler.sim_chips is over 1024"
-    } else if sampler.history.get() > MOST_HISTORY {
-        "sampler.history is over 1GiB: it is kept in memory"
-    } else {
-        return Ok(());
-    };
-    Err(Failure::new(Exit::Config, wrong).remedy("`tpuscope config default` prints every setting"))
 }
 
 pub(super) fn no_group(error: &SocketError) -> Failure {

@@ -42,6 +42,9 @@ pub enum ConfigError {
         /// The most that is read.
         limit: u64,
     },
+    /// Well formed, and cannot work.
+    #[error("{0}")]
+    Senseless(&'static str),
     /// Not TOML.
     #[error("{place}: {message}")]
     Syntax {

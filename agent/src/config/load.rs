@@ -12,6 +12,7 @@ use toml::{Spanned, de::DeTable};
 use super::{
     Config, SECTIONS, Section,
     error::{ConfigError, Place, nearest},
+    sense,
 };
 
 /// The longest file that can be settings.
@@ -52,6 +53,7 @@ pub fn load(layers: &Layers<'_>) -> Result<Config, ConfigError> {
         };
         settings.set(place, section, key, value)?;
     }
+    sense::check(&settings.config)?;
     Ok(settings.config)
 }
 

@@ -15,6 +15,7 @@ mod load;
 pub mod log;
 pub mod paths;
 pub mod sampler;
+mod sense;
 pub mod store;
 pub mod workload;
 

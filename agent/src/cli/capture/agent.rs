@@ -58,9 +58,7 @@ async fn capture_and_fetch(
     captured: &OnceCell<SessionName>,
 ) -> Result<Report, Failure> {
     if let Some(output) = &args.output {
-        // The agent's name for it is not known yet where none was given.
-        let unnamed = || "check".parse().map_err(|error| Failure::new(Exit::Internal, error));
-        fetch::check(&args.session.clone().map_or_else(unnamed, Ok)?, output)?;
+        fetch::check(args.session.as_ref(), output)?;
     }
     let (report, name) = ask(channel.clone(), request, Progress::new(args.duration.get())).await?;
     let Some(output) = &args.output else { return Ok(report) };

@@ -89,10 +89,16 @@ pub(in crate::cli) struct Fetched {
     checked: bool,
 }
 
-/// Finds out before there is anything to copy whether it can be written below `output`.
-pub(in crate::cli) fn check(name: &SessionName, output: &Path) -> Result<(), Failure> {
-    let part: PartName = "check".parse().map_err(|error| Failure::new(Exit::Internal, error))?;
-    let writer = SessionWriter::create(output, name.clone());
+/// Finds out before there is anything to copy whether it can be written below `output`. `name` is the session's
+/// where it is known yet.
+pub(in crate::cli) fn check(name: Option<&SessionName>, output: &Path) -> Result<(), Failure> {
+    let internal = |error| Failure::new(Exit::Internal, error);
+    let part: PartName = "check".parse().map_err(internal)?;
+    let writer = match name {
+        Some(name) => SessionWriter::create(output, name.clone()),
+        // Nobody's name, so it is not kept from anybody either.
+        None => Ok(SessionWriter::join(output, "check".parse().map_err(internal)?)),
+    };
     // Dropped without a commit, it leaves nothing.
     writer.and_then(|writer| writer.part(&part)).map(drop).map_err(|error| unwritten(error, output))
 }
@@ -176,14 +182,12 @@ impl Copy {
                 Failure::new(Exit::Internal, format_args!("the agent's manifest is damaged: {error}"))
             })?),
         };
-        for (name, part) in &self.parts {
-            let file = name.file_name();
-            let entries = manifest.iter().flat_map(|manifest| &manifest.hosts).flat_map(|host| &host.parts);
-            for entry in entries.filter(|entry| entry.file == file) {
-                if part.size() != entry.size || part.sha256() != entry.sha256 {
-                    let what = format!("{file} is not what its manifest says: the agent's copy is damaged");
-                    return Err(Failure::new(Exit::BadInput, what).remedy("capture again"));
-                }
+        for entry in manifest.iter().flat_map(|manifest| &manifest.hosts).flat_map(|host| &host.parts) {
+            let part = self.parts.iter().find(|(name, _)| name.file_name() == entry.file);
+            if !part.is_some_and(|(_, part)| part.size() == entry.size && part.sha256() == entry.sha256) {
+                let what =
+                    format!("{} is not what its manifest says: the agent's copy is damaged", entry.file);
+                return Err(Failure::new(Exit::BadInput, what).remedy("capture again"));
             }
         }
         let mut fetched =

@@ -15,8 +15,7 @@ pub(super) fn add(planner: &Planner<'_>, plan: &mut Plan) {
     for known in planner.scene.statics {
         add_static(planner, plan, known.kind, &known.address);
     }
-    let named = |plan: &Plan| plan.shared.iter().any(|endpoint| endpoint.kind == EndpointKind::HostService);
-    if named(plan) {
+    if plan.shared.iter().any(|endpoint| endpoint.kind == EndpointKind::HostService) {
         return;
     }
     if let Some(endpoint) = host_service_default(planner) {
