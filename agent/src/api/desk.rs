@@ -17,7 +17,7 @@ use super::{hello, wire};
 use crate::{
     export::{self, Format, Own, SourceFigures},
     model::time::{Clock, Timestamp},
-    sampler::{Query, Sampler, Scene, SourceView, View},
+    sampler::{Pace, Query, Sampler, Scene, SourceView, View},
 };
 
 /// The most points of a series that one answer holds.
@@ -33,8 +33,7 @@ pub struct Desk {
     notes: watch::Receiver<Vec<String>>,
     /// The first sample was there.
     sampled: AtomicBool,
-    /// The longest that a healthy sampler goes without a reading.
-    patience: Duration,
+    pace: Pace,
 }
 
 /// What to take from the history.
@@ -65,6 +64,8 @@ pub struct Place {
 pub struct Sight {
     /// What is measured.
     pub sampler: Sampler,
+    /// How often.
+    pub pace: Pace,
     /// The chips, and who holds them.
     pub scene: watch::Receiver<Scene>,
     /// What could not be seen on this host.
@@ -73,17 +74,17 @@ pub struct Sight {
 
 impl Desk {
     /// A desk of an agent that starts now.
-    pub fn new(place: Place, clock: Arc<dyn Clock>, sight: Sight, patience: Duration) -> Self {
-        let Sight { sampler, scene, notes } = sight;
+    pub fn new(place: Place, clock: Arc<dyn Clock>, sight: Sight) -> Self {
+        let Sight { sampler, pace, scene, notes } = sight;
         Self {
             place,
             started: clock.now(),
             clock,
             sampler,
+            pace,
             scene,
             notes,
             sampled: AtomicBool::new(false),
-            patience,
         }
     }
 
@@ -96,7 +97,8 @@ impl Desk {
     pub fn alive(&self) -> Result<(), &'static str> {
         // An agent that has just started has not had time to read anything.
         let newest = newest(&self.sampler.view()).unwrap_or(self.started);
-        if newest.age(self.clock.now()) <= self.patience { Ok(()) } else { Err("the sampler stands still") }
+        let patience = self.pace.patience(&self.scene.borrow());
+        if newest.age(self.clock.now()) <= patience { Ok(()) } else { Err("the sampler stands still") }
     }
 
     /// An error says why there are no samples yet.

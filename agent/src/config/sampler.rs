@@ -12,6 +12,9 @@ pub struct Sampler {
     /// How often the workloads, the host's own service and the host are asked. Each question also costs the workload;
     /// at least 250ms.
     pub interval: Interval,
+    /// How often the host is asked while it has neither chips nor workloads nor endpoints, if that is less often; at
+    /// least 250ms.
+    pub idle_interval: Interval,
     /// How often the page of Orbax and Grain is read: it costs the workload's interpreter more than the other
     /// questions; at least 250ms.
     pub orbax_grain_interval: Interval,
@@ -39,6 +42,7 @@ impl Default for Sampler {
     fn default() -> Self {
         Self {
             interval: Interval(Duration::from_secs(1)),
+            idle_interval: Interval(Duration::from_secs(5)),
             orbax_grain_interval: Interval(Duration::from_secs(10)),
             libtpu_interval: Interval(Duration::from_secs(10)),
             stale_after: 3,

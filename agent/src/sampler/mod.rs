@@ -9,6 +9,7 @@
 //! tick that would fall into the read before it is skipped and counted. Must never let one source wait for another.
 
 mod history;
+mod pace;
 mod schedule;
 mod scout;
 mod view;
@@ -39,6 +40,7 @@ use crate::{
 };
 
 pub use history::{History, Key, Part, Point, Query, Series};
+pub use pace::Pace;
 use schedule::Schedule;
 pub use scout::{Scout, Territory};
 pub use view::{Fresh, SourceView, Status, View};
@@ -55,6 +57,13 @@ pub struct Scene {
     pub workloads: Arc<Workloads>,
 }
 
+impl Scene {
+    /// Whether there is nothing here that a job could be seen by: no chip, no workload, no endpoint.
+    pub fn is_idle(&self) -> bool {
+        self.chips.is_empty() && self.workloads.owners.is_empty() && self.workloads.endpoints.is_empty()
+    }
+}
+
 impl Default for Scene {
     fn default() -> Self {
         Self { chips: Arc::from([]), workloads: Arc::default() }
@@ -68,6 +77,8 @@ pub struct Sampler(Arc<Shared>);
 struct Shared {
     clock: Arc<dyn Clock>,
     stale_after: u32,
+    /// The interval of an idle host.
+    idle: Duration,
     view: RwLock<Arc<View>>,
     history: Mutex<History>,
     ticks: AtomicU64,
@@ -82,6 +93,8 @@ impl Sampler {
         Self(Arc::new(Shared {
             clock,
             stale_after: settings.stale_after,
+            // Invented chips are worth the full pace as real ones are.
+            idle: if settings.sim_chips > 0 { Duration::ZERO } else { settings.idle_interval.get() },
             view: RwLock::default(),
             history: Mutex::new(History::new(settings.history.as_usize(), settings.history_step.get())),
             ticks: AtomicU64::new(0),
@@ -116,24 +129,31 @@ impl Sampler {
         self.0.epoch
     }
 
+    /// How often something is done that the settings want every `interval`.
+    pub fn pace(&self, interval: Duration) -> Pace {
+        Pace::new(interval, self.0.idle)
+    }
+
     /// Returns after the first reading that has a value.
     pub async fn first_sample(&self) {
         // The sender lives as long as the sampler.
         let _ = self.0.first.subscribe().wait_for(|seen| *seen).await;
     }
 
-    /// Reads `source` every `interval` until `stop`; the first time at once.
+    /// Reads `source` at the pace of `interval` until `stop`; the first time at once.
     pub async fn drive(
         &self,
         mut source: Box<dyn Source>,
         interval: Duration,
-        scene: watch::Receiver<Scene>,
+        mut scene: watch::Receiver<Scene>,
         stop: CancellationToken,
     ) {
-        let mut schedule = Schedule::new(self.0.epoch, interval);
-        let mut view = Arc::new(SourceView::new(source.origin(), interval, self.0.stale_after));
-        while stop.run_until_cancelled(sleep_until(schedule.due())).await.is_some() {
+        let pace = self.pace(interval);
+        let mut schedule = Schedule::new(self.0.epoch, pace.interval(&scene.borrow()));
+        let mut view = Arc::new(SourceView::new(source.origin()));
+        while stop.run_until_cancelled(turn(&mut schedule, pace, &mut scene)).await.is_some() {
             let now = scene.borrow().clone();
+            let lasting = schedule.interval().saturating_mul(self.0.stale_after.max(1));
             let at = self.due_time(schedule.due());
             let tick = Tick { at, chips: now.chips, workloads: now.workloads };
             let begun = Instant::now();
@@ -149,7 +169,7 @@ impl Sampler {
                 took: begun.elapsed(),
                 ..view.status
             };
-            view = self.publish(&view, reading, status, at);
+            view = self.publish(&view, reading, status, (at, lasting));
         }
     }
 
@@ -165,14 +185,14 @@ impl Sampler {
         before: &SourceView,
         reading: Reading,
         status: Status,
-        at: Timestamp,
+        (at, stale_after): (Timestamp, Duration),
     ) -> Arc<SourceView> {
         let seen = !reading.samples.is_empty();
         if seen {
             let mut history = self.0.history.lock().unwrap_or_else(PoisonError::into_inner);
             reading.samples.iter().for_each(|sample| history.push(sample));
         }
-        let after = Arc::new(before.after(reading, status, at));
+        let after = Arc::new(before.after(reading, status, (at, stale_after)));
         {
             let mut view = self.0.view.write().unwrap_or_else(PoisonError::into_inner);
             *view = Arc::new(view.with(after.clone()));
@@ -182,6 +202,19 @@ impl Sampler {
             self.0.first.send_replace(true);
         }
         after
+    }
+}
+
+/// Returns when a tick is due, at the pace of the scene as it changes.
+async fn turn(schedule: &mut Schedule, pace: Pace, scene: &mut watch::Receiver<Scene>) {
+    loop {
+        let interval = pace.interval(&scene.borrow_and_update());
+        schedule.set_interval(interval, Instant::now());
+        tokio::select! {
+            biased;
+            () = sleep_until(schedule.due()) => return,
+            Ok(()) = scene.changed() => {}
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The scout: looks at the host's chips and at who holds them, at its own pace, so that every source is told the
 //! same scene.
 //!
-//! Looking blocks, and so happens on a thread of its own kind; a glance that finds nothing changed does not. Must never hold the sampler up: a look that hangs
-//! leaves the last scene standing, and [`Scout::looks`] still.
+//! Looking blocks, and so happens on a thread of its own kind; a glance that finds nothing changed does not. Must never
+//! hold the sampler up: a look that hangs leaves the last scene standing, and [`Scout::looks`] still.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Scene, schedule::Schedule};
+use super::{Pace, Scene, schedule::Schedule};
 use crate::{
     config::{device::Device, paths::Paths, workload::Workload},
     device,
@@ -113,16 +113,12 @@ impl Scout {
         let _ = tokio::time::timeout(within, answered.wait_for(|answered| *answered >= wanted)).await;
     }
 
-    /// Looks at once and then every `interval` from `epoch` on, until `stop`. An error says that a look panicked.
-    pub async fn roam(
-        &self,
-        epoch: Instant,
-        interval: Duration,
-        stop: CancellationToken,
-    ) -> Result<(), String> {
+    /// Looks at once and then at this pace from `epoch` on, until `stop`. An error says that a look panicked.
+    pub async fn roam(&self, epoch: Instant, pace: Pace, stop: CancellationToken) -> Result<(), String> {
         let Territory { paths, workload, .. } = self.0.territory.clone();
         let discovery = Discovery::new(paths, workload, Arc::from([]));
-        let mut schedule = Schedule::new(epoch, interval);
+        let interval = || pace.interval(&self.0.scene.borrow());
+        let mut schedule = Schedule::new(epoch, interval());
         let mut memory = Memory { discovery, chips_due: schedule.due(), asking_due: schedule.due() };
         while stop.run_until_cancelled(self.0.turn(schedule.due(), memory.asking_due)).await.is_some() {
             let answers = self.0.take_request(&mut memory);
@@ -139,6 +135,7 @@ impl Scout {
             if schedule.due() <= now {
                 schedule.advance(now);
             }
+            schedule.set_interval(interval(), now);
         }
         Ok(())
     }

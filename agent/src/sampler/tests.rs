@@ -6,6 +6,7 @@ use super::*;
 use crate::model::{
     sample::{Labels, Sample, Unit, Value},
     time::ManualClock,
+    workload::{Endpoint, EndpointKind, EndpointOrigin},
 };
 
 /// Takes `takes[n]` at its n-th read, and notes when each began.
@@ -53,9 +54,24 @@ fn sampler() -> Sampler {
     Sampler::new(&config::sampler::Sampler::default(), Arc::new(ManualClock::at(Timestamp(0))))
 }
 
+/// A host with something to watch.
+fn busy() -> Scene {
+    let endpoint = Endpoint {
+        kind: EndpointKind::HostService,
+        address: "127.0.0.1:8353".parse().unwrap(),
+        origin: EndpointOrigin::Config,
+        listeners: Vec::new(),
+        unreachable: None,
+    };
+    Scene {
+        workloads: Arc::new(Workloads { endpoints: vec![endpoint], ..Workloads::default() }),
+        ..Scene::default()
+    }
+}
+
 /// Drives a source for `run` of paused time.
 async fn drive(sampler: &Sampler, source: Box<Paced>, run: Duration) {
-    let (_scene, scene) = watch::channel(Scene::default());
+    let (_scene, scene) = watch::channel(busy());
     let stop = CancellationToken::new();
     let driving = sampler.drive(source, Duration::from_secs(1), scene, stop.clone());
     let _ = timeout(run, driving).await;
@@ -96,6 +112,42 @@ async fn a_source_that_hangs_is_given_up_and_delays_no_other() {
     let hung = view.source(Origin::Runtime).unwrap();
     assert!(hung.status.overruns >= 1 && hung.status.missed >= 5, "{:?}", hung.status);
     assert_eq!(hung.absent[0].why, "the read was given up after 5 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
+    let (source, begun) = paced(Origin::Host, &[]);
+    let sampler = sampler();
+    let (scene, seen) = watch::channel(Scene::default());
+    let changes = async {
+        for (after, now) in [(12_300, busy()), (2_100, Scene::default())] {
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            scene.send_replace(now);
+        }
+        tokio::time::sleep(Duration::from_millis(11_000)).await;
+    };
+    let driving = sampler.drive(source, Duration::from_secs(1), seen, CancellationToken::new());
+    tokio::select! {
+        () = driving => unreachable!("nobody stops it"),
+        () = changes => {}
+    }
+    // The tick at 15 s was due when the scene changed for the second time: it is not put off, so that no value is
+    // stale before the next.
+    assert_eq!(milliseconds(&begun), [0, 5000, 10_000, 13_000, 14_000, 15_000, 20_000, 25_000]);
+    let view = sampler.view();
+    let view = view.source(Origin::Host).unwrap();
+    assert_eq!((view.stale_after, view.status.missed), (Duration::from_secs(15), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_scout_is_gone_is_asked_all_the_same() {
+    let (source, begun) = paced(Origin::Host, &[]);
+    let (scene, seen) = watch::channel(busy());
+    drop(scene);
+    let sampler = sampler();
+    let driving = sampler.drive(source, Duration::from_secs(1), seen, CancellationToken::new());
+    let _ = timeout(Duration::from_millis(2500), driving).await;
+    assert_eq!(milliseconds(&begun), [0, 1000, 2000]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,9 +28,7 @@ pub struct View {
 pub struct SourceView {
     /// Which.
     pub origin: Origin,
-    /// The time between its reads.
-    pub interval: Duration,
-    /// How long a value is shown that is not renewed.
+    /// How long a value is shown that is not renewed: some of the intervals at which the source is read now.
     pub stale_after: Duration,
     /// Its latest values.
     pub values: Vec<Fresh>,
@@ -109,11 +107,10 @@ fn rank(origin: Origin) -> u8 {
 
 impl SourceView {
     /// A source that has not been read yet.
-    pub(super) fn new(origin: Origin, interval: Duration, stale_after: u32) -> Self {
+    pub(super) fn new(origin: Origin) -> Self {
         Self {
             origin,
-            interval,
-            stale_after: interval.saturating_mul(stale_after.max(1)),
+            stale_after: Duration::ZERO,
             values: Vec::new(),
             absent: Vec::new(),
             status: Status::default(),
@@ -126,23 +123,29 @@ impl SourceView {
         self.values.iter().filter(fresh).map(|value| &value.sample)
     }
 
-    /// This source after a reading: what it does not renew stays until it is stale.
-    pub(super) fn after(&self, reading: Reading, status: Status, at: Timestamp) -> Self {
+    /// This source after a reading at such a time: what it does not renew stays until it is stale.
+    pub(super) fn after(
+        &self,
+        reading: Reading,
+        status: Status,
+        (at, stale_after): (Timestamp, Duration),
+    ) -> Self {
         let began = |absence: &&Absence| !self.absent.iter().any(|known| known.what == absence.what);
         let errors = reading.absent.iter().filter(began).count() as u64;
         let mut values: Vec<Fresh> =
             reading.samples.into_iter().map(|sample| Fresh { sample, read_at: at }).collect();
-        self.carry_over(&mut values, at);
+        self.carry_over(&mut values, at, stale_after);
         Self {
             values,
             absent: reading.absent,
             status: Status { errors: self.status.errors + errors, ..status },
-            ..*self
+            stale_after,
+            origin: self.origin,
         }
     }
 
     /// Adds the known values that `values` lacks and that are not stale.
-    fn carry_over(&self, values: &mut Vec<Fresh>, at: Timestamp) {
+    fn carry_over(&self, values: &mut Vec<Fresh>, at: Timestamp, stale_after: Duration) {
         // Almost always the same series come in the same order.
         let same = |(old, new): (&Fresh, &Fresh)| same_series(&old.sample, &new.sample);
         if self.values.len() == values.len() && self.values.iter().zip(values.iter()).all(same) {
@@ -155,7 +158,7 @@ impl SourceView {
         let kept: Vec<Fresh> = self
             .values
             .iter()
-            .filter(|old| old.read_at.age(at) < self.stale_after)
+            .filter(|old| old.read_at.age(at) < stale_after)
             .filter(|old| {
                 let metric = renewed.get(old.sample.metric.as_ref());
                 !metric.is_some_and(|new| new.iter().any(|new| same_series(&old.sample, &new.sample)))
@@ -203,16 +206,15 @@ mod tests {
 
     #[test]
     fn the_wire_wins_and_the_sdk_fills_what_is_missing() {
-        let second = Duration::from_secs(1);
-        let wire = SourceView::new(Origin::Runtime, second, 3).after(
+        let wire = SourceView::new(Origin::Runtime).after(
             reading(vec![sample("used", 0, 1.0, Origin::Runtime)]),
             Status::default(),
-            at(10),
+            (at(10), Duration::from_secs(3)),
         );
-        let sdk = SourceView::new(Origin::Libtpu, second * 10, 3).after(
+        let sdk = SourceView::new(Origin::Libtpu).after(
             reading(vec![sample("used", 0, 2.0, Origin::Libtpu), sample("total", 0, 3.0, Origin::Libtpu)]),
             Status::default(),
-            at(10),
+            (at(10), Duration::from_secs(30)),
         );
         let view = View::default().with(sdk.into()).with(wire.into());
         assert_eq!(names(&view, at(11)), [("used", Origin::Runtime), ("total", Origin::Libtpu)]);
@@ -223,15 +225,15 @@ mod tests {
 
     #[test]
     fn one_missed_read_makes_no_gap_and_three_end_the_series() {
-        let second = Duration::from_secs(1);
+        let lasting = Duration::from_secs(3);
         let both = || vec![sample("used", 0, 1.0, Origin::Runtime), sample("used", 1, 1.0, Origin::Runtime)];
         let mut source =
-            SourceView::new(Origin::Runtime, second, 3).after(reading(both()), Status::default(), at(0));
+            SourceView::new(Origin::Runtime).after(reading(both()), Status::default(), (at(0), lasting));
         for now in 1..=4 {
             source = source.after(
                 reading(vec![sample("used", 1, 2.0, Origin::Runtime)]),
                 Status::default(),
-                at(now),
+                (at(now), lasting),
             );
             let left = source.samples(at(now)).count();
             assert_eq!(left, if now < 3 { 2 } else { 1 }, "{now}");
@@ -241,14 +243,18 @@ mod tests {
     #[test]
     fn an_error_is_counted_when_it_begins() {
         let missing = |what: &str| Absence { what: what.into(), why: "gone".into() };
-        let mut source = SourceView::new(Origin::Runtime, Duration::from_secs(1), 3);
+        let mut source = SourceView::new(Origin::Runtime);
         for (now, absent, errors) in [
             (0, vec![missing("a")], 1),
             (1, vec![missing("a"), missing("b")], 2),
             (2, vec![], 2),
             (3, vec![missing("a")], 3),
         ] {
-            source = source.after(Reading { samples: Vec::new(), absent }, source.status, at(now));
+            source = source.after(
+                Reading { samples: Vec::new(), absent },
+                source.status,
+                (at(now), Duration::from_secs(3)),
+            );
             assert_eq!(source.status.errors, errors, "{now}");
         }
     }

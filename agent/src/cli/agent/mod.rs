@@ -27,7 +27,7 @@ use crate::{
         supervise::{Ended, OnEnd, Stage, Supervisor},
     },
     model::time::{Clock, SystemClock},
-    sampler::{Sampler, Scout, Territory},
+    sampler::{Pace, Sampler, Scout, Territory},
 };
 
 /// Threads for what blocks: looking at /proc, asking the user database, and writing traces, each of which takes one
@@ -83,16 +83,17 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
         workload: config.workload.clone(),
     };
     let scout = Scout::new(territory, clock.clone());
-    let patience = patience(config.sampler.interval.get());
+    let pace = sampler.pace(config.sampler.interval.get());
     let place = Place { host: host_name(&config), http: doors.http_address(), grpc: doors.grpc_address() };
-    let sight = Sight { sampler: sampler.clone(), scene: scout.scene(), notes: scout.notes() };
-    let desk = Arc::new(Desk::new(place, clock, sight, patience));
+    let sight = Sight { sampler: sampler.clone(), pace, scene: scout.scene(), notes: scout.notes() };
+    let desk = Arc::new(Desk::new(place, clock, sight));
 
     let mut supervisor = Supervisor::default();
     let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), scout.clone())?;
-    look(&mut supervisor, &scout, sampler.epoch(), config.sampler.interval.get());
+    let scouting = pace.no_idler_than(config.workload.scan_interval.get());
+    look(&mut supervisor, &scout, sampler.epoch(), scouting);
     sources::drive(&mut supervisor, &config, &sampler, &scout);
-    watch(&mut supervisor, sampler.clone(), scout, patience);
+    watch(&mut supervisor, sampler.clone(), scout, pace);
     let health = doors.serve(&mut supervisor, &desk, traces, &config.api)?;
     let ready = tokio::spawn(announce(sampler, desk, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
@@ -116,11 +117,6 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
     ended
 }
 
-/// The longest that a healthy task with this interval stands still: a few intervals, and a read at its deadlines.
-fn patience(interval: Duration) -> Duration {
-    interval.saturating_mul(3) + Duration::from_secs(6)
-}
-
 fn host_name(config: &Config) -> String {
     if !config.agent.host.is_empty() {
         return config.agent.host.clone();
@@ -129,20 +125,24 @@ fn host_name(config: &Config) -> String {
     name.unwrap_or_else(|| "localhost".into())
 }
 
-fn look(supervisor: &mut Supervisor, scout: &Scout, epoch: Instant, interval: Duration) {
+fn look(supervisor: &mut Supervisor, scout: &Scout, epoch: Instant, pace: Pace) {
     let scout = scout.clone();
     supervisor.task(Stage::Sampling, "scout", OnEnd::Restart, move |stop| {
         let scout = scout.clone();
-        async move { scout.roam(epoch, interval, stop).await }
+        async move { scout.roam(epoch, pace, stop).await }
     });
 }
 
-fn watch(supervisor: &mut Supervisor, sampler: Sampler, scout: Scout, patience: Duration) {
+fn watch(supervisor: &mut Supervisor, sampler: Sampler, scout: Scout, pace: Pace) {
     let watched = move || {
-        let (sampler, scout) = (sampler.clone(), scout.clone());
+        let patience = || {
+            let scene = scout.scene();
+            Box::new(move || pace.patience(&scene.borrow()))
+        };
+        let (sampler, looking) = (sampler.clone(), scout.clone());
         vec![
-            Progress { name: "sampler", count: Box::new(move || sampler.progress()), patience },
-            Progress { name: "scout", count: Box::new(move || scout.looks()), patience },
+            Progress { name: "sampler", count: Box::new(move || sampler.progress()), patience: patience() },
+            Progress { name: "scout", count: Box::new(move || looking.looks()), patience: patience() },
         ]
     };
     supervisor.task(Stage::Sampling, "watchdog", OnEnd::EndProcess, move |stop: CancellationToken| {
