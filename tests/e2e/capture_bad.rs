@@ -331,6 +331,13 @@ fn too_few_processes_keep_nothing() {
     ended.failed(11, "at least 2 must");
     assert_eq!(good.seen().profiles.len(), 0, "nobody is profiled in vain");
     capture(folder.path(), &good.target(), &["--min-processes", "3"]).failed(19, "3 are needed");
+    let other = FakeProfiler::start(Mode::OtherService);
+    let targets = ["--target", &dead, "--target", &dead];
+    let ended = capture(folder.path(), &other.target(), &targets);
+    ended.failed(12, "at least 1 must");
+    for remedy in ["name the port that was given", "; call jax.profiler.start_server(PORT)"] {
+        assert_eq!(ended.stderr.matches(remedy).count(), 1, "each remedy once: {}", ended.stderr);
+    }
     nothing_left(folder.path());
 }
 

@@ -270,7 +270,13 @@ impl Capture {
             self.spec.min_parts,
             all.join("; ")
         );
-        Err(Failure::new(first.kind, message, &first.remedy))
+        let mut remedies: Vec<&str> = Vec::new();
+        for remedy in failures.values().map(|failure| failure.remedy.as_str()) {
+            if !remedy.is_empty() && !remedies.contains(&remedy) {
+                remedies.push(remedy);
+            }
+        }
+        Err(Failure::new(first.kind, message, remedies.join("; ")))
     }
 
     /// Makes the parts visible and writes the manifest.

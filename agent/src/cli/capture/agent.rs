@@ -15,7 +15,7 @@ use super::{
         exit::{Exit, Failure},
         sessions::fetch,
     },
-    Args,
+    Args, limits,
     progress::Progress,
     report::Report,
 };
@@ -157,15 +157,6 @@ async fn hear(
             Some(capture_event::Event::Finished(finished)) => return Ok(Heard { finished, failures }),
             None => {}
         }
-    }
-}
-
-/// A wish beyond what the agent allows.
-fn limits(failure: Failure) -> Failure {
-    match failure.exit {
-        Exit::Usage | Exit::Permission if failure.remedy.is_empty() => failure
-            .remedy("the agent's settings, section [capture], hold its limits: `tpuscope config default`"),
-        _ => failure,
     }
 }
 

@@ -111,8 +111,16 @@ pub(super) fn run(args: &Args) -> Outcome {
 impl From<SpecError> for Failure {
     fn from(error: SpecError) -> Self {
         let exit = if matches!(error, SpecError::OptionDenied(..)) { Exit::Permission } else { Exit::Usage };
-        Failure::new(exit, error).remedy("`tpuscope config default` prints the limits, section [capture]")
+        limits(Failure::new(exit, error))
     }
+}
+
+/// Adds where the limits stand to a refusal that names one of them; the agent's come as text.
+fn limits(failure: Failure) -> Failure {
+    if failure.remedy.is_empty() && failure.what.contains("capture.") {
+        return failure.remedy("`tpuscope config default` prints the limits, section [capture]");
+    }
+    failure
 }
 
 impl From<session::Failure> for Failure {

@@ -98,6 +98,10 @@ impl Report {
                 one_line(&missing.host),
                 one_line(&missing.why)
             );
+            let failure = self.failures.iter().find(|failure| failure.message == missing.why);
+            if let Some(remedy) = failure.map(|failure| &failure.remedy).filter(|remedy| !remedy.is_empty()) {
+                let _ = writeln!(text, "    {}", one_line(remedy));
+            }
         }
         for warning in &self.warnings {
             let _ = writeln!(text, "  warning: {}", one_line(warning));
