@@ -212,11 +212,11 @@ impl<R: Read> Scanner<R> {
 }
 
 impl<R: Read + Seek> Scanner<R> {
-    /// Goes to `offset`.
+    /// Goes to `offset`, forward or back; within the buffer that costs nothing.
     pub fn seek(&mut self, offset: u64) -> Result<(), Error> {
-        let buffered = self.offset + (self.end - self.start) as u64;
-        if (self.offset..=buffered).contains(&offset) {
-            self.advance((offset - self.offset) as usize);
+        let begin = self.offset - self.start as u64;
+        if (begin..=begin + self.end as u64).contains(&offset) {
+            (self.start, self.offset) = ((offset - begin) as usize, offset);
             return Ok(());
         }
         self.reader.seek(SeekFrom::Start(offset)).map_err(|source| Error::Io { offset, source })?;
@@ -260,4 +260,40 @@ fn fixed<const N: usize>(bytes: &[u8], used: &mut usize, at: u64) -> Result<[u8;
     fixed.copy_from_slice(found);
     *used += N;
     Ok(fixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Larger than two buffers, and no two places alike.
+    fn input() -> Vec<u8> {
+        (0..(BUFFER as u32) / 4 * 3).flat_map(u32::to_le_bytes).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn every_place_has_its_bytes_however_one_came_there(
+            steps in prop::collection::vec((any::<prop::sample::Index>(), 0..2 * BUFFER, any::<bool>()), 1..40),
+        ) {
+            let input = input();
+            let mut scanner = Scanner::new(Cursor::new(&input), BUFFER);
+            for (place, near, back) in steps {
+                let here = scanner.position() as usize;
+                let place = match back {
+                    true => here.saturating_sub(near % 1000),
+                    false => place.index(input.len()),
+                };
+                scanner.seek(place as u64).unwrap();
+                prop_assert_eq!(scanner.position(), place as u64);
+                let wanted = near.min(BUFFER).min(input.len() - place);
+                prop_assert_eq!(scanner.bytes(wanted as u64, "bytes").unwrap(), &input[place..place + wanted]);
+                prop_assert_eq!(scanner.input_len().unwrap(), input.len() as u64);
+            }
+        }
+    }
 }
