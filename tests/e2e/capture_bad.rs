@@ -133,6 +133,7 @@ fn deadlines_hold() {
         (Mode::Hang, &["--timeout", "300ms"]),
         (Mode::Silent, &["--timeout", "300ms"]),
         (Mode::Drip, &["--timeout", "1500ms"]),
+        (Mode::TimeIsUp, &[]),
     ] {
         let ended = bad(mode, 15, "no complete answer within", more);
         assert!(ended.took < Duration::from_secs(10), "{ended:?}");

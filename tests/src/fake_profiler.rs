@@ -69,6 +69,8 @@ pub enum Mode {
     HugePrefix,
     /// Never answers `Profile`.
     Silent,
+    /// Says that the time is up before we do.
+    TimeIsUp,
     /// Resets the stream.
     Reset,
     /// A message of its own with a trace whose nesting is broken.
@@ -221,6 +223,7 @@ async fn call(
     seen.lock().expect("no holder panics").profiles.push(request);
     let mut body = match mode {
         Mode::Busy => return status(&mut respond, 13, "Another profiling session active."),
+        Mode::TimeIsUp => return status(&mut respond, 4, "Deadline Exceeded"),
         Mode::AlreadyExists => return status(&mut respond, 6, "continuous profiling runs"),
         Mode::Silent => {
             let _ = poll_fn(|context| respond.poll_reset(context)).await;

@@ -437,7 +437,7 @@ fn discard(writer: &SessionWriter, made: &[String]) {
 }
 
 /// Why there is nobody to ask.
-fn nobody(targets: &Targets) -> Failure {
+pub(super) fn nobody(targets: &Targets) -> Failure {
     if targets.denied > 0 && targets.missing.is_empty() {
         return Failure::new(
             Kind::Denied,

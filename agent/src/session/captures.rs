@@ -18,7 +18,7 @@ use xprof::session::{Missing, SessionError, SessionName};
 use super::{
     Failure, Kind,
     arbiter::{Arbiter, Grant, Profiler, User},
-    capture::{Capture, Event, Kept, Listener},
+    capture::{Capture, Event, Kept, Listener, nobody},
     spec::{Caller, Spec, SpecError, Wish},
     target::{CaptureTarget, Targets},
 };
@@ -111,9 +111,15 @@ impl Captures {
     pub async fn start(self: &Arc<Self>, order: Order) -> Result<Running, Refused> {
         let Order { wish, session, mut targets, listener } = order;
         let spec = Spec::new(wish, Caller::Agent, &self.settings, self.clock.now())?;
+        // Who has nobody to profile learns nothing of the store's sessions.
+        if targets.targets.is_empty() {
+            return Err(Refused::Failure(nobody(&targets)));
+        }
         let place = self.place().map_err(Refused::Failure)?;
-        let begun =
-            self.begin(session, owners(&targets)).await.map_err(|error| Refused::Failure(error.into()))?;
+        let begun = self
+            .begin(session, owners(&targets))
+            .await
+            .map_err(|error| Refused::Failure(in_store(error.into())))?;
         let granted = self.reserve(&mut targets, begun.writer.name()).map_err(Refused::Failure)?;
         let reserved = Reserved { captures: Arc::clone(self), granted };
         let cancel = self.stop.child_token();
@@ -209,8 +215,7 @@ impl Captures {
     async fn run(&self, capture: Capture, begun: Begun) -> Result<Done, Failure> {
         let session = begun.writer.name().clone();
         info!(%session, targets = capture.targets.targets.len(), "capture begins");
-        let kept =
-            capture.run(&begun.writer, &*self.clock).await.map_err(|failure| in_store(failure, &begun));
+        let kept = capture.run(&begun.writer, &*self.clock).await.map_err(|failure| placed(failure, &begun));
         let kept = kept.inspect_err(|failure| {
             info!(%session, kind = failure.kind.as_str(), %failure, "capture failed");
         })?;
@@ -227,16 +232,25 @@ impl Captures {
     }
 }
 
-/// What a full disk means where the session goes to the agent's own store.
-fn in_store(failure: Failure, begun: &Begun) -> Failure {
-    match failure.kind {
-        Kind::NoSpace => Failure::new(
-            Kind::NoSpace,
-            format_args!("{} (in the agent's store, {})", failure.message, begun.folder.display()),
-            "make room: `tpuscope sessions rm`, or store.max_size and store.max_age",
-        ),
-        _ => failure,
+/// Says where a disk is full that the caller did not name.
+fn placed(failure: Failure, begun: &Begun) -> Failure {
+    if failure.kind != Kind::NoSpace {
+        return failure;
     }
+    let message = format!("{} (in the agent's store, {})", failure.message, begun.folder.display());
+    in_store(Failure { message, ..failure })
+}
+
+/// What to do where the session goes to the agent's own store.
+fn in_store(failure: Failure) -> Failure {
+    let remedy = match failure.kind {
+        Kind::NoSpace => "make room: `tpuscope sessions rm`, or store.max_size and store.max_age",
+        Kind::Denied | Kind::Internal => {
+            "the agent keeps sessions below agent.state_dir: its user has to be able to write there"
+        }
+        _ => return failure,
+    };
+    Failure { remedy: remedy.to_owned(), ..failure }
 }
 
 /// A session named after the time; a second one of the same second gets a suffix.

@@ -169,6 +169,9 @@ impl From<SessionError> for Failure {
             SessionError::Exists(_) | SessionError::Running(_) => {
                 (Kind::Conflict, "choose another --session name")
             }
+            SessionError::Link(_) => {
+                (Kind::Denied, "remove the link if it is yours, or name another folder with --output")
+            }
             _ => match error.io_kind().map(io_kind) {
                 Some(Kind::NoSpace) => (Kind::NoSpace, "make room, or name another folder with --output"),
                 Some(Kind::Denied) => (Kind::Denied, "name a folder that you may write with --output"),

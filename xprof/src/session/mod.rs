@@ -15,6 +15,7 @@ mod manifest;
 mod name;
 mod read;
 mod reserve;
+mod staging;
 mod write;
 
 #[cfg(test)]
@@ -28,7 +29,8 @@ use std::{
 pub use manifest::{Clock, Host, MANIFEST_VERSION, Manifest, Missing, PartEntry, Tool, Window};
 pub use name::{HostName, NameError, PartName, SessionName};
 pub use read::{Fault, FaultKind, Part, Session, resolve};
-pub use write::{PartFacts, PartWriter, SessionWriter, remove_abandoned};
+pub use staging::remove_abandoned;
+pub use write::{PartFacts, PartWriter, SessionWriter};
 
 /// The ending of a part's file name: XProf opens what ends so, and nothing else.
 pub const PART_SUFFIX: &str = ".xplane.pb";
@@ -39,11 +41,6 @@ pub const MANIFEST_FILE: &str = "manifest.json";
 /// The folder of all sessions of a logdir.
 pub fn sessions_folder(logdir: &Path) -> PathBuf {
     logdir.join("plugins").join("profile")
-}
-
-/// Where unfinished parts lie, on the same file system as the sessions.
-pub(crate) fn staging_folder(logdir: &Path) -> PathBuf {
-    logdir.join("plugins").join(".tpuscope")
 }
 
 /// What can go wrong with a session folder.
@@ -61,6 +58,9 @@ pub enum SessionError {
     /// The session, or the part, is already there.
     #[error("{} is already there", .0.display())]
     Exists(PathBuf),
+    /// What is written there would go somewhere else.
+    #[error("{} is a link: what is written there would go somewhere else", .0.display())]
+    Link(PathBuf),
     /// Another writer has the name.
     #[error("session {0} is being written")]
     Running(SessionName),

@@ -4,7 +4,7 @@
 //! holder: dropped it is gone, and a dead holder's is taken over.
 
 use std::{
-    fs::{self, DirBuilder, File},
+    fs::{DirBuilder, File},
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -13,8 +13,9 @@ use std::{
 use nix::fcntl::Flock;
 
 use super::{
-    SessionError, SessionName, failed, staging_folder,
-    write::{FOLDER_MODE, create_file, create_folders, is_dead, lock},
+    SessionError, SessionName, failed,
+    staging::{self, FOLDER_MODE, lock, remove_staged, writer_is_dead},
+    write::create_file,
 };
 
 /// A session name that is ours.
@@ -35,16 +36,14 @@ impl Reservation {
     /// # Errors
     /// When another writer has it, or the disk says no.
     pub(super) fn take(logdir: &Path, name: &SessionName) -> Result<Self, SessionError> {
-        let staging = staging_folder(logdir);
-        create_folders(&staging)?;
-        let folder = staging.join(format!("{name}.session"));
+        let folder = staging::make(logdir)?.join(format!("{name}.session"));
         if let Err(error) = make(&folder) {
             let taken = error.kind() == io::ErrorKind::AlreadyExists;
-            if taken && !is_dead(&folder) {
+            if taken && !writer_is_dead(&folder) {
                 return Err(SessionError::Running(name.clone()));
             }
             if taken {
-                fs::remove_dir_all(&folder).map_err(failed("remove", &folder))?;
+                remove_staged(&folder).map_err(failed("remove", &folder))?;
             }
             make(&folder).map_err(failed("create", &folder))?;
         }
@@ -62,6 +61,6 @@ fn make(folder: &Path) -> io::Result<()> {
 impl Drop for Folder {
     fn drop(&mut self) {
         // Best effort: what stays is taken over, and `remove_abandoned` comes later.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = remove_staged(&self.0);
     }
 }

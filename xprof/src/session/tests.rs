@@ -3,11 +3,15 @@
 use std::{
     fs::{self, Permissions},
     io::Write,
-    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{PermissionsExt, symlink},
+    },
     path::Path,
     time::{Duration, SystemTime},
 };
 
+use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
 use super::*;
@@ -80,7 +84,7 @@ fn a_session_appears_with_its_first_whole_part_and_reads_back() {
     writer.manifest(&manifest(vec![a, b])).unwrap();
     let folder = writer.folder();
     drop(writer);
-    let staged = fs::read_dir(staging_folder(root.path())).unwrap().count();
+    let staged = fs::read_dir(staging::path(root.path())).unwrap().count();
     assert_eq!(staged, 0, "nothing stays staged");
     let mode = |file: &str| fs::metadata(folder.join(file)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("a.xplane.pb"), mode("b.xplane.pb"), mode("manifest.json")), (0o640, 0o640, 0o640));
@@ -102,7 +106,7 @@ fn an_unfinished_part_leaves_nothing() {
     file.write_all(b"half").unwrap();
     drop(file);
     assert_eq!(visible(root.path()), Vec::<String>::new());
-    assert_eq!(fs::read_dir(staging_folder(root.path())).unwrap().count(), 1, "the writer's name alone");
+    assert_eq!(fs::read_dir(staging::path(root.path())).unwrap().count(), 1, "the writer's name alone");
     assert!(matches!(writer.manifest(&manifest(vec![])), Err(SessionError::NoParts(_))));
     assert!(matches!(resolve(root.path()), Err(SessionError::NoSessions(_))));
 }
@@ -139,7 +143,7 @@ fn what_a_dead_writer_left_goes_before_what_a_living_one_holds() {
     let root = TempDir::new().unwrap();
     let writer = SessionWriter::create(root.path(), name("s")).unwrap();
     let living = writer.part(&part("a")).unwrap();
-    let dead = staging_folder(root.path()).join("s.b.1.0");
+    let dead = staging::path(root.path()).join("s.b.1.0");
     fs::create_dir(&dead).unwrap();
     fs::write(dead.join("b.part"), b"half").unwrap();
     let (now, second) = (SystemTime::now(), Duration::from_secs(1));
@@ -147,6 +151,62 @@ fn what_a_dead_writer_left_goes_before_what_a_living_one_holds() {
     assert_eq!(remove_abandoned(root.path(), now + 60 * second, 3600 * second).unwrap(), 1);
     assert!(!dead.exists());
     living.commit(PartFacts::default()).unwrap();
+}
+
+/// A tree of somebody's, untouched for long.
+fn precious(root: &Path) -> PathBuf {
+    let tree = root.join("precious");
+    fs::create_dir_all(tree.join("project/src")).unwrap();
+    fs::write(tree.join("project/file"), b"precious").unwrap();
+    tree
+}
+
+fn long_after() -> SystemTime {
+    SystemTime::now() + Duration::from_secs(24 * 3600)
+}
+
+#[test]
+fn a_link_in_place_of_the_staging_folder_leads_nowhere() {
+    let root = TempDir::new().unwrap();
+    let tree = precious(root.path());
+    let logdir = root.path().join("logdir");
+    fs::create_dir_all(logdir.join("plugins")).unwrap();
+    symlink(&tree, staging::path(&logdir)).unwrap();
+    assert_eq!(remove_abandoned(&logdir, long_after(), Duration::ZERO).unwrap(), 0);
+    assert!(matches!(SessionWriter::create(&logdir, name("s")), Err(SessionError::Link(_))));
+    assert!(matches!(SessionWriter::join(&logdir, name("s")).part(&part("a")), Err(SessionError::Link(_))));
+    assert_eq!(fs::read(tree.join("project/file")).unwrap(), b"precious");
+    assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);
+}
+
+#[test]
+fn only_files_that_a_writer_could_have_staged_are_removed() {
+    let root = TempDir::new().unwrap();
+    let staging = staging::path(root.path());
+    fs::create_dir_all(&staging).unwrap();
+    let tree = precious(&staging);
+    fs::rename(tree, staging.join("s.a.1.0")).unwrap();
+    symlink(root.path(), staging.join("s.b.1.0")).unwrap();
+    fs::create_dir(staging.join("s.c.1.0")).unwrap();
+    mkfifo(&staging.join("s.c.1.0/c.part"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // A pipe that nobody reads is not waited for; with time it goes as a file does.
+    assert_eq!(
+        remove_abandoned(root.path(), SystemTime::now() + Duration::from_secs(60), Duration::MAX).unwrap(),
+        0
+    );
+    assert_eq!(remove_abandoned(root.path(), long_after(), Duration::ZERO).unwrap(), 1);
+    assert!(staging.join("s.a.1.0/project/src").is_dir() && staging.join("s.b.1.0").is_symlink());
+}
+
+#[test]
+fn a_folder_that_others_write_to_is_not_cleared() {
+    let root = TempDir::new().unwrap();
+    let staging = staging::path(root.path());
+    fs::create_dir_all(staging.join("s.a.1.0")).unwrap();
+    fs::set_permissions(&staging, Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(remove_abandoned(root.path(), long_after(), Duration::ZERO).unwrap(), 0);
+    fs::set_permissions(&staging, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(remove_abandoned(root.path(), long_after(), Duration::ZERO).unwrap(), 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Each part is written in a staging folder of its own, below `plugins/.tpuscope`. [`PartWriter::commit`]
 //! makes it durable and then, for the first part, renames the whole staging folder to the session's; for
 //! later ones it renames the file into it. The manifest goes the same way, last.
-//! A process that dies leaves only staging folders behind; [`remove_abandoned`] clears them away.
+//! A process that dies leaves only staging folders behind; [`super::remove_abandoned`] clears them away.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -12,23 +12,20 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, SystemTime},
 };
 
-use nix::fcntl::{Flock, FlockArg, PosixFadviseAdvice, posix_fadvise};
+use nix::fcntl::{Flock, PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
 use super::{
     MANIFEST_FILE, Manifest, PartEntry, PartName, SessionError, SessionName, Window, failed,
-    reserve::Reservation, sessions_folder, staging_folder,
+    reserve::Reservation,
+    sessions_folder,
+    staging::{self, FOLDER_MODE, create_folders, lock},
 };
 
 /// Traces may hold what a job computes on: nobody outside the group reads them.
 const FILE_MODE: u32 = 0o640;
-pub(super) const FOLDER_MODE: u32 = 0o750;
-
-/// A writer has locked its file within this time.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// After so many bytes the kernel begins to write them, and lets go of what is written: a trace must not push
 /// a job's files out of the page cache, nor wait for the disk all at once when it is complete.
@@ -141,7 +138,7 @@ pub struct PartWriter {
     staged: Staged,
     path: PathBuf,
     file: File,
-    /// Says that its writer lives; see [`remove_abandoned`].
+    /// Says that its writer lives; see [`super::remove_abandoned`].
     _alive: Option<Flock<File>>,
     target: PathBuf,
     hash: Sha256,
@@ -241,8 +238,7 @@ struct Staged {
 
 impl Staged {
     fn create(logdir: &Path, label: &str) -> Result<Self, SessionError> {
-        let staging = staging_folder(logdir);
-        create_folders(&staging)?;
+        let staging = staging::make(logdir)?;
         // File names end at 255 bytes; two long names would pass that.
         let label = &label[..label.len().min(200)];
         loop {
@@ -262,60 +258,14 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         // Renamed away in the good case; else best effort, and `remove_abandoned` comes later.
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = staging::remove_staged(&self.folder);
     }
-}
-
-/// Removes what dead writers left staged below `logdir`: what nobody touched since `older_than` before `now`, and
-/// sooner where no writer holds its lock any more.
-/// Returns how many were removed.
-///
-/// # Errors
-/// When the staging folder cannot be listed.
-pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) -> Result<usize, SessionError> {
-    let staging = staging_folder(logdir);
-    let list = match fs::read_dir(&staging) {
-        Ok(list) => list,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(failed("list", &staging)(error)),
-    };
-    let mut removed = 0;
-    for entry in list.flatten() {
-        let idle = last_touched(&entry.path()).and_then(|at| now.duration_since(at).ok());
-        let old = |idle| idle >= older_than || (idle >= GRACE && is_dead(&entry.path()));
-        if idle.is_some_and(old) && fs::remove_dir_all(entry.path()).is_ok() {
-            removed += 1;
-        }
-    }
-    Ok(removed)
-}
-
-/// The lock that a writer holds on its file; `None` where the file system has none, and age alone tells.
-pub(super) fn lock(file: &File) -> Option<Flock<File>> {
-    Flock::lock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock).ok()
-}
-
-/// Whether the writer of a staged folder has died: its file can be locked.
-pub(super) fn is_dead(folder: &Path) -> bool {
-    let Some(Ok(file)) = fs::read_dir(folder).ok().and_then(|mut files| files.next()) else { return false };
-    OpenOptions::new().write(true).open(file.path()).is_ok_and(|file| lock(&file).is_some())
-}
-
-/// When the staged folder or a file in it last changed.
-fn last_touched(folder: &Path) -> Option<SystemTime> {
-    let changed = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let files = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| changed(&entry.path()));
-    files.chain(changed(folder)).max()
 }
 
 pub(super) fn create_file(path: &Path) -> Result<File, SessionError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(FILE_MODE);
     options.open(path).map_err(failed("create", path))
-}
-
-pub(super) fn create_folders(path: &Path) -> Result<(), SessionError> {
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(failed("create", path))
 }
 
 fn sync_folder(path: &Path) -> Result<(), SessionError> {

@@ -120,6 +120,7 @@ pub(super) fn unresolved(error: &SessionError) -> Failure {
             failure(Exit::Permission).remedy("run as a user who may read it")
         }
         SessionError::Exists(_)
+        | SessionError::Link(_)
         | SessionError::Running(_)
         | SessionError::NoParts(_)
         | SessionError::Io { .. } => failure(Exit::Internal),

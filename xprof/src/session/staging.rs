@@ -1,0 +1,142 @@
+//! The folder of what is still being written, `plugins/.tpuscope`, and how it is cleared away.
+//!
+//! A logdir may lie in a folder that others write to as well. Must never write or remove anything through a link,
+//! remove what belongs to somebody else, or descend below the files that a writer stages.
+
+use std::{
+    ffi::{CStr, CString},
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use nix::{
+    dir::Dir,
+    errno::Errno,
+    fcntl::{AtFlags, Flock, FlockArg, OFlag, openat},
+    sys::stat::{FileStat, Mode, fstat, fstatat},
+    unistd::{Uid, UnlinkatFlags, unlinkat},
+};
+
+use super::{SessionError, failed};
+
+pub(super) const FOLDER_MODE: u32 = 0o750;
+
+/// A writer has locked its file within this time.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What a writer stages is opened so: no link is followed, and a pipe is not waited for.
+const SAFE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
+
+/// Where unfinished parts lie, on the same file system as the sessions.
+pub(crate) fn path(logdir: &Path) -> PathBuf {
+    logdir.join("plugins").join(".tpuscope")
+}
+
+/// [`path`], made where it is missing.
+///
+/// # Errors
+/// When it is a link, or the disk says no.
+pub(super) fn make(logdir: &Path) -> Result<PathBuf, SessionError> {
+    let staging = path(logdir);
+    create_folders(&staging)?;
+    match fs::symlink_metadata(&staging) {
+        Ok(meta) if meta.is_symlink() => Err(SessionError::Link(staging)),
+        Ok(_) => Ok(staging),
+        Err(error) => Err(failed("look at", &staging)(error)),
+    }
+}
+
+pub(super) fn create_folders(path: &Path) -> Result<(), SessionError> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(failed("create", path))
+}
+
+/// Removes what dead writers left staged below `logdir`: what nobody touched since `older_than` before `now`, and
+/// sooner where no writer holds its lock any more. Only this user's own folder is looked into.
+/// Returns how many were removed.
+///
+/// # Errors
+/// When the staging folder cannot be listed.
+pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) -> Result<usize, SessionError> {
+    let path = path(logdir);
+    let mut staging = match open(&path) {
+        Ok(staging) => staging,
+        // None there, or a link.
+        Err(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR) => return Ok(0),
+        Err(error) => return Err(failed("list", &path)(error.into())),
+    };
+    if !fstat(&staging).is_ok_and(|stat| is_ours_alone(&stat)) {
+        return Ok(0);
+    }
+    let names = names(&mut staging).map_err(|error| failed("list", &path)(error.into()))?;
+    let removed = names.iter().filter(|name| {
+        let Ok(mut staged) = Dir::openat(&staging, name.as_c_str(), OFlag::O_DIRECTORY | SAFE, Mode::empty())
+        else {
+            return false;
+        };
+        let idle = last_touched(&mut staged).and_then(|at| now.duration_since(at).ok());
+        let old = |idle| idle >= older_than || (idle >= GRACE && is_dead(&mut staged));
+        idle.is_some_and(old) && remove(&mut staged).is_ok() && remove_folder(&staging, name).is_ok()
+    });
+    Ok(removed.count())
+}
+
+/// Removes a folder that a writer staged, with the files in it.
+pub(super) fn remove_staged(folder: &Path) -> io::Result<()> {
+    remove(&mut open(folder)?)?;
+    fs::remove_dir(folder)
+}
+
+/// Whether the writer of a staged folder has died: its file can be locked.
+pub(super) fn writer_is_dead(folder: &Path) -> bool {
+    open(folder).is_ok_and(|mut folder| is_dead(&mut folder))
+}
+
+/// The lock that a writer holds on its file; `None` where the file system has none, and age alone tells.
+pub(super) fn lock(file: &File) -> Option<Flock<File>> {
+    Flock::lock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock).ok()
+}
+
+fn open(folder: &Path) -> nix::Result<Dir> {
+    Dir::open(folder, OFlag::O_DIRECTORY | SAFE, Mode::empty())
+}
+
+/// Nobody else can have put anything there.
+fn is_ours_alone(stat: &FileStat) -> bool {
+    stat.st_uid == Uid::effective().as_raw() && stat.st_mode & 0o022 == 0
+}
+
+fn names(folder: &mut Dir) -> nix::Result<Vec<CString>> {
+    let names = folder.iter().map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+    names.filter(|name| !name.as_deref().is_ok_and(|name| name == c"." || name == c"..")).collect()
+}
+
+/// Removes the files of a folder; what is no file stays, and the folder with it.
+fn remove(folder: &mut Dir) -> nix::Result<()> {
+    names(folder)?.iter().try_for_each(|name| unlinkat(&*folder, name.as_c_str(), UnlinkatFlags::NoRemoveDir))
+}
+
+fn remove_folder(parent: &Dir, name: &CStr) -> nix::Result<()> {
+    unlinkat(parent, name, UnlinkatFlags::RemoveDir)
+}
+
+fn is_dead(folder: &mut Dir) -> bool {
+    let Some(name) = names(folder).ok().and_then(|names| names.into_iter().next()) else { return false };
+    let file = openat(&*folder, name.as_c_str(), OFlag::O_WRONLY | SAFE, Mode::empty()).map(File::from);
+    file.is_ok_and(|file| file.metadata().is_ok_and(|meta| meta.is_file()) && lock(&file).is_some())
+}
+
+/// When the staged folder or a file in it last changed.
+fn last_touched(folder: &mut Dir) -> Option<SystemTime> {
+    let names = names(folder).ok()?;
+    let files =
+        names.iter().filter_map(|name| fstatat(&*folder, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok());
+    files.chain(fstat(&*folder).ok()).filter_map(|stat| changed(&stat)).max()
+}
+
+fn changed(stat: &FileStat) -> Option<SystemTime> {
+    let since = Duration::new(stat.st_mtime.try_into().ok()?, stat.st_mtime_nsec.try_into().ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(since)
+}
