@@ -17,7 +17,7 @@ use super::{hello, wire};
 use crate::{
     export::{self, Format, Own, SourceFigures},
     model::time::{Clock, Timestamp},
-    sampler::{Pace, Query, Sampler, Scene, SourceView, View},
+    sampler::{Query, Sampler, Scene, SourceView},
 };
 
 /// The most points of a series that one answer holds.
@@ -33,7 +33,6 @@ pub struct Desk {
     notes: watch::Receiver<Vec<String>>,
     /// The first sample was there.
     sampled: AtomicBool,
-    pace: Pace,
 }
 
 /// What to take from the history.
@@ -64,8 +63,6 @@ pub struct Place {
 pub struct Sight {
     /// What is measured.
     pub sampler: Sampler,
-    /// How often.
-    pub pace: Pace,
     /// The chips, and who holds them.
     pub scene: watch::Receiver<Scene>,
     /// What could not be seen on this host.
@@ -75,17 +72,8 @@ pub struct Sight {
 impl Desk {
     /// A desk of an agent that starts now.
     pub fn new(place: Place, clock: Arc<dyn Clock>, sight: Sight) -> Self {
-        let Sight { sampler, pace, scene, notes } = sight;
-        Self {
-            place,
-            started: clock.now(),
-            clock,
-            sampler,
-            pace,
-            scene,
-            notes,
-            sampled: AtomicBool::new(false),
-        }
+        let Sight { sampler, scene, notes } = sight;
+        Self { place, started: clock.now(), clock, sampler, scene, notes, sampled: AtomicBool::new(false) }
     }
 
     /// From now on there are samples.
@@ -95,10 +83,7 @@ impl Desk {
 
     /// An error says what is wrong with the agent itself.
     pub fn alive(&self) -> Result<(), &'static str> {
-        // An agent that has just started has not had time to read anything.
-        let newest = newest(&self.sampler.view()).unwrap_or(self.started);
-        let patience = self.pace.patience(&self.scene.borrow());
-        if newest.age(self.clock.now()) <= patience { Ok(()) } else { Err("the sampler stands still") }
+        if self.sampler.is_late() { Err("the sampler stands still") } else { Ok(()) }
     }
 
     /// An error says why there are no samples yet.
@@ -183,10 +168,6 @@ impl Desk {
         };
         export::render(&view.samples(now), &own, format)
     }
-}
-
-fn newest(view: &View) -> Option<Timestamp> {
-    view.sources.iter().filter_map(|source| source.status.read_at).max()
 }
 
 fn figures(source: &SourceView, now: Timestamp) -> SourceFigures {

@@ -43,8 +43,13 @@ pub enum ConfigError {
         limit: u64,
     },
     /// Well formed, and cannot work.
-    #[error("{0}")]
-    Senseless(&'static str),
+    #[error("{}{why}", .place.as_ref().map_or_else(String::new, |place| format!("{place}: ")))]
+    Senseless {
+        /// Where one of the settings that it comes of is written.
+        place: Option<Place>,
+        /// Which settings, and why.
+        why: &'static str,
+    },
     /// Not TOML.
     #[error("{place}: {message}")]
     Syntax {

@@ -1,6 +1,7 @@
 //! Layers of settings made into one [`Config`], each fault with its place.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{ErrorKind, Read},
     ops::Range,
@@ -12,7 +13,7 @@ use toml::{Spanned, de::DeTable};
 use super::{
     Config, SECTIONS, Section,
     error::{ConfigError, Place, nearest},
-    sense,
+    sense::{self, Nonsense},
 };
 
 /// The longest file that can be settings.
@@ -53,8 +54,10 @@ pub fn load(layers: &Layers<'_>) -> Result<Config, ConfigError> {
         };
         settings.set(place, section, key, value)?;
     }
-    sense::check(&settings.config)?;
-    Ok(settings.config)
+    match sense::check(&settings.config) {
+        Some(nonsense) => Err(settings.senseless(nonsense)),
+        None => Ok(settings.config),
+    }
 }
 
 /// The text of `file`; `None` when there is no such file.
@@ -77,6 +80,8 @@ pub fn read(file: &Path) -> Result<Option<String>, ConfigError> {
 struct Settings {
     written: toml::Table,
     config: Config,
+    /// Where each setting was written last.
+    places: BTreeMap<String, Place>,
 }
 
 impl Settings {
@@ -86,7 +91,13 @@ impl Settings {
         let settings = source.check_names(document.get_ref())?;
         let config: Config = toml::from_str(text).map_err(|error| source.bad_value(&error, &settings))?;
         let written = toml::from_str(text).map_err(|error| source.syntax(&error))?;
-        Ok(Self { written, config })
+        let places = settings.into_iter().map(|(name, span)| (name, source.place(span.start))).collect();
+        Ok(Self { written, config, places })
+    }
+
+    fn senseless(&self, nonsense: Nonsense) -> ConfigError {
+        let place = nonsense.settings.iter().find_map(|setting| self.places.get(*setting)).cloned();
+        ConfigError::Senseless { place, why: nonsense.why }
     }
 
     /// One setting from outside the file: as the TOML value that it looks like, else as text.
@@ -106,7 +117,8 @@ impl Settings {
             }
             match written.clone().try_into() {
                 Ok(config) => {
-                    *self = Self { written, config };
+                    (self.written, self.config) = (written, config);
+                    self.places.insert(format!("{section}.{key}"), place);
                     return Ok(());
                 }
                 Err(error) => fault = fault.or(Some(error)),

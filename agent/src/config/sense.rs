@@ -2,26 +2,57 @@
 //!
 //! Must never look at the host: what only it can say is not this module's.
 
-use super::{Config, ConfigError, api::Listen};
+use super::{Config, api::Listen, libtpu::Enabled};
 
 /// Invented chips are for demonstrations, and cost as real ones do.
 const MOST_SIM_CHIPS: u32 = 1024;
 /// Bytes of history, which are kept in memory.
 const MOST_HISTORY: u64 = 1 << 30;
 
-/// Refuses what cannot work.
-pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
+/// Settings that cannot work.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Nonsense {
+    /// Those that it comes of.
+    pub(super) settings: &'static [&'static str],
+    /// Why.
+    pub(super) why: &'static str,
+}
+
+/// What cannot work.
+pub(super) fn check(config: &Config) -> Option<Nonsense> {
     let (api, sampler) = (&config.api, &config.sampler);
     let one_address = matches!((api.http, api.grpc), (Listen::On(http), Listen::On(grpc)) if http == grpc && http.port() != 0);
-    let rules = [
-        (one_address, "api.http and api.grpc are one address: they need one each"),
-        (api.max_connections == 0, "api.max_connections is 0: nobody could ask the agent anything"),
-        (config.capture.max_captures == 0, "capture.max_captures is 0: no capture could begin"),
-        (sampler.sim_chips > MOST_SIM_CHIPS, "sampler.sim_chips is over 1024"),
-        (sampler.history.get() > MOST_HISTORY, "sampler.history is over 1GiB: it is kept in memory"),
+    let asked = sampler.runtime || sampler.host_service || sampler.orbax_grain || sampler.host;
+    let nothing = !asked && sampler.sim_chips == 0 && config.libtpu.enabled == Enabled::Off;
+    let rules: [(bool, &[&str], &str); _] = [
+        (
+            nothing,
+            &["sampler.host", "sampler.runtime", "libtpu.enabled"],
+            "every source in [sampler] and libtpu.enabled is off: nothing would be measured",
+        ),
+        (one_address, &["api.grpc", "api.http"], "api.http and api.grpc are one address: they need one each"),
+        (
+            api.max_connections == 0,
+            &["api.max_connections"],
+            "api.max_connections is 0: nobody could ask the agent anything",
+        ),
+        (
+            config.capture.max_captures == 0,
+            &["capture.max_captures"],
+            "capture.max_captures is 0: no capture could begin",
+        ),
+        (
+            config.capture.max_duration.get().is_zero(),
+            &["capture.max_duration"],
+            "capture.max_duration is 0: no capture could begin",
+        ),
+        (sampler.sim_chips > MOST_SIM_CHIPS, &["sampler.sim_chips"], "sampler.sim_chips is over 1024"),
+        (
+            sampler.history.get() > MOST_HISTORY,
+            &["sampler.history"],
+            "sampler.history is over 1GiB: it is kept in memory",
+        ),
     ];
-    match rules.into_iter().find(|(broken, _)| *broken) {
-        Some((_, why)) => Err(ConfigError::Senseless(why)),
-        None => Ok(()),
-    }
+    let broken = rules.into_iter().find(|(broken, ..)| *broken);
+    broken.map(|(_, settings, why)| Nonsense { settings, why })
 }

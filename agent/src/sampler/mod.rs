@@ -10,6 +10,7 @@
 
 mod history;
 mod pace;
+mod pulse;
 mod schedule;
 mod scout;
 mod view;
@@ -41,6 +42,7 @@ use crate::{
 
 pub use history::{History, Key, Part, Point, Query, Series};
 pub use pace::Pace;
+use pulse::Pulse;
 use schedule::Schedule;
 pub use scout::{Scout, Territory};
 pub use view::{Fresh, SourceView, Status, View};
@@ -81,7 +83,9 @@ struct Shared {
     idle: Duration,
     view: RwLock<Arc<View>>,
     history: Mutex<History>,
-    ticks: AtomicU64,
+    /// Of the sources that are read most often, whose interval in milliseconds this is.
+    pulse: Pulse,
+    often: AtomicU64,
     first: watch::Sender<bool>,
     /// What all schedules count from: ticks that fall together wake the process once.
     epoch: Instant,
@@ -90,6 +94,7 @@ struct Shared {
 impl Sampler {
     /// A sampler that knows nothing yet.
     pub fn new(settings: &config::sampler::Sampler, clock: Arc<dyn Clock>) -> Self {
+        let epoch = Instant::now();
         Self(Arc::new(Shared {
             clock,
             stale_after: settings.stale_after,
@@ -97,9 +102,10 @@ impl Sampler {
             idle: if settings.sim_chips > 0 { Duration::ZERO } else { settings.idle_interval.get() },
             view: RwLock::default(),
             history: Mutex::new(History::new(settings.history.as_usize(), settings.history_step.get())),
-            ticks: AtomicU64::new(0),
+            pulse: Pulse::new(epoch),
+            often: AtomicU64::new(u64::MAX),
             first: watch::Sender::new(false),
-            epoch: Instant::now(),
+            epoch,
         }))
     }
 
@@ -119,9 +125,9 @@ impl Sampler {
         (history.bytes(), history.series())
     }
 
-    /// Reads that came to their end, of all sources: stands still when the sampler does.
-    pub fn progress(&self) -> u64 {
-        self.0.ticks.load(Ordering::Relaxed)
+    /// Whether the sampler stands still.
+    pub fn is_late(&self) -> bool {
+        self.0.pulse.is_late()
     }
 
     /// What all ticks count from.
@@ -149,6 +155,8 @@ impl Sampler {
         stop: CancellationToken,
     ) {
         let pace = self.pace(interval);
+        let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        self.0.often.fetch_min(milliseconds, Ordering::Relaxed);
         let mut schedule = Schedule::new(self.0.epoch, pace.interval(&scene.borrow()));
         let mut view = Arc::new(SourceView::new(source.origin()));
         while stop.run_until_cancelled(turn(&mut schedule, pace, &mut scene)).await.is_some() {
@@ -169,7 +177,10 @@ impl Sampler {
                 took: begun.elapsed(),
                 ..view.status
             };
-            view = self.publish(&view, reading, status, (at, lasting));
+            view = self.publish(&view, reading, status, at.plus(lasting));
+            if milliseconds <= self.0.often.load(Ordering::Relaxed) {
+                self.0.pulse.expect(schedule.due(), schedule.interval());
+            }
         }
     }
 
@@ -185,19 +196,18 @@ impl Sampler {
         before: &SourceView,
         reading: Reading,
         status: Status,
-        (at, stale_after): (Timestamp, Duration),
+        until: Timestamp,
     ) -> Arc<SourceView> {
         let seen = !reading.samples.is_empty();
         if seen {
             let mut history = self.0.history.lock().unwrap_or_else(PoisonError::into_inner);
             reading.samples.iter().for_each(|sample| history.push(sample));
         }
-        let after = Arc::new(before.after(reading, status, (at, stale_after)));
+        let after = Arc::new(before.after(reading, status, until));
         {
             let mut view = self.0.view.write().unwrap_or_else(PoisonError::into_inner);
             *view = Arc::new(view.with(after.clone()));
         }
-        self.0.ticks.fetch_add(1, Ordering::Relaxed);
         if seen && !*self.0.first.borrow() {
             self.0.first.send_replace(true);
         }

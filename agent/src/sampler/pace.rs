@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use super::Scene;
 
-/// Within its own deadlines a read takes no longer than this.
-const READ: Duration = Duration::from_secs(6);
-
 /// The time between two ticks of one task.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
@@ -29,11 +26,6 @@ impl Pace {
     pub fn interval(self, scene: &Scene) -> Duration {
         if scene.is_idle() { self.idle } else { self.busy }
     }
-
-    /// The longest that a healthy task stands still: a few intervals, and a read at its deadlines.
-    pub fn patience(self, scene: &Scene) -> Duration {
-        self.interval(scene).saturating_mul(3) + READ
-    }
 }
 
 #[cfg(test)]
@@ -51,7 +43,6 @@ mod tests {
             (Pace::new(second * 3, second * 5).no_idler_than(second), second * 3),
         ] {
             assert_eq!(pace.interval(&idle), wanted);
-            assert_eq!(pace.patience(&idle), wanted * 3 + READ);
         }
     }
 }

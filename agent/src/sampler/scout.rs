@@ -2,7 +2,7 @@
 //! same scene.
 //!
 //! Looking blocks, and so happens on a thread of its own kind; a glance that finds nothing changed does not. Must never
-//! hold the sampler up: a look that hangs leaves the last scene standing, and [`Scout::looks`] still.
+//! hold the sampler up: a look that hangs leaves the last scene standing, and the scout late.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Pace, Scene, schedule::Schedule};
+use super::{Pace, Scene, pulse::Pulse, schedule::Schedule};
 use crate::{
     config::{device::Device, paths::Paths, workload::Workload},
     device,
@@ -52,6 +52,7 @@ struct Shared {
     scene: watch::Sender<Scene>,
     notes: watch::Sender<Vec<String>>,
     looks: AtomicU64,
+    pulse: Pulse,
     /// Full looks that were asked for, and as many of them as are done.
     asked: watch::Sender<u64>,
     answered: watch::Sender<u64>,
@@ -74,6 +75,7 @@ impl Scout {
             scene: watch::Sender::default(),
             notes: watch::Sender::default(),
             looks: AtomicU64::new(0),
+            pulse: Pulse::new(Instant::now()),
             asked: watch::Sender::default(),
             answered: watch::Sender::default(),
         }))
@@ -89,15 +91,15 @@ impl Scout {
         self.0.notes.subscribe()
     }
 
-    /// Looks so far: stands still when the scout does.
-    pub fn looks(&self) -> u64 {
-        self.0.looks.load(Ordering::Relaxed)
+    /// Whether the scout stands still.
+    pub fn is_late(&self) -> bool {
+        self.0.pulse.is_late()
     }
 
     /// Returns after the first look.
     pub async fn first_look(&self) {
         // The sender lives as long as the scout.
-        let _ = self.scene().wait_for(|_| self.looks() > 0).await;
+        let _ = self.scene().wait_for(|_| self.0.looks.load(Ordering::Relaxed) > 0).await;
     }
 
     /// Looks at every process now rather than when it is due, and returns when that is done, or after `within`.
@@ -120,12 +122,16 @@ impl Scout {
         let interval = || pace.interval(&self.0.scene.borrow());
         let mut schedule = Schedule::new(epoch, interval());
         let mut memory = Memory { discovery, chips_due: schedule.due(), asking_due: schedule.due() };
-        while stop.run_until_cancelled(self.0.turn(schedule.due(), memory.asking_due)).await.is_some() {
+        loop {
+            self.0.pulse.expect(schedule.due(), schedule.interval());
+            if stop.run_until_cancelled(self.0.turn(schedule.due(), memory.asking_due)).await.is_none() {
+                return Ok(());
+            }
             let answers = self.0.take_request(&mut memory);
             if !self.0.glance(&mut memory) {
                 let scout = self.0.clone();
                 let look = tokio::task::spawn_blocking(move || scout.look(memory));
-                let Some(looked) = stop.run_until_cancelled(look).await else { break };
+                let Some(looked) = stop.run_until_cancelled(look).await else { return Ok(()) };
                 memory = looked.map_err(|error| error.to_string())?;
             }
             if let Some(answers) = answers {
@@ -137,7 +143,6 @@ impl Scout {
             }
             schedule.set_interval(interval(), now);
         }
-        Ok(())
     }
 }
 

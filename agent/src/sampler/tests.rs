@@ -88,7 +88,7 @@ async fn ticks_do_not_drift_whatever_a_read_takes() {
     drive(&sampler, source, Duration::from_millis(60_500)).await;
     let wanted: Vec<u128> = (0..=60).map(|tick| tick * 1000).collect();
     assert_eq!(milliseconds(&begun), wanted);
-    assert_eq!(sampler.progress(), 61);
+    assert_eq!(sampler.view().source(Origin::Runtime).unwrap().status.reads, 61);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +136,51 @@ async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
     assert_eq!(milliseconds(&begun), [0, 5000, 10_000, 13_000, 14_000, 15_000, 20_000, 25_000]);
     let view = sampler.view();
     let view = view.source(Origin::Host).unwrap();
-    assert_eq!((view.stale_after, view.status.missed), (Duration::from_secs(15), 0));
+    assert_eq!(view.status.missed, 0);
+    assert_eq!(view.values[0].until, view.status.read_at.unwrap().plus(Duration::from_secs(15)));
+}
+
+/// Whatever the scene does, and whenever one looks, a sampler that ticks is never late; one that does not, soon.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_pace_is_no_standstill() {
+    let mut settings = config::sampler::Sampler::default();
+    settings.idle_interval = "10m".parse::<crate::model::unit::Duration>().unwrap().try_into().unwrap();
+    let sampler = Sampler::new(&settings, Arc::new(ManualClock::at(Timestamp(0))));
+    let (scene, seen) = watch::channel(Scene::default());
+    let (often, _) = paced(Origin::Host, &[]);
+    let (seldom, _) = paced(Origin::OrbaxGrain, &[]);
+    let stop = CancellationToken::new();
+    let late = async {
+        let mut late = Vec::new();
+        for (seconds, now) in [(1500, busy()), (60, Scene::default()), (900, busy()), (30, busy())] {
+            for _ in 0..seconds {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                late.push(sampler.is_late());
+            }
+            scene.send_replace(now);
+            late.push(sampler.is_late());
+        }
+        stop.cancel();
+        late
+    };
+    let (late, (), ()) = tokio::join!(
+        late,
+        sampler.drive(often, Duration::from_secs(1), seen.clone(), stop.clone()),
+        sampler.drive(seldom, Duration::from_secs(10), seen, stop.clone()),
+    );
+    assert!(!late.contains(&true), "{late:?}");
+    // What was promised while the host was idle holds once; then nobody ticks any more.
+    tokio::time::sleep(Duration::from_secs(3 * 600 + 6)).await;
+    assert!(sampler.is_late());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sampler_that_never_begins_is_late() {
+    let sampler = sampler();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(!sampler.is_late());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(sampler.is_late());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! What is known at the moment: a snapshot that readers share without holding the sampler up.
 //!
-//! Must never show a value that nobody renewed for [`SourceView::stale_after`].
+//! Must never show a value longer than it is fresh: some of the intervals at which its source was read with it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,8 +28,6 @@ pub struct View {
 pub struct SourceView {
     /// Which.
     pub origin: Origin,
-    /// How long a value is shown that is not renewed: some of the intervals at which the source is read now.
-    pub stale_after: Duration,
     /// Its latest values.
     pub values: Vec<Fresh>,
     /// What is missing at the moment.
@@ -38,13 +36,13 @@ pub struct SourceView {
     pub status: Status,
 }
 
-/// A value and when the source last gave it.
+/// A value and how long it is fresh.
 #[derive(Debug, Clone)]
 pub struct Fresh {
     /// The value.
     pub sample: Sample,
-    /// When it was read.
-    pub read_at: Timestamp,
+    /// It is shown until then, if it is not renewed.
+    pub until: Timestamp,
 }
 
 /// How a source fares.
@@ -108,44 +106,34 @@ fn rank(origin: Origin) -> u8 {
 impl SourceView {
     /// A source that has not been read yet.
     pub(super) fn new(origin: Origin) -> Self {
-        Self {
-            origin,
-            stale_after: Duration::ZERO,
-            values: Vec::new(),
-            absent: Vec::new(),
-            status: Status::default(),
-        }
+        Self { origin, values: Vec::new(), absent: Vec::new(), status: Status::default() }
     }
 
     /// Its values that are fresh.
     pub fn samples(&self, now: Timestamp) -> impl Iterator<Item = &Sample> {
-        let fresh = move |value: &&Fresh| value.read_at.age(now) <= self.stale_after;
+        let fresh = move |value: &&Fresh| now <= value.until;
         self.values.iter().filter(fresh).map(|value| &value.sample)
     }
 
-    /// This source after a reading at such a time: what it does not renew stays until it is stale.
-    pub(super) fn after(
-        &self,
-        reading: Reading,
-        status: Status,
-        (at, stale_after): (Timestamp, Duration),
-    ) -> Self {
+    /// This source after a reading that is fresh until then: what it does not renew stays until it is stale.
+    pub(super) fn after(&self, reading: Reading, status: Status, until: Timestamp) -> Self {
         let began = |absence: &&Absence| !self.absent.iter().any(|known| known.what == absence.what);
         let errors = reading.absent.iter().filter(began).count() as u64;
         let mut values: Vec<Fresh> =
-            reading.samples.into_iter().map(|sample| Fresh { sample, read_at: at }).collect();
-        self.carry_over(&mut values, at, stale_after);
+            reading.samples.into_iter().map(|sample| Fresh { sample, until }).collect();
+        if let Some(at) = status.read_at {
+            self.carry_over(&mut values, at);
+        }
         Self {
             values,
             absent: reading.absent,
             status: Status { errors: self.status.errors + errors, ..status },
-            stale_after,
             origin: self.origin,
         }
     }
 
     /// Adds the known values that `values` lacks and that are not stale.
-    fn carry_over(&self, values: &mut Vec<Fresh>, at: Timestamp, stale_after: Duration) {
+    fn carry_over(&self, values: &mut Vec<Fresh>, at: Timestamp) {
         // Almost always the same series come in the same order.
         let same = |(old, new): (&Fresh, &Fresh)| same_series(&old.sample, &new.sample);
         if self.values.len() == values.len() && self.values.iter().zip(values.iter()).all(same) {
@@ -158,7 +146,7 @@ impl SourceView {
         let kept: Vec<Fresh> = self
             .values
             .iter()
-            .filter(|old| old.read_at.age(at) < stale_after)
+            .filter(|old| at < old.until)
             .filter(|old| {
                 let metric = renewed.get(old.sample.metric.as_ref());
                 !metric.is_some_and(|new| new.iter().any(|new| same_series(&old.sample, &new.sample)))
@@ -196,6 +184,11 @@ mod tests {
         Timestamp(seconds * 1_000_000_000)
     }
 
+    /// Of a read at such a second.
+    fn read(seconds: i64) -> Status {
+        Status { read_at: Some(at(seconds)), ..Status::default() }
+    }
+
     fn reading(samples: Vec<Sample>) -> Reading {
         Reading { samples, absent: Vec::new() }
     }
@@ -208,13 +201,13 @@ mod tests {
     fn the_wire_wins_and_the_sdk_fills_what_is_missing() {
         let wire = SourceView::new(Origin::Runtime).after(
             reading(vec![sample("used", 0, 1.0, Origin::Runtime)]),
-            Status::default(),
-            (at(10), Duration::from_secs(3)),
+            read(10),
+            at(13),
         );
         let sdk = SourceView::new(Origin::Libtpu).after(
             reading(vec![sample("used", 0, 2.0, Origin::Libtpu), sample("total", 0, 3.0, Origin::Libtpu)]),
-            Status::default(),
-            (at(10), Duration::from_secs(30)),
+            read(10),
+            at(40),
         );
         let view = View::default().with(sdk.into()).with(wire.into());
         assert_eq!(names(&view, at(11)), [("used", Origin::Runtime), ("total", Origin::Libtpu)]);
@@ -225,15 +218,14 @@ mod tests {
 
     #[test]
     fn one_missed_read_makes_no_gap_and_three_end_the_series() {
-        let lasting = Duration::from_secs(3);
         let both = || vec![sample("used", 0, 1.0, Origin::Runtime), sample("used", 1, 1.0, Origin::Runtime)];
-        let mut source =
-            SourceView::new(Origin::Runtime).after(reading(both()), Status::default(), (at(0), lasting));
+        let mut source = SourceView::new(Origin::Runtime).after(reading(both()), read(0), at(3));
         for now in 1..=4 {
             source = source.after(
                 reading(vec![sample("used", 1, 2.0, Origin::Runtime)]),
-                Status::default(),
-                (at(now), lasting),
+                read(now),
+                // The pace gets slower: what was read at the old one is not shown for longer.
+                at(now + 10),
             );
             let left = source.samples(at(now)).count();
             assert_eq!(left, if now < 3 { 2 } else { 1 }, "{now}");
@@ -250,11 +242,7 @@ mod tests {
             (2, vec![], 2),
             (3, vec![missing("a")], 3),
         ] {
-            source = source.after(
-                Reading { samples: Vec::new(), absent },
-                source.status,
-                (at(now), Duration::from_secs(3)),
-            );
+            source = source.after(Reading { samples: Vec::new(), absent }, source.status, at(now + 3));
             assert_eq!(source.status.errors, errors, "{now}");
         }
     }

@@ -47,6 +47,8 @@ use sweep::{Held, Nodes, Sweep, Sweeper};
 
 /// Changes bring the next full look forward, but not closer than this to the last.
 const LEAST_GAP: Duration = Duration::from_secs(1);
+/// Ticks come a little earlier or later than they are due: what is due within this time is not left to the next.
+const HAIR: Duration = Duration::from_millis(100);
 /// Where nobody is expected, every so many intervals will do; who captures is given a look at once.
 const SELDOM: u32 = 6;
 /// More owners are not listed.
@@ -179,7 +181,7 @@ impl Discovery {
         let Some(last) = self.last_scan else { return true };
         let wait = if changed { LEAST_GAP } else { self.interval() };
         // The clock may have been set back.
-        now < last || last.age(now) >= wait
+        now < last || last.age(now) + HAIR >= wait
     }
 
     /// Known owners that ended, exec'd another program or let go of a chip.

@@ -66,7 +66,7 @@ fn owners_come_and_go() {
     let one = host.hold(1, &[("TPU_WORKER_ID", "3"), ("SECRET", "x")]);
     assert!(discovery.tick(at(1)).owners.is_empty(), "no full look is due");
     assert!(!discovery.was_full_scan());
-    let seen = discovery.tick(at(10));
+    let seen = discovery.tick(Timestamp(at(10).0 - 5_000_000));
     let [owner] = &seen.owners[..] else { panic!("{seen:?}") };
     assert_eq!(
         (owner.process.pid, &owner.chips[..], owner.command.as_str()),

@@ -150,8 +150,13 @@ fn wrong_settings_are_one_line_with_their_place() {
         "[api]\nhttp = '127.0.0.1:4390'\ngrpc = '127.0.0.1:4390'\n",
         "api.http and api.grpc are one address",
     );
-    refused("[api]\nmax_connections = 0\n", "api.max_connections is 0");
+    refused("[api]\nmax_connections = 0\n", "line 2: api.max_connections is 0");
     refused("[capture]\nmax_captures = 0\n", "capture.max_captures is 0");
+    refused("[capture]\n\nmax_duration = '0s'\n", "line 3: capture.max_duration is 0");
+    refused(
+        "[libtpu]\nenabled = 'off'\n[sampler]\nruntime = false\nhost_service = false\norbax_grain = false\nhost = false\n",
+        "line 7: every source in [sampler] and libtpu.enabled is off",
+    );
     refused("[sampler]\nsim_chips = 100000\n", "sampler.sim_chips is over 1024");
     refused("[sampler]\nhistory = '9TiB'\n", "sampler.history is over 1GiB");
     refused("\u{1b}[31m = 1\n", "line 1");

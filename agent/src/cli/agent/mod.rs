@@ -22,7 +22,7 @@ use crate::{
     lifecycle::{
         lock::Lock,
         logging,
-        notify::{self, Progress},
+        notify::{self, Watched},
         signals::StopSignals,
         supervise::{Ended, OnEnd, Stage, Supervisor},
     },
@@ -83,17 +83,17 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
         workload: config.workload.clone(),
     };
     let scout = Scout::new(territory, clock.clone());
-    let pace = sampler.pace(config.sampler.interval.get());
     let place = Place { host: host_name(&config), http: doors.http_address(), grpc: doors.grpc_address() };
-    let sight = Sight { sampler: sampler.clone(), pace, scene: scout.scene(), notes: scout.notes() };
+    let sight = Sight { sampler: sampler.clone(), scene: scout.scene(), notes: scout.notes() };
     let desk = Arc::new(Desk::new(place, clock, sight));
 
     let mut supervisor = Supervisor::default();
     let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), scout.clone())?;
-    let scouting = pace.no_idler_than(config.workload.scan_interval.get());
+    let scouting =
+        sampler.pace(config.sampler.interval.get()).no_idler_than(config.workload.scan_interval.get());
     look(&mut supervisor, &scout, sampler.epoch(), scouting);
     sources::drive(&mut supervisor, &config, &sampler, &scout);
-    watch(&mut supervisor, sampler.clone(), scout, pace);
+    watch(&mut supervisor, sampler.clone(), scout);
     let health = doors.serve(&mut supervisor, &desk, traces, &config.api)?;
     let ready = tokio::spawn(announce(sampler, desk, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
@@ -133,16 +133,12 @@ fn look(supervisor: &mut Supervisor, scout: &Scout, epoch: Instant, pace: Pace) 
     });
 }
 
-fn watch(supervisor: &mut Supervisor, sampler: Sampler, scout: Scout, pace: Pace) {
+fn watch(supervisor: &mut Supervisor, sampler: Sampler, scout: Scout) {
     let watched = move || {
-        let patience = || {
-            let scene = scout.scene();
-            Box::new(move || pace.patience(&scene.borrow()))
-        };
-        let (sampler, looking) = (sampler.clone(), scout.clone());
+        let (sampler, scout) = (sampler.clone(), scout.clone());
         vec![
-            Progress { name: "sampler", count: Box::new(move || sampler.progress()), patience: patience() },
-            Progress { name: "scout", count: Box::new(move || looking.looks()), patience: patience() },
+            Watched { name: "sampler", is_late: Box::new(move || sampler.is_late()) },
+            Watched { name: "scout", is_late: Box::new(move || scout.is_late()) },
         ]
     };
     supervisor.task(Stage::Sampling, "watchdog", OnEnd::EndProcess, move |stop: CancellationToken| {
