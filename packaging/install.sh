@@ -3,7 +3,7 @@
 # systemd expect them. With no DESTDIR it also makes the user and the directories; it never starts the service.
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n 2,3p "$0" >&2; exit 2; }
-binary=$1 root=${2:-}
+binary=$(realpath -e -- "$1") root=${2:-}
 top=$(cd "$(dirname "$0")/.." && pwd)
 put() { install -D -m "$1" "$2" "$root$3"; }
 

@@ -339,6 +339,10 @@ fn too_few_processes_keep_nothing() {
     for remedy in ["name the port that was given", "; call jax.profiler.start_server(PORT)"] {
         assert_eq!(ended.stderr.matches(remedy).count(), 1, "each remedy once: {}", ended.stderr);
     }
+    let port = good.target().replace("127.0.0.1", "localhost");
+    let ended = capture(folder.path(), &good.target(), &["--target", &port, "--min-processes", "2"]);
+    ended.failed(7, "is the same profiler as");
+    assert_eq!(good.seen().profiles.len(), 0);
     nothing_left(folder.path());
 }
 

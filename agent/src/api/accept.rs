@@ -15,7 +15,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, Sleep},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 use tracing::warn;
 
@@ -44,7 +44,9 @@ pub enum Listener {
 pub struct Connection {
     stream: Stream,
     first_byte: Option<Pin<Box<Sleep>>>,
-    place: Arc<Place>,
+    place: Place,
+    /// Done when it has to make room.
+    leave: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 #[derive(Debug)]
@@ -82,9 +84,21 @@ impl Stream {
 }
 
 impl Connection {
-    /// Its place among the permitted ones.
-    pub fn place(&self) -> Arc<Place> {
-        self.place.clone()
+    fn new(stream: Stream, place: Place) -> Self {
+        Self {
+            stream,
+            first_byte: Some(Box::pin(tokio::time::sleep(FIRST_BYTE))),
+            leave: Box::pin(place.leave().clone().cancelled_owned()),
+            place,
+        }
+    }
+
+    /// An error once it has to make room; wakes `context` when that comes.
+    fn stay(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.leave.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
     }
 }
 
@@ -127,12 +141,11 @@ pub async fn accept(
             }
         };
         let user = stream.user();
-        let Some(place) = places.take(user).map(Arc::new) else {
+        let Some(place) = places.take(user) else {
             refused.one_more(user);
             continue;
         };
-        let first_byte = Some(Box::pin(tokio::time::sleep(FIRST_BYTE)));
-        if connections.send(Connection { stream, first_byte, place }).await.is_err() {
+        if connections.send(Connection::new(stream, place)).await.is_err() {
             return;
         }
     }
@@ -151,7 +164,9 @@ impl AsyncRead for Connection {
         };
         if buf.filled().len() > before {
             self.first_byte = None;
+            self.place.said();
         }
+        self.stay(context)?;
         if read.is_pending()
             && let Some(deadline) = &mut self.first_byte
             && deadline.as_mut().poll(context).is_ready()
@@ -168,6 +183,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.stay(context)?;
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
@@ -193,6 +209,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.stay(context)?;
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, bytes),

@@ -61,7 +61,7 @@ pub async fn serve(
     let (queue, connections) = mpsc::channel(1);
     let rule = match *listener {
         Listener::Unix(_) => Rule::Users(Uid::effective().as_raw()),
-        Listener::Tcp(_) => Rule::First,
+        Listener::Tcp(_) => Rule::Yielding,
     };
     let places = Places::new(most_connections, rule);
     let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, places, queue, stop.clone())));

@@ -60,9 +60,7 @@ pub async fn serve(
 }
 
 async fn converse(connection: Connection, desk: Arc<Desk>, hosts: Arc<[String]>, stop: CancellationToken) {
-    let place = connection.place();
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        place.asked();
         let answer = answer(request.method(), request.uri(), request.headers(), &desk, &hosts);
         async { Ok::<_, Infallible>(answer) }
     });
@@ -76,7 +74,6 @@ async fn converse(connection: Connection, desk: Arc<Desk>, hosts: Arc<[String]>,
     // A connection that breaks is its client's affair.
     tokio::select! {
         _ = served.as_mut() => return,
-        () = place.leave().cancelled() => return,
         () = stop.cancelled() => served.as_mut().graceful_shutdown(),
     }
     let _ = served.await;

@@ -1,6 +1,7 @@
 //! Places for connections: so many on one listener, and none that a single user can take all of.
 //!
-//! Must never keep root or the agent's own user out because somebody else holds connections and says nothing.
+//! Must never keep root or the agent's own user out, nor, where nobody knows who is who, whoever comes, because somebody
+//! else holds connections.
 
 use std::{
     collections::BTreeMap,
@@ -17,9 +18,7 @@ const KEPT: usize = 8;
 /// Who gets the places of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Whoever comes first.
-    First,
-    /// Whoever comes first, but who has not asked anything yet makes room for who comes later.
+    /// Whoever comes; when all are taken, who has said nothing for the longest time makes room.
     Yielding,
     /// Users by their id; the one named has what root has.
     Users(u32),
@@ -45,7 +44,8 @@ struct Taken {
 #[derive(Debug)]
 struct Holder {
     user: Option<u32>,
-    asked: bool,
+    /// When it last said something, by [`Taken::next`].
+    said: u64,
     leave: CancellationToken,
 }
 
@@ -68,7 +68,6 @@ impl Places {
         let Shared { most, rule, .. } = *self.0;
         let mut taken = self.taken();
         let room = match rule {
-            Rule::First => taken.by.len() < most,
             Rule::Yielding => taken.by.len() < most || taken.make_room(),
             Rule::Users(own) => {
                 let first = |user: Option<u32>| user == Some(0) || user == Some(own);
@@ -82,7 +81,7 @@ impl Places {
         room.then(|| {
             let (number, leave) = (taken.next, CancellationToken::new());
             taken.next += 1;
-            taken.by.insert(number, Holder { user, asked: false, leave: leave.clone() });
+            taken.by.insert(number, Holder { user, said: number, leave: leave.clone() });
             Place { places: self.clone(), number, leave }
         })
     }
@@ -94,19 +93,22 @@ impl Places {
 }
 
 impl Taken {
-    /// Sends away the one who has waited longest without a question.
+    /// Sends away the one who has said nothing for the longest time.
     fn make_room(&mut self) -> bool {
-        let mute = self.by.iter().find(|(_, holder)| !holder.asked).map(|(number, _)| *number);
-        let gone = mute.and_then(|number| self.by.remove(&number));
+        let quiet = self.by.iter().min_by_key(|(_, holder)| holder.said).map(|(number, _)| *number);
+        let gone = quiet.and_then(|number| self.by.remove(&number));
         gone.inspect(|holder| holder.leave.cancel()).is_some()
     }
 }
 
 impl Place {
-    /// Its holder has asked something.
-    pub fn asked(&self) {
-        if let Some(holder) = self.places.taken().by.get_mut(&self.number) {
-            holder.asked = true;
+    /// Its holder has said something.
+    pub fn said(&self) {
+        let mut taken = self.places.taken();
+        let now = taken.next;
+        taken.next += 1;
+        if let Some(holder) = taken.by.get_mut(&self.number) {
+            holder.said = now;
         }
     }
 
@@ -155,17 +157,20 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_mute_one_makes_room() {
+    fn the_quietest_makes_room() {
         let places = Places::new(2, Rule::Yielding);
         let (asking, mute) = (places.take(None).unwrap(), places.take(None).unwrap());
-        asking.asked();
+        asking.said();
         let third = places.take(None).unwrap();
         assert!(mute.leave().is_cancelled() && !asking.leave().is_cancelled());
-        third.asked();
-        assert!(places.take(None).is_none());
         drop(mute);
-        assert!(places.take(None).is_none(), "its place was given away already");
-        drop(third);
-        assert!(places.take(None).is_some());
+        assert_eq!(places.taken().by.len(), 2, "its place was given away already");
+        third.said();
+        asking.said();
+        let fourth = places.take(None).unwrap();
+        assert!(third.leave().is_cancelled() && !asking.leave().is_cancelled());
+        assert_eq!(places.taken().by.len(), 2);
+        drop((fourth, asking));
+        assert!(places.taken().by.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! `tpuscope completions` and `tpuscope man`: made from the same definitions that parse the command line.
 
-use std::{fs, path::PathBuf};
+use std::{fs, io::ErrorKind, path::PathBuf};
 
 use clap::CommandFactory;
 
@@ -36,11 +36,14 @@ pub(super) fn man(args: &ManArgs) -> Outcome {
         .and_then(|()| clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), &args.dir));
     written.map_err(|error| {
         let exit = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => Exit::Permission,
-            std::io::ErrorKind::StorageFull => Exit::NoSpace,
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Exit::NoSpace,
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+            // A file is in the way, or the file system makes no folders.
+            ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::NotFound => Exit::Permission,
             _ => Exit::Internal,
         };
         Failure::new(exit, format!("cannot write pages to {}: {error}", args.dir.display()))
+            .remedy("name a folder that you may write")
     })?;
     Ok(Exit::Ok)
 }

@@ -17,7 +17,9 @@ pub fn print(text: &str) -> Result<(), Failure> {
 pub fn unprinted(error: &io::Error) -> Failure {
     let what = format!("cannot write to standard output: {error}");
     match error.kind() {
-        io::ErrorKind::StorageFull => Failure::new(Exit::NoSpace, what).remedy("make room where it leads to"),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Failure::new(Exit::NoSpace, what).remedy("make room where it leads to")
+        }
         _ => Failure::new(Exit::Internal, what),
     }
 }

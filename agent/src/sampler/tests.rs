@@ -143,8 +143,8 @@ async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
 /// Whatever the scene does, and whenever one looks, a sampler that ticks is never late; one that does not, soon.
 #[tokio::test(start_paused = true)]
 async fn a_change_of_pace_is_no_standstill() {
-    let mut settings = config::sampler::Sampler::default();
-    settings.idle_interval = "10m".parse::<crate::model::unit::Duration>().unwrap().try_into().unwrap();
+    let idle = "10m".parse::<crate::model::unit::Duration>().unwrap();
+    let settings = config::sampler::Sampler { idle_interval: idle.try_into().unwrap(), ..Default::default() };
     let sampler = Sampler::new(&settings, Arc::new(ManualClock::at(Timestamp(0))));
     let (scene, seen) = watch::channel(Scene::default());
     let (often, _) = paced(Origin::Host, &[]);

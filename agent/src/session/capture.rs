@@ -10,7 +10,13 @@
 //! Must never leave a session running in a workload: whatever fails after the request, the stream is reset
 //! and the session of our own id is ended.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap, hash_map::Entry},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -190,6 +196,7 @@ impl Capture {
             let (index, answer) = one.map_err(crashed)?;
             asked.insert(index, answer);
         }
+        refuse_second_names(&mut asked);
         let failures =
             asked.iter().filter_map(|(&index, answer)| Some((index, answer.as_ref().err()?.clone())));
         let failures: BTreeMap<_, _> = failures.collect();
@@ -434,6 +441,24 @@ fn discard(writer: &SessionWriter, made: &[String]) {
         let _ = std::fs::remove_file(folder.join(file));
     }
     let _ = std::fs::remove_dir(folder);
+}
+
+/// A profiler has one session at a time: under a second name it would only be busy with the first.
+fn refuse_second_names(asked: &mut BTreeMap<usize, Asked>) {
+    let mut names: HashMap<SocketAddr, Target> = HashMap::new();
+    for answer in asked.values_mut() {
+        let Ok((client, _)) = answer else { continue };
+        let at = client.target().clone();
+        match names.entry(client.peer()) {
+            Entry::Vacant(first) => {
+                first.insert(at);
+            }
+            Entry::Occupied(first) => {
+                let message = format!("{at} is the same profiler as {}", first.get());
+                *answer = Err(Failure::new(Kind::Conflict, message, "name each process once"));
+            }
+        }
+    }
 }
 
 /// Why there is nobody to ask.

@@ -77,7 +77,9 @@ pub enum SpecError {
     #[error("a timeout of {0:?} is out of range: more than 0 s and at most {1:?}")]
     Timeout(Duration, Duration),
     /// A level beyond the highest.
-    #[error("{tracer} tracer level {level} is too high: at most {highest}, see capture.max_tracer_level")]
+    #[error(
+        "{tracer} tracer level {level} is too high: at most {highest} (capture.max_tracer_level lowers that)"
+    )]
     Level {
         /// Which tracer.
         tracer: &'static str,
@@ -102,7 +104,7 @@ pub enum SpecError {
     #[error("the start lies more than an hour ahead")]
     StartTooFar,
     /// Over already.
-    #[error("the start lies in the past, {0:?} ago")]
+    #[error("the start lies in the past, {:.1} s ago", .0.as_secs_f64())]
     StartPast(Duration),
 }
 
@@ -176,7 +178,10 @@ impl Spec {
 }
 
 fn check_levels(levels: Levels, highest: u32) -> Result<(), SpecError> {
-    for (tracer, level) in [("host", levels.host), ("device", levels.device), ("python", levels.python)] {
+    for (tracer, level, known) in
+        [("host", levels.host, 3), ("device", levels.device, 1), ("python", levels.python, 1)]
+    {
+        let highest = highest.min(known);
         if let Some(level) = level.filter(|&level| level > highest) {
             return Err(SpecError::Level { tracer, level, highest });
         }
@@ -240,7 +245,10 @@ mod tests {
         assert!(refused(|w| w.duration = Duration::from_micros(10), Caller::Direct).contains("too short"));
         assert!(refused(|w| w.duration = HOUR, Caller::Direct).contains("at most 5m"));
         assert!(refused(|w| w.timeout = Some(Duration::ZERO), Caller::Direct).contains("out of range"));
-        assert!(refused(|w| w.levels.python = Some(9), Caller::Direct).contains("python tracer level 9"));
+        assert!(
+            refused(|w| w.levels.python = Some(2), Caller::Direct).contains("level 2 is too high: at most 1")
+        );
+        assert!(refused(|w| w.levels.host = Some(4), Caller::Direct).contains("at most 3"));
         assert!(refused(|w| w.start = Some(Timestamp(i64::MAX)), Caller::Direct).contains("an hour"));
         let past = Wish { start: Some(Timestamp(0)), ..wish() };
         let late = Spec::new(past, Caller::Direct, &Limits::default(), Timestamp(2_000_000_000));

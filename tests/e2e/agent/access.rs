@@ -154,6 +154,24 @@ fn the_loopback_only_looks() {
 }
 
 #[test]
+fn nobody_is_kept_out_of_the_loopback_by_those_who_hold_it() {
+    let host = FakeHost::new();
+    let agent = RunningAgent::start(&host, "[api]\nmax_connections = 4\n");
+    let address = format!("http://{}", agent.grpc());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut held = Vec::new();
+        // Each has spoken HTTP/2 and got an answer; the first four hold all places.
+        for _ in 0..6 {
+            let channel = Endpoint::from_shared(address.clone()).unwrap().connect().await.unwrap();
+            let answer = HostClient::new(channel.clone()).status(StatusRequest { peer: peer() }).await;
+            assert!(answer.is_ok(), "{answer:?}");
+            held.push(channel);
+        }
+    });
+}
+
+#[test]
 fn traces_are_for_root_and_for_the_user_who_owns_the_workload() {
     let profiler = FakeProfiler::start(Mode::Trace(trace()));
     let (address, port) = (profiler.target(), profiler.target().split_off("127.0.0.1:".len()));
@@ -188,6 +206,8 @@ fn traces_are_for_root_and_for_the_user_who_owns_the_workload() {
     let made = client.run_as(OWNER, &agent, &capture);
     assert_eq!(made.code, Some(0), "{made:?}");
     assert_eq!((sessions(OWNER), sessions(0), sessions(NOBODY), sessions(SOMEBODY)), (1, 1, 0, 0));
+    let refused = client.run_as(NOBODY, &agent, &capture);
+    refused.failed(4, "1 process(es) that are not yours were left out");
     let refused = client.run_as(NOBODY, &agent, &["sessions", "rm", "mine"]);
     assert!(matches!(refused.code, Some(4 | 5)), "{refused:?}");
     assert_eq!(sessions(0), 1);

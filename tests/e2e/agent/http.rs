@@ -1,6 +1,9 @@
 //! HTTP within its bounds.
 
-use std::{io::Read, net::TcpStream};
+use std::{
+    io::{self, Read, Write},
+    net::TcpStream,
+};
 
 use fakes::{
     fake_host::FakeHost,
@@ -61,6 +64,34 @@ fn refuses_what_it_must() {
     let garbage = ask("\u{1}\u{2}\u{3}\r\n\r\n");
     assert!(garbage.status == 400 || garbage.status == 0, "{garbage:?}");
     assert_eq!(agent.get("/healthz", "").status, 200);
+}
+
+/// Asks on a connection that stays, and reads all of the answer.
+fn ask_again(stream: &mut TcpStream) -> io::Result<String> {
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\nok\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        answer.push(byte[0]);
+    }
+    Ok(String::from_utf8(answer).unwrap())
+}
+
+#[test]
+fn those_who_hold_all_places_and_talk_keep_nobody_out() {
+    let (_host, agent) = agent("[api]\nmax_connections = 4\n");
+    let mut talking: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(agent.http()).unwrap()).collect();
+    for stream in talking.iter_mut().rev() {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        assert!(ask_again(stream).unwrap().starts_with("HTTP/1.1 200"));
+    }
+    assert_eq!(agent.get("/metrics", "").status, 200);
+    // Only the one that was quiet for the longest time had to go.
+    assert!(ask_again(&mut talking[3]).is_err());
+    for stream in &mut talking[..3] {
+        assert!(ask_again(stream).is_ok());
+    }
 }
 
 #[test]

@@ -262,6 +262,7 @@ fn completions_and_manual_pages_are_made() {
     let checked = Command::new("bash").arg("-n").arg(&script).status().unwrap();
     assert!(checked.success(), "bash reads its script");
     assert_eq!(run(home.path(), &["man", "pages"]).code, Some(0));
+    run(home.path(), &["man", "/proc/pages"]).failed(4, "cannot write pages to /proc/pages");
     let page = fs::read_to_string(home.path().join("pages/tpuscope-status.1")).unwrap();
     assert!(page.contains("\\-\\-socket"), "{page}");
     assert!(Path::new(&home.path().join("pages/tpuscope.1")).exists());

@@ -12,6 +12,7 @@ mod target;
 
 use std::{
     io,
+    net::SocketAddr,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -37,6 +38,7 @@ const MAX_HEADERS: u32 = 64 << 10;
 #[derive(Debug, Clone)]
 pub struct Client {
     target: Target,
+    peer: SocketAddr,
     send: SendRequest<Bytes>,
 }
 
@@ -64,7 +66,9 @@ impl Client {
             Ok(Err(error)) => return Err(Error::Unreachable(error.to_string())),
             Err(_) => return Err(Error::Unreachable(format!("no answer within {} ms", within.as_millis()))),
         };
-        stream.set_nodelay(true).map_err(|error| Error::Unreachable(error.to_string()))?;
+        let unreachable = |error: io::Error| Error::Unreachable(error.to_string());
+        stream.set_nodelay(true).map_err(unreachable)?;
+        let peer = stream.peer_addr().map_err(unreachable)?;
         let (send, connection) = h2::client::Builder::new()
             .enable_push(false)
             .initial_window_size(WINDOW)
@@ -78,12 +82,17 @@ impl Client {
         tokio::spawn(async move {
             let _ = connection.await;
         });
-        Ok(Self { target: target.clone(), send })
+        Ok(Self { target: target.clone(), peer, send })
     }
 
     /// Where it is connected to.
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// The address that answered: the same for two names of one profiler.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// Asks something harmless, which only a profiler answers, and says how long the answer took.
