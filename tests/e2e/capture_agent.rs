@@ -220,6 +220,20 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
     Schema::open("sessions-fetch").admits(&fetched.json());
     assert_eq!(files(&copy), files(&kept));
 
+    // A disk with room for every part, and none for the manifest.
+    let small = SmallDisk::new();
+    let pages: usize = files(&kept)
+        .iter()
+        .filter(|(name, _)| name.ends_with(".pb"))
+        .map(|(_, part)| part.len().div_ceil(4096))
+        .sum();
+    fs::write(small.path().join("else"), vec![1; (256 - pages) * 4096]).unwrap();
+    let full = small.path().display().to_string();
+    agent.ask(&["sessions", "fetch", "one", "-o", &full]).failed(17, "manifest.json");
+    assert!(!small.path().join("plugins/profile/one").exists());
+    fs::remove_file(small.path().join("else")).unwrap();
+    assert_eq!(agent.ask(&["sessions", "fetch", "one", "-o", &full]).code, Some(0));
+
     let manifest = kept.join("manifest.json");
     let text = fs::read(&manifest).unwrap();
     fs::remove_dir_all(&copy).unwrap();

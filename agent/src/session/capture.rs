@@ -322,10 +322,10 @@ impl Capture {
         }
         let made: Vec<_> =
             hosts.values().flat_map(|host| &host.parts).map(|part| part.file.clone()).collect();
-        self.enough(made.len(), &failures).inspect_err(|_| discard(writer, &made))?;
+        self.enough(made.len(), &failures).inspect_err(|_| writer.take_back(&made))?;
         let manifest = self.manifest(writer.name(), hosts, &failures, begin);
         if let Err(error) = writer.manifest(&manifest) {
-            discard(writer, &made);
+            writer.take_back(&made);
             return Err(error.into());
         }
         Ok(Kept { manifest, failures: failures.into_values().collect() })
@@ -431,16 +431,6 @@ fn late(summary: &Summary, begin: Timestamp) -> Option<u64> {
     let (start, _) = summary.window?;
     let late = start.saturating_sub(u64::try_from(begin.0).ok()?);
     (Duration::from_nanos(late) > LATE).then_some(late)
-}
-
-/// Takes back the parts that this capture has made visible, and the folder unless it holds something else.
-fn discard(writer: &SessionWriter, made: &[String]) {
-    let folder = writer.folder();
-    // Nothing is left to try when they cannot be removed: the error that led here is reported.
-    for file in made {
-        let _ = std::fs::remove_file(folder.join(file));
-    }
-    let _ = std::fs::remove_dir(folder);
 }
 
 /// A profiler has one session at a time: under a second name it would only be busy with the first.

@@ -111,6 +111,19 @@ impl SessionWriter {
     }
 }
 
+impl SessionWriter {
+    /// Takes back parts that were made visible, by their files, and the folder unless it holds something else: for
+    /// when the session does not become whole.
+    pub fn take_back(&self, files: &[String]) {
+        let folder = self.folder();
+        // Nothing is left to try when they cannot be removed: the error that led here is reported.
+        for file in files {
+            let _ = fs::remove_file(folder.join(file));
+        }
+        let _ = fs::remove_dir(folder);
+    }
+}
+
 /// What the writer of a part learnt while the bytes went by.
 #[derive(Debug, Clone, Default)]
 pub struct PartFacts {

@@ -190,14 +190,21 @@ impl Copy {
                 return Err(Failure::new(Exit::BadInput, what).remedy("capture again"));
             }
         }
-        let mut fetched =
-            Fetched { folder: self.writer.folder(), files: self.parts.len(), size: 0, checked: false };
-        for (_, part) in self.parts {
-            let entry = part.commit(PartFacts::default()).map_err(|error| unwritten(error, output))?;
+        let files = self.parts.len();
+        let mut fetched = Fetched { folder: self.writer.folder(), files, size: 0, checked: false };
+        let (writer, mut made) = (&self.writer, Vec::new());
+        let whole = self.parts.into_iter().try_for_each(|(_, part)| {
+            let entry = part.commit(PartFacts::default())?;
             fetched.size += entry.size;
+            made.push(entry.file);
+            Ok(())
+        });
+        let whole = whole.and_then(|()| manifest.iter().try_for_each(|manifest| writer.manifest(manifest)));
+        if let Err(error) = whole {
+            writer.take_back(&made);
+            return Err(unwritten(error, output));
         }
-        if let Some(manifest) = manifest {
-            self.writer.manifest(&manifest).map_err(|error| unwritten(error, output))?;
+        if manifest.is_some() {
             fetched.files += 1;
             fetched.checked = true;
             fetched.size += self.manifest.len() as u64;
