@@ -6,6 +6,8 @@
 
 use std::{fmt, process::ExitCode};
 
+use crate::source::untrusted::harmless;
+
 /// Every way a `tpuscope` command ends. The numbers are stable; `docs/exit-codes.md` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -92,14 +94,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `text` on one line with control characters escaped: it may quote a file or a peer.
+/// `text` on one line with what could disturb or deceive escaped: it may quote a file or a peer.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
+        if harmless(c) {
             line.push(c);
+        } else {
+            line.extend(c.escape_default());
         }
     }
     line
@@ -113,6 +115,7 @@ mod tests {
     fn control_characters_never_reach_the_terminal() {
         let failure = Failure::new(Exit::BadInput, "bad \u{1b}[31mname\n").remedy("rename it");
         assert_eq!(failure.to_string(), "bad \\u{1b}[31mname\\n\n  rename it");
+        assert_eq!(one_line("äexe.\u{202e}cod"), "äexe.\\u{202e}cod");
     }
 
     #[test]

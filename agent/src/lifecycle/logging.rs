@@ -1,8 +1,7 @@
 //! The daemon's log: to the journal, with its fields, when standard error is the journal; else to standard error.
 
 use std::{
-    env,
-    io::{self, IsTerminal},
+    env, io,
     os::{fd::AsFd, unix::fs::MetadataExt},
 };
 
@@ -10,6 +9,7 @@ use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, registry, util::SubscriberInitExt};
 
+use super::terminal::may_be_styled;
 use crate::config::log::{Level, Log};
 
 /// Starts logging for this process; a second call changes nothing.
@@ -45,7 +45,7 @@ fn plain<S>() -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> registry::LookupSpan<'a>,
 {
-    Box::new(tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal()))
+    Box::new(tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(may_be_styled(&io::stderr())))
 }
 
 /// systemd names the journal's stream by device and inode; a redirected standard error is another file.

@@ -10,3 +10,4 @@ pub mod logging;
 pub mod notify;
 pub mod signals;
 pub mod supervise;
+pub mod terminal;

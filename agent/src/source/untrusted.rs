@@ -17,7 +17,8 @@ pub fn clean(text: &str, longest: usize) -> String {
     shown
 }
 
-fn harmless(c: char) -> bool {
+/// Whether `c` is shown as what it is: no control character, and nothing invisible or that turns the direction.
+pub fn harmless(c: char) -> bool {
     let direction = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
     !c.is_control() && !direction && c != '\u{feff}'
 }

@@ -106,8 +106,7 @@ impl Files {
         read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
-    fn stored(&self, session: Session) -> Option<Stored> {
-        let name: SessionName = session.name.parse().ok()?;
+    fn stored(&self, name: SessionName, session: Session) -> Option<Stored> {
         let stamp = |path: &Path| {
             fs::metadata(path).ok().map(|meta| meta.mtime() * 1_000_000_000 + meta.mtime_nsec())
         };
@@ -124,14 +123,19 @@ impl Files {
         let mut sessions = self.list()?;
         let mut total: u64 = sessions.iter().map(|session| session.bytes).sum();
         sessions.retain(|session| session.name != *keep);
+        let mut tidied = Ok(());
         for session in sessions {
             let too_much = max_size > 0 && total > max_size;
             let too_old = !max_age.is_zero() && session.created.age(now) > max_age;
             if too_much || too_old {
-                total -= self.remove(&session.name)?;
+                // One that cannot be removed keeps no other from going.
+                match self.remove(&session.name) {
+                    Ok(bytes) => total -= bytes,
+                    Err(error) => tidied = Err(error),
+                }
             }
         }
-        Ok(())
+        tidied
     }
 }
 
@@ -169,10 +173,11 @@ impl Store for Files {
             else {
                 continue;
             };
-            if self.running().contains(&name) || !entry.path().is_dir() {
+            // A link is no session of this store: what it leads to is not ours to give away or to remove.
+            if self.running().contains(&name) || !is_folder(&entry.path()) {
                 continue;
             }
-            sessions.extend(Session::open(&entry.path())?.and_then(|session| self.stored(session)));
+            sessions.extend(Session::open(&entry.path())?.and_then(|session| self.stored(name, session)));
         }
         sessions.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
         Ok(sessions)
@@ -183,8 +188,10 @@ impl Store for Files {
             return Err(StoreError::Running(name.clone()));
         }
         let folder = self.folder(name);
-        let session = if folder.is_dir() { Session::open(&folder)? } else { None };
-        session.and_then(|session| self.stored(session)).ok_or_else(|| StoreError::NotFound(name.clone()))
+        let session = if is_folder(&folder) { Session::open(&folder)? } else { None };
+        session
+            .and_then(|session| self.stored(name.clone(), session))
+            .ok_or_else(|| StoreError::NotFound(name.clone()))
     }
 
     fn remove(&self, name: &SessionName) -> Result<u64, StoreError> {
@@ -220,6 +227,11 @@ impl Drop for Guard {
     }
 }
 
+/// Whether a folder is there itself, not behind a link.
+fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+}
+
 fn create_folder(path: &Path) -> Result<(), SessionError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o750).create(path).map_err(failed("create", path))
@@ -238,6 +250,8 @@ fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use tempfile::TempDir;
     use xprof::session::{MANIFEST_VERSION, Manifest, PartFacts, PartName, Tool};
 
@@ -346,7 +360,13 @@ mod tests {
         fs::create_dir_all(profile.join("..x")).unwrap();
         fs::create_dir_all(profile.join("empty")).unwrap();
         fs::write(profile.join("file"), "x").unwrap();
-        assert_eq!(names(&store), [""; 0]);
-        assert!(matches!(store.get(&name("file")), Err(StoreError::NotFound(_))));
+        finish(&store, write(&store, "kept", 1));
+        symlink("kept", profile.join("latest")).unwrap();
+        assert_eq!(names(&store), ["kept"]);
+        for other in ["file", "latest"] {
+            assert!(matches!(store.get(&name(other)), Err(StoreError::NotFound(_))));
+            assert!(matches!(store.remove(&name(other)), Err(StoreError::NotFound(_))));
+        }
+        assert_eq!(names(&store), ["kept"]);
     }
 }

@@ -1,7 +1,8 @@
 //! What a path leads to: the newest session there, its parts, and what their analysis says.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use xprof::{
     analysis::{self, HostTrace, MissingPart, Report, Rules},
     input::open_regular,
@@ -74,12 +75,27 @@ impl Loaded {
 
 /// The session to show, and how many others the path leads to.
 fn newest(path: &Path) -> Result<(Session, usize), Failure> {
-    let mut sessions = session::resolve(path).map_err(|error| unresolved(&error))?;
-    // By name: XProf's names, and ours, begin with the date.
-    let Some(last) = sessions.pop() else {
-        return Err(Failure::new(Exit::NotFound, format_args!("{}: no session", path.display())));
+    let sessions = session::resolve(path).map_err(|error| unresolved(&error))?;
+    let others = sessions.len().saturating_sub(1);
+    // The last of those that began together: they are in the order of their names.
+    let last = sessions.into_iter().max_by_key(begun);
+    let none = || Failure::new(Exit::NotFound, format_args!("{}: no session", path.display()));
+    Ok((last.ok_or_else(none)?, others))
+}
+
+/// When a session began, as far as one can tell: as its manifest says, else as a name by the clock says (XProf's and
+/// ours are in local time), else when the last of it was written.
+fn begun(session: &Session) -> Timestamp {
+    let manifest = || Some(session.manifest.as_ref()?.window?.start);
+    let name = || {
+        let stamp = DateTime::strptime("%Y_%m_%d_%H_%M_%S", session.name.get(..19)?).ok()?;
+        TimeZone::system().to_timestamp(stamp).ok()
     };
-    Ok((last, sessions.len()))
+    let written = || {
+        let written = |part: &Part| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
+        Timestamp::try_from(session.parts.iter().filter_map(written).max()?).ok()
+    };
+    manifest().or_else(name).or_else(written).unwrap_or(Timestamp::MIN)
 }
 
 fn read(part: &Part, certain: bool, rules: Rules) -> Result<HostTrace, Failure> {
@@ -140,4 +156,40 @@ fn nothing_to_show(path: &Path, missing: &[MissingPart], failure: Option<Failure
 
 pub(super) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        time::{Duration, SystemTime},
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_newest_session_is_the_one_that_began_last() {
+        let logdir = tempfile::tempdir().unwrap();
+        let session = |name: &str, seconds: u64, manifest: &str| {
+            let folder = logdir.path().join("plugins/profile").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            let file = File::create(folder.join("h.xplane.pb")).unwrap();
+            file.set_len(1).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+            if !manifest.is_empty() {
+                fs::write(folder.join("manifest.json"), manifest).unwrap();
+            }
+        };
+        let newest = || newest(logdir.path()).map(|(session, others)| (session.name, others)).unwrap();
+        session("warmup", 1_700_000_000, "");
+        session("baseline", 1_700_000_000, "");
+        assert_eq!(newest(), ("warmup".into(), 1), "the last by name of those of one time");
+        // Copied long ago, by its name newer all the same.
+        session("2026_03_04_05_06_07_12ab", 1_000_000_000, "");
+        assert_eq!(newest(), ("2026_03_04_05_06_07_12ab".into(), 2));
+        let manifest = r#"{"version": 1, "session": "a", "tool": {"name": "tpuscope", "version": "0"}, "hosts": [],
+            "window": {"start": "2027-01-01T00:00:00Z", "stop": "2027-01-01T00:00:01Z"}, "missing": [], "warnings": []}"#;
+        session("a", 1_000_000_000, manifest);
+        assert_eq!(newest(), ("a".into(), 3));
+    }
 }

@@ -1,16 +1,19 @@
 //! `tpuscope sessions show`: reads the parts of a session one after another and prints what they say.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     path::PathBuf,
 };
 
 use xprof::analysis::{Report, Rules};
 
 use super::{Outcome, load, show_text};
-use crate::cli::{
-    exit::{Exit, Failure},
-    output::unprinted,
+use crate::{
+    cli::{
+        exit::{Exit, Failure},
+        output::unprinted,
+    },
+    lifecycle::terminal::may_be_styled,
 };
 
 /// How many operations a terminal gets to see.
@@ -49,7 +52,7 @@ fn print(report: &Report, args: &Args, others: usize) -> io::Result<()> {
         serde_json::to_writer(&mut out, report)?;
         writeln!(out)?;
     } else {
-        show_text::print(&mut out, report, args.as_xprof, io::stdout().is_terminal())?;
+        show_text::print(&mut out, report, args.as_xprof, may_be_styled(&io::stdout()))?;
         if others > 0 {
             writeln!(
                 out,
