@@ -62,7 +62,7 @@ pub enum Command {
     Completions(generate::CompletionsArgs),
     /// Write the manual pages into a folder
     Man(generate::ManArgs),
-    /// Print the version and what this build can do
+    /// Print the version
     Version(version::Args),
 }
 

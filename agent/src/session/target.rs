@@ -95,7 +95,7 @@ pub fn of_workloads(
         }
     }
     for pid in pids.iter().filter(|&&pid| workloads.owners.iter().all(|owner| owner.process.pid != pid)) {
-        let why = "it is no workload of this host: it holds no chip".to_owned();
+        let why = "it is no workload of this host: `tpuscope status` lists those".to_owned();
         found.missing.push(Missing { host: host.to_string(), process: Some(format!("pid {pid}")), why });
     }
     if found.denied > 0 {

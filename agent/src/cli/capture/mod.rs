@@ -35,7 +35,7 @@ pub struct Args {
     target: Vec<Target>,
     /// Folder to write plugins/profile/SESSION below [default with --target: the current one; else the agent's
     /// store alone]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Host events: 0 none, 1 the user's, 2 costly operations too, 3 all [default: 2]
     #[arg(long, value_name = "LEVEL")]
@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     option: Vec<(String, String)>,
     /// When the window begins, such as 2027-01-31T12:00:00Z [default: at once]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = instant)]
     start_at: Option<jiff::Timestamp>,
     /// How long the answers may take after the window [default: capture.timeout of the settings]
     #[arg(long)]
@@ -68,6 +68,12 @@ pub struct Args {
     agent: client::Socket,
     #[command(flatten)]
     settings: settings::Args,
+}
+
+fn instant(text: &str) -> Result<jiff::Timestamp, &'static str> {
+    // The reader's own words are about its insides.
+    text.parse()
+        .map_err(|_| "write a time of RFC 3339 that is not too far away, such as 2027-01-31T12:00:00Z")
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {
