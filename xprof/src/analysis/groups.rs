@@ -90,7 +90,7 @@ impl<'a> Graph<'a> {
 
 /// Follows every marker.
 pub(super) fn follow(host: &HostEvents) -> Groups {
-    let graph = Graph::of(host);
+    let mut graph = Graph::of(host);
     let mut groups = Groups::default();
     let mut seen = vec![false; graph.order.len()];
     for root in graph.markers() {
@@ -102,7 +102,7 @@ pub(super) fn follow(host: &HostEvents) -> Groups {
         groups.input_ps.push(0);
         let mut waiting = VecDeque::from([root]);
         while let Some(start) = waiting.pop_front() {
-            visit(&graph, start, group, &mut seen, &mut groups, &mut waiting);
+            visit(&mut graph, start, group, &mut seen, &mut groups, &mut waiting);
         }
     }
     groups.launched = host.nodes.iter().filter(|node| node.launch.is_some()).count();
@@ -110,8 +110,12 @@ pub(super) fn follow(host: &HostEvents) -> Groups {
 }
 
 /// Gives `group` to the node at `start`, to what is nested in it, and queues what takes over its work.
+///
+/// The first producer of a piece of work takes its consumers away: once queued they are seen before the next
+/// marker is followed, so no other producer has anything to add. A key that many producers and consumers share
+/// is thus walked once.
 fn visit(
-    graph: &Graph<'_>,
+    graph: &mut Graph<'_>,
     start: usize,
     group: u32,
     seen: &mut [bool],
@@ -134,7 +138,7 @@ fn visit(
             let sum = &mut groups.input_ps[group as usize];
             *sum = sum.saturating_add(node.at.len());
         }
-        if let Some(consumers) = node.produces.and_then(|work| graph.consumers.get(&work)) {
+        if let Some(consumers) = node.produces.and_then(|work| graph.consumers.remove(&work)) {
             waiting.extend(consumers.iter().map(|&place| place as usize).filter(|&place| !seen[place]));
         }
         place += 1;
@@ -163,6 +167,21 @@ mod tests {
 
     fn launch(run_id: u64) -> Launch {
         Launch { ordinal: 0, queue_id: 0, run_id, core_type: 0 }
+    }
+
+    #[test]
+    fn a_piece_of_work_with_many_ends_queues_each_consumer_once() {
+        let work = Some((5, 0));
+        let mut nodes = vec![node(0, 0, 10_000)];
+        nodes.extend((0..100).map(|at| Node { produces: work, ..node(0, 10 * at, 10 * at + 5) }));
+        nodes.extend((0..100).map(|at| Node { consumes: work, ..node(1, 10 * at, 10 * at + 5) }));
+        let host = HostEvents { nodes, ..HostEvents::default() };
+        let mut graph = Graph::of(&host);
+        let mut groups = Groups { input_ps: vec![0], ..Groups::default() };
+        let mut seen = vec![false; graph.order.len()];
+        let mut waiting = VecDeque::new();
+        visit(&mut graph, 0, 0, &mut seen, &mut groups, &mut waiting);
+        assert_eq!(waiting, (101..=200).collect::<VecDeque<_>>());
     }
 
     #[test]
