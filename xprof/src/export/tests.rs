@@ -1,8 +1,10 @@
 //! The JSON holds every event of the trace, where and when the trace has it.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
-    io::{self, Cursor},
+    io::{self, Cursor, Read, Seek, SeekFrom},
+    rc::Rc,
 };
 
 use prost::Message;
@@ -178,6 +180,56 @@ fn hosts_lie_on_one_time_line() {
     let (first, second) = at(0, 0);
     assert_eq!(at(-7_000_000, 5_000_000), (first, second + 12_000));
     assert_eq!(at(5_000_000, -7_000_000), (first + 12_000, second));
+}
+
+/// How many files are open, and the most that were.
+#[derive(Default)]
+struct Open(Cell<usize>, Cell<usize>);
+
+struct Counted(Vec<u8>, Rc<Open>);
+
+struct CountedFile(Cursor<Vec<u8>>, Rc<Open>);
+
+impl Input for Counted {
+    fn name(&self) -> String {
+        "counted".to_owned()
+    }
+
+    fn open(&self) -> io::Result<Box<dyn ReadSeek>> {
+        let Open(now, most) = &*self.1;
+        now.set(now.get() + 1);
+        most.set(most.get().max(now.get()));
+        Ok(Box::new(CountedFile(Cursor::new(self.0.clone()), self.1.clone())))
+    }
+}
+
+impl Read for CountedFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Seek for CountedFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+impl Drop for CountedFile {
+    fn drop(&mut self) {
+        self.1.0.set(self.1.0.get() - 1);
+    }
+}
+
+#[test]
+fn many_hosts_need_few_open_files() {
+    let bytes = std::fs::read(vector("steady_1core", "t1v-n-aaaa-w-0").path()).unwrap();
+    let (_, one) = exported(&[HostTrace { host: "h", input: &Bytes(bytes.clone()), offset_ps: 0 }]);
+    let open = Rc::new(Open::default());
+    let input = Counted(bytes, open.clone());
+    let (_, done) = exported(&[(); 20].map(|()| HostTrace { host: "h", input: &input, offset_ps: 0 }));
+    assert_eq!((done.processes, done.events), (20 * one.processes, 20 * one.events));
+    assert_eq!(open.1.get(), 1);
 }
 
 #[test]

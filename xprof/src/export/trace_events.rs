@@ -61,13 +61,13 @@ pub fn trace_events(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<TraceEvents, ExportError> {
-    let mut opened = Vec::new();
+    let mut indexes = Vec::new();
     let mut read = 0;
     for host in hosts {
-        let (reader, index) = open(host)?;
+        let index = index(host)?;
         read += index.len;
         progress(read, 2 * read);
-        opened.push((host, reader, index));
+        indexes.push(index);
     }
     let earliest = hosts.iter().map(|host| host.offset_ps).min().unwrap_or(0);
     let mut writer = Writer {
@@ -81,21 +81,17 @@ pub fn trace_events(
     writer.text.extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"otherData\":{\"exporter\":\"tpuscope ");
     writer.text.extend_from_slice(env!("CARGO_PKG_VERSION").as_bytes());
     writer.text.extend_from_slice(b"\"},\"traceEvents\":[\n");
-    for (at, (host, reader, index)) in opened.iter_mut().enumerate() {
+    for (at, (host, index)) in hosts.iter().zip(&indexes).enumerate() {
         let shift_ps = host.offset_ps.saturating_sub(earliest);
-        writer.host(at, host.host, shift_ps, reader, index).map_err(|error| match error {
+        let mut reader = Reader::unindexed(open(host)?);
+        writer.host(at, host.host, shift_ps, &mut reader, index).map_err(|error| match error {
             Pass::Write(error) => ExportError::Write(error),
-            Pass::Wire(wire::Error::Io { source, .. }) => {
-                ExportError::Read { file: host.input.name(), source }
-            }
-            Pass::Wire(source) => ExportError::Input { file: host.input.name(), source },
+            Pass::Wire(error) => unread(host, error),
         })?;
         writer.read += index.len;
     }
     Ok(writer.finish()?)
 }
-
-type Opened = (Reader<Box<dyn ReadSeek>>, Index);
 
 /// Adds the arguments and the end of an event that has stats of its own.
 fn arguments(
@@ -148,18 +144,24 @@ fn line_lanes(
     Ok(LineLanes::of(&slices))
 }
 
-fn open(host: &HostTrace<'_>) -> Result<Opened, ExportError> {
-    let read = |source| ExportError::Read { file: host.input.name(), source };
-    let input = host.input.open().map_err(read)?;
-    let mut reader = match Reader::open(input) {
-        Ok(reader) => reader,
-        Err(wire::Error::Io { source, .. }) => return Err(read(source)),
-        Err(source) => return Err(ExportError::Input { file: host.input.name(), source }),
-    };
+fn open(host: &HostTrace<'_>) -> Result<Box<dyn ReadSeek>, ExportError> {
+    host.input.open().map_err(|source| ExportError::Read { file: host.input.name(), source })
+}
+
+/// A host's index. The file is closed again: there may be more hosts than files can be open.
+fn index(host: &HostTrace<'_>) -> Result<Index, ExportError> {
+    let mut reader = Reader::open(open(host)?).map_err(|error| unread(host, error))?;
     let index = reader.take_index();
     match index.no_trace() {
         Some(why) => Err(ExportError::NoTrace { file: host.input.name(), why }),
-        None => Ok((reader, index)),
+        None => Ok(index),
+    }
+}
+
+fn unread(host: &HostTrace<'_>, error: wire::Error) -> ExportError {
+    match error {
+        wire::Error::Io { source, .. } => ExportError::Read { file: host.input.name(), source },
+        source => ExportError::Input { file: host.input.name(), source },
     }
 }
 
