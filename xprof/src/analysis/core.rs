@@ -3,7 +3,7 @@
 use std::{
     cmp::Reverse,
     io::{Read, Seek},
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
 };
 
 use super::{
@@ -331,9 +331,9 @@ pub(super) fn of_class(times: &ClassTimes, class: Class) -> i64 {
     times[class as usize]
 }
 
-/// Programs by the group or step that launched them: the numbers that a core's modules carry.
-pub(super) fn modules_in(modules: &[DeviceEvent], at: Interval) -> &[DeviceEvent] {
+/// Where the programs that start in `at` lie among all.
+pub(super) fn places_in(modules: &[DeviceEvent], at: Interval) -> Range<usize> {
     let from = modules.partition_point(|module| module.line.start < at.start);
     let to = modules.partition_point(|module| module.line.start < at.end);
-    modules.get(from..to).unwrap_or_default()
+    from..to.max(from)
 }

@@ -25,12 +25,14 @@ mod input;
 mod nesting;
 mod ops;
 mod planes;
+mod range_min;
 mod report;
 mod steps;
 mod straggler;
 mod summary;
 mod trace;
 mod union;
+mod untaken;
 mod warnings;
 mod xprof_steps;
 

@@ -6,10 +6,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    core::{CoreLines, modules_in},
+    core::{CoreLines, places_in},
     device_events::{DeviceEvent, Interval},
     groups::Groups,
     host::{HostStep, Launch, RUN_ID_BITS},
+    range_min::RangeMin,
+    untaken::Untaken,
 };
 
 /// One step of a core.
@@ -131,29 +133,47 @@ fn from_module(module: &DeviceEvent, num: Option<i64>) -> Draft {
 /// XProf has grouped lacks the events of steps that were launched before it began.
 fn from_step_line(lines: &CoreLines, nums: &[Option<i64>]) -> Vec<Draft> {
     let mut drafts = Vec::with_capacity(lines.steps.len());
-    let mut covered = vec![false; lines.modules.len()];
+    let mut uncovered = Untaken::new(lines.modules.len());
     let mut programs = HashSet::new();
+    let least_num = RangeMin::of(nums);
     for step in &lines.steps {
-        let modules = modules_in(&lines.modules, step.line);
-        let first = lines.modules.partition_point(|module| module.line.start < step.line.start);
-        covered[first..first + modules.len()].fill(true);
-        programs.extend(modules.iter().map(|module| module.metadata_id));
+        let places = places_in(&lines.modules, step.line);
+        let first = lines.modules[places.clone()].first();
+        uncovered.take(places.clone(), |at| {
+            programs.insert(lines.modules[at].metadata_id);
+        });
         // An event may begin with the wait for its program; the step itself begins with the program.
-        let start = modules.first().map_or(step.line.start, |module| module.line.start);
+        let start = first.map_or(step.line.start, |module| module.line.start);
         drafts.push(Draft {
             at: Interval { start, ..step.line },
             waited_ps: start - step.line.start,
-            num: nums[first..first + modules.len()].iter().flatten().min().copied(),
+            num: least_num.least(places),
             inferred: false,
-            run_id: modules.first().and_then(|module| module.run_id),
-            program: modules.first().map(|module| module.metadata_id),
+            run_id: first.and_then(|module| module.run_id),
+            program: first.map(|module| module.metadata_id),
         });
     }
-    let uncovered = lines.modules.iter().enumerate().filter(|&(at, _)| !covered[at]);
+    let uncovered = lines.modules.iter().enumerate().filter(|&(at, _)| uncovered.is_left(at));
     let uncovered = uncovered.filter(|(_, module)| programs.contains(&module.metadata_id));
     drafts.extend(uncovered.map(|(at, module)| from_module(module, nums[at])));
     drafts.sort_by_key(|draft| draft.at);
     drafts
+}
+
+/// The numbers of the steps by the run ids of their programs. A program that lies in several steps is the last
+/// one's.
+pub(super) fn numbers_by_run(steps: &[Step], modules: &[DeviceEvent]) -> HashMap<u64, i64> {
+    let mut numbers = HashMap::new();
+    let mut untaken = Untaken::new(modules.len());
+    for step in steps.iter().rev().filter(|step| step.run_id.is_some()) {
+        let Some(num) = step.step_num else { continue };
+        untaken.take(places_in(modules, step.interval()), |at| {
+            if let Some(run) = modules[at].run_id {
+                numbers.entry(run).or_insert(num);
+            }
+        });
+    }
+    numbers
 }
 
 /// Run ids that count up with the step numbers: `stride` runs a step, in a fixed order of programs.
@@ -268,7 +288,7 @@ pub(super) fn sparse_core(
         true => (&lines.modules, Origin::Modules),
     };
     let drafts = events.iter().map(|event| {
-        let module = modules_in(&lines.modules, event.line).first();
+        let module = lines.modules[places_in(&lines.modules, event.line)].first();
         let run_id = event.run_id.or_else(|| module?.run_id);
         let num = run_id.and_then(|run| numbers.get(&run).copied());
         let num = num.or_else(|| overlapping(tensor_core?, event.line)?.step_num);
@@ -301,6 +321,47 @@ mod tests {
 
     fn numbers(drafts: &[Draft]) -> Vec<Option<i64>> {
         drafts.iter().map(|draft| draft.num).collect()
+    }
+
+    fn module(start: i64, program: i64, run_id: u64) -> DeviceEvent {
+        DeviceEvent {
+            metadata_id: program,
+            line: Interval::new(start, 10),
+            device: None,
+            run_id: Some(run_id),
+            queue_id: None,
+            core_type: 0,
+            group_id: None,
+        }
+    }
+
+    #[test]
+    fn steps_that_overlap_have_all_their_programs() {
+        let step = |start, duration| DeviceEvent { line: Interval::new(start, duration), ..module(0, 9, 0) };
+        let lines = CoreLines {
+            steps: vec![step(0, 100), step(15, 60), step(20, 5), step(200, 5)],
+            modules: (0..12).map(|at| module(10 * at, at % 2, at as u64)).collect(),
+            ..CoreLines::default()
+        };
+        let nums: Vec<Option<i64>> = (0..12).map(|at| (at > 2).then_some(20 - at)).collect();
+        let drafts = from_step_line(&lines, &nums);
+        let found: Vec<_> =
+            drafts.iter().map(|draft| (draft.at.start, draft.waited_ps, draft.num, draft.run_id)).collect();
+        let expected = [
+            (0, 0, Some(11), Some(0)),
+            (20, 0, None, Some(2)),
+            (20, 5, Some(13), Some(2)),
+            (100, 0, Some(10), Some(10)),
+            (110, 0, Some(9), Some(11)),
+            (200, 0, None, None),
+        ];
+        assert_eq!(found, expected);
+        let numbers = numbers_by_run(&merge(drafts), &lines.modules);
+        let of_runs: Vec<_> = (0..12).map(|run| numbers.get(&run).copied()).collect();
+        let [first, inner] = [Some(11), Some(13)];
+        assert_eq!(of_runs[..2], [first; 2]);
+        assert_eq!(of_runs[2..8], [inner; 6], "the last step that has a program tells its number");
+        assert_eq!(of_runs[8..], [first, first, Some(10), Some(9)]);
     }
 
     #[test]

@@ -329,12 +329,8 @@ fn true_steps(planes: &[CorePlane<'_>], host: &HostSide<'_>) -> Steps {
     let mut numbers = HashMap::new();
     for core in planes {
         let steps = (!core.sparse).then(|| steps::tensor_core(&core.lines, core.ordinal, host));
-        for step in steps.iter().flat_map(|steps| &steps.steps) {
-            if let (Some(num), true) = (step.step_num, step.run_id.is_some()) {
-                for module in core::modules_in(&core.lines.modules, step.interval()) {
-                    numbers.extend(module.run_id.map(|run| (run, num)));
-                }
-            }
+        if let Some(steps) = &steps {
+            numbers.extend(steps::numbers_by_run(&steps.steps, &core.lines.modules));
         }
         found.push(steps);
     }

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    core::{CoreLines, modules_in},
+    core::{CoreLines, places_in},
     device_events::{DeviceEvent, Interval},
+    range_min::RangeMin,
     steps::HostSide,
 };
 
@@ -46,19 +47,17 @@ pub(super) fn group(cores: &[(&CoreLines, i64)], host: &HostSide<'_>, grouped: b
 }
 
 fn groups_of(lines: &CoreLines, ordinal: i64, host: &HostSide<'_>, grouped: bool) -> Vec<Option<i64>> {
-    let events = if lines.steps.is_empty() { &lines.modules } else { &lines.steps };
-    let group = |event: &DeviceEvent| {
-        if grouped {
-            return event.group_id;
-        }
-        let inside = if lines.steps.is_empty() {
-            std::slice::from_ref(event)
-        } else {
-            modules_in(&lines.modules, event.line)
-        };
-        inside.iter().filter_map(|module| host.group(ordinal, module, u64::MAX)).min().map(i64::from)
-    };
-    events.iter().map(group).collect()
+    if grouped {
+        let events = if lines.steps.is_empty() { &lines.modules } else { &lines.steps };
+        return events.iter().map(|event| event.group_id).collect();
+    }
+    let group = |module| host.group(ordinal, module, u64::MAX).map(i64::from);
+    let of_modules: Vec<Option<i64>> = lines.modules.iter().map(group).collect();
+    if lines.steps.is_empty() {
+        return of_modules;
+    }
+    let least = RangeMin::of(&of_modules);
+    lines.steps.iter().map(|step| least.least(places_in(&lines.modules, step.line))).collect()
 }
 
 /// Leaves out events without a group and joins consecutive ones of one group. A file that carries groups is
