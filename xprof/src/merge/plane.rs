@@ -11,7 +11,7 @@ use super::{
     inputs::{Inputs, Member},
     output::Output,
     report::Report,
-    rewrite::{self, Maps, Move, Tables},
+    rewrite::{self, Maps, Move, MovedStats, Tables},
     steps::Steps,
 };
 use crate::{
@@ -27,6 +27,8 @@ pub(super) struct PlaneMerge<'m, 'a> {
     members: &'m [Member],
     /// The ids of each member.
     maps: Vec<Maps>,
+    /// The stats of each member's events that tell a time or a step.
+    moved_stats: Vec<MovedStats>,
     tables: Tables,
 }
 
@@ -41,7 +43,10 @@ struct Piece {
 impl<'m, 'a> PlaneMerge<'m, 'a> {
     pub(super) fn new(inputs: &'m mut Inputs<'a>, members: &'m [Member]) -> Self {
         let maps = members.iter().map(|_| Maps { stats: IdMap::new(), events: IdMap::new() }).collect();
-        Self { inputs, members, maps, tables: Tables::default() }
+        // Looked up here once: a plane may have as many lines as it has names.
+        let moved_stats =
+            members.iter().map(|&member| MovedStats::of(&inputs.plane(member).stat_names)).collect();
+        Self { inputs, members, maps, moved_stats, tables: Tables::default() }
     }
 
     fn plane(&self, member: usize) -> &PlaneIndex {
@@ -263,13 +268,11 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         report: &mut Report,
     ) -> Result<(), PassError> {
         let input = self.members[piece.member].0;
-        let names = &self.plane(piece.member).stat_names;
         let by = Move {
             offset_ps: piece.start_ns.saturating_sub(line_start_ns).saturating_mul(1000),
             session_ps: self.inputs.session_ns(input).saturating_mul(1000),
             line_start_ps: self.inputs.indexes[input].session.line_start_ps(&piece.line),
-            device_offset: names.id("device_offset_ps"),
-            step_num: names.id("step_num"),
+            stats: self.moved_stats[piece.member],
         };
         let maps = &mut self.maps[piece.member];
         let tables = &mut self.tables;

@@ -4,7 +4,7 @@ use prost::encoding::encode_varint;
 
 use super::ids::{IdMap, Table};
 use crate::{
-    reader::{Event, Stat},
+    reader::{Event, Stat, StatNames},
     wire::{Error, Field, Fields, Found, Value, varint},
 };
 
@@ -26,7 +26,7 @@ pub(super) struct Tables {
     pub(super) events: Table,
 }
 
-/// How far the events of one line of one segment move, and which stats matter.
+/// How far the events of one line of one segment move, and which of their stats tell more than themselves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move {
     /// Added to offsets.
@@ -35,10 +35,21 @@ pub(super) struct Move {
     pub(super) session_ps: i64,
     /// Where the line's events count from, on the segment's own time line.
     pub(super) line_start_ps: i64,
-    /// The segment's id of `device_offset_ps`.
-    pub(super) device_offset: Option<i64>,
-    /// The segment's id of `step_num`.
-    pub(super) step_num: Option<i64>,
+    /// The segment's stats that matter.
+    pub(super) stats: MovedStats,
+}
+
+/// A segment's ids of the stats that matter.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MovedStats {
+    device_offset: Option<i64>,
+    step_num: Option<i64>,
+}
+
+impl MovedStats {
+    pub(super) fn of(names: &StatNames) -> Self {
+        Self { device_offset: names.id("device_offset_ps"), step_num: names.id("step_num") }
+    }
 }
 
 #[inline]
@@ -147,9 +158,9 @@ fn event_stat(
     let mut id = 0;
     let from = out.len();
     stat_fields(raw, at, maps, tables, out, |old| id = old)?;
-    if Some(id) == by.step_num {
+    if Some(id) == by.stats.step_num {
         *step = Stat::decode(raw, at)?.value.int();
-    } else if Some(id) == by.device_offset
+    } else if Some(id) == by.stats.device_offset
         && let Some(device_ps) = Stat::decode(raw, at)?.value.int()
         && device_ps.abs_diff(start_ps) <= SAME_CLOCK_PS as u64
     {

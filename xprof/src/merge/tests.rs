@@ -13,7 +13,7 @@ use proto::tensorflow::profiler::{
 };
 
 use super::*;
-use crate::input::ReadSeek;
+use crate::{input::ReadSeek, reader::SEARCHES};
 
 /// Some instant in 2026, beyond what counts as time within a session.
 const START_NS: i64 = 1_790_000_000_000_000_000;
@@ -490,4 +490,21 @@ fn gaps_and_overlaps_are_told() {
         |after_segment, from, to| Gap { after_segment, start_ns: START_NS + from, stop_ns: START_NS + to };
     assert_eq!(report.gaps, [gap(0, 100, 120), gap(1, 300, 300)]);
     assert_eq!(report.warnings, ["c begins 10 ns before a ends"]);
+}
+
+#[test]
+fn lines_do_not_search_the_names_of_stats() {
+    let searches = |lines: i64| {
+        let line = |id| XLine { id, events: vec![XEvent::default()], ..XLine::default() };
+        let plane = XPlane {
+            name: "/host:CPU".to_owned(),
+            lines: (0..lines).map(line).collect(),
+            ..XPlane::default()
+        };
+        let before = SEARCHES.get();
+        let (_, report) = merge_all(&[XSpace { planes: vec![plane], ..XSpace::default() }]).unwrap();
+        assert_eq!(report.lines, lines as u64);
+        SEARCHES.get() - before
+    };
+    assert_eq!(searches(100), searches(1));
 }

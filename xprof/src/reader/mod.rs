@@ -26,6 +26,8 @@ use std::{
 pub use event::Event;
 pub use index::{Index, LineIndex, NoTrace, PlaneIndex};
 pub use metadata::EventMetadata;
+#[cfg(test)]
+pub(crate) use names::SEARCHES;
 pub use names::StatNames;
 pub use stat::{OwnedValue, Stat, StatValue, Stats};
 pub use time::Session;

@@ -52,8 +52,10 @@ impl StatNames {
         self.entries.iter().map(|&(id, start, end)| (id, &self.text[start as usize..end as usize]))
     }
 
-    /// The id of a name, where the plane has it.
+    /// The id of a name, where the plane has it. Goes through all names: not for every line or event.
     pub fn id(&self, name: &str) -> Option<i64> {
+        #[cfg(test)]
+        SEARCHES.set(SEARCHES.get() + 1);
         self.iter().find(|&(_, known)| known == name).map(|(id, _)| id)
     }
 
@@ -61,6 +63,12 @@ impl StatNames {
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often [`StatNames::id`] was asked.
+    pub(crate) static SEARCHES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]
