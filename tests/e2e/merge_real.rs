@@ -164,7 +164,10 @@ fn stretches(list: &Value) -> Vec<(i64, i64)> {
 fn explained(report: &Value, number: i64) -> Option<Vec<usize>> {
     let missing = report["steps"][0]["missing"].as_array()?;
     let entry = missing.iter().find(|entry| (ns(&entry["first"])..=ns(&entry["last"])).contains(&number))?;
-    Some(entry["gaps"].as_array()?.iter().map(|gap| usize::try_from(ns(gap)).unwrap()).collect())
+    let number = |value: &Value| usize::try_from(ns(value)).unwrap();
+    let listed: Vec<_> = entry["gaps"].as_array()?.iter().map(number).collect();
+    let more = listed.last().map_or(0..0, |last| last + 1..last + 1 + number(&entry["more_gaps"]));
+    Some(listed.into_iter().chain(more).collect())
 }
 
 /// What the real xprof makes of the file.

@@ -78,6 +78,20 @@ pub struct MissingSteps {
     /// The last.
     pub last: i64,
     /// The gaps, counted from 0, that lie between the steps before and after: these steps were cut by one of
-    /// them or ran inside. Empty where both neighbours are in one segment: then the job did not mark them.
+    /// them or ran inside. Empty where both neighbours are in one segment: then the job did not mark them. Only
+    /// the first [`MOST_GAPS`] are listed.
     pub gaps: Vec<usize>,
+    /// How many gaps follow those listed, without a hole.
+    pub more_gaps: usize,
+}
+
+/// How many gaps are listed for each stretch of missing numbers: there may be as many stretches as steps, and
+/// as many gaps as segments between any two.
+pub(super) const MOST_GAPS: usize = 8;
+
+impl MissingSteps {
+    /// The first and the last of the gaps that explain them.
+    pub fn cut_by(&self) -> Option<(usize, usize)> {
+        Some((*self.gaps.first()?, self.gaps.last()? + self.more_gaps))
+    }
 }

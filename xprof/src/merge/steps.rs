@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::report::{MergedSteps, MissingSteps};
+use super::report::{MOST_GAPS, MergedSteps, MissingSteps};
 
 /// How many markers (a name on a line) are followed, and how many stretches of numbers of each.
 const MOST_MARKERS: usize = 64;
@@ -77,10 +77,12 @@ impl Marker {
                 repeated = repeated.saturating_add(shared).saturating_add(1);
             } else if next.first > before.last + 1 {
                 let (from, to) = (before.segment.min(next.segment), before.segment.max(next.segment));
+                let between = from..to.min(gaps);
                 missing.push(MissingSteps {
                     first: before.last + 1,
                     last: next.first - 1,
-                    gaps: (from..to.min(gaps)).collect(),
+                    gaps: between.clone().take(MOST_GAPS).collect(),
+                    more_gaps: between.len().saturating_sub(MOST_GAPS),
                 });
             }
             if next.last > before.last {
@@ -110,11 +112,11 @@ mod tests {
             assert_eq!(steps.note(3, 7, segment, number), i == 0);
         }
         steps.name(3, 7, "train".to_owned(), "python");
-        steps.finish(9).remove(0)
+        steps.finish(999).remove(0)
     }
 
     fn missing(first: i64, last: i64, gaps: &[usize]) -> MissingSteps {
-        MissingSteps { first, last, gaps: gaps.to_vec() }
+        MissingSteps { first, last, gaps: gaps.to_vec(), more_gaps: 0 }
     }
 
     #[test]
@@ -122,6 +124,18 @@ mod tests {
         let steps = finished(&[(0, 5), (0, 6), (1, 8), (1, 9), (4, 12), (4, 14)]);
         assert_eq!((steps.first, steps.last, steps.count, steps.repeated), (5, 14, 6, 0));
         assert_eq!(steps.missing, [missing(7, 7, &[0]), missing(10, 11, &[1, 2, 3]), missing(13, 13, &[])]);
+    }
+
+    #[test]
+    fn each_missing_number_lists_a_few_gaps_however_many_lie_around_it() {
+        // The first and the last of many segments have every other number.
+        let numbers: Vec<_> = (0..1000).map(|number| (999 * (number % 2) as usize, 2 * number)).collect();
+        let steps = finished(&numbers);
+        assert_eq!(steps.missing.len(), 999);
+        for missing in &steps.missing {
+            assert_eq!(missing.gaps, [0, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!((missing.more_gaps, missing.cut_by()), (991, Some((0, 998))));
+        }
     }
 
     #[test]

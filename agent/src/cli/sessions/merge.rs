@@ -168,10 +168,10 @@ fn write_steps(text: &mut String, steps: &MergedSteps) -> std::fmt::Result {
             0 => format!("{}", missing.first),
             _ => format!("{} to {}", missing.first, missing.last),
         };
-        let why = match missing.gaps.as_slice() {
-            [] => "not marked by the job".to_owned(),
-            [gap] => format!("cut by gap {gap}"),
-            [first, .., last] => format!("cut by gaps {first} to {last}, or between them"),
+        let why = match missing.cut_by() {
+            None => "not marked by the job".to_owned(),
+            Some((first, last)) if first == last => format!("cut by gap {first}"),
+            Some((first, last)) => format!("cut by gaps {first} to {last}, or between them"),
         };
         writeln!(text, "  missing {numbers}: {why}")?;
     }
