@@ -1,6 +1,7 @@
 //! Merging a split trace gives back the whole: same events, names, stats and times.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     io::{self, Cursor},
     path::Path,
@@ -490,6 +491,30 @@ fn gaps_and_overlaps_are_told() {
         |after_segment, from, to| Gap { after_segment, start_ns: START_NS + from, stop_ns: START_NS + to };
     assert_eq!(report.gaps, [gap(0, 100, 120), gap(1, 300, 300)]);
     assert_eq!(report.warnings, ["c begins 10 ns before a ends"]);
+}
+
+/// A file that is whole when it is opened first, and half as long the next time.
+struct CutOff(Vec<u8>, Cell<bool>);
+
+impl Input for CutOff {
+    fn name(&self) -> String {
+        "cut off".to_owned()
+    }
+
+    fn open(&self) -> io::Result<Box<dyn ReadSeek>> {
+        let len = if self.1.replace(true) { self.0.len() / 2 } else { self.0.len() };
+        Ok(Box::new(Cursor::new(self.0[..len].to_owned())))
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_meanwhile_is_told_from_one_that_cannot_be_read() {
+    let line = XLine { events: vec![XEvent::default(); 100], ..XLine::default() };
+    let plane = XPlane { name: "/host:CPU".to_owned(), lines: vec![line], ..XPlane::default() };
+    let input = CutOff(XSpace { planes: vec![plane], ..XSpace::default() }.encode_to_vec(), Cell::default());
+    let error = merge(&[&input], &mut Cursor::new(Vec::new()), &mut |_, _| {}).unwrap_err();
+    let MergeError::Input { source: wire::Error::Io { source, .. }, file } = error else { panic!("{error}") };
+    assert_eq!((source.kind(), file.as_str()), (io::ErrorKind::UnexpectedEof, "cut off"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
-    fs,
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -94,7 +94,12 @@ fn failure(error: &MergeError, place: &Path) -> Failure {
             let exit = super::unopened_exit(source);
             failed(exit).remedy(super::unopened_remedy(exit))
         }
-        MergeError::Input { source: wire::Error::Io { .. }, .. } => failed(Exit::Internal),
+        // A file that ends before its length is damaged, also where it was cut off while it was read.
+        MergeError::Input { source: wire::Error::Io { source, .. }, .. }
+            if source.kind() != io::ErrorKind::UnexpectedEof =>
+        {
+            failed(Exit::Internal)
+        }
         MergeError::NoTrace { file, why } => super::no_trace(file, *why),
         MergeError::Input { .. } => failed(Exit::BadInput).remedy(
             "leave it out, or copy or capture it again; it must be an .xplane.pb as the profiler wrote it",
@@ -186,5 +191,20 @@ fn more(text: &mut String, count: usize, what: &str) -> std::fmt::Result {
     match count.checked_sub(SHOWN) {
         Some(more) if more > 0 => writeln!(text, "  … and {more} more {what} (--json lists all)"),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_cut_off_while_it_is_read_is_bad_input() {
+        let exit = |kind: io::ErrorKind| {
+            let source = wire::Error::Io { offset: 7, source: kind.into() };
+            failure(&MergeError::Input { file: "a".to_owned(), source }, Path::new("out")).exit
+        };
+        assert_eq!(exit(io::ErrorKind::UnexpectedEof), Exit::BadInput);
+        assert_eq!(exit(io::ErrorKind::Other), Exit::Internal);
     }
 }
