@@ -1,8 +1,9 @@
 //! The reader against prost on generated traces, and against damage of every kind.
 
 use std::{
+    cell::Cell,
     fs,
-    io::Cursor,
+    io::{self, Cursor, Read, Seek, SeekFrom},
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
@@ -420,4 +421,47 @@ fn timestamps_of_both_bases_give_one_time_line() {
         lines.map(|line| index.session.line_start_ps(line)).collect()
     };
     assert_eq!(starts(&relative), starts(&absolute));
+}
+
+/// Counts the bytes that are read of it.
+struct Counting<'a>(Cursor<Vec<u8>>, &'a Cell<usize>);
+
+impl Read for Counting<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read(buffer)?;
+        self.1.set(self.1.get() + read);
+        Ok(read)
+    }
+}
+
+impl Seek for Counting<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+#[test]
+fn metadata_is_read_a_few_times_over_at_most() {
+    let field = |number, bytes: &[u8]| {
+        let mut field = Vec::new();
+        encode_key(number, WireType::LengthDelimited, &mut field);
+        encode_varint(bytes.len() as u64, &mut field);
+        field.extend_from_slice(bytes);
+        field
+    };
+    // Many small entries; a few that are larger than the buffer and all of fields of two bytes; large ones that
+    // are just small enough to be read whole.
+    let small = field(4, &field(2, &field(2, b"op"))).repeat(100_000);
+    let shattered = field(4, &field(2, &field(6, b"").repeat(150_000))).repeat(5);
+    let whole = field(4, &field(2, &field(2, &vec![b'x'; 250 << 10]))).repeat(10);
+    for entries in [small, shattered, whole] {
+        let bytes = field(1, &entries);
+        let (len, count) = (bytes.len(), Cell::new(0));
+        let mut reader = Reader::open(Counting(Cursor::new(bytes), &count)).expect("valid");
+        let plane = reader.index().planes[0].clone();
+        let before = count.get();
+        reader.event_metadata(&plane, |_| Ok::<_, Error>(())).expect("valid");
+        let read = count.get() - before;
+        assert!(read <= 3 * len + (1 << 20), "{read} bytes of {len} were read");
+    }
 }
