@@ -12,12 +12,11 @@ use std::{
 use super::{
     category::stem,
     device_events::{Interval, interval},
-    ids::ById,
     nesting::Nesting,
     ops::{OpKey, OpTable, Totals, shorten},
 };
 use crate::{
-    reader::{Event, LineIndex, PlaneIndex, Reader, Session, StatNames},
+    reader::{ById, Event, LineIndex, PlaneIndex, Reader, Session, StatNames},
     wire::Error,
 };
 
@@ -281,7 +280,7 @@ impl Walk<'_> {
     /// Keeps what matters of an event; gives the operation that it ran, if it ran one.
     fn event(&mut self, event: &Event<'_>, at: Interval, line: u32) -> Result<Option<HloOp>, Error> {
         let seen = self.stats(event)?;
-        let named = self.named.get(event.metadata_id);
+        let named = self.named.get(event.metadata_id).copied();
         let marker = (seen.root && self.found.markers.len() < MOST_NODES).then(|| {
             let step = HostStep { step_num: seen.step_num, start_ps: at.start, end_ps: at.end };
             self.found.markers.push(step);

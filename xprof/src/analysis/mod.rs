@@ -20,7 +20,6 @@ mod core;
 mod device_events;
 mod groups;
 mod host;
-mod ids;
 mod input;
 mod nesting;
 mod ops;

@@ -5,12 +5,9 @@ use std::{
     io::{Read, Seek},
 };
 
-use super::{
-    category::{self, Class, Collective},
-    ids::ById,
-};
+use super::category::{self, Class, Collective};
 use crate::{
-    reader::{PlaneIndex, Reader},
+    reader::{ById, PlaneIndex, Reader},
     wire::Error,
 };
 
@@ -103,7 +100,7 @@ impl PlaneOps {
     #[inline]
     pub(super) fn index(&mut self, id: i64) -> u32 {
         match self.by_id.get(id) {
-            Some(at) => at,
+            Some(&at) => at,
             None => self.unknown(),
         }
     }
@@ -118,7 +115,7 @@ impl PlaneOps {
 
     /// The name of a metadata id; empty where there is none.
     pub(super) fn name(&self, id: i64) -> &str {
-        self.by_id.get(id).map_or("", |at| &self.ops[at as usize].name)
+        self.by_id.get(id).map_or("", |&at| &self.ops[at as usize].name)
     }
 }
 

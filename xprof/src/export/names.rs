@@ -8,7 +8,7 @@ use std::{
 
 use super::json;
 use crate::{
-    reader::{EventMetadata, PlaneIndex, Reader, StatNames, StatValue, Stats},
+    reader::{ById, EventMetadata, PlaneIndex, Reader, StatNames, StatValue, Stats},
     wire::Error,
 };
 
@@ -20,8 +20,8 @@ const LONGEST_TEXT: usize = 256;
 const LONGEST_ARGS: usize = 768;
 /// How much is kept for one plane; later events go by their number.
 const MOST_BYTES: usize = 64 << 20;
-/// Metadata ids below this are looked up by index.
-const MOST_DENSE: i64 = 1 << 20;
+/// How many names of arguments are kept for one plane.
+const MOST_KEYS: usize = 1 << 20;
 
 /// How an event ends.
 pub(super) const END: &[u8] = b"},\n";
@@ -30,8 +30,7 @@ pub(super) const END: &[u8] = b"},\n";
 #[derive(Debug, Default)]
 pub(super) struct Names {
     text: Vec<u8>,
-    dense: Vec<Option<Fragment>>,
-    sparse: HashMap<i64, Fragment>,
+    fragments: ById<Fragment>,
     keys: HashMap<i64, Vec<u8>>,
 }
 
@@ -58,7 +57,7 @@ impl Names {
     pub(super) fn of<R: Read + Seek>(reader: &mut Reader<R>, plane: &PlaneIndex) -> Result<Self, Error> {
         let mut names = Self::default();
         for (id, name) in plane.stat_names.iter() {
-            if shown(name) && names.keys.len() < MOST_DENSE as usize {
+            if shown(name) && names.keys.len() < MOST_KEYS {
                 let mut key = Vec::new();
                 json::string(name.as_bytes(), LONGEST_NAME, &mut key);
                 key.push(b':');
@@ -100,25 +99,14 @@ impl Names {
         let fragment = Fragment { whole: from..text.len(), name_end, args };
         self.text = text;
         added?;
-        match usize::try_from(entry.id) {
-            Ok(at) if entry.id < MOST_DENSE => {
-                if at >= self.dense.len() {
-                    self.dense.resize(at + 1, None);
-                }
-                self.dense[at] = Some(fragment);
-            }
-            _ => {
-                self.sparse.insert(entry.id, fragment);
-            }
-        }
+        self.fragments.set(entry.id, fragment);
         Ok(())
     }
 
     /// What is constant of the events of a metadata id; none where it has no entry.
     #[inline]
     pub(super) fn get(&self, id: i64) -> Option<Constant<'_>> {
-        let dense = usize::try_from(id).ok().and_then(|at| self.dense.get(at)?.as_ref());
-        let fragment = dense.or_else(|| self.sparse.get(&id))?;
+        let fragment = self.fragments.get(id)?;
         Some(Constant {
             whole: &self.text[fragment.whole.clone()],
             name: &self.text[fragment.whole.start..fragment.name_end],

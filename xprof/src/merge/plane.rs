@@ -42,7 +42,8 @@ struct Piece {
 
 impl<'m, 'a> PlaneMerge<'m, 'a> {
     pub(super) fn new(inputs: &'m mut Inputs<'a>, members: &'m [Member]) -> Self {
-        let maps = members.iter().map(|_| Maps { stats: IdMap::new(), events: IdMap::new() }).collect();
+        let maps =
+            members.iter().map(|_| Maps { stats: IdMap::default(), events: IdMap::default() }).collect();
         // Looked up here once: a plane may have as many lines as it has names.
         let moved_stats =
             members.iter().map(|&member| MovedStats::of(&inputs.plane(member).stat_names)).collect();

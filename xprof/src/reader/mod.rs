@@ -10,6 +10,7 @@
 //!
 //! Must never hold events, and never know what a TPU is.
 
+mod by_id;
 mod event;
 mod index;
 mod line;
@@ -23,6 +24,7 @@ use std::{
     ops::ControlFlow,
 };
 
+pub(crate) use by_id::ById;
 pub use event::Event;
 pub use index::{Index, LineIndex, NoTrace, PlaneIndex};
 pub use metadata::EventMetadata;
