@@ -155,6 +155,43 @@ fn values_of_the_wrong_type_fail_as_the_library_does_and_strict_leaves_them_out(
     assert_eq!(answer["unproductive_seconds"]["UNPRODUCTIVE_CHECKPOINT_SAVE_TIME"], 1.5);
 }
 
+/// A sound log under the names of the newer API, its times in RFC 3339.
+fn newer() -> Vec<String> {
+    let text = |at: f64| goodput::time::Micros::from_seconds(at).unwrap().to_string().replacen(' ', "T", 1);
+    let start = text(START);
+    let job = format!(r#"{{"job_name":"j","event":"JOB","start_time":"{start}"}}"#);
+    let mut lines = vec![line(START, "\"a\"", &job)];
+    for step in 0..10 {
+        let at = START + f64::from(step) * 2.0;
+        let payload =
+            format!(r#"{{"job_name":"j","event":"STEP","step":{step},"start_time":"{}"}}"#, text(at));
+        lines.push(line(at, &format!("\"s{step}\""), &payload));
+    }
+    lines
+}
+
+/// The real library fails so, too; its look-back has nothing to do with a window.
+#[test]
+fn a_window_over_times_in_text_points_at_strict() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = file(folder.path(), "log", newer().join("\n"));
+    assert_eq!(run(&asked(&log, &["--json"])).json()["last_recorded_step"], 9);
+    let window = ["--from-log", &log, "--job", "j", "--start", "1772323203", "--end", "1772323213"];
+    let ended = run(&window);
+    assert!(ended.complaint(BAD_INPUT).contains("TypeError: 'str' object"), "{}", ended.stderr);
+    let remedy = "by epoch seconds, which the entry of 2026-03-01 00:00:04+00:00 does not give";
+    assert!(ended.stderr.contains(remedy) && ended.stderr.contains("--strict"), "{}", ended.stderr);
+    let strict = run(&[&window[..], &["--strict", "--json"]].concat()).json();
+    assert_eq!(strict["goodput_percent"], 100.0);
+    let sound = file(folder.path(), "sound", sound().join("\n"));
+    let empty = ["--from-log", &sound, "--job", "j", "--start", "1772323204.5", "--end", "1772323205"];
+    let ended = run(&empty);
+    assert!(ended.complaint(BAD_INPUT).contains("No log entries found"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("looks back"), "{}", ended.stderr);
+    let ended = run(&["--from-log", &sound, "--job", "j", "--now", "1773323205"]);
+    assert!(ended.complaint(BAD_INPUT).contains("ValueError") && ended.stderr.contains("looks back"));
+}
+
 #[test]
 fn wrong_command_lines_and_queries() {
     let folder = tempfile::tempdir().unwrap();

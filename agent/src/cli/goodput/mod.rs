@@ -12,10 +12,11 @@ use std::{
 };
 
 use goodput::{
-    answer::{self, Answer},
+    answer::{self, Answer, Failed},
+    error::Kind,
     exact::{Calculator, Compat, Options},
     export::Labels,
-    log::Log,
+    log::{From, Log},
     query::Query,
     strict::{self, StrictAnswer},
     time::{Micros, is_out_of_range, parse_instant},
@@ -225,28 +226,48 @@ impl Ledger<'_> {
                 Exit::BadInput,
                 format_args!("{about}: {}: {}", failed.error, failed.message),
             )
-            .remedy(self.remedy()));
+            .remedy(self.remedy(failed)));
         }
         output::print(&show::answer(about, answer, names, repairs))?;
         Ok(Exit::Ok)
     }
 
-    /// What to try where the library's way gives no answer.
-    fn remedy(&self) -> String {
-        let first = self.log.iter().next().map(|entry| entry.time.micros());
-        let now = self.args.now.unwrap_or_else(present);
-        let lookback = i64::from(self.args.lookback_days) * 86_400_000_000;
-        match first {
-            Some(first) if !self.args.strict && first < now.plus(-lookback) => format!(
+    /// What to try where there is no answer.
+    fn remedy(&self, failed: &Failed) -> String {
+        if self.args.strict {
+            return "see whether the log and the window belong together".into();
+        }
+        if let Some(at) = self.without_epoch_seconds() {
+            return format!(
+                "the library cuts a window by epoch seconds, which the entry of {at} does not give: \
+                 ask with --strict"
+            );
+        }
+        match self.not_looked_back_to() {
+            Some(first) if failed.error == Kind::ValueError.name() => format!(
                 "the log begins at {first}, before the {} days that the library looks back: \
                  give --now, --lookback-days or --strict",
                 self.args.lookback_days
             ),
-            _ if !self.args.strict => {
-                "see whether --strict gives an answer, and which repairs it names".into()
-            }
-            _ => "see whether the log and the window belong together".into(),
+            _ => "see whether --strict gives an answer, and which repairs it names".into(),
         }
+    }
+
+    /// The first entry of a window whose place in it the library cannot tell.
+    fn without_epoch_seconds(&self) -> Option<Micros> {
+        let (start, end) = (self.args.start?, self.args.end?);
+        let read = self.log.read(From::After(start.into()), end);
+        let mut entries = read.iter().map(|&id| self.log.entry(id));
+        let untold = entries.find(|entry| entry.payload_time.instant().is_err())?;
+        Some(untold.time.micros())
+    }
+
+    /// The first entry, if the first read over the whole job begins after it; a window's has its own start.
+    fn not_looked_back_to(&self) -> Option<Micros> {
+        let first = self.log.iter().next()?.time.micros();
+        let lookback = i64::from(self.args.lookback_days) * 86_400_000_000;
+        let from = self.args.now.unwrap_or_else(present).plus(-lookback);
+        (self.args.start.is_none() && first < from).then_some(first)
     }
 }
 
