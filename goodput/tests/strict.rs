@@ -66,6 +66,22 @@ fn lost(buckets: &Buckets) -> f64 {
 }
 
 #[test]
+fn a_step_number_that_saturates_is_left_out() {
+    let mut entries = vec![at("job_start_time", 0.0)];
+    entries.extend(steps(0..20, 10.0, 2.0));
+    let (without, _) = cumulative(&entries, 50.0);
+    for number in ["1e30", "-1e30", "9223372036854775807", "18446744073709551615"] {
+        entries.push(entry(15.0, &format!(r#""step_count":{number},"step_start_time":15.0"#)));
+        let (with, answer) = cumulative(&entries, 50.0);
+        assert_eq!(with.productive_seconds, without.productive_seconds, "{number}");
+        assert_eq!(with.unproductive_seconds, without.unproductive_seconds, "{number}");
+        assert_eq!((with.max_productive_step, with.last_recorded_step), (18, 19), "{number}");
+        assert_eq!(names(&answer), ["open_step", "unreadable_value"], "{number}");
+        entries.pop();
+    }
+}
+
+#[test]
 fn a_restart_at_the_next_step_is_an_outage() {
     let mut entries = vec![at("job_start_time", 0.0)];
     entries.extend(steps(0..40, 10.0, 2.0));

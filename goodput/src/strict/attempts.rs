@@ -210,11 +210,12 @@ fn way_back(steps: &[(i64, i64)], step: i64, largest: i64) -> Result<(), usize> 
 
 /// What later attempts did again is lost.
 fn limits(attempts: &mut [Attempt], repairs: &mut Repairs) {
-    let mut limit = i64::MAX;
+    let mut limit: Option<i64> = None;
     for attempt in attempts.iter_mut().rev() {
-        attempt.limit = (limit <= attempt.largest()).then_some(limit);
-        repairs.note(Repair::RestartFromScratch, u64::from(limit <= attempt.smallest()));
-        limit = limit.min(attempt.smallest());
+        let smallest = attempt.smallest();
+        attempt.limit = limit.filter(|limit| *limit <= attempt.largest());
+        repairs.note(Repair::RestartFromScratch, u64::from(limit.is_some_and(|limit| limit <= smallest)));
+        limit = Some(limit.map_or(smallest, |limit| limit.min(smallest)));
     }
 }
 
@@ -258,11 +259,11 @@ pub(super) fn disruptions(attempts: &[Attempt], start: i64, end: i64) -> u64 {
 pub(super) fn max_productive(attempts: &[Attempt], start: i64, end: i64) -> i64 {
     let mut max = 0;
     for attempt in attempts {
-        let kept = attempt.limit.unwrap_or(i64::MAX);
+        let kept = |step| attempt.limit.is_none_or(|limit| step < limit);
         let finished = attempt.steps.windows(2).map(|pair| (pair[0].0, pair[1].1));
         let last = attempt.finished.then(|| (attempt.largest(), attempt.trained_until));
         for (step, at) in finished.chain(last) {
-            if step < kept && start < at && at <= end {
+            if kept(step) && start < at && at <= end {
                 max = max.max(step);
             }
         }

@@ -87,6 +87,8 @@ impl Facts {
         match event {
             Event::JobStart(at) => self.mark(*at, Mark::Start),
             Event::JobEnd(at) => self.mark(*at, Mark::End),
+            // What saturated is no number of a step: nothing follows it, and all others would lie before it.
+            Event::Step { step: i64::MIN | i64::MAX, .. } => None,
             Event::Step { step, start } => self.mark(*start, Mark::Step(*step)),
             Event::Phase(phase, edge, at) => self.edge(What::Phase(*phase), *edge, *at),
             Event::Custom(kind, edge, at) => self.edge(What::Custom(Arc::clone(kind)), *edge, *at),
