@@ -164,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn a_repeated_key_has_its_first_place_and_its_last_value() {
+        let entry = read(
+            r#"{"timestamp":"2026-03-01T00:00:00Z","jsonPayload":
+                {"a_time":null,"job_start_time":1,"job_name":"k","a_time":5,"job_start_time":2,"job_name":"j"}}"#,
+        );
+        assert_eq!(entry.payload_time, PayloadTime::At(5.0));
+        assert_eq!(entry.events.as_slice(), [Event::JobStart(2.0)]);
+    }
+
+    #[test]
     fn names_of_the_newer_api() {
         assert_eq!(
             payload(r#""event":"STEP","step":2,"start_time":10.5,"end_time":11"#),

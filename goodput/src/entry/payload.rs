@@ -7,13 +7,14 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use super::{Checkpoint, Edge, Event, Events, PayloadTime, Phase, Slices, newer, scalar::Scalar};
 use crate::error::Error;
 
-/// The keys and values of one payload in the order of the text; of a repeated key the last value counts.
+/// The keys and values of one payload in the order of the text. A repeated key has the place of its first
+/// value and counts with its last, as in Python: what looks for a value begins at the end.
 #[derive(Debug, Default)]
 pub(super) struct Fields(Vec<(Box<str>, Scalar)>);
 
 impl Fields {
     pub(super) fn get(&self, key: &str) -> Option<&Scalar> {
-        self.0.iter().find(|(k, _)| &**k == key).map(|(_, value)| value)
+        self.0.iter().rfind(|(k, _)| &**k == key).map(|(_, value)| value)
     }
 
     /// The first of `keys` that is there.
@@ -27,9 +28,10 @@ impl Fields {
     }
 
     pub(super) fn payload_time(&self) -> PayloadTime {
-        match self.0.iter().find(|(key, _)| key.contains("time")) {
+        let first = self.0.iter().find(|(key, _)| key.contains("time"));
+        match first.and_then(|(key, _)| self.get(key)) {
             None => PayloadTime::None,
-            Some((_, value)) => match value.instant() {
+            Some(value) => match value.instant() {
                 Ok(at) => PayloadTime::At(at),
                 Err(error) => PayloadTime::Damaged(Box::new(error)),
             },
@@ -146,10 +148,7 @@ impl<'de> Visitor<'de> for PayloadVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Payload, A::Error> {
         let mut fields = Fields::default();
         while let Some((key, value)) = map.next_entry::<String, Scalar>()? {
-            match fields.0.iter_mut().find(|(k, _)| **k == *key) {
-                Some((_, old)) => *old = value,
-                None => fields.0.push((key.into_boxed_str(), value)),
-            }
+            fields.0.push((key.into_boxed_str(), value));
         }
         Ok(Payload::Fields(fields))
     }
