@@ -100,19 +100,24 @@ fn checkpoints(facts: &Facts, attempts: &[Attempt], claims: &mut Vec<Claim>, rep
     }
 }
 
-/// The library counts a custom event only inside one finished step.
+/// The library counts a custom event only inside one finished step. Attempts follow one another, so only the
+/// last one that began before the event can have such a step.
 fn note_customs(customs: &[(i64, i64)], attempts: &[Attempt], end: i64, repairs: &mut Repairs) {
-    let mut starts: Vec<Vec<i64>> =
-        attempts.iter().map(|attempt| attempt.steps.iter().map(|(_, at)| *at).collect()).collect();
-    starts.iter_mut().for_each(|starts| starts.sort_unstable());
+    let starts: Vec<Vec<i64>> = attempts.iter().map(sorted_starts).collect();
     let inside_a_step = |from: i64, to: i64| {
-        starts.iter().any(|starts| {
-            let next = starts.partition_point(|at| *at <= from);
-            next > 0 && starts.get(next).is_some_and(|at| to <= *at)
-        })
+        let begun = attempts.partition_point(|attempt| attempt.first <= from);
+        let Some(starts) = begun.checked_sub(1).map(|at| &starts[at]) else { return false };
+        let next = starts.partition_point(|at| *at <= from);
+        starts.get(next).is_some_and(|at| to <= *at)
     };
     let elsewhere = customs.iter().filter(|(from, to)| *from < end && !inside_a_step(*from, *to)).count();
     repairs.note(Repair::CustomAnywhere, elsewhere as u64);
+}
+
+fn sorted_starts(attempt: &Attempt) -> Vec<i64> {
+    let mut starts: Vec<i64> = attempt.steps.iter().map(|(_, at)| *at).collect();
+    starts.sort_unstable();
+    starts
 }
 
 /// Phases that overlap would be counted twice by the library.
