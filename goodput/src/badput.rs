@@ -148,19 +148,10 @@ impl Buckets {
         self.set(kind, Amount::Flat(sum));
     }
 
-    /// Adds custom events by type; creates the bucket even if there are none.
-    pub fn add_custom<'a>(&mut self, kinds: impl IntoIterator<Item = (&'a str, f64)>) {
+    /// Creates the bucket of custom events, if it is not there.
+    pub fn create_custom(&mut self) {
         if self.get(B::CustomEvents).is_none() {
-            self.0.push((B::CustomEvents, Amount::Custom(Vec::new())));
-        }
-        let Some((_, Amount::Custom(sums))) = self.0.iter_mut().find(|(k, _)| *k == B::CustomEvents) else {
-            return;
-        };
-        for (name, seconds) in kinds {
-            match sums.iter_mut().find(|(old, _)| old == name) {
-                Some((_, sum)) => *sum += seconds,
-                None => sums.push((name.to_owned(), seconds)),
-            }
+            self.set(B::CustomEvents, Amount::Custom(Vec::new()));
         }
     }
 

@@ -9,7 +9,9 @@ use std::{
 };
 
 use goodput::{
+    answer::{self, Answer},
     entry::{Edge, Entry, Event, Events, PayloadTime, Reader},
+    exact::{Calculator, Options},
     export::Labels,
     log::Log,
     query::Query,
@@ -84,6 +86,26 @@ fn labels() -> Labels {
 
 #[test]
 fn strict_over_many_attempts_and_custom_events() {
-    let query = Query::Cumulative { now: 1e6, ideal_step_time: None, reuse_calculator: None };
+    let query = Query::Cumulative { now: 2e5, ideal_step_time: None, reuse_calculator: None };
     assert_linear(2_000, crashing, |log| strict::ask(log.iter(), &query, &labels()));
+}
+
+fn exact(log: &Log, query: &Query) -> Answer {
+    let answer = answer::ask(&mut Calculator::new(Options::default()), log, query, &labels());
+    assert!(!matches!(answer, Answer::Failed(_)), "{answer:?}");
+    answer
+}
+
+#[test]
+fn exact_over_many_attempts_and_custom_events() {
+    let query = Query::Cumulative { now: 2e5, ideal_step_time: None, reuse_calculator: None };
+    assert_linear(2_000, crashing, |log| exact(log, &query));
+}
+
+#[test]
+fn exclusions_over_many_attempts_and_custom_events() {
+    let exclude: Vec<(f64, f64)> =
+        (0..2_000).map(|at| (f64::from(at) * 9.0, f64::from(at) * 9.0 + 0.1)).collect();
+    let query = Query::Exclusions { now: 2e5, exclude, ideal_step_time: None, reuse_calculator: None };
+    assert_linear(100, crashing, |log| exact(log, &query));
 }

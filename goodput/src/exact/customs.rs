@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::entry::Edge;
+use crate::{badput::Amount, entry::Edge};
 
 /// A closed custom event.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,6 +18,31 @@ pub(super) struct Custom {
 impl Custom {
     pub(super) fn seconds(&self) -> f64 {
         self.end - self.start
+    }
+}
+
+/// Seconds by type, in the order in which the types were first counted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KindSums {
+    sums: Vec<(u32, f64)>,
+    places: HashMap<u32, usize>,
+}
+
+impl KindSums {
+    pub(super) fn add(&mut self, kind: u32, seconds: f64) {
+        let place = *self.places.entry(kind).or_insert(self.sums.len());
+        match self.sums.get_mut(place) {
+            Some((_, sum)) => *sum += seconds,
+            None => self.sums.push((kind, seconds)),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, f64)> {
+        self.sums.iter().copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sums.is_empty()
     }
 }
 
@@ -67,7 +92,7 @@ impl Customs {
     }
 
     /// The upper-cased type.
-    pub(super) fn name(&self, kind: u32) -> &str {
+    fn name(&self, kind: u32) -> &str {
         &self.names[kind as usize]
     }
 
@@ -87,13 +112,13 @@ impl Customs {
         self.closed[first..first + starting].iter().filter(move |custom| custom.end <= to)
     }
 
-    /// All events, by start.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Custom> {
-        self.closed.iter()
+    /// Sums by type as the content of a bucket.
+    pub(super) fn amount(&self, sums: &KindSums) -> Amount {
+        Amount::Custom(sums.iter().map(|(kind, seconds)| (self.name(kind).to_owned(), seconds)).collect())
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.closed.len()
+    /// All events, by start.
+    pub(super) fn by_start(&self) -> &[Custom] {
+        &self.closed
     }
 }

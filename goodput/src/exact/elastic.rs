@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use super::ranges::Ranges;
 use crate::{
     badput::{BadputType, Buckets},
     entry::{Edge, Event, Phase, Slices},
@@ -78,7 +79,10 @@ impl Elastic {
     }
 
     fn overlap(&self, spans: &[(f64, f64)]) -> f64 {
-        let pairs = spans.iter().flat_map(|span| self.reinits.iter().map(move |reinit| (span, reinit)));
+        let mut reaches = Ranges::default();
+        self.reinits.iter().for_each(|(begin, end)| reaches.push(*begin, *end));
+        let touching = |span: &(f64, f64)| &self.reinits[reaches.among(span.1, span.0)];
+        let pairs = spans.iter().flat_map(|span| touching(span).iter().map(move |reinit| (span, reinit)));
         pairs.map(|(span, reinit)| (span.1.min(reinit.1) - span.0.max(reinit.0)).max(0.0)).sum()
     }
 

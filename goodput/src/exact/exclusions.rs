@@ -5,7 +5,11 @@
 
 use std::collections::HashMap;
 
-use super::{customs::Customs, walk::Totals};
+use super::{
+    customs::{Customs, KindSums},
+    ranges::Ranges,
+    walk::Totals,
+};
 use crate::{
     badput::{Amount, BadputType as B, Buckets},
     entry::{Edge, Entry, Event, Phase},
@@ -31,7 +35,9 @@ impl Exclusions {
     }
 
     fn overlap(&self, start: f64, end: f64) -> f64 {
-        self.0.iter().map(|&(s, e)| overlap(start, end, s, e)).sum()
+        let first = self.0.partition_point(|(_, e)| *e <= start);
+        let touching = self.0[first..].iter().take_while(|(s, _)| *s < end);
+        touching.map(|&(s, e)| overlap(start, end, s, e)).sum()
     }
 }
 
@@ -50,6 +56,9 @@ pub(super) struct Walked {
 
 struct State<'a> {
     customs: &'a Customs,
+    /// From when to when each custom event reaches, by start.
+    reaches: Ranges,
+    custom_sums: KindSums,
     exclusions: &'a Exclusions,
     productive: f64,
     buckets: Buckets,
@@ -75,6 +84,8 @@ pub(super) fn walk<'e>(
 ) -> Walked {
     let mut state = State {
         customs,
+        reaches: Ranges::default(),
+        custom_sums: KindSums::default(),
         exclusions,
         productive: 0.0,
         buckets: Buckets::new(),
@@ -91,6 +102,9 @@ pub(super) fn walk<'e>(
         sums: [0.0; 3],
         loads_async: false,
     };
+    for custom in customs.by_start() {
+        state.reaches.push(custom.start, custom.end);
+    }
     let mut seen = std::collections::HashSet::new();
     for entry in entries {
         state.entry(entry, &mut seen);
@@ -169,7 +183,7 @@ impl State<'_> {
     fn segment(&mut self, limit: i64) {
         let steps = std::mem::take(&mut self.steps);
         let (mut total, mut first, mut wasted, mut pairs, mut max_step) = (0.0, 0.0, 0.0, 0_u64, 0);
-        let mut customs: Vec<(u32, f64)> = Vec::new();
+        let mut customs = KindSums::default();
         let mut times: Vec<(i64, f64)> = Vec::new();
         for pair in steps.windows(2) {
             let [(a, from), (b, to)] = [pair[0], pair[1]];
@@ -201,34 +215,35 @@ impl State<'_> {
         self.max_step = self.max_step.max(max_step);
         self.buckets.add(B::ProgramStartup, startup);
         self.buckets.add(B::WastedProgress, wasted);
-        self.buckets.add_custom(customs.iter().map(|(kind, seconds)| (self.customs.name(*kind), *seconds)));
+        self.buckets.create_custom();
+        self.count_customs(&customs);
         for (step, seconds) in times {
             self.record(step, if step == self.smallest { first.min(average) } else { seconds });
         }
     }
 
-    /// Custom seconds within a pair. Every type of the job gets an entry, if only of 0 seconds.
-    fn customs_in(&self, from: f64, to: f64, sums: &mut Vec<(u32, f64)>) -> f64 {
-        if sums.is_empty() && self.customs.len() > 0 {
-            let mut closed: Vec<_> = self.customs.iter().collect();
-            closed.sort_unstable_by_key(|custom| custom.number);
-            for custom in closed {
-                if sums.iter().all(|(kind, _)| *kind != custom.kind) {
-                    sums.push((custom.kind, 0.0));
-                }
-            }
-        }
+    /// Custom seconds within a pair, which are added to `sums` by type.
+    fn customs_in(&self, from: f64, to: f64, sums: &mut KindSums) -> f64 {
         let mut all = 0.0;
-        for custom in self.customs.iter() {
+        for custom in &self.customs.by_start()[self.reaches.among(to, from)] {
             let seconds = overlap(from, to, custom.start, custom.end);
-            if seconds > 0.0
-                && let Some((_, sum)) = sums.iter_mut().find(|(kind, _)| *kind == custom.kind)
-            {
-                *sum += seconds;
+            if seconds > 0.0 {
+                sums.add(custom.kind, seconds);
                 all += seconds;
             }
         }
         all
+    }
+
+    /// Takes in what a segment counted. Every type of the job gets an entry, if only of 0 seconds.
+    fn count_customs(&mut self, counted: &KindSums) {
+        if self.custom_sums.is_empty() {
+            let customs = self.customs;
+            let mut closed: Vec<_> = customs.by_start().iter().collect();
+            closed.sort_unstable_by_key(|custom| custom.number);
+            closed.iter().for_each(|custom| self.custom_sums.add(custom.kind, 0.0));
+        }
+        counted.iter().for_each(|(kind, seconds)| self.custom_sums.add(kind, seconds));
     }
 
     fn record(&mut self, step: i64, seconds: f64) {
@@ -253,6 +268,9 @@ impl State<'_> {
         let [tpu_init, prep, loading] = self.sums;
         self.buckets.set(B::TpuInitialization, Amount::Flat(tpu_init));
         self.buckets.set(B::TrainingPrep, Amount::Flat(prep));
+        if !self.custom_sums.is_empty() {
+            self.buckets.set(B::CustomEvents, self.customs.amount(&self.custom_sums));
+        }
         let loaded_async = loading - self.buckets.seconds(B::DataLoadingSync);
         self.buckets.set(B::DataLoadingAsync, Amount::Flat(loaded_async));
         Walked {

@@ -16,6 +16,7 @@ mod checkpoints;
 mod customs;
 pub(crate) mod elastic;
 mod exclusions;
+mod ranges;
 mod ranked;
 mod segment;
 pub(crate) mod step_info;

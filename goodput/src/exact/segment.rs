@@ -65,7 +65,7 @@ pub(super) struct Segment {
     /// Seconds of the pair that starts at the smallest step.
     first: Option<f64>,
     max_step: i64,
-    kinds: Vec<KindSum>,
+    kinds: BTreeMap<u32, KindSum>,
 }
 
 fn seconds(from: Mark, to: Mark) -> f64 {
@@ -86,7 +86,7 @@ impl Segment {
             pairs: 0,
             first: None,
             max_step: 0,
-            kinds: Vec::new(),
+            kinds: BTreeMap::new(),
         }
     }
 
@@ -98,6 +98,12 @@ impl Segment {
     /// The start of the step logged last.
     pub(super) fn last_start(&self) -> f64 {
         self.last().start
+    }
+
+    /// From its earliest step start to its latest.
+    pub(super) fn reach(&self) -> (f64, f64) {
+        let starts = self.marks.iter().map(|mark| mark.start);
+        starts.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), at| (a.min(at), b.max(at)))
     }
 
     fn last(&self) -> Mark {
@@ -272,30 +278,26 @@ impl Segment {
 
     /// The custom events counted, by type, in the order they were first counted.
     pub(super) fn kinds(&self) -> Vec<KindSum> {
-        let mut kinds = self.kinds.clone();
+        let mut kinds: Vec<KindSum> = self.kinds.values().copied().collect();
         kinds.sort_by_key(|kind| kind.first);
         kinds
     }
 }
 
-fn add_kind(kinds: &mut Vec<KindSum>, at: usize, custom: &Custom) {
-    let first = (at, custom.number);
-    match kinds.iter_mut().find(|sum| sum.kind == custom.kind) {
-        Some(sum) => {
-            sum.seconds += custom.seconds();
-            sum.first = sum.first.min(first);
-            sum.count += 1;
-        }
-        None => kinds.push(KindSum { kind: custom.kind, seconds: custom.seconds(), first, count: 1 }),
-    }
+fn add_kind(kinds: &mut BTreeMap<u32, KindSum>, at: usize, custom: &Custom) {
+    let (kind, first) = (custom.kind, (at, custom.number));
+    let sum = kinds.entry(kind).or_insert(KindSum { kind, seconds: 0.0, first, count: 0 });
+    sum.seconds += custom.seconds();
+    sum.first = sum.first.min(first);
+    sum.count += 1;
 }
 
 /// Pairs are taken out from the end, so that what remains of a type still begins where it began.
-fn remove_kind(kinds: &mut Vec<KindSum>, custom: &Custom) {
-    let Some(at) = kinds.iter().position(|sum| sum.kind == custom.kind) else { return };
-    kinds[at].seconds -= custom.seconds();
-    kinds[at].count -= 1;
-    if kinds[at].count == 0 {
-        kinds.swap_remove(at);
+fn remove_kind(kinds: &mut BTreeMap<u32, KindSum>, custom: &Custom) {
+    let Some(sum) = kinds.get_mut(&custom.kind) else { return };
+    sum.seconds -= custom.seconds();
+    sum.count -= 1;
+    if sum.count == 0 {
+        kinds.remove(&custom.kind);
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{
     checkpoints::Checkpoints,
-    customs::{Custom, Customs},
+    customs::{Custom, Customs, KindSums},
     elastic::Elastic,
+    ranges::Ranges,
     segment::{Outcome, Segment, Shape},
 };
 use crate::{
@@ -35,6 +36,8 @@ pub(super) struct Walk {
     disruptions: u64,
     current: Option<Segment>,
     closed: Vec<(Segment, Outcome)>,
+    /// From when to when each of them reaches.
+    reaches: Ranges,
     customs: Customs,
     checkpoints: Checkpoints,
     elastic: Option<Elastic>,
@@ -42,7 +45,7 @@ pub(super) struct Walk {
     buckets: Buckets,
     closed_productive: f64,
     /// Custom seconds of the closed segments by type; `None` once they have to be added up again.
-    closed_customs: Option<Vec<(u32, f64)>>,
+    closed_customs: Option<KindSums>,
     damage: Option<Error>,
     work: u64,
 }
@@ -70,7 +73,7 @@ impl Span {
 impl Walk {
     pub(super) fn new(elastic: bool) -> Self {
         let elastic = elastic.then(Elastic::default);
-        Self { elastic, closed_customs: Some(Vec::new()), ..Self::default() }
+        Self { elastic, closed_customs: Some(KindSums::default()), ..Self::default() }
     }
 
     /// Disruptions so far.
@@ -145,6 +148,8 @@ impl Walk {
             if let Some(sums) = &mut self.closed_customs {
                 add_kinds(sums, &segment, &mut self.work);
             }
+            let (begin, end) = segment.reach();
+            self.reaches.push(begin, end);
             self.closed.push((segment, outcome));
         }
     }
@@ -170,7 +175,8 @@ impl Walk {
 
     /// A custom event that closed now may lie in pairs logged before, of any segment.
     fn late_custom(&mut self, custom: &Custom) {
-        for (segment, outcome) in &mut self.closed {
+        let among = self.reaches.among(custom.start, custom.end);
+        for (segment, outcome) in &mut self.closed[among] {
             if !segment.late_custom(custom, &mut self.work) {
                 continue;
             }
@@ -225,7 +231,7 @@ impl Walk {
 
     fn add_customs(&mut self, buckets: &mut Buckets) {
         let sums = self.closed_customs.get_or_insert_with(|| {
-            let mut sums = Vec::new();
+            let mut sums = KindSums::default();
             for (segment, _) in &self.closed {
                 add_kinds(&mut sums, segment, &mut self.work);
             }
@@ -238,7 +244,7 @@ impl Walk {
             add_kinds(&mut sums, segment, &mut self.work);
         }
         if !sums.is_empty() {
-            buckets.add_custom(sums.iter().map(|(kind, seconds)| (self.customs.name(*kind), *seconds)));
+            buckets.set(B::CustomEvents, self.customs.amount(&sums));
         }
     }
 
@@ -249,14 +255,11 @@ impl Walk {
 }
 
 /// Adds a segment's custom seconds by type, in the order they were first counted.
-fn add_kinds(sums: &mut Vec<(u32, f64)>, segment: &Segment, work: &mut u64) {
+fn add_kinds(sums: &mut KindSums, segment: &Segment, work: &mut u64) {
     *work += 1;
     for kind in segment.kinds() {
         *work += 1;
-        match sums.iter_mut().find(|(other, _)| *other == kind.kind) {
-            Some((_, sum)) => *sum += kind.seconds,
-            None => sums.push((kind.kind, kind.seconds)),
-        }
+        sums.add(kind.kind, kind.seconds);
     }
 }
 
@@ -267,13 +270,13 @@ fn create(buckets: &mut Buckets, outcome: &Outcome, wasted: f64) {
         Shape::WastedOnly => buckets.add(B::WastedProgress, wasted),
         Shape::StartupLast => {
             buckets.add(B::WastedProgress, wasted);
-            buckets.add_custom([]);
+            buckets.create_custom();
             buckets.add(B::ProgramStartup, outcome.startup);
         }
         Shape::StartupFirst => {
             buckets.add(B::ProgramStartup, outcome.startup);
             buckets.add(B::WastedProgress, wasted);
-            buckets.add_custom([]);
+            buckets.create_custom();
         }
     }
 }
