@@ -89,9 +89,15 @@ pub fn parse_instant(text: &str) -> Option<Micros> {
 pub fn is_out_of_range(text: &str) -> bool {
     let written = match text.trim().parse::<f64>() {
         Ok(seconds) => !seconds.is_nan(),
-        Err(_) => text.trim().parse::<jiff::Timestamp>().is_ok(),
+        Err(_) => is_date_time_offset(text.trim()),
     };
     written && parse_instant(text).is_none()
+}
+
+/// Whether `text` has the parts of RFC 3339. `jiff::Timestamp` ends a day before the year 9999 does.
+fn is_date_time_offset(text: &str) -> bool {
+    jiff::fmt::temporal::Pieces::parse(text)
+        .is_ok_and(|pieces| pieces.time().is_some() && pieces.offset().is_some())
 }
 
 #[cfg(test)]
@@ -118,7 +124,10 @@ mod tests {
         assert_eq!(parse_instant("2026-03-01T01:00:00+01:00"), Some(Micros(1_772_323_200_000_000)));
         assert_eq!(parse_instant("yesterday"), None);
         let far = ["1e12", "-1e300", "inf", "2300-01-01T00:00:00Z", "0001-01-01T00:00:00Z"];
-        assert!(far.iter().all(|text| is_out_of_range(text)));
-        assert!(["0", "NaN", "yesterday", "2026-03-01T00:00:00Z"].iter().all(|text| !is_out_of_range(text)));
+        let farthest = ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59.5-23:00"];
+        assert!(far.iter().chain(&farthest).all(|text| is_out_of_range(text)));
+        let near = ["0", "NaN", "yesterday", "2026-03-01T00:00:00Z"];
+        let unwritten = ["9999-12-31", "9999-12-31T23:59:59", "2026-02-30T00:00:00Z"];
+        assert!(near.iter().chain(&unwritten).all(|text| !is_out_of_range(text)));
     }
 }

@@ -211,8 +211,14 @@ fn wrong_command_lines_and_queries() {
     ] {
         assert_eq!(run(args).code, Some(USAGE), "{args:?}");
     }
-    let far = run(&["--from-log", &log, "--job", "j", "--now", "1e12"]);
-    assert!(far.code == Some(USAGE) && far.stderr.contains("out of range"), "{}", far.stderr);
+    for far in ["1e12", "-1e12", "9999-12-31T23:59:59Z"] {
+        let far = run(&["--from-log", &log, "--job", "j", "--now", far]);
+        assert!(far.code == Some(USAGE) && far.stderr.contains("out of range"), "{}", far.stderr);
+    }
+    let before = ["--from-log", &log, "--job", "j", "--json", "--now", "-1"];
+    assert_eq!(run(&before).json()["error"], "ValueError");
+    let before = ["--from-log", &log, "--job", "j", "--json", "--start", "-2.5", "--end", "-1e0"];
+    assert_eq!(run(&before).json()["error"], "ValueError");
     let with_queries = ["--from-log", &log, "--job", "j", "--queries", &queries];
     assert!(run(&with_queries).complaint(BAD_INPUT).contains("missing field `now`"));
     for text in

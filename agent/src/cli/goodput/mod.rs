@@ -46,13 +46,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// Ask as of this instant, RFC 3339 or epoch seconds [default: the present]
-    #[arg(long, value_name = "T", value_parser = instant)]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = instant)]
     now: Option<Micros>,
     /// Ask about the window that starts here
-    #[arg(long, value_name = "T", value_parser = instant, requires = "end")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = instant, requires = "end")]
     start: Option<Micros>,
     /// Ask about the window that ends here
-    #[arg(long, value_name = "T", value_parser = instant, requires = "start")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = instant, requires = "start")]
     end: Option<Micros>,
     /// Give the numbers of this version of the library, its faults included
     #[arg(long, value_name = "VERSION", default_value_t, conflicts_with = "strict")]
