@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, symlink},
     path::Path,
     time::{Duration, Instant},
 };
@@ -344,6 +344,16 @@ fn too_few_processes_keep_nothing() {
     ended.failed(7, "is the same profiler as");
     assert_eq!(good.seen().profiles.len(), 0);
     nothing_left(folder.path());
+}
+
+#[test]
+fn sessions_on_another_disk_are_found_before_the_window() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let (folder, disk) = (folder(), SmallDisk::new());
+    fs::create_dir(folder.path().join("plugins")).unwrap();
+    symlink(disk.path(), folder.path().join("plugins/profile")).unwrap();
+    capture(folder.path(), &fake.target(), &[]).failed(4, "plugins/profile lies on another file system");
+    assert_eq!(fake.seen().profiles.len(), 0);
 }
 
 #[test]

@@ -18,7 +18,8 @@ const KEPT: usize = 8;
 /// Who gets the places of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Whoever comes; when all are taken, who has said nothing for the longest time makes room.
+    /// Whoever comes; when all are taken, who never said anything makes room, else who has said nothing for the
+    /// longest time.
     Yielding,
     /// Users by their id; the one named has what root has.
     Users(u32),
@@ -44,8 +45,8 @@ struct Taken {
 #[derive(Debug)]
 struct Holder {
     user: Option<u32>,
-    /// When it last said something, by [`Taken::next`].
-    said: u64,
+    /// When it last said something, by [`Taken::next`]; `None`: never yet.
+    said: Option<u64>,
     leave: CancellationToken,
 }
 
@@ -73,7 +74,8 @@ impl Places {
                 let first = |user: Option<u32>| user == Some(0) || user == Some(own);
                 let of = |user| taken.by.values().filter(|holder| holder.user == user).count();
                 let others = taken.by.values().filter(|holder| !first(holder.user)).count();
-                let kept = (most / KEPT).max(1);
+                // A single place is for everybody.
+                let kept = if most > 1 { (most / KEPT).max(1) } else { 0 };
                 taken.by.len() < most
                     && (first(user) || (of(user) < (most / SHARE).max(1) && others + kept < most))
             }
@@ -81,7 +83,7 @@ impl Places {
         room.then(|| {
             let (number, leave) = (taken.next, CancellationToken::new());
             taken.next += 1;
-            taken.by.insert(number, Holder { user, said: number, leave: leave.clone() });
+            taken.by.insert(number, Holder { user, said: None, leave: leave.clone() });
             Place { places: self.clone(), number, leave }
         })
     }
@@ -93,7 +95,7 @@ impl Places {
 }
 
 impl Taken {
-    /// Sends away the one who has said nothing for the longest time.
+    /// Sends away the quietest: of those who never said anything, the one who came first.
     fn make_room(&mut self) -> bool {
         let quiet = self.by.iter().min_by_key(|(_, holder)| holder.said).map(|(number, _)| *number);
         let gone = quiet.and_then(|number| self.by.remove(&number));
@@ -108,7 +110,7 @@ impl Place {
         let now = taken.next;
         taken.next += 1;
         if let Some(holder) = taken.by.get_mut(&self.number) {
-            holder.said = now;
+            holder.said = Some(now);
         }
     }
 
@@ -148,6 +150,7 @@ mod tests {
 
     #[test]
     fn few_places_are_still_shared() {
+        assert!(Places::new(1, Rule::Users(0)).take(Some(1000)).is_some());
         for most in 2..8 {
             let places = Places::new(most, Rule::Users(0));
             let users = take_all(&places, Some(1000));
@@ -170,7 +173,10 @@ mod tests {
         let fourth = places.take(None).unwrap();
         assert!(third.leave().is_cancelled() && !asking.leave().is_cancelled());
         assert_eq!(places.taken().by.len(), 2);
-        drop((fourth, asking));
+        // However many come and say nothing, who talks stays.
+        let crowd = [(); 5].map(|()| places.take(None).unwrap());
+        assert!(fourth.leave().is_cancelled() && !asking.leave().is_cancelled());
+        drop((fourth, asking, crowd));
         assert!(places.taken().by.is_empty());
     }
 }

@@ -30,8 +30,8 @@ pub struct Api {
     pub grpc: Listen,
     /// Names, beside localhost and loopback addresses, that the Host header of an HTTP request may carry.
     pub allowed_hosts: Vec<String>,
-    /// Connections at a time on each listener; more are closed at once. On the socket a user other than root and the
-    /// agent's own gets a quarter of them.
+    /// Connections at a time on each listener. On TCP the quietest make room for more; on the socket more are closed
+    /// at once, and a user other than root and the agent's own gets a quarter of them.
     pub max_connections: u16,
 }
 

@@ -2,12 +2,16 @@
 //!
 //! Must never look at the host: what only it can say is not this module's.
 
+use std::time::Duration;
+
 use super::{Config, api::Listen, libtpu::Enabled};
 
 /// Invented chips are for demonstrations, and cost as real ones do.
 const MOST_SIM_CHIPS: u32 = 1024;
 /// Bytes of history, which are kept in memory.
 const MOST_HISTORY: u64 = 1 << 30;
+/// Windows are whole milliseconds.
+const SHORTEST_CAPTURE: Duration = Duration::from_millis(1);
 
 /// Settings that cannot work.
 #[derive(Debug, Clone, Copy)]
@@ -42,9 +46,14 @@ pub(super) fn check(config: &Config) -> Option<Nonsense> {
             "capture.max_captures is 0: no capture could begin",
         ),
         (
-            config.capture.max_duration.get().is_zero(),
+            config.capture.max_duration.get() < SHORTEST_CAPTURE,
             &["capture.max_duration"],
-            "capture.max_duration is 0: no capture could begin",
+            "capture.max_duration is under 1ms: no capture could begin",
+        ),
+        (
+            config.capture.timeout.get().is_zero(),
+            &["capture.timeout"],
+            "capture.timeout is 0: no trace could arrive",
         ),
         (sampler.sim_chips > MOST_SIM_CHIPS, &["sampler.sim_chips"], "sampler.sim_chips is over 1024"),
         (

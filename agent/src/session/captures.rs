@@ -235,18 +235,21 @@ impl Captures {
 /// Says where a disk is full that the caller did not name.
 fn placed(failure: Failure, begun: &Begun) -> Failure {
     if failure.kind != Kind::NoSpace {
-        return failure;
+        return in_store(failure);
     }
     let message = format!("{} (in the agent's store, {})", failure.message, begun.folder.display());
     in_store(Failure { message, ..failure })
 }
 
-/// What to do where the session goes to the agent's own store.
+/// What to do where the session goes to the agent's own store: it is not for its caller to name another.
 fn in_store(failure: Failure) -> Failure {
+    if !failure.remedy.contains("--output") {
+        return failure;
+    }
     let remedy = match failure.kind {
         Kind::NoSpace => "make room: `tpuscope sessions rm`, or store.max_size and store.max_age",
         Kind::Denied | Kind::Internal => {
-            "the agent keeps sessions below agent.state_dir: its user has to be able to write there"
+            "the agent keeps its sessions below agent.state_dir: its user has to have the folders there, and no links"
         }
         _ => return failure,
     };

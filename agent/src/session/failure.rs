@@ -169,6 +169,9 @@ impl From<SessionError> for Failure {
             SessionError::Exists(_) | SessionError::Running(_) => {
                 (Kind::Conflict, "choose another --session name")
             }
+            SessionError::Elsewhere(_) => {
+                (Kind::Denied, "move it beside the other, or name another folder with --output")
+            }
             SessionError::Link(_) => {
                 (Kind::Denied, "remove the link if it is yours, or name another folder with --output")
             }

@@ -19,8 +19,15 @@ pub fn clean(text: &str, longest: usize) -> String {
 
 /// Whether `c` is shown as what it is: no control character, and nothing invisible or that turns the direction.
 pub fn harmless(c: char) -> bool {
-    let direction = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
-    !c.is_control() && !direction && c != '\u{feff}'
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let breaks = matches!(c, '\u{2028}'..='\u{2029}');
+    let invisible = matches!(
+        c,
+        '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+    );
+    !c.is_control() && !turns && !breaks && !invisible
 }
 
 #[cfg(test)]
@@ -31,6 +38,7 @@ mod tests {
     fn what_disturbs_is_replaced_and_length_is_bounded() {
         assert_eq!(clean("2MB+-ALL_REDUCE", LABEL), "2MB+-ALL_REDUCE");
         assert_eq!(clean("a\u{1b}[31mred\n\u{202e}x", LABEL), "a\u{fffd}[31mred\u{fffd}\u{fffd}x");
+        assert_eq!(clean("nix\u{61c}\u{ad}\u{e0041}b", LABEL), "nix\u{fffd}\u{fffd}\u{fffd}b");
         assert_eq!(clean("äöüäöü", 3), "äöü…");
         assert_eq!(clean("äöü", 3), "äöü");
     }

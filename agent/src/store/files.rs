@@ -16,6 +16,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tracing::warn;
 use xprof::session::{
     MANIFEST_FILE, Session, SessionError, SessionName, SessionWriter, remove_abandoned, sessions_folder,
 };
@@ -177,7 +178,11 @@ impl Store for Files {
             if self.running().contains(&name) || !is_folder(&entry.path()) {
                 continue;
             }
-            sessions.extend(Session::open(&entry.path())?.and_then(|session| self.stored(name, session)));
+            match Session::open(&entry.path()) {
+                Ok(session) => sessions.extend(session.and_then(|session| self.stored(name, session))),
+                // It keeps no other from being shown, or from going when there is no room.
+                Err(error) => warn!(%error, "a session in the store is left out"),
+            }
         }
         sessions.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
         Ok(sessions)
@@ -330,8 +335,13 @@ mod tests {
         let store = Files::open(state.path(), Settings::default()).unwrap();
         finish(&store, write(&store, "kept", 1));
         let begun = store.begin(name("dead"), &Owners { uids: vec![7] }).unwrap();
-        let part = begun.writer.part(&part_name()).unwrap();
-        std::mem::forget((begun, part));
+        let Begun { writer, _guard, .. } = begun;
+        std::mem::forget(_guard);
+        drop(writer);
+        // The kernel has let go of what the dead agent had locked.
+        let staged = state.path().join("sessions/plugins/.tpuscope/dead.h.1.0");
+        fs::create_dir(&staged).unwrap();
+        fs::write(staged.join("h.part"), "half").unwrap();
         let store = Files::open(state.path(), Settings::default()).unwrap();
         assert_eq!(names(&store), ["kept"]);
         assert_eq!(fs::read_dir(state.path().join("sessions/plugins/.tpuscope")).unwrap().count(), 0);

@@ -152,7 +152,8 @@ fn wrong_settings_are_one_line_with_their_place() {
     );
     refused("[api]\nmax_connections = 0\n", "line 2: api.max_connections is 0");
     refused("[capture]\nmax_captures = 0\n", "capture.max_captures is 0");
-    refused("[capture]\n\nmax_duration = '0s'\n", "line 3: capture.max_duration is 0");
+    refused("[capture]\n\nmax_duration = '0s'\n", "line 3: capture.max_duration is under 1ms");
+    refused("[capture]\ntimeout = '0s'\n", "line 2: capture.timeout is 0");
     refused(
         "[libtpu]\nenabled = 'off'\n[sampler]\nruntime = false\nhost_service = false\norbax_grain = false\nhost = false\n",
         "line 7: every source in [sampler] and libtpu.enabled is off",

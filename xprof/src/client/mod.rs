@@ -69,6 +69,7 @@ impl Client {
         let unreachable = |error: io::Error| Error::Unreachable(error.to_string());
         stream.set_nodelay(true).map_err(unreachable)?;
         let peer = stream.peer_addr().map_err(unreachable)?;
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let (send, connection) = h2::client::Builder::new()
             .enable_push(false)
             .initial_window_size(WINDOW)

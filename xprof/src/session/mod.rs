@@ -61,6 +61,9 @@ pub enum SessionError {
     /// What is written there would go somewhere else.
     #[error("{} is a link: what is written there would go somewhere else", .0.display())]
     Link(PathBuf),
+    /// Parts are moved in whole, which no two file systems allow.
+    #[error("{} lies on another file system than the folder that it is in", .0.display())]
+    Elsewhere(PathBuf),
     /// Another writer has the name.
     #[error("session {0} is being written")]
     Running(SessionName),

@@ -135,12 +135,20 @@ fn below(folder: &Path) -> Result<Vec<Session>, SessionError> {
     if !folder.is_dir() {
         return Ok(sessions);
     }
+    let mut unreadable = None;
     for entry in entries(folder)? {
         if !hidden(&entry) && entry.is_dir() {
-            sessions.extend(Session::open(&entry)?);
+            // One that is somebody else's keeps no other from being read.
+            match Session::open(&entry) {
+                Ok(session) => sessions.extend(session),
+                Err(error) => unreadable = Some(error),
+            }
         }
     }
-    Ok(sessions)
+    match unreadable {
+        Some(error) if sessions.is_empty() => Err(error),
+        _ => Ok(sessions),
+    }
 }
 
 /// A file by itself. Not a fault in its name, whatever it is called: the user named it.

@@ -4,19 +4,24 @@
 //! holder: dropped it is gone, and a dead holder's is taken over.
 
 use std::{
-    fs::{DirBuilder, File},
+    fs::{self, DirBuilder, File},
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use nix::fcntl::Flock;
 
 use super::{
     SessionError, SessionName, failed,
-    staging::{self, FOLDER_MODE, lock, remove_staged, writer_is_dead},
+    staging::{self, FOLDER_MODE, lock, remove_dead, remove_staged},
     write::create_file,
 };
+
+/// Tells apart the attempts of one process.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// A session name that is ours.
 #[derive(Debug)]
@@ -36,26 +41,30 @@ impl Reservation {
     /// # Errors
     /// When another writer has it, or the disk says no.
     pub(super) fn take(logdir: &Path, name: &SessionName) -> Result<Self, SessionError> {
-        let folder = staging::make(logdir)?.join(format!("{name}.session"));
-        if let Err(error) = make(&folder) {
-            let taken = error.kind() == io::ErrorKind::AlreadyExists;
-            if taken && !writer_is_dead(&folder) {
-                return Err(SessionError::Running(name.clone()));
-            }
-            if taken {
-                remove_staged(&folder).map_err(failed("remove", &folder))?;
-            }
-            make(&folder).map_err(failed("create", &folder))?;
-        }
-        // From here on it goes with us, whatever fails.
-        let folder = Folder(folder);
+        let staging = staging::make(logdir)?;
+        let place = staging.join(format!("{name}.session"));
+        let count = TAKEN.fetch_add(1, Ordering::Relaxed);
+        // Locked before anybody can see it: nobody takes it for a dead one's.
+        let mut folder = Folder(staging.join(format!("{name}.session.{}.{count}", process::id())));
+        DirBuilder::new().mode(FOLDER_MODE).create(&folder.0).map_err(failed("create", &folder.0))?;
         let file = create_file(&folder.0.join("alive"))?;
-        Ok(Self { _alive: lock(&file), _folder: folder })
+        let alive = lock(&file);
+        while let Err(error) = fs::rename(&folder.0, &place) {
+            let taken =
+                matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists);
+            if !taken {
+                return Err(failed("create", &place)(error));
+            }
+            match remove_dead(&place) {
+                Ok(true) => {}
+                // Its holder has just let go of it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Ok(false) | Err(_) => return Err(SessionError::Running(name.clone())),
+            }
+        }
+        folder.0 = place;
+        Ok(Self { _folder: folder, _alive: alive })
     }
-}
-
-fn make(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(FOLDER_MODE).create(folder)
 }
 
 impl Drop for Folder {

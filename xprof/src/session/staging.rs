@@ -4,10 +4,13 @@
 //! remove what belongs to somebody else, or descend below the files that a writer stages.
 
 use std::{
-    ffi::{CStr, CString},
-    fs::{self, DirBuilder, File},
+    ffi::{CStr, CString, OsStr},
+    fs::{self, DirBuilder, File, Metadata},
     io,
-    os::unix::fs::DirBuilderExt,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -17,10 +20,10 @@ use nix::{
     errno::Errno,
     fcntl::{AtFlags, Flock, FlockArg, OFlag, openat},
     sys::stat::{FileStat, Mode, fstat, fstatat},
-    unistd::{Uid, UnlinkatFlags, unlinkat},
+    unistd::{AccessFlags, Uid, UnlinkatFlags, eaccess, unlinkat},
 };
 
-use super::{SessionError, failed};
+use super::{SessionError, failed, sessions_folder};
 
 pub(super) const FOLDER_MODE: u32 = 0o750;
 
@@ -44,17 +47,30 @@ pub(super) fn make(logdir: &Path) -> Result<PathBuf, SessionError> {
     create_folders(&staging)?;
     match fs::symlink_metadata(&staging) {
         Ok(meta) if meta.is_symlink() => Err(SessionError::Link(staging)),
-        Ok(_) => Ok(staging),
+        Ok(meta) => can_publish(logdir, &meta).map(|()| staging),
         Err(error) => Err(failed("look at", &staging)(error)),
     }
+}
+
+/// Whether what is staged can be moved to the sessions: found out before a trace is recorded in vain.
+fn can_publish(logdir: &Path, staging: &Metadata) -> Result<(), SessionError> {
+    let sessions = sessions_folder(logdir);
+    // Where it is missing it will be made beside the staging folder.
+    let Ok(there) = fs::metadata(&sessions) else { return Ok(()) };
+    if there.dev() != staging.dev() {
+        return Err(SessionError::Elsewhere(sessions));
+    }
+    eaccess(&sessions, AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(|error| failed("write to", &sessions)(error.into()))
 }
 
 pub(super) fn create_folders(path: &Path) -> Result<(), SessionError> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(failed("create", path))
 }
 
-/// Removes what dead writers left staged below `logdir`: what nobody touched since `older_than` before `now`, and
-/// sooner where no writer holds its lock any more. Only this user's own folder is looked into.
+/// Removes what dead writers left staged below `logdir`: what no writer holds locked, and nobody touched since
+/// `older_than` before `now`, or for a moment where its writer is known to be dead. Only this user's own folder is
+/// looked into.
 /// Returns how many were removed.
 ///
 /// # Errors
@@ -63,8 +79,8 @@ pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) ->
     let path = path(logdir);
     let mut staging = match open(&path) {
         Ok(staging) => staging,
-        // None there, or a link.
-        Err(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR) => return Ok(0),
+        // None there, a link, or somebody else's.
+        Err(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR | Errno::EACCES) => return Ok(0),
         Err(error) => return Err(failed("list", &path)(error.into())),
     };
     if !fstat(&staging).is_ok_and(|stat| is_ours_alone(&stat)) {
@@ -77,7 +93,11 @@ pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) ->
             return false;
         };
         let idle = last_touched(&mut staged).and_then(|at| now.duration_since(at).ok());
-        let old = |idle| idle >= older_than || (idle >= GRACE && is_dead(&mut staged));
+        let old = |idle| match writer(&mut staged) {
+            Writer::Living => false,
+            Writer::Dead => idle >= older_than.min(GRACE),
+            Writer::Unknown => idle >= older_than,
+        };
         idle.is_some_and(old) && remove(&mut staged).is_ok() && remove_folder(&staging, name).is_ok()
     });
     Ok(removed.count())
@@ -89,9 +109,22 @@ pub(super) fn remove_staged(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// Whether the writer of a staged folder has died: its file can be locked.
-pub(super) fn writer_is_dead(folder: &Path) -> bool {
-    open(folder).is_ok_and(|mut folder| is_dead(&mut folder))
+/// Removes a folder whose writer has died; false where that is not certain.
+///
+/// Its file is locked meanwhile: of several who find it dead one removes it, and the others learn from the file's
+/// place that it is not there any more, so that nobody removes what came in its stead.
+pub(super) fn remove_dead(folder: &Path) -> io::Result<bool> {
+    let mut staged = open(folder)?;
+    let Some((name, Some(held))) = first_file(&mut staged).map(|(name, file)| (name, lock(&file))) else {
+        return Ok(false);
+    };
+    let there = fs::symlink_metadata(folder.join(OsStr::from_bytes(name.to_bytes())))?;
+    let same = held.metadata().is_ok_and(|held| (held.dev(), held.ino()) == (there.dev(), there.ino()));
+    if same {
+        remove(&mut staged)?;
+        fs::remove_dir(folder)?;
+    }
+    Ok(same)
 }
 
 /// The lock that a writer holds on its file; `None` where the file system has none, and age alone tells.
@@ -122,10 +155,29 @@ fn remove_folder(parent: &Dir, name: &CStr) -> nix::Result<()> {
     unlinkat(parent, name, UnlinkatFlags::RemoveDir)
 }
 
-fn is_dead(folder: &mut Dir) -> bool {
-    let Some(name) = names(folder).ok().and_then(|names| names.into_iter().next()) else { return false };
-    let file = openat(&*folder, name.as_c_str(), OFlag::O_WRONLY | SAFE, Mode::empty()).map(File::from);
-    file.is_ok_and(|file| file.metadata().is_ok_and(|meta| meta.is_file()) && lock(&file).is_some())
+/// What is known of the writer of a staged folder.
+enum Writer {
+    Living,
+    Dead,
+    /// There is no file yet, or no lock on this file system.
+    Unknown,
+}
+
+fn writer(folder: &mut Dir) -> Writer {
+    let Some((_, file)) = first_file(folder) else { return Writer::Unknown };
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(_) => Writer::Dead,
+        Err((_, Errno::EWOULDBLOCK)) => Writer::Living,
+        Err(_) => Writer::Unknown,
+    }
+}
+
+/// The file that a writer locks.
+fn first_file(folder: &mut Dir) -> Option<(CString, File)> {
+    let name = names(folder).ok()?.into_iter().next()?;
+    let file =
+        openat(&*folder, name.as_c_str(), OFlag::O_WRONLY | SAFE, Mode::empty()).map(File::from).ok()?;
+    file.metadata().is_ok_and(|meta| meta.is_file()).then_some((name, file))
 }
 
 /// When the staged folder or a file in it last changed.

@@ -8,6 +8,8 @@ use std::{
         fs::{PermissionsExt, symlink},
     },
     path::Path,
+    sync::Barrier,
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -126,16 +128,44 @@ fn names_are_not_taken_twice() {
 }
 
 #[test]
-fn what_dead_writers_left_is_removed_once_old() {
+fn what_is_staged_stays_while_its_writer_lives_however_long() {
     let root = TempDir::new().unwrap();
-    let writer = SessionWriter::join(root.path(), name("s"));
-    let file = writer.part(&part("a")).unwrap();
-    let now = SystemTime::now();
-    let hour = Duration::from_secs(3600);
-    assert_eq!(remove_abandoned(root.path(), now, hour).unwrap(), 0);
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    let part = writer.part(&part("a")).unwrap();
+    for older_than in [Duration::ZERO, Duration::from_secs(3600)] {
+        assert_eq!(remove_abandoned(root.path(), long_after(), older_than).unwrap(), 0);
+    }
+    part.commit(PartFacts::default()).unwrap();
+    // Of one without a file nobody knows whether he lives: it goes once it is old.
+    fs::create_dir(staging::path(root.path()).join("s.b.1.0")).unwrap();
+    let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+    assert_eq!(remove_abandoned(root.path(), now + hour / 2, hour).unwrap(), 0);
     assert_eq!(remove_abandoned(root.path(), now + 2 * hour, hour).unwrap(), 1);
-    assert!(file.commit(PartFacts::default()).is_err(), "what was removed is not reported as written");
     assert_eq!(remove_abandoned(&root.path().join("none"), now, hour).unwrap(), 0);
+}
+
+#[test]
+fn of_many_who_find_a_dead_holder_one_gets_the_name() {
+    let root = TempDir::new().unwrap();
+    let left = staging::path(root.path()).join("s.session");
+    for _ in 0..20 {
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join("alive"), b"").unwrap();
+        let start = Barrier::new(8);
+        let taken: Vec<_> = thread::scope(|scope| {
+            let take = || {
+                start.wait();
+                SessionWriter::create(root.path(), name("s"))
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(take)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(taken.iter().filter(|taken| taken.is_ok()).count(), 1, "{taken:?}");
+        let others = |taken: &&Result<_, _>| matches!(taken, Err(SessionError::Running(_)));
+        assert_eq!(taken.iter().filter(others).count(), 7, "{taken:?}");
+        drop(taken);
+        assert_eq!(fs::read_dir(staging::path(root.path())).unwrap().count(), 0);
+    }
 }
 
 #[test]
@@ -340,11 +370,15 @@ fn a_name_is_one_writers_until_it_is_dropped() {
     SessionWriter::create(root.path(), name("t")).unwrap();
     drop(first);
     SessionWriter::create(root.path(), name("s")).unwrap();
-    // A writer that was killed leaves its folder, and a file that nobody locks.
+    // A writer that was killed leaves its folder, and a file that nobody locks; or no file, where it was killed as it
+    // went.
     let left = root.path().join("plugins/.tpuscope/s.session");
-    std::fs::create_dir(&left).unwrap();
-    assert!(matches!(SessionWriter::create(root.path(), name("s")), Err(SessionError::Running(_))));
-    std::fs::write(left.join("alive"), "").unwrap();
-    drop(SessionWriter::create(root.path(), name("s")).unwrap());
-    assert!(!left.exists());
+    for file in [true, false] {
+        fs::create_dir(&left).unwrap();
+        if file {
+            fs::write(left.join("alive"), "").unwrap();
+        }
+        drop(SessionWriter::create(root.path(), name("s")).unwrap());
+        assert!(!left.exists());
+    }
 }

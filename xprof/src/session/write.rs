@@ -216,7 +216,10 @@ impl PartWriter {
         sync_folder(&self.staged.folder)?;
         // The first part brings the folder along, so that it never stands there empty. A rename onto a
         // folder that holds something fails, whoever was faster.
-        if fs::rename(&self.staged.folder, folder).is_err() {
+        if let Err(error) = fs::rename(&self.staged.folder, folder) {
+            if !folder.is_dir() {
+                return Err(failed("create", folder)(error));
+            }
             if self.target.exists() {
                 return Err(SessionError::Exists(self.target.clone()));
             }

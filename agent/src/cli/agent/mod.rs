@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     api::desk::{Desk, Place, Sight},
-    config::{Config, api::check_socket_path},
+    config::{Config, api::check_socket_path, sampler::Interval},
     lifecycle::{
         lock::Lock,
         logging,
@@ -89,8 +89,9 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
 
     let mut supervisor = Supervisor::default();
     let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), scout.clone())?;
-    let scouting =
-        sampler.pace(config.sampler.interval.get()).no_idler_than(config.workload.scan_interval.get());
+    // Neither a slow sampler nor an idle host keeps anybody from being seen when the settings say.
+    let scan = config.workload.scan_interval.get().max(Interval::LEAST.get());
+    let scouting = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
     look(&mut supervisor, &scout, sampler.epoch(), scouting);
     sources::drive(&mut supervisor, &config, &sampler, &scout);
     watch(&mut supervisor, sampler.clone(), scout);

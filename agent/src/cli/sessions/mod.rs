@@ -121,6 +121,7 @@ pub(super) fn unresolved(error: &SessionError) -> Failure {
         }
         SessionError::Exists(_)
         | SessionError::Link(_)
+        | SessionError::Elsewhere(_)
         | SessionError::Running(_)
         | SessionError::NoParts(_)
         | SessionError::Io { .. } => failure(Exit::Internal),
