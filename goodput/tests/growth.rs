@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 
+mod labels;
+
 use std::{
     hint::black_box,
     sync::{Arc, Mutex, PoisonError},
@@ -12,12 +14,12 @@ use goodput::{
     answer::{self, Answer},
     entry::{Edge, Entry, Event, Events, PayloadTime, Reader},
     exact::{Calculator, Options},
-    export::Labels,
     log::Log,
     query::Query,
     strict,
     time::{Micros, Nanos},
 };
+use labels::labels;
 
 /// What is linear grows 8 times (more where it outgrows a cache), what is quadratic 64 times.
 const MOST: u32 = 32;
@@ -72,16 +74,6 @@ fn crashing(attempts: usize) -> Log {
         }
     }
     Log::from_entries(entries).unwrap()
-}
-
-fn labels() -> Labels {
-    Labels {
-        location: "here".into(),
-        workload_id: "j".into(),
-        replica_id: "0".into(),
-        accelerator_type: "TPU-v6e".into(),
-        cluster_name: None,
-    }
 }
 
 #[test]

@@ -2,25 +2,17 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 
+mod labels;
+
 use goodput::{
     answer::{Answer, JobAnswer},
     badput::{BadputType, Buckets},
     entry::{Entry, Line, Reader},
-    export::Labels,
     query::Query,
     strict::{self, StrictAnswer},
 };
+use labels::labels;
 use proptest::prelude::*;
-
-fn labels() -> Labels {
-    Labels {
-        location: "here".into(),
-        workload_id: "j".into(),
-        replica_id: "0".into(),
-        accelerator_type: "TPU-v6e".into(),
-        cluster_name: None,
-    }
-}
 
 fn entry(time: f64, payload: &str) -> Entry {
     let at = goodput::time::Micros::from_seconds(time).unwrap().to_string().replace(' ', "T");

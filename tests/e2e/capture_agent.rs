@@ -15,6 +15,7 @@ use fakes::{
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
     jax_job::{JaxJob, free_port},
+    running_agent::until,
     schema::Schema,
     small_disk::SmallDisk,
 };
@@ -26,14 +27,6 @@ use tempfile::TempDir;
 
 /// The longest that anything here is waited for; a loaded machine is slow.
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn eventually(what: &str, mut check: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !check() {
-        assert!(begin.elapsed() < LIMIT, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// An agent whose only workloads are the profilers that its file names; killed on drop.
 struct Agent {
@@ -79,7 +72,7 @@ impl Agent {
     }
 
     fn is_up(&mut self) {
-        eventually("the agent", || {
+        until("the agent", || {
             assert!(matches!(self.child.try_wait(), Ok(None)), "the agent ended: {}", self.log());
             self.ask(&["sessions", "list"]).code == Some(0)
         });
@@ -131,7 +124,7 @@ impl Agent {
 
     fn end(&mut self) -> Option<i32> {
         let mut status = None;
-        eventually("the end of the agent", || {
+        until("the end of the agent", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
@@ -156,7 +149,7 @@ impl Drop for Agent {
 
 fn is_free_again(target: &str) {
     let folder = tempfile::tempdir().unwrap();
-    eventually("the profiler to be free", || {
+    until("the profiler to be free", || {
         let ended = run(folder.path(), &["capture", "--target", target, "--duration", "200ms"]);
         assert!(matches!(ended.code, Some(0 | 13)), "{ended:?}");
         ended.code == Some(0)
@@ -336,7 +329,7 @@ fn an_agent_that_hangs_is_given_up() {
     let fake = FakeProfiler::start(Mode::Silent);
     let agent = Agent::start(&[fake.target()]);
     let capture = command::start(agent.home.path(), &agent.arguments(&["capture", "--duration", "60s"]));
-    eventually("the window", || !fake.seen().profiles.is_empty());
+    until("the window", || !fake.seen().profiles.is_empty());
     agent.signal(Signal::SIGSTOP);
     let ended = capture.end();
     ended.failed(6, "answers no more");
@@ -399,9 +392,9 @@ fn bad_profilers_and_bad_names_leave_the_agent_up_and_nothing_kept() {
         let arguments = ["capture", "--duration", "100ms"].iter().chain(more).copied().collect::<Vec<_>>();
         agent.ask(&arguments).failed(code, &fake.target());
         assert_eq!(agent.sessions(), [""; 0]);
-        eventually("nothing to be staged", || agent.staged().is_empty());
+        until("nothing to be staged", || agent.staged().is_empty());
         if mode != Mode::Busy {
-            eventually("the session to be over", || fake.seen().all_freed());
+            until("the session to be over", || fake.seen().all_freed());
         }
         assert!(matches!(agent.child.try_wait(), Ok(None)), "the agent is up: {}", agent.log());
     }

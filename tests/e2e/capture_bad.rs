@@ -5,13 +5,14 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use fakes::{
     command::{Ended, run},
     fake_profiler::{FakeProfiler, Mode, trace},
     jax_job::free_port,
+    running_agent::until,
     small_disk::SmallDisk,
 };
 use proto::tensorflow::profiler::{XPlane, XSpace};
@@ -42,14 +43,6 @@ fn nothing_left(folder: &Path) {
         !sessions.exists() || fs::read_dir(sessions).unwrap().next().is_none(),
         "an empty session is left"
     );
-}
-
-fn until(what: &str, mut check: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !check() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A capture of a fake in this mode fails so, leaves nothing, and the fake's session is over.

@@ -38,6 +38,14 @@ pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Waits until `check` holds.
+///
+/// # Panics
+/// If it does not within [`LIMIT`].
+pub fn until(what: &str, mut check: impl FnMut() -> bool) {
+    eventually(what, || check().then_some(()));
+}
+
 /// Where an agent of a test keeps its socket and state: a folder that every user may enter.
 #[derive(Debug)]
 pub struct Home(TempDir);

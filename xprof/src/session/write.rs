@@ -109,9 +109,7 @@ impl SessionWriter {
         fs::rename(&path, &target).map_err(failed("create", &target))?;
         sync_folder(&folder)
     }
-}
 
-impl SessionWriter {
     /// Takes back parts that were made visible, by their files, and the folder unless it holds something else: for
     /// when the session does not become whole.
     pub fn take_back(&self, files: &[String]) {

@@ -1,0 +1,13 @@
+//! The labels of a job that tests ask about.
+
+use goodput::export::Labels;
+
+pub(crate) fn labels() -> Labels {
+    Labels {
+        location: "here".into(),
+        workload_id: "j".into(),
+        replica_id: "0".into(),
+        accelerator_type: "TPU-v6e".into(),
+        cluster_name: None,
+    }
+}
