@@ -1,6 +1,6 @@
 //! The folder of what is still being written, `plugins/.tpuscope`, and how it is cleared away.
 //!
-//! A logdir may lie in a folder that others write to as well. Must never write or remove anything through a link,
+//! A logdir may lie in a folder that others write to as well. Must never write or remove anything through a link in its place,
 //! remove what belongs to somebody else, or descend below the files that a writer stages.
 
 use std::{
