@@ -4,7 +4,6 @@
 //! `scan [PROCESSES] [DESCRIPTORS]`: 500 processes with 26 descriptors each by default.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
-
 use std::{
     env,
     fmt::Write,
@@ -15,20 +14,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::{
-    resource::{UsageWho, getrusage},
-    time::TimeValLike,
-};
-use tpuscope::{
-    config::{
+use host::{
+    settings::{
         paths::Paths,
         workload::{Discover, Workload},
     },
-    model::{
-        device::{Chip, ChipIndex},
-        time::Timestamp,
-    },
-    workload::Discovery,
+    workloads::Discovery,
+};
+use model::{
+    device::{Chip, ChipIndex},
+    time::Timestamp,
+};
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike,
 };
 
 const ROUNDS: usize = 15;

@@ -12,8 +12,8 @@ use fakes::{
     fake_runtime::{self, FakeRuntime},
     running_agent::{Answer, Home, RunningAgent, eventually},
 };
+use model::device::Generation;
 use serde_json::Value;
-use tpuscope::model::device::Generation;
 
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 const USED: &str = "tpu_hbm_used_bytes";

@@ -3,15 +3,15 @@
 use std::fs;
 
 use fakes::{fake_host::FakeHost, fake_proc::FakeProcess};
-use tpuscope::{
-    config::workload::{Discover, Workload},
-    model::{
-        device::{ChipIndex, Generation},
-        job::JobKind,
-        time::Timestamp,
-        workload::EndpointKind,
-    },
-    workload::Discovery,
+use host::{
+    settings::workload::{Discover, Workload},
+    workloads::Discovery,
+};
+use model::{
+    device::{ChipIndex, Generation},
+    job::JobKind,
+    time::Timestamp,
+    workload::EndpointKind,
 };
 
 use super::{look, owner};

@@ -9,13 +9,10 @@ mod real;
 use std::{path::Path, process::Command};
 
 use fakes::{fake_host::FakeHost, harness::artifact};
-use tpuscope::{
-    config::workload::Workload,
-    model::{
-        time::Timestamp,
-        workload::{Owner, Workloads},
-    },
-    workload::Discovery,
+use host::{settings::workload::Workload, workloads::Discovery};
+use model::{
+    time::Timestamp,
+    workload::{Owner, Workloads},
 };
 
 /// One full look at a host from this process.

@@ -1,0 +1,120 @@
+//! What is doubtful about a trace that arrived whole.
+
+use std::time::Duration;
+
+use xprof::check::{Plane, Summary};
+
+use super::{spec::Spec, target::CaptureTarget};
+
+/// Windows longer than this are known to lose the TPU's lines.
+const LONG: Duration = Duration::from_secs(30);
+/// A plane that ends this share of the window before its end has lost something, if that is
+/// also more than [`SLACK`].
+const EARLY: f64 = 0.2;
+const SLACK: Duration = Duration::from_millis(200);
+/// Texts of the producer that are passed on.
+const MAX_SAID: usize = 4;
+
+/// What to say about the part of `target`.
+pub(super) fn of(summary: &Summary, target: &CaptureTarget, spec: &Spec) -> Vec<String> {
+    let mut doubts = target.notes.clone();
+    let cores = summary.planes.iter().filter(|plane| plane.is_tensor_core()).count();
+    let devices: Vec<&Plane> = summary.planes.iter().filter(|plane| plane.is_device()).collect();
+    if target.chips > 0 && devices.is_empty() {
+        doubts.push(format!(
+            "no device plane, although the process holds {} chip(s): is the device tracer level 0, or did the window \
+             miss the device's work?",
+            target.chips
+        ));
+    } else if let Some(expected) = target.devices.filter(|&expected| (cores as u64) < u64::from(expected)) {
+        doubts.push(format!("{cores} device plane(s), although the process has {expected} devices"));
+    }
+    if (target.chips > 0 || !devices.is_empty()) && spec.duration > LONG {
+        doubts.push(format!(
+            "a window of {} s: captures over {} s are known to lose device lines; several short ones are safer",
+            spec.duration.as_secs(),
+            LONG.as_secs()
+        ));
+    }
+    match summary.window {
+        None => doubts.push("it does not say its window (no Task Environment plane)".to_owned()),
+        Some((start, stop)) => {
+            let window = Duration::from_nanos(stop.saturating_sub(start));
+            doubts.extend(devices.iter().filter_map(|plane| early_end(plane, window)));
+        }
+    }
+    let said = summary.errors.iter().map(|text| ("error", text));
+    let said = said.chain(summary.warnings.iter().map(|text| ("warning", text)));
+    doubts.extend(said.take(MAX_SAID).map(|(kind, text)| format!("the producer's {kind}: {text}")));
+    doubts
+}
+
+fn early_end(plane: &Plane, window: Duration) -> Option<String> {
+    let Some(end_ps) = plane.end_ps else { return Some(format!("plane {} has no events", plane.name)) };
+    let end = Duration::from_nanos(u64::try_from(end_ps / 1000).unwrap_or(0));
+    let missing = window.saturating_sub(end);
+    (missing > SLACK && missing.as_secs_f64() > EARLY * window.as_secs_f64()).then(|| {
+        format!(
+            "plane {} ends early: {:.1} s of {:.1} s; its buffer may have been full, or the device idle",
+            plane.name,
+            end.as_secs_f64(),
+            window.as_secs_f64()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use xprof::{client::Target, session::HostName};
+
+    use super::*;
+    use crate::{
+        settings::Capture,
+        spec::{Caller, Wish},
+        target::direct,
+    };
+    use model::time::Timestamp;
+
+    fn doubts(
+        planes: &[(&str, Option<i128>)],
+        chips: usize,
+        devices: Option<u32>,
+        seconds: u64,
+    ) -> Vec<String> {
+        let named: Target = "localhost:1".parse().unwrap();
+        let mut target = direct(&[named], &HostName::sanitised("h")).targets.remove(0);
+        (target.chips, target.devices) = (chips, devices);
+        let wish = Wish { duration: Duration::from_secs(seconds), ..Wish::default() };
+        let spec = Spec::new(wish, Caller::Direct, &Capture::default(), Timestamp(0)).unwrap();
+        let plane = |&(name, end_ps): &(&str, Option<i128>)| Plane {
+            name: name.to_owned(),
+            end_ps,
+            ..Plane::default()
+        };
+        let summary = Summary {
+            planes: planes.iter().map(plane).collect(),
+            window: Some((5_000_000_000, 5_000_000_000 + seconds * 1_000_000_000)),
+            ..Summary::default()
+        };
+        of(&summary, &target, &spec)
+    }
+
+    const S: i128 = 1_000_000_000_000;
+
+    #[test]
+    fn a_whole_trace_raises_none() {
+        assert_eq!(doubts(&[("/host:CPU", Some(S))], 0, None, 2), Vec::<String>::new());
+        let planes = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:1", Some(2 * S - S / 10))];
+        assert_eq!(doubts(&planes, 2, Some(2), 2), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        assert!(doubts(&[("/host:CPU", Some(S))], 4, Some(4), 2)[0].contains("no device plane"));
+        let one = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:0 SparseCore 0", Some(2 * S))];
+        assert!(doubts(&one, 2, Some(2), 2)[0].contains("1 device plane(s), although the process has 2"));
+        assert!(doubts(&[("/device:TPU:0", Some(S / 2))], 1, Some(1), 2)[0].contains("0.5 s of 2.0 s"));
+        assert!(doubts(&[("/device:TPU:0", None)], 1, Some(1), 2)[0].contains("has no events"));
+        assert!(doubts(&[("/device:TPU:0", Some(40 * S))], 1, Some(1), 40)[0].contains("over 30 s"));
+    }
+}
