@@ -5,7 +5,7 @@ use std::fmt::Write;
 use proto::tpuscope::v1::{
     ChipStatus, JobIdentity, OwnerStatus, StatusReply, StatusRequest, host_client::HostClient,
 };
-use server::hello;
+use server::protocol;
 
 use super::{
     Outcome, client,
@@ -26,7 +26,7 @@ pub struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let status = client::block_on(async {
         let mut host = HostClient::new(args.agent.connect().await?);
-        let request = StatusRequest { peer: Some(hello::own()) };
+        let request = StatusRequest { peer: Some(protocol::own()) };
         client::within(client::ANSWER, host.status(request)).await
     })?;
     let status = status.into_inner();

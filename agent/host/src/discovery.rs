@@ -1,8 +1,8 @@
 //! The scout: looks at the host's chips and at who holds them, at its own pace, so that every source is told the
-//! same scene.
+//! same snapshot.
 //!
 //! Looking blocks, and so happens on a thread of its own kind; a glance that finds nothing changed does not. Must never
-//! hold the sampler up: a look that hangs leaves the last scene standing, and the scout late.
+//! hold the sampler up: a look that hangs leaves the last snapshot standing, and the scout late.
 
 use std::{
     sync::{
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use model::{pace::Pace, pulse::Pulse, schedule::Schedule, snapshot::HostSnapshot, time::Clock};
+use model::{liveness::Liveness, pace::Pace, schedule::Schedule, snapshot::HostSnapshot, time::Clock};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     chips,
     settings::{device::Device, paths::Paths, workload::Workload},
-    workloads::Discovery,
+    workloads::OwnerScanner,
 };
 
 /// Chips come and go with reboots and re-attachments only.
@@ -32,7 +32,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(1);
 
 /// What to look at.
 #[derive(Debug, Clone)]
-pub struct Territory {
+pub struct DiscoveryConfig {
     /// The roots.
     pub paths: Paths,
     /// Chips beyond the table.
@@ -43,15 +43,15 @@ pub struct Territory {
 
 /// What the scout sees, for whoever wants to know; clones share it.
 #[derive(Clone)]
-pub struct Scout(Arc<Shared>);
+pub struct Discovery(Arc<Shared>);
 
 struct Shared {
-    territory: Territory,
+    config: DiscoveryConfig,
     clock: Arc<dyn Clock>,
-    scene: watch::Sender<HostSnapshot>,
+    snapshot: watch::Sender<HostSnapshot>,
     notes: watch::Sender<Vec<String>>,
     looks: AtomicU64,
-    pulse: Pulse,
+    liveness: Liveness,
     /// Full looks that were asked for, and as many of them as are done.
     asked: watch::Sender<u64>,
     answered: watch::Sender<u64>,
@@ -59,30 +59,30 @@ struct Shared {
 
 /// What is kept from one look to the next.
 struct Memory {
-    discovery: Discovery,
+    discovery: OwnerScanner,
     chips_due: Instant,
     /// When a look may be had for the asking.
     asking_due: Instant,
 }
 
-impl Scout {
+impl Discovery {
     /// A scout that has seen nothing yet.
-    pub fn new(territory: Territory, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(config: DiscoveryConfig, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Shared {
-            territory,
+            config,
             clock,
-            scene: watch::Sender::default(),
+            snapshot: watch::Sender::default(),
             notes: watch::Sender::default(),
             looks: AtomicU64::new(0),
-            pulse: Pulse::new(Instant::now()),
+            liveness: Liveness::new(Instant::now()),
             asked: watch::Sender::default(),
             answered: watch::Sender::default(),
         }))
     }
 
     /// The chips, and who holds them.
-    pub fn scene(&self) -> watch::Receiver<HostSnapshot> {
-        self.0.scene.subscribe()
+    pub fn snapshot(&self) -> watch::Receiver<HostSnapshot> {
+        self.0.snapshot.subscribe()
     }
 
     /// What could not be seen of the chips, in words.
@@ -92,37 +92,37 @@ impl Scout {
 
     /// Whether the scout stands still.
     pub fn is_late(&self) -> bool {
-        self.0.pulse.is_late()
+        self.0.liveness.is_late()
     }
 
     /// Returns after the first look.
-    pub async fn first_look(&self) {
+    pub async fn first_scan(&self) {
         // The sender lives as long as the scout.
-        let _ = self.scene().wait_for(|_| self.0.looks.load(Ordering::Relaxed) > 0).await;
+        let _ = self.snapshot().wait_for(|_| self.0.looks.load(Ordering::Relaxed) > 0).await;
     }
 
     /// Looks at every process now rather than when it is due, and returns when that is done, or after `within`.
     /// Several who ask get one look, and there is one a second at most.
-    pub async fn look_now(&self, within: Duration) {
+    pub async fn scan_now(&self, within: Duration) {
         let mut wanted = 0;
         self.0.asked.send_modify(|asked| {
             *asked += 1;
             wanted = *asked;
         });
         let mut answered = self.0.answered.subscribe();
-        // Without an answer in time the last scene stands.
+        // Without an answer in time the last snapshot stands.
         let _ = tokio::time::timeout(within, answered.wait_for(|answered| *answered >= wanted)).await;
     }
 
     /// Looks at once and then at this pace from `epoch` on, until `stop`. An error says that a look panicked.
-    pub async fn roam(&self, epoch: Instant, pace: Pace, stop: CancellationToken) -> Result<(), String> {
-        let Territory { paths, workload, .. } = self.0.territory.clone();
-        let discovery = Discovery::new(paths, workload, Arc::from([]));
-        let interval = || pace.interval(&self.0.scene.borrow());
+    pub async fn run(&self, epoch: Instant, pace: Pace, stop: CancellationToken) -> Result<(), String> {
+        let DiscoveryConfig { paths, workload, .. } = self.0.config.clone();
+        let discovery = OwnerScanner::new(paths, workload, Arc::from([]));
+        let interval = || pace.interval(&self.0.snapshot.borrow());
         let mut schedule = Schedule::new(epoch, interval());
         let mut memory = Memory { discovery, chips_due: schedule.due(), asking_due: schedule.due() };
         loop {
-            self.0.pulse.expect(schedule.due(), schedule.interval());
+            self.0.liveness.expect(schedule.due(), schedule.interval());
             if stop.run_until_cancelled(self.0.turn(schedule.due(), memory.asking_due)).await.is_none() {
                 return Ok(());
             }
@@ -185,17 +185,17 @@ impl Shared {
         let now = Instant::now();
         if memory.chips_due <= now {
             memory.chips_due = now + CHIPS_EVERY;
-            let seen = chips::scan(&self.territory.paths, &self.territory.device);
+            let seen = chips::scan(&self.config.paths, &self.config.device);
             memory.discovery.set_chips(seen.chips.clone().into());
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
-            self.scene.send_if_modified(|scene| replace_chips(scene, seen.chips));
+            self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips));
         }
         let workloads = memory.discovery.tick(self.clock.now());
         // The first look is news even when it found nothing.
         let first = self.looks.fetch_add(1, Ordering::Relaxed) == 0;
-        self.scene.send_if_modified(|scene| {
-            let news = first || !Arc::ptr_eq(&scene.workloads, &workloads);
-            scene.workloads = workloads;
+        self.snapshot.send_if_modified(|snapshot| {
+            let news = first || !Arc::ptr_eq(&snapshot.workloads, &workloads);
+            snapshot.workloads = workloads;
             news
         });
         memory
@@ -208,10 +208,10 @@ fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
     news
 }
 
-fn replace_chips(scene: &mut HostSnapshot, chips: Vec<model::device::Chip>) -> bool {
-    let news = *scene.chips != *chips;
+fn replace_chips(snapshot: &mut HostSnapshot, chips: Vec<model::device::Chip>) -> bool {
+    let news = *snapshot.chips != *chips;
     if news {
-        scene.chips = chips.into();
+        snapshot.chips = chips.into();
     }
     news
 }

@@ -22,9 +22,9 @@ impl Pace {
         Self { idle: self.idle.min(least).max(self.busy), ..self }
     }
 
-    /// The interval of this scene.
-    pub fn interval(self, scene: &HostSnapshot) -> Duration {
-        if scene.is_idle() { self.idle } else { self.busy }
+    /// The interval of this snapshot.
+    pub fn interval(self, snapshot: &HostSnapshot) -> Duration {
+        if snapshot.is_idle() { self.idle } else { self.busy }
     }
 }
 

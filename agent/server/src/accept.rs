@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 use tracing::warn;
 
-use super::places::{Place, Places};
+use super::connection_limits::{ConnectionLimits, ConnectionSlot};
 
 /// A connection that has not sent its first byte by then is closed.
 const FIRST_BYTE: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub enum Listener {
 pub struct Connection {
     stream: Stream,
     first_byte: Option<Pin<Box<Sleep>>>,
-    place: Place,
+    place: ConnectionSlot,
     /// Done when it has to make room.
     leave: Pin<Box<WaitForCancellationFutureOwned>>,
 }
@@ -84,7 +84,7 @@ impl Stream {
 }
 
 impl Connection {
-    fn new(stream: Stream, place: Place) -> Self {
+    fn new(stream: Stream, place: ConnectionSlot) -> Self {
         Self {
             stream,
             first_byte: Some(Box::pin(tokio::time::sleep(FIRST_BYTE))),
@@ -119,10 +119,10 @@ impl Refused {
     }
 }
 
-/// Accepts on `listener` until `stop`, as long as there are `places`: who gets none is closed at once.
+/// Accepts on `listener` until `stop`, as long as there are `connection_limits`: who gets none is closed at once.
 pub async fn accept(
     listener: Arc<Listener>,
-    places: Places,
+    connection_limits: ConnectionLimits,
     connections: mpsc::Sender<Connection>,
     stop: CancellationToken,
 ) {
@@ -141,7 +141,7 @@ pub async fn accept(
             }
         };
         let user = stream.user();
-        let Some(place) = places.take(user) else {
+        let Some(place) = connection_limits.take(user) else {
             refused.one_more(user);
             continue;
         };

@@ -1,4 +1,4 @@
-//! Who may do what: one pure function, asked at the edge for every call.
+//! Who may do what: one pure function, asked at the auth_layer for every call.
 //!
 //! Loopback is not authentication, because hosts are shared: whoever comes through TCP may look at what is
 //! measured and nothing else. The Unix socket knows its callers by peer credentials.

@@ -10,11 +10,11 @@ use std::{
 use ::sessions::{
     Failure, Kind,
     capture::{Event, Listener},
-    captures::{self, Captures, Done, Order, Refused, Running},
-    spec::{Levels, SpecError, Wish},
+    captures::{self, CaptureJob, Captures, Done, Refused, Running},
+    spec::{CaptureParams, Levels, SpecError},
     target::{self, Targets},
 };
-use host::discovery::Scout;
+use host::discovery::Discovery;
 use model::time::Timestamp;
 use proto::tpuscope::v1::{
     CaptureEvent, CaptureFailure, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget,
@@ -25,7 +25,7 @@ use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 use xprof::session::{HostName, Missing, PartEntry};
 
-use super::{access::Scope, hello, sessions};
+use super::{access::Scope, protocol, sessions};
 
 /// Events that may wait for a slow reader; bytes received are the first to be left out.
 const QUEUE: usize = 1024;
@@ -39,34 +39,34 @@ const PACE: Duration = Duration::from_millis(200);
 /// Runs captures for callers.
 pub struct Service {
     captures: Arc<Captures>,
-    scout: Scout,
+    discovery: Discovery,
     host: HostName,
 }
 
 impl Service {
-    /// Captures of the workloads that `scout` finds; their parts are named after `host`.
-    pub fn new(captures: Arc<Captures>, scout: Scout, host: HostName) -> Self {
-        Self { captures, scout, host }
+    /// Captures of the workloads that `discovery` finds; their parts are named after `host`.
+    pub fn new(captures: Arc<Captures>, discovery: Discovery, host: HostName) -> Self {
+        Self { captures, discovery, host }
     }
 
-    /// The workloads that were asked for. Before some are said to be missing, the scout looks again: they may have
+    /// The workloads that were asked for. Before some are said to be missing, the discovery looks again: they may have
     /// started since its last look.
     async fn targets(&self, scope: Scope, request: &CaptureRequest) -> Targets {
         // An agent that has just started has not looked yet. A look that hangs finds nobody.
-        let _ = tokio::time::timeout(FIRST_LOOK, self.scout.first_look()).await;
+        let _ = tokio::time::timeout(FIRST_LOOK, self.discovery.first_scan()).await;
         let found = self.found(scope, &request.pids);
         let wanted = request.pids.len().max(usize::try_from(request.min_processes).unwrap_or(0)).max(1);
         if found.targets.len() >= wanted {
             return found;
         }
-        self.scout.look_now(LOOK_AGAIN).await;
+        self.discovery.scan_now(LOOK_AGAIN).await;
         self.found(scope, &request.pids)
     }
 
     fn found(&self, scope: Scope, pids: &[u32]) -> Targets {
-        let scene = self.scout.scene().borrow().clone();
+        let snapshot = self.discovery.snapshot().borrow().clone();
         let may = |uid: Option<u32>| uid.map_or(scope == Scope::All, |uid| scope.covers(uid));
-        target::of_workloads(&scene.workloads, &scene.chips, &self.host, pids, may)
+        target::of_workloads(&snapshot.workloads, &snapshot.chips, &self.host, pids, may)
     }
 }
 
@@ -79,7 +79,7 @@ impl captures_server::Captures for Service {
     async fn capture(&self, request: Request<CaptureRequest>) -> Result<Response<Events>, Status> {
         let scope = sessions::scope(&request)?;
         let request = request.into_inner();
-        hello::check(request.peer.as_ref())?;
+        protocol::check(request.peer.as_ref())?;
         let session = match request.session.as_str() {
             "" => None,
             name => {
@@ -88,7 +88,8 @@ impl captures_server::Captures for Service {
         };
         let targets = self.targets(scope, &request).await;
         let (events, queue) = mpsc::channel(QUEUE);
-        let order = Order { wish: wish(&request), session, targets, listener: listener(events.clone()) };
+        let order =
+            CaptureJob { params: params(&request), session, targets, listener: listener(events.clone()) };
         let Running { cancel, done } = match self.captures.start(order).await {
             Ok(running) => running,
             Err(refused) => return refusal(refused),
@@ -116,10 +117,10 @@ impl captures_server::Captures for Service {
 /// A capture that did not begin: a fault of the request is an error of the call, anything else the whole answer.
 fn refusal(refused: Refused) -> Result<Response<Events>, Status> {
     match refused {
-        Refused::Spec(error @ SpecError::OptionDenied(..)) => {
+        Refused::CaptureSpec(error @ SpecError::OptionDenied(..)) => {
             Err(Status::permission_denied(error.to_string()))
         }
-        Refused::Spec(error) => Err(Status::invalid_argument(error.to_string())),
+        Refused::CaptureSpec(error) => Err(Status::invalid_argument(error.to_string())),
         Refused::Failure(failure) => {
             let only = tokio_stream::once(Ok(finished(Err(failure))));
             Ok(Response::new(Box::pin(only)))
@@ -127,8 +128,8 @@ fn refusal(refused: Refused) -> Result<Response<Events>, Status> {
     }
 }
 
-fn wish(request: &CaptureRequest) -> Wish {
-    Wish {
+fn params(request: &CaptureRequest) -> CaptureParams {
+    CaptureParams {
         duration: Duration::from_nanos(request.duration_ns),
         levels: Levels {
             host: request.host_tracer_level,
@@ -168,7 +169,7 @@ fn wire(event: Event) -> CaptureEvent {
     };
     let event = match event {
         Event::Started { session, targets, start } => capture_event::Event::Started(CaptureStarted {
-            peer: Some(hello::own()),
+            peer: Some(protocol::own()),
             session: session.to_string(),
             targets: targets.iter().zip(0..).map(|(target, index)| of_target(target, index)).collect(),
             start_unix_ns: start.0,

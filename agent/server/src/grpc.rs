@@ -1,4 +1,4 @@
-//! gRPC: the same server on the Unix socket and on the loopback; what a caller may do there is the [`Edge`]'s.
+//! gRPC: the same server on the Unix socket and on the loopback; what a caller may do there is the [`AuthLayer`]'s.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::{
     accept::{Listener, accept},
-    edge::Edge,
-    places::{Places, Rule},
+    auth_layer::AuthLayer,
+    connection_limits::{ConnectionLimits, Rule},
 };
 use crate::Ended;
 
@@ -50,10 +50,10 @@ fn described() -> FileDescriptorSet {
     FileDescriptorSet { file: own }
 }
 
-/// Serves `routes` on `listener` behind `edge` until `stop`.
+/// Serves `routes` on `listener` behind `auth_layer` until `stop`.
 pub async fn serve(
     listener: Arc<Listener>,
-    edge: Edge,
+    auth_layer: AuthLayer,
     routes: Routes,
     most_connections: u16,
     stop: CancellationToken,
@@ -63,8 +63,9 @@ pub async fn serve(
         Listener::Unix(_) => Rule::Users(Uid::effective().as_raw()),
         Listener::Tcp(_) => Rule::Yielding,
     };
-    let places = Places::new(most_connections, rule);
-    let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, places, queue, stop.clone())));
+    let connection_limits = ConnectionLimits::new(most_connections, rule);
+    let _accepting =
+        AbortOnDropHandle::new(tokio::spawn(accept(listener, connection_limits, queue, stop.clone())));
     Server::builder()
         .timeout(ANSWER)
         .max_concurrent_streams(CALLS_PER_CONNECTION)
@@ -74,7 +75,7 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(2 * WINDOW_BYTES)
-        .layer(edge)
+        .layer(auth_layer)
         .serve_with_incoming_shutdown(
             routes.prepare(),
             ReceiverStream::new(connections).map(Ok::<_, Infallible>),

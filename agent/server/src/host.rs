@@ -8,41 +8,41 @@ use proto::tpuscope::v1::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    desk::{Desk, HistoryQuery},
-    hello,
+    host_api::{HistoryQuery, HostApi},
+    protocol,
 };
 
-/// Answers from the desk.
+/// Answers from the host_api.
 pub struct Host {
-    desk: Arc<Desk>,
+    host_api: Arc<HostApi>,
 }
 
 impl Host {
-    /// The service at this desk.
-    pub fn new(desk: Arc<Desk>) -> Self {
-        Self { desk }
+    /// The service at this host_api.
+    pub fn new(host_api: Arc<HostApi>) -> Self {
+        Self { host_api }
     }
 }
 
 #[tonic::async_trait]
 impl host_server::Host for Host {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
-        hello::check(request.get_ref().peer.as_ref())?;
-        Ok(Response::new(self.desk.status()))
+        protocol::check(request.get_ref().peer.as_ref())?;
+        Ok(Response::new(self.host_api.status()))
     }
 
     async fn samples(&self, request: Request<SamplesRequest>) -> Result<Response<SamplesReply>, Status> {
-        hello::check(request.get_ref().peer.as_ref())?;
-        Ok(Response::new(self.desk.samples(&request.get_ref().metrics)))
+        protocol::check(request.get_ref().peer.as_ref())?;
+        Ok(Response::new(self.host_api.samples(&request.get_ref().metrics)))
     }
 
     async fn history(&self, request: Request<HistoryRequest>) -> Result<Response<HistoryReply>, Status> {
         let request = request.into_inner();
-        hello::check(request.peer.as_ref())?;
+        protocol::check(request.peer.as_ref())?;
         if request.metric.is_empty() {
             return Err(Status::invalid_argument("which metric? set `metric`"));
         }
-        Ok(Response::new(self.desk.history(&HistoryQuery {
+        Ok(Response::new(self.host_api.history(&HistoryQuery {
             metric: request.metric,
             chip: request.chip,
             last: (request.last_ns > 0).then(|| Duration::from_nanos(request.last_ns)),

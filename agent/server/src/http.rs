@@ -16,8 +16,8 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     accept::{Connection, Listener, accept},
-    desk::{Desk, HistoryQuery},
-    places::{Places, Rule},
+    connection_limits::{ConnectionLimits, Rule},
+    host_api::{HistoryQuery, HostApi},
 };
 use crate::Ended;
 
@@ -42,17 +42,18 @@ type Answer = Response<Full<Bytes>>;
 /// Serves HTTP on `listener` until `stop`.
 pub async fn serve(
     listener: Arc<Listener>,
-    desk: Arc<Desk>,
+    host_api: Arc<HostApi>,
     allowed_hosts: Arc<[String]>,
     most_connections: u16,
     stop: CancellationToken,
 ) -> Ended {
     let (queue, mut accepted) = mpsc::channel(1);
-    let places = Places::new(most_connections, Rule::Yielding);
-    let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, places, queue, stop.clone())));
+    let connection_limits = ConnectionLimits::new(most_connections, Rule::Yielding);
+    let _accepting =
+        AbortOnDropHandle::new(tokio::spawn(accept(listener, connection_limits, queue, stop.clone())));
     let mut connections = JoinSet::new();
     while let Some(connection) = accepted.recv().await {
-        connections.spawn(converse(connection, desk.clone(), allowed_hosts.clone(), stop.clone()));
+        connections.spawn(converse(connection, host_api.clone(), allowed_hosts.clone(), stop.clone()));
         // What is done is let go of, so that the set holds the living alone.
         while connections.try_join_next().is_some() {}
     }
@@ -60,9 +61,14 @@ pub async fn serve(
     Ok(())
 }
 
-async fn converse(connection: Connection, desk: Arc<Desk>, hosts: Arc<[String]>, stop: CancellationToken) {
+async fn converse(
+    connection: Connection,
+    host_api: Arc<HostApi>,
+    hosts: Arc<[String]>,
+    stop: CancellationToken,
+) {
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        let answer = answer(request.method(), request.uri(), request.headers(), &desk, &hosts);
+        let answer = answer(request.method(), request.uri(), request.headers(), &host_api, &hosts);
         async { Ok::<_, Infallible>(answer) }
     });
     let mut served = std::pin::pin!(
@@ -80,7 +86,13 @@ async fn converse(connection: Connection, desk: Arc<Desk>, hosts: Arc<[String]>,
     let _ = served.await;
 }
 
-fn answer(method: &Method, uri: &http::Uri, headers: &HeaderMap, desk: &Desk, hosts: &[String]) -> Answer {
+fn answer(
+    method: &Method,
+    uri: &http::Uri,
+    headers: &HeaderMap,
+    host_api: &HostApi,
+    hosts: &[String],
+) -> Answer {
     if !names_this_host(uri, headers, hosts) {
         return text(
             StatusCode::FORBIDDEN,
@@ -95,15 +107,15 @@ fn answer(method: &Method, uri: &http::Uri, headers: &HeaderMap, desk: &Desk, ho
     let query = uri.query().unwrap_or_default();
     match uri.path() {
         "/" => text(StatusCode::OK, INDEX),
-        "/metrics" => metrics(headers, desk),
-        "/healthz" => health(desk.alive()),
-        "/readyz" => health(desk.ready()),
-        "/api/v1/status" => json(&desk.status()),
+        "/metrics" => metrics(headers, host_api),
+        "/healthz" => health(host_api.alive()),
+        "/readyz" => health(host_api.ready()),
+        "/api/v1/status" => json(&host_api.status()),
         "/api/v1/samples" => {
             let metrics: Vec<String> = values(query, "metric").collect();
-            json(&desk.samples(&metrics))
+            json(&host_api.samples(&metrics))
         }
-        "/api/v1/history" => match history_query(query).map(|query| desk.history(&query)) {
+        "/api/v1/history" => match history_query(query).map(|query| host_api.history(&query)) {
             Ok(history) => json(&history),
             Err(fault) => text(StatusCode::BAD_REQUEST, fault + "\n"),
         },
@@ -111,10 +123,10 @@ fn answer(method: &Method, uri: &http::Uri, headers: &HeaderMap, desk: &Desk, ho
     }
 }
 
-fn metrics(headers: &HeaderMap, desk: &Desk) -> Answer {
+fn metrics(headers: &HeaderMap, host_api: &HostApi) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = Format::negotiate(accept);
-    respond(StatusCode::OK, format.content_type(), desk.metrics(format))
+    respond(StatusCode::OK, format.content_type(), host_api.metrics(format))
 }
 
 fn health(state: Result<(), &'static str>) -> Answer {

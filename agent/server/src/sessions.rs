@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use tracing::info;
 use xprof::session::{MANIFEST_FILE, SessionName};
 
-use super::{access::Scope, hello};
+use super::{access::Scope, protocol};
 
 /// Bytes of a piece of a file.
 const PIECE: usize = 128 << 10;
@@ -52,21 +52,21 @@ impl sessions_server::Sessions for Service {
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsReply>, Status> {
         let scope = scope(&request)?;
-        hello::check(request.get_ref().peer.as_ref())?;
+        protocol::check(request.get_ref().peer.as_ref())?;
         let store = Arc::clone(&self.store);
         let all = store::blocking(move || store.list()).await.map_err(|error| refused(&error))?;
         let sessions = all.iter().filter(|stored| covers(scope, &stored.owners)).map(summary).collect();
-        Ok(Response::new(ListSessionsReply { peer: Some(hello::own()), sessions }))
+        Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
     }
 
     async fn show(&self, request: Request<ShowSessionRequest>) -> Result<Response<ShowSessionReply>, Status> {
         let scope = scope(&request)?;
-        hello::check(request.get_ref().peer.as_ref())?;
+        protocol::check(request.get_ref().peer.as_ref())?;
         let stored = self.permitted(scope, &request.get_ref().id).await?;
         let manifest = stored.session.manifest.as_ref().map(serde_json::to_string);
         let manifest = manifest.transpose().map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(ShowSessionReply {
-            peer: Some(hello::own()),
+            peer: Some(protocol::own()),
             session: Some(summary(&stored)),
             manifest: manifest.unwrap_or_default(),
         }))
@@ -74,7 +74,7 @@ impl sessions_server::Sessions for Service {
 
     async fn fetch(&self, request: Request<FetchSessionRequest>) -> Result<Response<Pieces>, Status> {
         let scope = scope(&request)?;
-        hello::check(request.get_ref().peer.as_ref())?;
+        protocol::check(request.get_ref().peer.as_ref())?;
         let stored = self.permitted(scope, &request.get_ref().id).await?;
         let (pieces, queue) = mpsc::channel(QUEUE);
         tokio::spawn(async move {
@@ -95,19 +95,19 @@ impl sessions_server::Sessions for Service {
         request: Request<RemoveSessionRequest>,
     ) -> Result<Response<RemoveSessionReply>, Status> {
         let scope = scope(&request)?;
-        hello::check(request.get_ref().peer.as_ref())?;
+        protocol::check(request.get_ref().peer.as_ref())?;
         let name = self.permitted(scope, &request.get_ref().id).await?.name;
         info!(session = %name, "removed on request");
         let store = Arc::clone(&self.store);
         let freed = store::blocking(move || store.remove(&name)).await.map_err(|error| refused(&error))?;
-        Ok(Response::new(RemoveSessionReply { peer: Some(hello::own()), freed_bytes: freed }))
+        Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
     }
 }
 
-/// The rights that the edge has found; none is no right.
+/// The rights that the auth_layer has found; none is no right.
 pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
     let scope = request.extensions().get::<Scope>().copied();
-    scope.ok_or_else(|| Status::permission_denied("this call did not pass the edge"))
+    scope.ok_or_else(|| Status::permission_denied("this call did not pass the auth_layer"))
 }
 
 /// Traces of several users in one session are none of theirs alone.

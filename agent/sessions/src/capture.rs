@@ -31,9 +31,10 @@ use xprof::{
 };
 
 use super::{
-    Failure, Kind, doubts, holder,
-    spec::Spec,
+    Failure, Kind, port_users,
+    spec::CaptureSpec,
     target::{CaptureTarget, Targets},
+    trace_warnings,
 };
 use crate::settings::Capture as Settings;
 
@@ -80,7 +81,7 @@ pub struct Kept {
 /// One capture to run.
 pub struct Capture {
     /// What to record.
-    pub spec: Spec,
+    pub spec: CaptureSpec,
     /// Of whom.
     pub targets: Targets,
     /// Deadlines of the questions before the window.
@@ -246,7 +247,7 @@ impl Capture {
             return failure;
         }
         let (procfs, port, own) = (self.procfs.clone(), target.at.port(), std::process::id());
-        let looking = tokio::task::spawn_blocking(move || holder::connected(&procfs, port, own));
+        let looking = tokio::task::spawn_blocking(move || port_users::connected(&procfs, port, own));
         // A hint is worth no long wait.
         if let Ok(Ok(connected)) = tokio::time::timeout(END, looking).await
             && !connected.is_empty()
@@ -411,7 +412,7 @@ fn part_names(targets: &[CaptureTarget]) -> Vec<PartName> {
     names.into_iter().map(|(_, name)| name).collect()
 }
 
-fn facts(summary: &Summary, target: &CaptureTarget, spec: &Spec) -> PartFacts {
+fn facts(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
     PartFacts {
         pid: target.process.map(|process| process.pid),
         address: Some(target.at.to_string()),
@@ -420,7 +421,7 @@ fn facts(summary: &Summary, target: &CaptureTarget, spec: &Spec) -> PartFacts {
         events: summary.events,
         window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
         late_start_ns: None,
-        warnings: doubts::of(summary, target, spec),
+        warnings: trace_warnings::of(summary, target, spec),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use model::time::Clock;
-use store::{Begun, Owners, Store, StoreError, Stored};
+use store::{Owners, StagedSession, Store, StoreError, Stored};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::{
@@ -21,7 +21,7 @@ use super::{
     Failure, Kind,
     arbiter::{Arbiter, Grant, Profiler, User},
     capture::{Capture, Event, Kept, Listener, nobody},
-    spec::{Caller, Spec, SpecError, Wish},
+    spec::{Caller, CaptureParams, CaptureSpec, SpecError},
     target::{CaptureTarget, Targets},
 };
 use crate::settings::Capture as Settings;
@@ -39,9 +39,9 @@ pub struct Captures {
 }
 
 /// What somebody asks for.
-pub struct Order {
+pub struct CaptureJob {
     /// What to record.
-    pub wish: Wish,
+    pub params: CaptureParams,
     /// Name of the session; `None`: the time.
     pub session: Option<SessionName>,
     /// Of whom.
@@ -67,12 +67,12 @@ pub struct Running {
     pub done: oneshot::Receiver<Result<Done, Failure>>,
 }
 
-/// Why a capture was not begun.
+/// Why a capture was not staged.
 #[derive(Debug, Error)]
 pub enum Refused {
-    /// The wish is out of bounds.
+    /// The params is out of bounds.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    CaptureSpec(#[from] SpecError),
     /// Something stands in its way.
     #[error("{0}")]
     Failure(Failure),
@@ -106,19 +106,19 @@ impl Captures {
     ///
     /// # Errors
     /// If it cannot begin; then no workload was disturbed.
-    pub async fn start(self: &Arc<Self>, order: Order) -> Result<Running, Refused> {
-        let Order { wish, session, mut targets, listener } = order;
-        let spec = Spec::new(wish, Caller::Agent, &self.settings, self.clock.now())?;
+    pub async fn start(self: &Arc<Self>, order: CaptureJob) -> Result<Running, Refused> {
+        let CaptureJob { params, session, mut targets, listener } = order;
+        let spec = CaptureSpec::new(params, Caller::Agent, &self.settings, self.clock.now())?;
         // Who has nobody to profile learns nothing of the store's sessions.
         if targets.targets.is_empty() {
             return Err(Refused::Failure(nobody(&targets)));
         }
         let place = self.place().map_err(Refused::Failure)?;
-        let begun = self
+        let staged = self
             .begin(session, owners(&targets))
             .await
             .map_err(|error| Refused::Failure(in_store(error.into())))?;
-        let granted = self.reserve(&mut targets, begun.writer.name()).map_err(Refused::Failure)?;
+        let granted = self.reserve(&mut targets, staged.writer.name()).map_err(Refused::Failure)?;
         let reserved = Reserved { captures: Arc::clone(self), granted };
         let cancel = self.stop.child_token();
         let (tell, done) = oneshot::channel();
@@ -132,7 +132,7 @@ impl Captures {
         };
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let result = this.run(capture, begun).await;
+            let result = this.run(capture, staged).await;
             drop((reserved, place));
             // Whoever asked may be gone.
             let _ = tell.send(result);
@@ -201,7 +201,7 @@ impl Captures {
         }
     }
 
-    async fn begin(&self, named: Option<SessionName>, owners: Owners) -> Result<Begun, StoreError> {
+    async fn begin(&self, named: Option<SessionName>, owners: Owners) -> Result<StagedSession, StoreError> {
         let store = Arc::clone(&self.store);
         let begin = move || match named {
             Some(name) => store.begin(name, &owners),
@@ -210,16 +210,17 @@ impl Captures {
         store::blocking(begin).await
     }
 
-    async fn run(&self, capture: Capture, begun: Begun) -> Result<Done, Failure> {
-        let session = begun.writer.name().clone();
+    async fn run(&self, capture: Capture, staged: StagedSession) -> Result<Done, Failure> {
+        let session = staged.writer.name().clone();
         info!(%session, targets = capture.targets.targets.len(), "capture begins");
-        let kept = capture.run(&begun.writer, &*self.clock).await.map_err(|failure| placed(failure, &begun));
+        let kept =
+            capture.run(&staged.writer, &*self.clock).await.map_err(|failure| placed(failure, &staged));
         let kept = kept.inspect_err(|failure| {
             info!(%session, kind = failure.kind.as_str(), %failure, "capture failed");
         })?;
         let (store, now, name) = (Arc::clone(&self.store), self.clock.now(), session.clone());
         let stored = store::blocking(move || {
-            if let Err(error) = store.finish(begun, now) {
+            if let Err(error) = store.finish(staged, now) {
                 warn!(%error, "cannot clear away old sessions");
             }
             store.get(&name)
@@ -231,11 +232,11 @@ impl Captures {
 }
 
 /// Says where a disk is full that the caller did not name.
-fn placed(failure: Failure, begun: &Begun) -> Failure {
+fn placed(failure: Failure, staged: &StagedSession) -> Failure {
     if failure.kind != Kind::NoSpace {
         return in_store(failure);
     }
-    let message = format!("{} (in the agent's store, {})", failure.message, begun.folder.display());
+    let message = format!("{} (in the agent's store, {})", failure.message, staged.folder.display());
     in_store(Failure { message, ..failure })
 }
 
@@ -255,7 +256,7 @@ fn in_store(failure: Failure) -> Failure {
 }
 
 /// A session named after the time; a second one of the same second gets a suffix.
-fn begin_by_time(store: &dyn Store, owners: &Owners) -> Result<Begun, StoreError> {
+fn begin_by_time(store: &dyn Store, owners: &Owners) -> Result<StagedSession, StoreError> {
     let name = SessionName::from_local_time(jiff::ZonedDateTime::now().datetime());
     match store.begin(name.clone(), owners) {
         Err(
@@ -264,7 +265,7 @@ fn begin_by_time(store: &dyn Store, owners: &Owners) -> Result<Begun, StoreError
             let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
             store.begin(name, owners)
         }
-        begun => begun,
+        staged => staged,
     }
 }
 

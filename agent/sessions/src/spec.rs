@@ -22,9 +22,9 @@ pub struct Levels {
     pub python: Option<u32>,
 }
 
-/// What a caller wishes for; see [`Spec::new`].
+/// What a caller wishes for; see [`CaptureSpec::new`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wish {
+pub struct CaptureParams {
     /// Length of the window.
     pub duration: Duration,
     /// Tracer levels.
@@ -39,9 +39,9 @@ pub struct Wish {
     pub min_parts: u32,
 }
 
-/// A wish within the limits.
+/// A params within the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spec {
+pub struct CaptureSpec {
     /// Length of the window, in whole milliseconds.
     pub duration: Duration,
     /// When the window begins; `None`: at once.
@@ -56,7 +56,7 @@ pub struct Spec {
     advanced: BTreeMap<String, String>,
 }
 
-/// Whose wish it is.
+/// Whose params it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
     /// The user, who could call the profiler without us just as well: any option goes.
@@ -65,7 +65,7 @@ pub enum Caller {
     Agent,
 }
 
-/// Why a wish is refused.
+/// Why a params is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// No window at all.
@@ -109,45 +109,50 @@ pub enum SpecError {
     StartPast(Duration),
 }
 
-/// A start may lie so far back: the way of the wish takes time.
+/// A start may lie so far back: the way of the params takes time.
 const PAST: Duration = Duration::from_secs(1);
 /// The longest wait for an answer, or for a start.
 const HOUR: Duration = Duration::from_secs(3600);
 
-impl Spec {
-    /// The wish, if it keeps within the limits.
+impl CaptureSpec {
+    /// The params, if it keeps within the limits.
     ///
     /// # Errors
     /// If it does not.
-    pub fn new(wish: Wish, caller: Caller, limits: &Limits, now: Timestamp) -> Result<Self, SpecError> {
-        let ms = wish.duration.as_millis();
+    pub fn new(
+        params: CaptureParams,
+        caller: Caller,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<Self, SpecError> {
+        let ms = params.duration.as_millis();
         if ms == 0 {
-            return Err(SpecError::TooShort(wish.duration));
+            return Err(SpecError::TooShort(params.duration));
         }
-        if wish.duration > limits.max_duration.get() {
-            return Err(SpecError::TooLong(wish.duration, limits.max_duration));
+        if params.duration > limits.max_duration.get() {
+            return Err(SpecError::TooLong(params.duration, limits.max_duration));
         }
-        let timeout = wish.timeout.unwrap_or(limits.timeout.get());
+        let timeout = params.timeout.unwrap_or(limits.timeout.get());
         if timeout.is_zero() || timeout > HOUR {
             return Err(SpecError::Timeout(timeout, HOUR));
         }
-        if wish.start.is_some_and(|start| start > now.plus(HOUR)) {
+        if params.start.is_some_and(|start| start > now.plus(HOUR)) {
             return Err(SpecError::StartTooFar);
         }
-        let ago = wish.start.map(|start| start.age(now)).filter(|&ago| ago > PAST);
+        let ago = params.start.map(|start| start.age(now)).filter(|&ago| ago > PAST);
         if let Some(ago) = ago {
             return Err(SpecError::StartPast(ago));
         }
-        check_levels(wish.levels, limits.max_tracer_level)?;
-        check_options(&wish.advanced, caller, &limits.advanced_options)?;
+        check_levels(params.levels, limits.max_tracer_level)?;
+        check_options(&params.advanced, caller, &limits.advanced_options)?;
         Ok(Self {
             duration: Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)),
-            start: wish.start,
+            start: params.start,
             timeout,
             max_bytes: limits.max_size.get(),
-            min_parts: wish.min_parts.max(1) as usize,
-            levels: wish.levels,
-            advanced: wish.advanced,
+            min_parts: params.min_parts.max(1) as usize,
+            levels: params.levels,
+            advanced: params.advanced,
         })
     }
 
@@ -228,14 +233,14 @@ fn typed(text: &str) -> AdvancedConfigValue {
 mod tests {
     use super::*;
 
-    fn wish() -> Wish {
-        Wish { duration: Duration::from_millis(1500), ..Wish::default() }
+    fn params() -> CaptureParams {
+        CaptureParams { duration: Duration::from_millis(1500), ..CaptureParams::default() }
     }
 
-    fn refused(change: impl FnOnce(&mut Wish), caller: Caller) -> String {
-        let mut wish = wish();
-        change(&mut wish);
-        match Spec::new(wish, caller, &Limits::default(), Timestamp(0)) {
+    fn refused(change: impl FnOnce(&mut CaptureParams), caller: Caller) -> String {
+        let mut params = params();
+        change(&mut params);
+        match CaptureSpec::new(params, caller, &Limits::default(), Timestamp(0)) {
             Ok(spec) => unreachable!("{spec:?}"),
             Err(error) => error.to_string(),
         }
@@ -251,12 +256,12 @@ mod tests {
         );
         assert!(refused(|w| w.levels.host = Some(4), Caller::Direct).contains("at most 3"));
         assert!(refused(|w| w.start = Some(Timestamp(i64::MAX)), Caller::Direct).contains("an hour"));
-        let past = Wish { start: Some(Timestamp(0)), ..wish() };
-        let late = Spec::new(past, Caller::Direct, &Limits::default(), Timestamp(2_000_000_000));
+        let past = CaptureParams { start: Some(Timestamp(0)), ..params() };
+        let late = CaptureSpec::new(past, Caller::Direct, &Limits::default(), Timestamp(2_000_000_000));
         assert_eq!(late, Err(SpecError::StartPast(Duration::from_secs(2))));
         let option = |name: &str| {
             let name = name.to_owned();
-            move |w: &mut Wish| {
+            move |w: &mut CaptureParams| {
                 w.advanced.insert(name, "1".to_owned());
             }
         };
@@ -266,10 +271,11 @@ mod tests {
 
     #[test]
     fn the_request_says_the_window_twice_and_names_no_folder() {
-        let mut wish = wish();
-        wish.advanced.insert("tpu_trace_mode".into(), "TRACE_COMPUTE".into());
-        wish.advanced.insert("tpu_num_chips_to_profile_per_task".into(), "2".into());
-        let spec = Spec::new(wish, Caller::Agent, &Limits::default(), Timestamp(0)).expect("within limits");
+        let mut params = params();
+        params.advanced.insert("tpu_trace_mode".into(), "TRACE_COMPUTE".into());
+        params.advanced.insert("tpu_num_chips_to_profile_per_task".into(), "2".into());
+        let spec =
+            CaptureSpec::new(params, Caller::Agent, &Limits::default(), Timestamp(0)).expect("within limits");
         let request = spec.request("id", Some(Timestamp(7)));
         let options = request.opts.expect("set");
         assert_eq!((request.duration_ms, options.duration_ms), (1500, 1500));
@@ -282,9 +288,10 @@ mod tests {
 
     #[test]
     fn levels_that_are_left_out_are_the_servers_defaults() {
-        let mut wish = wish();
-        wish.levels.python = Some(1);
-        let spec = Spec::new(wish, Caller::Direct, &Limits::default(), Timestamp(0)).expect("within limits");
+        let mut params = params();
+        params.levels.python = Some(1);
+        let spec = CaptureSpec::new(params, Caller::Direct, &Limits::default(), Timestamp(0))
+            .expect("within limits");
         let options = spec.request("id", None).opts.expect("set");
         assert_eq!(
             (

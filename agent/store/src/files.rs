@@ -22,7 +22,7 @@ use xprof::session::{
     MANIFEST_FILE, Session, SessionError, SessionName, SessionWriter, remove_abandoned, sessions_folder,
 };
 
-use super::{Begun, Owners, Store, StoreError, Stored};
+use super::{Owners, StagedSession, Store, StoreError, Stored};
 use crate::settings::Store as Settings;
 
 /// The longest file that says whose a session is.
@@ -142,7 +142,7 @@ impl Files {
 }
 
 impl Store for Files {
-    fn begin(&self, name: SessionName, owners: &Owners) -> Result<Begun, StoreError> {
+    fn begin(&self, name: SessionName, owners: &Owners) -> Result<StagedSession, StoreError> {
         if !self.running().insert(name.clone()) {
             return Err(StoreError::Running(name));
         }
@@ -154,12 +154,12 @@ impl Store for Files {
         };
         let writer = SessionWriter::create(&self.logdir, name.clone())?;
         self.write_owners(&name, owners)?;
-        Ok(Begun { folder: writer.folder(), writer, _guard: Box::new(guard) })
+        Ok(StagedSession { folder: writer.folder(), writer, _guard: Box::new(guard) })
     }
 
-    fn finish(&self, begun: Begun, now: Timestamp) -> Result<(), StoreError> {
-        let name = begun.writer.name().clone();
-        drop(begun);
+    fn finish(&self, staged: StagedSession, now: Timestamp) -> Result<(), StoreError> {
+        let name = staged.writer.name().clone();
+        drop(staged);
         self.tidy(&name, now)
     }
 
@@ -272,27 +272,27 @@ mod tests {
         "h".parse().unwrap()
     }
 
-    fn write(store: &Files, session: &str, bytes: usize) -> Begun {
-        let begun = store.begin(name(session), &Owners { uids: vec![7] }).unwrap();
-        let mut part = begun.writer.part(&part_name()).unwrap();
+    fn write(store: &Files, session: &str, bytes: usize) -> StagedSession {
+        let staged = store.begin(name(session), &Owners { uids: vec![7] }).unwrap();
+        let mut part = staged.writer.part(&part_name()).unwrap();
         part.write_all(&vec![1; bytes]).unwrap();
         part.commit(PartFacts::default()).unwrap();
-        begun
+        staged
     }
 
-    fn finish(store: &Files, begun: Begun) {
+    fn finish(store: &Files, staged: StagedSession) {
         let manifest = Manifest {
             version: MANIFEST_VERSION,
-            session: begun.writer.name().to_string(),
+            session: staged.writer.name().to_string(),
             tool: Tool::this(),
             window: None,
             hosts: Vec::new(),
             missing: Vec::new(),
             warnings: Vec::new(),
         };
-        begun.writer.manifest(&manifest).unwrap();
+        staged.writer.manifest(&manifest).unwrap();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        store.finish(begun, Timestamp(i64::try_from(now.as_nanos()).unwrap())).unwrap();
+        store.finish(staged, Timestamp(i64::try_from(now.as_nanos()).unwrap())).unwrap();
     }
 
     fn names(store: &Files) -> Vec<String> {
@@ -303,12 +303,12 @@ mod tests {
     fn a_session_is_seen_when_it_is_done_and_gone_when_removed() {
         let state = TempDir::new().unwrap();
         let store = Files::open(state.path(), Settings::default()).unwrap();
-        let begun = write(&store, "a", 10);
+        let staged = write(&store, "a", 10);
         assert_eq!(names(&store), [""; 0]);
         assert!(matches!(store.get(&name("a")), Err(StoreError::Running(_))));
         assert!(matches!(store.remove(&name("a")), Err(StoreError::Running(_))));
         assert!(matches!(store.begin(name("a"), &Owners::default()), Err(StoreError::Running(_))));
-        finish(&store, begun);
+        finish(&store, staged);
         assert_eq!(names(&store), ["a"]);
         let stored = store.get(&name("a")).unwrap();
         assert_eq!((stored.owners.uids, stored.session.parts.len()), (vec![7], 1));
@@ -335,8 +335,8 @@ mod tests {
         let state = TempDir::new().unwrap();
         let store = Files::open(state.path(), Settings::default()).unwrap();
         finish(&store, write(&store, "kept", 1));
-        let begun = store.begin(name("dead"), &Owners { uids: vec![7] }).unwrap();
-        let Begun { writer, _guard, .. } = begun;
+        let staged = store.begin(name("dead"), &Owners { uids: vec![7] }).unwrap();
+        let StagedSession { writer, _guard, .. } = staged;
         std::mem::forget(_guard);
         drop(writer);
         // The kernel has let go of what the dead agent had locked.

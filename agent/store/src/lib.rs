@@ -91,13 +91,13 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// If the name is taken, or the disk refuses.
-    fn begin(&self, name: SessionName, owners: &Owners) -> Result<Begun, StoreError>;
+    fn begin(&self, name: SessionName, owners: &Owners) -> Result<StagedSession, StoreError>;
 
     /// The session is whole, its manifest written: shows it, then removes what the limits say.
     ///
     /// # Errors
     /// If the disk refuses; the session stays all the same.
-    fn finish(&self, begun: Begun, now: Timestamp) -> Result<(), StoreError>;
+    fn finish(&self, staged: StagedSession, now: Timestamp) -> Result<(), StoreError>;
 
     /// The sessions that are not being written, oldest first.
     ///
@@ -119,7 +119,7 @@ pub trait Store: Send + Sync {
 }
 
 /// A session that is being written.
-pub struct Begun {
+pub struct StagedSession {
     /// Writes it.
     pub writer: SessionWriter,
     /// Where it will lie.

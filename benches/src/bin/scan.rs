@@ -19,7 +19,7 @@ use host::{
         paths::Paths,
         workload::{Discover, Workload},
     },
-    workloads::Discovery,
+    workloads::OwnerScanner,
 };
 use model::{
     device::{Chip, ChipIndex},
@@ -78,7 +78,7 @@ fn ours(dev: &Path, discover: Discover, interval: Duration) -> Duration {
     let chips = vec![Chip { index: ChipIndex(0), nodes: vec![dev.join("accel0")], ..Chip::default() }];
     let settings = Workload { discover, ..Workload::default() };
     let paths = Paths { dev: dev.to_owned(), ..Paths::default() };
-    let mut discovery = Discovery::new(paths, settings, chips.into());
+    let mut discovery = OwnerScanner::new(paths, settings, chips.into());
     // Others on this machine may run JAX, but none holds this chip.
     assert!(discovery.tick(Timestamp(0)).owners.iter().any(|owner| owner.chips == [ChipIndex(0)]));
     let mut now = Timestamp(0);

@@ -9,7 +9,7 @@ mod real;
 use std::{path::Path, process::Command};
 
 use fakes::{fake_host::FakeHost, harness::artifact};
-use host::{settings::workload::Workload, workloads::Discovery};
+use host::{settings::workload::Workload, workloads::OwnerScanner};
 use model::{
     time::Timestamp,
     workload::{Owner, Workloads},
@@ -17,7 +17,7 @@ use model::{
 
 /// One full look at a host from this process.
 fn look(host: &FakeHost, settings: Workload) -> Workloads {
-    let mut discovery = Discovery::new(host.paths(), settings, host.chips().into());
+    let mut discovery = OwnerScanner::new(host.paths(), settings, host.chips().into());
     Workloads::clone(&discovery.tick(Timestamp(0)))
 }
 

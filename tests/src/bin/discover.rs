@@ -7,7 +7,7 @@
 use std::{env, fs};
 
 use cli::settings::{Config, Layers, load};
-use host::{chips, workloads::Discovery};
+use host::{chips, workloads::OwnerScanner};
 use model::time::Timestamp;
 
 fn main() {
@@ -18,7 +18,7 @@ fn main() {
     let Config { paths, device, workload, .. } = load(&layers).unwrap();
     let scan = chips::scan(&paths, &device);
     let interval = workload.scan_interval.get();
-    let mut discovery = Discovery::new(paths, workload, scan.chips.clone().into());
+    let mut discovery = OwnerScanner::new(paths, workload, scan.chips.clone().into());
     let mut now = Timestamp(0);
     let mut workloads = discovery.tick(now);
     for _ in 1..ticks.parse::<u32>().unwrap() {

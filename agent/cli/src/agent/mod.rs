@@ -1,20 +1,20 @@
 //! `tpuscope agent`: the composition root, where every room of the daemon is put together.
 
-mod doors;
 mod failure;
+mod listeners;
 mod sources;
 mod traces;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use host::discovery::{Scout, Territory};
+use host::discovery::{Discovery, DiscoveryConfig};
 use model::{
     pace::Pace,
     time::{Clock, SystemClock},
 };
 use sampling::{sampler::Sampler, settings::sampler::Interval};
 use server::{
-    desk::{Desk, Place, Sight},
+    host_api::{AgentIdentity, HostApi, HostApiInputs},
     settings::check_socket_path,
 };
 use store::lock::Lock;
@@ -81,29 +81,34 @@ pub(super) fn run(args: &Args) -> Outcome {
 async fn live(config: Config, socket_setting: &str) -> Outcome {
     let mut signals = StopSignals::new()
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot watch for signals: {error}")))?;
-    let doors = doors::Doors::open(&config.api, socket_setting)?;
+    let listeners = listeners::Listeners::open(&config.api, socket_setting)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let sampler = Sampler::new(&config.sampler, clock.clone());
-    let territory = Territory {
+    let territory = DiscoveryConfig {
         paths: config.paths.clone(),
         device: config.device.clone(),
         workload: config.workload.clone(),
     };
-    let scout = Scout::new(territory, clock.clone());
-    let place = Place { host: host_name(&config), http: doors.http_address(), grpc: doors.grpc_address() };
-    let sight = Sight { sampler: sampler.clone(), scene: scout.scene(), notes: scout.notes() };
-    let desk = Arc::new(Desk::new(place, clock, sight));
+    let discovery = Discovery::new(territory, clock.clone());
+    let place = AgentIdentity {
+        host: host_name(&config),
+        http: listeners.http_address(),
+        grpc: listeners.grpc_address(),
+    };
+    let sight =
+        HostApiInputs { sampler: sampler.clone(), snapshot: discovery.snapshot(), notes: discovery.notes() };
+    let host_api = Arc::new(HostApi::new(place, clock, sight));
 
     let mut supervisor = Supervisor::default();
-    let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), scout.clone())?;
+    let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), discovery.clone())?;
     // Neither a slow sampler nor an idle host keeps anybody from being seen when the settings say.
     let scan = config.workload.scan_interval.get().max(Interval::LEAST.get());
     let scouting = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
-    look(&mut supervisor, &scout, sampler.epoch(), scouting);
-    sources::drive(&mut supervisor, &config, &sampler, &scout);
-    watch(&mut supervisor, sampler.clone(), scout);
-    let health = doors.serve(&mut supervisor, &desk, traces, &config.api)?;
-    let ready = tokio::spawn(announce(sampler, desk, health));
+    look(&mut supervisor, &discovery, sampler.epoch(), scouting);
+    sources::drive(&mut supervisor, &config, &sampler, &discovery);
+    watch(&mut supervisor, sampler.clone(), discovery);
+    let health = listeners.serve(&mut supervisor, &host_api, traces, &config.api)?;
+    let ready = tokio::spawn(announce(sampler, host_api, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
 
     let ended = tokio::select! {
@@ -133,20 +138,20 @@ fn host_name(config: &Config) -> String {
     name.unwrap_or_else(|| "localhost".into())
 }
 
-fn look(supervisor: &mut Supervisor, scout: &Scout, epoch: Instant, pace: Pace) {
-    let scout = scout.clone();
-    supervisor.task(Stage::Sampling, "scout", OnEnd::Restart, move |stop| {
-        let scout = scout.clone();
-        async move { scout.roam(epoch, pace, stop).await }
+fn look(supervisor: &mut Supervisor, discovery: &Discovery, epoch: Instant, pace: Pace) {
+    let discovery = discovery.clone();
+    supervisor.task(Stage::Sampling, "discovery", OnEnd::Restart, move |stop| {
+        let discovery = discovery.clone();
+        async move { discovery.run(epoch, pace, stop).await }
     });
 }
 
-fn watch(supervisor: &mut Supervisor, sampler: Sampler, scout: Scout) {
+fn watch(supervisor: &mut Supervisor, sampler: Sampler, discovery: Discovery) {
     let watched = move || {
-        let (sampler, scout) = (sampler.clone(), scout.clone());
+        let (sampler, discovery) = (sampler.clone(), discovery.clone());
         vec![
             Watched { name: "sampler", is_late: Box::new(move || sampler.is_late()) },
-            Watched { name: "scout", is_late: Box::new(move || scout.is_late()) },
+            Watched { name: "discovery", is_late: Box::new(move || discovery.is_late()) },
         ]
     };
     supervisor.task(Stage::Sampling, "watchdog", OnEnd::EndProcess, move |stop: CancellationToken| {
@@ -159,13 +164,13 @@ fn watch(supervisor: &mut Supervisor, sampler: Sampler, scout: Scout) {
 }
 
 /// Tells everybody when there are samples.
-async fn announce(sampler: Sampler, desk: Arc<Desk>, health: tonic_health::server::HealthReporter) {
+async fn announce(sampler: Sampler, host_api: Arc<HostApi>, health: tonic_health::server::HealthReporter) {
     if tokio::time::timeout(QUIET, sampler.first_sample()).await.is_err() {
         warn!(after = ?QUIET, "no source has a value yet; `tpuscope status` says why");
         notify::ready();
         sampler.first_sample().await;
     }
-    desk.first_sample();
+    host_api.first_sample();
     health.set_service_status("", tonic_health::ServingStatus::Serving).await;
     notify::ready();
     info!("first sample");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use host::discovery::Scout;
+use host::discovery::Discovery;
 use sampling::{
     sampler::Sampler,
     settings::libtpu::Enabled,
@@ -23,10 +23,10 @@ use crate::{
 };
 
 /// Starts a task for every source.
-pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Sampler, scout: &Scout) {
+pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Sampler, discovery: &Discovery) {
     let settings = config.sampler.clone();
     let (often, seldom) = (settings.interval.get(), settings.orbax_grain_interval.get());
-    let mut start = Start { supervisor, sampler, scout };
+    let mut start = Start { supervisor, sampler, discovery };
     if settings.runtime {
         start.source("source runtime", often, || Box::new(Runtime::default()));
     }
@@ -54,7 +54,7 @@ pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Samp
 struct Start<'a> {
     supervisor: &'a mut Supervisor,
     sampler: &'a Sampler,
-    scout: &'a Scout,
+    discovery: &'a Discovery,
 }
 
 impl Start<'_> {
@@ -63,13 +63,13 @@ impl Start<'_> {
     where
         Make: Fn() -> Box<dyn Source> + Send + 'static,
     {
-        let (sampler, scout) = (self.sampler.clone(), self.scout.clone());
+        let (sampler, discovery) = (self.sampler.clone(), self.discovery.clone());
         self.supervisor.task(Stage::Sampling, name, OnEnd::Restart, move |stop| {
-            let (source, sampler, scout) = (make(), sampler.clone(), scout.clone());
+            let (source, sampler, discovery) = (make(), sampler.clone(), discovery.clone());
             async move {
                 // Without the first look a source would tell of a host that has neither chips nor workloads.
-                if stop.run_until_cancelled(scout.first_look()).await.is_some() {
-                    sampler.drive(source, interval, scout.scene(), stop).await;
+                if stop.run_until_cancelled(discovery.first_scan()).await.is_some() {
+                    sampler.drive(source, interval, discovery.snapshot(), stop).await;
                 }
                 Ended::Ok(())
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::sessions::captures::Captures;
-use host::discovery::Scout;
+use host::discovery::Discovery;
 use model::time::SystemClock;
 use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
 use server::{captures, grpc::REQUEST_BYTES, sessions};
@@ -28,7 +28,7 @@ impl Traces {
         supervisor: &mut Supervisor,
         config: &Config,
         host: &str,
-        scout: Scout,
+        discovery: Discovery,
     ) -> Result<Self, Failure> {
         let store =
             Files::open(&config.agent.state_dir, config.store.clone()).map_err(::sessions::Failure::from)?;
@@ -47,7 +47,7 @@ impl Traces {
                 Ended::Ok(())
             }
         });
-        let captures = captures::Service::new(all, scout, HostName::sanitised(host));
+        let captures = captures::Service::new(all, discovery, HostName::sanitised(host));
         Ok(Self {
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions::Service::new(store))

@@ -6,7 +6,7 @@ use proto::tpuscope::v1::{
     CaptureFailure, CaptureFinished, CaptureRequest, ShowSessionRequest, capture_event,
     captures_client::CapturesClient, sessions_client::SessionsClient, target_event,
 };
-use server::hello;
+use server::protocol;
 use sessions::{Kind, capture::Kept};
 use tonic::{Streaming, transport::Channel};
 use xprof::session::{Manifest, SessionName};
@@ -71,19 +71,19 @@ async fn capture_and_fetch(
 }
 
 fn request(args: &Args) -> Result<CaptureRequest, Failure> {
-    let wish = args.wish()?;
+    let params = args.params()?;
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     Ok(CaptureRequest {
-        peer: Some(hello::own()),
-        duration_ns: nanoseconds(wish.duration),
+        peer: Some(protocol::own()),
+        duration_ns: nanoseconds(params.duration),
         session: args.session.as_ref().map(ToString::to_string).unwrap_or_default(),
-        host_tracer_level: wish.levels.host,
-        device_tracer_level: wish.levels.device,
-        python_tracer_level: wish.levels.python,
-        advanced: wish.advanced.into_iter().collect(),
-        start_unix_ns: wish.start.map(|start| start.0),
-        timeout_ns: wish.timeout.map_or(0, nanoseconds),
-        min_processes: wish.min_parts,
+        host_tracer_level: params.levels.host,
+        device_tracer_level: params.levels.device,
+        python_tracer_level: params.levels.python,
+        advanced: params.advanced.into_iter().collect(),
+        start_unix_ns: params.start.map(|start| start.0),
+        timeout_ns: params.timeout.map_or(0, nanoseconds),
+        min_processes: params.min_parts,
         pids: args.pid.clone(),
     })
 }
@@ -112,7 +112,7 @@ async fn ask(
     let name = session.id.parse().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))
     })?;
-    let request = ShowSessionRequest { peer: Some(hello::own()), id: session.id };
+    let request = ShowSessionRequest { peer: Some(protocol::own()), id: session.id };
     let shown =
         client::within(client::ANSWER, SessionsClient::new(channel).show(request)).await?.into_inner();
     let manifest: Manifest = serde_json::from_str(&shown.manifest).map_err(|error| {

@@ -9,7 +9,7 @@ use std::{
 use model::time::{Clock, SystemClock};
 use sessions::{
     capture::{Capture, Listener},
-    spec::{Caller, Spec},
+    spec::{Caller, CaptureSpec},
     target,
 };
 use tokio::runtime;
@@ -30,7 +30,7 @@ const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
 pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     let config = args.settings.load()?;
     let settings = config.capture;
-    let spec = Spec::new(args.wish()?, Caller::Direct, &settings, SystemClock.now())?;
+    let spec = CaptureSpec::new(args.params()?, Caller::Direct, &settings, SystemClock.now())?;
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemTime::now(), ABANDONED);

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::PathBuf, time};
 use model::{time::Timestamp, unit::Duration};
 use sessions::{
     Kind,
-    spec::{Levels, SpecError, Wish},
+    spec::{CaptureParams, Levels, SpecError},
 };
 use xprof::{client::Target, session::SessionName};
 
@@ -81,7 +81,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl Args {
-    fn wish(&self) -> Result<Wish, Failure> {
+    fn params(&self) -> Result<CaptureParams, Failure> {
         let mut advanced = BTreeMap::new();
         for (key, value) in &self.option {
             if advanced.insert(key.clone(), value.clone()).is_some() {
@@ -93,7 +93,7 @@ impl Args {
         if self.timeout.is_some_and(|timeout| timeout.get().is_zero()) {
             return Err(Failure::new(Exit::Usage, "--timeout must be more than 0 s"));
         }
-        Ok(Wish {
+        Ok(CaptureParams {
             duration: self.duration.get(),
             levels: Levels {
                 host: self.host_tracer_level,

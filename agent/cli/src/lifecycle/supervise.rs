@@ -21,12 +21,12 @@ pub enum Stage {
     /// Captures: they end first, while their callers can still be told, and free the workloads' profilers.
     Work,
     /// Listeners and their connections.
-    Doors,
+    Listeners,
     /// Sampler and sources.
     Sampling,
 }
 
-const STAGES: [Stage; 3] = [Stage::Work, Stage::Doors, Stage::Sampling];
+const STAGES: [Stage; 3] = [Stage::Work, Stage::Listeners, Stage::Sampling];
 
 /// What becomes of the process when a task ends that nobody stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,7 +173,7 @@ mod tests {
         let starts = Arc::new(AtomicU32::new(0));
         let (seen, mut up) = mpsc::channel(1);
         let count = starts.clone();
-        supervisor.task(Stage::Doors, "shaky", OnEnd::Restart, move |stop| {
+        supervisor.task(Stage::Listeners, "shaky", OnEnd::Restart, move |stop| {
             let (nth, seen) = (count.fetch_add(1, Ordering::SeqCst), seen.clone());
             async move {
                 match nth {
@@ -204,7 +204,9 @@ mod tests {
     async fn stages_stop_in_order_and_a_stuck_one_is_dropped() {
         let mut supervisor = Supervisor::default();
         let order = Arc::new(Mutex::new(Vec::new()));
-        for (stage, name) in [(Stage::Sampling, "sampling"), (Stage::Work, "work"), (Stage::Doors, "doors")] {
+        for (stage, name) in
+            [(Stage::Sampling, "sampling"), (Stage::Work, "work"), (Stage::Listeners, "listeners")]
+        {
             let order = order.clone();
             supervisor.task(stage, name, OnEnd::EndProcess, move |stop| {
                 let order = order.clone();
@@ -226,7 +228,7 @@ mod tests {
             }
         });
         supervisor.stop(Duration::from_secs(8), never()).await;
-        assert_eq!(*order.lock().unwrap(), ["work", "doors", "sampling"]);
+        assert_eq!(*order.lock().unwrap(), ["work", "listeners", "sampling"]);
         assert_eq!(Arc::strong_count(&dropped), 1, "the stuck task is gone");
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use indicatif::HumanBytes;
 use proto::tpuscope::v1::{FetchSessionRequest, FilePiece, sessions_client::SessionsClient};
-use server::hello;
+use server::protocol;
 use tonic::{Streaming, transport::Channel};
 use xprof::session::{
     MANIFEST_FILE, Manifest, PART_SUFFIX, PartFacts, PartName, PartWriter, SessionError, SessionName,
@@ -103,7 +103,7 @@ pub(crate) fn check(name: Option<&SessionName>, output: &Path) -> Result<(), Fai
 /// Copies the session `name` of the agent behind `channel` below `output`.
 pub(crate) async fn fetch(channel: Channel, name: &SessionName, output: &Path) -> Result<Fetched, Failure> {
     let writer = SessionWriter::create(output, name.clone()).map_err(|error| unwritten(error, output))?;
-    let request = FetchSessionRequest { peer: Some(hello::own()), id: name.to_string() };
+    let request = FetchSessionRequest { peer: Some(protocol::own()), id: name.to_string() };
     let mut sessions = SessionsClient::new(channel);
     let pieces = client::within(client::ANSWER, sessions.fetch(request)).await?.into_inner();
     let mut copy = Copy { writer, parts: Vec::new(), manifest: Vec::new(), length: 0, file: String::new() };

@@ -3,7 +3,7 @@
 use indicatif::HumanBytes;
 use model::time::Timestamp;
 use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::SessionsClient};
-use server::hello;
+use server::protocol;
 
 use super::super::{
     Outcome, client,
@@ -24,7 +24,7 @@ pub struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let reply = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
-        let request = ListSessionsRequest { peer: Some(hello::own()) };
+        let request = ListSessionsRequest { peer: Some(protocol::own()) };
         client::within(client::ANSWER, sessions.list(request)).await
     })?;
     let sessions = reply.into_inner().sessions;

@@ -2,7 +2,7 @@
 
 use indicatif::HumanBytes;
 use proto::tpuscope::v1::{RemoveSessionRequest, sessions_client::SessionsClient};
-use server::hello;
+use server::protocol;
 use xprof::session::SessionName;
 
 use super::super::{
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
         let (mut removed, mut failures) = (Vec::new(), Vec::new());
         for name in &args.sessions {
-            let request = RemoveSessionRequest { peer: Some(hello::own()), id: name.to_string() };
+            let request = RemoveSessionRequest { peer: Some(protocol::own()), id: name.to_string() };
             let freed = match client::within(client::ANSWER, sessions.remove(request)).await.map_err(in_use) {
                 Ok(reply) => reply.into_inner().freed_bytes,
                 // One session that is not there keeps none of the others.

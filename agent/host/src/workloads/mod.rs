@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use endpoints::{Plan, Scene, Subject};
+use endpoints::{EndpointInputs, Plan, Subject};
 use facts::Stat;
 use model::{
     device::Chip,
@@ -56,7 +56,7 @@ const MOST_OWNERS: usize = 512;
 ///
 /// A full look blocks, and is to be called through `spawn_blocking`.
 #[derive(Debug)]
-pub struct Discovery {
+pub struct OwnerScanner {
     paths: Paths,
     settings: Settings,
     chips: Arc<[Chip]>,
@@ -80,7 +80,7 @@ struct Verdict {
     mapped: bool,
 }
 
-impl Discovery {
+impl OwnerScanner {
     /// Nothing is looked at before the first tick.
     pub fn new(paths: Paths, settings: Settings, chips: Arc<[Chip]>) -> Self {
         Self {
@@ -352,7 +352,7 @@ impl Discovery {
             return Plan::default();
         }
         let network = network::look(proc, profiler, &subjects, &self.settings.endpoints, &sweep.sockets);
-        let scene = |profilers| Scene {
+        let scene = |profilers| EndpointInputs {
             subjects: &subjects,
             listeners: &network.listeners,
             our_namespace: network.our_namespace,

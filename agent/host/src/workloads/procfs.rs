@@ -24,7 +24,7 @@ const MOST_DESCRIPTORS: usize = 1 << 20;
 
 /// How much of a process could be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(super) enum ProcVisibility {
     /// All of it.
     Full,
     /// The kernel refused.
@@ -76,32 +76,32 @@ impl Procfs {
     }
 
     /// Calls `visit` with number and link target of each descriptor of a process.
-    pub(super) fn descriptors(&mut self, pid: u32, mut visit: impl FnMut(u32, &[u8])) -> Sight {
+    pub(super) fn descriptors(&mut self, pid: u32, mut visit: impl FnMut(u32, &[u8])) -> ProcVisibility {
         let folder = match self.folder(&format!("{pid}/fd")) {
             Ok(folder) => folder,
-            Err(Errno::ACCESS | Errno::PERM) => return Sight::Denied,
-            Err(_) => return Sight::Gone,
+            Err(Errno::ACCESS | Errno::PERM) => return ProcVisibility::Denied,
+            Err(_) => return ProcVisibility::Gone,
         };
-        let mut sight = Sight::Full;
+        let mut sight = ProcVisibility::Full;
         let mut left = MOST_DESCRIPTORS;
         let mut link = [MaybeUninit::uninit(); LINK];
         let walked = each_name(&folder, &mut self.entries, |name| {
             let Some(descriptor) = number(name) else { return };
-            if left == 0 || sight == Sight::Denied {
+            if left == 0 || sight == ProcVisibility::Denied {
                 return;
             }
             left -= 1;
             match readlinkat_raw(&folder, name, &mut link[..]) {
                 Ok((target, _)) => visit(descriptor, target),
                 // Without the right, every link of this process is refused alike.
-                Err(Errno::ACCESS | Errno::PERM) => sight = Sight::Denied,
+                Err(Errno::ACCESS | Errno::PERM) => sight = ProcVisibility::Denied,
                 // Closed in the meantime.
                 Err(_) => {}
             }
         });
         match walked {
             Ok(()) => sight,
-            Err(_) => Sight::Gone,
+            Err(_) => ProcVisibility::Gone,
         }
     }
 

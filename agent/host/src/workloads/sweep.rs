@@ -8,7 +8,7 @@ use std::{collections::HashMap, io, os::unix::ffi::OsStrExt, path::Path};
 
 use model::device::{Chip, ChipIndex};
 
-use super::procfs::{Folder, Procfs, Sight};
+use super::procfs::{Folder, ProcVisibility, Procfs};
 
 /// More sockets are not remembered: then some listeners' processes stay unknown.
 const MOST_SOCKETS: usize = 1 << 18;
@@ -137,14 +137,14 @@ impl Sweep {
             Some(inode) => self.add(pid, &[inode]),
             None => held.extend(nodes.held(target).map(|held| (descriptor, held))),
         });
-        if sight == Sight::Denied {
+        if sight == ProcVisibility::Denied {
             self.denied.get_or_insert(pid);
         }
         let bystander = held.is_empty();
         if !bystander {
             self.holders.insert(pid, held);
         }
-        bystander && sight == Sight::Full
+        bystander && sight == ProcVisibility::Full
     }
 
     fn add(&mut self, pid: u32, sockets: &[u64]) {

@@ -1,4 +1,4 @@
-//! Discovery on the real procfs: children of this test hold plain files in a folder that stands for `/dev`.
+//! OwnerScanner on the real procfs: children of this test hold plain files in a folder that stands for `/dev`.
 
 use std::{
     fs::{self, File},
@@ -38,9 +38,9 @@ impl Host {
         Self { dev, chips }
     }
 
-    fn discovery(&self) -> Discovery {
+    fn discovery(&self) -> OwnerScanner {
         let paths = Paths { dev: self.dev.path().to_owned(), ..Paths::default() };
-        Discovery::new(paths, Settings::default(), Arc::clone(&self.chips))
+        OwnerScanner::new(paths, Settings::default(), Arc::clone(&self.chips))
     }
 
     /// A process that holds the node of a chip as its standard input.
@@ -121,7 +121,7 @@ fn without_chips_processes_are_looked_at_seldom() {
     let host = Host::new();
     let due = |chips: Arc<[Chip]>, settings: Settings, seconds: i64| {
         let paths = Paths { dev: host.dev.path().to_owned(), ..Paths::default() };
-        let mut discovery = Discovery::new(paths, settings, chips);
+        let mut discovery = OwnerScanner::new(paths, settings, chips);
         discovery.tick(at(0));
         assert!(discovery.was_full_scan());
         let quiet = discovery.is_quiet(at(seconds));
@@ -144,7 +144,7 @@ fn without_procfs_it_says_so_and_recovers() {
     let host = Host::new();
     let root = tempfile::tempdir().unwrap();
     let paths = Paths { procfs: root.path().join("proc"), dev: host.dev.path().into(), ..Paths::default() };
-    let mut discovery = Discovery::new(paths, Settings::default(), Arc::clone(&host.chips));
+    let mut discovery = OwnerScanner::new(paths, Settings::default(), Arc::clone(&host.chips));
     assert!(discovery.tick(at(0)).notes[0].contains("paths.procfs"));
     std::os::unix::fs::symlink("/proc", root.path().join("proc")).unwrap();
     let _one = host.hold(0, &[]);

@@ -20,8 +20,8 @@ use std::{
 };
 
 use model::{
+    liveness::Liveness,
     pace::Pace,
-    pulse::Pulse,
     sample::Origin,
     schedule::Schedule,
     snapshot::HostSnapshot,
@@ -56,7 +56,7 @@ struct Shared {
     view: RwLock<Arc<View>>,
     history: Mutex<History>,
     /// Of the sources that are read most often, whose interval in milliseconds this is.
-    pulse: Pulse,
+    liveness: Liveness,
     often: AtomicU64,
     first: watch::Sender<bool>,
     /// What all schedules count from: ticks that fall together wake the process once.
@@ -74,7 +74,7 @@ impl Sampler {
             idle: if settings.sim_chips > 0 { Duration::ZERO } else { settings.idle_interval.get() },
             view: RwLock::default(),
             history: Mutex::new(History::new(settings.history.as_usize(), settings.history_step.get())),
-            pulse: Pulse::new(epoch),
+            liveness: Liveness::new(epoch),
             often: AtomicU64::new(u64::MAX),
             first: watch::Sender::new(false),
             epoch,
@@ -99,7 +99,7 @@ impl Sampler {
 
     /// Whether the sampler stands still.
     pub fn is_late(&self) -> bool {
-        self.0.pulse.is_late()
+        self.0.liveness.is_late()
     }
 
     /// What all ticks count from.
@@ -123,16 +123,16 @@ impl Sampler {
         &self,
         mut source: Box<dyn Source>,
         interval: Duration,
-        mut scene: watch::Receiver<HostSnapshot>,
+        mut snapshot: watch::Receiver<HostSnapshot>,
         stop: CancellationToken,
     ) {
         let pace = self.pace(interval);
         let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         self.0.often.fetch_min(milliseconds, Ordering::Relaxed);
-        let mut schedule = Schedule::new(self.0.epoch, pace.interval(&scene.borrow()));
+        let mut schedule = Schedule::new(self.0.epoch, pace.interval(&snapshot.borrow()));
         let mut view = Arc::new(SourceView::new(source.origin()));
-        while stop.run_until_cancelled(turn(&mut schedule, pace, &mut scene)).await.is_some() {
-            let now = scene.borrow().clone();
+        while stop.run_until_cancelled(turn(&mut schedule, pace, &mut snapshot)).await.is_some() {
+            let now = snapshot.borrow().clone();
             let lasting = schedule.interval().saturating_mul(self.0.stale_after.max(1));
             let at = self.due_time(schedule.due());
             let tick = Tick { at, chips: now.chips, workloads: now.workloads };
@@ -151,7 +151,7 @@ impl Sampler {
             };
             view = self.publish(&view, reading, status, at.plus(lasting));
             if milliseconds <= self.0.often.load(Ordering::Relaxed) {
-                self.0.pulse.expect(schedule.due(), schedule.interval());
+                self.0.liveness.expect(schedule.due(), schedule.interval());
             }
         }
     }
@@ -187,15 +187,15 @@ impl Sampler {
     }
 }
 
-/// Returns when a tick is due, at the pace of the scene as it changes.
-async fn turn(schedule: &mut Schedule, pace: Pace, scene: &mut watch::Receiver<HostSnapshot>) {
+/// Returns when a tick is due, at the pace of the snapshot as it changes.
+async fn turn(schedule: &mut Schedule, pace: Pace, snapshot: &mut watch::Receiver<HostSnapshot>) {
     loop {
-        let interval = pace.interval(&scene.borrow_and_update());
+        let interval = pace.interval(&snapshot.borrow_and_update());
         schedule.set_interval(interval, Instant::now());
         tokio::select! {
             biased;
             () = sleep_until(schedule.due()) => return,
-            Ok(()) = scene.changed() => {}
+            Ok(()) = snapshot.changed() => {}
         }
     }
 }

@@ -72,9 +72,9 @@ fn busy() -> HostSnapshot {
 
 /// Drives a source for `run` of paused time.
 async fn drive(sampler: &Sampler, source: Box<Paced>, run: Duration) {
-    let (_scene, scene) = watch::channel(busy());
+    let (_scene, snapshot) = watch::channel(busy());
     let stop = CancellationToken::new();
-    let driving = sampler.drive(source, Duration::from_secs(1), scene, stop.clone());
+    let driving = sampler.drive(source, Duration::from_secs(1), snapshot, stop.clone());
     let _ = timeout(run, driving).await;
 }
 
@@ -119,11 +119,11 @@ async fn a_source_that_hangs_is_given_up_and_delays_no_other() {
 async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
     let (source, begun) = paced(Origin::Host, &[]);
     let sampler = sampler();
-    let (scene, seen) = watch::channel(HostSnapshot::default());
+    let (snapshot, seen) = watch::channel(HostSnapshot::default());
     let changes = async {
         for (after, now) in [(12_300, busy()), (2_100, HostSnapshot::default())] {
             tokio::time::sleep(Duration::from_millis(after)).await;
-            scene.send_replace(now);
+            snapshot.send_replace(now);
         }
         tokio::time::sleep(Duration::from_millis(11_000)).await;
     };
@@ -132,7 +132,7 @@ async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
         () = driving => unreachable!("nobody stops it"),
         () = changes => {}
     }
-    // The tick at 15 s was due when the scene changed for the second time: it is not put off, so that no value is
+    // The tick at 15 s was due when the snapshot changed for the second time: it is not put off, so that no value is
     // stale before the next.
     assert_eq!(milliseconds(&begun), [0, 5000, 10_000, 13_000, 14_000, 15_000, 20_000, 25_000]);
     let view = sampler.view();
@@ -141,14 +141,14 @@ async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
     assert_eq!(view.values[0].until, view.status.read_at.unwrap().plus(Duration::from_secs(15)));
 }
 
-/// Whatever the scene does, and whenever one looks, a sampler that ticks is never late; one that does not, soon.
+/// Whatever the snapshot does, and whenever one looks, a sampler that ticks is never late; one that does not, soon.
 #[tokio::test(start_paused = true)]
 async fn a_change_of_pace_is_no_standstill() {
     let idle = "10m".parse::<model::unit::Duration>().unwrap();
     let settings =
         crate::settings::sampler::Sampler { idle_interval: idle.try_into().unwrap(), ..Default::default() };
     let sampler = Sampler::new(&settings, Arc::new(ManualClock::at(Timestamp(0))));
-    let (scene, seen) = watch::channel(HostSnapshot::default());
+    let (snapshot, seen) = watch::channel(HostSnapshot::default());
     let (often, _) = paced(Origin::Host, &[]);
     let (seldom, _) = paced(Origin::OrbaxGrain, &[]);
     let stop = CancellationToken::new();
@@ -159,7 +159,7 @@ async fn a_change_of_pace_is_no_standstill() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 late.push(sampler.is_late());
             }
-            scene.send_replace(now);
+            snapshot.send_replace(now);
             late.push(sampler.is_late());
         }
         stop.cancel();
@@ -188,8 +188,8 @@ async fn a_sampler_that_never_begins_is_late() {
 #[tokio::test(start_paused = true)]
 async fn a_host_whose_scout_is_gone_is_asked_all_the_same() {
     let (source, begun) = paced(Origin::Host, &[]);
-    let (scene, seen) = watch::channel(busy());
-    drop(scene);
+    let (snapshot, seen) = watch::channel(busy());
+    drop(snapshot);
     let sampler = sampler();
     let driving = sampler.drive(source, Duration::from_secs(1), seen, CancellationToken::new());
     let _ = timeout(Duration::from_millis(2500), driving).await;
@@ -212,10 +212,10 @@ async fn the_first_sample_is_announced() {
 #[tokio::test]
 async fn stopping_ends_a_read_under_way() {
     let (source, _) = paced(Origin::Host, &[1_000_000]);
-    let (_scene, scene) = watch::channel(HostSnapshot::default());
+    let (_scene, snapshot) = watch::channel(HostSnapshot::default());
     let stop = CancellationToken::new();
     let sampler = sampler();
-    let driving = sampler.drive(source, Duration::from_secs(1), scene, stop.clone());
+    let driving = sampler.drive(source, Duration::from_secs(1), snapshot, stop.clone());
     let stopping = async {
         tokio::task::yield_now().await;
         stop.cancel();

@@ -70,7 +70,7 @@ pub(super) struct Holder {
 
 /// All that matters.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct EndpointInputs<'a> {
     pub(super) subjects: &'a [Subject<'a>],
     /// Of every namespace that is ours or a subject's.
     pub(super) listeners: &'a [Listener],
@@ -107,7 +107,7 @@ pub(super) struct Candidate {
 }
 
 /// Decides.
-pub(super) fn plan(scene: &Scene<'_>) -> Plan {
+pub(super) fn plan(scene: &EndpointInputs<'_>) -> Plan {
     let forbidden = Forbidden::of(scene.subjects);
     let planner = Planner { scene, forbidden: &forbidden };
     let mut plan = Plan::default();
@@ -148,7 +148,7 @@ impl Forbidden {
 }
 
 struct Planner<'a> {
-    scene: &'a Scene<'a>,
+    scene: &'a EndpointInputs<'a>,
     forbidden: &'a Forbidden,
 }
 

@@ -95,7 +95,7 @@ proptest! {
             namespace: *namespace,
             metrics_socket: None,
         }).collect();
-        let scene = Scene {
+        let scene = EndpointInputs {
             subjects: &subjects,
             listeners: &listeners,
             our_namespace: Some(1),

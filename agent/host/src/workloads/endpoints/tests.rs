@@ -52,7 +52,7 @@ impl<'a> Given<'a> {
     }
 
     fn plan(&self) -> Plan {
-        plan(&Scene {
+        plan(&EndpointInputs {
             subjects: &self.subjects,
             listeners: &self.listeners,
             our_namespace: Some(OURS),

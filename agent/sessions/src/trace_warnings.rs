@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use xprof::check::{Plane, Summary};
 
-use super::{spec::Spec, target::CaptureTarget};
+use super::{spec::CaptureSpec, target::CaptureTarget};
 
 /// Windows longer than this are known to lose the TPU's lines.
 const LONG: Duration = Duration::from_secs(30);
@@ -16,7 +16,7 @@ const SLACK: Duration = Duration::from_millis(200);
 const MAX_SAID: usize = 4;
 
 /// What to say about the part of `target`.
-pub(super) fn of(summary: &Summary, target: &CaptureTarget, spec: &Spec) -> Vec<String> {
+pub(super) fn of(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> Vec<String> {
     let mut doubts = target.notes.clone();
     let cores = summary.planes.iter().filter(|plane| plane.is_tensor_core()).count();
     let devices: Vec<&Plane> = summary.planes.iter().filter(|plane| plane.is_device()).collect();
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::{
         settings::Capture,
-        spec::{Caller, Wish},
+        spec::{Caller, CaptureParams},
         target::direct,
     };
     use model::time::Timestamp;
@@ -84,8 +84,8 @@ mod tests {
         let named: Target = "localhost:1".parse().unwrap();
         let mut target = direct(&[named], &HostName::sanitised("h")).targets.remove(0);
         (target.chips, target.devices) = (chips, devices);
-        let wish = Wish { duration: Duration::from_secs(seconds), ..Wish::default() };
-        let spec = Spec::new(wish, Caller::Direct, &Capture::default(), Timestamp(0)).unwrap();
+        let params = CaptureParams { duration: Duration::from_secs(seconds), ..CaptureParams::default() };
+        let spec = CaptureSpec::new(params, Caller::Direct, &Capture::default(), Timestamp(0)).unwrap();
         let plane = |&(name, end_ps): &(&str, Option<i128>)| Plane {
             name: name.to_owned(),
             end_ps,

@@ -19,18 +19,18 @@ use proto::tpuscope::v1::{HistoryReply, SamplesReply, StatusReply};
 use sampling::sampler::{Query, Sampler, SourceView};
 use tokio::sync::watch;
 
-use super::{hello, wire};
+use super::{protocol, wire};
 
 /// The most points of a series that one answer holds.
 const MOST_POINTS: u32 = 3600;
 
 /// Answers questions; changes nothing.
-pub struct Desk {
-    place: Place,
+pub struct HostApi {
+    identity: AgentIdentity,
     started: Timestamp,
     clock: Arc<dyn Clock>,
     sampler: Sampler,
-    scene: watch::Receiver<HostSnapshot>,
+    snapshot: watch::Receiver<HostSnapshot>,
     notes: watch::Receiver<Vec<String>>,
     /// The first sample was there.
     sampled: AtomicBool,
@@ -51,7 +51,7 @@ pub struct HistoryQuery {
 
 /// Where the agent is.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
+pub struct AgentIdentity {
     /// What this host is called.
     pub host: String,
     /// Where HTTP is served, if anywhere.
@@ -60,21 +60,29 @@ pub struct Place {
     pub grpc: Option<SocketAddr>,
 }
 
-/// What the desk looks at.
-pub struct Sight {
+/// What the host_api looks at.
+pub struct HostApiInputs {
     /// What is measured.
     pub sampler: Sampler,
     /// The chips, and who holds them.
-    pub scene: watch::Receiver<HostSnapshot>,
+    pub snapshot: watch::Receiver<HostSnapshot>,
     /// What could not be seen on this host.
     pub notes: watch::Receiver<Vec<String>>,
 }
 
-impl Desk {
-    /// A desk of an agent that starts now.
-    pub fn new(place: Place, clock: Arc<dyn Clock>, sight: Sight) -> Self {
-        let Sight { sampler, scene, notes } = sight;
-        Self { place, started: clock.now(), clock, sampler, scene, notes, sampled: AtomicBool::new(false) }
+impl HostApi {
+    /// A host_api of an agent that starts now.
+    pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, sight: HostApiInputs) -> Self {
+        let HostApiInputs { sampler, snapshot, notes } = sight;
+        Self {
+            identity,
+            started: clock.now(),
+            clock,
+            sampler,
+            snapshot,
+            notes,
+            sampled: AtomicBool::new(false),
+        }
     }
 
     /// From now on there are samples.
@@ -98,20 +106,24 @@ impl Desk {
     /// The host, its chips, who holds them, and how the sources do.
     pub fn status(&self) -> StatusReply {
         let now = self.clock.now();
-        let scene = self.scene.borrow().clone();
+        let snapshot = self.snapshot.borrow().clone();
         let view = self.sampler.view();
         let samples = view.samples(now);
         let absent: Vec<_> = view.sources.iter().flat_map(|source| &source.absent).collect();
-        let owners = &scene.workloads.owners;
+        let owners = &snapshot.workloads.owners;
         let mut notes = self.notes.borrow().clone();
-        notes.extend(scene.workloads.notes.iter().cloned());
+        notes.extend(snapshot.workloads.notes.iter().cloned());
         StatusReply {
-            peer: Some(hello::own()),
-            host: self.place.host.clone(),
+            peer: Some(protocol::own()),
+            host: self.identity.host.clone(),
             at_unix_ns: now.0,
             started_unix_ns: self.started.0,
             ready: self.ready().is_ok(),
-            chips: scene.chips.iter().map(|chip| wire::chip(chip, owners, &samples, &absent, now)).collect(),
+            chips: snapshot
+                .chips
+                .iter()
+                .map(|chip| wire::chip(chip, owners, &samples, &absent, now))
+                .collect(),
             owners: owners.iter().map(wire::owner).collect(),
             sources: view
                 .sources
@@ -119,8 +131,8 @@ impl Desk {
                 .map(|source| wire::source(&figures(source, now), &source.absent))
                 .collect(),
             notes,
-            http_address: self.place.http.map(|at| at.to_string()).unwrap_or_default(),
-            grpc_address: self.place.grpc.map(|at| at.to_string()).unwrap_or_default(),
+            http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
+            grpc_address: self.identity.grpc.map(|at| at.to_string()).unwrap_or_default(),
         }
     }
 
@@ -133,7 +145,7 @@ impl Desk {
             samples.retain(|sample| metrics.iter().any(|metric| *metric == sample.metric));
         }
         SamplesReply {
-            peer: Some(hello::own()),
+            peer: Some(protocol::own()),
             at_unix_ns: now.0,
             samples: samples.into_iter().map(wire::sample).collect(),
         }
@@ -151,19 +163,19 @@ impl Desk {
             points: points as usize,
         });
         series.retain(|series| query.chip.is_none() || series.key.labels.chip == query.chip);
-        HistoryReply { peer: Some(hello::own()), series: series.into_iter().map(wire::history).collect() }
+        HistoryReply { peer: Some(protocol::own()), series: series.into_iter().map(wire::history).collect() }
     }
 
     /// The page for a scraper.
     pub fn metrics(&self, format: Format) -> String {
         let now = self.clock.now();
         let view = self.sampler.view();
-        let scene = self.scene.borrow().clone();
+        let snapshot = self.snapshot.borrow().clone();
         let sources: Vec<_> = view.sources.iter().map(|source| figures(source, now)).collect();
         let own = Own {
             started: self.started,
-            chips: scene.chips.len(),
-            owners: scene.workloads.owners.len(),
+            chips: snapshot.chips.len(),
+            owners: snapshot.workloads.owners.len(),
             ready: self.ready().is_ok(),
             sources: &sources,
         };

@@ -1,4 +1,4 @@
-//! Places for connections: so many on one listener, and none that a single user can take all of.
+//! ConnectionLimits for connections: so many on one listener, and none that a single user can take all of.
 //!
 //! Must never keep root or the agent's own user out, nor, where nobody knows who is who, whoever comes, because somebody
 //! else holds connections.
@@ -10,12 +10,12 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-/// A user other than root and the agent's own gets this part of the places at most.
+/// A user other than root and the agent's own gets this part of the connection_limits at most.
 const SHARE: usize = 4;
-/// This part of the places is for root and the agent's own user alone.
+/// This part of the connection_limits is for root and the agent's own user alone.
 const KEPT: usize = 8;
 
-/// Who gets the places of a listener.
+/// Who gets the connection_limits of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Whoever comes; when all are taken, who never said anything makes room, else who has said nothing for the
@@ -25,9 +25,9 @@ pub enum Rule {
     Users(u32),
 }
 
-/// The places of one listener; clones share them.
+/// The connection_limits of one listener; clones share them.
 #[derive(Debug, Clone)]
-pub struct Places(Arc<Shared>);
+pub struct ConnectionLimits(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -52,20 +52,20 @@ struct Holder {
 
 /// One taken place, given back when dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Places,
+pub struct ConnectionSlot {
+    connection_limits: ConnectionLimits,
     number: u64,
     leave: CancellationToken,
 }
 
-impl Places {
-    /// So many free places.
+impl ConnectionLimits {
+    /// So many free connection_limits.
     pub fn new(most: u16, rule: Rule) -> Self {
         Self(Arc::new(Shared { most: usize::from(most), rule, taken: Mutex::default() }))
     }
 
     /// A place for this user (`None`: nobody knows who it is), unless none is left for him.
-    pub fn take(&self, user: Option<u32>) -> Option<Place> {
+    pub fn take(&self, user: Option<u32>) -> Option<ConnectionSlot> {
         let Shared { most, rule, .. } = *self.0;
         let mut taken = self.taken();
         let room = match rule {
@@ -84,7 +84,7 @@ impl Places {
             let (number, leave) = (taken.next, CancellationToken::new());
             taken.next += 1;
             taken.by.insert(number, Holder { user, said: None, leave: leave.clone() });
-            Place { places: self.clone(), number, leave }
+            ConnectionSlot { connection_limits: self.clone(), number, leave }
         })
     }
 
@@ -103,10 +103,10 @@ impl Taken {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Its holder has said something.
     pub fn said(&self) {
-        let mut taken = self.places.taken();
+        let mut taken = self.connection_limits.taken();
         let now = taken.next;
         taken.next += 1;
         if let Some(holder) = taken.by.get_mut(&self.number) {
@@ -120,9 +120,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.places.taken().by.remove(&self.number);
+        self.connection_limits.taken().by.remove(&self.number);
     }
 }
 
@@ -130,53 +130,53 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn take_all(places: &Places, user: Option<u32>) -> Vec<Place> {
-        std::iter::from_fn(|| places.take(user)).collect()
+    fn take_all(connection_limits: &ConnectionLimits, user: Option<u32>) -> Vec<ConnectionSlot> {
+        std::iter::from_fn(|| connection_limits.take(user)).collect()
     }
 
     #[test]
     fn no_user_and_no_crowd_keeps_root_out() {
-        let places = Places::new(64, Rule::Users(990));
-        let first = take_all(&places, Some(1000));
+        let connection_limits = ConnectionLimits::new(64, Rule::Users(990));
+        let first = take_all(&connection_limits, Some(1000));
         assert_eq!(first.len(), 16);
-        let crowd: Vec<_> = (1001..1100).flat_map(|uid| take_all(&places, Some(uid))).collect();
+        let crowd: Vec<_> = (1001..1100).flat_map(|uid| take_all(&connection_limits, Some(uid))).collect();
         assert_eq!(first.len() + crowd.len(), 56);
-        assert!(places.take(None).is_none());
-        let own = places.take(Some(990)).unwrap();
-        assert_eq!(take_all(&places, Some(0)).len(), 7);
+        assert!(connection_limits.take(None).is_none());
+        let own = connection_limits.take(Some(990)).unwrap();
+        assert_eq!(take_all(&connection_limits, Some(0)).len(), 7);
         drop((own, first));
-        assert!(places.take(Some(1000)).is_some());
+        assert!(connection_limits.take(Some(1000)).is_some());
     }
 
     #[test]
     fn few_places_are_still_shared() {
-        assert!(Places::new(1, Rule::Users(0)).take(Some(1000)).is_some());
+        assert!(ConnectionLimits::new(1, Rule::Users(0)).take(Some(1000)).is_some());
         for most in 2..8 {
-            let places = Places::new(most, Rule::Users(0));
-            let users = take_all(&places, Some(1000));
+            let connection_limits = ConnectionLimits::new(most, Rule::Users(0));
+            let users = take_all(&connection_limits, Some(1000));
             assert_eq!(users.len(), 1, "{most}");
-            assert_eq!(take_all(&places, Some(0)).len(), usize::from(most) - 1);
+            assert_eq!(take_all(&connection_limits, Some(0)).len(), usize::from(most) - 1);
         }
     }
 
     #[test]
     fn the_quietest_makes_room() {
-        let places = Places::new(2, Rule::Yielding);
-        let (asking, mute) = (places.take(None).unwrap(), places.take(None).unwrap());
+        let connection_limits = ConnectionLimits::new(2, Rule::Yielding);
+        let (asking, mute) = (connection_limits.take(None).unwrap(), connection_limits.take(None).unwrap());
         asking.said();
-        let third = places.take(None).unwrap();
+        let third = connection_limits.take(None).unwrap();
         assert!(mute.leave().is_cancelled() && !asking.leave().is_cancelled());
         drop(mute);
-        assert_eq!(places.taken().by.len(), 2, "its place was given away already");
+        assert_eq!(connection_limits.taken().by.len(), 2, "its place was given away already");
         third.said();
         asking.said();
-        let fourth = places.take(None).unwrap();
+        let fourth = connection_limits.take(None).unwrap();
         assert!(third.leave().is_cancelled() && !asking.leave().is_cancelled());
-        assert_eq!(places.taken().by.len(), 2);
+        assert_eq!(connection_limits.taken().by.len(), 2);
         // However many come and say nothing, who talks stays.
-        let crowd = [(); 5].map(|()| places.take(None).unwrap());
+        let crowd = [(); 5].map(|()| connection_limits.take(None).unwrap());
         assert!(fourth.leave().is_cancelled() && !asking.leave().is_cancelled());
         drop((fourth, asking, crowd));
-        assert!(places.taken().by.is_empty());
+        assert!(connection_limits.taken().by.is_empty());
     }
 }

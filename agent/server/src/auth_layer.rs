@@ -1,4 +1,4 @@
-//! The edge of the gRPC doors: every call passes [`access::decide`] here, before any service sees it.
+//! The auth_layer of the gRPC doors: every call passes [`access::decide`] here, before any service sees it.
 //!
 //! A service finds the caller's [`Scope`] in its request's extensions; without one it must refuse.
 
@@ -27,7 +27,7 @@ const LOOKUP: Duration = Duration::from_secs(2);
 
 /// What one door knows about rights.
 #[derive(Debug, Clone)]
-pub struct Edge {
+pub struct AuthLayer {
     door: Door,
     rules: Rules,
     admin_group: Option<Arc<str>>,
@@ -37,8 +37,8 @@ pub struct Edge {
     lookup: Arc<Semaphore>,
 }
 
-impl Edge {
-    /// The edge of `door`. Members of `admin_group` have all rights; empty: nobody.
+impl AuthLayer {
+    /// The auth_layer of `door`. Members of `admin_group` have all rights; empty: nobody.
     pub fn new(door: Door, admin_group: &str) -> Self {
         Self {
             door,
@@ -112,18 +112,18 @@ fn overflow_uid() -> Option<u32> {
     Some(id.and_then(|id| id.trim().parse().ok()).unwrap_or(65534))
 }
 
-impl<S> tower::Layer<S> for Edge {
+impl<S> tower::Layer<S> for AuthLayer {
     type Service = Guarded<S>;
 
     fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { edge: self.clone(), inner }
+        Guarded { auth_layer: self.clone(), inner }
     }
 }
 
-/// Services behind an [`Edge`].
+/// Services behind an [`AuthLayer`].
 #[derive(Debug, Clone)]
 pub struct Guarded<S> {
-    edge: Edge,
+    auth_layer: AuthLayer,
     inner: S,
 }
 
@@ -141,13 +141,13 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        let edge = self.edge.clone();
+        let auth_layer = self.auth_layer.clone();
         // The service that was polled ready is the one to call.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         Box::pin(async move {
             let peer = request.extensions().get::<UdsConnectInfo>().cloned();
-            match edge.admit(request.uri().path(), peer).await {
+            match auth_layer.admit(request.uri().path(), peer).await {
                 Ok(scope) => {
                     request.extensions_mut().insert(scope);
                     inner.call(request).await

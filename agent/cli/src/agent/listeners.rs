@@ -1,4 +1,4 @@
-//! The doors of the agent: bound before anything else starts, so that a conflict ends the start with one line.
+//! The listeners of the agent: bound before anything else starts, so that a conflict ends the start with one line.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -6,10 +6,10 @@ use proto::tpuscope::v1::host_server::HostServer;
 use server::{
     accept::Listener,
     access::Door,
-    desk::Desk,
-    edge::Edge,
+    auth_layer::AuthLayer,
     grpc::{self, REQUEST_BYTES},
     host::Host,
+    host_api::HostApi,
     http,
     settings::{Api, Listen},
     socket::Socket,
@@ -26,14 +26,14 @@ use crate::{
 };
 
 /// Listeners that nobody accepts on yet.
-pub(super) struct Doors {
+pub(super) struct Listeners {
     socket: Socket,
     unix: Arc<Listener>,
     http: Option<(Arc<Listener>, SocketAddr)>,
     grpc: Option<(Arc<Listener>, SocketAddr)>,
 }
 
-impl Doors {
+impl Listeners {
     /// Binds everything that the settings name; `socket_setting` is where the socket's path comes from.
     pub(super) fn open(settings: &Api, socket_setting: &str) -> Result<Self, Failure> {
         let (socket, unix) = Socket::claim(&settings.socket, settings.socket_mode, &settings.socket_group)
@@ -60,32 +60,33 @@ impl Doors {
     pub(super) fn serve(
         self,
         supervisor: &mut Supervisor,
-        desk: &Arc<Desk>,
+        host_api: &Arc<HostApi>,
         traces: Traces,
         settings: &Api,
     ) -> Result<HealthReporter, Failure> {
         let health = HealthReporter::new();
-        let looking = routes(desk, &health)?;
+        let looking = routes(host_api, &health)?;
         let most = settings.max_connections;
         if let Some((listener, address)) = self.http {
             info!(%address, "HTTP, read-only");
-            let (desk, hosts) = (desk.clone(), Arc::<[String]>::from(settings.allowed_hosts.clone()));
-            supervisor.task(Stage::Doors, "http", OnEnd::Restart, move |stop| {
-                http::serve(listener.clone(), desk.clone(), hosts.clone(), most, stop)
+            let (host_api, hosts) = (host_api.clone(), Arc::<[String]>::from(settings.allowed_hosts.clone()));
+            supervisor.task(Stage::Listeners, "http", OnEnd::Restart, move |stop| {
+                http::serve(listener.clone(), host_api.clone(), hosts.clone(), most, stop)
             });
         }
         if let Some((listener, address)) = self.grpc {
             info!(%address, "gRPC, read-only");
-            let (edge, routes) = (Edge::new(Door::Loopback, &settings.admin_group), looking.clone());
-            supervisor.task(Stage::Doors, "grpc", OnEnd::Restart, move |stop| {
-                grpc::serve(listener.clone(), edge.clone(), routes.clone(), most, stop)
+            let (auth_layer, routes) =
+                (AuthLayer::new(Door::Loopback, &settings.admin_group), looking.clone());
+            supervisor.task(Stage::Listeners, "grpc", OnEnd::Restart, move |stop| {
+                grpc::serve(listener.clone(), auth_layer.clone(), routes.clone(), most, stop)
             });
         }
-        let edge = Edge::new(Door::Socket, &settings.admin_group);
+        let auth_layer = AuthLayer::new(Door::Socket, &settings.admin_group);
         let everything = looking.add_service(traces.captures).add_service(traces.sessions);
         let (unix, socket) = (self.unix, Arc::new(self.socket));
-        supervisor.task(Stage::Doors, "socket", OnEnd::Restart, move |stop| {
-            let served = grpc::serve(unix.clone(), edge.clone(), everything.clone(), most, stop);
+        supervisor.task(Stage::Listeners, "socket", OnEnd::Restart, move |stop| {
+            let served = grpc::serve(unix.clone(), auth_layer.clone(), everything.clone(), most, stop);
             let socket = socket.clone();
             async move {
                 // The socket is on disk for as long as somebody serves it.
@@ -98,8 +99,8 @@ impl Doors {
 }
 
 /// What every door serves.
-fn routes(desk: &Arc<Desk>, health: &HealthReporter) -> Result<Routes, Failure> {
-    let host = HostServer::new(Host::new(desk.clone())).max_decoding_message_size(REQUEST_BYTES);
+fn routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Result<Routes, Failure> {
+    let host = HostServer::new(Host::new(host_api.clone())).max_decoding_message_size(REQUEST_BYTES);
     let common = grpc::common(health.clone())
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot describe the services: {error}")))?;
     Ok(common.add_service(host))

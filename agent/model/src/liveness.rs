@@ -15,18 +15,18 @@ const READ: Duration = Duration::from_secs(6);
 
 /// By when the next tick has come, in good health.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Liveness {
     epoch: Instant,
     /// Milliseconds after the epoch.
     by: AtomicU64,
 }
 
-impl Pulse {
-    /// The pulse of a task that is about to tick for the first time.
+impl Liveness {
+    /// The liveness of a task that is about to tick for the first time.
     pub fn new(epoch: Instant) -> Self {
-        let pulse = Self { epoch, by: AtomicU64::new(0) };
-        pulse.expect(epoch, Duration::ZERO);
-        pulse
+        let liveness = Self { epoch, by: AtomicU64::new(0) };
+        liveness.expect(epoch, Duration::ZERO);
+        liveness
     }
 
     /// The next tick is due then, the following ones every `interval`: two that fail are no standstill.
