@@ -7,7 +7,7 @@ use crate::{error::Error, time::Micros};
 /// A question as written: instants are epoch seconds.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Query {
+pub enum LedgerQuery {
     /// The whole job at `now`.
     Cumulative {
         /// When it is asked.
@@ -47,13 +47,13 @@ pub enum Query {
     },
 }
 
-impl Query {
+impl LedgerQuery {
     /// What the query says about the calculator of the query before.
     pub fn reuse_calculator(&self) -> Option<bool> {
         match self {
-            Query::Cumulative { reuse_calculator, .. }
-            | Query::Interval { reuse_calculator, .. }
-            | Query::Exclusions { reuse_calculator, .. } => *reuse_calculator,
+            LedgerQuery::Cumulative { reuse_calculator, .. }
+            | LedgerQuery::Interval { reuse_calculator, .. }
+            | LedgerQuery::Exclusions { reuse_calculator, .. } => *reuse_calculator,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Arbitrary observations into the proxy: no panic, and the buckets add up.
 #![no_main]
 
-use goodput::proxy::{HostSlots, Slots, Trace, combine, proxy};
+use goodput::proxy::{HostSlots, Slots, HostObservations, combine, proxy};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(trace) = serde_json::from_slice::<Trace>(data) else { return };
+    let Ok(trace) = serde_json::from_slice::<HostObservations>(data) else { return };
     // Long windows are right but slow here.
     let first = trace.opens.iter().map(|open| open.2).fold(trace.now, f64::min);
     if trace.now - first > 100_000.0 {

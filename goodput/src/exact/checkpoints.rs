@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    entry::{Checkpoint, Operation},
+    entry::{Checkpoint, CheckpointOperation},
     error::Error,
 };
 
@@ -42,8 +42,8 @@ pub(super) struct Checkpoints {
 impl Checkpoints {
     pub(super) fn push(&mut self, checkpoint: &Checkpoint) {
         match checkpoint.operation {
-            Operation::Save => self.saves.push(checkpoint),
-            Operation::Restore => self.restores.push(checkpoint),
+            CheckpointOperation::Save => self.saves.push(checkpoint),
+            CheckpointOperation::Restore => self.restores.push(checkpoint),
         }
     }
 

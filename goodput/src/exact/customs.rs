@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{badput::Amount, entry::Edge};
+use crate::{badput::Amount, entry::Boundary};
 
 /// A closed custom event.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,9 +61,9 @@ impl Customs {
     ///
     /// A start overwrites an open one of its type; an end without one is ignored, and so is an event that
     /// does not end after it starts.
-    pub(super) fn push(&mut self, kind: &Arc<str>, edge: Edge, at: f64) -> Option<Custom> {
+    pub(super) fn push(&mut self, kind: &Arc<str>, boundary: Boundary, at: f64) -> Option<Custom> {
         let kind = self.intern(kind);
-        if edge == Edge::Start {
+        if boundary == Boundary::Start {
             self.open.insert(kind, at);
             return None;
         }

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use super::{
     customs::{Customs, KindSums},
     ranges::Ranges,
-    walk::Totals,
+    walk::WalkTotals,
 };
 use crate::{
     badput::{Amount, BadputType as B, Buckets},
-    entry::{Edge, Entry, Event, Phase},
+    entry::{Boundary, JobEvent, LogEntry, StartupPhase},
     time::Micros,
 };
 
@@ -48,13 +48,13 @@ fn overlap(start: f64, end: f64, s: f64, e: f64) -> f64 {
 /// What the walk adds up to.
 #[derive(Debug)]
 pub(super) struct Walked {
-    pub(super) totals: Totals,
+    pub(super) totals: WalkTotals,
     pub(super) excluded: f64,
     pub(super) disruptions: u64,
     pub(super) step_times: Vec<(i64, f64)>,
 }
 
-struct State<'a> {
+struct SlotState<'a> {
     customs: &'a Customs,
     /// From when to when each custom event reaches, by start.
     reaches: Ranges,
@@ -78,11 +78,11 @@ struct State<'a> {
 
 /// Walks all entries read so far.
 pub(super) fn walk<'e>(
-    entries: impl Iterator<Item = &'e Entry>,
+    entries: impl Iterator<Item = &'e LogEntry>,
     customs: &Customs,
     exclusions: &Exclusions,
 ) -> Walked {
-    let mut state = State {
+    let mut state = SlotState {
         customs,
         reaches: Ranges::default(),
         custom_sums: KindSums::default(),
@@ -112,19 +112,19 @@ pub(super) fn walk<'e>(
     state.finish()
 }
 
-impl State<'_> {
-    fn entry(&mut self, entry: &Entry, seen: &mut std::collections::HashSet<i64>) {
+impl SlotState<'_> {
+    fn entry(&mut self, entry: &LogEntry, seen: &mut std::collections::HashSet<i64>) {
         let mut phase_done = false;
         // A job end is looked at before a step here.
         for event in entry.events.as_slice() {
-            if let Event::JobEnd(at) = event {
+            if let JobEvent::JobEnd(at) = event {
                 self.job_end = Some(*at);
             }
         }
         for event in entry.events.as_slice() {
             match event {
-                Event::JobStart(at) => self.job_start = Some(*at),
-                Event::Step { step, start } => {
+                JobEvent::JobStart(at) => self.job_start = Some(*at),
+                JobEvent::Step { step, start } => {
                     if seen.contains(step) {
                         self.disruption(*step);
                         seen.clear();
@@ -133,7 +133,9 @@ impl State<'_> {
                     self.smallest = self.smallest.min(*step);
                     self.steps.push((*step, *start));
                 }
-                Event::Phase(phase, edge, at) if !phase_done => phase_done = self.phase(*phase, *edge, *at),
+                JobEvent::Phase(phase, boundary, at) if !phase_done => {
+                    phase_done = self.phase(*phase, *boundary, *at)
+                }
                 _ => {}
             }
         }
@@ -146,9 +148,9 @@ impl State<'_> {
         (end - start - excluded).max(0.0)
     }
 
-    fn phase(&mut self, phase: Phase, edge: Edge, at: f64) -> bool {
+    fn phase(&mut self, phase: StartupPhase, boundary: Boundary, at: f64) -> bool {
         let slot = phase as usize;
-        if edge == Edge::Start {
+        if boundary == Boundary::Start {
             self.open[slot] = Some(at);
             return true;
         }
@@ -157,7 +159,7 @@ impl State<'_> {
         self.open[slot] = None;
         let seconds = self.adjusted(start, at);
         self.sums[slot] += seconds;
-        if phase == Phase::DataLoading && !self.loads_async {
+        if phase == StartupPhase::DataLoading && !self.loads_async {
             self.buckets.add(B::DataLoadingSync, seconds);
             self.loads_async = true;
         }
@@ -274,7 +276,7 @@ impl State<'_> {
         let loaded_async = loading - self.buckets.seconds(B::DataLoadingSync);
         self.buckets.set(B::DataLoadingAsync, Amount::Flat(loaded_async));
         Walked {
-            totals: Totals {
+            totals: WalkTotals {
                 productive: self.productive,
                 buckets: self.buckets,
                 max_step: self.max_step,

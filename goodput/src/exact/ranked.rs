@@ -18,7 +18,7 @@ struct Node {
 
 /// Count and sum of a part of the set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Part {
+pub(super) struct CountAndSum {
     pub(super) count: usize,
     pub(super) sum: f64,
 }
@@ -81,8 +81,8 @@ impl Ranked {
     }
 
     /// Count and sum of the numbers below `bound`, or also equal to it.
-    pub(super) fn up_to(&mut self, bound: f64, inclusive: bool) -> Part {
-        let mut part = Part::default();
+    pub(super) fn up_to(&mut self, bound: f64, inclusive: bool) -> CountAndSum {
+        let mut part = CountAndSum::default();
         let mut at = self.root;
         while at != NIL {
             self.work += 1;
@@ -99,8 +99,8 @@ impl Ranked {
     }
 
     /// Count and sum of all.
-    pub(super) fn all(&self) -> Part {
-        Part { count: self.len(), sum: self.sum(self.root) }
+    pub(super) fn all(&self) -> CountAndSum {
+        CountAndSum { count: self.len(), sum: self.sum(self.root) }
     }
 
     /// The number at `rank` in ascending order, from 0.

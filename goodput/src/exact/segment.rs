@@ -11,7 +11,7 @@ use super::customs::{Custom, Customs};
 
 /// A step as logged, and the custom events inside the pair that it ends.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct StepMark {
     step: i64,
     start: f64,
     custom: f64,
@@ -28,7 +28,7 @@ pub(super) struct KindSum {
 
 /// What a segment contributes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct SegmentOutcome {
     pub(super) productive: f64,
     pub(super) startup: f64,
     pub(super) max_step: i64,
@@ -50,8 +50,8 @@ pub(super) enum Shape {
 
 /// Steps in the order they were logged.
 #[derive(Debug)]
-pub(super) struct Segment {
-    marks: Vec<Mark>,
+pub(super) struct StepSegment {
+    marks: Vec<StepMark>,
     /// Position by step; built once steps stop coming in ascending order.
     index: Option<BTreeMap<i64, usize>>,
     /// Whether no step starts before the one logged before it.
@@ -68,15 +68,15 @@ pub(super) struct Segment {
     kinds: BTreeMap<u32, KindSum>,
 }
 
-fn seconds(from: Mark, to: Mark) -> f64 {
+fn seconds(from: StepMark, to: StepMark) -> f64 {
     (to.start - from.start - to.custom).max(0.0)
 }
 
-impl Segment {
+impl StepSegment {
     /// A segment that begins with a step.
     pub(super) fn new(step: i64, start: f64) -> Self {
         Self {
-            marks: vec![Mark { step, start, custom: 0.0 }],
+            marks: vec![StepMark { step, start, custom: 0.0 }],
             index: None,
             forward: true,
             limit: None,
@@ -106,7 +106,7 @@ impl Segment {
         starts.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), at| (a.min(at), b.max(at)))
     }
 
-    fn last(&self) -> Mark {
+    fn last(&self) -> StepMark {
         self.marks[self.marks.len() - 1]
     }
 
@@ -138,7 +138,7 @@ impl Segment {
             // The pair that was the first becomes one of the rest.
             (self.smallest, self.first) = (step, None);
         }
-        self.marks.push(Mark { step, start, custom: 0.0 });
+        self.marks.push(StepMark { step, start, custom: 0.0 });
         if last.step.checked_add(1) == Some(step) {
             self.count_pair(self.marks.len() - 1, customs, work);
         }
@@ -252,21 +252,24 @@ impl Segment {
 
     /// What the segment contributes as it stands.
     #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
-    pub(super) fn outcome(&self) -> Outcome {
-        let nothing = Outcome { productive: 0.0, startup: 0.0, max_step: 0, shape: Shape::Nothing };
+    pub(super) fn outcome(&self) -> SegmentOutcome {
+        let nothing = SegmentOutcome { productive: 0.0, startup: 0.0, max_step: 0, shape: Shape::Nothing };
         if self.limit.unwrap_or(self.largest.0) == 0 {
             return nothing;
         }
         let rest = self.pairs - u64::from(self.first.is_some());
         match (self.first, rest) {
-            (None, 0) => Outcome { shape: Shape::WastedOnly, ..nothing },
-            (Some(first), 0) => {
-                Outcome { productive: first, max_step: self.max_step, shape: Shape::StartupLast, ..nothing }
-            }
+            (None, 0) => SegmentOutcome { shape: Shape::WastedOnly, ..nothing },
+            (Some(first), 0) => SegmentOutcome {
+                productive: first,
+                max_step: self.max_step,
+                shape: Shape::StartupLast,
+                ..nothing
+            },
             (first, rest) => {
                 let first = first.unwrap_or(0.0);
                 let startup = (first - (self.total - first) / rest as f64).max(0.0);
-                Outcome {
+                SegmentOutcome {
                     productive: self.total - startup,
                     startup,
                     max_step: self.max_step,

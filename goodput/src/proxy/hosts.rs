@@ -5,7 +5,11 @@
 
 use serde::Serialize;
 
-use super::{MIN_COVER, MIN_SECONDS, Slots, State, ratios::share};
+use super::{
+    limits::{MAX_SECONDS, MIN_COVER, MIN_SECONDS},
+    ratios::share,
+    slots::{SlotState, Slots},
+};
 
 /// The two bits of a slot.
 const DOWN: u8 = 0;
@@ -29,10 +33,10 @@ impl From<&Slots> for HostSlots {
         let mut bits = vec![0; slots.len().div_ceil(4)];
         for (slot, state) in slots.filled.iter().enumerate() {
             let code = match state {
-                State::Closed | State::Partial => DOWN,
-                State::Idle => IDLE,
-                State::Unknown => UNKNOWN,
-                State::Active => ACTIVE,
+                SlotState::Closed | SlotState::Partial => DOWN,
+                SlotState::Idle => IDLE,
+                SlotState::Unknown => UNKNOWN,
+                SlotState::Active => ACTIVE,
             };
             bits[slot / 4] |= code << (slot % 4 * 2);
         }
@@ -73,7 +77,7 @@ pub struct Combined {
 pub fn combine(hosts: &[HostSlots]) -> Option<Combined> {
     let first = hosts.iter().map(|host| host.first).min()?;
     let end = |host: &HostSlots| host.first.saturating_add(i64::try_from(host.length).unwrap_or(i64::MAX));
-    let last = hosts.iter().map(end).max()?.min(first.saturating_add(super::MAX_SECONDS));
+    let last = hosts.iter().map(end).max()?.min(first.saturating_add(MAX_SECONDS));
     let mut counts = [0_usize; 4];
     for second in first..last {
         counts[usize::from(together(hosts, second))] += 1;
@@ -102,16 +106,16 @@ fn together(hosts: &[HostSlots], second: i64) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::{Duty, Open, Trace};
+    use crate::proxy::{DeviceOpen, Duty, HostObservations};
 
     fn host(duty: Vec<Option<f64>>) -> HostSlots {
         let now = f64::from(u32::try_from(duty.len()).unwrap());
-        let trace = Trace {
+        let trace = HostObservations {
             chips: vec![0],
             now,
-            opens: vec![Open(0, 1, 0.0, None)],
+            opens: vec![DeviceOpen(0, 1, 0.0, None)],
             duty: vec![Duty(0, 0.0, duty)],
-            ..Trace::default()
+            ..HostObservations::default()
         };
         HostSlots::from(&Slots::new(&trace).unwrap())
     }

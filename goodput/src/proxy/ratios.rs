@@ -2,7 +2,12 @@
 
 use serde::Serialize;
 
-use super::{Estimated, HBM0, MIN_COVER, MIN_SECONDS, Slots, State, Trace, slots::ceil, slots::floor};
+use super::{
+    estimated::Estimated,
+    limits::{HBM0, MIN_COVER, MIN_SECONDS},
+    observations::HostObservations,
+    slots::{SlotState, Slots, ceil, floor},
+};
 
 /// Seconds by bucket; they add up to the elapsed seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -50,7 +55,7 @@ pub(super) fn share(part: usize, whole: usize) -> Option<f64> {
 }
 
 pub(super) fn ratios(
-    trace: &Trace,
+    trace: &HostObservations,
     slots: &Slots,
     wasted: Option<usize>,
     estimated: Option<Estimated>,
@@ -62,7 +67,7 @@ pub(super) fn ratios(
     let long_enough = elapsed >= MIN_SECONDS;
     let ratio =
         |part: usize, whole: usize| share(part, whole).filter(|_| long_enough && coverage >= MIN_COVER);
-    let raw = slots.raw.iter().filter(|state| **state == State::Active).count();
+    let raw = slots.raw.iter().filter(|state| **state == SlotState::Active).count();
     let open = slots.all_open.iter().filter(|open| **open).count();
     let (created, origin) = match trace.created_at {
         Some(created) => (ceil(created).min(slots.first), "created_at"),
@@ -86,32 +91,32 @@ pub(super) fn ratios(
     }
 }
 
-fn buckets(trace: &Trace, slots: &Slots) -> SlotBuckets {
+fn buckets(trace: &HostObservations, slots: &Slots) -> SlotBuckets {
     let loaded = loaded(trace, slots);
     let mut buckets = SlotBuckets::default();
     let mut worked = false;
     for (slot, state) in slots.filled.iter().enumerate() {
         match state {
-            State::Active => {
+            SlotState::Active => {
                 buckets.productive += 1;
                 worked = true;
             }
-            State::Closed => {
+            SlotState::Closed => {
                 buckets.recovery += 1;
                 worked = false;
             }
-            State::Partial => buckets.partial += 1,
-            State::Unknown => buckets.unknown += 1,
-            State::Idle if worked => buckets.stall += 1,
-            State::Idle if loaded[slot] => buckets.prep += 1,
-            State::Idle => buckets.init += 1,
+            SlotState::Partial => buckets.partial += 1,
+            SlotState::Unknown => buckets.unknown += 1,
+            SlotState::Idle if worked => buckets.stall += 1,
+            SlotState::Idle if loaded[slot] => buckets.prep += 1,
+            SlotState::Idle => buckets.init += 1,
         }
     }
     buckets
 }
 
 /// Whether some chip has memory in use, by the newest sample at each second.
-fn loaded(trace: &Trace, slots: &Slots) -> Vec<bool> {
+fn loaded(trace: &HostObservations, slots: &Slots) -> Vec<bool> {
     let mut samples = trace.hbm.clone();
     samples.sort_by(|a, b| a.1.total_cmp(&b.1));
     let mut samples = samples.iter().peekable();

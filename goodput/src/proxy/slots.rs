@@ -2,11 +2,15 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use super::{Duty, Error, GAP, HOLD, MAX_CHIP_SECONDS, MAX_SECONDS, THETA, Trace};
+use super::{
+    error::Error,
+    limits::{GAP, HOLD, MAX_CHIP_SECONDS, MAX_SECONDS, THETA},
+    observations::{Duty, HostObservations},
+};
 
 /// The state of one second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum SlotState {
     /// No chip is open.
     Closed,
     /// Some chips are open, some are not.
@@ -25,9 +29,9 @@ pub struct Slots {
     /// The first second.
     pub first: i64,
     /// States as observed.
-    pub raw: Vec<State>,
+    pub raw: Vec<SlotState>,
     /// States with short idle gaps between productive slots filled.
-    pub filled: Vec<State>,
+    pub filled: Vec<SlotState>,
     /// Whether all chips were open.
     pub all_open: Vec<bool>,
     /// Whether every chip was at work at the end of each full minute.
@@ -51,7 +55,7 @@ impl Slots {
     ///
     /// # Errors
     /// If the trace makes no sense, or the window is too long.
-    pub fn new(trace: &Trace) -> Result<Self, Error> {
+    pub fn new(trace: &HostObservations) -> Result<Self, Error> {
         trace.check()?;
         let end = floor(trace.now);
         let first_open = trace.opens.iter().map(|open| open.2).min_by(f64::total_cmp);
@@ -63,10 +67,10 @@ impl Slots {
         let length = usize::try_from(length).unwrap_or(0);
         let chips = required(trace);
         if length.saturating_mul(chips.len()) > MAX_CHIP_SECONDS {
-            return Err(Error::TooMuch { chips: chips.len(), seconds: length });
+            return Err(Error::TooManyChips { chips: chips.len(), seconds: length });
         }
         let (flags, minutes) = Seen::all(trace, &chips, Window { first, length });
-        let raw: Vec<State> = flags.iter().map(|flags| state(*flags)).collect();
+        let raw: Vec<SlotState> = flags.iter().map(|flags| state(*flags)).collect();
         let all_open = flags.iter().map(|flags| flags & SHUT == 0).collect();
         Ok(Self { first, filled: fill(&raw), raw, all_open, minutes })
     }
@@ -92,7 +96,7 @@ impl Slots {
     }
 }
 
-fn required(trace: &Trace) -> Vec<i64> {
+fn required(trace: &HostObservations) -> Vec<i64> {
     let mut chips: Vec<i64> = match &trace.chips[..] {
         [] => trace.opens.iter().map(|open| open.0).collect(),
         chips => chips.to_vec(),
@@ -108,13 +112,13 @@ const SHUT: u8 = 2;
 const IDLE: u8 = 4;
 const UNKNOWN: u8 = 8;
 
-fn state(flags: u8) -> State {
+fn state(flags: u8) -> SlotState {
     match flags {
-        _ if flags & OPEN == 0 => State::Closed,
-        _ if flags & SHUT != 0 => State::Partial,
-        _ if flags & IDLE != 0 => State::Idle,
-        _ if flags & UNKNOWN != 0 => State::Unknown,
-        _ => State::Active,
+        _ if flags & OPEN == 0 => SlotState::Closed,
+        _ if flags & SHUT != 0 => SlotState::Partial,
+        _ if flags & IDLE != 0 => SlotState::Idle,
+        _ if flags & UNKNOWN != 0 => SlotState::Unknown,
+        _ => SlotState::Active,
     }
 }
 
@@ -148,7 +152,7 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     /// Goes through the chips one by one, so that only one byte a second is kept, however many there are.
-    fn all(trace: &'a Trace, chips: &[i64], window: Window) -> (Vec<u8>, Vec<bool>) {
+    fn all(trace: &'a HostObservations, chips: &[i64], window: Window) -> (Vec<u8>, Vec<bool>) {
         let mut seen: BTreeMap<i64, Seen<'a>> = chips.iter().map(|chip| (*chip, Seen::default())).collect();
         for open in &trace.opens {
             if let Some(chip) = seen.get_mut(&open.0) {
@@ -243,14 +247,15 @@ fn mark(flags: &mut [u8], bit: u8) {
 }
 
 /// Fills idle runs of at most [`GAP`] slots directly between two productive ones.
-fn fill(raw: &[State]) -> Vec<State> {
+fn fill(raw: &[SlotState]) -> Vec<SlotState> {
     let mut filled = raw.to_vec();
     let mut at = 0;
     while at < raw.len() {
-        let run = raw[at..].iter().take_while(|state| **state == State::Idle).count();
-        let between = at > 0 && raw[at - 1] == State::Active && raw.get(at + run) == Some(&State::Active);
+        let run = raw[at..].iter().take_while(|state| **state == SlotState::Idle).count();
+        let between =
+            at > 0 && raw[at - 1] == SlotState::Active && raw.get(at + run) == Some(&SlotState::Active);
         if (1..=GAP).contains(&run) && between {
-            filled[at..at + run].fill(State::Active);
+            filled[at..at + run].fill(SlotState::Active);
         }
         at += run.max(1);
     }
@@ -260,16 +265,21 @@ fn fill(raw: &[State]) -> Vec<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::Open;
+    use crate::proxy::DeviceOpen;
 
-    fn trace(chips: i64, now: f64) -> Trace {
-        Trace { chips: (0..chips).collect(), now, opens: vec![Open(0, 1, 0.0, None)], ..Trace::default() }
+    fn trace(chips: i64, now: f64) -> HostObservations {
+        HostObservations {
+            chips: (0..chips).collect(),
+            now,
+            opens: vec![DeviceOpen(0, 1, 0.0, None)],
+            ..HostObservations::default()
+        }
     }
 
     #[test]
     fn chips_times_seconds_have_a_limit() {
         let too_much = Slots::new(&trace(256, 34_560_000.0));
-        assert!(matches!(too_much, Err(Error::TooMuch { chips: 256, seconds: 34_560_000 })));
+        assert!(matches!(too_much, Err(Error::TooManyChips { chips: 256, seconds: 34_560_000 })));
         assert!(Slots::new(&trace(64, 1_000.0)).is_ok());
         assert!(matches!(Slots::new(&trace(1, 1e9)), Err(Error::TooLong(_))));
     }
@@ -278,7 +288,8 @@ mod tests {
     fn a_second_costs_once_however_many_opens_overlap_in_it() {
         let mut trace = trace(1, 1_000_000.0);
         // One by one these would be 10^11 seconds.
-        trace.opens = (0..100_000).map(|pid| Open(0, pid, 0.0, (pid > 0).then_some(900_000.0))).collect();
+        trace.opens =
+            (0..100_000).map(|pid| DeviceOpen(0, pid, 0.0, (pid > 0).then_some(900_000.0))).collect();
         let slots = Slots::new(&trace).unwrap();
         assert!(slots.all_open.iter().all(|open| *open));
         trace.opens[0].3 = Some(100.0);
@@ -290,7 +301,7 @@ mod tests {
     fn instants_at_the_end_of_the_numbers_are_no_crash() {
         for at in [1e300, -1e300, 9.3e18] {
             let mut trace = trace(1, at);
-            trace.opens = vec![Open(0, 1, at, None)];
+            trace.opens = vec![DeviceOpen(0, 1, at, None)];
             trace.duty = vec![Duty(0, at, vec![Some(1.0), Some(2.0)])];
             assert!(Slots::new(&trace).unwrap().is_empty());
         }
@@ -308,11 +319,11 @@ mod tests {
             (r#""hbm":[[0,0,1.5]]"#, "1.5"),
             (r#""opens":[[0,1,5,4]]"#, "closed before it is opened"),
         ] {
-            let trace: Trace = serde_json::from_str(&format!(r#"{{"now":10,{text}}}"#)).unwrap();
+            let trace: HostObservations = serde_json::from_str(&format!(r#"{{"now":10,{text}}}"#)).unwrap();
             let error = Slots::new(&trace).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
-        assert!(serde_json::from_str::<Trace>(r#"{"now":10,"dutty":[]}"#).is_err());
-        assert!(serde_json::from_str::<Trace>(r#"{"now":10,"chips":[]}"#).is_err());
+        assert!(serde_json::from_str::<HostObservations>(r#"{"now":10,"dutty":[]}"#).is_err());
+        assert!(serde_json::from_str::<HostObservations>(r#"{"now":10,"chips":[]}"#).is_err());
     }
 }

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Repair, Repairs,
-    facts::{Facts, Mark},
+    facts::{JobFacts, JobMark},
+    repair::{Repair, Repairs},
 };
 
 /// One attempt that made steps.
@@ -86,7 +86,7 @@ struct Life {
 
 /// The attempts, and what came after the last of them.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundAttempts {
     /// Attempts that made steps.
     pub(super) attempts: Vec<Attempt>,
     /// The job end that nothing follows.
@@ -96,7 +96,7 @@ pub(super) struct Found {
 }
 
 /// Finds the attempts.
-pub(super) fn find(facts: &Facts, repairs: &mut Repairs) -> Found {
+pub(super) fn find(facts: &JobFacts, repairs: &mut Repairs) -> FoundAttempts {
     let lives = lives(facts, repairs);
     let last = lives.last();
     let end = last.and_then(|life| life.end);
@@ -109,27 +109,27 @@ pub(super) fn find(facts: &Facts, repairs: &mut Repairs) -> Found {
     }
     limits(&mut attempts, repairs);
     tails(&mut attempts, pending, facts.now, repairs);
-    Found { attempts, end, pending }
+    FoundAttempts { attempts, end, pending }
 }
 
 /// Cuts at job starts that come after steps, and at steps that come after a job end.
-fn lives(facts: &Facts, repairs: &mut Repairs) -> Vec<Life> {
+fn lives(facts: &JobFacts, repairs: &mut Repairs) -> Vec<Life> {
     let mut lives: Vec<Life> = Vec::new();
     let mut life = Life::default();
     for &(at, mark) in &facts.marks {
         match mark {
-            Mark::Start if life.steps.is_empty() && life.end.is_none() => life.begin = Some(at),
-            Mark::Start => {
+            JobMark::Start if life.steps.is_empty() && life.end.is_none() => life.begin = Some(at),
+            JobMark::Start => {
                 keep(&mut lives, std::mem::take(&mut life), repairs);
                 life.begin = Some(at);
             }
-            Mark::Step(step) => {
+            JobMark::Step(step) => {
                 if life.end.is_some() {
                     keep(&mut lives, std::mem::take(&mut life), repairs);
                 }
                 life.steps.push((at, step));
             }
-            Mark::End => life.end = Some(at),
+            JobMark::End => life.end = Some(at),
         }
     }
     keep(&mut lives, life, repairs);

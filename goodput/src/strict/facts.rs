@@ -5,17 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use super::{Repair, Repairs};
+use super::repair::{Repair, Repairs};
 use crate::{
     badput::BadputType,
-    entry::{Checkpoint, Edge, Entry, Event, Operation, Phase},
+    entry::{Boundary, Checkpoint, CheckpointOperation, JobEvent, LogEntry, StartupPhase},
     exact::elastic::Elastic,
     time::Micros,
 };
 
 /// The life marks of a job; at one instant in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Mark {
+pub(super) enum JobMark {
     Start,
     Step(i64),
     End,
@@ -23,8 +23,8 @@ pub(super) enum Mark {
 
 /// What a paired span is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum What {
-    Phase(Phase),
+pub(super) enum SpanKind {
+    Phase(StartupPhase),
     Custom(Arc<str>),
     Wait(Arc<str>),
     Reinit,
@@ -32,8 +32,8 @@ pub(super) enum What {
 
 /// One host's note of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Note {
-    pub(super) operation: Operation,
+pub(super) struct CheckpointNote {
+    pub(super) operation: CheckpointOperation,
     pub(super) group: Box<str>,
     pub(super) start: i64,
     pub(super) length: i64,
@@ -41,21 +41,22 @@ pub(super) struct Note {
 
 /// Everything known of a job at some instant.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct JobFacts {
     pub(super) now: i64,
-    pub(super) marks: Vec<(i64, Mark)>,
-    edges: BTreeMap<What, Vec<(i64, bool)>>,
-    pub(super) notes: Vec<Note>,
+    pub(super) marks: Vec<(i64, JobMark)>,
+    edges: BTreeMap<SpanKind, Vec<(i64, bool)>>,
+    pub(super) notes: Vec<CheckpointNote>,
     pub(super) slices: Elastic,
     pub(super) elastic: bool,
     customs: Vec<Arc<str>>,
     earliest: Option<i64>,
+    latest: Option<i64>,
 }
 
-impl Facts {
+impl JobFacts {
     /// Reads all entries that tell of instants up to `now`.
     pub(super) fn new<'e>(
-        entries: impl IntoIterator<Item = &'e Entry>,
+        entries: impl IntoIterator<Item = &'e LogEntry>,
         now: i64,
         repairs: &mut Repairs,
     ) -> Self {
@@ -64,7 +65,7 @@ impl Facts {
         for entry in entries {
             facts.elastic |= entry.is_elastic();
             for event in entry.events.as_slice() {
-                if let Event::Slices(counts) = event {
+                if let JobEvent::Slices(counts) = event {
                     slices.push(**counts);
                 } else if facts.event(entry, event, repairs).is_none() {
                     repairs.note(Repair::UnreadableValue, 1);
@@ -72,34 +73,34 @@ impl Facts {
             }
         }
         slices.sort_by(|a, b| {
-            let key = |s: &crate::entry::Slices| [s.at, s.active, s.available, s.total];
+            let key = |s: &crate::entry::SliceCounts| [s.at, s.active, s.available, s.total];
             key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal)
         });
         for counts in slices {
-            facts.slices.push(&Event::Slices(Box::new(counts)));
+            facts.slices.push(&JobEvent::Slices(Box::new(counts)));
         }
         facts.settle(repairs);
         facts
     }
 
     /// Takes in one event; `None` if it cannot be used.
-    fn event(&mut self, entry: &Entry, event: &Event, repairs: &mut Repairs) -> Option<()> {
+    fn event(&mut self, entry: &LogEntry, event: &JobEvent, repairs: &mut Repairs) -> Option<()> {
         match event {
-            Event::JobStart(at) => self.mark(*at, Mark::Start),
-            Event::JobEnd(at) => self.mark(*at, Mark::End),
+            JobEvent::JobStart(at) => self.mark(*at, JobMark::Start),
+            JobEvent::JobEnd(at) => self.mark(*at, JobMark::End),
             // What saturated is no number of a step: nothing follows it, and all others would lie before it.
-            Event::Step { step: i64::MIN | i64::MAX, .. } => None,
-            Event::Step { step, start } => self.mark(*start, Mark::Step(*step)),
-            Event::Phase(phase, edge, at) => self.edge(What::Phase(*phase), *edge, *at),
-            Event::Custom(kind, edge, at) => self.edge(What::Custom(Arc::clone(kind)), *edge, *at),
-            Event::Wait(kind, edge, at) => self.edge(What::Wait(Arc::clone(kind)), *edge, *at),
-            Event::Reinit(edge, at) => self.edge(What::Reinit, *edge, *at),
-            Event::Checkpoint(checkpoint) => {
+            JobEvent::Step { step: i64::MIN | i64::MAX, .. } => None,
+            JobEvent::Step { step, start } => self.mark(*start, JobMark::Step(*step)),
+            JobEvent::Phase(phase, edge, at) => self.edge(SpanKind::Phase(*phase), *edge, *at),
+            JobEvent::Custom(kind, edge, at) => self.edge(SpanKind::Custom(Arc::clone(kind)), *edge, *at),
+            JobEvent::Wait(kind, edge, at) => self.edge(SpanKind::Wait(Arc::clone(kind)), *edge, *at),
+            JobEvent::Reinit(edge, at) => self.edge(SpanKind::Reinit, *edge, *at),
+            JobEvent::Checkpoint(checkpoint) => {
                 repairs.note(Repair::IncompleteCheckpoint, u64::from(checkpoint.fault.is_some()));
                 self.note(entry, checkpoint)
             }
-            Event::Slices(_) => Some(()),
-            Event::Damaged(_) => None,
+            JobEvent::Slices(_) => Some(()),
+            JobEvent::Damaged(_) => None,
         }
     }
 
@@ -110,26 +111,27 @@ impl Facts {
             return Some(None);
         }
         self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
+        self.latest = self.latest.max(Some(at));
         Some(Some(at))
     }
 
-    fn mark(&mut self, at: f64, mark: Mark) -> Option<()> {
+    fn mark(&mut self, at: f64, mark: JobMark) -> Option<()> {
         if let Some(at) = self.instant(at)? {
             self.marks.push((at, mark));
         }
         Some(())
     }
 
-    fn edge(&mut self, what: What, edge: Edge, at: f64) -> Option<()> {
+    fn edge(&mut self, what: SpanKind, edge: Boundary, at: f64) -> Option<()> {
         if let Some(at) = self.instant(at)? {
             // An end sorts before a start of the same instant.
-            self.edges.entry(what).or_default().push((at, edge == Edge::Start));
+            self.edges.entry(what).or_default().push((at, edge == Boundary::Start));
         }
         Some(())
     }
 
     /// A checkpoint without a length is nothing; one without a start ended when it was logged.
-    fn note(&mut self, entry: &Entry, checkpoint: &Checkpoint) -> Option<()> {
+    fn note(&mut self, entry: &LogEntry, checkpoint: &Checkpoint) -> Option<()> {
         let Some(length) = checkpoint.seconds.filter(|seconds| *seconds > 0.0) else { return Some(()) };
         let length = Micros::from_seconds(length).ok()?.0;
         let start = match checkpoint.start {
@@ -137,8 +139,9 @@ impl Facts {
             None => entry.time.micros().0.saturating_sub(length),
         };
         if start <= self.now {
+            self.latest = self.latest.max(Some(start.saturating_add(length).min(self.now)));
             let (operation, group) = (checkpoint.operation, checkpoint.group.clone());
-            self.notes.push(Note { operation, group, start, length });
+            self.notes.push(CheckpointNote { operation, group, start, length });
         }
         Some(())
     }
@@ -153,7 +156,7 @@ impl Facts {
         self.notes.sort_unstable();
         repairs.note(Repair::DuplicateEntries, dropped);
         let customs = self.edges.keys().filter_map(|what| match what {
-            What::Custom(name) => Some(Arc::clone(name)),
+            SpanKind::Custom(name) => Some(Arc::clone(name)),
             _ => None,
         });
         self.customs = customs.collect::<BTreeSet<_>>().into_iter().collect();
@@ -161,16 +164,21 @@ impl Facts {
 
     /// Where the job begins: its first start, else its first sign of life.
     pub(super) fn origin(&self, repairs: &mut Repairs) -> Option<i64> {
-        let start = self.marks.iter().find(|(_, mark)| *mark == Mark::Start).map(|(at, _)| *at);
+        let start = self.marks.iter().find(|(_, mark)| *mark == JobMark::Start).map(|(at, _)| *at);
         if start.is_none() && self.earliest.is_some() {
             repairs.note(Repair::NoJobStart, 1);
         }
         start.or(self.earliest)
     }
 
+    /// The latest event until now.
+    pub(super) fn latest(&self) -> Option<i64> {
+        self.latest
+    }
+
     /// Pairs every start with the next end of its kind. No span crosses one of `breaks`, which are the
     /// beginnings of attempts: what a crash left open stays open.
-    pub(super) fn paired(&self, breaks: &[i64], repairs: &mut Repairs) -> Vec<(What, i64, i64)> {
+    pub(super) fn paired(&self, breaks: &[i64], repairs: &mut Repairs) -> Vec<(SpanKind, i64, i64)> {
         let mut paired = Vec::new();
         for (what, edges) in &self.edges {
             let mut open: Option<i64> = None;

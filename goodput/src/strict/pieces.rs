@@ -6,7 +6,7 @@ use crate::badput::BadputType;
 
 /// Whose a piece is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Label {
+pub(super) enum PieceLabel {
     Productive,
     Lost(BadputType),
     /// A custom event by the number of its type.
@@ -16,43 +16,43 @@ pub(super) enum Label {
 /// A claim on a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim {
-    pub(super) label: Label,
+    pub(super) label: PieceLabel,
     pub(super) start: i64,
     pub(super) end: i64,
 }
 
-impl Label {
+impl PieceLabel {
     /// How strong its claim is: lost work before all, then what was recorded as blocking, then training,
     /// then what happened outside of it.
     fn strength(self) -> (u8, u32) {
         use BadputType as B;
         match self {
-            Label::Lost(B::WastedProgress) => (12, 0),
-            Label::Lost(B::ElasticReinitialization) => (11, 0),
-            Label::Lost(B::ElasticScaleUp) => (10, 1),
-            Label::Lost(B::ElasticSliceDown) => (10, 0),
-            Label::Custom(kind) => (9, u32::MAX - kind),
-            Label::Lost(B::CheckpointSave) => (8, 0),
-            Label::Lost(B::ProgramStartup) => (7, 0),
-            Label::Productive => (6, 0),
-            Label::Lost(B::CheckpointRestore) => (5, 0),
-            Label::Lost(B::TpuInitialization) => (4, 0),
-            Label::Lost(B::DataLoadingSync) => (3, 0),
-            Label::Lost(B::TrainingPrep) => (2, 0),
-            Label::Lost(B::InfrastructureRecovery) => (1, 0),
-            Label::Lost(B::Other | B::DataLoadingAsync | B::CustomEvents) => (0, 0),
+            PieceLabel::Lost(B::WastedProgress) => (12, 0),
+            PieceLabel::Lost(B::ElasticReinitialization) => (11, 0),
+            PieceLabel::Lost(B::ElasticScaleUp) => (10, 1),
+            PieceLabel::Lost(B::ElasticSliceDown) => (10, 0),
+            PieceLabel::Custom(kind) => (9, u32::MAX - kind),
+            PieceLabel::Lost(B::CheckpointSave) => (8, 0),
+            PieceLabel::Lost(B::ProgramStartup) => (7, 0),
+            PieceLabel::Productive => (6, 0),
+            PieceLabel::Lost(B::CheckpointRestore) => (5, 0),
+            PieceLabel::Lost(B::TpuInitialization) => (4, 0),
+            PieceLabel::Lost(B::DataLoadingSync) => (3, 0),
+            PieceLabel::Lost(B::TrainingPrep) => (2, 0),
+            PieceLabel::Lost(B::InfrastructureRecovery) => (1, 0),
+            PieceLabel::Lost(B::Other | B::DataLoadingAsync | B::CustomEvents) => (0, 0),
         }
     }
 }
 
 /// Pieces in order, without gaps.
 #[derive(Debug)]
-pub(super) struct Pieces(Vec<(i64, i64, Label)>);
+pub(super) struct Timeline(Vec<(i64, i64, PieceLabel)>);
 
-impl Pieces {
+impl Timeline {
     /// Cuts `start..end` by the claims; what nobody claims is [`BadputType::Other`].
     pub(super) fn new(start: i64, end: i64, claims: Vec<Claim>) -> Self {
-        let mut edges: Vec<(i64, bool, Label)> = Vec::with_capacity(claims.len() * 2);
+        let mut edges: Vec<(i64, bool, PieceLabel)> = Vec::with_capacity(claims.len() * 2);
         for claim in claims {
             let (from, to) = (claim.start.max(start), claim.end.min(end));
             if from < to {
@@ -61,8 +61,8 @@ impl Pieces {
             }
         }
         edges.sort_unstable_by_key(|(at, ..)| *at);
-        let mut pieces: Vec<(i64, i64, Label)> = Vec::new();
-        let mut active: BTreeMap<(u8, u32), (Label, u32)> = BTreeMap::new();
+        let mut pieces: Vec<(i64, i64, PieceLabel)> = Vec::new();
+        let mut active: BTreeMap<(u8, u32), (PieceLabel, u32)> = BTreeMap::new();
         let mut from = start;
         for (at, begins, label) in edges {
             if at > from {
@@ -83,7 +83,7 @@ impl Pieces {
     }
 
     /// The pieces between two instants, cut there.
-    pub(super) fn within(&self, start: i64, end: i64) -> impl Iterator<Item = (Label, i64, i64)> {
+    pub(super) fn within(&self, start: i64, end: i64) -> impl Iterator<Item = (PieceLabel, i64, i64)> {
         let first = self.0.partition_point(|piece| piece.1 <= start);
         self.0[first..]
             .iter()
@@ -92,11 +92,11 @@ impl Pieces {
     }
 }
 
-fn strongest(active: &BTreeMap<(u8, u32), (Label, u32)>) -> Label {
-    active.last_key_value().map_or(Label::Lost(BadputType::Other), |(_, (label, _))| *label)
+fn strongest(active: &BTreeMap<(u8, u32), (PieceLabel, u32)>) -> PieceLabel {
+    active.last_key_value().map_or(PieceLabel::Lost(BadputType::Other), |(_, (label, _))| *label)
 }
 
-fn push(pieces: &mut Vec<(i64, i64, Label)>, from: i64, to: i64, label: Label) {
+fn push(pieces: &mut Vec<(i64, i64, PieceLabel)>, from: i64, to: i64, label: PieceLabel) {
     match pieces.last_mut() {
         _ if from >= to => {}
         Some(last) if last.2 == label => last.1 = to,

@@ -115,7 +115,7 @@ impl Repairs {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct RepairLine {
     name: &'static str,
     count: u64,
     about: &'static str,
@@ -125,7 +125,7 @@ impl Serialize for Repairs {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
         for (repair, count) in self.iter() {
-            seq.serialize_element(&Line { name: repair.name(), count, about: repair.about() })?;
+            seq.serialize_element(&RepairLine { name: repair.name(), count, about: repair.about() })?;
         }
         seq.end()
     }

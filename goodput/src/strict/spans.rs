@@ -2,12 +2,12 @@
 
 /// Disjoint spans in order, with the length before each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Union {
+pub(super) struct SpanUnion {
     spans: Vec<(i64, i64)>,
     before: Vec<i64>,
 }
 
-impl Union {
+impl SpanUnion {
     /// The union of spans; empty and reversed ones are nothing.
     pub(super) fn new(spans: impl IntoIterator<Item = (i64, i64)>) -> Self {
         let mut sorted: Vec<_> = spans.into_iter().filter(|(start, end)| start < end).collect();
@@ -48,11 +48,11 @@ impl Union {
 
 #[cfg(test)]
 mod tests {
-    use super::Union;
+    use super::SpanUnion;
 
     #[test]
     fn measures_overlaps() {
-        let union = Union::new([(0, 10), (5, 20), (30, 40), (7, 7), (50, 45)]);
+        let union = SpanUnion::new([(0, 10), (5, 20), (30, 40), (7, 7), (50, 45)]);
         assert_eq!(union.measure(0, 100), 30);
         assert_eq!(union.measure(15, 35), 10);
         assert_eq!(union.measure(20, 30), 0);

@@ -36,7 +36,7 @@ fn asked<'a>(log: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 fn files_that_are_no_log() {
     let folder = tempfile::tempdir().unwrap();
     let utf16: Vec<u8> = sound().join("\n").encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let cases: [(&[u8], &str); 9] = [
+    let cases: [(&[u8], &str); 10] = [
         (b"", "empty"),
         (b" \n\n\t\n", "empty"),
         (b"\x1f\x8b\x08\x00rest", "gzip"),
@@ -45,6 +45,7 @@ fn files_that_are_no_log() {
         (b"hello", "begins with neither"),
         (b"\x7fELF\0\0", "begins with neither"),
         (b"[1, 2]", "something else than log entries"),
+        (b"---\ninsertId: a\n", "YAML, not JSON"),
         (b"[] []", "after the end of the array"),
     ];
     for (text, complaint) in cases {
@@ -99,7 +100,7 @@ fn a_file_cut_at_its_end_is_used_up_to_the_cut() {
                 ended.json()["last_recorded_step"].as_i64(),
                 Some(if cut == 1 && text.starts_with('[') { 9 } else { 8 })
             );
-            assert!(ended.stderr.contains("warning: the file is cut in line 11"), "{}", ended.stderr);
+            assert!(ended.stderr.contains("warning: the file ends within line 11"), "{}", ended.stderr);
         }
     }
 }
@@ -179,7 +180,7 @@ fn a_window_over_times_in_text_points_at_strict() {
     let window = ["--from-log", &log, "--job", "j", "--start", "1772323203", "--end", "1772323213"];
     let ended = run(&window);
     assert!(ended.complaint(BAD_INPUT).contains("TypeError: 'str' object"), "{}", ended.stderr);
-    let remedy = "by epoch seconds, which the entry of 2026-03-01 00:00:04+00:00 does not give";
+    let remedy = "by epoch seconds, which the entry of 2026-03-01 00:00:04+00:00 does not have";
     assert!(ended.stderr.contains(remedy) && ended.stderr.contains("--strict"), "{}", ended.stderr);
     let strict = run(&[&window[..], &["--strict", "--json"]].concat()).json();
     assert_eq!(strict["goodput_percent"], 100.0);

@@ -7,12 +7,12 @@ use serde::{
     de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::Error;
+use super::error::Error;
 
 /// An open of a chip's device file: chip, pid, from, until (`None`: still open).
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(expecting = "an open: [chip, pid, from, until]")]
-pub struct Open(pub i64, pub i64, pub f64, pub Option<f64>);
+pub struct DeviceOpen(pub i64, pub i64, pub f64, pub Option<f64>);
 
 /// Duty samples of a chip: chip, time of the first, one a second in percent (`None`: missing).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -32,7 +32,7 @@ pub struct StepStart(pub i64, pub f64);
 /// The observations of one job on one host. Times are seconds of one clock.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
-pub struct Trace {
+pub struct HostObservations {
     /// The chips that the job requires here; without them, every chip that it opened.
     #[serde(default, deserialize_with = "some_chips")]
     pub chips: Vec<i64>,
@@ -43,7 +43,7 @@ pub struct Trace {
     pub now: f64,
     /// Device opens.
     #[serde(default)]
-    pub opens: Vec<Open>,
+    pub opens: Vec<DeviceOpen>,
     /// Duty samples.
     #[serde(default)]
     pub duty: Vec<Duty>,
@@ -62,7 +62,7 @@ pub struct Trace {
 }
 
 /// Derived code would take a list, too, by the order of the fields.
-impl<'de> Deserialize<'de> for Trace {
+impl<'de> Deserialize<'de> for HostObservations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Object)
     }
@@ -71,19 +71,19 @@ impl<'de> Deserialize<'de> for Trace {
 struct Object;
 
 impl<'de> Visitor<'de> for Object {
-    type Value = Trace;
+    type Value = HostObservations;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Trace, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<HostObservations, A::Error> {
         // The derived one, which `remote` makes a function of its own.
-        Trace::deserialize(MapAccessDeserializer::new(map))
+        HostObservations::deserialize(MapAccessDeserializer::new(map))
     }
 }
 
-impl Trace {
+impl HostObservations {
     /// Whether the observations can be true.
     ///
     /// # Errors
@@ -96,18 +96,18 @@ impl Trace {
         self.steps.iter().flatten().try_for_each(|step| finite("steps", step.1))?;
         let chips: BTreeSet<i64> = self.chips.iter().copied().collect();
         if chips.len() < self.chips.len() {
-            return Err(nonsense("chips: a chip is named twice"));
+            return Err(invalid("chips: a chip is named twice"));
         }
         let known = |what: &str, chip: i64| match chips.is_empty() || chips.contains(&chip) {
             true => Ok(()),
-            false => Err(nonsense(format_args!("{what}: chip {chip} is not among chips"))),
+            false => Err(invalid(format_args!("{what}: chip {chip} is not among chips"))),
         };
-        for Open(chip, _, from, until) in &self.opens {
+        for DeviceOpen(chip, _, from, until) in &self.opens {
             known("opens", *chip)?;
             finite("opens", *from)?;
             until.map_or(Ok(()), |until| finite("opens", until))?;
             if until.is_some_and(|until| until < *from) {
-                return Err(nonsense(format_args!(
+                return Err(invalid(format_args!(
                     "opens: chip {chip} is closed before it is opened at {from}"
                 )));
             }
@@ -116,7 +116,7 @@ impl Trace {
             known("duty", *chip)?;
             finite("duty", *start)?;
             if let Some(value) = values.iter().flatten().find(|value| !(0.0..=100.0).contains(*value)) {
-                return Err(nonsense(format_args!(
+                return Err(invalid(format_args!(
                     "duty: {value} of chip {chip} is not within 0 to 100 percent"
                 )));
             }
@@ -125,7 +125,7 @@ impl Trace {
             known("hbm", *chip)?;
             finite("hbm", *at)?;
             if !(0.0..=1.0).contains(share) {
-                return Err(nonsense(format_args!(
+                return Err(invalid(format_args!(
                     "hbm: {share} of chip {chip} is not a share within 0 to 1"
                 )));
             }
@@ -147,12 +147,12 @@ fn finite(what: &str, at: f64) -> Result<(), Error> {
     if at.is_finite() {
         Ok(())
     } else {
-        Err(nonsense(format_args!("{what}: an instant is not a finite number")))
+        Err(invalid(format_args!("{what}: an instant is not a finite number")))
     }
 }
 
-fn nonsense(what: impl std::fmt::Display) -> Error {
-    Error::Nonsense(what.to_string())
+fn invalid(what: impl std::fmt::Display) -> Error {
+    Error::Invalid(what.to_string())
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> String {
-        serde_json::from_str::<Trace>(text).expect_err("no observations").to_string()
+        serde_json::from_str::<HostObservations>(text).expect_err("no observations").to_string()
     }
 
     #[test]
