@@ -19,20 +19,20 @@ use crate::{
 
 /// Above this many, deviations are also given as count, head and tail.
 const LONG: usize = 2_000;
-/// Above this many, only so.
+/// Above this many, deviations are given only as count, head and tail.
 const LONGEST: usize = 10_000;
 /// Deviations in head and tail.
 const ENDS: usize = 20;
 
-/// The answer to one query.
+/// The answer of a ledger to one query.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum LedgerAnswer {
-    /// Of the whole job, with or without exclusions.
+    /// The answer about the whole job, with or without exclusions.
     Job(Box<JobAnswer>),
-    /// Of a window.
+    /// The answer about a window.
     Window(Box<WindowAnswer>),
-    /// None.
+    /// The query has no answer.
     Failed(FailedAnswer),
 }
 
@@ -125,8 +125,8 @@ pub struct WindowAnswer {
     pub export: Option<WindowExport>,
 }
 
-/// What an uploader would send of a window. The library asks again for it, which moves its window; a query
-/// that reuses a calculator therefore has none.
+/// The values that an uploader would send for a window. The library queries again for them, which moves its
+/// window; the answer to a query that reuses a calculator therefore has none.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs, reason = "docs/goodput.md describes every field")]
 pub struct WindowExport {
@@ -138,14 +138,14 @@ pub struct WindowExport {
     pub cloud_monitoring_series: Vec<TimeSeries>,
 }
 
-/// Why there is no answer.
+/// Why a query has no answer.
 #[derive(Debug, Clone, Serialize)]
 pub struct FailedAnswer {
-    /// The library's exception.
+    /// The type of the library's exception.
     pub error: &'static str,
-    /// Its text.
+    /// The text of the exception.
     pub message: String,
-    /// What an uploader would send all the same.
+    /// The values that an uploader would send nevertheless.
     #[serde(flatten)]
     pub export: Option<WindowExport>,
 }
@@ -157,7 +157,7 @@ impl LedgerAnswer {
     }
 }
 
-/// Asks a calculator, and gives the answer every field.
+/// Queries a calculator.
 pub fn ask(
     calculator: &mut Calculator,
     log: &EventLog,

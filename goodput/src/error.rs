@@ -1,11 +1,11 @@
-//! Why a question has no answer, under the names the library raises.
+//! Why a query has no answer: the library's exceptions.
 
 use std::fmt;
 
 /// The library's exception types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExceptionKind {
-    /// The numbers make no sense together.
+    /// The values are invalid.
     ValueError,
     /// A required key is missing.
     KeyError,

@@ -1,4 +1,4 @@
-//! What the library's uploaders would send, as data: Cloud Monitoring series and TensorBoard scalars.
+//! The data that the library's uploaders would send: Cloud Monitoring series and TensorBoard scalars.
 
 use serde::{Serialize, ser::SerializeMap};
 
@@ -7,7 +7,7 @@ use crate::{
     exact::SliceEfficiency,
 };
 
-/// What the series say about where the job runs; the log does not tell.
+/// The labels that the log does not contain.
 #[derive(Debug, Clone)]
 pub struct SeriesLabels {
     /// Zone or region.
@@ -18,7 +18,7 @@ pub struct SeriesLabels {
     pub replica_id: String,
     /// Such as `TPU-v6e`; see [`accelerator_type`].
     pub accelerator_type: String,
-    /// Cluster, where there is one.
+    /// Cluster, if there is one.
     pub cluster_name: Option<String>,
 }
 
@@ -97,7 +97,7 @@ impl Serialize for Labelled<'_> {
     }
 }
 
-/// What a cumulative upload carries.
+/// The values of a cumulative upload.
 #[derive(Debug)]
 pub struct CumulativeUpload<'a> {
     /// Productive seconds; `None` before the first result.

@@ -99,7 +99,7 @@ pub enum EntryEvents {
 }
 
 impl EntryEvents {
-    /// The events in the order the library looks at them.
+    /// The events in the order the library reads them.
     pub fn as_slice(&self) -> &[JobEvent] {
         match self {
             EntryEvents::One(event) => std::slice::from_ref(event),

@@ -16,7 +16,7 @@ impl PayloadFields {
         self.0.iter().rfind(|(k, _)| &**k == key).map(|(_, value)| value)
     }
 
-    /// The first of `keys` that is there.
+    /// The first of `keys` that the payload has.
     pub(super) fn any(&self, keys: &[&'static str]) -> Option<(&'static str, &JsonScalar)> {
         keys.iter().find_map(|key| self.get(key).map(|value| (*key, value)))
     }

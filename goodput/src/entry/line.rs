@@ -82,9 +82,8 @@ impl EntryParser {
     /// If it is not JSON of the expected shape, or an entry of the job without a readable timestamp.
     pub fn parse(&self, line: &[u8]) -> Result<ParsedLine, LineError> {
         let raw: RawEntry<'_> = serde_json::from_slice(line)?;
-        let fields = match raw.payload {
-            Some(Payload::Fields(fields)) => fields,
-            _ => return Ok(ParsedLine::Skipped(self.without_payload(raw.text.as_deref()))),
+        let Some(Payload::Fields(fields)) = raw.payload else {
+            return Ok(ParsedLine::Skipped(self.without_payload(raw.text.as_deref())));
         };
         match fields.job() {
             Some(job) if job == self.job => {}
@@ -102,7 +101,7 @@ impl EntryParser {
         Ok(ParsedLine::Entry(Box::new(entry(time, raw.insert_id.unwrap_or_default().into(), &fields))))
     }
 
-    /// Text that is not JSON is some other message.
+    /// Text that is not JSON is another message.
     fn without_payload(&self, text: Option<&str>) -> SkipReason {
         match text.map(serde_json::from_str::<Payload>) {
             Some(Ok(Payload::Fields(fields))) => match fields.job() {
@@ -140,7 +139,7 @@ mod tests {
         read(&line).events.as_slice().to_vec()
     }
 
-    /// As Python reads it: `"1772345930.2355335".parse()` is exact, too.
+    /// Python reads the same numbers: `"1772345930.2355335".parse()` is exact.
     #[test]
     fn times_are_read_exactly() {
         for text in ["1772345930.2355335", "1772345930.1234567", "1767225600.3000002", "0.1", "1e-7"] {

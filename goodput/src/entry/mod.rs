@@ -1,7 +1,7 @@
 //! Reading one entry of an event log.
 //!
 //! A [`LogEntry`] is a line after reading: the log's own time, the insert id, and the recorded events in the
-//! order in which the library looks at their keys. A value that cannot be used becomes [`JobEvent::Damaged`]:
+//! order in which the library reads their keys. A value that cannot be used becomes [`JobEvent::Damaged`]:
 //! the exact ledger fails on it as the library does, the strict ledger leaves it out and reports it.
 
 mod checkpoint;

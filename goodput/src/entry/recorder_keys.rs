@@ -1,4 +1,4 @@
-//! The keys that `GoodputRecorder` and Orbax write, in the order in which the library looks at them.
+//! The keys that `GoodputRecorder` and Orbax write, in the order in which the library reads them.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl PayloadFields {
         }
     }
 
-    /// A start hides an end in the same entry.
+    /// If an entry has a start and an end, only the start counts.
     fn custom(&self, events: &mut Vec<JobEvent>) {
         let (start, end) = ("custom_badput_event_start_time", "custom_badput_event_end_time");
         let Some((key, at)) = self.any(&[start, end]) else { return };

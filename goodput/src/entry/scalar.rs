@@ -1,4 +1,6 @@
-//! A JSON value as far as a log entry needs it, with Python's conversions.
+//! A JSON value without nested content, and Python's conversions of it.
+//!
+//! `serde_json::Value` would build lists and objects of any size that no ledger reads.
 
 use std::fmt;
 
@@ -6,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 use crate::error::Error;
 
-/// A JSON value; lists and objects are not kept.
+/// A JSON value. The content of lists and objects is dropped.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum JsonScalar {
     Null,
@@ -29,8 +31,8 @@ impl JsonScalar {
         }
     }
 
-    /// The value if it is a number; Python's booleans are.
-    #[allow(clippy::cast_precision_loss, reason = "epoch seconds and counts are far below 2^53")]
+    /// The value if it is a number. In Python, booleans are numbers.
+    #[expect(clippy::cast_precision_loss, reason = "epoch seconds and counts are far below 2^53")]
     pub(super) fn as_number(&self) -> Option<f64> {
         match self {
             JsonScalar::Bool(b) => Some(f64::from(u8::from(*b))),
@@ -40,21 +42,21 @@ impl JsonScalar {
         }
     }
 
-    /// An instant or a count: any number.
+    /// The value as a time or a count.
     pub(super) fn number(&self, key: &str) -> Result<f64, Error> {
         self.as_number()
             .ok_or_else(|| Error::type_(format!("'{}' object of {key} is not a number", self.python_type())))
     }
 
-    /// As Python's `datetime.fromtimestamp` takes it.
+    /// The value as `datetime.fromtimestamp` reads it.
     pub(super) fn instant(&self) -> Result<f64, Error> {
         self.as_number().ok_or_else(|| {
             Error::type_(format!("'{}' object cannot be interpreted as an integer", self.python_type()))
         })
     }
 
-    /// As Python's `int` takes it.
-    #[allow(clippy::cast_possible_truncation, reason = "Python truncates too; beyond i64 it saturates")]
+    /// The value as Python's `int` reads it.
+    #[expect(clippy::cast_possible_truncation, reason = "Python truncates too; beyond i64 it saturates")]
     pub(super) fn int(&self) -> Result<i64, Error> {
         match self {
             JsonScalar::Bool(b) => Ok(i64::from(*b)),
@@ -71,7 +73,8 @@ impl JsonScalar {
         }
     }
 
-    /// As Python's `float` takes it; what is not finite is refused, since no sum with it means anything.
+    /// The value as Python's `float` reads it. Values that are not finite are errors: they would make every sum
+    /// meaningless.
     pub(super) fn float(&self) -> Result<f64, Error> {
         let value = match self {
             JsonScalar::Text(text) => text.trim().parse().ok(),
@@ -84,11 +87,11 @@ impl JsonScalar {
         };
         value.filter(|x: &f64| x.is_finite()).ok_or_else(|| match self {
             JsonScalar::Text(text) => Error::value(format!("could not convert string to float: '{text}'")),
-            _ => Error::value("a duration that is not finite"),
+            _ => Error::value("the duration is not finite"),
         })
     }
 
-    /// As Python's `str` prints it, where it matters: what names a checkpoint step.
+    /// The value as Python's `str` prints it, for the name of a checkpoint step.
     pub(super) fn text(&self) -> String {
         match self {
             JsonScalar::Null => "None".into(),
@@ -101,7 +104,7 @@ impl JsonScalar {
         }
     }
 
-    /// Whether Python takes it for true.
+    /// Whether the value is true in Python.
     pub(super) fn truthy(&self) -> bool {
         match self {
             JsonScalar::Null => false,
@@ -132,7 +135,7 @@ impl<'de> Visitor<'de> for ScalarVisitor {
         Ok(JsonScalar::Int(v))
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a number beyond i64 is no instant and no count")]
+    #[expect(clippy::cast_precision_loss, reason = "a number beyond i64 is neither a time nor a count")]
     fn visit_u64<E>(self, v: u64) -> Result<JsonScalar, E> {
         Ok(i64::try_from(v).map_or(JsonScalar::Float(v as f64), JsonScalar::Int))
     }

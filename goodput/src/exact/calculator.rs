@@ -1,7 +1,7 @@
-//! The library's calculator: what it remembers between queries, quirks included.
+//! The library's calculator with its state between queries and its faults.
 //!
-//! A calculator reads a [`EventLog`] by the library's read rule, keeps the cumulative walk and the window's
-//! entries, and reuses the last result when a query brings no new entry. The log must only ever grow.
+//! A calculator reads an [`EventLog`] by the library's read rule, keeps the cumulative walk and the window's
+//! entries, and reuses the last result when a query brings no new entry. Entries may be added to the log, never removed.
 
 use super::{
     compat::Compat,
@@ -20,15 +20,15 @@ use crate::{
     time::{Micros, Nanos},
 };
 
-/// How far the first read looks back.
+/// How far the first read looks back, in microseconds.
 const LOOKBACK: i64 = 7 * 86_400 * 1_000_000;
-/// Once a job start is known, reads without a cursor begin this long before it.
+/// Once a job start is known, reads without a cursor start this long before it, in microseconds.
 const BEFORE_START: i64 = 10 * 1_000_000;
 
-/// What a calculator is made with.
+/// The options of a calculator.
 #[derive(Debug, Clone, Copy)]
 pub struct CalculatorOptions {
-    /// Which version's numbers.
+    /// The version of the library whose numbers are computed.
     pub compat: Compat,
     /// Whether to use the elastic calculator.
     pub elastic: bool,
@@ -42,7 +42,7 @@ impl Default for CalculatorOptions {
     }
 }
 
-/// The window that moves forward.
+/// The state of queries for a window.
 #[derive(Debug, Default)]
 struct Window {
     entries: Vec<EntryId>,
@@ -55,7 +55,7 @@ struct Window {
 #[derive(Debug)]
 pub struct Calculator {
     options: CalculatorOptions,
-    /// Of the entries read by any query: the first job start.
+    /// The first job start in the entries that any query has read.
     seen_job_start: Option<Micros>,
     entries: Vec<EntryId>,
     cursor: Option<ReadCursor>,
@@ -73,7 +73,7 @@ pub struct Calculator {
 }
 
 impl Calculator {
-    /// A calculator that has read nothing yet.
+    /// A calculator that has not read any entry.
     pub fn new(options: CalculatorOptions) -> Self {
         Self {
             options,
@@ -93,17 +93,17 @@ impl Calculator {
         }
     }
 
-    /// The options it was made with.
+    /// The options of the calculator.
     pub fn options(&self) -> CalculatorOptions {
         self.options
     }
 
-    /// Elementary operations so far: a test holds the cost of a new step down with it.
+    /// The number of elementary operations so far, for tests of the cost of a step.
     pub fn work(&self) -> u64 {
         self.walk.work() + self.steps.work()
     }
 
-    /// What the last cumulative query left behind.
+    /// The result of the last cumulative query.
     pub fn remembered(&self) -> Option<&LastResult> {
         self.remembered.as_ref()
     }
@@ -140,7 +140,7 @@ impl Calculator {
         })
     }
 
-    /// Step statistics as the last query that computed them left them.
+    /// Step statistics of the last query that computed them.
     pub fn step_info(&self) -> Option<&StepInfo> {
         self.step_info.as_ref()
     }
@@ -199,7 +199,7 @@ impl Calculator {
         Ok(answer)
     }
 
-    /// The walk's totals, or the last result's if there is nothing new.
+    /// The totals of the walk, or of the last result if there is no new entry.
     fn totals(&mut self, any_new: bool) -> Result<WalkTotals, Error> {
         if let (false, Some(old)) = (any_new, &self.remembered) {
             return Ok(WalkTotals {
@@ -225,7 +225,7 @@ impl Calculator {
         });
     }
 
-    /// Where the ideal step time cannot be computed, what was there stays.
+    /// Keeps the previous statistics if the ideal step time cannot be computed.
     fn update_step_info(&mut self, any_step: bool, ideal: Option<f64>) {
         if !any_step && self.step_info.as_ref().is_some_and(StepInfo::has_deviations) {
             return;
@@ -244,7 +244,7 @@ impl Calculator {
         self.job_end.unwrap_or(now).seconds() - start.seconds()
     }
 
-    /// Takes in what is new; returns whether there was anything, and whether a step was among it.
+    /// Reads new entries; returns whether there are any, and whether they contain a step.
     fn fetch(&mut self, log: &EventLog, now: Micros) -> Result<(bool, bool), Error> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
@@ -281,7 +281,7 @@ impl Calculator {
         self.damage.clone().map_or(Ok((true, any_step)), Err)
     }
 
-    /// An instant that cannot be is damage that stays.
+    /// A time out of range makes this and all later queries fail.
     fn instant(&mut self, at: f64) -> Result<Micros, Error> {
         Micros::from_seconds(at).inspect_err(|error| self.damage = Some(error.clone()))
     }
@@ -342,7 +342,7 @@ impl Calculator {
         })
     }
 
-    /// Brings the window's entries up to date: what is new if it moved forward, else everything.
+    /// Reads the entries of the window: only new ones if the window moved forward, else all.
     fn read_window(&mut self, log: &EventLog, start: Micros, end: Micros) -> Result<(), Error> {
         self.window.walk = None;
         let forward = self.window.last.is_some_and(|(s, e)| end > e && start >= s);
@@ -374,7 +374,7 @@ impl Calculator {
         Ok(())
     }
 
-    /// Goodput of the whole job at `now` with `intervals` taken out.
+    /// Goodput of the whole job at `now` without `intervals`.
     ///
     /// # Errors
     /// The library's.

@@ -1,4 +1,4 @@
-//! Checkpoint seconds: the mean over the hosts that noted an operation, summed over operations.
+//! Checkpoint seconds: the mean over the hosts that logged an operation, summed over operations.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ impl Checkpoints {
     /// Save and restore seconds.
     ///
     /// # Errors
-    /// Of the first entry that lacks something: saves are looked at before restores.
+    /// The error of the first incomplete entry; saves are checked before restores.
     pub(super) fn seconds(&self) -> Result<(f64, f64), Error> {
         for sums in [&self.saves, &self.restores] {
             if let Some(fault) = &sums.fault {

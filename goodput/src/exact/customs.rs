@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{badput::Amount, entry::Boundary};
 
-/// A closed custom event.
+/// A custom event with a start and an end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Custom {
     pub(super) start: f64,
@@ -57,7 +57,7 @@ pub(super) struct Customs {
 }
 
 impl Customs {
-    /// Takes in one edge; returns the event that it closed.
+    /// Adds a start or an end; returns the event that it ended.
     ///
     /// A start overwrites an open one of its type; an end without one is ignored, and so is an event that
     /// does not end after it starts.
@@ -96,7 +96,7 @@ impl Customs {
         &self.names[kind as usize]
     }
 
-    /// The events wholly inside `from..=to`; also counts what had to be looked at.
+    /// The events inside `from..=to`; also counts the events read.
     pub(super) fn inside<'a>(
         &'a self,
         from: f64,

@@ -1,4 +1,4 @@
-//! What only elastic jobs have: waits, re-initialisation, and how many slices took part.
+//! Events of elastic jobs: waits, re-initialisation and slice counts.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,9 +11,9 @@ use crate::{
 /// Time-weighted shares of slices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SliceEfficiency {
-    /// Slices that stepped, of all.
+    /// Share of slices that stepped.
     pub stepping: f64,
-    /// Slices that could step, of all.
+    /// Share of slices that could step.
     pub available: f64,
 }
 
@@ -50,10 +50,10 @@ impl Elastic {
             }
             JobEvent::Reinit(boundary, at) => span(&mut self.reinit, &mut self.reinits, *boundary, *at),
             JobEvent::Phase(StartupPhase::TpuInit, boundary, at) => {
-                span(&mut self.tpu_init, &mut self.inits, *boundary, *at)
+                span(&mut self.tpu_init, &mut self.inits, *boundary, *at);
             }
             JobEvent::Phase(StartupPhase::TrainingPrep, boundary, at) => {
-                span(&mut self.prep, &mut self.preps, *boundary, *at)
+                span(&mut self.prep, &mut self.preps, *boundary, *at);
             }
             JobEvent::Slices(slices) => {
                 let place = self.slices.partition_point(|other| other.at <= slices.at);
@@ -63,7 +63,7 @@ impl Elastic {
         }
     }
 
-    /// Adds the elastic buckets, and takes out of start-up what re-initialisation already counts.
+    /// Adds the elastic buckets, and subtracts the overlap with re-initialisation from the start-up buckets.
     pub(crate) fn add_to(&self, buckets: &mut Buckets) {
         for (bucket, seconds) in &self.waits {
             buckets.add(*bucket, *seconds);
@@ -85,12 +85,12 @@ impl Elastic {
     fn overlap(&self, spans: &[(f64, f64)]) -> f64 {
         let mut reaches = Ranges::default();
         self.reinits.iter().for_each(|(begin, end)| reaches.push(*begin, *end));
-        let touching = |span: &(f64, f64)| &self.reinits[reaches.among(span.1, span.0)];
+        let touching = |span: &(f64, f64)| &self.reinits[reaches.overlapping(span.1, span.0)];
         let pairs = spans.iter().flat_map(|span| touching(span).iter().map(move |reinit| (span, reinit)));
         pairs.map(|(span, reinit)| (span.1.min(reinit.1) - span.0.max(reinit.0)).max(0.0)).sum()
     }
 
-    /// The efficiency between two instants; `None` without slice counts.
+    /// The efficiency between two times; `None` without slice counts.
     pub(crate) fn efficiency(&self, from: f64, to: f64) -> Option<SliceEfficiency> {
         if self.slices.is_empty() {
             return None;

@@ -1,7 +1,7 @@
 //! The walk with excluded intervals: the library's offline variant, which differs from the other walk in
 //! many small ways (no shortcut at step 0, custom events by overlap, no checkpoints, no range check).
 //!
-//! It looks at all entries anew; it is not meant to be polled.
+//! It reads all entries again; it is not made for frequent queries.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::{
     time::Micros,
 };
 
-/// Intervals that count for nothing: sorted, merged, none empty.
+/// The excluded intervals: sorted, merged, not empty.
 #[derive(Debug, Default)]
 pub(super) struct Exclusions(Vec<(f64, f64)>);
 
@@ -45,7 +45,7 @@ fn overlap(start: f64, end: f64, s: f64, e: f64) -> f64 {
     (end.min(e) - start.max(s)).max(0.0)
 }
 
-/// What the walk adds up to.
+/// The totals of the walk.
 #[derive(Debug)]
 pub(super) struct Walked {
     pub(super) totals: WalkTotals,
@@ -56,7 +56,7 @@ pub(super) struct Walked {
 
 struct SlotState<'a> {
     customs: &'a Customs,
-    /// From when to when each custom event reaches, by start.
+    /// The periods of the custom events, by start.
     reaches: Ranges,
     custom_sums: KindSums,
     exclusions: &'a Exclusions,
@@ -115,7 +115,7 @@ pub(super) fn walk<'e>(
 impl SlotState<'_> {
     fn entry(&mut self, entry: &LogEntry, seen: &mut std::collections::HashSet<i64>) {
         let mut phase_done = false;
-        // A job end is looked at before a step here.
+        // Here a job end is read before a step.
         for event in entry.events.as_slice() {
             if let JobEvent::JobEnd(at) = event {
                 self.job_end = Some(*at);
@@ -134,14 +134,14 @@ impl SlotState<'_> {
                     self.steps.push((*step, *start));
                 }
                 JobEvent::Phase(phase, boundary, at) if !phase_done => {
-                    phase_done = self.phase(*phase, *boundary, *at)
+                    phase_done = self.phase(*phase, *boundary, *at);
                 }
                 _ => {}
             }
         }
     }
 
-    /// A difference without what is excluded, which is added to the excluded time.
+    /// A difference without the excluded time, which is added to the sum of excluded time.
     fn adjusted(&mut self, start: f64, end: f64) -> f64 {
         let excluded = self.exclusions.overlap(start, end);
         self.excluded += excluded;
@@ -181,7 +181,7 @@ impl SlotState<'_> {
     }
 
     /// Adds up the steps since the last disruption, closed at step `limit`.
-    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     fn segment(&mut self, limit: i64) {
         let steps = std::mem::take(&mut self.steps);
         let (mut total, mut first, mut wasted, mut pairs, mut max_step) = (0.0, 0.0, 0.0, 0_u64, 0);
@@ -227,7 +227,7 @@ impl SlotState<'_> {
     /// Custom seconds within a pair, which are added to `sums` by type.
     fn customs_in(&self, from: f64, to: f64, sums: &mut KindSums) -> f64 {
         let mut all = 0.0;
-        for custom in &self.customs.by_start()[self.reaches.among(to, from)] {
+        for custom in &self.customs.by_start()[self.reaches.overlapping(to, from)] {
             let seconds = overlap(from, to, custom.start, custom.end);
             if seconds > 0.0 {
                 sums.add(custom.kind, seconds);
@@ -237,7 +237,7 @@ impl SlotState<'_> {
         all
     }
 
-    /// Takes in what a segment counted. Every type of the job gets an entry, if only of 0 seconds.
+    /// Adds the custom events of a segment. Every type of the job has an entry, even of 0 seconds.
     fn count_customs(&mut self, counted: &KindSums) {
         if self.custom_sums.is_empty() {
             let customs = self.customs;

@@ -1,4 +1,4 @@
-//! The exact ledger: the numbers of ml-goodput-measurement, its faults included, at `O(log n)` a step.
+//! The exact ledger: the numbers of ml-goodput-measurement, including its faults, at `O(log n)` a step.
 //!
 //! ```text
 //! Log ──read rule──▶ Calculator ──new entries──▶ Walk ──▶ Segment (steps of one attempt)
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The library walks all entries at every query. Here a [`LogWalk`] is kept between queries and only takes in
-//! what is new; whatever the library would find by looking again (a custom event that closes late, an
+//! new entries; what the library finds by reading all entries again (a custom event that closes late, an
 //! earlier smallest step) is an update of a running sum. Only windows and exclusions are walked afresh.
 
 mod calculator;

@@ -1,7 +1,7 @@
 //! A multiset of numbers that answers "how many, and what sum, up to x" and "the k-th smallest" in
 //! `O(log n)`: what median and outlier rules need without sorting again.
 //!
-//! A binary search tree with subtree counts and sums, kept balanced by chance: each insertion becomes the
+//! A binary search tree with subtree counts and sums, balanced at random: each insertion becomes the
 //! root of a subtree of `n` with probability `1/(n+1)`.
 
 /// No node.
@@ -75,7 +75,7 @@ impl Ranked {
         self.root = self.insert_at(self.root, value);
     }
 
-    /// Takes a number out, if it is there.
+    /// Removes a number, if it is in the set.
     pub(super) fn remove(&mut self, value: f64) {
         self.root = self.remove_at(self.root, value);
     }
@@ -106,7 +106,7 @@ impl Ranked {
     /// The number at `rank` in ascending order, from 0.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If `rank` is not below the number of elements.
     pub(super) fn at(&mut self, mut rank: usize) -> f64 {
         let mut at = self.root;
         loop {
@@ -152,12 +152,11 @@ impl Ranked {
         at
     }
 
-    /// A number below `bound` by xorshift: balance needs no better source.
+    /// A number below `bound` by xorshift: sufficient for the balance of the tree.
     fn below(&mut self, bound: u32) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        #[allow(clippy::cast_possible_truncation, reason = "the upper half is what is wanted")]
         let high = (self.random >> 32) as u32;
         high % bound.max(1)
     }
@@ -182,7 +181,7 @@ impl Ranked {
         self.update(at)
     }
 
-    /// Below `value`, and the rest.
+    /// Splits into the numbers below `value` and the others.
     fn split(&mut self, at: u32, value: f64) -> (u32, u32) {
         if at == NIL {
             return (NIL, NIL);

@@ -24,33 +24,33 @@ pub struct IntervalResult {
     pub returned_step: i64,
     /// Seconds of the effective window.
     pub total_seconds: f64,
-    /// Disruptions seen in it.
+    /// The number of disruptions in the window.
     pub disruptions: u64,
-    /// Its first instant.
+    /// The start of the effective window.
     pub effective_start: Micros,
-    /// Its last instant.
+    /// The end of the effective window.
     pub effective_end: Micros,
 }
 
 /// The result of a query with excluded intervals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExclusionsResult {
-    /// As for the whole job; no breakdown if nothing is left.
+    /// As for the whole job. Without a breakdown if no time is left.
     pub answer: CumulativeResult,
-    /// Seconds taken out.
+    /// Excluded seconds.
     pub excluded_seconds: f64,
 }
 
-/// An answer over the whole job with time counted until another instant.
+/// An answer over the whole job with time counted until another time.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct CountedUntil {
-    /// The instant, in epoch seconds.
+    /// The end of the counted time, in epoch seconds.
     pub time: f64,
     /// Productive share of the total time.
     pub goodput_percent: f64,
     /// Every type as percent of the total time.
     pub badput_percent: Buckets,
-    /// Seconds from the job start to the instant.
+    /// Seconds from the job start to the end of the counted time.
     pub total_elapsed_seconds: f64,
     /// Productive seconds.
     pub productive_seconds: f64,
@@ -58,7 +58,7 @@ pub struct CountedUntil {
     pub unproductive_seconds: Buckets,
 }
 
-/// What the last cumulative query left behind.
+/// The seconds behind the answer of the last cumulative query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LastResult {
     /// Productive seconds.
@@ -73,6 +73,6 @@ pub struct LastResult {
     pub last_recorded_step: i64,
     /// Repeated steps in the latest full walk.
     pub disruptions: u64,
-    /// Seconds taken out.
+    /// Excluded seconds.
     pub excluded_seconds: f64,
 }

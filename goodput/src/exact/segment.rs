@@ -1,7 +1,7 @@
 //! The steps between two disruptions, and their running sums.
 //!
 //! A *pair* is two steps logged one after the other. While the segment is open, every pair of consecutive
-//! numbers is productive and all other pairs count nowhere. When step R is logged again the segment closes at
+//! numbers is productive and all other pairs are ignored. When step R is logged again the segment closes at
 //! R: pairs that end beyond R become wasted progress. A closed segment still takes custom events that are
 //! logged late.
 
@@ -26,7 +26,7 @@ pub(super) struct KindSum {
     count: u32,
 }
 
-/// What a segment contributes.
+/// The contribution of a segment to the totals.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct SegmentOutcome {
     pub(super) productive: f64,
@@ -56,7 +56,7 @@ pub(super) struct StepSegment {
     index: Option<BTreeMap<i64, usize>>,
     /// Whether no step starts before the one logged before it.
     forward: bool,
-    /// Where it was closed.
+    /// The step at which the segment was closed.
     limit: Option<i64>,
     smallest: i64,
     largest: (i64, f64),
@@ -73,7 +73,7 @@ fn seconds(from: StepMark, to: StepMark) -> f64 {
 }
 
 impl StepSegment {
-    /// A segment that begins with a step.
+    /// A segment that starts with a step.
     pub(super) fn new(step: i64, start: f64) -> Self {
         Self {
             marks: vec![StepMark { step, start, custom: 0.0 }],
@@ -100,7 +100,7 @@ impl StepSegment {
         self.last().start
     }
 
-    /// From its earliest step start to its latest.
+    /// The earliest and the latest step start.
     pub(super) fn reach(&self) -> (f64, f64) {
         let starts = self.marks.iter().map(|mark| mark.start);
         starts.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), at| (a.min(at), b.max(at)))
@@ -160,8 +160,7 @@ impl StepSegment {
         self.max_step = from.step;
     }
 
-    /// Takes in a custom event that closed after the pairs it may lie in were logged; returns whether it
-    /// lies in one.
+    /// Adds a custom event that ended after the pairs around it were logged; returns whether it is inside a pair.
     pub(super) fn late_custom(&mut self, custom: &Custom, work: &mut u64) -> bool {
         if self.forward {
             *work += 1;
@@ -205,7 +204,7 @@ impl StepSegment {
         }
     }
 
-    /// What lies beyond `limit` is the tail: take its pairs out of the sums one by one.
+    /// Subtracts the pairs beyond `limit`, which are the last ones, from the sums.
     fn close_ascending(&mut self, limit: i64, customs: &Customs, work: &mut u64) -> f64 {
         let kept = self.marks.partition_point(|mark| mark.step <= limit);
         let mut wasted = 0.0;
@@ -230,7 +229,7 @@ impl StepSegment {
         wasted
     }
 
-    /// Steps came in some other order: count all pairs again. Each step is counted again at most once, since
+    /// The steps are not in ascending order: count all pairs again. Each step is counted again at most once, since
     /// the segment ends here.
     fn close_anyhow(&mut self, limit: i64, customs: &Customs, work: &mut u64) -> f64 {
         (self.total, self.pairs, self.first, self.max_step) = (0.0, 0, None, 0);
@@ -250,8 +249,8 @@ impl StepSegment {
         wasted
     }
 
-    /// What the segment contributes as it stands.
-    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    /// The contribution of the segment in its current state.
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     pub(super) fn outcome(&self) -> SegmentOutcome {
         let nothing = SegmentOutcome { productive: 0.0, startup: 0.0, max_step: 0, shape: Shape::Nothing };
         if self.limit.unwrap_or(self.largest.0) == 0 {
@@ -295,7 +294,7 @@ fn add_kind(kinds: &mut BTreeMap<u32, KindSum>, at: usize, custom: &Custom) {
     sum.count += 1;
 }
 
-/// Pairs are taken out from the end, so that what remains of a type still begins where it began.
+/// Pairs are removed from the end, so that the first pair of a type stays the first.
 fn remove_kind(kinds: &mut BTreeMap<u32, KindSum>, custom: &Custom) {
     let Some(sum) = kinds.get_mut(&custom.kind) else { return };
     sum.seconds -= custom.seconds();

@@ -1,4 +1,4 @@
-//! The walk over entries in log order: state, and what it adds up to at any moment.
+//! The walk over entries in log order: its state and its totals.
 
 use super::{
     checkpoints::Checkpoints,
@@ -13,7 +13,7 @@ use crate::{
     error::Error,
 };
 
-/// What a walk adds up to.
+/// The totals of a walk.
 #[derive(Debug, Clone)]
 pub(super) struct WalkTotals {
     pub(super) productive: f64,
@@ -36,7 +36,7 @@ pub(super) struct LogWalk {
     disruptions: u64,
     current: Option<StepSegment>,
     closed: Vec<(StepSegment, SegmentOutcome)>,
-    /// From when to when each of them reaches.
+    /// The periods of the closed segments.
     reaches: Ranges,
     customs: Customs,
     checkpoints: Checkpoints,
@@ -58,7 +58,7 @@ struct Span {
 }
 
 impl Span {
-    /// Takes in an edge; returns whether it meant anything, and the seconds it closed.
+    /// Adds a start or an end; returns whether it had an effect, and the seconds of the span that it ended.
     fn push(&mut self, boundary: Boundary, at: f64) -> (bool, Option<f64>) {
         if boundary == Boundary::Start {
             self.open = Some(at);
@@ -85,12 +85,12 @@ impl LogWalk {
         self.elastic.as_ref()
     }
 
-    /// Elementary operations so far: entries, steps and events looked at.
+    /// The number of elementary operations so far: entries, steps and events read.
     pub(super) fn work(&self) -> u64 {
         self.work
     }
 
-    /// Takes in the next entry in log order.
+    /// Adds the next entry in log order.
     pub(super) fn push(&mut self, entry: &LogEntry) {
         self.work += 1;
         let mut phase_done = false;
@@ -99,9 +99,9 @@ impl LogWalk {
                 JobEvent::JobStart(at) => self.job_start = Some(*at),
                 JobEvent::Step { step, start } => self.step(*step, *start),
                 JobEvent::JobEnd(at) => self.job_end = Some(*at),
-                // Of several phase keys in one entry only the first that means something counts.
+                // Of several phase keys in one entry only the first with an effect counts.
                 JobEvent::Phase(phase, boundary, at) if !phase_done => {
-                    phase_done = self.phase(*phase, *boundary, *at)
+                    phase_done = self.phase(*phase, *boundary, *at);
                 }
                 JobEvent::Custom(kind, boundary, at) => {
                     if let Some(custom) = self.customs.push(kind, *boundary, *at) {
@@ -130,7 +130,7 @@ impl LogWalk {
         }
     }
 
-    /// Step `step` was logged before: close the segment there and begin a new one.
+    /// Step `step` was logged before: close the segment there and start a new one.
     fn disruption(&mut self, step: i64, start: f64) {
         let Some(mut segment) = self.current.replace(StepSegment::new(step, start)) else { return };
         self.disruptions += 1;
@@ -156,7 +156,7 @@ impl LogWalk {
         }
     }
 
-    /// Takes in one edge of a phase; returns whether it meant anything.
+    /// Adds a start or an end of a phase; returns whether it had an effect.
     fn phase(&mut self, phase: StartupPhase, boundary: Boundary, at: f64) -> bool {
         match phase {
             StartupPhase::TpuInit => self.tpu_init.push(boundary, at).0,
@@ -175,10 +175,10 @@ impl LogWalk {
         }
     }
 
-    /// A custom event that closed now may lie in pairs logged before, of any segment.
+    /// Adds a custom event that has ended to the pairs around it, in any segment.
     fn late_custom(&mut self, custom: &Custom) {
-        let among = self.reaches.among(custom.start, custom.end);
-        for (segment, outcome) in &mut self.closed[among] {
+        let overlapping = self.reaches.overlapping(custom.start, custom.end);
+        for (segment, outcome) in &mut self.closed[overlapping] {
             if !segment.late_custom(custom, &mut self.work) {
                 continue;
             }
@@ -195,10 +195,10 @@ impl LogWalk {
         }
     }
 
-    /// Adds up the walk as the library does at the end of its own.
+    /// The totals, added up as the library does at the end of its walk.
     ///
     /// # Errors
-    /// Of the first entry that cannot be used.
+    /// The error of the first entry that cannot be used.
     pub(super) fn totals(&mut self) -> Result<WalkTotals, Error> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
@@ -250,7 +250,7 @@ impl LogWalk {
         }
     }
 
-    /// The custom events of the walk, for those who look at them otherwise.
+    /// The custom events of the walk.
     pub(super) fn customs(&self) -> &Customs {
         &self.customs
     }

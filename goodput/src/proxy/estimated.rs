@@ -1,4 +1,4 @@
-//! The exact rules fed with what was observed, where step starts cover nearly all of the window.
+//! The exact rules applied to observations, if step starts cover nearly all of the window.
 
 use serde::Serialize;
 
@@ -14,15 +14,15 @@ use crate::{
     time::{Micros, Nanos},
 };
 
-/// The share of the window that steps must cover.
+/// The minimum share of the window that steps cover.
 const MIN_COVERED: f64 = 0.95;
 
-/// The exact rules' answer from observed steps.
+/// The answer of the exact rules to observed steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimated {
     /// Productive share, 0 to 1.
     pub estimated_goodput: f64,
-    /// Where it comes from.
+    /// The source of the estimate.
     pub estimated_source: &'static str,
     /// The share of the window that steps cover.
     pub step_coverage: f64,
@@ -65,8 +65,8 @@ fn entry(at: f64, event: JobEvent) -> Option<LogEntry> {
     })
 }
 
-/// Seconds from an attempt's first step to its end, as a share of all.
-#[allow(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
+/// The seconds from the first step to the end of each attempt, as a share of all seconds.
+#[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
 fn coverage(trace: &HostObservations, slots: &Slots) -> Option<f64> {
     let mut starts = trace.steps.as_deref()?.iter().map(|step| step.1).collect::<Vec<_>>();
     starts.sort_by(f64::total_cmp);
@@ -83,13 +83,13 @@ fn coverage(trace: &HostObservations, slots: &Slots) -> Option<f64> {
     (!slots.is_empty()).then(|| covered as f64 / slots.len() as f64)
 }
 
-/// One life of the job's processes on the devices.
+/// A period in which the job has devices open.
 struct ObservedAttempt {
     start: f64,
     first_open: f64,
 }
 
-/// The opens, grouped: an attempt begins with an open while nothing else is open.
+/// The attempts: one starts with an open while no other device is open.
 fn attempts(trace: &HostObservations) -> Vec<ObservedAttempt> {
     let mut opens: Vec<(f64, f64)> =
         trace.opens.iter().map(|open| (open.2, open.3.unwrap_or(f64::INFINITY))).collect();

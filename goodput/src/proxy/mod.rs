@@ -21,10 +21,10 @@ pub use observations::{DeviceOpen, Duty, Hbm, HostObservations, StepStart};
 pub use ratios::{Proxy, SlotBuckets};
 pub use slots::{SlotState, Slots};
 
-/// The proxy of a trace.
+/// The proxy ledger of one host.
 ///
 /// # Errors
-/// If the window cannot be looked at.
+/// If the observations are invalid or exceed a limit.
 pub fn proxy(trace: &HostObservations) -> Result<Proxy, Error> {
     let slots = Slots::new(trace)?;
     let wasted = wasted::seconds(trace, &slots);

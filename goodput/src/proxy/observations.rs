@@ -1,4 +1,4 @@
-//! What was observed on one host: device opens, duty samples, memory in use, step starts.
+//! The observations of one host: device opens, duty samples, memory in use, step starts.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -39,7 +39,7 @@ pub struct HostObservations {
     /// When the job was created, where known.
     #[serde(default)]
     pub created_at: Option<f64>,
-    /// When it is asked.
+    /// The time of the query.
     pub now: f64,
     /// Device opens.
     #[serde(default)]
@@ -50,7 +50,7 @@ pub struct HostObservations {
     /// Memory in use.
     #[serde(default)]
     pub hbm: Vec<Hbm>,
-    /// Step starts in the order they were seen, where known.
+    /// Step starts in the order they were observed, if known.
     #[serde(default)]
     pub steps: Option<Vec<StepStart>>,
     /// Starts of the job's processes, where known.
@@ -61,7 +61,7 @@ pub struct HostObservations {
     pub ended_at: Option<f64>,
 }
 
-/// Derived code would take a list, too, by the order of the fields.
+/// Derived code would also accept a list in the order of the fields.
 impl<'de> Deserialize<'de> for HostObservations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Object)
@@ -78,16 +78,16 @@ impl<'de> Visitor<'de> for Object {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<HostObservations, A::Error> {
-        // The derived one, which `remote` makes a function of its own.
+        // The derived implementation, which `remote` makes an inherent function.
         HostObservations::deserialize(MapAccessDeserializer::new(map))
     }
 }
 
 impl HostObservations {
-    /// Whether the observations can be true.
+    /// Checks that the observations do not contradict each other.
     ///
     /// # Errors
-    /// Names the first that cannot.
+    /// Names the first observation that is invalid.
     pub(super) fn check(&self) -> Result<(), Error> {
         finite("now", self.now)?;
         self.created_at.map_or(Ok(()), |at| finite("created_at", at))?;
@@ -96,7 +96,7 @@ impl HostObservations {
         self.steps.iter().flatten().try_for_each(|step| finite("steps", step.1))?;
         let chips: BTreeSet<i64> = self.chips.iter().copied().collect();
         if chips.len() < self.chips.len() {
-            return Err(invalid("chips: a chip is named twice"));
+            return Err(invalid("chips: a chip is listed twice"));
         }
         let known = |what: &str, chip: i64| match chips.is_empty() || chips.contains(&chip) {
             true => Ok(()),
@@ -137,18 +137,14 @@ impl HostObservations {
 fn some_chips<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
     let chips = Vec::deserialize(from)?;
     if chips.is_empty() {
-        Err(D::Error::custom("chips is empty: name some, or leave the field out"))
+        Err(D::Error::custom("chips is empty: list the chips, or omit the field"))
     } else {
         Ok(chips)
     }
 }
 
 fn finite(what: &str, at: f64) -> Result<(), Error> {
-    if at.is_finite() {
-        Ok(())
-    } else {
-        Err(invalid(format_args!("{what}: an instant is not a finite number")))
-    }
+    if at.is_finite() { Ok(()) } else { Err(invalid(format_args!("{what}: a time is not a finite number"))) }
 }
 
 fn invalid(what: impl std::fmt::Display) -> Error {
@@ -164,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_the_words_of_the_file() {
+    fn errors_name_the_fields_of_the_file() {
         assert_eq!(fault("[]"), "invalid type: sequence, expected a JSON object at line 1 column 0");
         assert_eq!(fault("7"), "invalid type: integer `7`, expected a JSON object at line 1 column 1");
         assert_eq!(fault("{}"), "missing field `now` at line 1 column 2");

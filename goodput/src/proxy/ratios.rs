@@ -12,19 +12,19 @@ use super::{
 /// Seconds by bucket; they add up to the elapsed seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SlotBuckets {
-    /// At work.
+    /// Active.
     pub productive: usize,
-    /// Idle before the first work of an attempt, with no memory in use yet.
+    /// Idle before the first active slot of an attempt, without memory in use.
     pub init: usize,
-    /// Idle before the first work of an attempt, with memory in use.
+    /// Idle before the first active slot of an attempt, with memory in use.
     pub prep: usize,
-    /// Idle after the first work of an attempt.
+    /// Idle after the first active slot of an attempt.
     pub stall: usize,
-    /// Some chips open, some not.
+    /// Only some of the chips open.
     pub partial: usize,
     /// No chip open.
     pub recovery: usize,
-    /// Nothing known.
+    /// Unknown.
     pub unknown: usize,
 }
 
@@ -48,8 +48,8 @@ pub struct Proxy {
     pub estimated: Option<Estimated>,
 }
 
-/// A share, where there is something to share.
-#[allow(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
+/// `part / whole`; `None` if `whole` is 0.
+#[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
 pub(super) fn share(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -115,7 +115,7 @@ fn buckets(trace: &HostObservations, slots: &Slots) -> SlotBuckets {
     buckets
 }
 
-/// Whether some chip has memory in use, by the newest sample at each second.
+/// Whether a chip has memory in use, by the latest sample at each second.
 fn loaded(trace: &HostObservations, slots: &Slots) -> Vec<bool> {
     let mut samples = trace.hbm.clone();
     samples.sort_by(|a, b| a.1.total_cmp(&b.1));

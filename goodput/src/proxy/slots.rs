@@ -15,11 +15,11 @@ pub enum SlotState {
     Closed,
     /// Some chips are open, some are not.
     Partial,
-    /// All are open, and one is known to be idle.
+    /// All chips are open, and one is known to be idle.
     Idle,
-    /// All are open, none is known to be idle, and not all are known.
+    /// All chips are open, none is known to be idle, and one is unknown.
     Unknown,
-    /// All are open and at work.
+    /// All chips are open and active.
     Active,
 }
 
@@ -34,27 +34,27 @@ pub struct Slots {
     pub filled: Vec<SlotState>,
     /// Whether all chips were open.
     pub all_open: Vec<bool>,
-    /// Whether every chip was at work at the end of each full minute.
+    /// Whether every chip was active at the end of each full minute.
     pub(super) minutes: Vec<bool>,
 }
 
 /// The whole second at or below `at`.
-#[allow(clippy::cast_possible_truncation, reason = "saturates; lengths are checked against MAX_SECONDS")]
+#[expect(clippy::cast_possible_truncation, reason = "saturates; lengths are checked against MAX_SECONDS")]
 pub(super) fn floor(at: f64) -> i64 {
     at.floor() as i64
 }
 
 /// The whole second at or above `at`.
-#[allow(clippy::cast_possible_truncation, reason = "saturates; lengths are checked against MAX_SECONDS")]
+#[expect(clippy::cast_possible_truncation, reason = "saturates; lengths are checked against MAX_SECONDS")]
 pub(super) fn ceil(at: f64) -> i64 {
     at.ceil() as i64
 }
 
 impl Slots {
-    /// Works out every second of a trace.
+    /// Computes the state of every second.
     ///
     /// # Errors
-    /// If the trace makes no sense, or the window is too long.
+    /// If the observations are invalid or exceed a limit.
     pub fn new(trace: &HostObservations) -> Result<Self, Error> {
         trace.check()?;
         let end = floor(trace.now);
@@ -75,17 +75,17 @@ impl Slots {
         Ok(Self { first, filled: fill(&raw), raw, all_open, minutes })
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub fn len(&self) -> usize {
         self.raw.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no slots.
     pub fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// The slots of the seconds in `from..to`, as far as the window has them.
+    /// The slots of the seconds in `from..to` that are in the window.
     pub(super) fn range(&self, from: f64, to: f64) -> Range<usize> {
         let index = |at: f64| {
             let at = ceil(at).saturating_sub(self.first).max(0);
@@ -106,7 +106,7 @@ fn required(trace: &HostObservations) -> Vec<i64> {
     chips
 }
 
-/// What some chip was seen to be in a second: a bit each.
+/// Observations of any chip in a second, one bit each.
 const OPEN: u8 = 1;
 const SHUT: u8 = 2;
 const IDLE: u8 = 4;
@@ -129,7 +129,7 @@ struct Window {
 }
 
 impl Window {
-    /// The seconds in `from..until`, as far as the window has them, as slots.
+    /// The slots of the seconds in `from..until` that are in the window.
     fn slots(self, from: i64, until: i64) -> Range<usize> {
         let clamp = |second: i64| {
             usize::try_from(second.saturating_sub(self.first).max(0)).unwrap_or(usize::MAX).min(self.length)
@@ -143,7 +143,7 @@ impl Window {
     }
 }
 
-/// What was seen of one chip.
+/// The observations of one chip.
 #[derive(Default)]
 struct Seen<'a> {
     opens: Vec<(i64, Option<i64>)>,
@@ -151,7 +151,7 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// Goes through the chips one by one, so that only one byte a second is kept, however many there are.
+    /// Reads the chips one by one, so that memory is one byte per second for any number of chips.
     fn all(trace: &'a HostObservations, chips: &[i64], window: Window) -> (Vec<u8>, Vec<bool>) {
         let mut seen: BTreeMap<i64, Seen<'a>> = chips.iter().map(|chip| (*chip, Seen::default())).collect();
         for open in &trace.opens {
@@ -173,7 +173,7 @@ impl<'a> Seen<'a> {
         (flags, minutes)
     }
 
-    /// Each second once, however many opens overlap in it.
+    /// Marks each second once, even if opens overlap in it.
     fn mark_opens(&mut self, window: Window, flags: &mut [u8]) {
         self.opens.sort_unstable();
         let mut done = 0;
@@ -189,7 +189,7 @@ impl<'a> Seen<'a> {
         mark(&mut flags[done..], SHUT);
     }
 
-    /// The last sample in each second, held for a while, but never across a close.
+    /// Marks the last sample of each second for [`HOLD`] more seconds, but not beyond a close.
     fn mark_duty(&self, window: Window, flags: &mut [u8], minutes: &mut [bool]) {
         let samples = self.samples(window);
         let mut closes: Vec<i64> = self.opens.iter().filter_map(|open| open.1).collect();
@@ -221,7 +221,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The known samples that reach into the window, by second; of several in a second the last given.
+    /// The known samples that are valid in the window, by second; the last one of each second.
     fn samples(&self, window: Window) -> Vec<(i64, f64)> {
         let seconds = window.first.saturating_sub(HOLD)..window.end();
         let mut samples = Vec::new();
@@ -232,7 +232,7 @@ impl<'a> Seen<'a> {
             }
         }
         samples.sort_by_key(|sample| sample.0);
-        // Of equals the first stays, so from the back.
+        // `dedup_by_key` keeps the first of equal keys.
         samples.reverse();
         samples.dedup_by_key(|sample| sample.0);
         samples.reverse();
@@ -246,7 +246,7 @@ fn mark(flags: &mut [u8], bit: u8) {
     }
 }
 
-/// Fills idle runs of at most [`GAP`] slots directly between two productive ones.
+/// Fills idle runs of at most [`GAP`] slots between two productive slots.
 fn fill(raw: &[SlotState]) -> Vec<SlotState> {
     let mut filled = raw.to_vec();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Lost work, which duty cycles cannot show: steps that were done again.
+//! Lost work, which duty cycles cannot show: repeated steps.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Productive seconds from the first start of each repeated step to the end of its attempt, or to its second
-/// start if no close intervened. `None` without step numbers.
+/// start if the chips stayed open. `None` without step numbers.
 pub(super) fn seconds(trace: &HostObservations, slots: &Slots) -> Option<usize> {
     let steps = trace.steps.as_deref().filter(|steps| !steps.is_empty())?;
     let mut seen: HashMap<i64, f64> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Which bucket wants which stretch of the job's life.
+//! The periods that each bucket claims.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ pub(super) fn all(
     repairs: &mut Repairs,
 ) -> (Vec<Claim>, SpanUnion) {
     let attempts = &found.attempts;
-    let breaks: Vec<i64> = attempts.iter().filter_map(|attempt| attempt.begin).collect();
+    let breaks: Vec<i64> = attempts.iter().filter_map(|attempt| attempt.job_start).collect();
     let paired = facts.paired(&breaks, repairs);
     let customs: Vec<(i64, i64)> = spans(&paired, |what| matches!(what, SpanKind::Custom(_)));
     let loads = spans(&paired, |what| *what == SpanKind::Phase(StartupPhase::DataLoading));
     let mut claims = Vec::with_capacity(paired.len() + attempts.len() * 4);
     let custom_time = SpanUnion::new(customs.iter().copied());
     for (at, attempt) in attempts.iter().enumerate() {
-        let taken_over = attempts.get(at + 1).map(Attempt::takes_over).or(found.pending);
-        training(attempt, taken_over, &custom_time, &mut claims);
+        let next_start = attempts.get(at + 1).map(Attempt::started_at).or(found.pending);
+        training(attempt, next_start, &custom_time, &mut claims);
     }
     for (what, from, to) in &paired {
         claims.push(Claim { label: label(facts, what), start: *from, end: *to });
@@ -49,7 +49,7 @@ fn label(facts: &JobFacts, what: &SpanKind) -> PieceLabel {
     match what {
         SpanKind::Phase(StartupPhase::TpuInit) => PieceLabel::Lost(B::TpuInitialization),
         SpanKind::Phase(StartupPhase::TrainingPrep) => PieceLabel::Lost(B::TrainingPrep),
-        // Beside training it loses to training, and is asynchronous.
+        // Loading during training is asynchronous: training has the higher priority.
         SpanKind::Phase(StartupPhase::DataLoading) => PieceLabel::Lost(B::DataLoadingSync),
         SpanKind::Custom(name) => PieceLabel::Custom(facts.custom_number(name)),
         SpanKind::Wait(kind) => PieceLabel::Lost(JobFacts::wait_bucket(kind)),
@@ -57,21 +57,21 @@ fn label(facts: &JobFacts, what: &SpanKind) -> PieceLabel {
     }
 }
 
-/// Training, its start-up, what of it was lost, and the outage after it.
-fn training(attempt: &Attempt, taken_over: Option<i64>, customs: &SpanUnion, claims: &mut Vec<Claim>) {
+/// The claims of one attempt: training, its start-up, lost training, and the outage after it.
+fn training(attempt: &Attempt, next_start: Option<i64>, customs: &SpanUnion, claims: &mut Vec<Claim>) {
     let mut claim = |label, start, end| claims.push(Claim { label, start, end });
     claim(PieceLabel::Productive, attempt.first, attempt.trained_until);
     if let Some(lost_from) = attempt.lost_from() {
         claim(PieceLabel::Lost(B::WastedProgress), lost_from, attempt.trained_until);
     }
     claim(PieceLabel::Lost(B::ProgramStartup), attempt.first, attempt.first + startup(attempt, customs));
-    if let Some(taken_over) = taken_over {
-        claim(PieceLabel::Lost(B::InfrastructureRecovery), attempt.trained_until, taken_over);
+    if let Some(next_start) = next_start {
+        claim(PieceLabel::Lost(B::InfrastructureRecovery), attempt.trained_until, next_start);
     }
 }
 
-/// What the first step took more than the mean of the others, by the library's rule: custom events apart,
-/// lost steps left out.
+/// The time of the first step above the mean of the others, by the library's rule: without custom events and
+/// without lost steps.
 fn startup(attempt: &Attempt, customs: &SpanUnion) -> i64 {
     let kept_until = attempt.lost_from().unwrap_or(i64::MAX);
     let net = |(start, length): (i64, i64)| (length - customs.measure(start, start + length)).max(0);
@@ -81,12 +81,12 @@ fn startup(attempt: &Attempt, customs: &SpanUnion) -> i64 {
     if count == 0 { 0 } else { (net(first) - sum / count).max(0) }
 }
 
-/// One claim for each operation of each attempt, however many hosts noted it: the mean of their lengths.
+/// One claim for each operation of each attempt. If several hosts logged it, its length is the mean of theirs.
 fn checkpoints(facts: &JobFacts, attempts: &[Attempt], claims: &mut Vec<Claim>, repairs: &mut Repairs) {
     let mut groups: BTreeMap<(CheckpointOperation, usize, &str, i64), Vec<&CheckpointNote>> = BTreeMap::new();
     for note in &facts.notes {
-        let attempt = attempts.partition_point(|attempt| attempt.takes_over() <= note.start);
-        // A note that does not say of what it is stands alone.
+        let attempt = attempts.partition_point(|attempt| attempt.started_at() <= note.start);
+        // An entry without step and directory is an operation of its own.
         let alone = if note.group.is_empty() { note.start } else { i64::MIN };
         groups.entry((note.operation, attempt, &note.group, alone)).or_default().push(note);
     }
@@ -106,7 +106,7 @@ fn checkpoints(facts: &JobFacts, attempts: &[Attempt], claims: &mut Vec<Claim>, 
 }
 
 /// The library counts a custom event only inside one finished step. Attempts follow one another, so only the
-/// last one that began before the event can have such a step.
+/// last one that started before the event can have such a step.
 fn note_customs(customs: &[(i64, i64)], attempts: &[Attempt], end: i64, repairs: &mut Repairs) {
     let starts: Vec<Vec<i64>> = attempts.iter().map(sorted_starts).collect();
     let inside_a_step = |from: i64, to: i64| {
@@ -125,7 +125,7 @@ fn sorted_starts(attempt: &Attempt) -> Vec<i64> {
     starts
 }
 
-/// Phases that overlap would be counted twice by the library.
+/// Counts phases that overlap: the library counts their time twice.
 fn note_overlaps(paired: &[(SpanKind, i64, i64)], repairs: &mut Repairs) {
     let mut phases = spans(paired, |what| matches!(what, SpanKind::Phase(_) | SpanKind::Reinit));
     phases.sort_unstable();

@@ -1,4 +1,4 @@
-//! What the entries say, whatever order they came in: instants in microseconds, sorted, each once.
+//! The events of the entries: times in microseconds, sorted and without repetitions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use crate::{
     time::Micros,
 };
 
-/// The life marks of a job; at one instant in this order.
+/// Job starts, steps and job ends. Marks of equal time are in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum JobMark {
     Start,
@@ -21,7 +21,7 @@ pub(super) enum JobMark {
     End,
 }
 
-/// What a paired span is about.
+/// The kind of a span with a start and an end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SpanKind {
     Phase(StartupPhase),
@@ -30,7 +30,7 @@ pub(super) enum SpanKind {
     Reinit,
 }
 
-/// One host's note of a checkpoint.
+/// A checkpoint as one host logged it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CheckpointNote {
     pub(super) operation: CheckpointOperation,
@@ -39,7 +39,7 @@ pub(super) struct CheckpointNote {
     pub(super) length: i64,
 }
 
-/// Everything known of a job at some instant.
+/// The events of a job until a given time.
 #[derive(Debug, Default)]
 pub(super) struct JobFacts {
     pub(super) now: i64,
@@ -54,7 +54,7 @@ pub(super) struct JobFacts {
 }
 
 impl JobFacts {
-    /// Reads all entries that tell of instants up to `now`.
+    /// Reads all events until `now`.
     pub(super) fn new<'e>(
         entries: impl IntoIterator<Item = &'e LogEntry>,
         now: i64,
@@ -83,12 +83,12 @@ impl JobFacts {
         facts
     }
 
-    /// Takes in one event; `None` if it cannot be used.
+    /// Adds one event; `None` if it cannot be used.
     fn event(&mut self, entry: &LogEntry, event: &JobEvent, repairs: &mut Repairs) -> Option<()> {
         match event {
             JobEvent::JobStart(at) => self.mark(*at, JobMark::Start),
             JobEvent::JobEnd(at) => self.mark(*at, JobMark::End),
-            // What saturated is no number of a step: nothing follows it, and all others would lie before it.
+            // A saturated value is not a step number: no number follows it, and all others would be smaller.
             JobEvent::Step { step: i64::MIN | i64::MAX, .. } => None,
             JobEvent::Step { step, start } => self.mark(*start, JobMark::Step(*step)),
             JobEvent::Phase(phase, edge, at) => self.edge(SpanKind::Phase(*phase), *edge, *at),
@@ -104,7 +104,7 @@ impl JobFacts {
         }
     }
 
-    /// An instant, if it can be one; what lies after `now` has not happened yet.
+    /// The time in microseconds: `None` if it is out of range, `Some(None)` if it is after `now`.
     fn instant(&mut self, at: f64) -> Option<Option<i64>> {
         let at = Micros::from_seconds(at).ok()?.0;
         if at > self.now {
@@ -124,13 +124,13 @@ impl JobFacts {
 
     fn edge(&mut self, what: SpanKind, edge: Boundary, at: f64) -> Option<()> {
         if let Some(at) = self.instant(at)? {
-            // An end sorts before a start of the same instant.
+            // An end sorts before a start of equal time.
             self.edges.entry(what).or_default().push((at, edge == Boundary::Start));
         }
         Some(())
     }
 
-    /// A checkpoint without a length is nothing; one without a start ended when it was logged.
+    /// Adds a checkpoint. One without a length is ignored; one without a start ended when it was logged.
     fn note(&mut self, entry: &LogEntry, checkpoint: &Checkpoint) -> Option<()> {
         let Some(length) = checkpoint.seconds.filter(|seconds| *seconds > 0.0) else { return Some(()) };
         let length = Micros::from_seconds(length).ok()?.0;
@@ -146,13 +146,13 @@ impl JobFacts {
         Some(())
     }
 
-    /// Sorts, and drops what is said twice.
+    /// Sorts the events and drops repetitions.
     fn settle(&mut self, repairs: &mut Repairs) {
         let mut dropped = sort_once(&mut self.marks);
         for edges in self.edges.values_mut() {
             dropped += sort_once(edges);
         }
-        // Several hosts note one checkpoint: that is no repair.
+        // Several hosts may log one checkpoint: that is not a repair.
         self.notes.sort_unstable();
         repairs.note(Repair::DuplicateEntries, dropped);
         let customs = self.edges.keys().filter_map(|what| match what {
@@ -162,7 +162,7 @@ impl JobFacts {
         self.customs = customs.collect::<BTreeSet<_>>().into_iter().collect();
     }
 
-    /// Where the job begins: its first start, else its first sign of life.
+    /// The start of the job: its first job start, or its first event.
     pub(super) fn origin(&self, repairs: &mut Repairs) -> Option<i64> {
         let start = self.marks.iter().find(|(_, mark)| *mark == JobMark::Start).map(|(at, _)| *at);
         if start.is_none() && self.earliest.is_some() {
@@ -176,8 +176,8 @@ impl JobFacts {
         self.latest
     }
 
-    /// Pairs every start with the next end of its kind. No span crosses one of `breaks`, which are the
-    /// beginnings of attempts: what a crash left open stays open.
+    /// Pairs every start with the next end of its kind. No span crosses one of `breaks`, the starts of attempts: a
+    /// span that a crash interrupted has no end.
     pub(super) fn paired(&self, breaks: &[i64], repairs: &mut Repairs) -> Vec<(SpanKind, i64, i64)> {
         let mut paired = Vec::new();
         for (what, edges) in &self.edges {
@@ -185,7 +185,7 @@ impl JobFacts {
             let mut edges = edges.iter().copied().peekable();
             while let Some((at, starts)) = edges.next() {
                 if !starts && open.is_none() && edges.next_if_eq(&(at, true)).is_some() {
-                    // It began and ended at one instant.
+                    // The span has no length.
                     continue;
                 }
                 let broken = open.is_some_and(|start| {
@@ -219,7 +219,7 @@ impl JobFacts {
         if scale_up { BadputType::ElasticScaleUp } else { BadputType::ElasticSliceDown }
     }
 
-    /// The number of a custom type: types are numbered by name.
+    /// The number of a custom type, in the order of the names.
     pub(super) fn custom_number(&self, name: &Arc<str>) -> u32 {
         let at = self.customs.partition_point(|other| other < name);
         u32::try_from(at).unwrap_or(u32::MAX)

@@ -1,10 +1,10 @@
-//! The strict ledger: the library's questions without its faults.
+//! The strict ledger: the answers to the library's queries without the library's faults.
 //!
-//! The job's life is cut into pieces, and every piece belongs to exactly one bucket: productive and lost
-//! time always add up to the total, and no order of arrival changes the answer. [`facts`] reads entries,
-//! [`attempts`] finds the lives of the job, [`claims`] says which bucket wants which stretch, and
-//! [`pieces`] lets the strongest claim win. Each departure from the library's numbers is a named
-//! [`Repair`] in the answer.
+//! The time of the job is divided into pieces, and every piece belongs to exactly one bucket: productive and
+//! lost time add up to the total, and the order of the entries does not change the answer. [`facts`] reads the
+//! entries, [`attempts`] finds the attempts, [`claims`] lists the periods that each bucket claims, and [`pieces`]
+//! gives each piece to the claim with the highest priority. The answer names each difference from the library's
+//! numbers as a [`Repair`].
 
 mod attempts;
 mod claims;
@@ -34,16 +34,16 @@ use pieces::{PieceLabel, Timeline};
 /// An answer of the strict ledger.
 #[derive(Debug, Clone, Serialize)]
 pub struct StrictAnswer {
-    /// Which ledger answers.
+    /// The name of the ledger.
     pub ledger: &'static str,
     /// The same fields as the exact ledger's.
     #[serde(flatten)]
     pub answer: LedgerAnswer,
-    /// Where and why the answer differs from the library's way.
+    /// The differences from the library's rules.
     pub repairs: Repairs,
 }
 
-/// A job's life as known at some instant.
+/// The job until a given time.
 #[derive(Debug)]
 struct JobHistory {
     origin: i64,
@@ -78,37 +78,37 @@ fn answer(
 ) -> Result<LedgerAnswer, Error> {
     match query {
         LedgerQuery::Cumulative { now, ideal_step_time, .. } => {
-            let life = JobHistory::new(log, Micros::from_seconds(*now)?)?;
-            let answer = life.job(&spans::SpanUnion::default(), *ideal_step_time, false, labels);
-            *repairs = life.repairs;
+            let job = JobHistory::new(log, Micros::from_seconds(*now)?)?;
+            let answer = job.job(&spans::SpanUnion::default(), *ideal_step_time, false, labels);
+            *repairs = job.repairs;
             Ok(answer)
         }
         LedgerQuery::Exclusions { now, exclude, ideal_step_time, .. } => {
-            let life = JobHistory::new(log, Micros::from_seconds(*now)?)?;
+            let job = JobHistory::new(log, Micros::from_seconds(*now)?)?;
             let excluded = spans::SpanUnion::new(instants(exclude)?.iter().map(|(s, e)| (s.0, e.0)));
-            let answer = life.job(&excluded, *ideal_step_time, true, labels);
-            *repairs = life.repairs;
+            let answer = job.job(&excluded, *ideal_step_time, true, labels);
+            *repairs = job.repairs;
             Ok(answer)
         }
         LedgerQuery::Interval { start, end, now, .. } => {
             let (start, end) = (Micros::from_seconds(*start)?, Micros::from_seconds(*end)?);
             let now = now.map_or(Ok(end), Micros::from_seconds)?;
-            let mut life = JobHistory::new(log, now)?;
-            let answer = life.window(start, end, labels);
-            *repairs = life.repairs;
+            let mut job = JobHistory::new(log, now)?;
+            let answer = job.window(start, end, labels);
+            *repairs = job.repairs;
             answer
         }
     }
 }
 
-/// Seconds by bucket, and the productive ones.
+/// Productive seconds, total seconds, and seconds by bucket.
 struct Sums {
     productive: f64,
     total: f64,
     buckets: Buckets,
 }
 
-#[allow(clippy::cast_precision_loss, reason = "below 2^53 for every instant the type can hold")]
+#[expect(clippy::cast_precision_loss, reason = "below 2^53 for every instant the type can hold")]
 fn seconds(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
@@ -162,7 +162,7 @@ impl JobHistory {
         }
     }
 
-    /// Every type as percent of the total; here no value can be out of range.
+    /// Every type as percent of the total.
     fn percent(sums: &Sums) -> Buckets {
         let percent = |value: f64| if sums.total > 0.0 { value / sums.total * 100.0 } else { 0.0 };
         let scaled = sums.buckets.iter().map(|(kind, amount)| {
@@ -203,18 +203,18 @@ impl JobHistory {
             ideal: info.as_ref().map_or(0.0, |info| info.ideal),
             efficiency,
         };
-        let taken = seconds(excluded.measure(self.origin, self.end));
+        let excluded_time = seconds(excluded.measure(self.origin, self.end));
         LedgerAnswer::Job(Box::new(JobAnswer {
             goodput_percent: goodput,
             returned_step: max_step,
-            returned_excluded_seconds: excluding.then_some(taken),
+            returned_excluded_seconds: excluding.then_some(excluded_time),
             total_elapsed_seconds: sums.total,
             productive_seconds: sums.productive,
             unproductive_seconds: sums.buckets.clone(),
             max_productive_step: max_step,
             last_recorded_step: self.attempts.last().map_or(0, Attempt::largest),
             disruptions: upload.disruptions,
-            excluded_seconds: taken,
+            excluded_seconds: excluded_time,
             period: self.period(excluding),
             ideal_step_time: upload.ideal,
             deviations: DeviationList::new(deviations),
@@ -279,7 +279,7 @@ impl JobHistory {
         self.facts.slices.efficiency(seconds(start), seconds(end))
     }
 
-    /// Step statistics by the library's rules, over times that no outage lies in.
+    /// Step statistics by the library's rules, without step times that contain an outage.
     fn step_info(&self, ideal: Option<f64>) -> (Option<StepInfo>, Vec<(i64, f64)>) {
         let mut times = StepTimes::default();
         for attempt in &self.attempts {

@@ -1,10 +1,10 @@
-//! A life cut into pieces, each of which belongs to one bucket: where claims overlap, the strongest wins.
+//! The time of a job divided into pieces. Where claims overlap, the claim with the highest priority has the piece.
 
 use std::collections::BTreeMap;
 
 use crate::badput::BadputType;
 
-/// Whose a piece is.
+/// The bucket of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PieceLabel {
     Productive,
@@ -13,7 +13,7 @@ pub(super) enum PieceLabel {
     Custom(u32),
 }
 
-/// A claim on a stretch.
+/// A claim of a bucket on a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) label: PieceLabel,
@@ -22,9 +22,9 @@ pub(super) struct Claim {
 }
 
 impl PieceLabel {
-    /// How strong its claim is: lost work before all, then what was recorded as blocking, then training,
-    /// then what happened outside of it.
-    fn strength(self) -> (u8, u32) {
+    /// The priority of a claim: lost work is first, then events that block training, then training, then events
+    /// outside of training.
+    fn priority(self) -> (u8, u32) {
         use BadputType as B;
         match self {
             PieceLabel::Lost(B::WastedProgress) => (12, 0),
@@ -45,44 +45,44 @@ impl PieceLabel {
     }
 }
 
-/// Pieces in order, without gaps.
+/// The pieces in order, without gaps.
 #[derive(Debug)]
 pub(super) struct Timeline(Vec<(i64, i64, PieceLabel)>);
 
 impl Timeline {
-    /// Cuts `start..end` by the claims; what nobody claims is [`BadputType::Other`].
+    /// Divides `start..end` by the claims. A piece without a claim is [`BadputType::Other`].
     pub(super) fn new(start: i64, end: i64, claims: Vec<Claim>) -> Self {
-        let mut edges: Vec<(i64, bool, PieceLabel)> = Vec::with_capacity(claims.len() * 2);
+        let mut boundaries: Vec<(i64, bool, PieceLabel)> = Vec::with_capacity(claims.len() * 2);
         for claim in claims {
             let (from, to) = (claim.start.max(start), claim.end.min(end));
             if from < to {
-                edges.push((from, true, claim.label));
-                edges.push((to, false, claim.label));
+                boundaries.push((from, true, claim.label));
+                boundaries.push((to, false, claim.label));
             }
         }
-        edges.sort_unstable_by_key(|(at, ..)| *at);
+        boundaries.sort_unstable_by_key(|(at, ..)| *at);
         let mut pieces: Vec<(i64, i64, PieceLabel)> = Vec::new();
         let mut active: BTreeMap<(u8, u32), (PieceLabel, u32)> = BTreeMap::new();
         let mut from = start;
-        for (at, begins, label) in edges {
+        for (at, begins, label) in boundaries {
             if at > from {
-                push(&mut pieces, from, at, strongest(&active));
+                push(&mut pieces, from, at, highest(&active));
                 from = at;
             }
             if begins {
-                active.entry(label.strength()).or_insert((label, 0)).1 += 1;
-            } else if let Some((_, count)) = active.get_mut(&label.strength()) {
+                active.entry(label.priority()).or_insert((label, 0)).1 += 1;
+            } else if let Some((_, count)) = active.get_mut(&label.priority()) {
                 *count -= 1;
                 if *count == 0 {
-                    active.remove(&label.strength());
+                    active.remove(&label.priority());
                 }
             }
         }
-        push(&mut pieces, from, end, strongest(&active));
+        push(&mut pieces, from, end, highest(&active));
         Self(pieces)
     }
 
-    /// The pieces between two instants, cut there.
+    /// The pieces between two times, cut at these times.
     pub(super) fn within(&self, start: i64, end: i64) -> impl Iterator<Item = (PieceLabel, i64, i64)> {
         let first = self.0.partition_point(|piece| piece.1 <= start);
         self.0[first..]
@@ -92,7 +92,7 @@ impl Timeline {
     }
 }
 
-fn strongest(active: &BTreeMap<(u8, u32), (PieceLabel, u32)>) -> PieceLabel {
+fn highest(active: &BTreeMap<(u8, u32), (PieceLabel, u32)>) -> PieceLabel {
     active.last_key_value().map_or(PieceLabel::Lost(BadputType::Other), |(_, (label, _))| *label)
 }
 

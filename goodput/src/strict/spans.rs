@@ -1,4 +1,4 @@
-//! Unions of spans, and how much of one lies between two instants.
+//! Unions of spans and their length between two times.
 
 /// Disjoint spans in order, with the length before each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(super) struct SpanUnion {
 }
 
 impl SpanUnion {
-    /// The union of spans; empty and reversed ones are nothing.
+    /// The union of spans. Empty and reversed spans are ignored.
     pub(super) fn new(spans: impl IntoIterator<Item = (i64, i64)>) -> Self {
         let mut sorted: Vec<_> = spans.into_iter().filter(|(start, end)| start < end).collect();
         sorted.sort_unstable();
@@ -31,7 +31,7 @@ impl SpanUnion {
         Self { spans, before }
     }
 
-    /// The length of what lies before `at`.
+    /// The length before `at`.
     fn up_to(&self, at: i64) -> i64 {
         let next = self.spans.partition_point(|(start, _)| *start < at);
         match next.checked_sub(1) {
@@ -40,7 +40,7 @@ impl SpanUnion {
         }
     }
 
-    /// The length of what lies between two instants.
+    /// The length between two times.
     pub(super) fn measure(&self, start: i64, end: i64) -> i64 {
         if start < end { self.up_to(end) - self.up_to(start) } else { 0 }
     }

@@ -230,7 +230,7 @@ fn wrong_command_lines_and_queries() {
         run(&["--from-slots", &bad, "--json"]).complaint(BAD_INPUT);
     }
     let far = file(folder.path(), "far", r#"{"now":1e15,"opens":[[0,1,0,null]]}"#);
-    assert!(run(&["--from-slots", &far]).complaint(TOO_LARGE).contains("at most"));
+    assert!(run(&["--from-slots", &far]).complaint(TOO_LARGE).contains("the limit is"));
     let zipped = file(folder.path(), "zipped", b"\x1f\x8b\x08\0");
     assert!(run(&["--from-slots", &zipped]).complaint(BAD_INPUT).contains("gzip"));
     let many: Vec<i64> = (0..256).collect();

@@ -65,8 +65,8 @@ fn a_job_with_every_entry_twice_has_the_library_s_answers() {
 fn entries_of_another_severity_or_in_text_are_the_reason() {
     let schema = Schema::open("goodput");
     for (name, reason, conversion) in [
-        ("severity_default.jsonl", "36 entries have severity DEFAULT", ".severity = \"INFO\""),
-        ("text_payload.jsonl", "36 entries have a textPayload and no jsonPayload", "fromjson"),
+        ("severity_default.jsonl", "its 36 entries have severity DEFAULT", ".severity = \"INFO\""),
+        ("text_payload.jsonl", "its 36 entries have a textPayload and no jsonPayload", "fromjson"),
     ] {
         let log = field("goodput_text_or_severity", name);
         let args = ["--from-log", &log, "--job", "demo", "--now", NOW];
@@ -95,11 +95,7 @@ fn entries_that_are_skipped_beside_others_are_told() {
     let some = file(folder.path(), "some", text.replacen("DEFAULT", "INFO", 30));
     let ended = run(&["--from-log", &some, "--job", "demo", "--now", NOW]);
     assert_eq!(ended.code, Some(0));
-    assert!(
-        ended.stderr.contains("warning: of the job, 6 entries have severity DEFAULT"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.stderr.contains("warning: 6 entries of the job have severity DEFAULT"), "{}", ended.stderr);
 }
 
 #[test]

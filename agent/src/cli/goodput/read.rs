@@ -53,8 +53,7 @@ impl LogRead {
     pub(super) fn warnings(&self) -> Vec<String> {
         let cut =
             self.cut.map(|line| format!("the file ends within line {line}; the lines before it are used"));
-        let skipped = self.skipped.of_the_job().map(|skipped| format!("of the job, {skipped}"));
-        cut.into_iter().chain(skipped).collect()
+        cut.into_iter().chain(self.skipped.warnings()).collect()
     }
 
     /// The form of the file.

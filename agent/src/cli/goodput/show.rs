@@ -56,7 +56,7 @@ pub(super) fn bars(mut rows: Vec<BarRow>, total: f64) -> String {
 }
 
 /// A bar in eighths of a character.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 8 * WIDTH")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 8 * WIDTH")]
 fn bar(share: f64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * WIDTH * 8.0).round() as usize;
@@ -64,7 +64,7 @@ fn bar(share: f64) -> String {
 }
 
 /// Seconds in the two largest units.
-#[allow(clippy::cast_possible_truncation, reason = "saturates, and is only shown")]
+#[expect(clippy::cast_possible_truncation, reason = "saturates, and is only shown")]
 pub(super) fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.1} s");

@@ -55,18 +55,23 @@ impl SkippedLines {
         self.total
     }
 
-    /// What is said of entries of the job that were skipped; `None` if there are none.
-    pub(super) fn of_the_job(&self) -> Option<String> {
-        let severities = self.severities.iter().map(|(severity, count)| {
-            let severity = one_line(severity);
-            format!("{} severity {severity}; only INFO is read", entries(*count, "has", "have"))
-        });
-        let texts = (self.text_payloads > 0).then(|| {
-            let what = entries(self.text_payloads, "has", "have");
-            format!("{what} a textPayload and no jsonPayload")
-        });
-        let all: Vec<String> = severities.take(SHOWN_NAMES).chain(texts).collect();
-        (!all.is_empty()).then(|| all.join("; "))
+    /// How many entries of the job were skipped, and why.
+    fn of_the_job(&self) -> impl Iterator<Item = (u64, String)> {
+        let severities = self
+            .severities
+            .iter()
+            .map(|(severity, count)| (*count, format!("severity {}; only INFO is read", one_line(severity))));
+        let texts = (self.text_payloads > 0)
+            .then(|| (self.text_payloads, "a textPayload and no jsonPayload".to_owned()));
+        severities.take(SHOWN_NAMES).chain(texts)
+    }
+
+    /// Warnings about entries of the job that were skipped beside others that were read.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.of_the_job().map(|(count, what)| match count {
+            1 => format!("1 entry of the job has {what}"),
+            _ => format!("{count} entries of the job have {what}"),
+        })
     }
 
     /// What makes the skipped entries of the job readable.
@@ -101,14 +106,20 @@ impl SkippedLines {
     ) -> (Failure, NoEntries<'a>) {
         let nearest = self.nearest(job);
         let cut = if form.cut { "; the file is cut" } else { "" };
-        let (what, remedy) = match (self.of_the_job(), self.conversion(file, form.array)) {
-            (Some(reason), Some(conversion)) => {
-                (format!("no entry of job {} can be read: {reason}", quoted(job)), conversion)
-            }
-            _ => (
+        let (what, remedy) = if let Some(conversion) = self.conversion(file, form.array) {
+            let reasons: Vec<String> = self
+                .of_the_job()
+                .map(|(count, what)| match count {
+                    1 => format!("its 1 entry has {what}"),
+                    _ => format!("its {count} entries have {what}"),
+                })
+                .collect();
+            (format!("no entry of job {} can be read: {}", quoted(job), reasons.join("; ")), conversion)
+        } else {
+            (
                 format!("no entry of job {} among {} entries{cut}", quoted(job), self.total),
                 suggestion(job, &nearest, self.other_jobs.len()),
-            ),
+            )
         };
         let message = format!("{}: {what}", file.display());
         let failure = Failure::new(Exit::NotFound, &message).remedy(&remedy);
@@ -156,10 +167,6 @@ fn add(counts: &mut BTreeMap<Box<str>, u64>, name: Box<str>) {
     } else if counts.len() < MAX_NAMES {
         counts.insert(name, 1);
     }
-}
-
-fn entries(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 entry {one}") } else { format!("{count} entries {many}") }
 }
 
 fn quoted(name: &str) -> String {

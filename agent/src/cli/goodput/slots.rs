@@ -40,7 +40,7 @@ pub(super) fn run(file: &Path, json: bool) -> Outcome {
     Ok(Exit::Ok)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
+#[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
 fn text_of(proxy: &Proxy) -> String {
     let total = proxy.elapsed_s as f64;
     let ratio = match proxy.proxy_runtime_goodput {
