@@ -44,7 +44,7 @@ impl Default for CalculatorOptions {
 
 /// The state of queries for a window.
 #[derive(Debug, Default)]
-struct Window {
+struct WindowState {
     entries: Vec<EntryId>,
     cursor: Option<ReadCursor>,
     last: Option<(Micros, Micros)>,
@@ -69,7 +69,7 @@ pub struct Calculator {
     remembered: Option<LastResult>,
     step_info: Option<StepInfo>,
     interruptions: u64,
-    window: Window,
+    window: WindowState,
 }
 
 impl Calculator {
@@ -89,7 +89,7 @@ impl Calculator {
             remembered: None,
             step_info: None,
             interruptions: 0,
-            window: Window::default(),
+            window: WindowState::default(),
         }
     }
 

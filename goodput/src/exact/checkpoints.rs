@@ -9,13 +9,13 @@ use crate::{
 
 /// Running sums of one operation.
 #[derive(Debug, Default)]
-struct Sums {
+struct CheckpointSums {
     groups: HashMap<Box<str>, (f64, f64)>,
     total: f64,
     fault: Option<Error>,
 }
 
-impl Sums {
+impl CheckpointSums {
     fn push(&mut self, checkpoint: &Checkpoint) {
         if let Some(fault) = &checkpoint.fault {
             self.fault.get_or_insert_with(|| fault.clone());
@@ -35,8 +35,8 @@ impl Sums {
 /// Save and restore seconds of a walk.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
-    saves: Sums,
-    restores: Sums,
+    saves: CheckpointSums,
+    restores: CheckpointSums,
 }
 
 impl Checkpoints {

@@ -1,4 +1,4 @@
-//! Custom events: pairing starts with ends, and finding those inside a pair of steps.
+//! CustomEvent events: pairing starts with ends, and finding those inside a pair of steps.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use crate::{badput::Amount, entry::Boundary};
 
 /// A custom event with a start and an end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Custom {
+pub(super) struct CustomEvent {
     pub(super) start: f64,
     pub(super) end: f64,
     /// Index of its type in [`Customs::name`].
@@ -15,7 +15,7 @@ pub(super) struct Custom {
     pub(super) number: u32,
 }
 
-impl Custom {
+impl CustomEvent {
     pub(super) fn seconds(&self) -> f64 {
         self.end - self.start
     }
@@ -53,7 +53,7 @@ pub(super) struct Customs {
     names: Vec<Arc<str>>,
     open: HashMap<u32, f64>,
     /// By start.
-    closed: Vec<Custom>,
+    closed: Vec<CustomEvent>,
 }
 
 impl Customs {
@@ -61,7 +61,7 @@ impl Customs {
     ///
     /// A start overwrites an open one of its type; an end without one is ignored, and so is an event that
     /// does not end after it starts.
-    pub(super) fn push(&mut self, kind: &Arc<str>, boundary: Boundary, at: f64) -> Option<Custom> {
+    pub(super) fn push(&mut self, kind: &Arc<str>, boundary: Boundary, at: f64) -> Option<CustomEvent> {
         let kind = self.intern(kind);
         if boundary == Boundary::Start {
             self.open.insert(kind, at);
@@ -72,7 +72,7 @@ impl Customs {
             return None;
         }
         let number = u32::try_from(self.closed.len()).unwrap_or(u32::MAX);
-        let custom = Custom { start, end: at, kind, number };
+        let custom = CustomEvent { start, end: at, kind, number };
         let place = match self.closed.last() {
             Some(last) if last.start > start => self.closed.partition_point(|other| other.start <= start),
             _ => self.closed.len(),
@@ -102,7 +102,7 @@ impl Customs {
         from: f64,
         to: f64,
         work: &mut u64,
-    ) -> impl Iterator<Item = &'a Custom> + use<'a> {
+    ) -> impl Iterator<Item = &'a CustomEvent> + use<'a> {
         let first = match self.closed.last() {
             Some(last) if last.start >= from => self.closed.partition_point(|custom| custom.start < from),
             _ => self.closed.len(),
@@ -118,7 +118,7 @@ impl Customs {
     }
 
     /// All events, by start.
-    pub(super) fn by_start(&self) -> &[Custom] {
+    pub(super) fn by_start(&self) -> &[CustomEvent] {
         &self.closed
     }
 }

@@ -54,7 +54,7 @@ pub(super) struct Walked {
     pub(super) step_times: Vec<(i64, f64)>,
 }
 
-struct SlotState<'a> {
+struct ExclusionWalk<'a> {
     customs: &'a Customs,
     /// The periods of the custom events, by start.
     reaches: Ranges,
@@ -82,7 +82,7 @@ pub(super) fn walk<'e>(
     customs: &Customs,
     exclusions: &Exclusions,
 ) -> Walked {
-    let mut state = SlotState {
+    let mut state = ExclusionWalk {
         customs,
         reaches: Ranges::default(),
         custom_sums: KindSums::default(),
@@ -112,7 +112,7 @@ pub(super) fn walk<'e>(
     state.finish()
 }
 
-impl SlotState<'_> {
+impl ExclusionWalk<'_> {
     fn entry(&mut self, entry: &LogEntry, seen: &mut std::collections::HashSet<i64>) {
         let mut phase_done = false;
         // Here a job end is read before a step.

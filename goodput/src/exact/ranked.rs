@@ -8,7 +8,7 @@
 const NIL: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Node {
+struct TreeNode {
     value: f64,
     sum: f64,
     count: u32,
@@ -26,7 +26,7 @@ pub(super) struct CountAndSum {
 /// The multiset.
 #[derive(Debug)]
 pub(super) struct Ranked {
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     free: Vec<u32>,
     root: u32,
     random: u64,
@@ -133,7 +133,7 @@ impl Ranked {
     }
 
     fn node(&mut self, value: f64, left: u32, right: u32) -> u32 {
-        let node = Node { value, sum: 0.0, count: 0, left, right };
+        let node = TreeNode { value, sum: 0.0, count: 0, left, right };
         let at = if let Some(at) = self.free.pop() {
             self.nodes[at as usize] = node;
             at

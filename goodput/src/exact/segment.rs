@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::customs::{Custom, Customs};
+use super::customs::{CustomEvent, Customs};
 
 /// A step as logged, and the custom events inside the pair that it ends.
 #[derive(Debug, Clone, Copy)]
@@ -161,7 +161,7 @@ impl StepSegment {
     }
 
     /// Adds a custom event that ended after the pairs around it were logged; returns whether it is inside a pair.
-    pub(super) fn late_custom(&mut self, custom: &Custom, work: &mut u64) -> bool {
+    pub(super) fn late_custom(&mut self, custom: &CustomEvent, work: &mut u64) -> bool {
         if self.forward {
             *work += 1;
             let at = self.marks.partition_point(|mark| mark.start <= custom.start);
@@ -175,7 +175,7 @@ impl StepSegment {
         found
     }
 
-    fn late_custom_in(&mut self, at: usize, custom: &Custom) -> bool {
+    fn late_custom_in(&mut self, at: usize, custom: &CustomEvent) -> bool {
         if at == 0 || at >= self.marks.len() {
             return false;
         }
@@ -286,7 +286,7 @@ impl StepSegment {
     }
 }
 
-fn add_kind(kinds: &mut BTreeMap<u32, KindSum>, at: usize, custom: &Custom) {
+fn add_kind(kinds: &mut BTreeMap<u32, KindSum>, at: usize, custom: &CustomEvent) {
     let (kind, first) = (custom.kind, (at, custom.number));
     let sum = kinds.entry(kind).or_insert(KindSum { kind, seconds: 0.0, first, count: 0 });
     sum.seconds += custom.seconds();
@@ -295,7 +295,7 @@ fn add_kind(kinds: &mut BTreeMap<u32, KindSum>, at: usize, custom: &Custom) {
 }
 
 /// Pairs are removed from the end, so that the first pair of a type stays the first.
-fn remove_kind(kinds: &mut BTreeMap<u32, KindSum>, custom: &Custom) {
+fn remove_kind(kinds: &mut BTreeMap<u32, KindSum>, custom: &CustomEvent) {
     let Some(sum) = kinds.get_mut(&custom.kind) else { return };
     sum.seconds -= custom.seconds();
     sum.count -= 1;

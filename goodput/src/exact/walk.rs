@@ -2,7 +2,7 @@
 
 use super::{
     checkpoints::Checkpoints,
-    customs::{Custom, Customs, KindSums},
+    customs::{CustomEvent, Customs, KindSums},
     elastic::Elastic,
     ranges::Ranges,
     segment::{SegmentOutcome, Shape, StepSegment},
@@ -27,9 +27,9 @@ pub(super) struct WalkTotals {
 pub(super) struct LogWalk {
     job_start: Option<f64>,
     job_end: Option<f64>,
-    tpu_init: Span,
-    prep: Span,
-    loading: Span,
+    tpu_init: OpenPhase,
+    prep: OpenPhase,
+    loading: OpenPhase,
     /// Whether the next load is one that training waits for.
     loads_async: bool,
     current_load: Option<f64>,
@@ -52,12 +52,12 @@ pub(super) struct LogWalk {
 
 /// A phase that may be running, and the seconds of those that ended.
 #[derive(Debug, Default)]
-struct Span {
+struct OpenPhase {
     open: Option<f64>,
     total: f64,
 }
 
-impl Span {
+impl OpenPhase {
     /// Adds a start or an end; returns whether it had an effect, and the seconds of the span that it ended.
     fn push(&mut self, boundary: Boundary, at: f64) -> (bool, Option<f64>) {
         if boundary == Boundary::Start {
@@ -176,7 +176,7 @@ impl LogWalk {
     }
 
     /// Adds a custom event that has ended to the pairs around it, in any segment.
-    fn late_custom(&mut self, custom: &Custom) {
+    fn late_custom(&mut self, custom: &CustomEvent) {
         let overlapping = self.reaches.overlapping(custom.start, custom.end);
         for (segment, outcome) in &mut self.closed[overlapping] {
             if !segment.late_custom(custom, &mut self.work) {

@@ -69,7 +69,7 @@ impl Slots {
         if length.saturating_mul(chips.len()) > MAX_CHIP_SECONDS {
             return Err(Error::TooManyChips { chips: chips.len(), seconds: length });
         }
-        let (flags, minutes) = Seen::all(trace, &chips, Window { first, length });
+        let (flags, minutes) = ChipObservations::all(trace, &chips, SlotWindow { first, length });
         let raw: Vec<SlotState> = flags.iter().map(|flags| state(*flags)).collect();
         let all_open = flags.iter().map(|flags| flags & SHUT == 0).collect();
         Ok(Self { first, filled: fill(&raw), raw, all_open, minutes })
@@ -123,12 +123,12 @@ fn state(flags: u8) -> SlotState {
 }
 
 #[derive(Clone, Copy)]
-struct Window {
+struct SlotWindow {
     first: i64,
     length: usize,
 }
 
-impl Window {
+impl SlotWindow {
     /// The slots of the seconds in `from..until` that are in the window.
     fn slots(self, from: i64, until: i64) -> Range<usize> {
         let clamp = |second: i64| {
@@ -145,15 +145,16 @@ impl Window {
 
 /// The observations of one chip.
 #[derive(Default)]
-struct Seen<'a> {
+struct ChipObservations<'a> {
     opens: Vec<(i64, Option<i64>)>,
     duty: Vec<&'a Duty>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ChipObservations<'a> {
     /// Reads the chips one by one, so that memory is one byte per second for any number of chips.
-    fn all(trace: &'a HostObservations, chips: &[i64], window: Window) -> (Vec<u8>, Vec<bool>) {
-        let mut seen: BTreeMap<i64, Seen<'a>> = chips.iter().map(|chip| (*chip, Seen::default())).collect();
+    fn all(trace: &'a HostObservations, chips: &[i64], window: SlotWindow) -> (Vec<u8>, Vec<bool>) {
+        let mut seen: BTreeMap<i64, ChipObservations<'a>> =
+            chips.iter().map(|chip| (*chip, ChipObservations::default())).collect();
         for open in &trace.opens {
             if let Some(chip) = seen.get_mut(&open.0) {
                 chip.opens.push((ceil(open.2), open.3.map(ceil)));
@@ -174,7 +175,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Marks each second once, even if opens overlap in it.
-    fn mark_opens(&mut self, window: Window, flags: &mut [u8]) {
+    fn mark_opens(&mut self, window: SlotWindow, flags: &mut [u8]) {
         self.opens.sort_unstable();
         let mut done = 0;
         for (from, until) in &self.opens {
@@ -190,7 +191,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Marks the last sample of each second for [`HOLD`] more seconds, but not beyond a close.
-    fn mark_duty(&self, window: Window, flags: &mut [u8], minutes: &mut [bool]) {
+    fn mark_duty(&self, window: SlotWindow, flags: &mut [u8], minutes: &mut [bool]) {
         let samples = self.samples(window);
         let mut closes: Vec<i64> = self.opens.iter().filter_map(|open| open.1).collect();
         closes.sort_unstable();
@@ -222,7 +223,7 @@ impl<'a> Seen<'a> {
     }
 
     /// The known samples that are valid in the window, by second; the last one of each second.
-    fn samples(&self, window: Window) -> Vec<(i64, f64)> {
+    fn samples(&self, window: SlotWindow) -> Vec<(i64, f64)> {
         let seconds = window.first.saturating_sub(HOLD)..window.end();
         let mut samples = Vec::new();
         for Duty(_, start, values) in &self.duty {

@@ -102,7 +102,7 @@ fn answer(
 }
 
 /// Productive seconds, total seconds, and seconds by bucket.
-struct Sums {
+struct BucketSums {
     productive: f64,
     total: f64,
     buckets: Buckets,
@@ -130,7 +130,7 @@ impl JobHistory {
         Ok(Self { origin, end, job_end_logged, pieces, attempts, loads, facts, repairs })
     }
 
-    fn sums(&self, start: i64, end: i64, excluded: &spans::SpanUnion) -> Sums {
+    fn sums(&self, start: i64, end: i64, excluded: &spans::SpanUnion) -> BucketSums {
         let mut productive = 0;
         let mut by_type = std::collections::BTreeMap::<BadputType, i64>::new();
         let mut customs = std::collections::BTreeMap::<u32, i64>::new();
@@ -155,7 +155,7 @@ impl JobHistory {
             };
             (kind, amount)
         });
-        Sums {
+        BucketSums {
             productive: seconds(productive),
             total: seconds(end - start - excluded.measure(start, end)),
             buckets: buckets.collect(),
@@ -163,7 +163,7 @@ impl JobHistory {
     }
 
     /// Every type as percent of the total.
-    fn percent(sums: &Sums) -> Buckets {
+    fn percent(sums: &BucketSums) -> Buckets {
         let percent = |value: f64| if sums.total > 0.0 { value / sums.total * 100.0 } else { 0.0 };
         let scaled = sums.buckets.iter().map(|(kind, amount)| {
             let amount = match amount {
@@ -177,7 +177,7 @@ impl JobHistory {
         scaled.collect()
     }
 
-    fn goodput(sums: &Sums) -> f64 {
+    fn goodput(sums: &BucketSums) -> f64 {
         if sums.total > 0.0 { (sums.productive / sums.total * 100.0).min(100.0) } else { 0.0 }
     }
 
