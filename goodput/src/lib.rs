@@ -16,5 +16,6 @@ pub mod export;
 pub mod log;
 pub mod proxy;
 pub mod query;
+pub mod splitter;
 pub mod strict;
 pub mod time;

@@ -6,10 +6,13 @@
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use goodput::entry::{EntryParser, LineError, LogEntry, ParsedLine};
+use goodput::{
+    entry::{EntryParser, LineError, LogEntry, ParsedLine},
+    splitter::{LogEnd, LogSplitter, SplitError},
+};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use super::{
@@ -18,8 +21,6 @@ use super::{
 };
 use crate::cli::exit::{Exit, Failure};
 
-/// The maximum size of an entry in bytes. Cloud Logging's own limit is 256 KiB.
-const ENTRY_BYTES: usize = 1 << 20;
 /// The maximum number of entries of one job, and their maximum size. With the answer: less than 1.5 GiB.
 const KEPT: KeptLimit = KeptLimit { entries: 4_000_000, bytes: 640 << 20 };
 /// The maximum number of lines without the job's name that are parsed for the names of other jobs.
@@ -128,34 +129,26 @@ fn other_encoding(text: &[u8], file: &Path) -> Option<(&'static str, String)> {
     }
 }
 
-/// The position of the scan in the structure of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ScanState {
-    /// Before the first byte that is not white space.
-    Start,
-    /// Collecting a line.
-    Lines,
-    /// Inside the array, between entries.
-    Between,
-    /// Inside an entry of the array.
-    Inside { depth: usize, text: bool, escaped: bool },
-    /// After the array.
-    Done,
-}
-
 struct LogScan<'a> {
     file: &'a Path,
     parser: EntryParser,
     /// Lines without this name are of other jobs. `None` if JSON may write the name with escapes.
     name: Option<memchr::memmem::Finder<'a>>,
-    state: ScanState,
-    line: u64,
-    item: Vec<u8>,
-    item_line: u64,
-    bytes: u64,
     read: LogRead,
     progress: ProgressBar,
     limit: KeptLimit,
+}
+
+/// An error in the structure of the file, or a failure of one entry.
+enum ScanError {
+    Split(SplitError),
+    Entry(Failure),
+}
+
+impl From<SplitError> for ScanError {
+    fn from(error: SplitError) -> Self {
+        ScanError::Split(error)
+    }
 }
 
 impl<'a> LogScan<'a> {
@@ -166,11 +159,6 @@ impl<'a> LogScan<'a> {
             file,
             parser: EntryParser::new(job),
             name: plain.then(|| memchr::memmem::Finder::new(job)),
-            state: ScanState::Start,
-            line: 1,
-            item: Vec::new(),
-            item_line: 1,
-            bytes: 0,
             read: LogRead::default(),
             progress: ProgressBar::with_draw_target(bytes, target),
             limit: KEPT,
@@ -178,163 +166,57 @@ impl<'a> LogScan<'a> {
     }
 
     fn run(mut self, mut source: impl BufRead) -> Result<LogRead, Failure> {
+        let (mut splitter, mut bytes) = (LogSplitter::new(), 0);
         loop {
             let chunk = source.fill_buf().map_err(|error| unreadable(self.file, &error))?;
             if chunk.is_empty() {
                 break;
             }
+            if bytes == 0 {
+                self.check_kind(chunk)?;
+            }
+            let mut each = |line, item: &[u8]| self.entry(line, item).map_err(ScanError::Entry);
+            splitter.push(chunk, &mut each).map_err(|error| match error {
+                ScanError::Split(error) => self.misformed(&error),
+                ScanError::Entry(failure) => failure,
+            })?;
             let length = chunk.len();
-            self.chunk(chunk)?;
             source.consume(length);
-            self.bytes += length as u64;
-            self.progress.set_position(self.bytes);
+            bytes += length as u64;
+            self.progress.set_position(bytes);
         }
         self.progress.finish_and_clear();
-        self.finish()
+        self.read.array = splitter.is_array();
+        self.finish(splitter)
     }
 
-    fn chunk(&mut self, mut chunk: &[u8]) -> Result<(), Failure> {
-        while !chunk.is_empty() {
-            chunk = match self.state {
-                ScanState::Start => self.start(chunk)?,
-                ScanState::Lines => self.lines(chunk)?,
-                ScanState::Between => self.between(chunk)?,
-                ScanState::Inside { .. } => self.inside(chunk)?,
-                ScanState::Done => self.done(chunk)?,
-            };
+    /// A line without a line feed at the end of the file may be incomplete.
+    fn finish(mut self, splitter: LogSplitter) -> Result<LogRead, Failure> {
+        match splitter.finish().map_err(|error| self.misformed(&error))? {
+            LogEnd::Complete => {}
+            LogEnd::Cut { line } => self.read.cut = Some(line),
+            LogEnd::LastLine { line, text } => match self.entry(line, &text) {
+                Err(failure) if failure.exit == Exit::TooLarge => return Err(failure),
+                Err(_) => self.read.cut = Some(line),
+                Ok(()) => {}
+            },
         }
-        Ok(())
+        Ok(self.read)
     }
 
-    /// The first byte that is not white space decides whether the file is an array.
-    fn start<'b>(&mut self, chunk: &'b [u8]) -> Result<&'b [u8], Failure> {
-        const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
-        let chunk = if self.bytes == 0 { chunk.strip_prefix(UTF8_MARK).unwrap_or(chunk) } else { chunk };
-        if self.bytes == 0 {
-            self.other_kinds(chunk)?;
-        }
-        let Some(at) = self.skip_space(chunk) else { return Ok(&[]) };
-        self.item_line = self.line;
-        match chunk[at] {
-            b'[' => {
-                self.state = ScanState::Between;
-                self.read.array = true;
-                Ok(&chunk[at + 1..])
-            }
-            b'{' => {
-                self.state = ScanState::Lines;
-                Ok(&chunk[at..])
-            }
-            _ => Err(self.bad("the file is not a log: it begins with neither { nor [")),
-        }
-    }
-
-    fn other_kinds(&self, chunk: &[u8]) -> Result<(), Failure> {
-        if let Some((kind, command)) = other_encoding(chunk, self.file) {
+    fn check_kind(&self, first: &[u8]) -> Result<(), Failure> {
+        if let Some((kind, command)) = other_encoding(first, self.file) {
             let remedy = format!("{command} | tpuscope goodput --from-log - …");
-            return Err(self.bad(&format!("the file is {kind}")).remedy(remedy));
+            return Err(self.bad(1, &format!("the file is {kind}")).remedy(remedy));
         }
-        if chunk.starts_with(b"---") {
+        if first.starts_with(b"---") {
             let remedy = "export the log as JSON: gcloud logging read … --format=json";
-            return Err(self.bad("the file is YAML, not JSON").remedy(remedy));
+            return Err(self.bad(1, "the file is YAML, not JSON").remedy(remedy));
         }
         Ok(())
     }
 
-    /// The position of the first byte that is not white space; counts lines.
-    fn skip_space(&mut self, chunk: &[u8]) -> Option<usize> {
-        let at = chunk.iter().position(|b| !b.is_ascii_whitespace());
-        let space = &chunk[..at.unwrap_or(chunk.len())];
-        self.line += memchr::memchr_iter(b'\n', space).count() as u64;
-        at
-    }
-
-    fn lines<'b>(&mut self, chunk: &'b [u8]) -> Result<&'b [u8], Failure> {
-        let Some(end) = memchr::memchr(b'\n', chunk) else {
-            self.collect(chunk)?;
-            return Ok(&[]);
-        };
-        let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
-        if self.item.is_empty() && line.len() <= ENTRY_BYTES {
-            self.entry(line)?;
-        } else {
-            self.collect(line)?;
-            let item = std::mem::take(&mut self.item);
-            self.entry(&item)?;
-            self.item = item;
-            self.item.clear();
-        }
-        self.line += 1;
-        self.item_line = self.line;
-        Ok(rest)
-    }
-
-    fn between<'b>(&mut self, chunk: &'b [u8]) -> Result<&'b [u8], Failure> {
-        let Some(at) = self.skip_space(chunk) else { return Ok(&[]) };
-        match chunk[at] {
-            b',' => Ok(&chunk[at + 1..]),
-            b']' => {
-                self.state = ScanState::Done;
-                Ok(&chunk[at + 1..])
-            }
-            b'{' => {
-                self.state = ScanState::Inside { depth: 0, text: false, escaped: false };
-                self.item_line = self.line;
-                Ok(&chunk[at..])
-            }
-            _ => {
-                self.item_line = self.line;
-                Err(self.bad("the array holds something else than log entries"))
-            }
-        }
-    }
-
-    fn inside<'b>(&mut self, chunk: &'b [u8]) -> Result<&'b [u8], Failure> {
-        let ScanState::Inside { mut depth, mut text, mut escaped } = self.state else { return Ok(chunk) };
-        for (at, byte) in chunk.iter().enumerate() {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' if text => escaped = true,
-                b'"' => text = !text,
-                b'\n' => self.line += 1,
-                b'{' | b'[' if !text => depth += 1,
-                b'}' | b']' if !text => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                self.collect(&chunk[..=at])?;
-                let item = std::mem::take(&mut self.item);
-                self.entry(&item)?;
-                self.item = item;
-                self.item.clear();
-                self.state = ScanState::Between;
-                return Ok(&chunk[at + 1..]);
-            }
-        }
-        self.state = ScanState::Inside { depth, text, escaped };
-        self.collect(chunk)?;
-        Ok(&[])
-    }
-
-    fn done<'b>(&mut self, chunk: &[u8]) -> Result<&'b [u8], Failure> {
-        if self.skip_space(chunk).is_some() {
-            self.item_line = self.line;
-            return Err(self.bad("there is text after the end of the array"));
-        }
-        Ok(&[])
-    }
-
-    fn collect(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        if self.item.len() + bytes.len() > ENTRY_BYTES {
-            let what =
-                format!("an entry of more than {} KiB; the file is not an exported log", ENTRY_BYTES >> 10);
-            return Err(self.bad(&what));
-        }
-        self.item.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn entry(&mut self, item: &[u8]) -> Result<(), Failure> {
+    fn entry(&mut self, line: u64, item: &[u8]) -> Result<(), Failure> {
         let item = item.trim_ascii();
         if item.is_empty() {
             return Ok(());
@@ -348,20 +230,23 @@ impl<'a> LogScan<'a> {
             return Ok(());
         }
         match self.parser.parse(item) {
-            Ok(ParsedLine::Entry(entry)) => self.keep(*entry)?,
-            Ok(ParsedLine::Skipped(reason)) => self.read.skipped.count(Some(reason)),
+            Ok(ParsedLine::Entry(entry)) => self.keep(line, *entry),
+            Ok(ParsedLine::Skipped(reason)) => {
+                self.read.skipped.count(Some(reason));
+                Ok(())
+            }
             Err(LineError::Json(error)) => {
-                let failure = self.bad(&format!("not a log entry: {}", json::message(&error, item)));
-                return Err(if error.is_eof() {
-                    failure
-                        .remedy("the entry is cut, or takes several lines: `jq -c .` writes one entry a line")
+                let failure = self.bad(line, &format!("not a log entry: {}", json::message(&error, item)));
+                Err(if error.is_eof() {
+                    failure.remedy(
+                        "the entry is cut or takes several lines; `jq -c .` writes one entry per line",
+                    )
                 } else {
                     failure
-                });
+                })
             }
-            Err(fault) => return Err(self.bad(&fault.to_string())),
+            Err(error) => Err(self.bad(line, &error.to_string())),
         }
-        Ok(())
     }
 
     /// The names of other jobs matter only for a log that has no entry of the job.
@@ -369,15 +254,14 @@ impl<'a> LogScan<'a> {
         self.read.entries.is_empty() && self.read.skipped.total() < PARSED_OTHERS
     }
 
-    fn keep(&mut self, entry: LogEntry) -> Result<(), Failure> {
+    fn keep(&mut self, line: u64, entry: LogEntry) -> Result<(), Failure> {
         self.read.kept_bytes += entry.bytes();
         if self.read.entries.len() >= self.limit.entries || self.read.kept_bytes > self.limit.bytes {
             return Err(Failure::new(
                 Exit::TooLarge,
                 format_args!(
-                    "{} line {}: the job has more than {} entries or {} MiB of them",
+                    "{} line {line}: the job has more than {} entries or {} MiB of them",
                     self.file.display(),
-                    self.item_line,
                     self.limit.entries,
                     self.limit.bytes >> 20
                 ),
@@ -400,27 +284,12 @@ impl<'a> LogScan<'a> {
                 .is_some_and(|name| name.find(item).is_none() && memchr::memchr(b'\\', item).is_none())
     }
 
-    /// Ends the scan: an entry that is not complete is cut.
-    fn finish(mut self) -> Result<LogRead, Failure> {
-        match self.state {
-            ScanState::Start => return Err(self.bad("the file is empty")),
-            ScanState::Lines => {
-                let item = std::mem::take(&mut self.item);
-                match self.entry(&item) {
-                    Err(failure) if failure.exit == Exit::TooLarge => return Err(failure),
-                    Err(_) => self.read.cut = Some(self.item_line),
-                    Ok(()) => {}
-                }
-            }
-            ScanState::Between | ScanState::Inside { .. } => self.read.cut = Some(self.line),
-            ScanState::Done => {}
-        }
-        Ok(self.read)
+    fn misformed(&self, error: &SplitError) -> Failure {
+        self.bad(error.line, &error.fault.to_string())
     }
 
-    fn bad(&self, what: &str) -> Failure {
-        let file: PathBuf = self.file.to_owned();
-        Failure::new(Exit::BadInput, format_args!("{} line {}: {what}", file.display(), self.item_line)).remedy(
+    fn bad(&self, line: u64, what: &str) -> Failure {
+        Failure::new(Exit::BadInput, format_args!("{} line {line}: {what}", self.file.display())).remedy(
             "expected lines {\"timestamp\": RFC 3339, \"insertId\": \"…\", \"jsonPayload\": {…}}, or one JSON array of them",
         )
     }
