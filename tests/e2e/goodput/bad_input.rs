@@ -36,10 +36,12 @@ fn asked<'a>(log: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 fn files_that_are_no_log() {
     let folder = tempfile::tempdir().unwrap();
     let utf16: Vec<u8> = sound().join("\n").encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let cases: [(&[u8], &str); 10] = [
+    let cases: [(&[u8], &str); 12] = [
         (b"", "empty"),
         (b" \n\n\t\n", "empty"),
         (b"\x1f\x8b\x08\x00rest", "gzip"),
+        (b"PK\x03\x04rest", "zip"),
+        (b"\x28\xb5\x2f\xfdrest", "zstd"),
         (&utf16, "UTF-16"),
         (b"\xff\xfe{\x00", "UTF-16"),
         (b"hello", "begins with neither"),
@@ -188,9 +190,18 @@ fn a_window_over_times_in_text_points_at_strict() {
     let empty = ["--from-log", &sound, "--job", "j", "--start", "1772323204.5", "--end", "1772323205"];
     let ended = run(&empty);
     assert!(ended.complaint(BAD_INPUT).contains("No log entries found"), "{}", ended.stderr);
+    let outside = ["--from-log", &sound, "--job", "j", "--start", "5", "--end", "6"];
+    for strict in [&[][..], &["--strict"]] {
+        let ended = run(&[&outside[..], strict].concat());
+        let period = "entries are from 2026-03-01 00:00:00+00:00 to 2026-03-01 00:00:18+00:00";
+        assert!(ended.complaint(BAD_INPUT).contains("ValueError") && ended.stderr.contains(period));
+    }
     assert!(!ended.stderr.contains("looks back"), "{}", ended.stderr);
     let ended = run(&["--from-log", &sound, "--job", "j", "--now", "1773323205"]);
     assert!(ended.complaint(BAD_INPUT).contains("ValueError") && ended.stderr.contains("looks back"));
+    assert!(ended.stderr.contains("set --lookback-days 12,"), "{}", ended.stderr);
+    let farther = ["--from-log", &sound, "--job", "j", "--now", "1773323205", "--lookback-days", "12"];
+    assert_eq!(run(&farther).code, Some(0));
 }
 
 #[test]

@@ -6,11 +6,19 @@ pub(super) fn message(error: &serde_json::Error, text: &[u8]) -> String {
         return format!("not UTF-8 at byte {}", at.valid_up_to() + 1);
     }
     let position = format!(" at line {} column {}", error.line(), error.column());
-    let what = match non_finite(error, text) {
+    let mut what = match non_finite(error, text) {
         Some(name) => format!("{name} is not JSON"),
         None => error.to_string().trim_end_matches(&position).to_owned(),
     };
-    if error.line() == 1 { format!("{what}, column {}", error.column()) } else { what }
+    // serde names the types of its own data model, not those of JSON.
+    for (theirs, json) in [
+        ("type: map", "type: object"),
+        ("type: sequence", "type: array"),
+        ("expected a sequence", "expected an array"),
+    ] {
+        what = what.replace(theirs, json);
+    }
+    if error.line() == 1 && error.column() > 0 { format!("{what}, column {}", error.column()) } else { what }
 }
 
 /// The message for an error in a whole file, with the line.

@@ -54,10 +54,10 @@ pub struct Args {
     /// End of the window
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "start")]
     end: Option<Micros>,
-    /// Compute the numbers of this version of the library, including its faults
+    /// Compute the numbers of this version of ml-goodput-measurement, including its faults
     #[arg(long, value_name = "VERSION", default_value_t, conflicts_with = "strict")]
     compat: Compat,
-    /// Compute the numbers without the library's faults and list every repair
+    /// Compute the numbers without the faults of ml-goodput-measurement, and list every repair
     #[arg(long)]
     strict: bool,
     /// Answer the queries in this file, a JSON array, in order; print a JSON array
@@ -66,7 +66,7 @@ pub struct Args {
     /// Use the elastic calculator [default: if the log has elastic entries]
     #[arg(long)]
     elastic: bool,
-    /// Number of days that the library's first read looks back
+    /// Number of days that the first read of ml-goodput-measurement looks back
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
     lookback_days: u32,
     /// Print the bucket names of the newer API's dashboards
@@ -92,7 +92,7 @@ pub struct Args {
 fn instant(text: &str) -> Result<Micros, String> {
     parse_instant(text).ok_or_else(|| match is_out_of_range(text) {
         true => "out of range".to_owned(),
-        false => "expected RFC 3339 or epoch seconds".to_owned(),
+        false => "expected RFC 3339 such as 2026-03-01T00:00:00Z, or epoch seconds".to_owned(),
     })
 }
 
@@ -267,8 +267,11 @@ impl Ledger<'_> {
 
     /// What to do about a query without an answer.
     fn remedy(&self, failed: &FailedAnswer) -> String {
+        if let Some((first, last)) = self.outside_the_window() {
+            return format!("the job's entries are from {first} to {last}: choose a window in this period");
+        }
         if self.args.strict {
-            return "check that the window lies within the period of the log".into();
+            return "check that --now is after the first entry".into();
         }
         if let Some(at) = self.without_epoch_seconds() {
             return format!(
@@ -277,13 +280,22 @@ impl Ledger<'_> {
             );
         }
         match self.not_looked_back_to() {
-            Some(first) if failed.error == ExceptionKind::ValueError.name() => format!(
+            Some((first, days)) if failed.error == ExceptionKind::ValueError.name() => format!(
                 "the log starts at {first}, before the {} days that the library looks back: \
-                 set --now or --lookback-days, or use --strict",
+                 set --lookback-days {days}, or use --strict",
                 self.args.lookback_days
             ),
             _ => "try --strict, which lists its repairs".into(),
         }
+    }
+
+    /// The times of the first and the last entry, if no time between them is in the window.
+    fn outside_the_window(&self) -> Option<(Micros, Micros)> {
+        let (start, end) = (self.args.start?, self.args.end?);
+        let mut times = self.log.iter().map(|entry| entry.time.micros());
+        let first = times.next()?;
+        let last = times.last().unwrap_or(first);
+        (last < start || end < first).then_some((first, last))
     }
 
     /// The first entry of the window that the library cannot assign to it.
@@ -295,12 +307,13 @@ impl Ledger<'_> {
         Some(undated.time.micros())
     }
 
-    /// The first entry, if the library's first read of the whole job starts after it.
-    fn not_looked_back_to(&self) -> Option<Micros> {
+    /// The first entry and the days since then, if the library's first read of the whole job starts after it.
+    fn not_looked_back_to(&self) -> Option<(Micros, i64)> {
+        const DAY: i64 = 86_400_000_000;
         let first = self.log.iter().next()?.time.micros();
-        let lookback = i64::from(self.args.lookback_days) * 86_400_000_000;
-        let from = self.args.now.unwrap_or_else(present).plus(-lookback);
-        (self.args.start.is_none() && first < from).then_some(first)
+        let since = self.args.now.unwrap_or_else(present).0.saturating_sub(first.0);
+        let late = self.args.start.is_none() && since > i64::from(self.args.lookback_days) * DAY;
+        late.then_some((first, since / DAY + 1))
     }
 }
 

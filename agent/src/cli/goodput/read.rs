@@ -6,12 +6,13 @@
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read as _},
+    os::unix::fs::FileTypeExt,
     path::Path,
 };
 
 use goodput::{
     entry::{EntryParser, LineError, LogEntry, ParsedLine},
-    splitter::{LogEnd, LogSplitter, SplitError},
+    splitter::{LogEnd, LogSplitter, SplitError, SplitFault},
 };
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
@@ -19,14 +20,15 @@ use super::{
     json,
     skipped::{LogForm, SkippedLines},
 };
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::{
+    exit::{Exit, Failure, one_line},
+    output,
+};
 
 /// The maximum number of entries of one job, and their maximum size. With the answer: less than 1.5 GiB.
 const KEPT: KeptLimit = KeptLimit { entries: 4_000_000, bytes: 640 << 20 };
 /// The maximum number of lines without the job's name that are parsed for the names of other jobs.
 const PARSED_OTHERS: u64 = 100_000;
-/// The first bytes of a gzip file.
-const GZIP: &[u8] = &[0x1f, 0x8b];
 /// The size of the read buffer in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -65,6 +67,13 @@ impl LogRead {
 
 /// Opens a file.
 fn open(file: &Path) -> Result<fs::File, Failure> {
+    // Such an open waits until a program opens the FIFO for writing. A shell's `<(…)` has its writer.
+    if fs::metadata(file).is_ok_and(|meta| meta.file_type().is_fifo()) && !file.starts_with("/dev") {
+        output::tell(&format!(
+            "waiting for the writer of the FIFO {}",
+            one_line(&file.display().to_string())
+        ));
+    }
     let opened = fs::File::open(file).and_then(|opened| {
         let folder = opened.metadata()?.is_dir();
         if folder { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(opened) }
@@ -114,19 +123,32 @@ fn unreadable(file: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::IsADirectory => Exit::BadInput,
         _ => Exit::Internal,
     };
-    Failure::new(exit, format_args!("{}: {error}", file.display()))
+    let failure = Failure::new(exit, format_args!("{}: {error}", file.display()));
+    match exit {
+        Exit::Permission => {
+            failure.remedy("run the command as a user that may read the file, or pass it on stdin as -")
+        }
+        _ => failure,
+    }
 }
 
-/// What a file is that is not UTF-8 text, and the command that makes it so.
+/// The kind of a file that is not UTF-8 text, and the command that makes it so.
 fn other_encoding(text: &[u8], file: &Path) -> Option<(&'static str, String)> {
-    let name = file.display();
-    match text {
-        _ if text.starts_with(GZIP) => Some(("gzip", format!("gunzip -c {name}"))),
+    const GZIP: &[u8] = b"\x1f\x8b";
+    const ZIP: &[u8] = b"PK\x03\x04";
+    const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+    let (kind, command) = match text {
+        _ if text.starts_with(GZIP) => ("compressed (gzip)", "gunzip -c"),
+        _ if text.starts_with(ZIP) => ("a zip archive", "unzip -p"),
+        _ if text.starts_with(ZSTD) => ("compressed (zstd)", "zstd -dc"),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [b'{' | b'[', 0, ..] | [0, b'{' | b'[', ..] => {
-            Some(("UTF-16, not UTF-8", format!("iconv -f UTF-16 -t UTF-8 {name}")))
+            ("UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8")
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    let stdin = file == Path::new("-");
+    let command = if stdin { format!("… | {command}") } else { format!("{command} {}", file.display()) };
+    Some((kind, command))
 }
 
 struct LogScan<'a> {
@@ -285,6 +307,9 @@ impl<'a> LogScan<'a> {
     }
 
     fn misformed(&self, error: &SplitError) -> Failure {
+        if error.fault == SplitFault::Empty {
+            return self.bad(error.line, &error.fault.to_string()).remedy("check the filter of the export");
+        }
         self.bad(error.line, &error.fault.to_string())
     }
 

@@ -117,7 +117,10 @@ impl SkippedLines {
             (format!("no entry of job {} can be read: {}", quoted(job), reasons.join("; ")), conversion)
         } else {
             (
-                format!("no entry of job {} among {} entries{cut}", quoted(job), self.total),
+                match self.total {
+                    1 => format!("no entry of job {}: the log has 1 entry{cut}", quoted(job)),
+                    total => format!("no entry of job {} among {total} entries{cut}", quoted(job)),
+                },
                 suggestion(job, &nearest, self.other_jobs.len()),
             )
         };

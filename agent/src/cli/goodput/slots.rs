@@ -19,7 +19,7 @@ pub(super) fn run(file: &Path, json: bool) -> Outcome {
     let trace: HostObservations = serde_json::from_slice(&text).map_err(|error| {
         let what = json::message_with_line(&error, &text);
         Failure::new(Exit::BadInput, format_args!("{} {what}", file.display())).remedy(
-            "expected a JSON object with chips, now, opens, duty and, if known, hbm and steps; see docs/goodput.md",
+            "expected a JSON object with chips, now, opens, duty and, if known, hbm and steps, see docs/goodput.md; --from-log reads an event log",
         )
     })?;
     drop(text);
