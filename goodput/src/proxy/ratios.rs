@@ -122,7 +122,8 @@ fn loaded(trace: &HostObservations, slots: &Slots) -> Vec<bool> {
     let mut samples = samples.iter().peekable();
     let mut full = std::collections::BTreeSet::new();
     let mut loaded = Vec::with_capacity(slots.len());
-    for (second, _) in (slots.first..).zip(0..slots.len()) {
+    // The range that ends comes first: the other one is not asked for a second after the last.
+    for (_, second) in (0..slots.len()).zip(slots.first..) {
         while let Some(sample) = samples.next_if(|sample| floor(sample.1) <= second) {
             if sample.2 >= HBM0 {
                 full.insert(sample.0);
@@ -137,5 +138,5 @@ fn loaded(trace: &HostObservations, slots: &Slots) -> Vec<bool> {
 
 /// The share of full minutes whose last ten seconds have a mean duty above 10 % on every chip.
 fn minutes(slots: &Slots) -> Option<f64> {
-    share(slots.minutes.iter().filter(|at_work| **at_work).count(), slots.minutes.len())
+    share(slots.minutes.iter().filter(|active| **active).count(), slots.minutes.len())
 }

@@ -299,12 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn instants_at_the_end_of_the_numbers_are_no_crash() {
+    fn times_at_the_limits_of_the_number_type_give_no_slots() {
         for at in [1e300, -1e300, 9.3e18] {
             let mut trace = trace(1, at);
             trace.opens = vec![DeviceOpen(0, 1, at, None)];
             trace.duty = vec![Duty(0, at, vec![Some(1.0), Some(2.0)])];
             assert!(Slots::new(&trace).unwrap().is_empty());
+            assert_eq!(crate::proxy::proxy(&trace).unwrap().elapsed_s, 0);
         }
     }
 
