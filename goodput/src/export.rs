@@ -125,11 +125,11 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn push(&mut self, metric: &'static str, value: PointValue, labels: Vec<(&'static str, String)>) {
-        let place = self.labels;
+        let job = self.labels;
         let resource = vec![
-            ("location", place.location.clone()),
-            ("workload_id", place.workload_id.clone()),
-            ("replica_id", place.replica_id.clone()),
+            ("location", job.location.clone()),
+            ("workload_id", job.workload_id.clone()),
+            ("replica_id", job.replica_id.clone()),
         ];
         self.series.push(TimeSeries { metric, value, labels, resource });
     }

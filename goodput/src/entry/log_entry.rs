@@ -65,7 +65,7 @@ impl LogEntry {
         })
     }
 
-    /// About how many bytes the entry takes in memory.
+    /// The approximate size of the entry in memory, in bytes.
     pub fn bytes(&self) -> usize {
         let text = |error: &Error| size_of::<Error>() + error.message.len();
         let time = match &self.payload_time {
@@ -75,9 +75,9 @@ impl LogEntry {
         let events = self.events.as_slice().iter().map(|event| match event {
             JobEvent::Custom(name, ..) | JobEvent::Wait(name, ..) => size_of::<JobEvent>() + name.len(),
             JobEvent::Slices(_) => size_of::<JobEvent>() + size_of::<SliceCounts>(),
-            JobEvent::Checkpoint(noted) => {
-                let fault = noted.fault.as_ref().map_or(0, text);
-                size_of::<JobEvent>() + size_of::<Checkpoint>() + noted.group.len() + fault
+            JobEvent::Checkpoint(checkpoint) => {
+                let fault = checkpoint.fault.as_ref().map_or(0, text);
+                size_of::<JobEvent>() + size_of::<Checkpoint>() + checkpoint.group.len() + fault
             }
             JobEvent::Damaged(error) => size_of::<JobEvent>() + text(error),
             _ => size_of::<JobEvent>(),

@@ -313,12 +313,12 @@ impl Calculator {
             walk.push(log.entry(id));
         }
         let walk = self.window.walk.insert(walk);
-        let edge = |id: Option<&EntryId>| match id {
+        let payload_time = |id: Option<&EntryId>| match id {
             Some(&id) => log.entry(id).payload_time.instant(),
             None => Ok(None),
         };
-        let first = edge(self.window.entries.first())?.map_or(start, |first| start.max(first));
-        let last = edge(self.window.entries.last())?.map_or(end, |last| end.min(last));
+        let first = payload_time(self.window.entries.first())?.map_or(start, |first| start.max(first));
+        let last = payload_time(self.window.entries.last())?.map_or(end, |last| end.min(last));
         if first >= last {
             return Err(Error::window_is_empty());
         }

@@ -25,13 +25,13 @@ impl CustomEvent {
 #[derive(Debug, Clone, Default)]
 pub(super) struct KindSums {
     sums: Vec<(u32, f64)>,
-    places: HashMap<u32, usize>,
+    positions: HashMap<u32, usize>,
 }
 
 impl KindSums {
     pub(super) fn add(&mut self, kind: u32, seconds: f64) {
-        let place = *self.places.entry(kind).or_insert(self.sums.len());
-        match self.sums.get_mut(place) {
+        let position = *self.positions.entry(kind).or_insert(self.sums.len());
+        match self.sums.get_mut(position) {
             Some((_, sum)) => *sum += seconds,
             None => self.sums.push((kind, seconds)),
         }
@@ -73,11 +73,11 @@ impl Customs {
         }
         let number = u32::try_from(self.closed.len()).unwrap_or(u32::MAX);
         let custom = CustomEvent { start, end: at, kind, number };
-        let place = match self.closed.last() {
+        let position = match self.closed.last() {
             Some(last) if last.start > start => self.closed.partition_point(|other| other.start <= start),
             _ => self.closed.len(),
         };
-        self.closed.insert(place, custom);
+        self.closed.insert(position, custom);
         Some(custom)
     }
 

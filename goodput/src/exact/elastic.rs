@@ -56,8 +56,8 @@ impl Elastic {
                 span(&mut self.prep, &mut self.preps, *boundary, *at);
             }
             JobEvent::Slices(slices) => {
-                let place = self.slices.partition_point(|other| other.at <= slices.at);
-                self.slices.insert(place, **slices);
+                let position = self.slices.partition_point(|other| other.at <= slices.at);
+                self.slices.insert(position, **slices);
             }
             _ => {}
         }

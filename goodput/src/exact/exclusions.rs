@@ -68,7 +68,7 @@ struct ExclusionWalk<'a> {
     steps: Vec<(i64, f64)>,
     smallest: i64,
     times: Vec<(i64, f64)>,
-    places: HashMap<i64, usize>,
+    positions: HashMap<i64, usize>,
     job_start: Option<f64>,
     job_end: Option<f64>,
     open: [Option<f64>; 3],
@@ -95,7 +95,7 @@ pub(super) fn walk<'e>(
         steps: Vec::new(),
         smallest: i64::MAX,
         times: Vec::new(),
-        places: HashMap::new(),
+        positions: HashMap::new(),
         job_start: None,
         job_end: None,
         open: [None; 3],
@@ -249,10 +249,10 @@ impl ExclusionWalk<'_> {
     }
 
     fn record(&mut self, step: i64, seconds: f64) {
-        match self.places.get(&step) {
-            Some(&place) => self.times[place].1 = seconds,
+        match self.positions.get(&step) {
+            Some(&position) => self.times[position].1 = seconds,
             None => {
-                self.places.insert(step, self.times.len());
+                self.positions.insert(step, self.times.len());
                 self.times.push((step, seconds));
             }
         }

@@ -1,15 +1,15 @@
 //! The exact ledger: the numbers of ml-goodput-measurement, including its faults, at `O(log n)` a step.
 //!
 //! ```text
-//! Log ──read rule──▶ Calculator ──new entries──▶ Walk ──▶ Segment (steps of one attempt)
-//!                        │                        │  └──▶ Customs, checkpoints, elastic events
-//!                        │                        └─────▶ productive seconds and buckets
-//!                        └──────────────────────▶ StepTimes (order statistics) ──▶ StepInfo
+//! EventLog ──read rule──▶ Calculator ──new entries──▶ LogWalk ──▶ StepSegment (steps of one attempt)
+//!                             │                         │  └────▶ custom events, checkpoints, elastic events
+//!                             │                         └───────▶ productive seconds and buckets
+//!                             └───────────────────────▶ StepTimes (order statistics) ──▶ StepInfo
 //! ```
 //!
-//! The library walks all entries at every query. Here a [`LogWalk`] is kept between queries and only takes in
+//! The library walks all entries at every query. Here a [`LogWalk`] is kept between queries and reads only
 //! new entries; what the library finds by reading all entries again (a custom event that closes late, an
-//! earlier smallest step) is an update of a running sum. Only windows and exclusions are walked afresh.
+//! earlier smallest step) is an update of a running sum. Only windows and exclusions are walked again.
 
 mod calculator;
 mod checkpoints;

@@ -16,7 +16,7 @@ pub(crate) struct StepTimes {
     previous: Option<(i64, f64)>,
     times: Vec<(i64, f64)>,
     /// Position by step; built when a step is not in ascending order.
-    places: Option<HashMap<i64, usize>>,
+    positions: Option<HashMap<i64, usize>>,
     ranked: Ranked,
     /// Changes that `ranked` does not contain yet: removed time, added time.
     changes: Vec<(Option<f64>, f64)>,
@@ -29,10 +29,10 @@ impl StepTimes {
     /// Logs a step start.
     pub(crate) fn push(&mut self, step: i64, start: f64) {
         self.work += 1;
-        if let Some((previous, began)) = self.previous.replace((step, start))
+        if let Some((previous, previous_start)) = self.previous.replace((step, start))
             && previous.checked_add(1) == Some(step)
         {
-            self.record(previous, start - began);
+            self.record(previous, start - previous_start);
         }
     }
 
@@ -42,25 +42,25 @@ impl StepTimes {
     }
 
     fn record(&mut self, step: i64, time: f64) {
-        let place = match (&self.places, self.times.last()) {
-            (Some(places), _) => places.get(&step).copied(),
+        let position = match (&self.positions, self.times.last()) {
+            (Some(positions), _) => positions.get(&step).copied(),
             (None, Some((last, _))) if *last >= step => {
                 self.times.binary_search_by_key(&step, |(step, _)| *step).ok()
             }
             (None, _) => None,
         };
-        if let Some(place) = place {
-            let old = std::mem::replace(&mut self.times[place].1, time);
+        if let Some(position) = position {
+            let old = std::mem::replace(&mut self.times[position].1, time);
             self.changes.push((Some(old), time));
-            self.overwritten.push((place, old));
+            self.overwritten.push((position, old));
             return;
         }
-        if self.places.is_none() && self.times.last().is_some_and(|(last, _)| *last > step) {
+        if self.positions.is_none() && self.times.last().is_some_and(|(last, _)| *last > step) {
             self.work += self.times.len() as u64;
-            self.places = Some(self.times.iter().enumerate().map(|(at, (step, _))| (*step, at)).collect());
+            self.positions = Some(self.times.iter().enumerate().map(|(at, (step, _))| (*step, at)).collect());
         }
-        if let Some(places) = &mut self.places {
-            places.insert(step, self.times.len());
+        if let Some(positions) = &mut self.positions {
+            positions.insert(step, self.times.len());
         }
         self.times.push((step, time));
         self.changes.push((None, time));
@@ -80,8 +80,8 @@ impl StepTimes {
     /// The times as they were at the last mark, when there were `count` of them.
     pub(crate) fn marked(&self, count: usize) -> Vec<(i64, f64)> {
         let mut times = self.times[..count].to_vec();
-        for (place, old) in self.overwritten.iter().rev().filter(|(place, _)| *place < count) {
-            times[*place].1 = *old;
+        for (position, old) in self.overwritten.iter().rev().filter(|(position, _)| *position < count) {
+            times[*position].1 = *old;
         }
         times
     }

@@ -29,22 +29,22 @@ pub struct Estimated {
 }
 
 /// The estimate, if steps cover enough.
-pub(super) fn estimate(trace: &HostObservations, slots: &Slots) -> Option<Estimated> {
-    let steps = trace.steps.as_deref()?;
-    let coverage = coverage(trace, slots)?;
+pub(super) fn estimate(observed: &HostObservations, slots: &Slots) -> Option<Estimated> {
+    let steps = observed.steps.as_deref()?;
+    let coverage = coverage(observed, slots)?;
     if coverage < MIN_COVERED {
         return None;
     }
     let mut events: Vec<(f64, JobEvent)> = Vec::new();
-    for attempt in attempts(trace) {
-        attempt.events(trace, &mut events);
+    for attempt in attempts(observed) {
+        attempt.events(observed, &mut events);
     }
     events.extend(steps.iter().map(|step| (step.1, JobEvent::Step { step: step.0, start: step.1 })));
-    events.extend(trace.ended_at.map(|at| (at, JobEvent::JobEnd(at))));
+    events.extend(observed.ended_at.map(|at| (at, JobEvent::JobEnd(at))));
     events.sort_by(|a, b| a.0.total_cmp(&b.0));
     let entries: Option<Vec<LogEntry>> = events.into_iter().map(|(at, event)| entry(at, event)).collect();
     let log = EventLog::from_entries(entries?).ok()?;
-    let now = Micros::from_seconds(trace.now).ok()?;
+    let now = Micros::from_seconds(observed.now).ok()?;
     let mut calculator =
         Calculator::new(CalculatorOptions { lookback: i64::MAX / 4, ..CalculatorOptions::default() });
     let answer = calculator.cumulative(&log, now, None).ok()?;
@@ -67,8 +67,8 @@ fn entry(at: f64, event: JobEvent) -> Option<LogEntry> {
 
 /// The seconds from the first step to the end of each attempt, as a share of all seconds.
 #[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
-fn coverage(trace: &HostObservations, slots: &Slots) -> Option<f64> {
-    let mut starts = trace.steps.as_deref()?.iter().map(|step| step.1).collect::<Vec<_>>();
+fn coverage(observed: &HostObservations, slots: &Slots) -> Option<f64> {
+    let mut starts = observed.steps.as_deref()?.iter().map(|step| step.1).collect::<Vec<_>>();
     starts.sort_by(f64::total_cmp);
     let mut starts = starts.into_iter().peekable();
     let (mut covered, mut stepping) = (0_usize, false);
@@ -90,15 +90,15 @@ struct ObservedAttempt {
 }
 
 /// The attempts: one starts with an open while no other device is open.
-fn attempts(trace: &HostObservations) -> Vec<ObservedAttempt> {
+fn attempts(observed: &HostObservations) -> Vec<ObservedAttempt> {
     let mut opens: Vec<(f64, f64)> =
-        trace.opens.iter().map(|open| (open.2, open.3.unwrap_or(f64::INFINITY))).collect();
+        observed.opens.iter().map(|open| (open.2, open.3.unwrap_or(f64::INFINITY))).collect();
     opens.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut attempts: Vec<ObservedAttempt> = Vec::new();
     let mut until = f64::NEG_INFINITY;
     for (open, close) in opens {
         if open >= until {
-            let before = trace.process_starts.iter().copied().filter(|at| *at <= open && *at >= until);
+            let before = observed.process_starts.iter().copied().filter(|at| *at <= open && *at >= until);
             let start = before.max_by(f64::total_cmp).unwrap_or(open);
             attempts.push(ObservedAttempt { start, first_open: open });
         }
@@ -108,16 +108,21 @@ fn attempts(trace: &HostObservations) -> Vec<ObservedAttempt> {
 }
 
 impl ObservedAttempt {
-    fn events(&self, trace: &HostObservations, events: &mut Vec<(f64, JobEvent)>) {
+    fn events(&self, observed: &HostObservations, events: &mut Vec<(f64, JobEvent)>) {
         events.push((self.start, JobEvent::JobStart(self.start)));
         let after = |at: &f64| *at >= self.first_open;
-        let loaded = trace.hbm.iter().filter(|hbm| hbm.2 >= HBM0).map(|hbm| hbm.1).filter(after);
+        let loaded = observed.hbm.iter().filter(|hbm| hbm.2 >= HBM0).map(|hbm| hbm.1).filter(after);
         let Some(loaded) = loaded.min_by(f64::total_cmp) else { return };
         let mut phase = |phase, edge, at| events.push((at, JobEvent::Phase(phase, edge, at)));
         phase(StartupPhase::TpuInit, Boundary::Start, self.first_open);
         phase(StartupPhase::TpuInit, Boundary::End, loaded);
-        let first_step =
-            trace.steps.iter().flatten().map(|step| step.1).filter(|at| *at >= loaded).min_by(f64::total_cmp);
+        let first_step = observed
+            .steps
+            .iter()
+            .flatten()
+            .map(|step| step.1)
+            .filter(|at| *at >= loaded)
+            .min_by(f64::total_cmp);
         if let Some(first_step) = first_step {
             phase(StartupPhase::TrainingPrep, Boundary::Start, loaded);
             phase(StartupPhase::TrainingPrep, Boundary::End, first_step);

@@ -110,14 +110,14 @@ mod tests {
 
     fn host(duty: Vec<Option<f64>>) -> HostSlots {
         let now = f64::from(u32::try_from(duty.len()).unwrap());
-        let trace = HostObservations {
+        let observed = HostObservations {
             chips: vec![0],
             now,
             opens: vec![DeviceOpen(0, 1, 0.0, None)],
             duty: vec![Duty(0, 0.0, duty)],
             ..HostObservations::default()
         };
-        HostSlots::from(&Slots::new(&trace).unwrap())
+        HostSlots::from(&Slots::new(&observed).unwrap())
     }
 
     #[test]

@@ -25,9 +25,9 @@ pub use slots::{SlotState, Slots};
 ///
 /// # Errors
 /// If the observations are invalid or exceed a limit.
-pub fn proxy(trace: &HostObservations) -> Result<Proxy, Error> {
-    let slots = Slots::new(trace)?;
-    let wasted = wasted::seconds(trace, &slots);
-    let estimated = estimated::estimate(trace, &slots);
-    Ok(ratios::ratios(trace, &slots, wasted, estimated))
+pub fn proxy(observed: &HostObservations) -> Result<Proxy, Error> {
+    let slots = Slots::new(observed)?;
+    let wasted = wasted::seconds(observed, &slots);
+    let estimated = estimated::estimate(observed, &slots);
+    Ok(ratios::ratios(observed, &slots, wasted, estimated))
 }

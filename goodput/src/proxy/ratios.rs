@@ -55,12 +55,12 @@ pub(super) fn share(part: usize, whole: usize) -> Option<f64> {
 }
 
 pub(super) fn ratios(
-    trace: &HostObservations,
+    observed: &HostObservations,
     slots: &Slots,
     wasted: Option<usize>,
     estimated: Option<Estimated>,
 ) -> Proxy {
-    let buckets = buckets(trace, slots);
+    let buckets = buckets(observed, slots);
     let elapsed = slots.len();
     let known = elapsed - buckets.unknown;
     let coverage = share(known, elapsed).unwrap_or(0.0);
@@ -69,11 +69,11 @@ pub(super) fn ratios(
         |part: usize, whole: usize| share(part, whole).filter(|_| long_enough && coverage >= MIN_COVER);
     let raw = slots.raw.iter().filter(|state| **state == SlotState::Active).count();
     let open = slots.all_open.iter().filter(|open| **open).count();
-    let (created, origin) = match trace.created_at {
+    let (created, origin) = match observed.created_at {
         Some(created) => (ceil(created).min(slots.first), "created_at"),
         None => (slots.first, "first_open"),
     };
-    let since = usize::try_from(floor(trace.now).saturating_sub(created)).unwrap_or(0);
+    let since = usize::try_from(floor(observed.now).saturating_sub(created)).unwrap_or(0);
     Proxy {
         elapsed_s: elapsed,
         buckets,
@@ -91,8 +91,8 @@ pub(super) fn ratios(
     }
 }
 
-fn buckets(trace: &HostObservations, slots: &Slots) -> SlotBuckets {
-    let loaded = loaded(trace, slots);
+fn buckets(observed: &HostObservations, slots: &Slots) -> SlotBuckets {
+    let loaded = loaded(observed, slots);
     let mut buckets = SlotBuckets::default();
     let mut worked = false;
     for (slot, state) in slots.filled.iter().enumerate() {
@@ -116,8 +116,8 @@ fn buckets(trace: &HostObservations, slots: &Slots) -> SlotBuckets {
 }
 
 /// Whether a chip has memory in use, by the latest sample at each second.
-fn loaded(trace: &HostObservations, slots: &Slots) -> Vec<bool> {
-    let mut samples = trace.hbm.clone();
+fn loaded(observed: &HostObservations, slots: &Slots) -> Vec<bool> {
+    let mut samples = observed.hbm.clone();
     samples.sort_by(|a, b| a.1.total_cmp(&b.1));
     let mut samples = samples.iter().peekable();
     let mut full = std::collections::BTreeSet::new();

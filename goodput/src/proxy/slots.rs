@@ -55,21 +55,21 @@ impl Slots {
     ///
     /// # Errors
     /// If the observations are invalid or exceed a limit.
-    pub fn new(trace: &HostObservations) -> Result<Self, Error> {
-        trace.check()?;
-        let end = floor(trace.now);
-        let first_open = trace.opens.iter().map(|open| open.2).min_by(f64::total_cmp);
+    pub fn new(observed: &HostObservations) -> Result<Self, Error> {
+        observed.check()?;
+        let end = floor(observed.now);
+        let first_open = observed.opens.iter().map(|open| open.2).min_by(f64::total_cmp);
         let first = first_open.map_or(end, ceil).min(end);
         let length = end.saturating_sub(first);
         if length > MAX_SECONDS {
             return Err(Error::TooLong(length));
         }
         let length = usize::try_from(length).unwrap_or(0);
-        let chips = required(trace);
+        let chips = required(observed);
         if length.saturating_mul(chips.len()) > MAX_CHIP_SECONDS {
             return Err(Error::TooManyChips { chips: chips.len(), seconds: length });
         }
-        let (flags, minutes) = ChipObservations::all(trace, &chips, SlotWindow { first, length });
+        let (flags, minutes) = ChipObservations::all(observed, &chips, SlotWindow { first, length });
         let raw: Vec<SlotState> = flags.iter().map(|flags| state(*flags)).collect();
         let all_open = flags.iter().map(|flags| flags & SHUT == 0).collect();
         Ok(Self { first, filled: fill(&raw), raw, all_open, minutes })
@@ -96,9 +96,9 @@ impl Slots {
     }
 }
 
-fn required(trace: &HostObservations) -> Vec<i64> {
-    let mut chips: Vec<i64> = match &trace.chips[..] {
-        [] => trace.opens.iter().map(|open| open.0).collect(),
+fn required(observed: &HostObservations) -> Vec<i64> {
+    let mut chips: Vec<i64> = match &observed.chips[..] {
+        [] => observed.opens.iter().map(|open| open.0).collect(),
         chips => chips.to_vec(),
     };
     chips.sort_unstable();
@@ -152,15 +152,15 @@ struct ChipObservations<'a> {
 
 impl<'a> ChipObservations<'a> {
     /// Reads the chips one by one, so that memory is one byte per second for any number of chips.
-    fn all(trace: &'a HostObservations, chips: &[i64], window: SlotWindow) -> (Vec<u8>, Vec<bool>) {
+    fn all(observed: &'a HostObservations, chips: &[i64], window: SlotWindow) -> (Vec<u8>, Vec<bool>) {
         let mut seen: BTreeMap<i64, ChipObservations<'a>> =
             chips.iter().map(|chip| (*chip, ChipObservations::default())).collect();
-        for open in &trace.opens {
+        for open in &observed.opens {
             if let Some(chip) = seen.get_mut(&open.0) {
                 chip.opens.push((ceil(open.2), open.3.map(ceil)));
             }
         }
-        for duty in &trace.duty {
+        for duty in &observed.duty {
             if let Some(chip) = seen.get_mut(&duty.0) {
                 chip.duty.push(duty);
             }
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use crate::proxy::DeviceOpen;
 
-    fn trace(chips: i64, now: f64) -> HostObservations {
+    fn observed(chips: i64, now: f64) -> HostObservations {
         HostObservations {
             chips: (0..chips).collect(),
             now,
@@ -279,33 +279,33 @@ mod tests {
 
     #[test]
     fn chips_times_seconds_have_a_limit() {
-        let too_much = Slots::new(&trace(256, 34_560_000.0));
+        let too_much = Slots::new(&observed(256, 34_560_000.0));
         assert!(matches!(too_much, Err(Error::TooManyChips { chips: 256, seconds: 34_560_000 })));
-        assert!(Slots::new(&trace(64, 1_000.0)).is_ok());
-        assert!(matches!(Slots::new(&trace(1, 1e9)), Err(Error::TooLong(_))));
+        assert!(Slots::new(&observed(64, 1_000.0)).is_ok());
+        assert!(matches!(Slots::new(&observed(1, 1e9)), Err(Error::TooLong(_))));
     }
 
     #[test]
     fn a_second_costs_once_however_many_opens_overlap_in_it() {
-        let mut trace = trace(1, 1_000_000.0);
+        let mut observed = observed(1, 1_000_000.0);
         // One by one these would be 10^11 seconds.
-        trace.opens =
+        observed.opens =
             (0..100_000).map(|pid| DeviceOpen(0, pid, 0.0, (pid > 0).then_some(900_000.0))).collect();
-        let slots = Slots::new(&trace).unwrap();
+        let slots = Slots::new(&observed).unwrap();
         assert!(slots.all_open.iter().all(|open| *open));
-        trace.opens[0].3 = Some(100.0);
-        let open = Slots::new(&trace).unwrap().all_open;
+        observed.opens[0].3 = Some(100.0);
+        let open = Slots::new(&observed).unwrap().all_open;
         assert_eq!(open.iter().filter(|open| **open).count(), 900_000);
     }
 
     #[test]
     fn times_at_the_limits_of_the_number_type_give_no_slots() {
         for at in [1e300, -1e300, 9.3e18] {
-            let mut trace = trace(1, at);
-            trace.opens = vec![DeviceOpen(0, 1, at, None)];
-            trace.duty = vec![Duty(0, at, vec![Some(1.0), Some(2.0)])];
-            assert!(Slots::new(&trace).unwrap().is_empty());
-            assert_eq!(crate::proxy::proxy(&trace).unwrap().elapsed_s, 0);
+            let mut observed = observed(1, at);
+            observed.opens = vec![DeviceOpen(0, 1, at, None)];
+            observed.duty = vec![Duty(0, at, vec![Some(1.0), Some(2.0)])];
+            assert!(Slots::new(&observed).unwrap().is_empty());
+            assert_eq!(crate::proxy::proxy(&observed).unwrap().elapsed_s, 0);
         }
     }
 
@@ -321,8 +321,9 @@ mod tests {
             (r#""hbm":[[0,0,1.5]]"#, "1.5"),
             (r#""opens":[[0,1,5,4]]"#, "closed before it is opened"),
         ] {
-            let trace: HostObservations = serde_json::from_str(&format!(r#"{{"now":10,{text}}}"#)).unwrap();
-            let error = Slots::new(&trace).unwrap_err().to_string();
+            let observed: HostObservations =
+                serde_json::from_str(&format!(r#"{{"now":10,{text}}}"#)).unwrap();
+            let error = Slots::new(&observed).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
         assert!(serde_json::from_str::<HostObservations>(r#"{"now":10,"dutty":[]}"#).is_err());

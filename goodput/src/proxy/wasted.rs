@@ -9,8 +9,8 @@ use super::{
 
 /// Productive seconds from the first start of each repeated step to the end of its attempt, or to its second
 /// start if the chips stayed open. `None` without step numbers.
-pub(super) fn seconds(trace: &HostObservations, slots: &Slots) -> Option<usize> {
-    let steps = trace.steps.as_deref().filter(|steps| !steps.is_empty())?;
+pub(super) fn seconds(observed: &HostObservations, slots: &Slots) -> Option<usize> {
+    let steps = observed.steps.as_deref().filter(|steps| !steps.is_empty())?;
     let mut seen: HashMap<i64, f64> = HashMap::new();
     let mut wasted = 0;
     for step in steps {

@@ -46,8 +46,8 @@ impl Attempt {
         let pairs = || steps.windows(2).map(|pair| (pair[0], pair[1]));
         let reordered = pairs().filter(|(a, b)| b.1 < a.1).count();
         let missing = pairs().filter(|(a, b)| a.0.checked_add(1) != Some(b.0)).count();
-        repairs.note(Repair::ReorderedSteps, reordered as u64);
-        repairs.note(Repair::MissingSteps, missing as u64);
+        repairs.add(Repair::ReorderedSteps, reordered as u64);
+        repairs.add(Repair::MissingSteps, missing as u64);
         Self { job_start, steps, end, first, last, limit: None, trained_until: last, finished: false }
     }
 
@@ -107,7 +107,7 @@ pub(super) fn find(facts: &JobFacts, repairs: &mut Repairs) -> FoundAttempts {
     let end = last.and_then(|span| span.end);
     let pending = last.filter(|span| span.steps.is_empty()).and_then(|span| span.job_start);
     let ended = spans.iter().rev().skip(1).filter(|span| span.end.is_some()).count();
-    repairs.note(Repair::EndThenMoreWork, ended as u64);
+    repairs.add(Repair::EndThenMoreWork, ended as u64);
     let mut attempts = Vec::new();
     for span in spans {
         split(span, &mut attempts, repairs);
@@ -148,7 +148,7 @@ fn keep(spans: &mut Vec<MarkedSpan>, span: MarkedSpan, repairs: &mut Repairs) {
     {
         let seen: BTreeSet<i64> = before.steps.iter().map(|(_, step)| *step).collect();
         if span.steps.iter().all(|(_, step)| seen.contains(step)) {
-            repairs.note(Repair::DuplicateSteps, span.steps.len() as u64);
+            repairs.add(Repair::DuplicateSteps, span.steps.len() as u64);
             before.end = before.end.max(span.end);
             return;
         }
@@ -185,7 +185,7 @@ fn split(span: MarkedSpan, attempts: &mut Vec<Attempt>, repairs: &mut Repairs) {
             duplicates += 1;
         }
     }
-    repairs.note(Repair::DuplicateSteps, duplicates);
+    repairs.add(Repair::DuplicateSteps, duplicates);
     if !steps.is_empty() {
         attempts.push(Attempt::new(job_start, steps, span.end, repairs));
     }
@@ -219,7 +219,7 @@ fn limits(attempts: &mut [Attempt], repairs: &mut Repairs) {
     for attempt in attempts.iter_mut().rev() {
         let smallest = attempt.smallest();
         attempt.limit = limit.filter(|limit| *limit <= attempt.largest());
-        repairs.note(Repair::RestartFromScratch, u64::from(limit.is_some_and(|limit| limit <= smallest)));
+        repairs.add(Repair::RestartFromScratch, u64::from(limit.is_some_and(|limit| limit <= smallest)));
         limit = Some(limit.map_or(smallest, |limit| limit.min(smallest)));
     }
 }
@@ -235,13 +235,13 @@ fn training_ends(attempts: &mut [Attempt], pending: Option<i64>, now: i64, repai
         (attempt.trained_until, attempt.finished) = match (attempt.end, next) {
             (Some(end), _) if end >= attempt.last => (end, true),
             (_, Some((started_at, resumed))) if resumed > attempt.largest() => {
-                repairs.note(Repair::RestartAtNextStep, 1);
+                repairs.add(Repair::RestartAtNextStep, 1);
                 (usual_end.min(started_at).max(attempt.last), true)
             }
             (_, Some(_)) => (attempt.last, false),
             (_, None) if pending.is_some() => (attempt.last, false),
             (_, None) => {
-                repairs.note(Repair::OpenStep, u64::from(now > attempt.last));
+                repairs.add(Repair::OpenStep, u64::from(now > attempt.last));
                 (usual_end.min(now).max(attempt.last), false)
             }
         };

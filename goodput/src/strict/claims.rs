@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     attempts::{Attempt, FoundAttempts},
-    facts::{CheckpointNote, JobFacts, SpanKind},
+    facts::{JobFacts, LoggedCheckpoint, SpanKind},
     pieces::{Claim, PieceLabel},
     repair::{Repair, Repairs},
     spans::SpanUnion,
@@ -36,8 +36,8 @@ pub(super) fn all(
         claims.push(Claim { label: label(facts, what), start: *from, end: *to });
     }
     checkpoints(facts, attempts, &mut claims, repairs);
-    note_customs(&customs, attempts, end, repairs);
-    note_overlaps(&paired, repairs);
+    count_customs(&customs, attempts, end, repairs);
+    count_overlaps(&paired, repairs);
     (claims, SpanUnion::new(loads))
 }
 
@@ -83,40 +83,41 @@ fn startup(attempt: &Attempt, customs: &SpanUnion) -> i64 {
 
 /// One claim for each operation of each attempt. If several hosts logged it, its length is the mean of theirs.
 fn checkpoints(facts: &JobFacts, attempts: &[Attempt], claims: &mut Vec<Claim>, repairs: &mut Repairs) {
-    let mut groups: BTreeMap<(CheckpointOperation, usize, &str, i64), Vec<&CheckpointNote>> = BTreeMap::new();
-    for note in &facts.notes {
-        let attempt = attempts.partition_point(|attempt| attempt.started_at() <= note.start);
+    let mut groups: BTreeMap<(CheckpointOperation, usize, &str, i64), Vec<&LoggedCheckpoint>> =
+        BTreeMap::new();
+    for checkpoint in &facts.checkpoints {
+        let attempt = attempts.partition_point(|attempt| attempt.started_at() <= checkpoint.start);
         // An entry without step and directory is an operation of its own.
-        let alone = if note.group.is_empty() { note.start } else { i64::MIN };
-        groups.entry((note.operation, attempt, &note.group, alone)).or_default().push(note);
+        let alone = if checkpoint.group.is_empty() { checkpoint.start } else { i64::MIN };
+        groups.entry((checkpoint.operation, attempt, &checkpoint.group, alone)).or_default().push(checkpoint);
     }
-    for ((operation, attempt, ..), notes) in groups {
-        let count = i64::try_from(notes.len()).unwrap_or(1);
-        let length = notes.iter().map(|note| note.length / count).sum::<i64>();
-        let start = notes.iter().map(|note| note.start).min().unwrap_or(0);
+    for ((operation, attempt, ..), logged) in groups {
+        let count = i64::try_from(logged.len()).unwrap_or(1);
+        let length = logged.iter().map(|checkpoint| checkpoint.length / count).sum::<i64>();
+        let start = logged.iter().map(|checkpoint| checkpoint.start).min().unwrap_or(0);
         let lost = attempt.checked_sub(1).and_then(|at| attempts[at].lost_from());
         let kind = match operation {
             CheckpointOperation::Save => B::CheckpointSave,
             CheckpointOperation::Restore => B::CheckpointRestore,
         };
         let in_lost_time = operation == CheckpointOperation::Save && lost.is_some_and(|lost| start >= lost);
-        repairs.note(Repair::SaveInLostTime, u64::from(in_lost_time));
+        repairs.add(Repair::SaveInLostTime, u64::from(in_lost_time));
         claims.push(Claim { label: PieceLabel::Lost(kind), start, end: start.saturating_add(length) });
     }
 }
 
 /// The library counts a custom event only inside one finished step. Attempts follow one another, so only the
 /// last one that started before the event can have such a step.
-fn note_customs(customs: &[(i64, i64)], attempts: &[Attempt], end: i64, repairs: &mut Repairs) {
+fn count_customs(customs: &[(i64, i64)], attempts: &[Attempt], end: i64, repairs: &mut Repairs) {
     let starts: Vec<Vec<i64>> = attempts.iter().map(sorted_starts).collect();
     let inside_a_step = |from: i64, to: i64| {
-        let begun = attempts.partition_point(|attempt| attempt.first <= from);
-        let Some(starts) = begun.checked_sub(1).map(|at| &starts[at]) else { return false };
+        let started = attempts.partition_point(|attempt| attempt.first <= from);
+        let Some(starts) = started.checked_sub(1).map(|at| &starts[at]) else { return false };
         let next = starts.partition_point(|at| *at <= from);
         starts.get(next).is_some_and(|at| to <= *at)
     };
     let elsewhere = customs.iter().filter(|(from, to)| *from < end && !inside_a_step(*from, *to)).count();
-    repairs.note(Repair::CustomAnywhere, elsewhere as u64);
+    repairs.add(Repair::CustomAnywhere, elsewhere as u64);
 }
 
 fn sorted_starts(attempt: &Attempt) -> Vec<i64> {
@@ -126,7 +127,7 @@ fn sorted_starts(attempt: &Attempt) -> Vec<i64> {
 }
 
 /// Counts phases that overlap: the library counts their time twice.
-fn note_overlaps(paired: &[(SpanKind, i64, i64)], repairs: &mut Repairs) {
+fn count_overlaps(paired: &[(SpanKind, i64, i64)], repairs: &mut Repairs) {
     let mut phases = spans(paired, |what| matches!(what, SpanKind::Phase(_) | SpanKind::Reinit));
     phases.sort_unstable();
     let mut until = i64::MIN;
@@ -135,5 +136,5 @@ fn note_overlaps(paired: &[(SpanKind, i64, i64)], repairs: &mut Repairs) {
         overlaps += u64::from(from < until);
         until = until.max(to);
     }
-    repairs.note(Repair::OverlappingPhases, overlaps);
+    repairs.add(Repair::OverlappingPhases, overlaps);
 }

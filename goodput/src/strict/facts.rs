@@ -32,7 +32,7 @@ pub(super) enum SpanKind {
 
 /// A checkpoint as one host logged it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CheckpointNote {
+pub(super) struct LoggedCheckpoint {
     pub(super) operation: CheckpointOperation,
     pub(super) group: Box<str>,
     pub(super) start: i64,
@@ -44,8 +44,8 @@ pub(super) struct CheckpointNote {
 pub(super) struct JobFacts {
     pub(super) now: i64,
     pub(super) marks: Vec<(i64, JobMark)>,
-    edges: BTreeMap<SpanKind, Vec<(i64, bool)>>,
-    pub(super) notes: Vec<CheckpointNote>,
+    boundaries: BTreeMap<SpanKind, Vec<(i64, bool)>>,
+    pub(super) checkpoints: Vec<LoggedCheckpoint>,
     pub(super) slices: Elastic,
     pub(super) elastic: bool,
     customs: Vec<Arc<str>>,
@@ -68,7 +68,7 @@ impl JobFacts {
                 if let JobEvent::Slices(counts) = event {
                     slices.push(**counts);
                 } else if facts.event(entry, event, repairs).is_none() {
-                    repairs.note(Repair::UnreadableValue, 1);
+                    repairs.add(Repair::UnreadableValue, 1);
                 }
             }
         }
@@ -77,9 +77,12 @@ impl JobFacts {
             key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal)
         });
         for counts in slices {
+            if let Ok(at) = Micros::from_seconds(counts.at) {
+                facts.latest = facts.latest.max((at.0 <= now).then_some(at.0));
+            }
             facts.slices.push(&JobEvent::Slices(Box::new(counts)));
         }
-        facts.settle(repairs);
+        facts.sort(repairs);
         facts
     }
 
@@ -91,13 +94,17 @@ impl JobFacts {
             // A saturated value is not a step number: no number follows it, and all others would be smaller.
             JobEvent::Step { step: i64::MIN | i64::MAX, .. } => None,
             JobEvent::Step { step, start } => self.mark(*start, JobMark::Step(*step)),
-            JobEvent::Phase(phase, edge, at) => self.edge(SpanKind::Phase(*phase), *edge, *at),
-            JobEvent::Custom(kind, edge, at) => self.edge(SpanKind::Custom(Arc::clone(kind)), *edge, *at),
-            JobEvent::Wait(kind, edge, at) => self.edge(SpanKind::Wait(Arc::clone(kind)), *edge, *at),
-            JobEvent::Reinit(edge, at) => self.edge(SpanKind::Reinit, *edge, *at),
+            JobEvent::Phase(phase, boundary, at) => self.boundary(SpanKind::Phase(*phase), *boundary, *at),
+            JobEvent::Custom(kind, boundary, at) => {
+                self.boundary(SpanKind::Custom(Arc::clone(kind)), *boundary, *at)
+            }
+            JobEvent::Wait(kind, boundary, at) => {
+                self.boundary(SpanKind::Wait(Arc::clone(kind)), *boundary, *at)
+            }
+            JobEvent::Reinit(boundary, at) => self.boundary(SpanKind::Reinit, *boundary, *at),
             JobEvent::Checkpoint(checkpoint) => {
-                repairs.note(Repair::IncompleteCheckpoint, u64::from(checkpoint.fault.is_some()));
-                self.note(entry, checkpoint)
+                repairs.add(Repair::IncompleteCheckpoint, u64::from(checkpoint.fault.is_some()));
+                self.checkpoint(entry, checkpoint)
             }
             JobEvent::Slices(_) => Some(()),
             JobEvent::Damaged(_) => None,
@@ -122,16 +129,16 @@ impl JobFacts {
         Some(())
     }
 
-    fn edge(&mut self, what: SpanKind, edge: Boundary, at: f64) -> Option<()> {
+    fn boundary(&mut self, kind: SpanKind, boundary: Boundary, at: f64) -> Option<()> {
         if let Some(at) = self.instant(at)? {
             // An end sorts before a start of equal time.
-            self.edges.entry(what).or_default().push((at, edge == Boundary::Start));
+            self.boundaries.entry(kind).or_default().push((at, boundary == Boundary::Start));
         }
         Some(())
     }
 
     /// Adds a checkpoint. One without a length is ignored; one without a start ended when it was logged.
-    fn note(&mut self, entry: &LogEntry, checkpoint: &Checkpoint) -> Option<()> {
+    fn checkpoint(&mut self, entry: &LogEntry, checkpoint: &Checkpoint) -> Option<()> {
         let Some(length) = checkpoint.seconds.filter(|seconds| *seconds > 0.0) else { return Some(()) };
         let length = Micros::from_seconds(length).ok()?.0;
         let start = match checkpoint.start {
@@ -141,21 +148,21 @@ impl JobFacts {
         if start <= self.now {
             self.latest = self.latest.max(Some(start.saturating_add(length).min(self.now)));
             let (operation, group) = (checkpoint.operation, checkpoint.group.clone());
-            self.notes.push(CheckpointNote { operation, group, start, length });
+            self.checkpoints.push(LoggedCheckpoint { operation, group, start, length });
         }
         Some(())
     }
 
     /// Sorts the events and drops repetitions.
-    fn settle(&mut self, repairs: &mut Repairs) {
+    fn sort(&mut self, repairs: &mut Repairs) {
         let mut dropped = sort_once(&mut self.marks);
-        for edges in self.edges.values_mut() {
-            dropped += sort_once(edges);
+        for boundaries in self.boundaries.values_mut() {
+            dropped += sort_once(boundaries);
         }
         // Several hosts may log one checkpoint: that is not a repair.
-        self.notes.sort_unstable();
-        repairs.note(Repair::DuplicateEntries, dropped);
-        let customs = self.edges.keys().filter_map(|what| match what {
+        self.checkpoints.sort_unstable();
+        repairs.add(Repair::DuplicateEntries, dropped);
+        let customs = self.boundaries.keys().filter_map(|kind| match kind {
             SpanKind::Custom(name) => Some(Arc::clone(name)),
             _ => None,
         });
@@ -166,7 +173,7 @@ impl JobFacts {
     pub(super) fn origin(&self, repairs: &mut Repairs) -> Option<i64> {
         let start = self.marks.iter().find(|(_, mark)| *mark == JobMark::Start).map(|(at, _)| *at);
         if start.is_none() && self.earliest.is_some() {
-            repairs.note(Repair::NoJobStart, 1);
+            repairs.add(Repair::NoJobStart, 1);
         }
         start.or(self.earliest)
     }
@@ -180,11 +187,11 @@ impl JobFacts {
     /// span that a crash interrupted has no end.
     pub(super) fn paired(&self, breaks: &[i64], repairs: &mut Repairs) -> Vec<(SpanKind, i64, i64)> {
         let mut paired = Vec::new();
-        for (what, edges) in &self.edges {
+        for (kind, boundaries) in &self.boundaries {
             let mut open: Option<i64> = None;
-            let mut edges = edges.iter().copied().peekable();
-            while let Some((at, starts)) = edges.next() {
-                if !starts && open.is_none() && edges.next_if_eq(&(at, true)).is_some() {
+            let mut boundaries = boundaries.iter().copied().peekable();
+            while let Some((at, starts)) = boundaries.next() {
+                if !starts && open.is_none() && boundaries.next_if_eq(&(at, true)).is_some() {
                     // The span has no length.
                     continue;
                 }
@@ -193,18 +200,18 @@ impl JobFacts {
                     breaks.get(next).is_some_and(|instant| *instant < at)
                 });
                 let before = if broken { None } else { open };
-                repairs.note(Repair::UnpairedEvent, u64::from(broken));
+                repairs.add(Repair::UnpairedEvent, u64::from(broken));
                 open = match (starts, before) {
                     (true, before) => {
-                        repairs.note(Repair::UnpairedEvent, u64::from(before.is_some()));
+                        repairs.add(Repair::UnpairedEvent, u64::from(before.is_some()));
                         Some(at)
                     }
                     (false, Some(start)) => {
-                        paired.push((what.clone(), start, at));
+                        paired.push((kind.clone(), start, at));
                         None
                     }
                     (false, None) => {
-                        repairs.note(Repair::UnpairedEvent, 1);
+                        repairs.add(Repair::UnpairedEvent, 1);
                         None
                     }
                 };

@@ -258,7 +258,7 @@ impl JobHistory {
         if first >= last {
             return Err(Error::window_is_empty());
         }
-        self.repairs.note(Repair::WindowEdges, 1);
+        self.repairs.add(Repair::WindowEdges, 1);
         let sums = self.sums(first, last, &spans::SpanUnion::default());
         let (goodput, badput) = (Self::goodput(&sums), Self::percent(&sums));
         let efficiency = self.efficiency(start.0, end.0);

@@ -97,7 +97,7 @@ pub struct Repairs(BTreeMap<Repair, u64>);
 
 impl Repairs {
     /// Adds `times` to the count of a repair.
-    pub(super) fn note(&mut self, repair: Repair, times: u64) {
+    pub(super) fn add(&mut self, repair: Repair, times: u64) {
         if times > 0 {
             *self.0.entry(repair).or_default() += times;
         }

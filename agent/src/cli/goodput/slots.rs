@@ -16,14 +16,14 @@ const BYTES: u64 = 64 << 20;
 
 pub(super) fn run(file: &Path, json: bool) -> Outcome {
     let text = read::small("--from-slots", file, BYTES)?;
-    let trace: HostObservations = serde_json::from_slice(&text).map_err(|error| {
+    let observed: HostObservations = serde_json::from_slice(&text).map_err(|error| {
         let what = json::message_with_line(&error, &text);
         Failure::new(Exit::BadInput, format_args!("{} {what}", file.display())).remedy(
             "expected a JSON object with chips, now, opens, duty and, if known, hbm and steps, see docs/goodput.md; --from-log reads an event log",
         )
     })?;
     drop(text);
-    let proxy = proxy::proxy(&trace).map_err(|error| {
+    let proxy = proxy::proxy(&observed).map_err(|error| {
         let (exit, remedy) = match error {
             proxy::Error::TooLong(_) | proxy::Error::TooManyChips { .. } => {
                 (Exit::TooLarge, "leave out older observations, or split the chips over several files")
