@@ -106,7 +106,7 @@ fn together(hosts: &[HostSlots], second: i64) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::{DeviceOpen, Duty, HostObservations};
+    use crate::proxy::{DeviceOpen, DutySamples, HostObservations};
 
     fn host(duty: Vec<Option<f64>>) -> HostSlots {
         let now = f64::from(u32::try_from(duty.len()).unwrap());
@@ -114,7 +114,7 @@ mod tests {
             chips: vec![0],
             now,
             opens: vec![DeviceOpen(0, 1, 0.0, None)],
-            duty: vec![Duty(0, 0.0, duty)],
+            duty: vec![DutySamples(0, 0.0, duty)],
             ..HostObservations::default()
         };
         HostSlots::from(&Slots::new(&observed).unwrap())

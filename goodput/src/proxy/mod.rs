@@ -17,7 +17,7 @@ pub use error::Error;
 pub use estimated::Estimated;
 pub use hosts::{Combined, HostSlots, combine};
 pub use limits::{GAP, HBM0, HOLD, MAX_CHIP_SECONDS, MAX_SECONDS, MIN_COVER, MIN_SECONDS, THETA};
-pub use observations::{DeviceOpen, Duty, Hbm, HostObservations, StepStart};
+pub use observations::{DeviceOpen, DutySamples, Hbm, HostObservations, StepStart};
 pub use ratios::{Proxy, SlotBuckets};
 pub use slots::{SlotState, Slots};
 

@@ -17,7 +17,7 @@ pub struct DeviceOpen(pub i64, pub i64, pub f64, pub Option<f64>);
 /// Duty samples of a chip: chip, time of the first, one a second in percent (`None`: missing).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(expecting = "duty samples: [chip, time of the first, [percent, …]]")]
-pub struct Duty(pub i64, pub f64, pub Vec<Option<f64>>);
+pub struct DutySamples(pub i64, pub f64, pub Vec<Option<f64>>);
 
 /// Share of a chip's memory in use from a time on: chip, time, share.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -46,7 +46,7 @@ pub struct HostObservations {
     pub opens: Vec<DeviceOpen>,
     /// Duty samples.
     #[serde(default)]
-    pub duty: Vec<Duty>,
+    pub duty: Vec<DutySamples>,
     /// Memory in use.
     #[serde(default)]
     pub hbm: Vec<Hbm>,
@@ -112,7 +112,7 @@ impl HostObservations {
                 )));
             }
         }
-        for Duty(chip, start, values) in &self.duty {
+        for DutySamples(chip, start, values) in &self.duty {
             known("duty", *chip)?;
             finite("duty", *start)?;
             if let Some(value) = values.iter().flatten().find(|value| !(0.0..=100.0).contains(*value)) {

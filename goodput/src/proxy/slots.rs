@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use super::{
     error::Error,
     limits::{GAP, HOLD, MAX_CHIP_SECONDS, MAX_SECONDS, THETA},
-    observations::{Duty, HostObservations},
+    observations::{DutySamples, HostObservations},
 };
 
 /// The state of one second.
@@ -147,7 +147,7 @@ impl SlotWindow {
 #[derive(Default)]
 struct ChipObservations<'a> {
     opens: Vec<(i64, Option<i64>)>,
-    duty: Vec<&'a Duty>,
+    duty: Vec<&'a DutySamples>,
 }
 
 impl<'a> ChipObservations<'a> {
@@ -226,7 +226,7 @@ impl<'a> ChipObservations<'a> {
     fn samples(&self, window: SlotWindow) -> Vec<(i64, f64)> {
         let seconds = window.first.saturating_sub(HOLD)..window.end();
         let mut samples = Vec::new();
-        for Duty(_, start, values) in &self.duty {
+        for DutySamples(_, start, values) in &self.duty {
             for (offset, value) in values.iter().enumerate() {
                 let second = floor(*start).saturating_add(i64::try_from(offset).unwrap_or(i64::MAX));
                 samples.extend(value.filter(|_| seconds.contains(&second)).map(|value| (second, value)));
@@ -303,7 +303,7 @@ mod tests {
         for at in [1e300, -1e300, 9.3e18] {
             let mut observed = observed(1, at);
             observed.opens = vec![DeviceOpen(0, 1, at, None)];
-            observed.duty = vec![Duty(0, at, vec![Some(1.0), Some(2.0)])];
+            observed.duty = vec![DutySamples(0, at, vec![Some(1.0), Some(2.0)])];
             assert!(Slots::new(&observed).unwrap().is_empty());
             assert_eq!(crate::proxy::proxy(&observed).unwrap().elapsed_s, 0);
         }
