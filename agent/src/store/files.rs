@@ -284,12 +284,13 @@ mod tests {
             version: MANIFEST_VERSION,
             session: begun.writer.name().to_string(),
             tool: Tool::this(),
+            created: None,
             window: None,
             hosts: Vec::new(),
             missing: Vec::new(),
             warnings: Vec::new(),
         };
-        begun.writer.manifest(&manifest).unwrap();
+        begun.writer.finish(manifest).unwrap();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         store.finish(begun, Timestamp(i64::try_from(now.as_nanos()).unwrap())).unwrap();
     }

@@ -9,7 +9,7 @@ use super::{
     line,
     names::StatNames,
     stat::{OwnedValue, Stat, StatValue},
-    time::Session,
+    time::{ENVIRONMENT, EPOCH_NS, Session},
 };
 use crate::wire::{Error, Fields, Header, Kind, Scanner, Span};
 
@@ -173,7 +173,7 @@ impl Index {
             }
         }
         index.len = scanner.position();
-        index.session = Session::of(&index.planes);
+        index.session = times(&index.planes);
         Ok(index)
     }
 
@@ -192,6 +192,30 @@ impl Index {
     pub fn planes_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (usize, &'a PlaneIndex)> {
         self.planes.iter().enumerate().filter(move |(_, plane)| plane.name == name)
     }
+}
+
+impl Session {
+    /// Where `line`'s events count from, in picoseconds on the session's time line.
+    pub fn line_start_ps(&self, line: &LineIndex) -> i64 {
+        self.relative_ps(line.timestamp_ns)
+    }
+}
+
+fn times(planes: &[PlaneIndex]) -> Session {
+    let environment = |name| {
+        planes
+            .iter()
+            .filter(|plane| plane.name == ENVIRONMENT)
+            .find_map(|plane| plane.stat(name)?.int())
+            .filter(|&ns| ns > 0)
+    };
+    let earliest = planes
+        .iter()
+        .flat_map(|plane| &plane.lines)
+        .filter(|line| line.timestamp_ns > EPOCH_NS && line.events > 0)
+        .map(|line| line.timestamp_ns)
+        .min();
+    Session::new(environment("profile_start_time"), environment("profile_stop_time"), earliest)
 }
 
 #[cold]
