@@ -6,6 +6,7 @@ pub mod analysis;
 pub mod check;
 pub mod client;
 pub mod export;
+pub mod format;
 pub mod input;
 pub mod merge;
 pub mod reader;

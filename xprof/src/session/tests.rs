@@ -364,6 +364,14 @@ fn the_schema_knows_every_field_of_the_manifest() {
     entry.pid = Some(1);
     entry.address = Some("h:1".to_owned());
     entry.late_start_ns = Some(1);
+    entry.job = Some(Box::new(PartJob {
+        kind: "slurm".into(),
+        id: "77".into(),
+        attempt: Some(0),
+        name: Some("n".into()),
+        user: Some("u".into()),
+        rank: Some(3),
+    }));
     entry.window = Window::from_ns(1, 2);
     let mut whole = manifest(vec![entry]);
     whole.missing.push(Missing { host: "d".into(), process: Some("p".into()), why: "w".into() });
@@ -377,6 +385,7 @@ fn the_schema_knows_every_field_of_the_manifest() {
     assert_eq!(keys(&json), properties(""));
     assert_eq!(keys(&json["hosts"][0]), properties("/$defs/host"));
     assert_eq!(keys(&json["hosts"][0]["parts"][0]), properties("/$defs/part"));
+    assert_eq!(keys(&json["hosts"][0]["parts"][0]["job"]), properties("/$defs/job"));
     assert_eq!(keys(&json["hosts"][0]["clock"]), properties("/$defs/clock"));
     assert_eq!(keys(&json["missing"][0]), properties("/$defs/missing"));
     assert_eq!(keys(&json["window"]), properties("/$defs/window"));
