@@ -8,6 +8,7 @@ pub mod client;
 pub mod export;
 pub mod format;
 pub mod input;
+pub mod loss;
 pub mod merge;
 pub mod reader;
 pub mod session;

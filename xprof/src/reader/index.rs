@@ -11,7 +11,10 @@ use super::{
     stat::{OwnedValue, Stat, StatValue},
     time::{ENVIRONMENT, EPOCH_NS, Session},
 };
-use crate::wire::{Error, Fields, Header, Kind, Scanner, Span};
+use crate::{
+    loss::{DROP_EVENT, LAUNCH_EVENT},
+    wire::{Error, Fields, Header, Kind, Scanner, Span},
+};
 
 /// How many planes, lines of the whole file, stats per plane and texts of the file are held.
 const MOST_PLANES: usize = 4096;
@@ -20,6 +23,8 @@ const MOST_STATS: usize = 1024;
 const MOST_TEXTS: usize = 256;
 /// How much of one name or text is kept.
 const LONGEST_TEXT: usize = 1024;
+/// The longest event metadata entry that is looked at here: marks have short ones, operations of large programs not.
+const LONGEST_MARK: u64 = 256;
 /// How much of one plane stat is kept.
 const LONGEST_STAT: usize = 64 << 10;
 
@@ -69,6 +74,10 @@ pub struct PlaneIndex {
     pub stat_names: StatNames,
     /// How many event metadata entries it has.
     pub event_metadata: u64,
+    /// The metadata id of the event that marks dropped buffers, where the plane names it.
+    pub drop_event: Option<i64>,
+    /// Whether it names the event of a program's launch on a device.
+    pub launches: bool,
     /// Its own stats, by name.
     pub stats: Vec<(String, OwnedValue)>,
     /// Where the XPlane lies.
@@ -268,8 +277,12 @@ fn plane<R: Read>(scanner: &mut Scanner<R>, len: u64, lines: &mut usize) -> Resu
                 run = scanner.position();
             }
             4 => {
-                scanner.skip(header.len("an event metadata entry")?)?;
+                let len = header.len("an event metadata entry")?;
                 plane.event_metadata += 1;
+                match len {
+                    ..=LONGEST_MARK => mark(scanner, len, &mut plane)?,
+                    _ => scanner.skip(len)?,
+                }
             }
             5 => stat_metadata(scanner, header, &mut plane.stat_names)?,
             6 => keep_stat(scanner, header, &mut stats)?,
@@ -334,6 +347,39 @@ fn line_field<R: Read>(scanner: &mut Scanner<R>, header: Header, line: &mut Line
     Ok(())
 }
 
+/// Notes an event that tells something of the whole plane by its name alone.
+fn mark<R: Read>(scanner: &mut Scanner<R>, len: u64, plane: &mut PlaneIndex) -> Result<(), Error> {
+    let base = scanner.position();
+    let (id, name) = id_and_name(scanner.bytes(len, "an event metadata entry")?, base, "an event metadata")?;
+    if name == DROP_EVENT.as_bytes() {
+        plane.drop_event = Some(id);
+    }
+    plane.launches |= name == LAUNCH_EVENT.as_bytes();
+    Ok(())
+}
+
+/// The key of a map entry, and the name in its value: field 2 of both kinds of metadata.
+fn id_and_name<'a>(entry: &'a [u8], base: u64, what: &'static str) -> Result<(i64, &'a [u8]), Error> {
+    let mut entry = Fields::new(entry, base);
+    let (mut id, mut name) = (0, &[][..]);
+    while let Some(field) = entry.next_field()? {
+        match field.number {
+            1 => id = field.varint("a map key")? as i64,
+            2 => {
+                let value = field.bytes(what)?;
+                let mut fields = Fields::new(value, entry.offset_of(value));
+                while let Some(field) = fields.next_field()? {
+                    if field.number == 2 {
+                        name = field.bytes("a name")?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((id, name))
+}
+
 fn stat_metadata<R: Read>(
     scanner: &mut Scanner<R>,
     header: Header,
@@ -341,23 +387,7 @@ fn stat_metadata<R: Read>(
 ) -> Result<(), Error> {
     let len = header.len("a stat metadata entry")?;
     let base = scanner.position();
-    let mut entry = Fields::new(scanner.bytes(len, "a stat metadata entry")?, base);
-    let (mut id, mut name) = (0, &[][..]);
-    while let Some(field) = entry.next_field()? {
-        match field.number {
-            1 => id = field.varint("a map key")? as i64,
-            2 => {
-                let value = field.bytes("a stat metadata")?;
-                let mut fields = Fields::new(value, entry.offset_of(value));
-                while let Some(field) = fields.next_field()? {
-                    if field.number == 2 {
-                        name = field.bytes("a stat's name")?;
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
+    let (id, name) = id_and_name(scanner.bytes(len, "a stat metadata entry")?, base, "a stat metadata")?;
     names.push(id, name);
     Ok(())
 }
