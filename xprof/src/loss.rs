@@ -22,9 +22,11 @@ pub const MODULES_LINE: &str = "XLA Modules";
 
 /// Profilers cannot send or write a trace of 2 GiB; traces cut by that were seen from 1.9 GB on.
 const NEAR_LIMIT: u64 = 1_800_000_000;
-/// A core is silent at its end where it is so for longer than both of these.
+/// A core is silent at its end where it is so for longer than both of these, and so many times longer than it ever
+/// was before: a core that works in bursts is only idle.
 const SILENT_PS: i64 = 200_000_000_000;
 const SILENT_SHARE: f64 = 0.2;
+const SILENT_TIMES: i64 = 3;
 /// A core has far fewer events than another where it has less than half, and the other at least so many.
 const ENOUGH_EVENTS: u64 = 10;
 
@@ -125,6 +127,8 @@ pub struct CoreCounts {
     pub ops: u64,
     /// Where the last of them ended on the session's time line, by the lines' clock.
     pub end_ps: Option<i64>,
+    /// The longest time without a program before that, from the session's start on.
+    pub longest_pause_ps: i64,
 }
 
 /// What the TensorCores of one process lost, by comparison with each other and with the session, which lasted
@@ -156,7 +160,8 @@ pub fn of_cores(cores: &[CoreCounts], window_ps: Option<i64>) -> Vec<Loss> {
 /// How long `core` is silent before `end`, if that is long.
 fn silent(core: &CoreCounts, end: i64, window: i64) -> Option<i64> {
     let silent = end.saturating_sub(core.end_ps?);
-    (silent > SILENT_PS && silent as f64 > SILENT_SHARE * window as f64).then_some(silent)
+    let pause = core.longest_pause_ps.saturating_mul(SILENT_TIMES);
+    (silent > SILENT_PS.max(pause) && silent as f64 > SILENT_SHARE * window as f64).then_some(silent)
 }
 
 type Count = fn(&CoreCounts) -> u64;
@@ -189,7 +194,7 @@ mod tests {
     const S: i64 = 1_000_000_000_000;
 
     fn core(plane: &str, modules: u64, ops: u64, end_ps: i64) -> CoreCounts {
-        CoreCounts { plane: plane.to_owned(), modules, ops, end_ps: Some(end_ps) }
+        CoreCounts { plane: plane.to_owned(), modules, ops, end_ps: Some(end_ps), longest_pause_ps: S / 10 }
     }
 
     fn messages(cores: &[CoreCounts], window_ps: Option<i64>) -> Vec<String> {
@@ -218,6 +223,13 @@ mod tests {
         assert!(found[0].starts_with("b: 300 operations where a has 1000"), "{found:?}");
         let found = messages(&[core("a", 10, 1000, 9 * S), core("b", 10, 900, 6 * S)], None);
         assert!(found[0].starts_with("b: its events end 3.0 s before those of another core"), "{found:?}");
+    }
+
+    #[test]
+    fn a_core_that_works_in_bursts_is_idle() {
+        let core = CoreCounts { longest_pause_ps: 2 * S, ..core("a", 10, 1000, 5 * S) };
+        assert_eq!(messages(std::slice::from_ref(&core), Some(10 * S)), Vec::<String>::new());
+        assert_eq!(messages(&[core], Some(12 * S)).len(), 1);
     }
 
     #[test]

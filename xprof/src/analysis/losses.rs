@@ -8,7 +8,7 @@ use std::{
 use super::planes::{self, PlaneKind};
 use crate::{
     loss::{self, CoreCounts, DROP_STAT, Loss, MODULES_LINE, OPS_LINE},
-    reader::{Index, PlaneIndex, Reader},
+    reader::{Index, LineIndex, PlaneIndex, Reader},
     wire::Error,
 };
 
@@ -37,14 +37,20 @@ pub(super) fn of<R: Read + Seek>(reader: &mut Reader<R>, index: &Index) -> Resul
 }
 
 fn core(index: &Index, plane: &PlaneIndex) -> CoreCounts {
-    let count = |name| plane.lines_named(name).map(|line| line.events).sum();
-    let lines = plane.lines_named(MODULES_LINE).chain(plane.lines_named(OPS_LINE));
-    let ends = lines.filter(|line| line.events > 0);
+    let lines = |name| plane.lines_named(name).filter(|line| line.events > 0);
+    let count = |name| lines(name).map(|line| line.events).sum();
+    let start = |line: &LineIndex| index.session.line_start_ps(line);
+    let ends = lines(MODULES_LINE).chain(lines(OPS_LINE));
+    let first = |line: &LineIndex| start(line).saturating_add(line.first_ps);
     CoreCounts {
         plane: plane.name.clone(),
         modules: count(MODULES_LINE),
         ops: count(OPS_LINE),
-        end_ps: ends.map(|line| index.session.line_start_ps(line).saturating_add(line.last_end_ps)).max(),
+        end_ps: ends.map(|line| start(line).saturating_add(line.last_end_ps)).max(),
+        longest_pause_ps: lines(MODULES_LINE)
+            .map(|line| line.longest_pause_ps.max(first(line)))
+            .max()
+            .unwrap_or(0),
     }
 }
 

@@ -5,6 +5,7 @@
 //! save the few that tell the window and what was lost. Unknown fields are carried past. Must never allocate what a length
 //! on the wire claims.
 
+mod open;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -13,8 +14,10 @@ use thiserror::Error;
 
 pub use summary::{Plane, Summary};
 
+use open::{Ends, OpenLine, OpenPlane, line_kind};
+
 use crate::{
-    loss::{DROP_EVENT, DROP_STAT, LAUNCH_EVENT, MODULES_LINE, OPS_LINE},
+    loss::DROP_STAT,
     wire::{PushedVarint, varint},
 };
 
@@ -25,8 +28,6 @@ const MAX_TEXTS: usize = 16;
 const MAX_TEXT_BYTES: usize = 256;
 /// Numeric stats of one plane that are kept until its end, when their names are known.
 const MAX_STATS: usize = 64;
-/// A line's `timestamp_ns` above this is absolute, not relative to the session's start.
-const ABSOLUTE_NS: i64 = 9_200_000_000_000_000;
 
 /// The bytes are no sound XSpace.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -117,92 +118,6 @@ struct Open {
     end: u64,
 }
 
-/// What is known of the line that is open.
-#[derive(Debug, Default, Clone, Copy)]
-struct OpenLine {
-    timestamp_ns: i64,
-    end_ps: Option<i64>,
-    events: u64,
-    kind: LineKind,
-}
-
-/// The lines by which cores are compared, and all others.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum LineKind {
-    #[default]
-    Other,
-    Modules,
-    Ops,
-}
-
-/// The last end of the lines with absolute and with relative time, in picoseconds.
-#[derive(Debug, Default, Clone, Copy)]
-struct Ends {
-    absolute: Option<i128>,
-    relative: Option<i128>,
-}
-
-impl Ends {
-    fn add(&mut self, line: OpenLine) {
-        let Some(end) = line.end_ps else { return };
-        let end = Some(i128::from(line.timestamp_ns) * 1000 + i128::from(end));
-        let known = if line.timestamp_ns > ABSOLUTE_NS { &mut self.absolute } else { &mut self.relative };
-        *known = (*known).max(end);
-    }
-
-    /// The last end since a session's start.
-    fn since(self, start_ps: Option<i128>) -> Option<i128> {
-        self.relative.max(self.absolute.zip(start_ps).map(|(end, start)| end - start))
-    }
-}
-
-/// What is known of the plane that is open.
-#[derive(Debug, Default)]
-struct OpenPlane {
-    plane: Plane,
-    stats: Vec<(u64, u64)>,
-    start_id: Option<u64>,
-    stop_id: Option<u64>,
-    dropped_id: Option<u64>,
-    line: OpenLine,
-    ends: Ends,
-    /// Of the programs and operations alone.
-    core_ends: Ends,
-    /// Of the open event, stat, or metadata entry.
-    offset_ps: i64,
-    duration_ps: i64,
-    stat: (u64, u64),
-    key: u64,
-}
-
-impl OpenPlane {
-    fn take_event_name(&mut self, name: &[u8]) {
-        self.plane.drop_event |= name == DROP_EVENT.as_bytes();
-        self.plane.launches |= name == LAUNCH_EVENT.as_bytes();
-    }
-
-    fn close_line(&mut self) {
-        let (line, plane) = (self.line, &mut self.plane);
-        plane.lines += 1;
-        plane.events += line.events;
-        self.ends.add(line);
-        match line.kind {
-            LineKind::Other => return,
-            LineKind::Modules => plane.modules += line.events,
-            LineKind::Ops => plane.ops += line.events,
-        }
-        self.core_ends.add(line);
-    }
-}
-
-fn line_kind(name: &[u8]) -> LineKind {
-    match name {
-        name if name == MODULES_LINE.as_bytes() => LineKind::Modules,
-        name if name == OPS_LINE.as_bytes() => LineKind::Ops,
-        _ => LineKind::Other,
-    }
-}
-
 /// The checker; see the module.
 #[derive(Debug)]
 pub struct Checker {
@@ -212,9 +127,9 @@ pub struct Checker {
     state: State,
     text: Vec<u8>,
     plane: OpenPlane,
-    /// Per listed plane the ends of its lines and of its programs and operations: made relative once the window is
-    /// known.
-    ends: Vec<(Ends, Ends)>,
+    /// Per listed plane the ends of its lines, of its programs and operations, and the starts of its programs: made
+    /// relative once the window is known.
+    ends: Vec<[Ends; 3]>,
     summary: Summary,
 }
 
@@ -270,9 +185,10 @@ impl Checker {
         }
         self.summary.bytes = self.at;
         let start_ps = self.summary.window.map(|(start, _)| i128::from(start) * 1000);
-        for (plane, (ends, core_ends)) in self.summary.planes.iter_mut().zip(self.ends) {
+        for (plane, [ends, core_ends, starts]) in self.summary.planes.iter_mut().zip(self.ends) {
             plane.end_ps = ends.since(start_ps);
             plane.core_end_ps = core_ends.since(start_ps);
+            plane.longest_pause_ps = plane.longest_pause_ps.max(starts.since(start_ps).unwrap_or(0));
         }
         Ok(self.summary)
     }
@@ -291,21 +207,13 @@ impl Checker {
         let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
         let line = &rest[..left.min(rest.len())];
         let mut used = 0;
-        let (mut events, mut last) = (0, self.plane.line.end_ps);
-        while let Some((end, next)) = whole_event(line, used) {
-            events += 1;
-            last = last.max(Some(end));
+        let mut open = self.plane.line;
+        while let Some((start, duration, next)) = whole_event(line, used) {
+            open.count(start, duration);
             used = next;
         }
-        self.plane.line.events += events;
-        self.plane.line.end_ps = last;
+        self.plane.line = open;
         used
-    }
-
-    fn count_event(&mut self, offset: i64, duration: i64) {
-        let line = &mut self.plane.line;
-        line.events += 1;
-        line.end_ps = line.end_ps.max(Some(offset.saturating_add(duration)));
     }
 
     /// Takes at least one byte of `rest`, and says how many.
@@ -488,8 +396,7 @@ impl Checker {
         let plane = &mut self.plane;
         match kind {
             Kind::Event => {
-                let (offset, duration) = (plane.offset_ps, plane.duration_ps);
-                self.count_event(offset, duration);
+                plane.line.count(plane.offset_ps, plane.duration_ps);
             }
             Kind::Line => plane.close_line(),
             Kind::PlaneStat if plane.stats.len() < MAX_STATS => plane.stats.push(plane.stat),
@@ -506,7 +413,7 @@ impl Checker {
     }
 
     fn close_plane(&mut self) {
-        let OpenPlane { mut plane, stats, start_id, stop_id, dropped_id, ends, core_ends, .. } =
+        let OpenPlane { mut plane, stats, start_id, stop_id, dropped_id, ends, core_ends, starts, .. } =
             std::mem::take(&mut self.plane);
         let stat = |id: Option<u64>| {
             id.and_then(|id| stats.iter().find(|(known, _)| *known == id)).map(|&(_, value)| value)
@@ -520,14 +427,14 @@ impl Checker {
         self.summary.events += plane.events;
         if self.summary.planes.len() < MAX_PLANES {
             self.summary.planes.push(plane);
-            self.ends.push((ends, core_ends));
+            self.ends.push([ends, core_ends, starts]);
         }
     }
 }
 
-/// The end of the event at `at` of a line, in picoseconds of the line, and where the next field begins.
+/// Start and duration of the event at `at` of a line, and where the next field begins.
 #[inline]
-fn whole_event(line: &[u8], mut at: usize) -> Option<(i64, usize)> {
+fn whole_event(line: &[u8], mut at: usize) -> Option<(i64, i64, usize)> {
     let number = |at: &mut usize| {
         let from = *at;
         // The longest ones are for the slow way, which refuses those of more than 64 bits.
@@ -552,5 +459,5 @@ fn whole_event(line: &[u8], mut at: usize) -> Option<(i64, usize)> {
             _ => return None,
         }
     }
-    (at == end).then(|| (duration.saturating_add(offset), end))
+    (at == end).then_some((offset, duration, end))
 }

@@ -42,6 +42,8 @@ pub struct Plane {
     pub ops: u64,
     /// End of the last program or operation; `None` without any.
     pub core_end_ps: Option<i128>,
+    /// The longest time without a program, from the session's start on.
+    pub longest_pause_ps: i128,
     /// Whether it names the event of dropped buffers.
     pub drop_event: bool,
     /// How many dropped traces it counts.
@@ -80,6 +82,7 @@ impl Summary {
                 modules: plane.modules,
                 ops: plane.ops,
                 end_ps: plane.core_end_ps.map(clamp),
+                longest_pause_ps: clamp(plane.longest_pause_ps),
             })
             .collect();
         let window = self.window.map(|(start, stop)| clamp(i128::from(stop.saturating_sub(start)) * 1000));

@@ -119,6 +119,8 @@ pub struct LineIndex {
     pub first_ps: i64,
     /// The greatest end of an event, counted from the line's timestamp.
     pub last_end_ps: i64,
+    /// The longest time from the end of all events before to the start of one.
+    pub longest_pause_ps: i64,
     /// Whether each event starts no earlier than the one before it, enclosing ones first.
     pub sorted: bool,
     /// Where the XLine lies.
@@ -137,6 +139,7 @@ impl LineIndex {
             events: 0,
             first_ps: i64::MAX,
             last_end_ps: i64::MIN,
+            longest_pause_ps: 0,
             sorted: true,
             span,
         }
@@ -309,6 +312,10 @@ fn line<R: Read>(scanner: &mut Scanner<R>, span: Span) -> Result<LineIndex, Erro
         scanner,
         span,
         |event| {
+            if index.events > 0 {
+                let pause = event.offset_ps.saturating_sub(index.last_end_ps);
+                index.longest_pause_ps = index.longest_pause_ps.max(pause);
+            }
             index.events += 1;
             index.first_ps = index.first_ps.min(event.offset_ps);
             index.last_end_ps = index.last_end_ps.max(event.offset_ps.saturating_add(event.duration_ps));
@@ -326,6 +333,7 @@ fn line<R: Read>(scanner: &mut Scanner<R>, span: Span) -> Result<LineIndex, Erro
         events: index.events,
         first_ps: index.first_ps,
         last_end_ps: index.last_end_ps,
+        longest_pause_ps: index.longest_pause_ps,
         sorted: index.sorted,
         ..head
     })
