@@ -90,6 +90,33 @@ fn a_real_trace_is_read_as_xprof_reads_it() {
     }
 }
 
+/// With the Python tracer on, as by default: its frames are no annotations.
+#[test]
+fn a_real_job_that_waits_for_its_input_says_so() {
+    let folder = TempDir::new().unwrap();
+    python("jax_load_batch.py", &[folder.path(), Path::new("6")]);
+    let report = json(folder.path(), &[]);
+    Schema::open("sessions-show").admits(&report);
+    let all = &report["hosts"][0]["annotations"];
+    assert_eq!(all["steps"], 6);
+    let row = |name: &str| {
+        let found = list(&all["rows"]).iter().find(|row| row["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} in {all}")).clone()
+    };
+    let (load, decode, train) = (row("load_batch"), row("decode"), row("train"));
+    assert_eq!((&load["occurrences"], &decode["occurrences"]), (&6.into(), &6.into()));
+    let ps = |row: &Value, key: &str| row[key].as_i64().unwrap();
+    assert_eq!(ps(&load, "in_steps_time_ps"), ps(&load, "time_ps"));
+    assert!(ps(&load, "self_time_ps") <= ps(&load, "time_ps") - ps(&decode, "time_ps"));
+    assert!(ps(&load, "in_steps_self_time_ps") >= 6 * 40_000_000_000, "{load}");
+    assert_eq!((&train["step_marker"], ps(&train, "time_ps")), (&true.into(), ps(all, "steps_time_ps")));
+    let frame = list(&all["rows"]).iter().find(|row| row["name"].as_str().unwrap().starts_with('$'));
+    assert_eq!(frame, None);
+    let text = show(folder.path(), &["--top", "1"]).stdout;
+    assert!(text.contains("host       load_batch takes ") && text.contains(" a step ("), "{text}");
+    assert!(text.contains("more names with "), "{text}");
+}
+
 fn fakes_trace(logdir: &Path) -> PathBuf {
     let session = fs::read_dir(logdir.join("plugins/profile")).unwrap().next().unwrap().unwrap().path();
     let mut files = fs::read_dir(session).unwrap().map(|entry| entry.unwrap().path());

@@ -13,6 +13,7 @@
 //! and XProf's with all its quirks for comparison. Must never print, and never open a file itself.
 
 mod align;
+mod annotations;
 mod busy;
 mod by_collectives;
 mod category;
@@ -20,6 +21,7 @@ mod core;
 mod device_events;
 mod groups;
 mod host;
+mod in_order;
 mod input;
 mod losses;
 mod nesting;
@@ -38,6 +40,7 @@ mod xprof_steps;
 
 pub use self::{
     align::{AlignedBy, Offset, OffsetBy},
+    annotations::{Annotation, HostAnnotations},
     category::{Class, Collective},
     core::{CollectiveRun, Module},
     host::HostStep,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{
     Rules,
     align::{AlignedBy, Offset},
+    annotations::HostAnnotations,
     host::HostStep,
     input::Input,
     steps::Step,
@@ -75,6 +76,8 @@ pub struct HostReport {
     pub categories: Vec<CategoryReport>,
     /// The collectives, by opcode.
     pub collectives: Vec<CollectiveReport>,
+    /// The host's annotations, those that took most time in the steps first.
+    pub annotations: HostAnnotations,
     /// What the trace lost.
     pub losses: Vec<Loss>,
     /// What to know before trusting the figures; what was lost comes first.
@@ -180,7 +183,7 @@ pub struct CollectiveReport {
 }
 
 impl HostReport {
-    pub(super) fn of(trace: HostTrace, host: usize, rules: Rules, top: Option<usize>) -> Self {
+    pub(super) fn of(mut trace: HostTrace, host: usize, rules: Rules, top: Option<usize>) -> Self {
         let rows = trace.ops.sorted();
         let shown = top.unwrap_or(rows.len()).min(rows.len());
         let top_ops = rows[..shown]
@@ -195,6 +198,7 @@ impl HostReport {
             })
             .collect();
         let categories = categories(&trace);
+        trace.annotations.cut(top.unwrap_or(usize::MAX));
         let collectives = trace.collectives.iter().map(|(kind, totals)| CollectiveReport {
             opcode: kind.opcode(),
             occurrences: totals.occurrences,
@@ -210,6 +214,7 @@ impl HostReport {
             file: trace.file,
             profile_start_ns: trace.profile_start_ns,
             window_ps: trace.window_ps,
+            annotations: trace.annotations,
             losses: trace.losses,
             warnings: trace.warnings,
         }

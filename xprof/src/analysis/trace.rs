@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     Rules,
+    annotations::HostAnnotations,
     category::{COLLECTIVE_KINDS, Collective},
     core::{self, ClassTimes, CollectiveRun, CoreLines, LineNames, Module, SPARSE_CORE, TENSOR_CORE, Walk},
     device_events::Interval,
@@ -54,6 +55,8 @@ pub struct HostTrace {
     pub collectives: Vec<(Collective, Totals)>,
     /// Per step number of the host's markers, how long its events waited for input.
     pub input_ps: HashMap<i64, i64>,
+    /// The host's annotations.
+    pub annotations: HostAnnotations,
     /// What the trace lost.
     pub losses: Vec<Loss>,
     /// What to know before trusting the figures; what was lost comes first.
@@ -145,6 +148,7 @@ pub fn read<R: Read + Seek>(
         ops: OpTable::default(),
         collectives: Vec::new(),
         input_ps: input_by_step(&events, &groups),
+        annotations: HostAnnotations::default(),
         losses: losses::of(reader, &index)?,
         warnings: Vec::new(),
     };
@@ -155,6 +159,7 @@ pub fn read<R: Read + Seek>(
     if planes.is_empty() {
         part.host_only(&mut trace, &events, &groups);
     }
+    trace.annotations = events.annotations.finish();
     trace.host_steps = events.markers;
     trace.host_steps.sort_by_key(|step| (step.start_ps, step.end_ps));
     warnings::add_early_ends(&facts, &mut trace);

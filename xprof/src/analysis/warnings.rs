@@ -167,7 +167,7 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
     );
     say(
         facts.host_unsorted,
-        "host operations are out of order in a very long line: their self times are approximate",
+        "host events are out of order in a very long line: the self times of operations and annotations are approximate",
     );
     say(
         facts.busy_cut,

@@ -7,6 +7,7 @@ use xprof::analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, Verdi
 
 use xprof::loss::LossKind;
 
+use super::annotations;
 use crate::cli::exit::one_line;
 
 /// How many cores, warnings and programs are printed one by one.
@@ -22,6 +23,7 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
     }
     losses(out, report, on, off)?;
     steps(out, report, on, off)?;
+    annotations::headline(out, report, on, off)?;
     straggler(out, report, on, off)?;
     for (at, host) in report.hosts.iter().enumerate() {
         self::host(out, report, at, host, on, off)?;
@@ -59,7 +61,7 @@ fn losses(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Res
     }
 }
 
-fn count(many: usize, what: &str) -> String {
+pub(super) fn count(many: usize, what: &str) -> String {
     format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }
 
@@ -178,6 +180,7 @@ fn host(
     cores(out, host)?;
     programs(out, host)?;
     ops(out, host)?;
+    annotations::table(out, host)?;
     // Losses stand at the top.
     let is_loss = |warning: &String| host.losses.iter().any(|loss| loss.message == *warning);
     let warnings: Vec<&String> = host.warnings.iter().filter(|&warning| !is_loss(warning)).collect();
@@ -253,7 +256,7 @@ fn ops(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     writeln!(
         out,
         "  {:<28} {:<22} {:>8} {:>12} {:>7}",
-        "operation", "category", "runs", "self time", "share"
+        "operation", "category", "runs", "self time", "of all"
     )?;
     for op in &host.top_ops {
         writeln!(
@@ -271,7 +274,7 @@ fn ops(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
         .iter()
         .take(6)
         .map(|category| format!("{} {}", cut(&category.category, 22), percent(category.share)));
-    writeln!(out, "  by category: {}", parts.collect::<Vec<_>>().join(", "))?;
+    writeln!(out, "  self time by category: {}", parts.collect::<Vec<_>>().join(", "))?;
     if !host.collectives.is_empty() {
         let parts = host.collectives.iter().map(|kind| {
             format!("{} {} ({})", kind.opcode, ms(kind.self_time_ps), percent(share(kind.self_time_ps)))
@@ -282,7 +285,7 @@ fn ops(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
 }
 
 /// Remote text on one line, no longer than its column.
-fn cut(text: &str, width: usize) -> String {
+pub(super) fn cut(text: &str, width: usize) -> String {
     let text = one_line(text);
     if text.chars().count() <= width {
         return text;
@@ -291,11 +294,11 @@ fn cut(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-fn ms(ps: i64) -> String {
+pub(super) fn ms(ps: i64) -> String {
     let ms = ps as f64 / 1e9;
     if ms.abs() >= 10_000.0 { format!("{:.2} s", ms / 1e3) } else { format!("{ms:.3} ms") }
 }
 
-fn percent(part: f64) -> String {
+pub(super) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
