@@ -241,6 +241,56 @@ fn two_files_of_one_host_are_both_shown_and_it_is_said() {
 }
 
 #[test]
+fn parts_of_several_jobs_get_a_block_each() {
+    let folder = TempDir::new().unwrap();
+    let copy = |case: &str, file: &str| {
+        let from = vector(case).join(file);
+        fs::copy(&from, folder.path().join(file)).unwrap();
+        fs::metadata(from).unwrap().len()
+    };
+    copy("steady_1core", "t1v-n-aaaa-w-0.xplane.pb");
+    copy("multi_module", "t1v-n-iiii-w-0.xplane.pb");
+    let report = json(folder.path(), &[]);
+    Schema::open("sessions-show").admits(&report);
+    assert_eq!((list(&report["jobs"]).len(), list(&report["hosts"]).len()), (2, 0));
+    assert_eq!(report["jobs"][0]["report"]["step_time"]["count"], 12);
+    let ended = show(folder.path(), &[]);
+    for words in
+        ["jobs       2: nothing is averaged", "job 1 of 2  program jit_train_step", "job 2 of 2  program "]
+    {
+        assert!(ended.stdout.contains(words), "{words} in {ended:?}");
+    }
+}
+
+#[test]
+fn what_was_warned_of_at_capture_is_shown_once() {
+    let folder = TempDir::new().unwrap();
+    let file = "t1v-n-jjjj-w-0.xplane.pb";
+    fs::copy(vector("truncated_end").join(file), folder.path().join(file)).unwrap();
+    let today = json(folder.path(), &[])["hosts"][0]["warnings"].clone();
+    assert!(list(&today).len() > 1, "{today}");
+    let mut part = serde_json::json!({
+        "file": file, "size": fs::metadata(folder.path().join(file)).unwrap().len(), "sha256": "",
+        "planes": 1, "lines": 1, "events": 1
+    });
+    part["warnings"] = serde_json::json!([list(&today)[0], "a window of 40 s"]);
+    let manifest = serde_json::json!({
+        "version": 1, "session": "s", "tool": { "name": "t", "version": "1" }, "warnings": ["chips changed"],
+        "hosts": [{ "host": "one", "parts": [part] }]
+    });
+    fs::write(folder.path().join("manifest.json"), manifest.to_string()).unwrap();
+    let report = json(folder.path(), &[]);
+    let mut expected = list(&today).to_vec();
+    expected.push("at capture: a window of 40 s".into());
+    assert_eq!(list(&report["hosts"][0]["warnings"]), expected);
+    assert_eq!(list(&report["warnings"]), ["at capture: chips changed"]);
+    let text = show(folder.path(), &[]).stdout;
+    let loss = text.find("loss       ").unwrap_or_else(|| panic!("{text}"));
+    assert!(loss < text.find("steps      ").unwrap(), "what makes figures doubtful comes first: {text}");
+    assert_eq!(text.matches("ends early").count(), 1, "{text}");
+}
+
+#[test]
 fn control_bytes_in_names_never_reach_the_terminal() {
     let folder = TempDir::new().unwrap();
     let bytes = fs::read(vector("steady_1core").join("t1v-n-aaaa-w-0.xplane.pb")).unwrap();

@@ -23,6 +23,7 @@ mod groups;
 mod host;
 mod in_order;
 mod input;
+mod jobs;
 mod losses;
 mod nesting;
 mod ops;
@@ -45,6 +46,7 @@ pub use self::{
     core::{CollectiveRun, Module},
     host::HostStep,
     input::{Input, Verdict},
+    jobs::{JobPart, JobReport, by_job},
     ops::{OpKey, OpTable, Totals},
     report::{
         Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MissingPart,
@@ -95,6 +97,7 @@ pub fn session(
             .collect(),
         missing,
         warnings: Vec::new(),
+        jobs: Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     annotations::HostAnnotations,
     host::HostStep,
     input::Input,
+    jobs::JobReport,
     steps::Step,
     straggler::Straggler,
     summary::Summary,
@@ -35,6 +36,20 @@ pub struct Report {
     pub missing: Vec<MissingPart>,
     /// What to know of the session beside its parts.
     pub warnings: Vec<String>,
+    /// The jobs of a session that holds several: their parts are here and not among [`Self::hosts`].
+    pub jobs: Vec<JobReport>,
+}
+
+impl Report {
+    /// Every part that could be read, also of a session that holds several jobs.
+    pub fn parts(&self) -> impl Iterator<Item = &HostReport> {
+        self.hosts.iter().chain(self.jobs.iter().flat_map(|job| &job.report.hosts))
+    }
+
+    /// See [`Self::parts`].
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut HostReport> {
+        self.hosts.iter_mut().chain(self.jobs.iter_mut().flat_map(|job| &mut job.report.hosts))
+    }
 }
 
 /// How cores and hosts were brought together.

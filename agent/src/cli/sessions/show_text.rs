@@ -15,24 +15,45 @@ const MOST_ROWS: usize = 16;
 
 pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold: bool) -> io::Result<()> {
     let (on, off) = if bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-    let cores: usize = report.hosts.iter().map(|host| host.cores.len()).sum();
+    let cores: usize = report.parts().map(|host| host.cores.len()).sum();
     write!(out, "{on}session {}{off}", one_line(&report.session))?;
-    writeln!(out, "   {}, {}", count(report.hosts.len(), "part"), count(cores, "core"))?;
+    writeln!(out, "   {}, {}", count(report.parts().count(), "part"), count(cores, "core"))?;
     if as_xprof {
         writeln!(out, "figures as XProf 2.24 computes them, quirks included")?;
     }
-    losses(out, report, on, off)?;
-    steps(out, report, on, off)?;
-    annotations::headline(out, report, on, off)?;
-    straggler(out, report, on, off)?;
-    for (at, host) in report.hosts.iter().enumerate() {
-        self::host(out, report, at, host, on, off)?;
+    if report.jobs.is_empty() {
+        body(out, report, on, off)?;
+    }
+    if !report.jobs.is_empty() {
+        writeln!(
+            out,
+            "{on}jobs{off}       {}: nothing is averaged or compared across them",
+            report.jobs.len()
+        )?;
+    }
+    for (at, job) in report.jobs.iter().enumerate() {
+        let parts = count(job.report.hosts.len(), "part");
+        let of = report.jobs.len();
+        writeln!(out, "\n{on}job {} of {of}{off}  {} ({parts})", at + 1, one_line(&job.told_by))?;
+        body(out, &job.report, on, off)?;
     }
     for part in &report.missing {
         writeln!(out, "\n{on}missing{off}  {} {}", one_line(&part.file), one_line(&part.why))?;
     }
     for warning in &report.warnings {
         writeln!(out, "\n{on}warning{off}  {}", one_line(warning))?;
+    }
+    Ok(())
+}
+
+/// The figures of the parts of one job.
+fn body(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
+    losses(out, report, on, off)?;
+    steps(out, report, on, off)?;
+    annotations::headline(out, report, on, off)?;
+    straggler(out, report, on, off)?;
+    for (at, host) in report.hosts.iter().enumerate() {
+        self::host(out, report, at, host, on, off)?;
     }
     Ok(())
 }
