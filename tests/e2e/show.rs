@@ -268,7 +268,7 @@ fn what_was_warned_of_at_capture_is_shown_once() {
     let file = "t1v-n-jjjj-w-0.xplane.pb";
     fs::copy(vector("truncated_end").join(file), folder.path().join(file)).unwrap();
     let today = json(folder.path(), &[])["hosts"][0]["warnings"].clone();
-    assert!(list(&today).len() > 1, "{today}");
+    assert!(!list(&today).is_empty(), "{today}");
     let mut part = serde_json::json!({
         "file": file, "size": fs::metadata(folder.path().join(file)).unwrap().len(), "sha256": "",
         "planes": 1, "lines": 1, "events": 1
