@@ -132,7 +132,9 @@ impl Survey {
     /// Joins each second stretch to the one before it.
     fn thin(&mut self) {
         let joined = self.stretches.chunks(2).map(|pair| match pair {
-            [one, other] => Stretch { events: one.events + other.events, last: one.last.max(other.last), ..*one },
+            [one, other] => {
+                Stretch { events: one.events + other.events, last: one.last.max(other.last), ..*one }
+            }
             _ => pair[0],
         });
         self.stretches = joined.collect();
@@ -282,9 +284,11 @@ impl Clock {
     pub(super) fn place(&self, time: i64) -> i64 {
         match self {
             Self::Line => time,
-            Self::Device(clock) => {
-                time.saturating_add(drifted(clock.fit.drift, time, clock.fit.at.saturating_add(clock.fit.offset)))
-            }
+            Self::Device(clock) => time.saturating_add(drifted(
+                clock.fit.drift,
+                time,
+                clock.fit.at.saturating_add(clock.fit.offset),
+            )),
         }
     }
 
@@ -372,4 +376,162 @@ pub(super) fn survey<R: Read + Seek>(
     }
     let (clock, facts) = survey.finish();
     Ok(Surveyed { clock, facts, extents: extents.finish() })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: i64 = 1_000_000_000;
+    const S: i64 = 1000 * MS;
+
+    fn surveyed(events: &[(Interval, Interval)]) -> (Clock, Option<ClockFacts>) {
+        let mut survey = Survey::default();
+        events.iter().for_each(|&(line, device)| survey.push(line, device));
+        survey.finish()
+    }
+
+    /// Events of `length` each, `gap` apart by the device's clock. `off` says how far the line's clock is from a
+    /// straight line at each of them.
+    fn events(
+        (shift, drift): (i64, f64),
+        (length, gap): (i64, i64),
+        off: &[i64],
+    ) -> Vec<(Interval, Interval)> {
+        let line = |device: i64, off: i64| device + shift + (drift * device as f64).round() as i64 + off;
+        let event = |(at, &off): (i64, &i64)| {
+            let device = Interval::new(S + at * (length + gap), length);
+            (Interval { start: line(device.start, off), end: line(device.end, off) }, device)
+        };
+        (0..).zip(off).map(event).collect()
+    }
+
+    #[test]
+    fn a_straight_line_is_believed() {
+        for drift in [0.0, 14e-6, -300e-6, 499e-6] {
+            let events = events((2 * MS, drift), (MS, 100_000), &[0; 5000]);
+            let (clock, facts) = surveyed(&events);
+            assert_eq!(clock, Clock::Line, "{drift}");
+            let facts = facts.expect("both clocks");
+            assert_eq!((facts.by_device, facts.jumps), (false, 0));
+            assert!((facts.drift_ppm + drift * 1e6).abs() < 0.1, "{facts:?}");
+        }
+        assert_eq!(surveyed(&[]), (Clock::Line, None));
+        assert_eq!(surveyed(&events((5, 0.0), (MS, 0), &[0])).0, Clock::Line);
+    }
+
+    #[test]
+    fn the_last_microsecond_decides() {
+        let mut off = [0; 100];
+        off[50] = TOLERANCE_PS;
+        assert_eq!(surveyed(&events((0, 0.0), (MS, 0), &off)).0, Clock::Line);
+        off[50] = 2 * TOLERANCE_PS + 100;
+        assert!(surveyed(&events((0, 0.0), (MS, 0), &off)).0.is_device());
+    }
+
+    #[test]
+    fn a_jump_within_an_event_is_seen() {
+        let mut events = events((0, 0.0), (MS, 0), &[0; 10]);
+        events[9].0.end += 5 * MS;
+        let (clock, facts) = surveyed(&events);
+        assert!(clock.is_device() && facts.is_some_and(|facts| facts.by_device));
+        assert_eq!(clock.time(events[9].0, Some(events[9].1)).len(), MS);
+    }
+
+    #[test]
+    fn events_without_a_device_time_are_moved_with_their_neighbours() {
+        let off: Vec<i64> = (0..300).map(|at| if at < 200 { 0 } else { 80 * MS }).collect();
+        let events = events((3 * MS, 14e-6), (10 * MS, MS), &off);
+        let (clock, facts) = surveyed(&events);
+        let facts = facts.expect("both clocks");
+        assert_eq!(facts.jumps, 1);
+        assert!((facts.farthest_ps - 80 * MS).abs() < 1_000_000, "{facts:?}");
+        for (line, device) in [events[0], events[199], events[200], events[299]] {
+            let inner = Interval { start: line.start + MS, end: line.end - MS };
+            let (found, known) = (clock.time(inner, None), clock.time(line, Some(device)));
+            assert!((found.start - known.start - MS).abs() < 1_000_000, "{found:?} {known:?}");
+            assert!((found.len() - known.len() + 2 * MS).abs() < 1_000_000, "{found:?} {known:?}");
+        }
+    }
+
+    #[test]
+    fn as_many_stretches_as_there_may_be_are_held() {
+        let off: Vec<i64> = (0..5 * MAX_STRETCHES as i64).map(|at| (at * 7919 % 101) * MS).collect();
+        let mut survey = Survey::default();
+        for (line, device) in events((0, 0.0), (MS, 0), &off) {
+            survey.push(line, device);
+            assert!(survey.stretches.len() <= MAX_STRETCHES);
+        }
+        let counted: u64 = survey.stretches.iter().map(|stretch| stretch.events).sum();
+        assert_eq!(counted, off.len() as u64);
+        assert!(survey.finish().0.is_device());
+    }
+
+    fn any_time() -> impl Strategy<Value = i64> {
+        prop_oneof![
+            any::<i64>(),
+            -S..100 * S,
+            Just(i64::MIN),
+            Just(i64::MAX),
+            Just((1 << 62) + 7),
+            Just(-(1 << 62)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        /// Jumps of both signs, while most of the time the line is right: the fit finds the line, durations are the
+        /// device's, and events lie where the straight line has them.
+        #[test]
+        fn jumps_do_not_move_the_fit(
+            shift in -10 * S..10 * S,
+            drift in -450e-6..450e-6f64,
+            jumps in prop::collection::vec((-200 * MS..200 * MS, 1..12usize, 12..40usize), 1..12),
+            length in 1_000..50 * MS,
+        ) {
+            let off: Vec<i64> = jumps
+                .iter()
+                .flat_map(|&(by, stays, after)| {
+                    let by = if by.abs() < 20 * MS { by.signum() * 20 * MS + by } else { by };
+                    std::iter::repeat_n(0, after).chain(std::iter::repeat_n(by, stays))
+                })
+                .chain([0; 12])
+                .collect();
+            prop_assume!(off.iter().any(|&off| off != 0));
+            let events = events((shift, drift), (length, length / 7), &off);
+            let (clock, facts) = surveyed(&events);
+            prop_assert!(clock.is_device());
+            prop_assert!(facts.is_some_and(|facts| facts.jumps >= 1));
+            for (&(line, device), &off) in events.iter().zip(&off) {
+                let at = clock.time(line, Some(device));
+                prop_assert_eq!(at.len(), device.len());
+                let straight = line.start - off;
+                prop_assert!((clock.place(at.start) - straight).abs() < 2_000_000, "{} {}", at.start, straight);
+                prop_assert!((clock.unplace(clock.place(at.start)) - at.start).abs() <= 2);
+            }
+        }
+
+        /// A clock that wraps around, or any other values: nothing panics, and time never runs backwards within an
+        /// event.
+        #[test]
+        fn hostile_values_do_no_harm(
+            values in prop::collection::vec((any_time(), any_time(), any_time(), any_time()), 0..60),
+        ) {
+            let events: Vec<(Interval, Interval)> = values
+                .iter()
+                .map(|&(line, length, device, time)| (Interval::new(line, length), Interval::new(device, time)))
+                .collect();
+            let (clock, _) = surveyed(&events);
+            for &(line, device) in &events {
+                let at = clock.time(line, Some(device));
+                prop_assert!(at.start <= at.end);
+                let at = clock.time(line, None);
+                prop_assert!(at.start <= at.end);
+                clock.unplace(clock.place(at.start));
+            }
+        }
+    }
 }

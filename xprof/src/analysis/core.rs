@@ -10,13 +10,12 @@ use std::{
 
 use super::{
     Rules,
-    busy::Busy,
     category::{CLASSES, COLLECTIVE_KINDS, Class},
     clock::{Clock, Surveyed},
     device_events::{self, DeviceEvent, DeviceStats, Interval},
+    duty::Duty,
     nesting::Nesting,
     ops::{Op, PlaneOps, Totals},
-    union::{self, Union},
 };
 use crate::{
     reader::{Event, LineIndex, PlaneIndex, Reader, Session},
@@ -28,8 +27,6 @@ const MOST_UNSORTED: usize = 1 << 18;
 /// How many operations of a sorted line are held to be sorted by the device's clock: a jump of the line's clock
 /// moves only neighbours.
 const MOST_JUMPED: usize = 1 << 12;
-/// How many pieces of busy time are kept of each line where a core has several lines of operations.
-const MOST_PIECES: usize = 1 << 18;
 
 /// The names of the lines of one kind of core.
 #[derive(Debug, Clone, Copy)]
@@ -111,28 +108,36 @@ pub(super) fn lines<R: Read + Seek>(
 }
 
 impl CoreLines {
-    /// Moves all events to the core's clock. Programs and steps without a device time of their own have the extent
-    /// of what ran in them.
-    pub(super) fn set_clock(&mut self, surveyed: &Surveyed) {
+    /// Where the programs and the steps lie by the core's clock, in their order here. Those without a device time of
+    /// their own have the extent of what ran in them.
+    pub(super) fn by_clock(&self, surveyed: &Surveyed) -> (Vec<Interval>, Vec<Interval>) {
         let clock = &surveyed.clock;
-        if !clock.is_device() {
-            return;
-        }
-        let by_line: Vec<Interval> = self.modules.iter().map(|module| module.at).collect();
-        for (module, extent) in self.modules.iter_mut().zip(&surveyed.extents) {
-            module.at = clock.time(module.at, module.device.or(*extent));
-        }
-        for step in &mut self.steps {
-            let from = by_line.partition_point(|module| module.start < step.at.start);
-            let to = by_line.partition_point(|module| module.start < step.at.end).max(from);
-            let ran = self.modules[from..to].iter().map(|module| module.at).reduce(Interval::hull);
-            step.at = match (step.device, ran) {
+        let extents = surveyed.extents.iter().copied().chain(std::iter::repeat(None));
+        let module = |(module, extent): (&DeviceEvent, Option<Interval>)| {
+            clock.time(module.at, module.device.or(extent))
+        };
+        let modules: Vec<Interval> = self.modules.iter().zip(extents).map(module).collect();
+        let step = |step: &DeviceEvent| {
+            let ran = modules[places_in(&self.modules, step.at)].iter().copied().reduce(Interval::hull);
+            match (step.device, ran) {
                 (None, Some(ran)) => ran,
                 (device, _) => clock.time(step.at, device),
-            };
+            }
+        };
+        let steps = self.steps.iter().map(step).collect();
+        (modules, steps)
+    }
+
+    /// Moves all events to the core's clock.
+    pub(super) fn set_clock(&mut self, surveyed: &Surveyed) {
+        if !surveyed.clock.is_device() {
+            return;
         }
-        device_events::sort(&mut self.modules);
-        device_events::sort(&mut self.steps);
+        let (modules, steps) = self.by_clock(surveyed);
+        for (events, times) in [(&mut self.modules, modules), (&mut self.steps, steps)] {
+            events.iter_mut().zip(times).for_each(|(event, at)| event.at = at);
+            device_events::sort(events);
+        }
     }
 }
 
@@ -153,52 +158,6 @@ pub struct CollectiveRun {
     pub start_ps: i64,
     /// Its end.
     pub end_ps: i64,
-}
-
-/// When a core was busy, by one opinion of what counts as busy.
-#[derive(Debug, Default)]
-pub(super) struct Duty {
-    busy: Busy,
-    /// Of the line that is read.
-    line: Union,
-    /// Of the lines before it, where there are several.
-    pieces: Vec<(i64, i64)>,
-    whole: bool,
-}
-
-impl Duty {
-    /// `keep` tells that the pieces of busy time are wanted, not only their length.
-    fn new(keep: bool) -> Self {
-        Self { line: Self::union(keep), whole: true, ..Self::default() }
-    }
-
-    fn union(keep: bool) -> Union {
-        if keep { Union::keeping(MOST_PIECES) } else { Union::default() }
-    }
-
-    #[inline]
-    fn push(&mut self, at: Interval, on_duty: bool) {
-        self.busy.push(at.start, at.end, on_duty, &mut self.line);
-    }
-
-    /// Ends a line; another one that overlaps it may follow if the pieces are kept.
-    fn end_line(&mut self, keep: bool) {
-        self.busy.finish(&mut self.line);
-        if keep {
-            let (pieces, whole) = self.line.pieces();
-            self.pieces.extend(pieces);
-            self.whole &= whole;
-            self.line = Self::union(keep);
-        }
-    }
-
-    /// How long the core was busy, the pieces if they were kept, and whether they are all.
-    pub(super) fn finish(mut self) -> (i64, Vec<(i64, i64)>, bool) {
-        if self.pieces.is_empty() {
-            return (self.line.total(), Vec::new(), self.whole);
-        }
-        (union::length(self.pieces.clone()), self.pieces, self.whole)
-    }
 }
 
 /// What one walk over a core's operations gives.

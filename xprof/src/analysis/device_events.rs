@@ -14,7 +14,7 @@ use crate::{
 const MOST: usize = 1 << 17;
 
 /// An interval in picoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Interval {
     pub(super) start: i64,
     pub(super) end: i64,
@@ -97,8 +97,7 @@ impl DeviceStats {
     }
 
     fn of_event(&self, event: &Event<'_>, line: Interval) -> Result<DeviceEvent, Error> {
-        let mut read =
-            DeviceEvent { metadata_id: event.metadata_id, at: line, ..DeviceEvent::default() };
+        let mut read = DeviceEvent { metadata_id: event.metadata_id, at: line, ..DeviceEvent::default() };
         let (mut offset, mut duration) = (None, None);
         let mut stats = event.stats();
         while let Some(stat) = stats.next_stat()? {

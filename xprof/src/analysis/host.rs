@@ -296,7 +296,9 @@ impl Walk<'_> {
                 line,
                 at,
                 marker,
-                launch: matches!(named, Some(Named::Enqueue | Named::Launch)).then(|| seen.launch()).flatten(),
+                launch: matches!(named, Some(Named::Enqueue | Named::Launch))
+                    .then(|| seen.launch())
+                    .flatten(),
                 enqueues: named == Some(Named::Enqueue),
                 produces: seen.producer.0.zip(seen.producer.1),
                 consumes: seen.consumer.0.zip(seen.consumer.1),
@@ -363,7 +365,11 @@ impl Walk<'_> {
             let name = shorten(name.unwrap_or("(unknown)")).to_owned();
             let stem = stem(&name);
             let category = if stem.contains("fusion") { "fusion" } else { stem }.to_owned();
-            self.found.ops.add(OpKey { name, category, program: None, symbol: None }, totals, OpDetail::default());
+            self.found.ops.add(
+                OpKey { name, category, program: None, symbol: None },
+                totals,
+                OpDetail::default(),
+            );
         }
     }
 }

@@ -21,6 +21,7 @@ mod category;
 mod clock;
 mod core;
 mod device_events;
+mod duty;
 mod groups;
 mod host;
 mod host_trace;
@@ -29,6 +30,7 @@ mod module_extents;
 mod nesting;
 mod op_detail;
 mod ops;
+mod placing;
 mod planes;
 mod programs;
 mod range_min;
@@ -50,20 +52,22 @@ pub use self::{
     category::{Class, Collective},
     core::{CollectiveRun, Module},
     host::HostStep,
-    input::{InputWait, Verdict},
     host_trace::{Core, HostTrace},
+    input::{InputWait, Verdict},
     op_detail::Peaks,
     ops::{OpKey, OpRow, OpTable, Totals},
     programs::ProgramSteps,
     report::{
-        Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MissingPart,
-        MeasuredBy, ModuleReport, OpReport, Report, StepReport, XprofDutyCycle,
+        Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MeasuredBy,
+        MissingPart, ModuleReport, OpReport, Report, StepReport, XprofDutyCycle,
     },
     steps::{Origin, Step},
     straggler::Straggler,
     summary::DurationSummary,
     trace::{read, read_any},
 };
+
+pub(crate) use placing::Placing;
 
 use align::Aligned;
 

@@ -91,13 +91,7 @@ impl DetailStats {
         }
     }
 
-    pub(super) fn read(
-        &self,
-        stat: Stat<'_>,
-        names: &StatNames,
-        texts: &mut Texts,
-        detail: &mut OpDetail,
-    ) {
+    pub(super) fn read(&self, stat: Stat<'_>, names: &StatNames, texts: &mut Texts, detail: &mut OpDetail) {
         let id = Some(stat.metadata_id);
         if id == self.source {
             detail.source = stat.value.text(names).and_then(|text| texts.number(&text));

@@ -12,6 +12,9 @@ use super::{
     summary::DurationSummary,
 };
 
+/// A program's name and id, where a step has one.
+type Program = Option<(String, Option<u64>)>;
+
 /// The runs of one program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProgramSteps {
@@ -44,7 +47,7 @@ pub(super) fn keep_longest(hosts: &[HostTrace], aligned: &mut Aligned) -> Vec<Pr
     if aligned.steps.iter().flatten().any(is_numbered) {
         return Vec::new();
     }
-    let program = |steps: &[StepRef]| -> Option<(String, Option<u64>)> {
+    let program = |steps: &[StepRef]| -> Program {
         let module = steps.iter().find_map(|at| module(hosts, at))?;
         Some((module.name.clone(), module.program_id))
     };
@@ -57,11 +60,12 @@ pub(super) fn keep_longest(hosts: &[HostTrace], aligned: &mut Aligned) -> Vec<Pr
     }
     let total = |durations: &[i64]| durations.iter().fold(0i64, |sum, &one| sum.saturating_add(one));
     let mut programs: Vec<_> = durations.into_iter().map(|(key, all)| (total(&all), key, all)).collect();
-    programs.sort_by(|(one, name, _), (other, other_name, _)| other.cmp(one).then_with(|| name.cmp(other_name)));
+    programs
+        .sort_by(|(one, name, _), (other, other_name, _)| other.cmp(one).then_with(|| name.cmp(other_name)));
     if let Some((_, first, _)) = programs.first() {
         aligned.steps.retain(|steps| program(steps) == *first);
     }
-    let report = |(total_ps, key, all): (i64, Option<(String, Option<u64>)>, Vec<i64>)| {
+    let report = |(total_ps, key, all): (i64, Program, Vec<i64>)| {
         let (name, id) = key.unwrap_or_default();
         let program_id = id.map(|id| id.to_string());
         ProgramSteps { name, program_id, run_time: DurationSummary::of(all), total_ps }

@@ -8,10 +8,10 @@ use super::{
     host::HostStep,
     host_trace::{Core, HostTrace},
     input::InputWait,
-    steps::Step,
-    straggler::Straggler,
     ops::{OpKey, OpRow},
     programs::ProgramSteps,
+    steps::Step,
+    straggler::Straggler,
     summary::DurationSummary,
     xprof_steps,
 };
@@ -161,6 +161,9 @@ pub enum MeasuredBy {
 pub struct StepReport {
     /// Its number, where it is known.
     pub step_num: Option<i64>,
+    /// The name of its first program, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// Its start.
     pub start_ps: i64,
     /// How long it took.
@@ -332,6 +335,7 @@ impl HostStepReport {
 impl CoreReport {
     fn of(core: Core, host: usize, rules: Rules) -> Self {
         let duty_cycle = core.duty_cycle();
+        let steps = (0..core.steps.len()).map(|at| StepReport::of(&core, at)).collect();
         let id = match rules {
             Rules::True => core.id,
             Rules::Xprof => {
@@ -350,7 +354,7 @@ impl CoreReport {
         Self {
             plane: core.plane,
             id,
-            steps: core.steps.iter().map(StepReport::of).collect(),
+            steps,
             span_ps: core.span_ps,
             busy_ps: core.busy_ps,
             idle_ps: core.idle_ps,
@@ -362,8 +366,14 @@ impl CoreReport {
 }
 
 impl StepReport {
-    fn of(step: &Step) -> Self {
-        Self { step_num: step.step_num, start_ps: step.start_ps, duration_ps: step.duration_ps }
+    fn of(core: &Core, at: usize) -> Self {
+        let step = &core.steps[at];
+        Self {
+            step_num: step.step_num,
+            program: core.first_module(at).map(|module| module.name.clone()),
+            start_ps: step.start_ps,
+            duration_ps: step.duration_ps,
+        }
     }
 }
 

@@ -13,6 +13,8 @@ use super::{core::Module, host_trace::HostTrace, summary::median};
 const COMPARED: usize = 256;
 /// How far from the likeliest distances others are tried.
 const AROUND: i64 = 4;
+/// A distance at which a sequence is cut must be so many times closer than one at which it is not.
+const CLEARER: i64 = 4;
 /// How many runs of a host are compared with another host's.
 const COMPARED_HOSTS: usize = 4096;
 /// The fewest runs that two hosts must have in common.
@@ -78,16 +80,20 @@ fn pair_cores(host: &mut HostTrace, next: &mut u64) {
     }
 }
 
-/// How far the positions of `own` lie behind those of `runs`, at which the two are closest in time.
+/// How far the positions of `own` lie behind those of `runs`.
+///
+/// Cores of a host are traced in one window, so the shorter sequence normally lies within the longer one: of such
+/// distances the closest in time. Another distance must be clearly closer: a core that falls behind is close to the
+/// wrong runs, too.
 fn distance(runs: &[Run], own: &[Run]) -> Option<i64> {
-    let mut tried = HashSet::new();
+    let longer = runs.len() as i64 - own.len() as i64;
+    let within = longer.min(0)..=longer.max(0);
+    let mut tried = HashSet::from([*within.start(), *within.end()]);
     for at in [0, own.len() / 2, own.len().checked_sub(1)?] {
         let nearest = (0..runs.len()).min_by_key(|&other| runs[other].apart(&own[at]))?;
         tried.extend((-AROUND..=AROUND).map(|around| nearest as i64 - at as i64 + around));
     }
-    let mut tried: Vec<i64> = tried.into_iter().collect();
-    tried.sort_unstable();
-    let gap = |&by: &i64| {
+    let gap = |by: i64| {
         let from = (-by).max(0);
         let to = (own.len() as i64).min(runs.len() as i64 - by);
         let common = usize::try_from(to - from).ok().filter(|&common| common > 0)?;
@@ -95,7 +101,11 @@ fn distance(runs: &[Run], own: &[Run]) -> Option<i64> {
         let apart = (from..to).step_by(step).map(|at| runs[(at + by) as usize].apart(&own[at as usize]));
         Some((median(apart.collect()), std::cmp::Reverse(common), by))
     };
-    tried.iter().filter_map(gap).min().map(|(_, _, by)| by)
+    let gaps: Vec<_> = tried.into_iter().filter_map(gap).collect();
+    let closest = gaps.iter().min()?;
+    let inside = gaps.iter().filter(|(_, _, by)| within.contains(by)).min()?;
+    let clearly = closest.0.saturating_mul(CLEARER) < inside.0;
+    Some(if clearly { closest.2 } else { inside.2 })
 }
 
 /// The runs of one host in order: number and program.
@@ -103,12 +113,12 @@ fn sequence(host: &HostTrace) -> Vec<(u64, Program)> {
     let mut runs: HashMap<u64, (i64, Program)> = HashMap::new();
     for module in host.cores.iter().filter(|core| !core.sparse).flat_map(|core| &core.modules) {
         let Some(number) = module.run else { continue };
-        let run = runs
-            .entry(number)
-            .or_insert_with(|| (module.start_ps, (module.name.clone(), module.program_id)));
+        let run =
+            runs.entry(number).or_insert_with(|| (module.start_ps, (module.name.clone(), module.program_id)));
         run.0 = module.start_ps.min(run.0);
     }
-    let mut runs: Vec<_> = runs.into_iter().map(|(number, (start, program))| (start, number, program)).collect();
+    let mut runs: Vec<_> =
+        runs.into_iter().map(|(number, (start, program))| (start, number, program)).collect();
     runs.sort_unstable_by_key(|&(start, number, _)| (start, number));
     runs.into_iter().map(|(_, number, program)| (number, program)).collect()
 }
@@ -183,15 +193,23 @@ mod tests {
     #[test]
     fn the_enqueueing_decides_where_it_is_known() {
         // The second core falls behind by a whole run.
-        let runs: Vec<Run> = (0..10).map(|at| run(at, 1000 + 100 * at as i64, Some(10 * at as i64))).collect();
+        let runs: Vec<Run> =
+            (0..10).map(|at| run(at, 1000 + 100 * at as i64, Some(10 * at as i64))).collect();
         let own: Vec<Run> = (0..10).map(|at| run(0, 1100 + 110 * at, Some(10 * at + 1))).collect();
         assert_eq!(distance(&runs, &own), Some(0));
-        let started: Vec<Run> = own.iter().map(|own| Run { enqueued_ps: None, ..*own }).collect();
-        assert_eq!(distance(&runs, &started[2..]), Some(3), "by the starts alone: wrong, but the nearest");
         assert_eq!(distance(&runs, &own[3..]), Some(3));
         assert_eq!(distance(&runs[3..], &own), Some(-3));
+        // One more at the one end, one less at the other.
+        assert_eq!(distance(&runs[..9], &own[1..]), Some(1));
         assert_eq!(distance(&[], &own), None);
         assert_eq!(distance(&runs, &[]), None);
+    }
+
+    #[test]
+    fn a_core_that_falls_behind_is_paired_by_its_sequence() {
+        let runs: Vec<Run> = (0..20).map(|at| run(at, 110 * at as i64, None)).collect();
+        let own: Vec<Run> = (0..20).map(|at| run(0, 125 * at, None)).collect();
+        assert_eq!(distance(&runs, &own), Some(0));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use super::{
     align::{Aligned, StepRef},
     category::Class,
     core::{ClassTimes, of_class, worked},
-    summary::{mean, median},
     host_trace::HostTrace,
+    summary::{mean, median},
     warnings::ms,
 };
 

@@ -239,9 +239,9 @@ impl<'a> Part<'a> {
             let grouped = steps.grouped.get(at).cloned().unwrap_or_default();
             let (shown, step_times) = shown_steps(&steps.shown[at], &steps.own[at], &out.steps, &grouped);
             let modules = core.modules(&ops, host);
-            trace.programs.extend(
-                modules.iter().filter_map(|module| Some((module.program_id?, module.name.clone()))),
-            );
+            trace
+                .programs
+                .extend(modules.iter().filter_map(|module| Some((module.program_id?, module.name.clone()))));
             trace.cores.push(Core {
                 plane: core.plane.name.clone(),
                 id: core.plane.id,
