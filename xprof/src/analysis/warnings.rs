@@ -200,7 +200,8 @@ fn clock_words(clock: &ClockFacts) -> String {
     format!(
         "the device clock is {} off the line's clock and drifts by {:.0} ppm; figures use the line's, XProf mixes both",
         ms(clock.shift_ps),
-        clock.drift_ppm
+        // Without this a drift of nearly nothing may print as -0.
+        clock.drift_ppm.round() + 0.0
     )
 }
 

@@ -6,7 +6,7 @@ use std::{
     io::{self, Write},
 };
 
-use xprof::analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, OpReport, Report, Verdict};
+use xprof::analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, OpReport, Report, StepReport, Verdict};
 
 use crate::cli::exit::one_line;
 
@@ -94,20 +94,20 @@ fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Resu
 
 /// The median time from one step's start to the next's, on the first core that has steps.
 fn interval(report: &Report) -> Option<i64> {
-    let mut cores = report.hosts.iter().flat_map(|host| &host.cores);
-    let starts: Vec<i64> = match &report.step_program {
-        None => cores.find(|core| core.steps.len() > 1)?.steps.iter().map(|step| step.start_ps).collect(),
-        Some(program) => {
-            let runs = |core: &CoreReport| -> Vec<i64> {
-                let runs = core.modules.iter().filter(|module| module.name == *program);
-                runs.map(|module| module.start_ps).collect()
-            };
-            cores.map(runs).find(|runs| runs.len() > 1)?
-        }
-    };
+    let cores = report.hosts.iter().flat_map(|host| &host.cores);
+    let mut starts = cores.map(|core| counted(report, core).map(|step| step.start_ps).collect::<Vec<i64>>());
+    let starts = starts.find(|starts| starts.len() > 1)?;
     let mut gaps: Vec<i64> = starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
     gaps.sort_unstable();
     gaps.get(gaps.len() / 2).copied()
+}
+
+/// The steps of a core that the headline is about: where programs stand for steps, the runs of one.
+fn counted<'r>(report: &'r Report, core: &'r CoreReport) -> impl Iterator<Item = &'r StepReport> {
+    let program = report.step_program.as_deref();
+    core.steps
+        .iter()
+        .filter(move |step| program.is_none_or(|program| step.program.as_deref().unwrap_or("") == program))
 }
 
 fn straggler(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
@@ -180,7 +180,7 @@ fn host(
         }
     }
     writeln!(out)?;
-    cores(out, host)?;
+    cores(out, report, host)?;
     programs(out, host)?;
     ops(out, host)?;
     for warning in host.warnings.iter().take(MOST_ROWS) {
@@ -192,22 +192,23 @@ fn host(
     Ok(())
 }
 
-fn cores(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
+fn cores(out: &mut impl Write, report: &Report, host: &HostReport) -> io::Result<()> {
     if host.cores.is_empty() {
         return Ok(());
     }
+    let heads = if report.step_program.is_some() { ["runs", "run"] } else { ["steps", "step"] };
     writeln!(
         out,
         "  {:<28} {:>6} {:>12} {:>12} {:>12} {:>7}",
-        "core", "steps", "step", "busy", "idle", "duty"
+        "core", heads[0], heads[1], "busy", "idle", "duty"
     )?;
     for core in host.cores.iter().take(MOST_ROWS) {
         writeln!(
             out,
             "  {:<28} {:>6} {:>12} {:>12} {:>12} {:>7}",
             cut(&core.plane, 28),
-            core.steps.len(),
-            ms(mean_step(core)),
+            counted(report, core).count(),
+            ms(mean_step(report, core)),
             ms(core.busy_ps),
             ms(core.idle_ps),
             percent(core.duty_cycle)
@@ -219,9 +220,9 @@ fn cores(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     Ok(())
 }
 
-fn mean_step(core: &CoreReport) -> i64 {
-    let sum: i128 = core.steps.iter().map(|step| i128::from(step.duration_ps)).sum();
-    (sum / (core.steps.len().max(1) as i128)) as i64
+fn mean_step(report: &Report, core: &CoreReport) -> i64 {
+    let sum: i128 = counted(report, core).map(|step| i128::from(step.duration_ps)).sum();
+    (sum / (counted(report, core).count().max(1) as i128)) as i64
 }
 
 /// The programs' execution times, where the host has no step markers to tell steps: the longest in all first. A run
@@ -317,8 +318,8 @@ impl OpColumns {
     }
 
     fn heads(&self) -> String {
-        let peaks = format!(" {:>8} {:>8}", "of FLOPS", "of HBM");
-        self.line(&format!("  {:<24}", "program"), &peaks, "  source")
+        let peaks = format!(" {:>10} {:>9}", "peak FLOPS", "peak HBM");
+        self.line(&format!("  {:<24}", "program"), &peaks, "  source").trim_end().to_owned()
     }
 
     fn of_op(&self, op: &OpReport) -> String {
@@ -328,7 +329,7 @@ impl OpColumns {
         let source = source.rsplit_once('/').map_or(source, |(_, file)| file);
         let line = self.line(
             &format!("  {:<24}", cut(program, 24)),
-            &format!(" {:>8} {:>8}", part(op.flops_of_peak), part(op.hbm_of_peak)),
+            &format!(" {:>10} {:>9}", part(op.flops_of_peak), part(op.hbm_of_peak)),
             &format!("  {}", cut(source, 40)),
         );
         line.trim_end().to_owned()
