@@ -15,6 +15,7 @@ use super::{
     device_events::{Interval, interval},
     in_order::InOrder,
     nesting::Nesting,
+    op_detail::OpDetail,
     ops::{OpKey, OpTable, Totals, shorten},
 };
 use crate::{
@@ -55,6 +56,8 @@ pub(super) struct Node {
     /// A step marker: an index into the markers.
     pub(super) marker: Option<u32>,
     pub(super) launch: Option<Launch>,
+    /// Whether the launch is the enqueueing itself.
+    pub(super) enqueues: bool,
     /// Type and id of the work that it hands over.
     pub(super) produces: Option<(i64, u64)>,
     /// Type and id of the work that it takes over.
@@ -81,16 +84,18 @@ pub(super) struct HostEvents {
 /// What an event's name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Named {
+    Enqueue,
     Launch,
     Input,
 }
 
 impl Named {
     fn of(name: &[u8]) -> Option<Self> {
-        const LAUNCHES: [&[u8]; 3] =
-            [b"DoEnqueueProgram", b"CompleteCallbacks", b"DoEnqueueContinuationProgram"];
+        const LAUNCHES: [&[u8]; 2] = [b"CompleteCallbacks", b"DoEnqueueContinuationProgram"];
         const INPUTS: [&[u8]; 3] = [b"IteratorGetNext", b"InfeedEnqueue", b"MEMCPYHtoD"];
-        if LAUNCHES.contains(&name) {
+        if name == b"DoEnqueueProgram" {
+            Some(Self::Enqueue)
+        } else if LAUNCHES.contains(&name) {
             Some(Self::Launch)
         } else if INPUTS.iter().any(|prefix| name.starts_with(prefix)) {
             Some(Self::Input)
@@ -294,7 +299,10 @@ impl Walk<'_> {
                 line,
                 at,
                 marker,
-                launch: (named == Some(Named::Launch)).then(|| seen.launch()).flatten(),
+                launch: matches!(named, Some(Named::Enqueue | Named::Launch))
+                    .then(|| seen.launch())
+                    .flatten(),
+                enqueues: named == Some(Named::Enqueue),
                 produces: seen.producer.0.zip(seen.producer.1),
                 consumes: seen.consumer.0.zip(seen.consumer.1),
                 input: named == Some(Named::Input) || seen.stage,
@@ -360,7 +368,11 @@ impl Walk<'_> {
             let name = shorten(name.unwrap_or("(unknown)")).to_owned();
             let stem = stem(&name);
             let category = if stem.contains("fusion") { "fusion" } else { stem }.to_owned();
-            self.found.ops.add(OpKey { name, category, symbol: None }, totals);
+            self.found.ops.add(
+                OpKey { name, category, program: None, symbol: None },
+                totals,
+                OpDetail::default(),
+            );
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{MissingPart, Report, Rules, trace::HostTrace};
+use super::{HostTrace, MissingPart, Report, Rules};
 
 /// Step numbers of one job in one window lie no further apart than this many times the steps of the window.
 const NEAR: i64 = 2;
