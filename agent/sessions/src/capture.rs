@@ -146,7 +146,7 @@ impl Capture {
         }
         this.enough(got.len(), &failures)?;
         got.sort_by_key(|one| one.index);
-        this.keep(writer, got, failures, begin, start.is_some()).await
+        this.keep(writer, got, failures, begin, start.is_some(), clock).await
     }
 
     /// Stages a part for every target and asks every target whether it is a profiler.
@@ -293,6 +293,7 @@ impl Capture {
         mut failures: BTreeMap<usize, Failure>,
         begin: Timestamp,
         in_step: bool,
+        clock: &dyn Clock,
     ) -> Result<Kept, Failure> {
         let mut hosts: BTreeMap<HostName, Host> = BTreeMap::new();
         for Got { index, part, summary } in got {
@@ -322,12 +323,10 @@ impl Capture {
         let made: Vec<_> =
             hosts.values().flat_map(|host| &host.parts).map(|part| part.file.clone()).collect();
         self.enough(made.len(), &failures).inspect_err(|_| writer.take_back(&made))?;
-        let manifest = self.manifest(writer.name(), hosts, &failures, begin);
-        if let Err(error) = writer.manifest(&manifest) {
-            writer.take_back(&made);
-            return Err(error.into());
-        }
-        Ok(Kept { manifest, failures: failures.into_values().collect() })
+        let mut manifest = self.manifest(writer.name(), hosts, &failures, begin);
+        manifest.created = jiff::Timestamp::from_nanosecond(i128::from(clock.now().0)).ok();
+        let finished = writer.finish(manifest).inspect_err(|_| writer.take_back(&made))?;
+        Ok(Kept { manifest: finished.manifest, failures: failures.into_values().collect() })
     }
 
     fn manifest(
@@ -355,6 +354,7 @@ impl Capture {
             version: MANIFEST_VERSION,
             session: session.to_string(),
             tool: Tool::this(),
+            created: None,
             window: Window::from_ns(start, start.saturating_add(length)),
             hosts,
             missing: failed.chain(self.targets.missing.iter().cloned()).collect(),
@@ -416,6 +416,7 @@ fn facts(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> PartF
     PartFacts {
         pid: target.process.map(|process| process.pid),
         address: Some(target.at.to_string()),
+        job: None,
         planes: summary.plane_count,
         lines: summary.lines,
         events: summary.events,

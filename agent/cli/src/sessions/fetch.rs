@@ -192,12 +192,14 @@ impl Copy {
             made.push(entry.file);
             Ok(())
         });
-        let whole = whole.and_then(|()| manifest.iter().try_for_each(|manifest| writer.manifest(manifest)));
+        let has_manifest = manifest.is_some();
+        let whole =
+            whole.and_then(|()| manifest.map_or(Ok(()), |manifest| writer.finish(manifest).map(drop)));
         if let Err(error) = whole {
             writer.take_back(&made);
             return Err(unwritten(error, output));
         }
-        if manifest.is_some() {
+        if has_manifest {
             fetched.files += 1;
             fetched.checked = true;
             fetched.size += self.manifest.len() as u64;
