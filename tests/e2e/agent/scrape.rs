@@ -43,7 +43,6 @@ impl Scene {
         let counted = format!("core_type=\"tensorcore\",source=\"runtime\"}} {}\n", 20 * steps);
         eventually("histograms", || {
             let answer = self.agent.get("/metrics", headers);
-            eprintln!("{}", answer.body.lines().filter(|l| l.contains("hlo_execution")).take(20).collect::<Vec<_>>().join("\n"));
             let timing = answer.body.split("\ntpu_hlo_execution_seconds_count{").nth(1)?;
             timing.starts_with("chip=\"0\"").then_some(())?;
             timing.contains(&counted).then_some(answer)
