@@ -6,7 +6,7 @@ use model::{
     catalog,
     label::Labels,
     metric::{Descriptor, MetricKind},
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
 };
 use nix::{
@@ -56,7 +56,11 @@ pub(super) fn samples(agent: &AgentFigures<'_>) -> Vec<Sample> {
     let sample = |metric: &'static Descriptor, labels: Labels, value: f64| Sample {
         metric: metric.into(),
         labels,
-        value: if metric.kind == MetricKind::Counter { Value::Counter(value) } else { Value::Gauge(value) },
+        value: if metric.kind == MetricKind::Counter {
+            SampleValue::Counter(value)
+        } else {
+            SampleValue::Gauge(value)
+        },
         origin: Origin::Agent,
         at: agent.at,
         workload: None,

@@ -12,8 +12,8 @@ use fakes::{
 };
 use model::{
     device::Generation,
-    distribution::{Distribution, Window},
-    sample::{Sample, Value},
+    distribution::{Distribution, HistogramWindow},
+    sample::{Sample, SampleValue},
     workload::{Address, EndpointKind},
 };
 use sampling::sources::{Reading, Tick, runtime::RuntimeSource};
@@ -35,14 +35,14 @@ fn on(fakes: &[&FakeRuntime], generation: Generation, count: u32) -> Tick {
 fn distributions<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, &'a Distribution)> {
     let of = |sample: &&Sample| sample.metric.name == metric;
     let distribution = |sample: &'a Sample| match &sample.value {
-        Value::Distribution(distribution) => (sample, &**distribution),
+        SampleValue::Distribution(distribution) => (sample, &**distribution),
         _ => panic!("{sample:?} is no distribution"),
     };
     reading.samples.iter().filter(of).map(distribution).collect()
 }
 
 /// The windows of a metric.
-fn windows<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, &'a Window)> {
+fn windows<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, &'a HistogramWindow)> {
     let all = distributions(reading, metric).into_iter();
     all.filter_map(|(sample, distribution)| Some((sample, distribution.window.as_ref()?))).collect()
 }

@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How often the workloads, the host's own service and the host are asked. Each question also costs the workload;
-    /// at least 250ms.
+    /// Interval of reads of the workloads, the host's own service and the host. Each read also costs the workload; at
+    /// least 250ms.
     pub interval: ReadInterval,
-    /// How often the host is asked while it has neither chips nor workloads nor endpoints, if that is less often; at
+    /// Interval while the host has neither chips nor workloads nor endpoints, if that is longer than `interval`; at
     /// least 250ms.
     pub idle_interval: ReadInterval,
-    /// How often the page of Orbax and Grain is read: it costs the workload's interpreter more than the other
-    /// questions; at least 250ms.
+    /// Interval of reads of the page of Orbax and Grain: one costs the workload's interpreter more than the other
+    /// reads; at least 250ms.
     pub orbax_grain_interval: ReadInterval,
-    /// How often the libtpu SDK is asked. It leaks a little at each call; at least 250ms.
+    /// Interval of reads of the libtpu SDK, which leaks a little at each call; at least 250ms.
     pub libtpu_interval: ReadInterval,
-    /// A value that was not renewed for this many intervals is no longer shown.
+    /// Number of intervals after which a value that was not renewed is no longer shown.
     pub stale_after: u32,
     /// Memory of the history: about an hour of all values at 1s with 8 chips, and a day at `history_step`.
     pub history: Bytes,
     /// Older history keeps the mean, minimum and maximum of such a span.
     pub history_step: Duration,
-    /// Ask the runtime metric services of the workloads.
+    /// Read the runtime metric services of the workloads.
     pub runtime: bool,
-    /// Ask the host's VBARControl service for its metrics.
+    /// Read the metrics of the host's VBARControl service.
     pub host_service: bool,
-    /// Ask the Prometheus endpoint that Orbax and Grain open in a workload.
+    /// Read the Prometheus endpoint that Orbax and Grain open in a workload.
     pub orbax_grain: bool,
     /// Read the host's CPU, memory, network, disks, pressure and control groups.
     pub host: bool,
-    /// Invent this many chips and their values, for demonstrations; 0: none.
+    /// Number of simulated chips, for demonstrations; 0: none.
     pub sim_chips: u32,
 }
 
