@@ -41,6 +41,16 @@ fn counted(history: &History) -> usize {
     history.entries.iter().flatten().map(tiers).sum::<usize>() * (BLOCK + SLOT) + history.ids.len() * SERIES
 }
 
+/// A series is charged for all that it holds: key, entry, its part of the table at half load, the longest label.
+#[test]
+fn a_series_costs_no_more_than_it_is_charged_for() {
+    let key = size_of::<SeriesKey>() + 2 * size_of::<usize>();
+    let table = 2 * (size_of::<(Arc<SeriesKey>, u32)>() + 1);
+    let label = 4 * model::untrusted::LABEL + 3 + model::untrusted::LABEL;
+    let all = key + size_of::<Option<SeriesEntry>>() + table + label;
+    assert!(all <= SERIES, "{all}");
+}
+
 #[test]
 fn an_hour_of_eight_chips_fits_and_older_hours_stay_as_steps() {
     // A host with 8 chips has about 270 series; a twenty-seventh of them in as small a part of the bytes,
