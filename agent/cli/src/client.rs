@@ -16,7 +16,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::exit::{Exit, Failure};
+use super::{exit::Exit, failure::Failure};
 
 /// The longest that the agent may take to accept.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -43,13 +43,13 @@ fn named(socket: &Path) -> String {
 /// Where the agent is.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
-pub struct Socket {
+pub struct SocketArgs {
     /// The agent's Unix socket
     #[arg(long, value_name = "PATH", env = VARIABLE, default_value = "/run/tpuscope/agent.sock")]
     socket: PathBuf,
 }
 
-impl Socket {
+impl SocketArgs {
     /// A channel to the agent.
     pub async fn connect(&self) -> Result<Channel, Failure> {
         let connecting = timeout(CONNECT, UnixStream::connect(&self.socket));
@@ -89,7 +89,7 @@ fn no_connection(socket: &Path, error: &io::Error) -> Failure {
                 .remedy("start it again: `systemctl start tpuscope`, or `tpuscope agent`")
         }
         io::ErrorKind::PermissionDenied => {
-            Failure::new(Exit::Permission, format!("you may not connect to {at}"))
+            Failure::new(Exit::Permission, format!("no permission to connect to {at}"))
                 .remedy("run it as root or as a member of the socket's group")
         }
         _ => Failure::new(Exit::NoAgent, format!("cannot connect to {at}: {error}")),

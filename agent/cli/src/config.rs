@@ -2,11 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{
-    Outcome,
-    exit::{Exit, one_line},
-    output, settings_args,
-};
+use super::{CommandResult, exit::Exit, output, output::one_line, settings_args};
 use crate::settings;
 
 /// Arguments of `config`.
@@ -34,7 +30,7 @@ enum Command {
     },
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     match &args.command {
         Command::Default { json: false } => output::print(&settings::commented())?,
         Command::Default { json: true } => output::json(&settings::Config::default())?,
@@ -43,7 +39,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-fn check(file: Option<&Path>, json: bool) -> Outcome {
+fn check(file: Option<&Path>, json: bool) -> CommandResult {
     let checked = settings_args::load(file, &[]).and_then(|config| {
         settings_args::check_here(&config)?;
         Ok(config)

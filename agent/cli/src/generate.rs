@@ -4,11 +4,7 @@ use std::{fs, io::ErrorKind, path::PathBuf};
 
 use clap::CommandFactory;
 
-use super::{
-    Cli, Outcome,
-    exit::{Exit, Failure},
-    output,
-};
+use super::{Cli, CommandResult, exit::Exit, failure::Failure, output};
 
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
@@ -24,14 +20,14 @@ pub struct ManArgs {
     dir: PathBuf,
 }
 
-pub(super) fn completions(args: &CompletionsArgs) -> Outcome {
+pub(super) fn completions(args: &CompletionsArgs) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "tpuscope", &mut script);
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Ok)
 }
 
-pub(super) fn man(args: &ManArgs) -> Outcome {
+pub(super) fn man(args: &ManArgs) -> CommandResult {
     let written = fs::create_dir_all(&args.dir)
         .and_then(|()| clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), &args.dir));
     written.map_err(|error| {

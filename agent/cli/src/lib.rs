@@ -9,11 +9,13 @@ mod capture;
 pub mod client;
 mod config;
 pub mod exit;
+pub mod failure;
 mod generate;
 mod goodput;
 mod libtpu;
 pub mod lifecycle;
 pub mod output;
+mod remedies;
 mod sessions;
 pub mod settings;
 pub mod settings_args;
@@ -26,10 +28,11 @@ use clap::{
     CommandFactory, Parser, Subcommand,
     error::{ContextValue, ErrorKind},
 };
-use exit::{Exit, Failure};
+use exit::Exit;
+use failure::Failure;
 
 /// What every command returns.
-pub type Outcome = Result<Exit, Failure>;
+pub type CommandResult = Result<Exit, Failure>;
 
 /// Metrics, traces and goodput of TPU hosts.
 #[derive(Debug, Parser)]
@@ -78,7 +81,7 @@ pub fn main() -> ExitCode {
     match run(cli.command) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            output::tell(&failure.to_string());
+            output::print_error(&failure.to_string());
             failure.exit.into()
         }
     }
@@ -96,7 +99,7 @@ fn not_parsed(mut error: clap::Error) -> Exit {
     quote(&mut error);
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    output::tell(&mistaken(&error.render().to_string(), &words).to_string());
+    output::print_error(&mistaken(&error.render().to_string(), &words).to_string());
     Exit::Usage
 }
 
@@ -131,7 +134,7 @@ fn quote(error: &mut clap::Error) {
         ContextValue::String(text) => {
             let cut = if text.chars().count() > SHOWN { "…" } else { "" };
             let text: String = text.chars().take(SHOWN).collect();
-            Some((kind, ContextValue::String(exit::one_line(&text) + cut)))
+            Some((kind, ContextValue::String(output::one_line(&text) + cut)))
         }
         _ => None,
     });
@@ -140,7 +143,7 @@ fn quote(error: &mut clap::Error) {
     }
 }
 
-fn run(command: Command) -> Outcome {
+fn run(command: Command) -> CommandResult {
     match command {
         Command::Agent(args) => agent::run(&args),
         Command::Capture(args) => capture::run(&args),

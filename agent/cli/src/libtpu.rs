@@ -17,11 +17,7 @@ use sampling::sources::libtpu::{
 };
 use serde_json::json;
 
-use super::{
-    Outcome,
-    exit::{Exit, Failure, one_line},
-    output,
-};
+use super::{CommandResult, exit::Exit, failure::Failure, output, output::one_line};
 
 /// Arguments of `libtpu`.
 #[derive(Debug, clap::Args)]
@@ -62,11 +58,11 @@ pub struct ChildArgs {
 }
 
 /// Runs the child; nobody but the agent starts it.
-pub(super) fn run_child(args: &ChildArgs) -> Outcome {
+pub(super) fn run_child(args: &ChildArgs) -> CommandResult {
     child::run(args.parent).map(|()| Exit::Ok).map_err(|end| Failure::new(Exit::Internal, end))
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let Command::Probe(args) = &args.command;
     let path = library_in(&args.path);
     let trusted = trust(&path, Rights::of_this_process(true)).map_err(|error| untrusted(&path, &error))?;

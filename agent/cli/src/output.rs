@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::exit::{Exit, Failure, one_line};
+use model::untrusted::harmless;
+
+use super::{exit::Exit, failure::Failure};
 
 /// Prints `text`. A reader that went away (`… | head`) is no fault.
 pub fn print(text: &str) -> Result<(), Failure> {
@@ -24,8 +26,8 @@ pub fn unprinted(error: &io::Error) -> Failure {
     }
 }
 
-/// Tells the user something on standard error. If nobody can be told, there is nothing more to do.
-pub fn tell(text: &str) {
+/// Prints a message to standard error. A failure to print is ignored: there is nowhere to report it.
+pub fn print_error(text: &str) {
     let _ = writeln!(io::stderr().lock(), "tpuscope: {text}");
 }
 
@@ -35,13 +37,26 @@ pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
+/// `text` on one line with what could disturb or deceive escaped: it may quote a file or a peer.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if harmless(c) {
+            line.push(c);
+        } else {
+            line.extend(c.escape_default());
+        }
+    }
+    line
+}
+
 /// Rows in columns as wide as their widest cell; control characters in cells are escaped.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these column heads.
     pub fn new<const N: usize>(heads: [&str; N]) -> Self {
         Self { rows: vec![heads.map(str::to_owned).to_vec()] }
@@ -75,8 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn text_stays_on_its_line() {
+        assert_eq!(one_line("äexe.\u{202e}cod"), "äexe.\\u{202e}cod");
+    }
+
+    #[test]
     fn columns_fit_and_cells_are_escaped() {
-        let mut table = Table::new(["A", "LONG"]);
+        let mut table = TextTable::new(["A", "LONG"]);
         table.row(["wide".into(), "x".into()]);
         table.row(["\u{1b}".into(), String::new()]);
         assert_eq!(table.text(), "A       LONG\nwide    x\n\\u{1b}\n");

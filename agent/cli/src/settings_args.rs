@@ -5,11 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::unistd::Group;
-use server::socket::SocketError;
-
-use super::exit::{Exit, Failure};
+use super::{exit::Exit, failure::Failure, remedies};
 use crate::settings::{self, Config, ConfigError, Layers};
+use nix::unistd::Group;
 
 /// Where settings come from.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -52,12 +50,7 @@ pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<Config, Fai
 pub(super) fn check_here(config: &Config) -> Result<(), Failure> {
     let group = &config.api.socket_group;
     let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
-    if missing { Err(no_group(&SocketError::NoGroup(group.clone()))) } else { Ok(()) }
-}
-
-pub(super) fn no_group(error: &SocketError) -> Failure {
-    Failure::new(Exit::Config, error)
-        .remedy("make the group (`groupadd --system`), or leave api.socket_group empty")
+    if missing { Err(remedies::socket_group(group)) } else { Ok(()) }
 }
 
 impl From<ConfigError> for Failure {

@@ -8,22 +8,23 @@ use proto::tpuscope::v1::{
 use server::protocol;
 
 use super::{
-    Outcome, client,
-    exit::{Exit, one_line},
-    output::{self, Table},
+    CommandResult, client,
+    exit::Exit,
+    output::one_line,
+    output::{self, TextTable},
 };
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     /// Print JSON (docs/schemas/status.schema.json)
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let status = client::block_on(async {
         let mut host = HostClient::new(args.agent.connect().await?);
         let request = StatusRequest { peer: Some(protocol::own()) };
@@ -66,7 +67,7 @@ fn page(status: &StatusReply) -> String {
 }
 
 fn chips(status: &StatusReply) -> String {
-    let mut table = Table::new(["CHIP", "TYPE", "DUTY", "HBM", "AGE", "OWNERS"]);
+    let mut table = TextTable::new(["CHIP", "TYPE", "DUTY", "HBM", "AGE", "OWNERS"]);
     for chip in &status.chips {
         table.row([
             chip.index.to_string(),
@@ -95,7 +96,7 @@ fn hbm(chip: &ChipStatus) -> String {
 }
 
 fn owners(owners: &[OwnerStatus]) -> String {
-    let mut table = Table::new(["PID", "USER", "COMMAND", "CHIPS", "JOB", "FRAMEWORK"]);
+    let mut table = TextTable::new(["PID", "USER", "COMMAND", "CHIPS", "JOB", "FRAMEWORK"]);
     for owner in owners {
         let user = owner.job.as_ref().and_then(|job| job.user.clone());
         table.row([
@@ -119,7 +120,7 @@ fn job(job: &JobIdentity) -> String {
 }
 
 fn sources(status: &StatusReply) -> String {
-    let mut table = Table::new(["SOURCE", "SERIES", "READ", "AGE", "READS", "ERRORS"]);
+    let mut table = TextTable::new(["SOURCE", "SERIES", "READ", "AGE", "READS", "ERRORS"]);
     for source in &status.sources {
         table.row([
             source.source.clone(),

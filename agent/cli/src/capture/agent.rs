@@ -12,11 +12,7 @@ use tonic::{Streaming, transport::Channel};
 use xprof::session::{Manifest, SessionName};
 
 use super::{
-    super::{
-        client,
-        exit::{Exit, Failure},
-        sessions::fetch,
-    },
+    super::{client, exit::Exit, failure::Failure, sessions::fetch},
     Args, limits,
     progress::Progress,
     report::Report,

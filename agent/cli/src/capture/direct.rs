@@ -16,12 +16,7 @@ use tokio::runtime;
 use tokio_util::sync::CancellationToken;
 use xprof::session::{HostName, SessionError, SessionName, SessionWriter, remove_abandoned};
 
-use super::{
-    super::exit::{Exit, Failure},
-    Args,
-    progress::Progress,
-    report::Report,
-};
+use super::{super::exit::Exit, super::failure::Failure, Args, progress::Progress, report::Report};
 use crate::lifecycle::signals::StopSignals;
 
 /// What dead captures left staged goes after this long without a change.

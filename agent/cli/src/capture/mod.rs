@@ -14,11 +14,7 @@ use sessions::{
 };
 use xprof::{client::Target, session::SessionName};
 
-use super::{
-    Outcome, client,
-    exit::{Exit, Failure},
-    settings_args,
-};
+use super::{CommandResult, client, exit::Exit, failure::Failure, settings_args};
 
 /// Arguments of `capture`.
 #[derive(Debug, clap::Args)]
@@ -64,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "PID", conflicts_with = "target")]
     pid: Vec<u32>,
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     #[command(flatten)]
     settings: settings_args::Args,
 }
@@ -108,7 +104,7 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let result = if args.target.is_empty() { agent::capture(args) } else { direct::capture(args) };
     report::print(result, args.json)
 }

@@ -12,11 +12,7 @@ use serde::Serialize;
 use sessions::capture::Kept;
 use xprof::session::{Manifest, Missing, PartEntry, Window};
 
-use super::super::{
-    Outcome,
-    exit::{Exit, Failure, one_line},
-    output,
-};
+use super::super::{CommandResult, exit::Exit, failure::Failure, output, output::one_line};
 
 /// A session that was kept, whole or not.
 #[derive(Debug, Serialize)]
@@ -123,7 +119,7 @@ impl Report {
 }
 
 /// Prints the result, and says how the command ends.
-pub(super) fn print(result: Result<Report, Failure>, json: bool) -> Outcome {
+pub(super) fn print(result: Result<Report, Failure>, json: bool) -> CommandResult {
     match (result, json) {
         (Ok(report), false) => {
             output::print(&report.page())?;
@@ -145,7 +141,7 @@ pub(super) fn print(result: Result<Report, Failure>, json: bool) -> Outcome {
     }
 }
 
-fn exit(report: &Report) -> Outcome {
+fn exit(report: &Report) -> CommandResult {
     if report.complete {
         return Ok(Exit::Ok);
     }

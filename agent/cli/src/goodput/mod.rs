@@ -23,11 +23,7 @@ use goodput::{
 };
 use serde::Serialize;
 
-use super::{
-    Outcome,
-    exit::{Exit, Failure, one_line},
-    output,
-};
+use super::{CommandResult, exit::Exit, failure::Failure, output, output::one_line};
 
 /// A file of queries may have so many bytes.
 const QUERIES_BYTES: u64 = 16 << 20;
@@ -96,7 +92,7 @@ fn instant(text: &str) -> Result<Micros, String> {
     })
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     match (&args.from_slots, &args.from_log, &args.job) {
         (Some(file), ..) => slots::run(file, args.json),
         (None, Some(file), Some(job)) => from_log(args, file, job),
@@ -104,7 +100,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
+fn from_log(args: &Args, file: &Path, job: &str) -> CommandResult {
     if let (Some(start), Some(end)) = (args.start, args.end)
         && start >= end
     {
@@ -114,7 +110,7 @@ fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
     let queries = args.queries.as_deref().map(read_queries).transpose()?;
     let read = read::entries(file, job)?;
     for warning in read.warnings() {
-        output::tell(&format!("warning: {}", one_line(&warning.to_string())));
+        output::print_error(&format!("warning: {}", one_line(&warning.to_string())));
     }
     let log = Log::from_entries(read.entries).map_err(|error| Failure::new(Exit::TooLarge, error))?;
     let ledger = Ledger { args, log, labels: labels(args, job) };
@@ -163,7 +159,7 @@ impl Ledger<'_> {
     }
 
     /// One calculator answers in order; a query may ask for a new one.
-    fn answer_all(&self, queries: &[Query]) -> Outcome {
+    fn answer_all(&self, queries: &[Query]) -> CommandResult {
         if self.args.strict {
             return print(&queries.iter().map(|query| self.strict(query)).collect::<Vec<_>>());
         }
@@ -195,7 +191,7 @@ impl Ledger<'_> {
         }
     }
 
-    fn answer_one(&self, job: &str) -> Outcome {
+    fn answer_one(&self, job: &str) -> CommandResult {
         let query = self.query();
         let names = if self.args.dashboard_names { show::Names::Dashboard } else { show::Names::Library };
         if self.args.strict {
@@ -220,7 +216,7 @@ impl Ledger<'_> {
         answer: &Answer,
         names: show::Names,
         repairs: Option<&strict::Repairs>,
-    ) -> Outcome {
+    ) -> CommandResult {
         if let Answer::Failed(failed) = answer {
             return Err(Failure::new(
                 Exit::BadInput,
@@ -276,7 +272,7 @@ fn present() -> Micros {
     Micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-fn print(value: &impl Serialize) -> Outcome {
+fn print(value: &impl Serialize) -> CommandResult {
     output::json(value)?;
     Ok(Exit::Ok)
 }

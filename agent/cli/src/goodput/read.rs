@@ -12,7 +12,7 @@ use goodput::entry::{Entry, Line, LineFault, Reader};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use super::{json, open};
-use crate::exit::{Exit, Failure};
+use crate::{exit::Exit, failure::Failure};
 
 /// The longest entry. Cloud Logging's own limit is 256 KiB.
 const ENTRY_BYTES: usize = 1 << 20;

@@ -8,7 +8,7 @@ use goodput::{
     strict::Repairs,
 };
 
-use crate::exit::one_line;
+use crate::output::one_line;
 
 /// The widest bar, in characters.
 const WIDTH: f64 = 40.0;

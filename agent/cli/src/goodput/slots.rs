@@ -5,16 +5,12 @@ use std::path::Path;
 use goodput::proxy::{self, Proxy, Trace};
 
 use super::{json, print, read, show};
-use crate::{
-    Outcome,
-    exit::{Exit, Failure},
-    output,
-};
+use crate::{CommandResult, exit::Exit, failure::Failure, output};
 
 /// A file of observations may have so many bytes.
 const BYTES: u64 = 64 << 20;
 
-pub(super) fn run(file: &Path, json: bool) -> Outcome {
+pub(super) fn run(file: &Path, json: bool) -> CommandResult {
     let text = read::small(file, BYTES)?;
     let trace: Trace = serde_json::from_slice(&text).map_err(|error| {
         let what = json::place_and_words(&error, &text);

@@ -17,14 +17,11 @@ use xprof::{
 };
 
 use super::{
-    Outcome, interrupt, load,
+    CommandResult, interrupt, load,
     outfile::{OutFile, unwritten},
     progress::Progress,
 };
-use crate::{
-    exit::{Exit, Failure, one_line},
-    output,
-};
+use crate::{exit::Exit, failure::Failure, output, output::one_line};
 
 /// Arguments of `sessions export`.
 #[derive(Debug, clap::Args)]
@@ -77,7 +74,7 @@ struct Placed {
     offset_ps: i64,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let loaded = load::parts(&args.path)?;
     let found = loaded.session.parts.clone();
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();

@@ -17,12 +17,7 @@ use xprof::session::{
     SessionWriter,
 };
 
-use crate::{
-    Outcome, client,
-    exit::{Exit, Failure},
-    lifecycle::signals::StopSignals,
-    output,
-};
+use crate::{CommandResult, client, exit::Exit, failure::Failure, lifecycle::signals::StopSignals, output};
 
 /// No manifest is longer.
 const LONGEST_MANIFEST: usize = 16 << 20;
@@ -37,13 +32,13 @@ pub struct Args {
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     output: PathBuf,
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let fetched = client::block_on(async {
         let mut signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
         let channel = args.agent.connect().await?;

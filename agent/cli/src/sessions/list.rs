@@ -6,22 +6,22 @@ use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::
 use server::protocol;
 
 use super::super::{
-    Outcome, client,
+    CommandResult, client,
     exit::Exit,
-    output::{self, Table},
+    output::{self, TextTable},
 };
 
 /// Arguments of `sessions list`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     /// Print JSON (docs/schemas/sessions-list.schema.json)
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let reply = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
         let request = ListSessionsRequest { peer: Some(protocol::own()) };
@@ -51,7 +51,7 @@ fn value(session: &SessionSummary) -> serde_json::Value {
 }
 
 fn table(sessions: &[SessionSummary]) -> String {
-    let mut table = Table::new(["SESSION", "CREATED", "PARTS", "SIZE", "STATE"]);
+    let mut table = TextTable::new(["SESSION", "CREATED", "PARTS", "SIZE", "STATE"]);
     for session in sessions {
         let state = if session.partial { "partial" } else { "complete" };
         let state = match session.warnings.len() {

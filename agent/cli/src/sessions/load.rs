@@ -11,7 +11,7 @@ use xprof::{
 };
 
 use super::unresolved;
-use crate::exit::{Exit, Failure};
+use crate::{exit::Exit, failure::Failure};
 
 /// A session that a path led to.
 #[derive(Debug)]

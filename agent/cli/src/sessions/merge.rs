@@ -16,14 +16,11 @@ use xprof::{
 };
 
 use super::{
-    Outcome,
+    CommandResult,
     outfile::{OutFile, unwritten},
     progress::Progress,
 };
-use crate::{
-    exit::{Exit, Failure, one_line},
-    output,
-};
+use crate::{exit::Exit, failure::Failure, output, output::one_line};
 
 /// How many gaps and missing steps are listed for a reader.
 const SHOWN: usize = 20;
@@ -50,7 +47,7 @@ struct Answer<'a> {
     report: &'a Report,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let paths: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     if let Some(folder) = paths.iter().find(|path| path.is_dir()) {
         return Err(Failure::new(Exit::NotFound, format_args!("{} is a folder", folder.display()))

@@ -19,10 +19,7 @@ use xprof::{
     wire,
 };
 
-use super::{
-    Outcome,
-    exit::{Exit, Failure},
-};
+use super::{CommandResult, exit::Exit, failure::Failure};
 
 /// The subcommands of `sessions`.
 #[derive(Debug, Subcommand)]
@@ -41,7 +38,7 @@ pub enum Command {
     Export(export::Args),
 }
 
-pub(super) fn run(command: &Command) -> Outcome {
+pub(super) fn run(command: &Command) -> CommandResult {
     if matches!(command, Command::Show(_) | Command::Merge(_) | Command::Export(_)) {
         interrupt::watch();
     }

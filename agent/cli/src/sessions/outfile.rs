@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::interrupt;
-use crate::exit::{Exit, Failure};
+use crate::{exit::Exit, failure::Failure};
 
 /// Traces may hold what a job computes on: nobody outside the group reads them.
 const MODE: u32 = 0o640;

@@ -5,11 +5,7 @@ use proto::tpuscope::v1::{RemoveSessionRequest, sessions_client::SessionsClient}
 use server::protocol;
 use xprof::session::SessionName;
 
-use super::super::{
-    Outcome, client,
-    exit::{Exit, Failure},
-    output,
-};
+use super::super::{CommandResult, client, exit::Exit, failure::Failure, output};
 
 /// Arguments of `sessions rm`.
 #[derive(Debug, clap::Args)]
@@ -18,7 +14,7 @@ pub struct Args {
     #[arg(required = true, value_name = "SESSION")]
     sessions: Vec<SessionName>,
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     /// Print JSON: the sessions that were removed
     #[arg(long)]
     json: bool,
@@ -31,7 +27,7 @@ fn in_use(failure: Failure) -> Failure {
     }
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let (removed, failures) = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
         let (mut removed, mut failures) = (Vec::new(), Vec::new());
@@ -63,7 +59,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 /// How it ends: as its first failure, which names all of them.
-fn all(failures: Vec<Failure>) -> Outcome {
+fn all(failures: Vec<Failure>) -> CommandResult {
     let what: Vec<_> = failures.iter().map(|failure| failure.what.clone()).collect();
     match failures.into_iter().next() {
         None => Ok(Exit::Ok),

@@ -7,12 +7,8 @@ use std::{
 
 use xprof::analysis::{Report, Rules};
 
-use super::{Outcome, load, show_text};
-use crate::{
-    exit::{Exit, Failure},
-    lifecycle::terminal::may_be_styled,
-    output::unprinted,
-};
+use super::{CommandResult, load, show_text};
+use crate::{exit::Exit, failure::Failure, lifecycle::terminal::may_be_styled, output::unprinted};
 
 /// How many operations a terminal gets to see.
 const SHOWN_OPS: usize = 10;
@@ -33,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let rules = if args.as_xprof { Rules::Xprof } else { Rules::True };
     let loaded = load::parts(&args.path)?;
     let others = loaded.others;

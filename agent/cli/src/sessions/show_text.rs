@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use xprof::analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, Verdict};
 
-use crate::exit::one_line;
+use crate::output::one_line;
 
 /// How many cores, warnings and programs are printed one by one.
 const MOST_ROWS: usize = 16;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 /// The daemon itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Agent {
+pub struct Settings {
     /// Where sessions and the database are kept. One agent at a time uses it.
     #[serde(deserialize_with = "absolute")]
     pub state_dir: PathBuf,
@@ -19,7 +19,7 @@ pub struct Agent {
     pub stop_timeout: Duration,
 }
 
-impl Default for Agent {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             state_dir: PathBuf::from("/var/lib/tpuscope"),

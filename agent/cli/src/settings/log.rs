@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What is logged: to the journal under systemd, else to standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
+pub struct Settings {
     /// The least important message that is still logged: "error", "warn", "info", "debug" or "trace".
     pub level: Level,
 }

@@ -53,11 +53,11 @@ macro_rules! sections {
 
 sections! {
     /// The daemon itself.
-    agent: agent::Agent,
+    agent: agent::Settings,
     /// Who is served, and where.
-    api: server::settings::Api,
+    api: server::settings::Settings,
     /// What is logged.
-    log: log::Log,
+    log: log::Settings,
     /// Where the kernel's interfaces are.
     paths: host::settings::paths::Paths,
     /// What is measured, and how often.

@@ -1,21 +1,18 @@
-//! What keeps the agent from starting, as exit codes and words.
+//! What keeps the agent from starting.
 
 use std::{io, net::SocketAddr, path::Path};
 
-use server::socket::SocketError;
+use server::agent_socket::SocketError;
 use store::lock::LockError;
 
-use crate::{
-    exit::{Exit, Failure},
-    settings_args,
-};
+use crate::{exit::Exit, failure::Failure};
 
-/// The code for a refusal of the system.
+/// The exit code of a failed system call.
 fn exit_of(error: &io::Error) -> Exit {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
         io::ErrorKind::AddrInUse => Exit::Conflict,
-        // What the settings name is of another kind than it has to be.
+        // The path of the settings has another type than it must have.
         io::ErrorKind::AlreadyExists
         | io::ErrorKind::NotADirectory
         | io::ErrorKind::InvalidFilename
@@ -25,48 +22,56 @@ fn exit_of(error: &io::Error) -> Exit {
     }
 }
 
-/// The state directory cannot be had.
-pub(super) fn state(error: &LockError, dir: &Path) -> Failure {
+/// The state directory cannot be used.
+pub(crate) fn state_dir(error: &LockError, dir: &Path) -> Failure {
     match error {
         LockError::Held { pid, .. } => {
-            let who = pid.map_or_else(|| "another agent".into(), |pid| format!("the agent with pid {pid}"));
-            Failure::new(Exit::Conflict, format!("{who} already uses the state directory {}", dir.display()))
-                .remedy("one agent a host is enough; for a second one set agent.state_dir, api.socket, api.http and api.grpc")
+            let agent = pid.map_or_else(|| "another agent".into(), |pid| format!("the agent with pid {pid}"));
+            let what = format!("{agent} already uses the state directory {}", dir.display());
+            Failure::new(Exit::Conflict, what).remedy(
+                "one agent per host is enough; for a second one set agent.state_dir, api.socket, api.http and api.grpc",
+            )
         }
         LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. } => {
             Failure::new(exit_of(cause), error)
-                .remedy("set agent.state_dir to a directory that this user may write to, or run it as root")
+                .remedy("set agent.state_dir to a directory that this user can write to, or run as root")
         }
     }
 }
 
-/// The socket that `setting` names cannot be had.
-pub(super) fn socket(error: &SocketError, setting: &str) -> Failure {
+/// The socket cannot be created. `setting` names the source of its path.
+pub(crate) fn agent_socket(error: &SocketError, setting: &str) -> Failure {
     let what = format!("{error} ({setting})");
     match error {
         SocketError::Lock(LockError::Held { .. }) | SocketError::Live(_) => {
             Failure::new(Exit::Conflict, what)
                 .remedy(format!("stop the agent that listens there, or set {setting} to another path"))
         }
-        SocketError::NoSocket(_) | SocketError::NoDirectory(_) => {
+        SocketError::NotASocket(_) | SocketError::NoDirectory(_) => {
             Failure::new(Exit::Conflict, what).remedy(format!("set {setting} to another path"))
         }
-        SocketError::NoGroup(_) => settings_args::no_group(error),
+        SocketError::NoGroup(group) => socket_group(group),
         SocketError::Lock(
             LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. },
         )
         | SocketError::System { error: cause, .. } => Failure::new(exit_of(cause), what).remedy(format!(
-            "set {setting} to a path in a directory that this user may write to, or run it as root"
+            "set {setting} to a path in a directory that this user can write to, or run as root"
         )),
     }
 }
 
-/// A TCP address cannot be had.
-pub(super) fn address(setting: &str, address: SocketAddr, error: &io::Error) -> Failure {
+/// The group of the socket does not exist.
+pub(crate) fn socket_group(group: &str) -> Failure {
+    Failure::new(Exit::Config, format!("there is no group `{group}` (api.socket_group)"))
+        .remedy("create the group (`groupadd --system`), or leave api.socket_group empty")
+}
+
+/// A TCP address cannot be bound. `setting` names it.
+pub(crate) fn tcp_address(setting: &str, address: SocketAddr, error: &io::Error) -> Failure {
     let failure = Failure::new(exit_of(error), format!("cannot listen on {address} ({setting}): {error}"));
     match error.kind() {
         io::ErrorKind::AddrInUse => failure.remedy(format!(
-            "`ss -ltnp 'sport = :{}'` shows who does; set {setting} to another port, or to \"off\"",
+            "`ss -ltnp 'sport = :{}'` shows the process that listens there; set {setting} to another port, or to \"off\"",
             address.port()
         )),
         _ => failure.remedy(format!("set {setting} to another address, or to \"off\"")),

@@ -1,0 +1,7 @@
+//! The one place that turns the typed errors of all crates into an exit code and a remedy.
+//!
+//! Flags, commands and settings are named here and in the commands' own help, and nowhere below `cli`.
+
+mod agent;
+
+pub(crate) use agent::{agent_socket, socket_group, state_dir, tcp_address};
