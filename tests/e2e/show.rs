@@ -17,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const PARTIAL: i32 = 18;
+const USAGE: i32 = 2;
 const NOT_FOUND: i32 = 5;
 const BAD_INPUT: i32 = 8;
 const EMPTY: i32 = 14;
@@ -133,6 +134,33 @@ fn bad_input_gives_one_line_and_its_code() {
     show(&at("zeros.xplane.pb", &[0; 4096]), &[]).failed(BAD_INPUT, "damaged at byte 0");
     // A valid message of another kind: one text field.
     show(&at("other.xplane.pb", b"\x22\x03abc"), &[]).failed(EMPTY, "without any plane");
+}
+
+#[test]
+fn a_file_of_another_format_is_named_with_what_to_do() {
+    let out = TempDir::new().unwrap();
+    let folder = data().join("golden/field/not_an_xplane");
+    for (file, what, remedy) in [
+        (
+            "host-a.trace.json.gz",
+            "is a gzip file with a Chrome trace (JSON) in it",
+            "the .xplane.pb that lies beside it",
+        ),
+        ("host-a.xplane.pb.gz", "is a gzip file, not an XSpace", "gunzip"),
+        ("profile.zip", "is a zip archive, not an XSpace", "unzip"),
+        ("lfs.xplane.pb", "is a Git LFS pointer, not an XSpace", "git lfs pull"),
+    ] {
+        let ended = show(&folder.join(file), &[]);
+        ended.failed(BAD_INPUT, what);
+        assert!(ended.stderr.contains(remedy), "{ended:?}");
+        let out = out.path().join("merged.xplane.pb");
+        let path = folder.join(file);
+        let merge = ["sessions".as_ref(), "merge".as_ref(), path.as_os_str(), "-o".as_ref(), out.as_os_str()];
+        run(&workspace(), &merge).failed(BAD_INPUT, what);
+    }
+    let remote = show(Path::new("gs://bucket/run"), &[]);
+    remote.failed(USAGE, "only local paths are read");
+    assert!(remote.stderr.contains("gcloud storage cp -r gs://bucket/run ."), "{remote:?}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod messages;
 pub mod peer;
 pub mod protocol;
 mod session_grants;
+pub mod session_messages;
 pub mod settings;
 
 /// The result of a listener's task. The error says why the listener failed.

@@ -21,6 +21,7 @@ mod device_events;
 mod groups;
 mod host;
 mod input;
+mod losses;
 mod nesting;
 mod ops;
 mod planes;

@@ -13,6 +13,7 @@ use super::{
     trace::{Core, HostTrace},
     xprof_steps,
 };
+use crate::loss::Loss;
 
 /// What a session tells.
 #[derive(Debug, Serialize)]
@@ -74,7 +75,9 @@ pub struct HostReport {
     pub categories: Vec<CategoryReport>,
     /// The collectives, by opcode.
     pub collectives: Vec<CollectiveReport>,
-    /// What to know before trusting the figures.
+    /// What the trace lost.
+    pub losses: Vec<Loss>,
+    /// What to know before trusting the figures; what was lost comes first.
     pub warnings: Vec<String>,
 }
 
@@ -207,6 +210,7 @@ impl HostReport {
             file: trace.file,
             profile_start_ns: trace.profile_start_ns,
             window_ps: trace.window_ps,
+            losses: trace.losses,
             warnings: trace.warnings,
         }
     }

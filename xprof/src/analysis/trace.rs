@@ -12,6 +12,7 @@ use super::{
     device_events::Interval,
     groups::{self, Groups},
     host::{self, HostEvents, HostStep, RUN_ID_BITS},
+    losses,
     ops::{OpKey, OpTable, PlaneOps, Totals},
     planes::{self, PlaneKind},
     steps::{self, HostSide, Origin, Step},
@@ -20,6 +21,7 @@ use super::{
     xprof_steps::{self, GroupedCore},
 };
 use crate::{
+    loss::Loss,
     reader::{AnyReader, Index, PlaneIndex, Reader},
     wire::Error,
 };
@@ -52,7 +54,9 @@ pub struct HostTrace {
     pub collectives: Vec<(Collective, Totals)>,
     /// Per step number of the host's markers, how long its events waited for input.
     pub input_ps: HashMap<i64, i64>,
-    /// What to know before trusting the figures.
+    /// What the trace lost.
+    pub losses: Vec<Loss>,
+    /// What to know before trusting the figures; what was lost comes first.
     pub warnings: Vec<String>,
 }
 
@@ -141,6 +145,7 @@ pub fn read<R: Read + Seek>(
         ops: OpTable::default(),
         collectives: Vec::new(),
         input_ps: input_by_step(&events, &groups),
+        losses: losses::of(reader, &index)?,
         warnings: Vec::new(),
     };
     let host_side = HostSide { markers: &events.markers, groups: &groups };
@@ -152,6 +157,7 @@ pub fn read<R: Read + Seek>(
     }
     trace.host_steps = events.markers;
     trace.host_steps.sort_by_key(|step| (step.start_ps, step.end_ps));
+    warnings::add_early_ends(&facts, &mut trace);
     trace.warnings = warnings::of(&facts, &trace);
     Ok(trace)
 }
@@ -297,9 +303,11 @@ impl<'a> Part<'a> {
         Ok(())
     }
 
-    /// A host without cores: its markers are its steps, what its threads ran are its operations.
+    /// A host without cores: its markers are its steps, what its threads ran are its operations. Beside a device
+    /// that is not read they only launched them, so there is no operation to show.
     fn host_only(&self, trace: &mut HostTrace, events: &HostEvents, groups: &Groups) {
         match self.rules {
+            Rules::True if self.index.planes.iter().any(planes::is_unread_device) => {}
             Rules::True => trace.ops = events.ops.clone(),
             Rules::Xprof => trace.cores.extend(xprof_host_core(events, groups)),
         }

@@ -6,11 +6,15 @@ use super::{
     groups::Groups,
     host::HostEvents,
     ops::Totals,
+    planes,
     steps::Origin,
     summary::median,
     trace::{HostTrace, unmatched_launches},
 };
-use crate::reader::{Index, PlaneIndex};
+use crate::{
+    loss::{Loss, LossKind},
+    reader::{Index, PlaneIndex},
+};
 
 /// How many of the profiler's own messages are passed on.
 const MOST_MESSAGES: usize = 20;
@@ -85,6 +89,8 @@ pub(super) struct HostFacts {
     pub(super) cores: Vec<CoreFacts>,
     /// Whether the pieces of busy time of a shared chip were too many to be held.
     pub(super) busy_cut: bool,
+    /// Device planes that are not read: name, lines and events.
+    unread: Vec<(String, usize, u64)>,
     messages: Vec<String>,
     unmatched: Option<GroupsLaunched>,
     host_over: bool,
@@ -121,6 +127,7 @@ impl HostFacts {
             no_host: !index.planes.iter().any(|plane| plane.name.starts_with("/host:CPU")),
             no_session: index.session.start_ns.is_none(),
             no_cores,
+            unread: index.planes.iter().filter(|plane| planes::is_unread_device(plane)).map(size).collect(),
             names_dropped: index.planes.iter().map(|plane| plane.stat_names.dropped()).sum(),
             window: index.session.window_ps().or(Some(trace.window_ps)),
             markers: host.markers.len(),
@@ -129,9 +136,14 @@ impl HostFacts {
     }
 }
 
-/// All warnings of a part.
+fn size(plane: &PlaneIndex) -> (String, usize, u64) {
+    (plane.name.clone(), plane.lines.len(), plane.lines.iter().map(|line| line.events).sum())
+}
+
+/// All warnings of a part; what it lost comes first.
 pub(super) fn of(facts: &HostFacts, trace: &HostTrace) -> Vec<String> {
-    let mut all = facts.messages.clone();
+    let mut all: Vec<String> = trace.losses.iter().map(ToString::to_string).collect();
+    all.extend(facts.messages.iter().cloned());
     of_file(facts, &mut all);
     for (at, core) in facts.cores.iter().enumerate() {
         of_core(core, facts, trace, at, &mut all);
@@ -145,7 +157,8 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
             all.push(text.to_owned());
         }
     };
-    say(facts.no_cores && facts.markers == 0, "no TPU core and no step marker: there are no steps to show");
+    let nothing = facts.no_cores && facts.markers == 0;
+    say(nothing, "no TPU core and no step marker: there are no steps to show");
     say(facts.no_host, "no host plane: device steps cannot be numbered");
     say(facts.no_session, "no session times (Task Environment): the wall clock of this host is not known");
     say(
@@ -160,6 +173,11 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
         facts.busy_cut,
         "the busy time of a chip's cores is too scattered to be joined: busy and idle are approximate",
     );
+    for (plane, lines, events) in facts.unread.iter().take(MOST_MESSAGES) {
+        all.push(format!(
+            "{plane} is not read ({lines} lines, {events} events): only TPU cores are; its events are in no figure here, XProf shows them"
+        ));
+    }
     if facts.names_dropped > 0 {
         all.push(format!("{} stat names over the limit are left out", facts.names_dropped));
     }
@@ -198,7 +216,6 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
     if core.over {
         all.push(format!("{plane}: more steps, programs or collectives than are held: the rest is left out"));
     }
-    of_end(core, facts, trace, at, all);
 }
 
 fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
@@ -242,11 +259,26 @@ fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, a
     }
 }
 
-/// A core whose events end before the session does.
-fn of_end(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
-    let (Some(hull), Some(window)) = (core.hull, facts.window) else { return };
+/// Puts what is certain of early ends in the place of what may be.
+pub(super) fn add_early_ends(facts: &HostFacts, trace: &mut HostTrace) {
+    let certain = ends_early(facts, trace);
+    let is_known = |loss: &Loss| {
+        loss.kind == LossKind::EndsEarly && certain.iter().any(|early| early.plane == loss.plane)
+    };
+    trace.losses.retain(|loss| !is_known(loss));
+    trace.losses.extend(certain);
+}
+
+/// A core whose events end before the session does, with evidence that it worked on.
+fn ends_early(facts: &HostFacts, trace: &HostTrace) -> Vec<Loss> {
+    let cores = facts.cores.iter().enumerate();
+    cores.filter_map(|(at, core)| ends_early_core(core, facts, trace, at)).collect()
+}
+
+fn ends_early_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize) -> Option<Loss> {
+    let (hull, window) = (core.hull?, facts.window?);
     if core.sparse {
-        return;
+        return None;
     }
     let steps = trace.cores.get(at).map_or(&[][..], |core| &core.steps);
     let step = median(steps.iter().map(|step| step.duration_ps).collect());
@@ -255,8 +287,8 @@ fn of_end(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all
         facts.unmatched.as_ref().map_or(0, |launched| unmatched_launches(&launched.0, &facts.cores));
     let cut_program = core.after_last_module > 0;
     let long_silence = silent > step.saturating_mul(2).max(window / 20);
-    if long_silence && (cut_program || unmatched > 2) {
-        all.push(format!(
+    (long_silence && (cut_program || unmatched > 2)).then(|| {
+        let message = format!(
             "{}: ends early, {} before the end of the session{}{}: the device's trace buffer may have been full",
             core.plane,
             ms(silent),
@@ -266,8 +298,9 @@ fn of_end(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all
             } else {
                 String::new()
             }
-        ));
-    }
+        );
+        Loss::ends_early(&core.plane, message)
+    })
 }
 
 pub(super) fn ms(ps: i64) -> String {

@@ -3,7 +3,7 @@
 //! Holds no more than a tag or a length; never trusts a length further than the one that encloses it.
 
 use super::Error;
-use crate::check::Varint;
+use crate::wire::PushedVarint;
 
 /// One piece of the answer, in order of arrival.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,14 +21,14 @@ enum State {
         bytes: [u8; 5],
         have: usize,
     },
-    Tag(Varint),
+    Tag(PushedVarint),
     Length {
         number: u64,
-        varint: Varint,
+        varint: PushedVarint,
     },
     Value {
         number: u64,
-        varint: Varint,
+        varint: PushedVarint,
     },
     Skip {
         left: u64,
@@ -101,7 +101,7 @@ impl Envelope {
     fn end_of_message(&mut self) -> Result<(), Error> {
         match self.state {
             State::Prefix { .. } | State::Done => {}
-            State::Tag(tag) if self.left == 0 && !tag.begun() => self.state = State::Done,
+            State::Tag(tag) if self.left == 0 && !tag.is_open() => self.state = State::Done,
             _ if self.left == 0 => return Err(garbage("the answer ends inside a field")),
             _ => {}
         }
@@ -127,7 +127,7 @@ impl Envelope {
                 if self.left > self.limit {
                     return Err(Error::TooLarge { bytes: self.left, limit: self.limit });
                 }
-                self.state = State::Tag(Varint::default());
+                self.state = State::Tag(PushedVarint::default());
             }
             _ => self.state = State::Prefix { bytes, have: have + 1 },
         }
@@ -153,7 +153,7 @@ impl Envelope {
                     None => State::Value { number, varint },
                     Some(value) => {
                         self.said.empty |= number == 7 && value != 0;
-                        State::Tag(Varint::default())
+                        State::Tag(PushedVarint::default())
                     }
                 };
             }
@@ -188,9 +188,9 @@ impl Envelope {
         match (number, wire) {
             (0, _) => Err(garbage("the answer is no ProfileResponse: a field has number 0")),
             (6 | 8, 0 | 1 | 5) | (7, 1 | 2 | 5) => Err(garbage("the answer is no ProfileResponse")),
-            (_, 0) => Ok(State::Value { number, varint: Varint::default() }),
+            (_, 0) => Ok(State::Value { number, varint: PushedVarint::default() }),
             (_, 1) => skip(8),
-            (_, 2) => Ok(State::Length { number, varint: Varint::default() }),
+            (_, 2) => Ok(State::Length { number, varint: PushedVarint::default() }),
             (_, 5) => skip(4),
             _ => Err(garbage("the answer is no ProfileResponse: unknown wire type")),
         }
@@ -198,7 +198,7 @@ impl Envelope {
 }
 
 fn after(left: u64, state: impl FnOnce(u64) -> State) -> State {
-    if left == 0 { State::Tag(Varint::default()) } else { state(left) }
+    if left == 0 { State::Tag(PushedVarint::default()) } else { state(left) }
 }
 
 fn garbage(what: &str) -> Error {

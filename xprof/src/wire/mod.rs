@@ -5,11 +5,13 @@
 //! the byte and what was expected there. Must never panic on any input, never allocate by a length that the
 //! input claims beyond [`Scanner`]'s limit, and never know what the fields mean.
 
+mod push;
 mod scanner;
 mod slice;
 
 use std::{fmt, io};
 
+pub(crate) use push::PushedVarint;
 pub use scanner::{Header, Kind, Scanner};
 pub use slice::{Field, Fields, Value, varint};
 

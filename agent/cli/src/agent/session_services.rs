@@ -13,6 +13,7 @@ use xprof::session::HostName;
 use crate::{
     failure::Failure,
     lifecycle::task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
+    remedies,
     settings::Config,
 };
 
@@ -32,7 +33,7 @@ impl SessionServices {
     ) -> Result<Self, Failure> {
         let (state_dir, settings) = (config.agent.state_dir.clone(), config.store.clone());
         let store = store::blocking(move || Files::open(&state_dir, settings)).await;
-        let store: Arc<dyn Store> = Arc::new(store.map_err(::sessions::Failure::from)?);
+        let store: Arc<dyn Store> = Arc::new(store.map_err(remedies::store)?);
         let captures = Captures::new(
             config.capture.clone(),
             config.paths.procfs.clone(),

@@ -23,11 +23,7 @@ use goodput::{
 };
 use serde::Serialize;
 
-use super::{
-    CommandResult,
-    exit::Exit, failure::Failure, output::one_line,
-    output,
-};
+use super::{CommandResult, exit::Exit, failure::Failure, output, output::one_line};
 
 /// The maximum size of a file of queries in bytes.
 const QUERIES_BYTES: u64 = 16 << 20;

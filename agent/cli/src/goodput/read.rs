@@ -20,10 +20,7 @@ use super::{
     json,
     skipped::{LogForm, SkippedLines},
 };
-use crate::{
-    exit::Exit, failure::Failure, output::one_line,
-    output,
-};
+use crate::{exit::Exit, failure::Failure, output, output::one_line};
 
 /// The maximum number of entries of one job, and their maximum size. With the answer: less than 1.5 GiB.
 const KEPT: KeptLimit = KeptLimit { entries: 4_000_000, bytes: 640 << 20 };

@@ -5,11 +5,7 @@ use std::path::Path;
 use goodput::proxy::{self, HostObservations, Proxy};
 
 use super::{json, read, show};
-use crate::{
-    CommandResult,
-    exit::Exit, failure::Failure,
-    output,
-};
+use crate::{CommandResult, exit::Exit, failure::Failure, output};
 
 /// The maximum size of a file of observations in bytes.
 const BYTES: u64 = 64 << 20;

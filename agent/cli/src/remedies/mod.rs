@@ -3,5 +3,7 @@
 //! Flags, commands and settings are named here and in the commands' own help, and nowhere below `cli`.
 
 mod agent;
+mod capture;
 
 pub(crate) use agent::{agent_socket, socket_group, state_dir, tcp_address};
+pub(crate) use capture::{Destination, capture, capture_failure, of_failure, session_folder, store};

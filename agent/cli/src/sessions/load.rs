@@ -7,7 +7,7 @@ use xprof::{
     analysis::{self, HostTrace, MissingPart, Report, Rules},
     input::open_regular,
     reader::AnyReader,
-    session::{self, Fault, Part, Session},
+    session::{self, Fault, Manifest, Part, Session},
 };
 
 use super::unresolved;
@@ -67,9 +67,28 @@ impl Loaded {
             return Err(nothing_to_show(path, &self.missing, first_failure));
         }
         note_same_host(&mut hosts);
+        let recorded = self.session.manifest.take();
         let mut report = analysis::session(self.session.name, hosts, self.missing, rules, top);
         report.warnings = self.warnings;
+        if let Some(manifest) = recorded {
+            recall(manifest, &mut report);
+        }
         Ok(report)
+    }
+}
+
+/// Adds what was warned of when the session was captured, where the trace does not say the same today.
+fn recall(manifest: Manifest, report: &mut Report) {
+    let captured = |text: &String| format!("at capture: {text}");
+    report.warnings.extend(manifest.warnings.iter().map(captured));
+    for host in manifest.hosts {
+        report.warnings.extend(host.warnings.iter().map(|text| format!("{}: {}", host.host, captured(text))));
+        for part in host.parts {
+            let Some(shown) = report.hosts.iter_mut().find(|shown| shown.file == part.file) else { continue };
+            let new = part.warnings.iter().filter(|&text| !shown.warnings.contains(text)).map(captured);
+            let new: Vec<String> = new.collect();
+            shown.warnings.extend(new);
+        }
     }
 }
 
@@ -86,7 +105,7 @@ fn newest(path: &Path) -> Result<(Session, usize), Failure> {
 /// When a session began, as far as one can tell: as its manifest says, else as a name by the clock says (XProf's and
 /// ours are in local time), else when the last of it was written.
 fn begun(session: &Session) -> Timestamp {
-    let manifest = || Some(session.manifest.as_ref()?.window?.start);
+    let manifest = || session.manifest.as_ref()?.created_at();
     let name = || {
         let stamp = DateTime::strptime("%Y_%m_%d_%H_%M_%S", session.name.get(..19)?).ok()?;
         TimeZone::system().to_timestamp(stamp).ok()

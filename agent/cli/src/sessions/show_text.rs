@@ -3,7 +3,10 @@
 
 use std::io::{self, Write};
 
-use xprof::analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, Verdict};
+use xprof::{
+    analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, Verdict},
+    loss::LossKind,
+};
 
 use crate::output::one_line;
 
@@ -18,6 +21,7 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
     if as_xprof {
         writeln!(out, "figures as XProf 2.24 computes them, quirks included")?;
     }
+    losses(out, report, on, off)?;
     steps(out, report, on, off)?;
     straggler(out, report, on, off)?;
     for (at, host) in report.hosts.iter().enumerate() {
@@ -30,6 +34,30 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
         writeln!(out, "\n{on}warning{off}  {}", one_line(warning))?;
     }
     Ok(())
+}
+
+/// What the traces lost: first, because it makes every figure below doubtful.
+fn losses(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
+    let all: Vec<_> =
+        report.hosts.iter().flat_map(|host| host.losses.iter().map(move |loss| (host, loss))).collect();
+    for (host, loss) in all.iter().take(MOST_ROWS) {
+        let who = match report.hosts.len() {
+            1 => String::new(),
+            _ => format!("{}: ", label(report, &host.host, &host.file)),
+        };
+        let times = loss.count.filter(|_| loss.kind == LossKind::DroppedBuffers);
+        let seen = match (times, loss.first_ps) {
+            (Some(times), Some(first)) => {
+                format!(" ({}, first at {})", count(times as usize, "time"), ms(first))
+            }
+            _ => String::new(),
+        };
+        writeln!(out, "{on}loss{off}       {}", one_line(&format!("{who}{loss}{seen}")))?;
+    }
+    match all.len().checked_sub(MOST_ROWS) {
+        Some(more) if more > 0 => writeln!(out, "           and {more} more"),
+        _ => Ok(()),
+    }
 }
 
 fn count(many: usize, what: &str) -> String {
@@ -151,10 +179,13 @@ fn host(
     cores(out, host)?;
     programs(out, host)?;
     ops(out, host)?;
-    for warning in host.warnings.iter().take(MOST_ROWS) {
+    // Losses stand at the top.
+    let is_loss = |warning: &String| host.losses.iter().any(|loss| loss.message == *warning);
+    let warnings: Vec<&String> = host.warnings.iter().filter(|&warning| !is_loss(warning)).collect();
+    for warning in warnings.iter().take(MOST_ROWS) {
         writeln!(out, "  ! {}", one_line(warning))?;
     }
-    if let Some(more) = host.warnings.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {
+    if let Some(more) = warnings.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {
         writeln!(out, "  ! and {}", count(more, "more warning"))?;
     }
     Ok(())
