@@ -1,4 +1,4 @@
-//! `tpuscope completions` and `tpuscope man`: made from the same definitions that parse the command line.
+//! `tpuscope completions` and `tpuscope man`, generated from the definition of the command line.
 
 use std::{fs, io::ErrorKind, path::PathBuf};
 
@@ -9,14 +9,14 @@ use super::{Cli, CommandResult, exit::Exit, failure::Failure, output};
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
 pub struct CompletionsArgs {
-    /// For which shell
+    /// Shell that the script is for
     shell: clap_complete::Shell,
 }
 
 /// Arguments of `man`.
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
-    /// Folder that the pages are written to; made where it is missing
+    /// Folder to write to; it is created if it does not exist
     dir: PathBuf,
 }
 
@@ -34,12 +34,12 @@ pub(super) fn man(args: &ManArgs) -> CommandResult {
         let exit = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Exit::NoSpace,
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Exit::Permission,
-            // A file is in the way, or the file system makes no folders.
+            // The path is a file, or the file system has no folders.
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::NotFound => Exit::Permission,
             _ => Exit::Internal,
         };
-        Failure::new(exit, format!("cannot write pages to {}: {error}", args.dir.display()))
-            .remedy("name a folder that you may write")
+        Failure::new(exit, format!("cannot write the manual pages to {}: {error}", args.dir.display()))
+            .remedy("name a folder that you can write to")
     })?;
     Ok(Exit::Ok)
 }

@@ -1,4 +1,4 @@
-//! What commands print: whole texts to standard output, tables whose columns fit, JSON.
+//! Output of the commands: text, aligned tables and JSON on standard output, messages on standard error.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,10 @@ use model::untrusted::harmless;
 
 use super::{exit::Exit, failure::Failure};
 
-/// Prints `text`. A reader that went away (`… | head`) is no fault.
+/// Prints `text`. A closed pipe (`| head`) is not a failure.
+///
+/// # Errors
+/// If standard output cannot be written.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -15,12 +18,12 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Standard output takes no more.
+/// The failure for standard output that cannot be written.
 pub fn unprinted(error: &io::Error) -> Failure {
     let what = format!("cannot write to standard output: {error}");
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Failure::new(Exit::NoSpace, what).remedy("make room where it leads to")
+            Failure::new(Exit::NoSpace, what).remedy("free disk space at its destination")
         }
         _ => Failure::new(Exit::Internal, what),
     }
@@ -32,12 +35,15 @@ pub fn print_error(text: &str) {
 }
 
 /// Prints `value` as JSON.
+///
+/// # Errors
+/// If standard output cannot be written.
 pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Internal, error))?;
     print(&(text + "\n"))
 }
 
-/// `text` on one line with what could disturb or deceive escaped: it may quote a file or a peer.
+/// `text` on one line. Control characters and others that could deceive a reader are escaped: it may quote a file or a peer.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -50,14 +56,14 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// Rows in columns as wide as their widest cell; control characters in cells are escaped.
+/// A table as text. Columns are as wide as their widest cell, and cells are escaped.
 #[derive(Debug, Default)]
 pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
 impl TextTable {
-    /// A table with these column heads.
+    /// A table with this header.
     pub fn new<const N: usize>(heads: [&str; N]) -> Self {
         Self { rows: vec![heads.map(str::to_owned).to_vec()] }
     }
@@ -67,7 +73,7 @@ impl TextTable {
         self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
     }
 
-    /// The text, one line a row.
+    /// The text, one line per row.
     pub fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {

@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let status = client::block_on(async {
         let mut host = HostClient::new(args.agent.connect().await?);
         let request = StatusRequest { peer: Some(protocol::own()) };
-        client::within(client::ANSWER, host.status(request)).await
+        client::within(client::CALL_TIMEOUT, host.status(request)).await
     })?;
     let status = status.into_inner();
     if args.json {
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::Ok)
 }
 
-/// What a person wants to see first.
+/// The status as text.
 fn page(status: &StatusReply) -> String {
     let version = status.peer.as_ref().map(|peer| peer.version.as_str()).unwrap_or_default();
     let up = age((status.at_unix_ns.saturating_sub(status.started_unix_ns)) as f64 / 1e9);
@@ -134,7 +134,7 @@ fn sources(status: &StatusReply) -> String {
     table.text()
 }
 
-/// Why something is missing, each once.
+/// The faults and the missing values, without repetition.
 fn remarks(status: &StatusReply) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut add = |remark: String| {

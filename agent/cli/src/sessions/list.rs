@@ -25,13 +25,13 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let reply = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
         let request = ListSessionsRequest { peer: Some(protocol::own()) };
-        client::within(client::ANSWER, sessions.list(request)).await
+        client::within(client::CALL_TIMEOUT, sessions.list(request)).await
     })?;
     let sessions = reply.into_inner().sessions;
     if args.json {
         output::json(&serde_json::json!({ "sessions": sessions.iter().map(value).collect::<Vec<_>>() }))?;
     } else if sessions.is_empty() {
-        output::print("no sessions yet: `tpuscope capture` makes one\n")?;
+        output::print("no sessions; `tpuscope capture` records one\n")?;
     } else {
         output::print(&table(&sessions))?;
     }
