@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// No number at its start.
-    #[error("`{text}` is no {kind}: it must start with a number, as in `{example}`")]
+    #[error("expected a {kind}, such as `{example}`, got `{text}`")]
     NoNumber {
         /// What was written.
         text: String,

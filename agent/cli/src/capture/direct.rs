@@ -1,4 +1,4 @@
-//! A capture straight from the profilers that were named, into a folder of the caller's: no agent.
+//! A capture from the profilers of --target to a folder, without an agent.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,19 +20,20 @@ use xprof::session::{HostName, SessionError, SessionName, SessionWriter, remove_
 
 use super::{
     super::{
-        exit::{Exit, Failure},
+        exit::Exit,
+        failure::Failure,
         remedies::{self, Destination},
     },
     Args,
-    progress::Progress,
-    report::Report,
+    progress::CaptureProgress,
+    report::CaptureReport,
 };
 use crate::lifecycle::signals::StopSignals;
 
 /// What dead captures left staged goes after this long without a change.
 const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
 
-pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
+pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let config = args.settings.load()?;
     let settings = config.capture;
     let spec = CaptureSpec::new(args.params()?, Caller::Direct, &settings, SystemClock.now())
@@ -43,7 +44,7 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
     let host = nix::unistd::gethostname().map_err(|error| Failure::new(Exit::Internal, error))?;
     let targets = target::direct(&args.target, &HostName::sanitised(&host.to_string_lossy()));
-    let progress = Arc::new(Progress::new(spec.duration));
+    let progress = Arc::new(CaptureProgress::new(spec.duration));
     let heard = Arc::clone(&progress);
     let listener: Listener = Arc::new(move |event| heard.hear(&event));
     let cancel = CancellationToken::new();
@@ -62,7 +63,7 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     progress.finish();
     let Kept { manifest, failures } = kept?;
     let failures = failures.iter().map(session_messages::failure).collect();
-    Ok(Report::new(manifest, failures, &writer.folder(), Destination::Folder))
+    Ok(CaptureReport::new(manifest, failures, &writer.folder(), Destination::Folder))
 }
 
 fn failed(error: &CaptureError) -> Failure {

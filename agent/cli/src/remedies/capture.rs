@@ -6,7 +6,7 @@ use sessions::{CaptureError, FailureKind, FailureReason};
 use store::StoreError;
 use xprof::session::SessionError;
 
-use crate::exit::{Exit, Failure};
+use crate::{exit::Exit, failure::Failure};
 
 /// Where the session goes: it decides what a user can do about a disk or a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
