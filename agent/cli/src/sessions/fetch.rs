@@ -42,7 +42,7 @@ pub struct Args {
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let fetched = client::block_on(async {
-        let mut signals = StopSignals::with_hangup().map_err(|error| Failure::internal(error))?;
+        let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let channel = args.agent.connect().await?;
         tokio::select! {
             fetched = fetch(channel, &args.session, &args.output) => fetched,
