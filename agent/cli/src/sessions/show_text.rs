@@ -223,7 +223,7 @@ fn mean_step(core: &CoreReport) -> i64 {
     (sum / (core.steps.len().max(1) as i128)) as i64
 }
 
-/// The programs' latencies, where the host has no step markers to tell steps.
+/// The latencies of the programs, for a host without step markers.
 fn programs(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     if !host.host_steps.is_empty() {
         return Ok(());
