@@ -2,48 +2,48 @@
 
 use std::process::ExitCode;
 
-/// Every way a `tpuscope` command ends. The numbers are stable; `docs/exit-codes.md` lists them.
+/// The exit codes. The numbers are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// The command succeeded.
     Ok = 0,
-    /// A fault of tpuscope itself, or of the system under it.
+    /// An internal error of tpuscope or of the system.
     Internal = 1,
-    /// The command line is wrong.
+    /// The command line is invalid.
     Usage = 2,
-    /// The configuration is wrong.
+    /// The settings are invalid.
     Config = 3,
-    /// Not allowed.
+    /// Permission denied.
     Permission = 4,
-    /// What was named does not exist.
+    /// A file, session or process does not exist.
     NotFound = 5,
     /// No agent answers on the socket.
     NoAgent = 6,
-    /// Something else already is where this would go: a port, a state directory, a session name.
+    /// A port, a state directory or a session name is in use.
     Conflict = 7,
-    /// The input file is damaged or of another kind.
+    /// The input file is damaged or has another format.
     BadInput = 8,
     /// The host or its network does not answer.
     Unreachable = 10,
-    /// The host answers, but nothing listens on the port.
+    /// No process listens on the port.
     NotListening = 11,
-    /// Something listens, but it is no profiler.
+    /// The process that listens on the port is not a profiler.
     NotAProfiler = 12,
     /// The workload's profiler is in use.
     Busy = 13,
-    /// The profiler answered with an empty trace.
+    /// The trace is empty.
     EmptyTrace = 14,
-    /// The deadline passed.
+    /// A time limit was exceeded.
     Timeout = 15,
-    /// More bytes than the limit.
+    /// A size limit was exceeded.
     TooLarge = 16,
     /// The disk is full.
     NoSpace = 17,
-    /// Some of what was asked is there, some is missing.
+    /// The result is incomplete.
     Partial = 18,
-    /// No process to work on.
+    /// There is no process to profile.
     NoTarget = 19,
-    /// Interrupted by the user.
+    /// The command was interrupted.
     Interrupted = 130,
 }
 

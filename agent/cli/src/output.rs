@@ -39,7 +39,7 @@ pub fn print_error(text: &str) {
 /// # Errors
 /// If standard output cannot be written.
 pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Internal, error))?;
+    let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
     print(&(text + "\n"))
 }
 

@@ -28,12 +28,12 @@ use crate::lifecycle::signals::StopSignals;
 pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let request = request(args)?;
     client::block_on(async {
-        let mut signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let channel = args.agent.connect().await?;
         let captured = OnceCell::new();
         tokio::select! {
             report = capture_and_fetch(channel, request, args, &captured) => report,
-            // Dropping the call hangs up, and the agent ends the capture.
+            // Dropping the call closes its stream, and the agent ends the capture.
             _ = signals.next() => Err(interrupted(captured.get())),
         }
     })
@@ -97,9 +97,9 @@ async fn ask(
 ) -> Result<(CaptureReport, SessionName), Failure> {
     let mut captures = CapturesClient::new(channel);
     let events = client::within(client::CALL_TIMEOUT, captures.capture(request)).await?.into_inner();
-    let heard = hear(events, &progress).await;
+    let received = receive(events, &progress).await;
     progress.finish();
-    let CaptureFinished { session, failure, manifest, failures } = heard?;
+    let CaptureFinished { session, failure, manifest, failures } = received?;
     let Some(session) = session else { return Err(kept_nothing(failure.as_ref())) };
     let name = session.id.parse().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))
@@ -122,7 +122,7 @@ fn kept_nothing(failure: Option<&CaptureFailure>) -> Failure {
     remedies::capture_failure(failure, Destination::AgentStore)
 }
 
-async fn hear(
+async fn receive(
     mut events: Streaming<proto::tpuscope::v1::CaptureEvent>,
     progress: &CaptureProgress,
 ) -> Result<CaptureFinished, Failure> {

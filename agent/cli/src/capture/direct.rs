@@ -42,19 +42,19 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemTime::now(), ABANDONED);
     let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
-    let host = nix::unistd::gethostname().map_err(|error| Failure::new(Exit::Internal, error))?;
+    let host = nix::unistd::gethostname().map_err(Failure::internal)?;
     let targets = target::direct(&args.target, &HostName::sanitised(&host.to_string_lossy()));
     let progress = Arc::new(CaptureProgress::new(spec.duration));
-    let heard = Arc::clone(&progress);
-    let listener: Listener = Arc::new(move |event| heard.hear(&event));
+    let shown = Arc::clone(&progress);
+    let listener: Listener = Arc::new(move |event| shown.show_event(&event));
     let cancel = CancellationToken::new();
     let capture =
         Capture { spec, targets, settings, procfs: config.paths.procfs, listener, cancel: cancel.clone() };
     // One thread moves the bytes, a second checks and writes them.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
+    let runtime = runtime.map_err(Failure::internal)?;
     let kept = runtime.block_on(async {
-        let signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let interrupted = tokio::spawn(cancel_on_signal(signals, cancel));
         let kept = capture.run(&writer, &SystemClock).await;
         interrupted.abort();

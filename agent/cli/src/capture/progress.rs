@@ -35,8 +35,8 @@ impl CaptureProgress {
         Self { bar, duration, state: Mutex::default() }
     }
 
-    /// Takes what a capture says.
-    pub(super) fn hear(&self, event: &Event) {
+    /// Shows an event of the capture.
+    pub(super) fn show_event(&self, event: &Event) {
         match event {
             Event::Started { targets, start, .. } => self.started(targets.len(), start.0),
             Event::Received(index, bytes) => self.received(*index, *bytes),

@@ -47,13 +47,13 @@ impl TraceFileError {
         Self { path: path.to_owned(), fault: TraceFileFault::Open(error) }
     }
 
-    /// A file that was opened and could not be read. Looks at it again, to tell a file of another format.
+    /// A file that could not be read. Reads it again to recognise another format.
     pub(crate) fn read(path: &Path, error: wire::Error) -> Self {
         let fault = foreign_format(path).map_or(TraceFileFault::Read(error), TraceFileFault::Foreign);
         Self { path: path.to_owned(), fault }
     }
 
-    /// A readable file without a trace. Looks at it again, to tell a file of another format.
+    /// A readable file without a trace. Reads it again to recognise another format.
     pub(crate) fn no_trace(path: &Path, why: NoTrace) -> Self {
         let format = if why == NoTrace::Foreign { foreign_format(path) } else { None };
         let fault = format.map_or(TraceFileFault::NoTrace(why), TraceFileFault::Foreign);
@@ -189,7 +189,7 @@ pub(crate) fn merge(error: MergeError, output: &Path) -> Failure {
             ),
         },
         MergeError::NoStart(_) => {
-            failed(Exit::BadInput).remedy("leave it out: its place among the others is unknown")
+            failed(Exit::BadInput).remedy("leave it out: its position among the others is unknown")
         }
         MergeError::NotOneProcess { .. } => failed(Exit::BadInput).remedy(
             "merge the files of each process separately; `tpuscope sessions export` aligns several hosts",

@@ -52,8 +52,8 @@ enum Format {
 #[derive(Debug, Default, serde::Serialize)]
 struct Answer {
     session: String,
-    files: Vec<Written>,
-    hosts: Vec<Placed>,
+    files: Vec<WrittenFile>,
+    hosts: Vec<ShiftedHost>,
     missing: Vec<xprof::analysis::MissingPart>,
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,14 +61,14 @@ struct Answer {
 }
 
 #[derive(Debug, serde::Serialize)]
-struct Written {
+struct WrittenFile {
     path: PathBuf,
     bytes: u64,
 }
 
 /// A host and the offset that was added to its times.
 #[derive(Debug, serde::Serialize)]
-struct Placed {
+struct ShiftedHost {
     host: String,
     file: String,
     offset_ps: i64,
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
                 }
                 parts => aligned(parts, &loaded.analysed(&args.path, Rules::True, None)?, &mut answer),
             };
-            answer.hosts = parts.iter().map(|(part, offset)| Placed::of(part, *offset)).collect();
+            answer.hosts = parts.iter().map(|(part, offset)| ShiftedHost::of(part, *offset)).collect();
             answer.events = Some(perfetto(&parts, &file, &args.output)?);
             answer.finish(out, &file, &args.output)?;
         }
@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
                 .hosts
                 .iter()
                 .zip(&report.alignment.offsets)
-                .map(|(host, offset)| Placed {
+                .map(|(host, offset)| ShiftedHost {
                     host: host.host.clone(),
                     file: host.file.clone(),
                     offset_ps: offset.offset_ps,
@@ -134,7 +134,7 @@ fn aligned<'p>(parts: &'p [Part], report: &Report, answer: &mut Answer) -> Vec<(
         .collect()
 }
 
-fn perfetto(parts: &[(&Part, i64)], file: &File, place: &Path) -> Result<TraceEvents, Failure> {
+fn perfetto(parts: &[(&Part, i64)], file: &File, path: &Path) -> Result<TraceEvents, Failure> {
     let files: Vec<_> = parts.iter().map(|(part, _)| FileInput::new(&part.path)).collect();
     let hosts: Vec<_> = parts
         .iter()
@@ -144,7 +144,7 @@ fn perfetto(parts: &[(&Part, i64)], file: &File, place: &Path) -> Result<TraceEv
     let mut progress = ByteProgress::new("exporting");
     let mut at = |done, all| progress.at(done, all);
     let mut out = BufWriter::new(file);
-    let plain = place.extension().is_some_and(|ending| ending == "json");
+    let plain = path.extension().is_some_and(|ending| ending == "json");
     let exported = if plain {
         trace_events(&hosts, &mut out, &mut at)
     } else {
@@ -158,7 +158,7 @@ fn perfetto(parts: &[(&Part, i64)], file: &File, place: &Path) -> Result<TraceEv
         out.flush()?;
         Ok(events)
     });
-    flushed.map_err(|error| remedies::export(error, place))
+    flushed.map_err(|error| remedies::export(error, path))
 }
 
 /// Creates the folder. Returns false if it exists.
@@ -174,7 +174,7 @@ fn create_folder(folder: &Path) -> Result<bool, Failure> {
     }
 }
 
-impl Placed {
+impl ShiftedHost {
     fn of(part: &Part, offset_ps: i64) -> Self {
         Self { host: part.host.clone(), file: load::file_name(&part.path), offset_ps }
     }
@@ -197,25 +197,25 @@ impl Answer {
             ("steps.csv", steps_csv as fn(&Report, &mut dyn Write) -> io::Result<()>),
             ("operations.csv", operations_csv),
         ] {
-            let place = folder.join(name);
-            let (out, file) = OutFile::create(&place, inputs)?;
+            let path = folder.join(name);
+            let (out, file) = OutFile::create(&path, inputs)?;
             let mut buffer = BufWriter::new(&file);
             table(report, &mut buffer)
                 .and_then(|()| buffer.flush())
-                .map_err(|error| remedies::unwritten(&place, &error))?;
+                .map_err(|error| remedies::unwritten(&path, &error))?;
             drop(buffer);
-            written.push((out, file, place));
+            written.push((out, file, path));
         }
-        for (out, file, place) in written {
-            self.finish(out, &file, &place)?;
+        for (out, file, path) in written {
+            self.finish(out, &file, &path)?;
         }
         Ok(())
     }
 
-    fn finish(&mut self, out: OutFile, file: &File, place: &Path) -> Result<(), Failure> {
+    fn finish(&mut self, out: OutFile, file: &File, path: &Path) -> Result<(), Failure> {
         out.finish(file)?;
-        let bytes = file.metadata().map_err(|error| remedies::unwritten(place, &error))?.len();
-        self.files.push(Written { path: place.to_owned(), bytes });
+        let bytes = file.metadata().map_err(|error| remedies::unwritten(path, &error))?.len();
+        self.files.push(WrittenFile { path: path.to_owned(), bytes });
         Ok(())
     }
 

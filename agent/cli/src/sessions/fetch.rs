@@ -76,18 +76,18 @@ pub(crate) struct Fetched {
     pub(crate) folder: PathBuf,
     files: usize,
     size: u64,
-    /// Whether it is what a manifest says.
+    /// Whether the files were checked against a manifest.
     checked: bool,
 }
 
 /// Finds out before there is anything to copy whether it can be written below `output`. `name` is the session's
 /// where it is known yet.
 pub(crate) fn check(name: Option<&SessionName>, output: &Path) -> Result<(), Failure> {
-    let internal = |error| Failure::internal(error);
+    let internal = Failure::internal;
     let part: PartName = "check".parse().map_err(internal)?;
     let writer = match name {
         Some(name) => SessionWriter::create(output, name.clone()),
-        // Nobody's name, so it is not kept from anybody either.
+        // No session has this name, so no other writer is refused.
         None => Ok(SessionWriter::join(output, "check".parse().map_err(internal)?)),
     };
     // Dropped without a commit, it leaves nothing.

@@ -19,8 +19,8 @@ use crate::exit::Exit;
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Registers a file, or a folder that is removed only while it is empty.
-pub(super) fn remove_on_interrupt(place: &Path) {
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(place.to_owned());
+pub(super) fn remove_on_interrupt(path: &Path) {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_owned());
 }
 
 /// Handles the signals from now on.
@@ -39,10 +39,10 @@ pub(super) fn watch() {
                 () = received(hangup) => {}
             }
         });
-        let places = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
-        for place in places.iter().rev() {
+        let paths = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in paths.iter().rev() {
             // The process ends even if a file cannot be removed.
-            let _ = fs::remove_file(place).or_else(|_| fs::remove_dir(place));
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
         }
         process::exit(Exit::Interrupted as i32);
     });

@@ -108,7 +108,7 @@ fn job_by_file(manifest: &Manifest) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-/// Adds what was warned of when the session was captured, where the trace does not say the same today.
+/// Adds the warnings of the capture, except those that the analysis gives too.
 fn recall(manifest: Manifest, report: &mut Report) {
     let captured = |text: &String| format!("at capture: {text}");
     report.warnings.extend(manifest.warnings.iter().map(captured));

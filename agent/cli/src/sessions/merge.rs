@@ -88,18 +88,18 @@ fn time(ns: i64) -> String {
     model::time::Timestamp(ns).to_string()
 }
 
-fn text(report: &Report, place: &Path) -> String {
+fn text(report: &Report, path: &Path) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = write_text(&mut text, report, place);
+    let _ = write_text(&mut text, report, path);
     text
 }
 
-fn write_text(text: &mut String, report: &Report, place: &Path) -> std::fmt::Result {
+fn write_text(text: &mut String, report: &Report, path: &Path) -> std::fmt::Result {
     writeln!(
         text,
         "{}: {} segment(s), {} planes, {} lines, {} events, {}",
-        one_line(&place.display().to_string()),
+        one_line(&path.display().to_string()),
         report.segments.len(),
         report.planes,
         report.lines,
