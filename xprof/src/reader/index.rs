@@ -9,7 +9,7 @@ use super::{
     line,
     names::StatNames,
     stat::{OwnedValue, Stat, StatValue},
-    time::Session,
+    time::SessionTimes,
 };
 use crate::wire::{Error, Fields, Header, Kind, Scanner, Span};
 
@@ -39,7 +39,7 @@ pub struct Index {
     /// How long the file is.
     pub len: u64,
     /// When the session ran.
-    pub session: Session,
+    pub session: SessionTimes,
 }
 
 /// Why a file that is not damaged is no trace either.
@@ -173,7 +173,7 @@ impl Index {
             }
         }
         index.len = scanner.position();
-        index.session = Session::of(&index.planes);
+        index.session = SessionTimes::of(&index.planes);
         Ok(index)
     }
 

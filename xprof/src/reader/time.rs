@@ -9,7 +9,7 @@ pub(crate) const ENVIRONMENT: &str = "Task Environment";
 
 /// When the session of one host ran, by that host's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Session {
+pub struct SessionTimes {
     /// Its start in nanoseconds since the epoch, if the file says.
     pub start_ns: Option<i64>,
     /// Its end in nanoseconds since the epoch, if the file says.
@@ -18,7 +18,7 @@ pub struct Session {
     base_ns: i64,
 }
 
-impl Session {
+impl SessionTimes {
     pub(super) fn of(planes: &[PlaneIndex]) -> Self {
         let environment = |name| {
             planes
