@@ -176,7 +176,8 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
         ));
     }
     if let Some(clock) = core.clock {
-        all.push(format!("{plane}: {}", clock_words(&clock)));
+        let by_device = trace.cores.get(at).is_some_and(|core| core.by_device_clock);
+        all.push(format!("{plane}: {}", clock_words(&clock, by_device)));
     }
     if core.unsorted {
         all.push(format!(
@@ -189,8 +190,8 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
     of_end(core, facts, trace, at, all);
 }
 
-fn clock_words(clock: &ClockFacts) -> String {
-    if clock.by_device {
+fn clock_words(clock: &ClockFacts, by_device: bool) -> String {
+    if by_device {
         let times = if clock.jumps == 1 { "once".to_owned() } else { format!("{} times", clock.jumps) };
         return format!(
             "the line's clock jumped {times} and was off by up to {}: durations are by the device's own clock",
