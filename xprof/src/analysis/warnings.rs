@@ -60,14 +60,14 @@ impl CoreFacts {
             unsorted: out.unsorted,
             over: out.over || lines.over,
             run_ids: lines.modules.iter().filter_map(|module| module.run_id).collect(),
-            clock: clock.filter(is_worth_telling),
+            clock: clock.filter(differs),
             has_ops: out.extent.is_some(),
         }
     }
 }
 
 /// Whether the clocks of a core differ by more than a microsecond.
-fn is_worth_telling(clock: &ClockFacts) -> bool {
+fn differs(clock: &ClockFacts) -> bool {
     clock.by_device || clock.shift_ps.saturating_abs() > 1_000_000
 }
 
