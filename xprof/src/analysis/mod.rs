@@ -1,4 +1,4 @@
-//! What a trace says: steps, operations, busy and idle time, how the clocks of cores and hosts lie to each other, and
+//! What a trace says: steps, operations, busy and idle time, the offsets between the clocks of hosts, and
 //! which core the others wait for.
 //!
 //! ```text

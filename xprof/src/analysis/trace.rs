@@ -157,7 +157,7 @@ impl<'a> Part<'a> {
             let clocks = match self.rules {
                 Rules::True => clocks,
                 // XProf takes both clocks as they are.
-                Rules::Xprof => Surveyed::by_line(),
+                Rules::Xprof => Surveyed { facts: clocks.facts, ..Surveyed::by_line() },
             };
             lines.set_clock(&clocks);
             let chip = planes::local_chip(plane);

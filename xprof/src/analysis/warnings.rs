@@ -64,14 +64,14 @@ impl CoreFacts {
             unsorted: out.unsorted,
             over: out.over || lines.over,
             run_ids: lines.modules.iter().filter_map(|module| module.run_id).collect(),
-            clock: clock.filter(is_worth_telling),
+            clock: clock.filter(differs),
             has_ops: out.extent.is_some(),
         }
     }
 }
 
 /// Whether the clocks of a core differ by more than a microsecond.
-fn is_worth_telling(clock: &ClockFacts) -> bool {
+fn differs(clock: &ClockFacts) -> bool {
     clock.by_device || clock.shift_ps.saturating_abs() > 1_000_000
 }
 
@@ -194,7 +194,8 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
         ));
     }
     if let Some(clock) = core.clock {
-        all.push(format!("{plane}: {}", clock_words(&clock)));
+        let by_device = trace.cores.get(at).is_some_and(|core| core.by_device_clock);
+        all.push(format!("{plane}: {}", clock_words(&clock, by_device)));
     }
     if core.unsorted {
         all.push(format!(
@@ -206,8 +207,8 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
     }
 }
 
-fn clock_words(clock: &ClockFacts) -> String {
-    if clock.by_device {
+fn clock_words(clock: &ClockFacts, by_device: bool) -> String {
+    if by_device {
         let times = if clock.jumps == 1 { "once".to_owned() } else { format!("{} times", clock.jumps) };
         return format!(
             "the line's clock jumped {times} and was off by up to {}: durations are by the device's own clock",
