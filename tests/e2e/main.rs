@@ -17,4 +17,3 @@ mod sessions_rework;
 mod show;
 mod sidecar;
 mod sources;
-mod walls;

@@ -7,23 +7,20 @@ mod tpu_info;
 
 use std::sync::Arc;
 
-use tpuscope::{
-    device,
-    model::{
-        device::{Chip, Generation},
-        sample::{Sample, Value},
-        time::Timestamp,
-        workload::{Address, Endpoint, EndpointKind, EndpointOrigin, Workloads},
-    },
-    source::{Reading, Source, Tick},
-};
-
 use fakes::fake_host::FakeHost;
+use host::chips;
+use model::{
+    device::{Chip, Generation},
+    sample::{Sample, Value},
+    time::Timestamp,
+    workload::{Address, Endpoint, EndpointKind, EndpointOrigin, Workloads},
+};
+use sampling::sources::{Reading, Source, Tick};
 
 /// The chips of a host.
 fn chips(generation: Generation, count: u32) -> Arc<[Chip]> {
     let host = FakeHost::with(generation, count);
-    device::scan(&host.paths(), &Default::default()).chips.into()
+    host::chips::scan(&host.paths(), &Default::default()).chips.into()
 }
 
 /// A tick of a host without owners on which these endpoints are known.

@@ -7,12 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use host::{chips, settings::paths::Paths};
+use model::device::{Chip, Generation};
 use tempfile::TempDir;
-use tpuscope::{
-    config::paths::Paths,
-    device,
-    model::device::{Chip, Generation},
-};
 
 /// PCI device, subsystem, whether the node is accelN, PCI functions per chip.
 fn ids(generation: Generation) -> (u16, u16, bool, u8) {
@@ -138,7 +135,7 @@ impl FakeHost {
 
     /// The chips as the agent sees them.
     pub fn chips(&self) -> Vec<Chip> {
-        device::scan(&self.paths(), &tpuscope::config::device::Device::default()).chips
+        chips::scan(&self.paths(), &host::settings::device::Device::default()).chips
     }
 
     /// Writes a configuration with `[paths]` of this host and then `rest`.

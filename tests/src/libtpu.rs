@@ -7,19 +7,19 @@ use std::{
     time::Duration,
 };
 
-use tempfile::TempDir;
-use tpuscope::{
-    config::libtpu::{Enabled, Libtpu as Settings},
-    model::{
-        device::{Chip, ChipIndex},
-        time::{Clock, SystemClock},
-        workload::Workloads,
-    },
-    source::{
+use model::{
+    device::{Chip, ChipIndex},
+    time::{Clock, SystemClock},
+    workload::Workloads,
+};
+use sampling::{
+    settings::libtpu::{Enabled, Libtpu as Settings},
+    sources::{
         Reading, Source, Tick,
         libtpu::{Libtpu, locate::Surroundings, process::Launch, supervisor::Policy},
     },
 };
+use tempfile::TempDir;
 
 use crate::harness::{artifact, tpuscope};
 

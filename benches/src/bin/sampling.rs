@@ -6,7 +6,6 @@
 //! Ends with exit code 1 when a promise is not met.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
-
 use std::{
     env, fs,
     io::{self, BufRead, BufReader, Read, Write},
@@ -22,8 +21,8 @@ use fakes::{
     harness::{artifact, peer, tpuscope},
     net_ns::NetNs,
 };
+use model::device::Generation;
 use tempfile::TempDir;
-use tpuscope::model::device::Generation;
 
 const CHIPS: usize = 8;
 const BUSY: usize = 500;

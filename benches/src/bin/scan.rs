@@ -4,7 +4,6 @@
 //! `scan [PROCESSES] [DESCRIPTORS]`: 500 processes with 26 descriptors each by default.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
-
 use std::{
     env,
     fmt::Write,
@@ -15,20 +14,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::{
-    resource::{UsageWho, getrusage},
-    time::TimeValLike,
-};
-use tpuscope::{
-    config::{
+use host::{
+    settings::{
         paths::Paths,
         workload::{Discover, Workload},
     },
-    model::{
-        device::{Chip, ChipIndex},
-        time::Timestamp,
-    },
-    workload::Discovery,
+    workloads::OwnerScanner,
+};
+use model::{
+    device::{Chip, ChipIndex},
+    time::Timestamp,
+};
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike,
 };
 
 const ROUNDS: usize = 15;
@@ -79,7 +78,7 @@ fn ours(dev: &Path, discover: Discover, interval: Duration) -> Duration {
     let chips = vec![Chip { index: ChipIndex(0), nodes: vec![dev.join("accel0")], ..Chip::default() }];
     let settings = Workload { discover, ..Workload::default() };
     let paths = Paths { dev: dev.to_owned(), ..Paths::default() };
-    let mut discovery = Discovery::new(paths, settings, chips.into());
+    let mut discovery = OwnerScanner::new(paths, settings, chips.into());
     // Others on this machine may run JAX, but none holds this chip.
     assert!(discovery.tick(Timestamp(0)).owners.iter().any(|owner| owner.chips == [ChipIndex(0)]));
     let mut now = Timestamp(0);

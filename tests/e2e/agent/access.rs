@@ -16,12 +16,12 @@ use fakes::{
     harness::tpuscope,
     running_agent::{Home, RunningAgent},
 };
+use model::device::Generation;
 use proto::tpuscope::v1::{
     CaptureRequest, ListSessionsRequest, Peer, StatusRequest, captures_client::CapturesClient,
     host_client::HostClient, sessions_client::SessionsClient,
 };
 use tonic::{Code, codegen::http::uri::PathAndQuery, transport::Endpoint};
-use tpuscope::model::device::Generation;
 
 const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 54321;

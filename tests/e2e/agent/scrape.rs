@@ -12,8 +12,8 @@ use fakes::{
     fake_runtime::{self, FakeRuntime},
     running_agent::{Answer, Home, RunningAgent, eventually},
 };
+use model::device::Generation;
 use serde_json::Value;
-use tpuscope::model::device::Generation;
 
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 const USED: &str = "tpu_hbm_used_bytes";
@@ -25,7 +25,7 @@ struct Scene {
 }
 
 /// An agent that samples a fake workload's metrics, windows included.
-fn scene() -> Scene {
+fn snapshot() -> Scene {
     let host = FakeHost::with(Generation::V6e, 4);
     let runtime = FakeRuntime::with_devices(&[0, 1, 2, 3]);
     let settings = format!(
@@ -65,8 +65,8 @@ fn promtool(page: &str) {
 
 #[test]
 fn the_page_is_clean_under_promtool() {
-    let scene = scene();
-    let answer = scene.page("");
+    let snapshot = snapshot();
+    let answer = snapshot.page("");
     assert!(answer.headers.contains("text/plain; version=0.0.4"), "{}", answer.headers);
     promtool(&answer.body);
     for series in [
@@ -86,11 +86,11 @@ fn the_page_is_clean_under_promtool() {
 
 #[test]
 fn a_series_that_nobody_renews_disappears() {
-    let scene = scene();
-    eventually("the series", || scene.agent.get("/metrics", "").body.contains(USED).then_some(()));
-    drop(scene.runtime);
+    let snapshot = snapshot();
+    eventually("the series", || snapshot.agent.get("/metrics", "").body.contains(USED).then_some(()));
+    drop(snapshot.runtime);
     eventually("the stale series to go", || {
-        (!scene.agent.get("/metrics", "").body.contains(USED)).then_some(())
+        (!snapshot.agent.get("/metrics", "").body.contains(USED)).then_some(())
     });
 }
 
@@ -158,11 +158,11 @@ fn listener_of(pid: u32) -> Option<SocketAddr> {
 
 #[test]
 fn prometheus_scrapes_open_metrics() {
-    let scene = scene();
-    let page = scene.page(OPEN_METRICS);
+    let snapshot = snapshot();
+    let page = snapshot.page(OPEN_METRICS);
     assert!(page.headers.contains("application/openmetrics-text; version=1.0.0"), "{}", page.headers);
     assert!(page.body.ends_with("# EOF\n"));
-    let prometheus = Prometheus::scraping(scene.agent.http());
+    let prometheus = Prometheus::scraping(snapshot.agent.http());
     assert_eq!(prometheus.values(USED), 4);
     assert!(prometheus.values("host_cpu_seconds_total") > 1);
     assert_eq!(prometheus.values("tpuscope_cpu_seconds_total"), 1);
@@ -170,8 +170,8 @@ fn prometheus_scrapes_open_metrics() {
 
 #[test]
 fn prometheus_scrapes_the_old_text() {
-    let scene = scene();
-    let plain = plain_only(scene.agent.http());
+    let snapshot = snapshot();
+    let plain = plain_only(snapshot.agent.http());
     let prometheus = Prometheus::scraping(plain);
     assert_eq!(prometheus.values(USED), 4);
     assert!(prometheus.values("host_cpu_seconds_total") > 1);

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use fakes::{fake_host::FakeHost, fake_workload::FakeWorkload};
-use tpuscope::model::device::Generation;
+use model::device::Generation;
 
 use super::{discover, tool};
 

@@ -16,7 +16,7 @@ use fakes::{
     harness::tpuscope,
     net_ns::NetNs,
 };
-use tpuscope::model::device::Generation;
+use model::device::Generation;
 
 use super::{discover, tool};
 

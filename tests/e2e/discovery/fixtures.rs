@@ -3,15 +3,15 @@
 use std::fs;
 
 use fakes::{fake_host::FakeHost, fake_proc::FakeProcess};
-use tpuscope::{
-    config::workload::{Discover, Workload},
-    model::{
-        device::{ChipIndex, Generation},
-        job::JobKind,
-        time::Timestamp,
-        workload::EndpointKind,
-    },
-    workload::Discovery,
+use host::{
+    settings::workload::{Discover, Workload},
+    workloads::OwnerScanner,
+};
+use model::{
+    device::{ChipIndex, Generation},
+    job::JobKind,
+    time::Timestamp,
+    workload::EndpointKind,
 };
 
 use super::{look, owner};
@@ -98,7 +98,7 @@ fn an_exec_and_a_reused_pid_are_noticed_at_the_next_tick() {
     let procfs = host.paths().procfs;
     let process = |start| FakeProcess::new(100, start).environment(&[]).descriptor(4, "/dev/vfio/10");
     process(10).write(&procfs);
-    let mut discovery = Discovery::new(host.paths(), Workload::default(), host.chips().into());
+    let mut discovery = OwnerScanner::new(host.paths(), Workload::default(), host.chips().into());
     let at = |seconds: i64| Timestamp(seconds * 1_000_000_000);
     assert_eq!(discovery.tick(at(0)).owners[0].process.start_ticks, 10);
     process(11).write(&procfs);
@@ -120,7 +120,7 @@ fn a_library_that_is_loaded_late_is_found_and_files_that_are_missing_are_said() 
     let folder = torch.write(&procfs);
     fs::remove_file(folder.join("ns/net")).unwrap();
     let settings = Workload { discover: Discover::Any, ..Workload::default() };
-    let mut discovery = Discovery::new(host.paths(), settings, host.chips().into());
+    let mut discovery = OwnerScanner::new(host.paths(), settings, host.chips().into());
     let seen = discovery.tick(Timestamp(0));
     assert_eq!(seen.owners.len(), 1, "{seen:#?}");
     let bare = owner(&seen, 200);

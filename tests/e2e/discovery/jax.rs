@@ -1,10 +1,8 @@
 //! A real JAX job on a host without chips.
 
 use fakes::{fake_host::FakeHost, jax_job::JaxJob};
-use tpuscope::{
-    config::workload::{Discover, Probe, Workload},
-    model::workload::{Endpoint, EndpointKind, EndpointOrigin},
-};
+use host::settings::workload::{Discover, Probe, Workload};
+use model::workload::{Endpoint, EndpointKind, EndpointOrigin};
 
 use super::{look, owner};
 

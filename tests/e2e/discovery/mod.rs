@@ -9,18 +9,15 @@ mod real;
 use std::{path::Path, process::Command};
 
 use fakes::{fake_host::FakeHost, harness::artifact};
-use tpuscope::{
-    config::workload::Workload,
-    model::{
-        time::Timestamp,
-        workload::{Owner, Workloads},
-    },
-    workload::Discovery,
+use host::{settings::workload::Workload, workloads::OwnerScanner};
+use model::{
+    time::Timestamp,
+    workload::{Owner, Workloads},
 };
 
 /// One full look at a host from this process.
 fn look(host: &FakeHost, settings: Workload) -> Workloads {
-    let mut discovery = Discovery::new(host.paths(), settings, host.chips().into());
+    let mut discovery = OwnerScanner::new(host.paths(), settings, host.chips().into());
     Workloads::clone(&discovery.tick(Timestamp(0)))
 }
 

@@ -1,13 +1,11 @@
 //! Real processes on a fake host.
 
 use fakes::{fake_host::FakeHost, fake_workload::FakeWorkload, net_ns::NetNs};
-use tpuscope::{
-    config::workload::Workload,
-    model::{
-        device::{ChipIndex, Generation},
-        job::JobKind,
-        workload::{Address, EndpointKind, EndpointOrigin},
-    },
+use host::settings::workload::Workload;
+use model::{
+    device::{ChipIndex, Generation},
+    job::JobKind,
+    workload::{Address, EndpointKind, EndpointOrigin},
 };
 
 use super::{look, owner};

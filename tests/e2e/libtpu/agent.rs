@@ -11,8 +11,8 @@ use fakes::{
     fake_host::FakeHost,
     libtpu::Staged,
 };
+use model::device::Generation;
 use serde_json::Value;
-use tpuscope::model::device::Generation;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -11,15 +11,15 @@ use fakes::{
     fake_runtime::workload,
     harness::{artifact, peer},
 };
+use model::{
+    catalog::{self, Kind},
+    sample::Origin,
+};
 use proto::{
     libtpu::tpunetd::MetricType,
     tpu::monitoring::runtime::{gauge, metric::Measure},
 };
 use serde_json::Value;
-use tpuscope::{
-    model::sample::Origin,
-    source::catalog::{self, Kind},
-};
 
 const CHIPS: u32 = 4;
 

@@ -3,7 +3,7 @@
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use fakes::libtpu::{Staged, hasty, launch, read, source, tick};
-use tpuscope::source::libtpu::process::{ChildProcess, Launch, User};
+use sampling::sources::libtpu::process::{ChildProcess, Launch, User};
 
 const LONG: Duration = Duration::from_secs(30);
 /// A user without any right, and not the owner of anything.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use fakes::libtpu::{Staged, hasty, read, read_until, source, tick};
-use tpuscope::source::{Reading, libtpu::supervisor::Policy};
+use sampling::sources::{Reading, libtpu::supervisor::Policy};
 
 fn has(reading: &Reading, metric: &str) -> bool {
     reading.samples.iter().any(|sample| sample.metric == metric)
@@ -132,9 +132,9 @@ async fn a_slow_library_keeps_the_read_short() {
 
 #[tokio::test]
 async fn without_a_tpu_or_a_library_it_says_why() {
-    use tpuscope::{
-        config::libtpu::Libtpu as Settings,
-        source::libtpu::{Libtpu, locate::Surroundings},
+    use sampling::{
+        settings::libtpu::Libtpu as Settings,
+        sources::libtpu::{Libtpu, locate::Surroundings},
     };
     let root = tempfile::tempdir().unwrap();
     let nowhere = Surroundings { root: root.path().to_owned(), named: vec![], home: None, venv: None };

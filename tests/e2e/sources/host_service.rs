@@ -6,13 +6,11 @@ use fakes::{
     fake_grpc::{Listen, Manner, Reply},
     fake_host_service::{FakeHostService, metrics},
 };
-use tpuscope::{
-    model::{
-        device::Generation,
-        workload::{Address, EndpointKind},
-    },
-    source::{Tick, host_service::HostService},
+use model::{
+    device::Generation,
+    workload::{Address, EndpointKind},
 };
+use sampling::sources::{Tick, host_service::HostService};
 
 use super::{chips, gauges, read, why};
 

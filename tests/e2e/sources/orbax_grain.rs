@@ -1,13 +1,11 @@
 //! The endpoint of Orbax and Grain.
 
 use fakes::fake_orbax::{FakeOrbax, Page};
-use tpuscope::{
-    model::{
-        device::Generation,
-        workload::{Address, EndpointKind},
-    },
-    source::{Tick, orbax_grain::OrbaxGrain},
+use model::{
+    device::Generation,
+    workload::{Address, EndpointKind},
 };
+use sampling::sources::{Tick, orbax_grain::OrbaxGrain};
 
 use super::{chips, gauges, read, why};
 

@@ -10,14 +10,12 @@ use fakes::{
         text, workload,
     },
 };
-use tpuscope::{
-    model::{
-        device::Generation,
-        sample::{Sample, Value},
-        workload::{Address, EndpointKind},
-    },
-    source::{Reading, Tick, runtime::Runtime},
+use model::{
+    device::Generation,
+    sample::{Sample, Value},
+    workload::{Address, EndpointKind},
 };
+use sampling::sources::{Reading, Tick, runtime::Runtime};
 
 use super::{chips, gauges, read, why};
 

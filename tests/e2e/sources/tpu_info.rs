@@ -3,13 +3,11 @@
 use std::process::Command;
 
 use fakes::{fake_runtime::FakeRuntime, harness::peer};
-use tpuscope::{
-    model::{
-        device::Generation,
-        workload::{Address, EndpointKind},
-    },
-    source::{Reading, runtime::Runtime},
+use model::{
+    device::Generation,
+    workload::{Address, EndpointKind},
 };
+use sampling::sources::{Reading, runtime::Runtime};
 
 use super::{chips, gauges, read, tick};
 

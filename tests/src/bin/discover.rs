@@ -4,15 +4,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test tool fails loudly")]
 #![forbid(unsafe_code)]
-
 use std::{env, fs};
 
-use tpuscope::{
-    config::{Config, Layers, load},
-    device,
-    model::time::Timestamp,
-    workload::Discovery,
-};
+use cli::settings::{Config, Layers, load};
+use host::{chips, workloads::OwnerScanner};
+use model::time::Timestamp;
 
 fn main() {
     let arguments: Vec<String> = env::args().collect();
@@ -20,9 +16,9 @@ fn main() {
     let text = fs::read_to_string(config).unwrap();
     let layers = Layers { text: Some((config.as_ref(), &text)), ..Layers::default() };
     let Config { paths, device, workload, .. } = load(&layers).unwrap();
-    let scan = device::scan(&paths, &device);
+    let scan = chips::scan(&paths, &device);
     let interval = workload.scan_interval.get();
-    let mut discovery = Discovery::new(paths, workload, scan.chips.clone().into());
+    let mut discovery = OwnerScanner::new(paths, workload, scan.chips.clone().into());
     let mut now = Timestamp(0);
     let mut workloads = discovery.tick(now);
     for _ in 1..ticks.parse::<u32>().unwrap() {

@@ -6,7 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a fake fails loudly")]
 #![forbid(unsafe_code)]
-
 use std::{
     net::{Ipv6Addr, SocketAddr},
     path::PathBuf,
@@ -20,11 +19,11 @@ use fakes::{
     fake_runtime::{FakeRuntime, workload},
     libtpu::{launch, read, tick},
 };
-use tokio::time::{Instant, sleep};
-use tpuscope::{
-    config::libtpu::{Enabled, Libtpu as Settings},
-    source::libtpu::{Libtpu, locate::Surroundings},
+use sampling::{
+    settings::libtpu::{Enabled, Libtpu as Settings},
+    sources::libtpu::{Libtpu, locate::Surroundings},
 };
+use tokio::time::{Instant, sleep};
 
 /// How long the first values may take.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,9 +1,0 @@
-//! The `tpuscope` binary: parses the command line and leaves with its exit code.
-
-#![forbid(unsafe_code)]
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    tpuscope::cli::main()
-}

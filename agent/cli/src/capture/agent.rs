@@ -1,0 +1,182 @@
+//! A capture through the agent: it knows the workloads, keeps the session, and ends the capture when we hang up.
+
+use std::{cell::OnceCell, path::Path};
+
+use proto::tpuscope::v1::{
+    CaptureFailure, CaptureFinished, CaptureRequest, ShowSessionRequest, capture_event,
+    captures_client::CapturesClient, sessions_client::SessionsClient, target_event,
+};
+use server::protocol;
+use sessions::{Kind, capture::Kept};
+use tonic::{Streaming, transport::Channel};
+use xprof::session::{Manifest, SessionName};
+
+use super::{
+    super::{
+        client,
+        exit::{Exit, Failure},
+        sessions::fetch,
+    },
+    Args, limits,
+    progress::Progress,
+    report::Report,
+};
+use crate::lifecycle::signals::StopSignals;
+
+pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
+    let request = request(args)?;
+    client::block_on(async {
+        let mut signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let channel = args.agent.connect().await?;
+        let captured = OnceCell::new();
+        tokio::select! {
+            report = capture_and_fetch(channel, request, args, &captured) => report,
+            // Dropping the call hangs up, and the agent ends the capture.
+            _ = signals.next() => Err(interrupted(captured.get())),
+        }
+    })
+}
+
+fn interrupted(captured: Option<&SessionName>) -> Failure {
+    match captured {
+        None => Failure::new(
+            Exit::Interrupted,
+            "the capture was cancelled; nothing was kept, and the agent frees the profilers",
+        ),
+        Some(name) => Failure::new(Exit::Interrupted, "interrupted while the session was copied out")
+            .remedy(format_args!("the agent keeps it: `tpuscope sessions fetch {name}`")),
+    }
+}
+
+/// The session stays in the agent's store too: what cannot be copied out is not lost.
+async fn capture_and_fetch(
+    channel: Channel,
+    request: CaptureRequest,
+    args: &Args,
+    captured: &OnceCell<SessionName>,
+) -> Result<Report, Failure> {
+    if let Some(output) = &args.output {
+        fetch::check(args.session.as_ref(), output)?;
+    }
+    let (report, name) = ask(channel.clone(), request, Progress::new(args.duration.get())).await?;
+    let Some(output) = &args.output else { return Ok(report) };
+    let name = captured.get_or_init(|| name);
+    let fetched = fetch::fetch(channel, name, output).await.map_err(|failure| {
+        let remedy = format!(
+            "the agent keeps session {name}; copy it with `tpuscope sessions fetch {name} --output DIR`"
+        );
+        failure.remedy(remedy)
+    })?;
+    Ok(report.now_in(fetched.folder))
+}
+
+fn request(args: &Args) -> Result<CaptureRequest, Failure> {
+    let params = args.params()?;
+    let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    Ok(CaptureRequest {
+        peer: Some(protocol::own()),
+        duration_ns: nanoseconds(params.duration),
+        session: args.session.as_ref().map(ToString::to_string).unwrap_or_default(),
+        host_tracer_level: params.levels.host,
+        device_tracer_level: params.levels.device,
+        python_tracer_level: params.levels.python,
+        advanced: params.advanced.into_iter().collect(),
+        start_unix_ns: params.start.map(|start| start.0),
+        timeout_ns: params.timeout.map_or(0, nanoseconds),
+        min_processes: params.min_parts,
+        pids: args.pid.clone(),
+    })
+}
+
+async fn ask(
+    channel: Channel,
+    request: CaptureRequest,
+    progress: Progress,
+) -> Result<(Report, SessionName), Failure> {
+    let mut captures = CapturesClient::new(channel.clone());
+    let events =
+        client::within(client::ANSWER, captures.capture(request)).await.map_err(limits)?.into_inner();
+    let heard = hear(events, &progress).await;
+    progress.finish();
+    let Heard { finished, failures } = heard?;
+    let Some(session) = finished.session else {
+        let failure = finished.failure.map(failure);
+        // We did not cancel it: then we would not be here.
+        if failure.as_ref().is_some_and(|failure| failure.kind == Kind::Cancelled) {
+            return Err(stopped());
+        }
+        return Err(
+            failure.map_or_else(|| Failure::new(Exit::Internal, "the agent gives no reason"), Failure::from)
+        );
+    };
+    let name = session.id.parse().map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))
+    })?;
+    let request = ShowSessionRequest { peer: Some(protocol::own()), id: session.id };
+    let shown =
+        client::within(client::ANSWER, SessionsClient::new(channel).show(request)).await?.into_inner();
+    let manifest: Manifest = serde_json::from_str(&shown.manifest).map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("the agent's manifest is damaged: {error}"))
+    })?;
+    Ok((Report::new(Kept { manifest, failures }, Path::new(&session.path)), name))
+}
+
+struct Heard {
+    finished: CaptureFinished,
+    failures: Vec<::sessions::Failure>,
+}
+
+async fn hear(
+    mut events: Streaming<proto::tpuscope::v1::CaptureEvent>,
+    progress: &Progress,
+) -> Result<Heard, Failure> {
+    let mut failures = Vec::new();
+    loop {
+        let event = events.message().await.map_err(|status| {
+            if client::hung_up(&status) { agent_ended() } else { client::refused(&status) }
+        })?;
+        let event = event.ok_or_else(agent_ended)?;
+        match event.event {
+            Some(capture_event::Event::Started(started)) => {
+                progress.started(started.targets.len(), started.start_unix_ns);
+            }
+            Some(capture_event::Event::Target(target)) => match target.event {
+                Some(target_event::Event::ReceivedBytes(bytes)) => {
+                    progress.received(target.index as usize, bytes);
+                }
+                Some(target_event::Event::Part(_)) => progress.done(),
+                Some(target_event::Event::Failed(failed)) => {
+                    progress.done();
+                    failures.push(failure(failed));
+                }
+                // Of a later agent.
+                None => {}
+            },
+            Some(capture_event::Event::Finished(finished)) => return Ok(Heard { finished, failures }),
+            None => {}
+        }
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::new(
+        Exit::NoAgent,
+        "the agent was stopped during the capture; nothing was kept, the profilers are free",
+    )
+    .remedy("capture again when it is up: `systemctl status tpuscope`")
+}
+
+fn agent_ended() -> Failure {
+    Failure::new(
+        Exit::NoAgent,
+        "the agent ended during the capture, or answers no more; nothing was kept",
+    )
+    .remedy(
+        "start it again (`systemctl restart tpuscope`) and capture again: the profiler is free once it has ended; \
+         `journalctl -u tpuscope` says more",
+    )
+}
+
+fn failure(failed: CaptureFailure) -> ::sessions::Failure {
+    ::sessions::Failure::new(Kind::named(&failed.kind), failed.message, failed.remedy)
+}

@@ -1,0 +1,79 @@
+//! A capture straight from the profilers that were named, into a folder of the caller's: no agent.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use model::time::{Clock, SystemClock};
+use sessions::{
+    capture::{Capture, Listener},
+    spec::{Caller, CaptureSpec},
+    target,
+};
+use tokio::runtime;
+use tokio_util::sync::CancellationToken;
+use xprof::session::{HostName, SessionError, SessionName, SessionWriter, remove_abandoned};
+
+use super::{
+    super::exit::{Exit, Failure},
+    Args,
+    progress::Progress,
+    report::Report,
+};
+use crate::lifecycle::signals::StopSignals;
+
+/// What dead captures left staged goes after this long without a change.
+const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
+
+pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
+    let config = args.settings.load()?;
+    let settings = config.capture;
+    let spec = CaptureSpec::new(args.params()?, Caller::Direct, &settings, SystemClock.now())?;
+    let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
+    // Leftovers only take room: what cannot be removed is no reason not to capture.
+    let _ = remove_abandoned(&output, SystemTime::now(), ABANDONED);
+    let writer = writer(&output, args.session.as_ref()).map_err(sessions::Failure::from)?;
+    let host = nix::unistd::gethostname().map_err(|error| Failure::new(Exit::Internal, error))?;
+    let targets = target::direct(&args.target, &HostName::sanitised(&host.to_string_lossy()));
+    let progress = Arc::new(Progress::new(spec.duration));
+    let heard = Arc::clone(&progress);
+    let listener: Listener = Arc::new(move |event| heard.hear(&event));
+    let cancel = CancellationToken::new();
+    let capture =
+        Capture { spec, targets, settings, procfs: config.paths.procfs, listener, cancel: cancel.clone() };
+    // One thread moves the bytes, a second checks and writes them.
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
+    let kept = runtime.block_on(async {
+        let signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let interrupted = tokio::spawn(cancel_on_signal(signals, cancel));
+        let kept = capture.run(&writer, &SystemClock).await;
+        interrupted.abort();
+        kept.map_err(Failure::from)
+    });
+    progress.finish();
+    Ok(Report::new(kept?, &writer.folder()))
+}
+
+/// The named session, which must be new, or one named after the time.
+fn writer(output: &Path, named: Option<&SessionName>) -> Result<SessionWriter, SessionError> {
+    if let Some(name) = named {
+        return SessionWriter::create(output, name.clone());
+    }
+    let name = SessionName::from_local_time(jiff::ZonedDateTime::now().datetime());
+    match SessionWriter::create(output, name.clone()) {
+        // Two in one second.
+        Err(SessionError::Exists(_) | SessionError::Running(_)) => {
+            let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
+            SessionWriter::create(output, name)
+        }
+        other => other,
+    }
+}
+
+async fn cancel_on_signal(mut signals: StopSignals, cancel: CancellationToken) {
+    signals.next().await;
+    cancel.cancel();
+}

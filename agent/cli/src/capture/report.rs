@@ -1,0 +1,155 @@
+//! What a capture gave, for people and for programs (`docs/schemas/capture.schema.json`).
+
+use std::{
+    fmt::Write,
+    fs,
+    io::ErrorKind::PermissionDenied,
+    path::{Path, PathBuf},
+};
+
+use indicatif::HumanBytes;
+use serde::Serialize;
+use sessions::capture::Kept;
+use xprof::session::{Manifest, Missing, PartEntry, Window};
+
+use super::super::{
+    Outcome,
+    exit::{Exit, Failure, one_line},
+    output,
+};
+
+/// A session that was kept, whole or not.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    session: String,
+    /// Where it lies.
+    folder: PathBuf,
+    /// Whether all that was asked for is there.
+    complete: bool,
+    window: Option<Window>,
+    parts: Vec<Part>,
+    missing: Vec<Missing>,
+    failures: Vec<::sessions::Failure>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Part {
+    host: String,
+    #[serde(flatten)]
+    entry: PartEntry,
+}
+
+impl Report {
+    pub(super) fn new(kept: Kept, folder: &Path) -> Self {
+        let Kept { manifest, failures } = kept;
+        let Manifest { session, window, hosts, missing, warnings, .. } = manifest;
+        let parts = hosts.into_iter().flat_map(|host| {
+            let name = host.host;
+            host.parts.into_iter().map(move |entry| Part { host: name.clone(), entry })
+        });
+        Self {
+            session,
+            folder: folder.to_owned(),
+            complete: missing.is_empty() && failures.is_empty(),
+            window,
+            parts: parts.collect(),
+            missing,
+            failures,
+            warnings,
+        }
+    }
+
+    /// The same session, copied to `folder`.
+    pub(super) fn now_in(self, folder: PathBuf) -> Self {
+        Self { folder, ..self }
+    }
+
+    /// What a person wants to see.
+    fn page(&self) -> String {
+        let mut text = String::new();
+        let _ =
+            writeln!(text, "session {} in {}", self.session, one_line(&self.folder.display().to_string()));
+        for Part { entry, .. } in &self.parts {
+            let window = entry.window.map(|window| {
+                let length = window.stop.duration_since(window.start).as_secs_f64();
+                format!(", {length:.3} s from {}", window.start)
+            });
+            let _ = writeln!(
+                text,
+                "  {}: {}, {} planes, {} lines, {} events{}",
+                one_line(&entry.file),
+                HumanBytes(entry.size),
+                entry.planes,
+                entry.lines,
+                entry.events,
+                window.unwrap_or_default()
+            );
+            for warning in &entry.warnings {
+                let _ = writeln!(text, "    warning: {}", one_line(warning));
+            }
+        }
+        for missing in &self.missing {
+            let process = missing.process.as_deref().unwrap_or("the whole host");
+            let _ = writeln!(
+                text,
+                "  missing: {} on {}: {}",
+                one_line(process),
+                one_line(&missing.host),
+                one_line(&missing.why)
+            );
+            let failure = self.failures.iter().find(|failure| failure.message == missing.why);
+            if let Some(remedy) = failure.map(|failure| &failure.remedy).filter(|remedy| !remedy.is_empty()) {
+                let _ = writeln!(text, "    {}", one_line(remedy));
+            }
+        }
+        for warning in &self.warnings {
+            let _ = writeln!(text, "  warning: {}", one_line(warning));
+        }
+        // The agent's store is for root and its group; others are given copies.
+        let closed = fs::read_dir(&self.folder).is_err_and(|error| error.kind() == PermissionDenied);
+        let _ = match closed {
+            true => writeln!(text, "next: tpuscope sessions fetch {}", self.session),
+            false => {
+                writeln!(
+                    text,
+                    "next: tpuscope sessions show {}",
+                    one_line(&self.folder.display().to_string())
+                )
+            }
+        };
+        text
+    }
+}
+
+/// Prints the result, and says how the command ends.
+pub(super) fn print(result: Result<Report, Failure>, json: bool) -> Outcome {
+    match (result, json) {
+        (Ok(report), false) => {
+            output::print(&report.page())?;
+            exit(&report)
+        }
+        (Ok(report), true) => {
+            output::json(&report)?;
+            exit(&report)
+        }
+        (Err(failure), json) => {
+            if json {
+                let error = serde_json::json!({ "message": failure.what, "remedy": failure.remedy });
+                // That nothing was kept is worth more than that nobody can be told so.
+                let _ =
+                    output::json(&serde_json::json!({ "session": null, "complete": false, "error": error }));
+            }
+            Err(failure)
+        }
+    }
+}
+
+fn exit(report: &Report) -> Outcome {
+    if report.complete {
+        return Ok(Exit::Ok);
+    }
+    let what = format!("{} part(s) of the session are missing", report.missing.len());
+    Err(Failure::new(Exit::Partial, what)
+        .remedy("the session holds the others; its manifest.json says what is missing and why"))
+}

@@ -1,0 +1,328 @@
+//! `tpuscope goodput`: the share of a job's time that was progress, and the causes of the lost time.
+
+mod json;
+mod read;
+mod show;
+mod skipped;
+mod slots;
+
+use std::{
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use goodput::{
+    answer::{self, FailedAnswer, LedgerAnswer},
+    error::ExceptionKind,
+    exact::{Calculator, CalculatorOptions, Compat},
+    export::SeriesLabels,
+    log::{EventLog, ReadFrom},
+    query::LedgerQuery,
+    strict::{self, StrictAnswer},
+    time::{Micros, is_out_of_range, parse_instant},
+};
+use serde::Serialize;
+
+use super::{
+    Outcome,
+    exit::{Exit, Failure, one_line},
+    output,
+};
+
+/// The maximum size of a file of queries in bytes.
+const QUERIES_BYTES: u64 = 16 << 20;
+
+/// Arguments of `goodput`.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["from_log", "from_slots"]))]
+pub struct Args {
+    /// Exported event log of ml-goodput-measurement: one JSON entry per line, or one JSON array; `-` reads stdin
+    #[arg(long, value_name = "FILE", requires = "job")]
+    from_log: Option<PathBuf>,
+    /// Device opens, duty cycles and step starts of one host as a JSON object; `-` reads stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "strict", "compat"])]
+    from_slots: Option<PathBuf>,
+    /// Name of the job: the `job_name` in its entries
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+    /// Time of the query, RFC 3339 or epoch seconds [default: the current time]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant)]
+    now: Option<Micros>,
+    /// Start of the window [default: the whole job]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "end")]
+    start: Option<Micros>,
+    /// End of the window
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "start")]
+    end: Option<Micros>,
+    /// Compute the numbers of this version of ml-goodput-measurement, including its faults
+    #[arg(long, value_name = "VERSION", default_value_t, conflicts_with = "strict")]
+    compat: Compat,
+    /// Compute the numbers without the faults of ml-goodput-measurement, and list every repair
+    #[arg(long)]
+    strict: bool,
+    /// Answer the queries in this file, a JSON array, in order; print a JSON array
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["now", "start", "end"])]
+    queries: Option<PathBuf>,
+    /// Use the elastic calculator [default: if the log has elastic entries]
+    #[arg(long)]
+    elastic: bool,
+    /// Number of days that the first read of ml-goodput-measurement looks back
+    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    lookback_days: u32,
+    /// Print the bucket names of the newer API's dashboards
+    #[arg(long)]
+    dashboard_names: bool,
+    /// Location label of the Cloud Monitoring series
+    #[arg(long, value_name = "ZONE", default_value = "us-central1-a")]
+    location: String,
+    /// Accelerator label of the Cloud Monitoring series, or a machine type to derive it from
+    #[arg(long, value_name = "TYPE", default_value = "TPU-v6e")]
+    accelerator_type: String,
+    /// Replica label of the Cloud Monitoring series
+    #[arg(long, value_name = "ID", default_value = "0")]
+    replica_id: String,
+    /// Cluster label of the Cloud Monitoring series
+    #[arg(long, value_name = "NAME")]
+    cluster_name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn instant(text: &str) -> Result<Micros, String> {
+    parse_instant(text).ok_or_else(|| match is_out_of_range(text) {
+        true => "out of range".to_owned(),
+        false => "expected RFC 3339 such as 2026-03-01T00:00:00Z, or epoch seconds".to_owned(),
+    })
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    match (&args.from_slots, &args.from_log, &args.job) {
+        (Some(file), ..) => slots::run(file, args.json),
+        (None, Some(file), Some(job)) => from_log(args, file, job),
+        _ => Err(Failure::new(Exit::Usage, "expected --from-log with --job, or --from-slots")),
+    }
+}
+
+fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
+    if let (Some(start), Some(end)) = (args.start, args.end)
+        && start >= end
+    {
+        return Err(Failure::new(Exit::Usage, format_args!("--start {start} is not before --end {end}"))
+            .remedy("set --start to the earlier time"));
+    }
+    let queries = args.queries.as_deref().map(read_queries).transpose()?;
+    let read = read::entries(file, job)?;
+    if read.entries.is_empty() {
+        let (failure, no_entries) = read.skipped.no_entries(file, job, read.form());
+        if args.json || queries.is_some() {
+            output::json(&no_entries)?;
+        }
+        return Err(failure);
+    }
+    for warning in read.warnings() {
+        warn(&warning);
+    }
+    let log = EventLog::from_entries(read.entries).map_err(|error| Failure::new(Exit::TooLarge, error))?;
+    match log.repeated() {
+        0 => {}
+        1 => warn("1 entry repeats the timestamp and insertId of another; the two count as one"),
+        many => warn(&format!(
+            "{many} entries repeat the timestamp and insertId of another; such entries count as one"
+        )),
+    }
+    let ledger = Ledger { args, log, labels: labels(args, job) };
+    match queries {
+        Some(queries) => ledger.answer_all(&queries),
+        None => ledger.answer_one(job),
+    }
+}
+
+fn warn(warning: &str) {
+    output::tell(&format!("warning: {}", one_line(warning)));
+}
+
+fn labels(args: &Args, job: &str) -> SeriesLabels {
+    let derived = goodput::export::accelerator_type(&args.accelerator_type);
+    // A machine type is lower case; a name such as `TPU-v6e` stands for itself.
+    let given = args.accelerator_type.chars().any(char::is_uppercase) || derived == "UNKNOWN";
+    SeriesLabels {
+        location: args.location.clone(),
+        workload_id: job.to_owned(),
+        replica_id: args.replica_id.clone(),
+        accelerator_type: if given { args.accelerator_type.clone() } else { derived.to_owned() },
+        cluster_name: args.cluster_name.clone(),
+    }
+}
+
+fn read_queries(file: &Path) -> Result<Vec<LedgerQuery>, Failure> {
+    let text = read::small("--queries", file, QUERIES_BYTES)?;
+    serde_json::from_slice(&text).map_err(|error| {
+        let what = json::message_with_line(&error, &text);
+        Failure::new(Exit::BadInput, format_args!("{} {what}", file.display()))
+            .remedy("expected a JSON array of objects such as {\"kind\": \"cumulative\", \"now\": 1772323442.0}; see docs/goodput.md")
+    })
+}
+
+/// An answer with what is known of the log.
+#[derive(Serialize)]
+struct AnswerFromLog<T> {
+    #[serde(flatten)]
+    answer: T,
+    /// Entries left out because their timestamp and insertId are those of another.
+    repeated_entries: u64,
+}
+
+/// The log of a job and how to query it.
+struct Ledger<'a> {
+    args: &'a Args,
+    log: EventLog,
+    labels: SeriesLabels,
+}
+
+impl Ledger<'_> {
+    fn calculator(&self) -> Calculator {
+        Calculator::new(CalculatorOptions {
+            compat: self.args.compat,
+            elastic: self.args.elastic || self.log.is_elastic(),
+            lookback: i64::from(self.args.lookback_days) * 86_400_000_000,
+        })
+    }
+
+    /// One calculator answers in order; a query can request a new one.
+    fn answer_all(&self, queries: &[LedgerQuery]) -> Outcome {
+        if self.args.strict {
+            let answers = queries.iter().map(|query| self.with_log(self.strict(query)));
+            return print(&answers.collect::<Vec<_>>());
+        }
+        let mut calculator = self.calculator();
+        let mut answers = Vec::with_capacity(queries.len());
+        for query in queries {
+            if query.reuse_calculator() == Some(false) {
+                calculator = self.calculator();
+            }
+            answers.push(self.with_log(answer::ask(&mut calculator, &self.log, query, &self.labels)));
+        }
+        print(&answers)
+    }
+
+    fn with_log<T>(&self, answer: T) -> AnswerFromLog<T> {
+        AnswerFromLog { answer, repeated_entries: self.log.repeated() }
+    }
+
+    fn strict(&self, query: &LedgerQuery) -> StrictAnswer {
+        strict::ask(&self.log, query, &self.labels)
+    }
+
+    fn query(&self) -> LedgerQuery {
+        let now = self.args.now.unwrap_or_else(present).seconds();
+        match (self.args.start, self.args.end) {
+            (Some(start), Some(end)) => LedgerQuery::Interval {
+                start: start.seconds(),
+                end: end.seconds(),
+                now: self.args.now.map(|_| now),
+                reuse_calculator: None,
+            },
+            _ => LedgerQuery::Cumulative { now, ideal_step_time: None, reuse_calculator: None },
+        }
+    }
+
+    fn answer_one(&self, job: &str) -> Outcome {
+        let query = self.query();
+        let names =
+            if self.args.dashboard_names { show::BucketNames::Dashboard } else { show::BucketNames::Library };
+        if self.args.strict {
+            let answer = self.strict(&query);
+            if self.args.json {
+                return print(&self.with_log(answer));
+            }
+            let about = format!("{job} (strict)");
+            return self.show(&about, &answer.answer, names, Some(&answer.repairs));
+        }
+        let answer = answer::ask(&mut self.calculator(), &self.log, &query, &self.labels);
+        if self.args.json {
+            return print(&self.with_log(answer));
+        }
+        let about = format!("{job} (as ml-goodput-measurement {})", self.args.compat);
+        self.show(&about, &answer, names, None)
+    }
+
+    fn show(
+        &self,
+        about: &str,
+        answer: &LedgerAnswer,
+        names: show::BucketNames,
+        repairs: Option<&strict::Repairs>,
+    ) -> Outcome {
+        if let LedgerAnswer::Failed(failed) = answer {
+            return Err(Failure::new(
+                Exit::BadInput,
+                format_args!("{about}: {}: {}", failed.error, failed.message),
+            )
+            .remedy(self.remedy(failed)));
+        }
+        output::print(&show::answer(about, answer, names, repairs))?;
+        Ok(Exit::Ok)
+    }
+
+    /// What to do about a query without an answer.
+    fn remedy(&self, failed: &FailedAnswer) -> String {
+        if let Some((first, last)) = self.outside_the_window() {
+            return format!("the job's entries are from {first} to {last}: choose a window in this period");
+        }
+        if self.args.strict {
+            return "check that --now is after the first entry".into();
+        }
+        if let Some(at) = self.without_epoch_seconds() {
+            return format!(
+                "the library selects the entries of a window by epoch seconds, which the entry of {at} does not \
+                 have: use --strict"
+            );
+        }
+        match self.not_looked_back_to() {
+            Some((first, days)) if failed.error == ExceptionKind::ValueError.name() => format!(
+                "the log starts at {first}, before the {} days that the library looks back: \
+                 set --lookback-days {days}, or use --strict",
+                self.args.lookback_days
+            ),
+            _ => "try --strict, which lists its repairs".into(),
+        }
+    }
+
+    /// The times of the first and the last entry, if no time between them is in the window.
+    fn outside_the_window(&self) -> Option<(Micros, Micros)> {
+        let (start, end) = (self.args.start?, self.args.end?);
+        let mut times = self.log.iter().map(|entry| entry.time.micros());
+        let first = times.next()?;
+        let last = times.last().unwrap_or(first);
+        (last < start || end < first).then_some((first, last))
+    }
+
+    /// The first entry of the window that the library cannot assign to it.
+    fn without_epoch_seconds(&self) -> Option<Micros> {
+        let (start, end) = (self.args.start?, self.args.end?);
+        let read = self.log.read(ReadFrom::After(start.into()), end);
+        let mut entries = read.iter().map(|&id| self.log.entry(id));
+        let undated = entries.find(|entry| entry.payload_time.instant().is_err())?;
+        Some(undated.time.micros())
+    }
+
+    /// The first entry and the days since then, if the library's first read of the whole job starts after it.
+    fn not_looked_back_to(&self) -> Option<(Micros, i64)> {
+        const DAY: i64 = 86_400_000_000;
+        let first = self.log.iter().next()?.time.micros();
+        let since = self.args.now.unwrap_or_else(present).0.saturating_sub(first.0);
+        let late = self.args.start.is_none() && since > i64::from(self.args.lookback_days) * DAY;
+        late.then_some((first, since / DAY + 1))
+    }
+}
+
+fn present() -> Micros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+fn print(value: &impl Serialize) -> Outcome {
+    output::json(value)?;
+    Ok(Exit::Ok)
+}

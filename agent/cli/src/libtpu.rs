@@ -1,0 +1,214 @@
+//! `tpuscope libtpu`: looks at a libtpu through a child process; and that child itself.
+
+use std::{
+    fmt::Write,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Subcommand;
+use model::unit;
+use proto::tpuscope::v1::LibraryInfo;
+use sampling::sources::libtpu::{
+    child,
+    process::{ChildFailure, ChildProcess, Launch},
+    trust::{Rights, TrustError, trust},
+};
+use serde_json::json;
+
+use super::{
+    Outcome,
+    exit::{Exit, Failure, one_line},
+    output,
+};
+
+/// Arguments of `libtpu`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Load a libtpu in a sandboxed process and print what it is
+    Probe(ProbeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ProbeArgs {
+    /// libtpu.so, or a folder that holds libtpu/libtpu.so (site-packages, an unpacked wheel)
+    path: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// How long the library may take for each of its two steps, from 1s to 10m
+    #[arg(long, default_value = "30s", value_parser = patience)]
+    timeout: Duration,
+}
+
+fn patience(text: &str) -> Result<Duration, String> {
+    let wait = text.parse::<unit::Duration>().map_err(|error| error.to_string())?.get();
+    let bounds = Duration::from_secs(1)..=Duration::from_secs(600);
+    if bounds.contains(&wait) { Ok(wait) } else { Err("it must be from 1s to 10m".to_owned()) }
+}
+
+/// Arguments of the hidden child.
+#[derive(Debug, clap::Args)]
+pub struct ChildArgs {
+    /// The agent's process id
+    parent: u32,
+}
+
+/// Runs the child; nobody but the agent starts it.
+pub(super) fn run_child(args: &ChildArgs) -> Outcome {
+    child::run(args.parent).map(|()| Exit::Ok).map_err(|end| Failure::new(Exit::Internal, end))
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let Command::Probe(args) = &args.command;
+    let path = library_in(&args.path);
+    let trusted = trust(&path, Rights::of_this_process(true)).map_err(|error| untrusted(&path, &error))?;
+    let launch = Launch { user: trusted.user, ..Launch::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Internal, format!("cannot start: {error}")))?;
+    let probed = runtime.block_on(probe(&launch, &trusted.path, args.timeout));
+    let mut found = probed.map_err(|failure| not_probed(&path, &failure))?;
+    found.info.path = path.to_string_lossy().into_owned();
+    print(&found, args.json)?;
+    match found.sdk_failure {
+        None if found.info.pjrt.is_none() && !found.info.sdk_export && found.info.fault.is_empty() => {
+            Err(Failure::new(Exit::BadInput, format!("{} is no libtpu", path.display()))
+                .remedy("it exports neither GetPjrtApi nor GetLibtpuSdkApi"))
+        }
+        None => Ok(Exit::Ok),
+        Some(failure) => Err(not_probed(&path, &failure).remedy("what is printed was found before that")),
+    }
+}
+
+/// The library in a folder, or the path itself.
+fn library_in(path: &Path) -> PathBuf {
+    let inside = ["libtpu/libtpu.so", "libtpu.so", "torch_xla/lib/libtpu.so"].map(|inner| path.join(inner));
+    inside.into_iter().find(|library| library.is_file()).unwrap_or_else(|| path.to_owned())
+}
+
+fn untrusted(path: &Path, error: &TrustError) -> Failure {
+    let exit = match error {
+        TrustError::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::NotFound,
+        TrustError::NotAFile(_) => Exit::NotFound,
+        _ => Exit::Permission,
+    };
+    let remedy = match exit {
+        Exit::NotFound => "name a libtpu.so, or a folder that holds libtpu/libtpu.so",
+        _ => {
+            "a library is run by its owner only: probe it as that user or as root, or probe a copy of your own"
+        }
+    };
+    Failure::new(exit, format!("{} is not loaded: {error}", path.display())).remedy(remedy)
+}
+
+fn not_probed(path: &Path, failure: &ChildFailure) -> Failure {
+    let (exit, remedy) = match failure {
+        ChildFailure::Start(_) => (Exit::Internal, ""),
+        ChildFailure::Late(_) => (
+            Exit::Timeout,
+            "try a longer --timeout; a libtpu that hangs here hangs the same way in a workload",
+        ),
+        _ => (
+            Exit::BadInput,
+            "nothing else was harmed: the library ran in a process of its own; is it a whole libtpu for this machine?",
+        ),
+    };
+    Failure::new(exit, format!("{}: {failure}", path.display())).remedy(remedy)
+}
+
+struct Found {
+    info: LibraryInfo,
+    /// What went wrong when the SDK was asked for; the rest is good.
+    sdk_failure: Option<ChildFailure>,
+}
+
+async fn probe(launch: &Launch, path: &Path, deadline: Duration) -> Result<Found, ChildFailure> {
+    let mut child = ChildProcess::start(launch)?;
+    let info = child.probe(path, deadline).await?;
+    if !info.sdk_export {
+        return Ok(Found { info, sdk_failure: None });
+    }
+    let found = match child.load(path, deadline).await {
+        Ok(info) => Found { info, sdk_failure: None },
+        Err(failure) => Found { info, sdk_failure: Some(failure) },
+    };
+    child.kill().await;
+    Ok(found)
+}
+
+fn print(found: &Found, as_json: bool) -> Result<(), Failure> {
+    if as_json { output::print(&format!("{}\n", as_value(found))) } else { output::print(&page(&found.info)) }
+}
+
+fn as_value(found: &Found) -> serde_json::Value {
+    let info = &found.info;
+    let pjrt = info.pjrt.as_ref().map(|pjrt| {
+        let extensions: Vec<_> =
+            pjrt.extensions.iter().map(|one| json!({ "type": one.r#type, "size": one.size })).collect();
+        json!({
+            "version": format!("{}.{}", pjrt.major, pjrt.minor),
+            "api_size": pjrt.api_size,
+            "extensions": extensions,
+            "profiler_api_size": (pjrt.profiler_api_size > 0).then_some(pjrt.profiler_api_size),
+        })
+    });
+    let mut faults: Vec<String> = Vec::new();
+    faults.extend((!info.fault.is_empty()).then(|| info.fault.clone()));
+    faults.extend(found.sdk_failure.as_ref().map(ToString::to_string));
+    json!({
+        "path": info.path,
+        "version": (!info.version.is_empty()).then_some(&info.version),
+        "sdk": { "exported": info.sdk_export, "slots": (info.sdk_slots > 0).then_some(info.sdk_slots), "metrics": info.metric_names },
+        "pjrt": pjrt,
+        "legacy_profiler": info.legacy_profiler,
+        "faults": faults,
+    })
+}
+
+fn page(info: &LibraryInfo) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<17} {}", one_line(value));
+    };
+    line("path", &info.path);
+    line(
+        "version",
+        if info.version.is_empty() { "unknown (no wheel metadata beside it)" } else { &info.version },
+    );
+    match info.sdk_slots {
+        0 if info.sdk_export => line("SDK", "exported, not read"),
+        0 => line("SDK", "none"),
+        slots => line("SDK", &format!("{slots} functions")),
+    }
+    match &info.pjrt {
+        Some(pjrt) => {
+            line("PJRT", &format!("{}.{}, table of {} bytes", pjrt.major, pjrt.minor, pjrt.api_size));
+            let chain: Vec<_> =
+                pjrt.extensions.iter().map(|one| format!("{}:{}", one.r#type, one.size)).collect();
+            line("PJRT extensions", &chain.join(" "));
+            match pjrt.profiler_api_size {
+                0 => line("PJRT profiler", "none"),
+                size => line("PJRT profiler", &format!("table of {size} bytes")),
+            }
+        }
+        None => line("PJRT", "none"),
+    }
+    line("legacy profiler", if info.legacy_profiler { "yes" } else { "no" });
+    if !info.fault.is_empty() {
+        line("fault", &info.fault);
+    }
+    line("metrics", &info.metric_names.len().to_string());
+    for name in &info.metric_names {
+        let _ = writeln!(text, "  {}", one_line(name));
+    }
+    text
+}

@@ -1,0 +1,72 @@
+//! `tpuscope sessions list`.
+
+use indicatif::HumanBytes;
+use model::time::Timestamp;
+use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::SessionsClient};
+use server::protocol;
+
+use super::super::{
+    Outcome, client,
+    exit::Exit,
+    output::{self, Table},
+};
+
+/// Arguments of `sessions list`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    agent: client::Socket,
+    /// Print JSON (docs/schemas/sessions-list.schema.json)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let reply = client::block_on(async {
+        let mut sessions = SessionsClient::new(args.agent.connect().await?);
+        let request = ListSessionsRequest { peer: Some(protocol::own()) };
+        client::within(client::ANSWER, sessions.list(request)).await
+    })?;
+    let sessions = reply.into_inner().sessions;
+    if args.json {
+        output::json(&serde_json::json!({ "sessions": sessions.iter().map(value).collect::<Vec<_>>() }))?;
+    } else if sessions.is_empty() {
+        output::print("no sessions yet: `tpuscope capture` makes one\n")?;
+    } else {
+        output::print(&table(&sessions))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn value(session: &SessionSummary) -> serde_json::Value {
+    serde_json::json!({
+        "session": session.id,
+        "folder": session.path,
+        "created": Timestamp(session.created_unix_ns),
+        "size": session.bytes,
+        "parts": session.parts,
+        "complete": !session.partial,
+        "warnings": session.warnings,
+    })
+}
+
+fn table(sessions: &[SessionSummary]) -> String {
+    let mut table = Table::new(["SESSION", "CREATED", "PARTS", "SIZE", "STATE"]);
+    for session in sessions {
+        let state = if session.partial { "partial" } else { "complete" };
+        let state = match session.warnings.len() {
+            0 => state.to_owned(),
+            1 => format!("{state}, 1 warning"),
+            count => format!("{state}, {count} warnings"),
+        };
+        let created = Timestamp(session.created_unix_ns - session.created_unix_ns.rem_euclid(1_000_000_000));
+        table.row([
+            session.id.clone(),
+            created.to_string(),
+            session.parts.to_string(),
+            HumanBytes(session.bytes).to_string(),
+            state,
+        ]);
+    }
+    table.text()
+}

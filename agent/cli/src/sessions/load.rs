@@ -1,0 +1,242 @@
+//! What a path leads to: the newest session there, its parts, and what their analysis says.
+
+use std::{collections::HashMap, fs, path::Path};
+
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+use xprof::{
+    analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
+    input::open_regular,
+    reader::AnyReader,
+    session::{self, Fault, Manifest, Part, Session},
+};
+
+use super::unresolved;
+use crate::exit::{Exit, Failure};
+
+/// A session that a path led to.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) session: Session,
+    /// How many other sessions the path leads to.
+    pub(super) others: usize,
+    /// The parts that are missing or cannot be read.
+    pub(super) missing: Vec<MissingPart>,
+    /// What else is not as it should be.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The newest session at `path`, which has at least one part.
+pub(super) fn parts(path: &Path) -> Result<Loaded, Failure> {
+    let (session, others) = newest(path)?;
+    // A manifest of no use costs what it would have told, no part.
+    let (manifest, parts): (Vec<&Fault>, Vec<&Fault>) =
+        session.faults.iter().partition(|fault| fault.of_manifest());
+    let warnings = manifest.iter().map(ToString::to_string).collect();
+    let missing: Vec<MissingPart> = parts
+        .iter()
+        .map(|fault| MissingPart { file: fault.file.clone(), why: fault.kind.to_string() })
+        .collect();
+    if session.parts.is_empty() {
+        return Err(nothing_to_show(path, &missing, None));
+    }
+    Ok(Loaded { session, others, missing, warnings })
+}
+
+impl Loaded {
+    /// Reads every part, and brings them onto one time line. `top` bounds the rows of each host.
+    pub(super) fn analysed(self, path: &Path, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
+        self.report(path, rules, |name, parts, missing| {
+            let hosts = parts.into_iter().map(|part| part.trace).collect();
+            analysis::session(name, hosts, missing, rules, top)
+        })
+    }
+
+    /// Reads every part, and brings those of each job together.
+    pub(super) fn analysed_by_job(
+        self,
+        path: &Path,
+        rules: Rules,
+        top: Option<usize>,
+    ) -> Result<Report, Failure> {
+        self.report(path, rules, |name, parts, missing| analysis::by_job(name, parts, missing, rules, top))
+    }
+
+    fn report(
+        mut self,
+        path: &Path,
+        rules: Rules,
+        together: impl FnOnce(String, Vec<JobPart>, Vec<MissingPart>) -> Report,
+    ) -> Result<Report, Failure> {
+        let certain = self.session.manifest.is_some();
+        let mut hosts = Vec::new();
+        let mut first_failure = None;
+        for part in &self.session.parts {
+            match read(part, certain, rules) {
+                Ok(trace) => hosts.push(trace),
+                Err(failure) => {
+                    let file = file_name(&part.path);
+                    self.missing.push(MissingPart { file, why: reason(&failure, &part.path) });
+                    first_failure.get_or_insert(failure);
+                }
+            }
+        }
+        if hosts.is_empty() {
+            return Err(nothing_to_show(path, &self.missing, first_failure));
+        }
+        note_same_host(&mut hosts);
+        let recorded = self.session.manifest.take();
+        let jobs: HashMap<&str, String> = recorded.iter().flat_map(job_by_file).collect();
+        let parts = hosts.into_iter().map(|trace| JobPart { job: jobs.get(&*trace.file).cloned(), trace });
+        let mut report = together(self.session.name, parts.collect(), self.missing);
+        report.warnings.extend(self.warnings);
+        if let Some(manifest) = recorded {
+            recall(manifest, &mut report);
+        }
+        Ok(report)
+    }
+}
+
+/// The jobs of a manifest's parts. A bare process is no job: a job may have many of them.
+fn job_by_file(manifest: &Manifest) -> impl Iterator<Item = (&str, String)> {
+    let parts = manifest.hosts.iter().flat_map(|host| &host.parts);
+    parts.filter_map(|part| {
+        let job = part.job.as_deref().filter(|job| job.kind != "process")?;
+        Some((part.file.as_str(), format!("{} {}", job.kind, job.id)))
+    })
+}
+
+/// Adds what was warned of when the session was captured, where the trace does not say the same today.
+fn recall(manifest: Manifest, report: &mut Report) {
+    let captured = |text: &String| format!("at capture: {text}");
+    report.warnings.extend(manifest.warnings.iter().map(captured));
+    for host in manifest.hosts {
+        report.warnings.extend(host.warnings.iter().map(|text| format!("{}: {}", host.host, captured(text))));
+        for part in host.parts {
+            let Some(shown) = report.parts_mut().find(|shown| shown.file == part.file) else { continue };
+            let new = part.warnings.iter().filter(|&text| !shown.warnings.contains(text)).map(captured);
+            let new: Vec<String> = new.collect();
+            shown.warnings.extend(new);
+        }
+    }
+}
+
+/// The session to show, and how many others the path leads to.
+fn newest(path: &Path) -> Result<(Session, usize), Failure> {
+    let sessions = session::resolve(path).map_err(|error| unresolved(&error))?;
+    let others = sessions.len().saturating_sub(1);
+    // The last of those that began together: they are in the order of their names.
+    let last = sessions.into_iter().max_by_key(begun);
+    let none = || Failure::new(Exit::NotFound, format_args!("{}: no session", path.display()));
+    Ok((last.ok_or_else(none)?, others))
+}
+
+/// When a session began, as far as one can tell: as its manifest says, else as a name by the clock says (XProf's and
+/// ours are in local time), else when the last of it was written.
+fn begun(session: &Session) -> Timestamp {
+    let manifest = || session.manifest.as_ref()?.created_at();
+    let name = || {
+        let stamp = DateTime::strptime("%Y_%m_%d_%H_%M_%S", session.name.get(..19)?).ok()?;
+        TimeZone::system().to_timestamp(stamp).ok()
+    };
+    let written = || {
+        let written = |part: &Part| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
+        Timestamp::try_from(session.parts.iter().filter_map(written).max()?).ok()
+    };
+    manifest().or_else(name).or_else(written).unwrap_or(Timestamp::MIN)
+}
+
+fn read(part: &Part, certain: bool, rules: Rules) -> Result<HostTrace, Failure> {
+    let file = open_regular(&part.path).map_err(|error| super::unopened(&part.path, &error))?;
+    let damaged = |error| super::unreadable(&part.path, &error);
+    let mut reader = AnyReader::open_any(Box::new(file)).map_err(damaged)?;
+    if let Some(why) = reader.index().no_trace() {
+        return Err(super::no_trace(part.path.display(), why));
+    }
+    analysis::read_any(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
+}
+
+/// What a failure says beside the file's name, which the reader of a list has before it.
+fn reason(failure: &Failure, path: &Path) -> String {
+    let said = failure.what.strip_prefix(&path.display().to_string());
+    said.map_or(failure.what.as_str(), |said| said.trim_start_matches([':', ' '])).to_owned()
+}
+
+/// Two parts of one host are two processes, or one file twice.
+fn note_same_host(hosts: &mut [HostTrace]) {
+    for at in 1..hosts.len() {
+        let (before, rest) = hosts.split_at_mut(at);
+        let Some(host) = rest.first_mut() else { continue };
+        let Some(same) = before.iter().find(|other| other.host == host.host) else { continue };
+        let planes =
+            |host: &HostTrace| -> Vec<String> { host.cores.iter().map(|core| core.plane.clone()).collect() };
+        let shared = planes(host).iter().any(|plane| planes(same).contains(plane));
+        host.warnings.push(if shared {
+            format!("{} is of the same host and has the same cores: the file may be a copy", same.file)
+        } else {
+            format!("{} is of the same host: another process", same.file)
+        });
+    }
+}
+
+fn nothing_to_show(path: &Path, missing: &[MissingPart], failure: Option<Failure>) -> Failure {
+    match (failure, missing) {
+        (Some(failure), [_]) => failure,
+        (failure, [first, ..]) => {
+            let exit = failure.map_or(Exit::BadInput, |failure| failure.exit);
+            let others = match missing.len() {
+                1 => String::new(),
+                all => format!(", and {} more", all - 1),
+            };
+            if !path.is_dir() {
+                let what = format_args!("{} {}", path.display(), first.why);
+                return Failure::new(exit, what).remedy("copy or capture the file again");
+            }
+            let what =
+                format!("{}: no part can be read: {} {}{others}", path.display(), first.file, first.why);
+            Failure::new(exit, what).remedy("capture again, or name a part that is whole")
+        }
+        (failure, []) => failure.unwrap_or_else(|| {
+            Failure::new(Exit::NotFound, format_args!("{}: a session without parts", path.display()))
+        }),
+    }
+}
+
+pub(super) fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        time::{Duration, SystemTime},
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_newest_session_is_the_one_that_began_last() {
+        let logdir = tempfile::tempdir().unwrap();
+        let session = |name: &str, seconds: u64, manifest: &str| {
+            let folder = logdir.path().join("plugins/profile").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            let file = File::create(folder.join("h.xplane.pb")).unwrap();
+            file.set_len(1).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+            if !manifest.is_empty() {
+                fs::write(folder.join("manifest.json"), manifest).unwrap();
+            }
+        };
+        let newest = || newest(logdir.path()).map(|(session, others)| (session.name, others)).unwrap();
+        session("warmup", 1_700_000_000, "");
+        session("baseline", 1_700_000_000, "");
+        assert_eq!(newest(), ("warmup".into(), 1), "the last by name of those of one time");
+        // Copied long ago, by its name newer all the same.
+        session("2026_03_04_05_06_07_12ab", 1_000_000_000, "");
+        assert_eq!(newest(), ("2026_03_04_05_06_07_12ab".into(), 2));
+        let manifest = r#"{"version": 1, "session": "a", "tool": {"name": "tpuscope", "version": "0"}, "hosts": [],
+            "window": {"start": "2027-01-01T00:00:00Z", "stop": "2027-01-01T00:00:01Z"}, "missing": [], "warnings": []}"#;
+        session("a", 1_000_000_000, manifest);
+        assert_eq!(newest(), ("a".into(), 3));
+    }
+}

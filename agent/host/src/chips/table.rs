@@ -1,0 +1,160 @@
+//! The table of generations: what a PCI id says about a chip. The built-in rows are in `chips.toml`, and the
+//! configuration may add rows.
+
+use std::sync::OnceLock;
+
+use model::device::{DutyCyclePer, Generation, Peak};
+use serde::Deserialize;
+
+use crate::settings::device::{ExtraChip, NodeKind};
+
+/// One row: a kind of chip.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Row {
+    pub(super) generation: Generation,
+    /// Its name, when that is not the generation's.
+    #[serde(skip)]
+    pub(super) name: Option<String>,
+    device: u16,
+    subsystem: Option<u16>,
+    /// `None` when nobody says: found by looking for either.
+    pub(super) node: Option<NodeKind>,
+    #[serde(default = "one")]
+    pub(super) functions: u32,
+    pub(super) cores: Option<u32>,
+    hbm_gib: Option<u32>,
+    pub(super) duty_cycle_per: Option<DutyCyclePer>,
+    pub(super) peak: Option<Peak>,
+    /// Where the peak numbers are from, and when they were read.
+    peak_source: Option<String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Row {
+    /// A TPU that is not in the table.
+    pub(super) fn unnamed() -> Self {
+        Self {
+            generation: Generation::Unknown,
+            name: None,
+            device: 0,
+            subsystem: None,
+            node: None,
+            functions: 1,
+            cores: None,
+            hbm_gib: None,
+            duty_cycle_per: None,
+            peak: None,
+            peak_source: None,
+        }
+    }
+
+    pub(super) fn hbm_bytes(&self) -> Option<u64> {
+        self.hbm_gib.map(|gib| u64::from(gib) << 30)
+    }
+}
+
+impl From<&ExtraChip> for Row {
+    fn from(chip: &ExtraChip) -> Self {
+        Self {
+            generation: Generation::Unknown,
+            name: Some(chip.name.clone()),
+            device: chip.device,
+            subsystem: None,
+            node: Some(chip.node),
+            functions: chip.functions.max(1),
+            cores: chip.cores,
+            hbm_gib: chip.hbm_gib,
+            duty_cycle_per: None,
+            peak: None,
+            peak_source: None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct File {
+    chip: Vec<Row>,
+}
+
+fn built_in() -> &'static [Row] {
+    static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
+    ROWS.get_or_init(|| {
+        toml::from_str::<File>(include_str!("chips.toml")).expect("a unit test reads the built-in table").chip
+    })
+}
+
+/// What the table says about a PCI id.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    /// This kind of chip.
+    Row(Row),
+    /// A TPU, but one of several kinds: the subsystem id could not be read or is new.
+    Ambiguous(Row),
+    /// Not in the table.
+    No,
+}
+
+/// Looks up a device id of Google's.
+pub(super) fn find(device: u16, subsystem: Option<u16>, extra: &[ExtraChip]) -> Match {
+    if let Some(chip) = extra.iter().find(|chip| chip.device == device) {
+        return Match::Row(chip.into());
+    }
+    let mut same_id = built_in().iter().filter(|row| row.device == device);
+    let Some(first) = same_id.clone().next() else { return Match::No };
+    match same_id.find(|row| row.subsystem.is_none() || row.subsystem == subsystem) {
+        Some(row) => Match::Row(row.clone()),
+        None => Match::Ambiguous(Row {
+            generation: Generation::Unknown,
+            subsystem: None,
+            cores: None,
+            hbm_gib: None,
+            peak: None,
+            duty_cycle_per: None,
+            ..first.clone()
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_table_reads_and_says_where_its_numbers_are_from() {
+        assert_eq!(built_in().len(), 8);
+        for row in built_in().iter().filter(|row| row.generation != Generation::Unknown) {
+            assert!(row.cores.is_some() && row.hbm_gib.is_some() && row.node.is_some(), "{row:?}");
+            let source = format!("{row:?}");
+            assert!(row.peak.is_some() && source.contains("2026-11"), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn v2_and_v3_differ_by_subsystem_alone() {
+        let generation = |subsystem| match find(0x27, subsystem, &[]) {
+            Match::Row(row) => Some(row.generation),
+            Match::Ambiguous(row) => {
+                assert_eq!(
+                    (row.generation, row.hbm_gib, row.node),
+                    (Generation::Unknown, None, Some(NodeKind::Accel))
+                );
+                None
+            }
+            Match::No => panic!("0x27 is a TPU"),
+        };
+        assert_eq!(generation(Some(0x4e)), Some(Generation::V2));
+        assert_eq!(generation(Some(0x4f)), Some(Generation::V3));
+        assert_eq!(generation(Some(0x50)), None);
+        assert_eq!(generation(None), None);
+    }
+
+    #[test]
+    fn google_network_and_disk_are_no_chips() {
+        assert_eq!(find(0x42, None, &[]), Match::No);
+        assert_eq!(find(0x1f, None, &[]), Match::No);
+    }
+}

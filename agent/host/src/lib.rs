@@ -1,0 +1,11 @@
+//! This machine: its chips (sysfs, /dev), the processes that hold them, their endpoints and jobs.
+//!
+//! Must never open a chip, signal a process, or contact a port that the owner, a known default or the settings do not
+//! name.
+
+#![forbid(unsafe_code)]
+
+pub mod chips;
+pub mod discovery;
+pub mod settings;
+pub mod workloads;

@@ -1,0 +1,159 @@
+//! Cheap, bounded reads below the procfs root: one system call per descriptor, buffers used again.
+//!
+//! Must never read a file without a limit, and never follow a link of another process here.
+
+use std::{
+    ffi::CStr,
+    io::{self, Read},
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, readlinkat, readlinkat_raw, statat},
+    io::Errno,
+};
+
+/// Bytes of directory entries read at a time.
+const ENTRIES: usize = 16 * 1024;
+/// Longer link targets are cut: nothing that is looked for is as long.
+const LINK: usize = 512;
+/// More descriptors of one process are not looked at.
+const MOST_DESCRIPTORS: usize = 1 << 20;
+
+/// How much of a process could be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProcVisibility {
+    /// All of it.
+    Full,
+    /// The kernel refused.
+    Denied,
+    /// It is gone.
+    Gone,
+}
+
+/// The descriptors of a process as a whole: differs when the process is another one, or their number is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Folder {
+    inode: u64,
+    descriptors: i64,
+}
+
+/// An open procfs.
+#[derive(Debug)]
+pub(super) struct Procfs {
+    path: PathBuf,
+    root: OwnedFd,
+    entries: Vec<MaybeUninit<u8>>,
+}
+
+impl Procfs {
+    /// Opens the root.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let root = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { path: path.to_owned(), root, entries: vec![MaybeUninit::uninit(); ENTRIES] })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Every process, rising.
+    pub(super) fn pids(&mut self) -> io::Result<Vec<u32>> {
+        let mut pids = Vec::with_capacity(512);
+        let folder = self.folder(".")?;
+        each_name(&folder, &mut self.entries, |name| pids.extend(number(name)))?;
+        pids.sort_unstable();
+        Ok(pids)
+    }
+
+    /// The descriptors of a process as a whole; `None` where the kernel does not tell their number.
+    pub(super) fn descriptor_folder(&self, pid: u32) -> Option<Folder> {
+        let stat = statat(&self.root, format!("{pid}/fd"), AtFlags::empty()).ok()?;
+        (stat.st_size > 0).then_some(Folder { inode: stat.st_ino, descriptors: stat.st_size })
+    }
+
+    /// Calls `visit` with number and link target of each descriptor of a process.
+    pub(super) fn descriptors(&mut self, pid: u32, mut visit: impl FnMut(u32, &[u8])) -> ProcVisibility {
+        let folder = match self.folder(&format!("{pid}/fd")) {
+            Ok(folder) => folder,
+            Err(Errno::ACCESS | Errno::PERM) => return ProcVisibility::Denied,
+            Err(_) => return ProcVisibility::Gone,
+        };
+        let mut sight = ProcVisibility::Full;
+        let mut left = MOST_DESCRIPTORS;
+        let mut link = [MaybeUninit::uninit(); LINK];
+        let walked = each_name(&folder, &mut self.entries, |name| {
+            let Some(descriptor) = number(name) else { return };
+            if left == 0 || sight == ProcVisibility::Denied {
+                return;
+            }
+            left -= 1;
+            match readlinkat_raw(&folder, name, &mut link[..]) {
+                Ok((target, _)) => visit(descriptor, target),
+                // Without the right, every link of this process is refused alike.
+                Err(Errno::ACCESS | Errno::PERM) => sight = ProcVisibility::Denied,
+                // Closed in the meantime.
+                Err(_) => {}
+            }
+        });
+        match walked {
+            Ok(()) => sight,
+            Err(_) => ProcVisibility::Gone,
+        }
+    }
+
+    /// The target of a link below a process's folder, such as `fd/7` or `ns/net`.
+    pub(super) fn link(&self, process: &str, name: &str) -> io::Result<Vec<u8>> {
+        Ok(readlinkat(&self.root, format!("{process}/{name}"), Vec::new())?.into_bytes())
+    }
+
+    /// The inode that a namespace link such as `net:[4026531840]` names.
+    pub(super) fn namespace(&self, process: &str, kind: &str) -> Option<u64> {
+        let target = self.link(process, &format!("ns/{kind}")).ok()?;
+        std::str::from_utf8(&target)
+            .ok()?
+            .strip_prefix(kind)?
+            .strip_prefix(":[")?
+            .strip_suffix(']')?
+            .parse()
+            .ok()
+    }
+
+    /// Opens a file below a process's folder for a bounded read by the caller.
+    pub(super) fn file(&self, process: &str, name: &str) -> io::Result<std::fs::File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        Ok(openat(&self.root, format!("{process}/{name}"), flags, Mode::empty())?.into())
+    }
+
+    /// At most `most` bytes of a file below a process's folder, into `buffer`.
+    pub(super) fn read(&self, process: &str, name: &str, most: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        buffer.clear();
+        self.file(process, name)?.take(most).read_to_end(buffer)?;
+        Ok(())
+    }
+
+    fn folder(&self, path: &str) -> Result<OwnedFd, Errno> {
+        openat(&self.root, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    }
+}
+
+fn each_name(
+    folder: &OwnedFd,
+    buffer: &mut [MaybeUninit<u8>],
+    mut visit: impl FnMut(&CStr),
+) -> Result<(), Errno> {
+    let mut entries = RawDir::new(folder, buffer);
+    while let Some(entry) = entries.next() {
+        visit(entry?.file_name());
+    }
+    Ok(())
+}
+
+fn number(name: &CStr) -> Option<u32> {
+    let digits = name.to_bytes();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
+}

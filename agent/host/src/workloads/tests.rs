@@ -1,0 +1,203 @@
+//! OwnerScanner on the real procfs: children of this test hold plain files in a folder that stands for `/dev`.
+
+use std::{
+    fs::{self, File},
+    process::{Child, Command, Stdio},
+};
+
+use model::{device::ChipIndex, workload::EndpointKind};
+
+use super::*;
+use crate::settings::workload::StaticEndpoint;
+
+struct Holding(Child);
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        // Already dead is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Host {
+    dev: tempfile::TempDir,
+    chips: Arc<[Chip]>,
+}
+
+impl Host {
+    fn new() -> Self {
+        let dev = tempfile::tempdir().unwrap();
+        fs::create_dir(dev.path().join("vfio")).unwrap();
+        let chips = (0..2).map(|index| {
+            let node = dev.path().join("vfio").join((10 + index).to_string());
+            fs::write(&node, "").unwrap();
+            Chip { index: ChipIndex(index), nodes: vec![node], ..Chip::default() }
+        });
+        let chips = chips.collect();
+        Self { dev, chips }
+    }
+
+    fn discovery(&self) -> OwnerScanner {
+        let paths = Paths { dev: self.dev.path().to_owned(), ..Paths::default() };
+        OwnerScanner::new(paths, Settings::default(), Arc::clone(&self.chips))
+    }
+
+    /// A process that holds the node of a chip as its standard input.
+    fn hold(&self, chip: usize, variables: &[(&str, &str)]) -> Holding {
+        let node = File::open(&self.chips[chip].nodes[0]).unwrap();
+        let mut command = Command::new("sleep");
+        command.arg("600").envs(variables.iter().copied()).stdin(node).stdout(Stdio::null());
+        Holding(command.spawn().unwrap())
+    }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp(seconds * 1_000_000_000)
+}
+
+#[test]
+fn owners_come_and_go() {
+    let host = Host::new();
+    let mut discovery = host.discovery();
+    assert!(discovery.tick(at(0)).owners.is_empty());
+    assert!(discovery.was_full_scan());
+    let one = host.hold(1, &[("TPU_WORKER_ID", "3"), ("SECRET", "x")]);
+    assert!(discovery.tick(at(1)).owners.is_empty(), "no full look is due");
+    assert!(!discovery.was_full_scan());
+    let seen = discovery.tick(Timestamp(at(10).0 - 5_000_000));
+    let [owner] = &seen.owners[..] else { panic!("{seen:?}") };
+    assert_eq!(
+        (owner.process.pid, &owner.chips[..], owner.command.as_str()),
+        (one.0.id(), &[ChipIndex(1)][..], "sleep")
+    );
+    let kept: Vec<_> =
+        owner.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert!(kept.contains(&("TPU_WORKER_ID", "3")) && !owner.environment.contains_key("SECRET"), "{kept:?}");
+    assert_eq!((owner.job.rank, owner.shares_our_network), (Some(3), true));
+    assert!(Arc::ptr_eq(&seen, &discovery.tick(at(11))), "nothing changed");
+    let _two = host.hold(1, &[]);
+    drop(one);
+    let seen = discovery.tick(at(12));
+    assert!(discovery.was_full_scan(), "a change brings the full look forward");
+    assert_eq!(seen.owners.len(), 1);
+    assert_ne!(seen.owners[0].process, owner.process);
+    // A clock that was set back does not stop the looking.
+    discovery.tick(at(5));
+    assert!(discovery.was_full_scan());
+}
+
+#[test]
+fn a_flapping_owner_does_not_cause_a_full_look_each_time() {
+    let host = Host::new();
+    let mut discovery = host.discovery();
+    let one = host.hold(0, &[]);
+    assert_eq!(discovery.tick(at(0)).owners.len(), 1);
+    drop(one);
+    let soon = Timestamp(at(0).0 + 500_000_000);
+    assert!(discovery.tick(soon).owners.is_empty());
+    assert!(!discovery.was_full_scan());
+    discovery.tick(at(1));
+    assert!(discovery.was_full_scan());
+}
+
+#[test]
+fn several_owners_of_one_chip_and_one_that_wants_no_part() {
+    let host = Host::new();
+    let mut discovery = host.discovery();
+    let _owners = [host.hold(0, &[]), host.hold(0, &[]), host.hold(1, &[("TPUSCOPE_IGNORE", "1")])];
+    let seen = discovery.tick(at(0));
+    assert_eq!(seen.owners.len(), 2);
+    assert!(seen.owners.iter().all(|owner| owner.chips == [ChipIndex(0)]));
+    assert!(
+        seen.notes.iter().any(|note| note.contains("1 owners asked to be left alone")),
+        "{:?}",
+        seen.notes
+    );
+}
+
+#[test]
+fn without_chips_processes_are_looked_at_seldom() {
+    let host = Host::new();
+    let due = |chips: Arc<[Chip]>, settings: Settings, seconds: i64| {
+        let paths = Paths { dev: host.dev.path().to_owned(), ..Paths::default() };
+        let mut discovery = OwnerScanner::new(paths, settings, chips);
+        discovery.tick(at(0));
+        assert!(discovery.was_full_scan());
+        let quiet = discovery.is_quiet(at(seconds));
+        discovery.tick(at(seconds));
+        assert_eq!(discovery.was_full_scan(), !quiet);
+        discovery.was_full_scan()
+    };
+    let settings = Settings::default;
+    assert!(!due(Arc::default(), settings(), 59));
+    assert!(due(Arc::default(), settings(), 61));
+    assert!(due(Arc::clone(&host.chips), settings(), 10));
+    assert!(due(Arc::default(), Settings { discover: Discover::Any, ..settings() }, 10));
+    let address = "127.0.0.1:9012".parse().unwrap();
+    let named = StaticEndpoint { kind: EndpointKind::Profiler, address };
+    assert!(due(Arc::default(), Settings { endpoints: vec![named], ..settings() }, 10));
+}
+
+#[test]
+fn without_procfs_it_says_so_and_recovers() {
+    let host = Host::new();
+    let root = tempfile::tempdir().unwrap();
+    let paths = Paths { procfs: root.path().join("proc"), dev: host.dev.path().into(), ..Paths::default() };
+    let mut discovery = OwnerScanner::new(paths, Settings::default(), Arc::clone(&host.chips));
+    assert!(discovery.tick(at(0)).notes[0].contains("paths.procfs"));
+    std::os::unix::fs::symlink("/proc", root.path().join("proc")).unwrap();
+    let _one = host.hold(0, &[]);
+    assert_eq!(discovery.tick(at(1)).owners.len(), 1);
+}
+
+/// A shell that opens what it is told to.
+struct Opener {
+    process: Holding,
+    orders: std::process::ChildStdin,
+    done: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl Opener {
+    fn start() -> Self {
+        let script = "while read -r line; do eval \"$line\"; echo done; done";
+        let mut shell = Command::new("bash");
+        let mut child =
+            shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (orders, out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { process: Holding(child), orders, done: std::io::BufReader::new(out) }
+    }
+
+    fn run(&mut self, order: &str) {
+        use std::io::{BufRead, Write};
+        writeln!(self.orders, "{order}").unwrap();
+        let mut line = String::new();
+        self.done.read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n");
+    }
+}
+
+#[test]
+fn a_process_that_opens_a_chip_later_is_found() {
+    let host = Host::new();
+    let (mut opener, mut swapper) = (Opener::start(), Opener::start());
+    swapper.run("exec 7</dev/null");
+    let mut discovery = host.discovery();
+    assert!(discovery.tick(at(0)).owners.is_empty());
+    let node = |chip: usize| host.chips[chip].nodes[0].display().to_string();
+    opener.run(&format!("exec 7<{}", node(0)));
+    let owners = |workloads: &Workloads| -> Vec<u32> {
+        workloads.owners.iter().map(|owner| owner.process.pid).collect()
+    };
+    assert_eq!(owners(&discovery.tick(at(10))), [opener.process.0.id()], "one descriptor more");
+    // One descriptor for another: their number does not tell.
+    swapper.run(&format!("exec 7<{}", node(1)));
+    let last = (2..=13).map(|look| discovery.tick(at(10 * look))).last().unwrap();
+    let mut both = [opener.process.0.id(), swapper.process.0.id()];
+    both.sort_unstable();
+    assert_eq!(owners(&last), both);
+    opener.run("exec 7<&-");
+    assert!(!discovery.is_quiet(at(131)));
+    assert_eq!(owners(&discovery.tick(at(131))), [swapper.process.0.id()]);
+    assert!(discovery.is_quiet(at(132)), "{:?}", discovery.current);
+}

@@ -1,0 +1,209 @@
+//! The sampler: reads every source at its pace, keeps a history, and shows what is known at the moment.
+//!
+//! ```text
+//! source ──tick──▶ reading ──▶ view (latest, by source)  ──▶ export, api
+//!                         └──▶ history (fixed in bytes)  ──▶ api
+//! ```
+//!
+//! One task a source. Ticks lie on an absolute schedule: they do not drift, reads of one source never overlap, and a
+//! tick that would fall into the read before it is skipped and counted. Must never let one source wait for another.
+
+mod history;
+mod view;
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use model::{
+    liveness::Liveness,
+    pace::Pace,
+    sample::Origin,
+    schedule::Schedule,
+    snapshot::HostSnapshot,
+    time::{Clock, Timestamp},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    settings,
+    sources::{Absence, Reading, Source, Tick},
+};
+
+pub use history::{History, Key, Part, Point, Query, Series};
+pub use view::{Fresh, SourceView, Status, View};
+
+/// A read that takes longer has lost its own deadlines, and is given up.
+const OVERRUN: Duration = Duration::from_secs(5);
+
+/// The sampler; clones share it.
+#[derive(Clone)]
+pub struct Sampler(Arc<Shared>);
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    stale_after: u32,
+    /// The interval of an idle host.
+    idle: Duration,
+    view: RwLock<Arc<View>>,
+    history: Mutex<History>,
+    /// Of the sources that are read most often, whose interval in milliseconds this is.
+    liveness: Liveness,
+    often: AtomicU64,
+    first: watch::Sender<bool>,
+    /// What all schedules count from: ticks that fall together wake the process once.
+    epoch: Instant,
+}
+
+impl Sampler {
+    /// A sampler that knows nothing yet.
+    pub fn new(settings: &settings::sampler::Sampler, clock: Arc<dyn Clock>) -> Self {
+        let epoch = Instant::now();
+        Self(Arc::new(Shared {
+            clock,
+            stale_after: settings.stale_after,
+            // Invented chips are worth the full pace as real ones are.
+            idle: if settings.sim_chips > 0 { Duration::ZERO } else { settings.idle_interval.get() },
+            view: RwLock::default(),
+            history: Mutex::new(History::new(settings.history.as_usize(), settings.history_step.get())),
+            liveness: Liveness::new(epoch),
+            often: AtomicU64::new(u64::MAX),
+            first: watch::Sender::new(false),
+            epoch,
+        }))
+    }
+
+    /// What is known at the moment.
+    pub fn view(&self) -> Arc<View> {
+        self.0.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The history of one metric.
+    pub fn history(&self, query: &Query<'_>) -> Vec<Series> {
+        self.0.history.lock().unwrap_or_else(PoisonError::into_inner).query(query)
+    }
+
+    /// Bytes and series of the history.
+    pub fn history_size(&self) -> (usize, usize) {
+        let history = self.0.history.lock().unwrap_or_else(PoisonError::into_inner);
+        (history.bytes(), history.series())
+    }
+
+    /// Whether the sampler stands still.
+    pub fn is_late(&self) -> bool {
+        self.0.liveness.is_late()
+    }
+
+    /// What all ticks count from.
+    pub fn epoch(&self) -> Instant {
+        self.0.epoch
+    }
+
+    /// How often something is done that the settings want every `interval`.
+    pub fn pace(&self, interval: Duration) -> Pace {
+        Pace::new(interval, self.0.idle)
+    }
+
+    /// Returns after the first reading that has a value.
+    pub async fn first_sample(&self) {
+        // The sender lives as long as the sampler.
+        let _ = self.0.first.subscribe().wait_for(|seen| *seen).await;
+    }
+
+    /// Reads `source` at the pace of `interval` until `stop`; the first time at once.
+    pub async fn drive(
+        &self,
+        mut source: Box<dyn Source>,
+        interval: Duration,
+        mut snapshot: watch::Receiver<HostSnapshot>,
+        stop: CancellationToken,
+    ) {
+        let pace = self.pace(interval);
+        let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        self.0.often.fetch_min(milliseconds, Ordering::Relaxed);
+        let mut schedule = Schedule::new(self.0.epoch, pace.interval(&snapshot.borrow()));
+        let mut view = Arc::new(SourceView::new(source.origin()));
+        while stop.run_until_cancelled(turn(&mut schedule, pace, &mut snapshot)).await.is_some() {
+            let now = snapshot.borrow().clone();
+            let lasting = schedule.interval().saturating_mul(self.0.stale_after.max(1));
+            let at = self.due_time(schedule.due());
+            let tick = Tick { at, chips: now.chips, workloads: now.workloads };
+            let begun = Instant::now();
+            let read = timeout(OVERRUN, source.read(&tick));
+            let Some(read) = stop.run_until_cancelled(read).await else { return };
+            let (reading, overran) =
+                read.map_or_else(|_| (overrun(source.origin()), 1), |reading| (reading, 0));
+            let status = Status {
+                reads: view.status.reads + 1,
+                overruns: view.status.overruns + overran,
+                missed: view.status.missed + schedule.advance(Instant::now()),
+                read_at: Some(at),
+                took: begun.elapsed(),
+                ..view.status
+            };
+            view = self.publish(&view, reading, status, at.plus(lasting));
+            if milliseconds <= self.0.often.load(Ordering::Relaxed) {
+                self.0.liveness.expect(schedule.due(), schedule.interval());
+            }
+        }
+    }
+
+    /// The wall clock's time of an instant that has just passed.
+    fn due_time(&self, due: Instant) -> Timestamp {
+        let late = Instant::now().duration_since(due);
+        let late = i64::try_from(late.as_nanos()).unwrap_or(0);
+        Timestamp(self.0.clock.now().0.saturating_sub(late))
+    }
+
+    fn publish(
+        &self,
+        before: &SourceView,
+        reading: Reading,
+        status: Status,
+        until: Timestamp,
+    ) -> Arc<SourceView> {
+        let seen = !reading.samples.is_empty();
+        if seen {
+            let mut history = self.0.history.lock().unwrap_or_else(PoisonError::into_inner);
+            reading.samples.iter().for_each(|sample| history.push(sample));
+        }
+        let after = Arc::new(before.after(reading, status, until));
+        {
+            let mut view = self.0.view.write().unwrap_or_else(PoisonError::into_inner);
+            *view = Arc::new(view.with(after.clone()));
+        }
+        if seen && !*self.0.first.borrow() {
+            self.0.first.send_replace(true);
+        }
+        after
+    }
+}
+
+/// Returns when a tick is due, at the pace of the snapshot as it changes.
+async fn turn(schedule: &mut Schedule, pace: Pace, snapshot: &mut watch::Receiver<HostSnapshot>) {
+    loop {
+        let interval = pace.interval(&snapshot.borrow_and_update());
+        schedule.set_interval(interval, Instant::now());
+        tokio::select! {
+            biased;
+            () = sleep_until(schedule.due()) => return,
+            Ok(()) = snapshot.changed() => {}
+        }
+    }
+}
+
+fn overrun(origin: Origin) -> Reading {
+    let why = format!("the read was given up after {} s", OVERRUN.as_secs());
+    Reading { samples: Vec::new(), absent: vec![Absence { what: origin.as_str().to_owned(), why }] }
+}
+
+#[cfg(test)]
+mod tests;

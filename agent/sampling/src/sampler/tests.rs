@@ -1,0 +1,225 @@
+//! The sampler on made-up sources and a paused clock.
+
+use std::{borrow::Cow, future::Future, pin::Pin};
+
+use model::{
+    sample::{Labels, Sample, Unit, Value},
+    time::ManualClock,
+    workload::{Endpoint, EndpointKind, EndpointOrigin, Workloads},
+};
+
+use super::*;
+
+/// Takes `takes[n]` at its n-th read, and notes when each began.
+struct Paced {
+    origin: Origin,
+    takes: Vec<Duration>,
+    begun: Arc<Mutex<Vec<Duration>>>,
+    start: Instant,
+}
+
+impl Source for Paced {
+    fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
+        Box::pin(async move {
+            let read = {
+                let mut begun = self.begun.lock().unwrap();
+                begun.push(self.start.elapsed());
+                begun.len() - 1
+            };
+            tokio::time::sleep(self.takes.get(read).copied().unwrap_or_default()).await;
+            let sample = Sample {
+                metric: Cow::Borrowed("tpu_hbm_used_bytes"),
+                labels: Labels::default(),
+                value: Value::Gauge(1.0),
+                unit: Unit::Bytes,
+                origin: self.origin,
+                at: tick.at,
+                job: None,
+            };
+            Reading { samples: vec![sample], absent: Vec::new() }
+        })
+    }
+}
+
+fn paced(origin: Origin, takes: &[u64]) -> (Box<Paced>, Arc<Mutex<Vec<Duration>>>) {
+    let begun: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let takes = takes.iter().copied().map(Duration::from_millis).collect();
+    (Box::new(Paced { origin, takes, begun: begun.clone(), start: Instant::now() }), begun)
+}
+
+fn sampler() -> Sampler {
+    Sampler::new(&crate::settings::sampler::Sampler::default(), Arc::new(ManualClock::at(Timestamp(0))))
+}
+
+/// A host with something to watch.
+fn busy() -> HostSnapshot {
+    let endpoint = Endpoint {
+        kind: EndpointKind::HostService,
+        address: "127.0.0.1:8353".parse().unwrap(),
+        origin: EndpointOrigin::Config,
+        listeners: Vec::new(),
+        unreachable: None,
+    };
+    HostSnapshot {
+        workloads: Arc::new(Workloads { endpoints: vec![endpoint], ..Workloads::default() }),
+        ..HostSnapshot::default()
+    }
+}
+
+/// Drives a source for `run` of paused time.
+async fn drive(sampler: &Sampler, source: Box<Paced>, run: Duration) {
+    let (_scene, snapshot) = watch::channel(busy());
+    let stop = CancellationToken::new();
+    let driving = sampler.drive(source, Duration::from_secs(1), snapshot, stop.clone());
+    let _ = timeout(run, driving).await;
+}
+
+fn milliseconds(begun: &Mutex<Vec<Duration>>) -> Vec<u128> {
+    begun.lock().unwrap().iter().map(Duration::as_millis).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_do_not_drift_whatever_a_read_takes() {
+    let (source, begun) = paced(Origin::Runtime, &[300; 100]);
+    let sampler = sampler();
+    drive(&sampler, source, Duration::from_millis(60_500)).await;
+    let wanted: Vec<u128> = (0..=60).map(|tick| tick * 1000).collect();
+    assert_eq!(milliseconds(&begun), wanted);
+    assert_eq!(sampler.view().source(Origin::Runtime).unwrap().status.reads, 61);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_read_skips_ticks_that_are_counted_and_overlaps_none() {
+    let (source, begun) = paced(Origin::Runtime, &[0, 2500, 0, 1000, 0]);
+    let sampler = sampler();
+    drive(&sampler, source, Duration::from_millis(7_500)).await;
+    assert_eq!(milliseconds(&begun), [0, 1000, 4000, 5000, 7000]);
+    assert_eq!(sampler.view().source(Origin::Runtime).unwrap().status.missed, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_hangs_is_given_up_and_delays_no_other() {
+    let (hung, _) = paced(Origin::Runtime, &[1_000_000; 10]);
+    let (good, begun) = paced(Origin::Host, &[]);
+    let sampler = sampler();
+    let run = Duration::from_millis(10_500);
+    tokio::join!(drive(&sampler, hung, run), drive(&sampler, good, run));
+    assert_eq!(milliseconds(&begun).len(), 11);
+    let view = sampler.view();
+    let hung = view.source(Origin::Runtime).unwrap();
+    assert!(hung.status.overruns >= 1 && hung.status.missed >= 5, "{:?}", hung.status);
+    assert_eq!(hung.absent[0].why, "the read was given up after 5 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
+    let (source, begun) = paced(Origin::Host, &[]);
+    let sampler = sampler();
+    let (snapshot, seen) = watch::channel(HostSnapshot::default());
+    let changes = async {
+        for (after, now) in [(12_300, busy()), (2_100, HostSnapshot::default())] {
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            snapshot.send_replace(now);
+        }
+        tokio::time::sleep(Duration::from_millis(11_000)).await;
+    };
+    let driving = sampler.drive(source, Duration::from_secs(1), seen, CancellationToken::new());
+    tokio::select! {
+        () = driving => unreachable!("nobody stops it"),
+        () = changes => {}
+    }
+    // The tick at 15 s was due when the snapshot changed for the second time: it is not put off, so that no value is
+    // stale before the next.
+    assert_eq!(milliseconds(&begun), [0, 5000, 10_000, 13_000, 14_000, 15_000, 20_000, 25_000]);
+    let view = sampler.view();
+    let view = view.source(Origin::Host).unwrap();
+    assert_eq!(view.status.missed, 0);
+    assert_eq!(view.values[0].until, view.status.read_at.unwrap().plus(Duration::from_secs(15)));
+}
+
+/// Whatever the snapshot does, and whenever one looks, a sampler that ticks is never late; one that does not, soon.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_pace_is_no_standstill() {
+    let idle = "10m".parse::<model::unit::Duration>().unwrap();
+    let settings =
+        crate::settings::sampler::Sampler { idle_interval: idle.try_into().unwrap(), ..Default::default() };
+    let sampler = Sampler::new(&settings, Arc::new(ManualClock::at(Timestamp(0))));
+    let (snapshot, seen) = watch::channel(HostSnapshot::default());
+    let (often, _) = paced(Origin::Host, &[]);
+    let (seldom, _) = paced(Origin::OrbaxGrain, &[]);
+    let stop = CancellationToken::new();
+    let late = async {
+        let mut late = Vec::new();
+        for (seconds, now) in [(1500, busy()), (60, HostSnapshot::default()), (900, busy()), (30, busy())] {
+            for _ in 0..seconds {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                late.push(sampler.is_late());
+            }
+            snapshot.send_replace(now);
+            late.push(sampler.is_late());
+        }
+        stop.cancel();
+        late
+    };
+    let (late, (), ()) = tokio::join!(
+        late,
+        sampler.drive(often, Duration::from_secs(1), seen.clone(), stop.clone()),
+        sampler.drive(seldom, Duration::from_secs(10), seen, stop.clone()),
+    );
+    assert!(!late.contains(&true), "{late:?}");
+    // What was promised while the host was idle holds once; then nobody ticks any more.
+    tokio::time::sleep(Duration::from_secs(3 * 600 + 6)).await;
+    assert!(sampler.is_late());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sampler_that_never_begins_is_late() {
+    let sampler = sampler();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(!sampler.is_late());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(sampler.is_late());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_scout_is_gone_is_asked_all_the_same() {
+    let (source, begun) = paced(Origin::Host, &[]);
+    let (snapshot, seen) = watch::channel(busy());
+    drop(snapshot);
+    let sampler = sampler();
+    let driving = sampler.drive(source, Duration::from_secs(1), seen, CancellationToken::new());
+    let _ = timeout(Duration::from_millis(2500), driving).await;
+    assert_eq!(milliseconds(&begun), [0, 1000, 2000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_sample_is_announced() {
+    let (source, _) = paced(Origin::Host, &[50]);
+    let sampler = sampler();
+    let begun = Instant::now();
+    let first = async {
+        sampler.first_sample().await;
+        begun.elapsed()
+    };
+    let (seen, ()) = tokio::join!(first, drive(&sampler, source, Duration::from_millis(500)));
+    assert_eq!(seen, Duration::from_millis(50));
+}
+
+#[tokio::test]
+async fn stopping_ends_a_read_under_way() {
+    let (source, _) = paced(Origin::Host, &[1_000_000]);
+    let (_scene, snapshot) = watch::channel(HostSnapshot::default());
+    let stop = CancellationToken::new();
+    let sampler = sampler();
+    let driving = sampler.drive(source, Duration::from_secs(1), snapshot, stop.clone());
+    let stopping = async {
+        tokio::task::yield_now().await;
+        stop.cancel();
+    };
+    let ended = timeout(Duration::from_secs(5), async { tokio::join!(driving, stopping) }).await;
+    assert!(ended.is_ok());
+}

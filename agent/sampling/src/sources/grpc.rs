@@ -1,0 +1,371 @@
+//! Unary gRPC calls over one kept HTTP/2 connection, all calls of a read in flight together.
+//!
+//! The connection is looked at only while a read runs, and then by the clock: answers come piece by piece, and being
+//! woken for each would cost more than reading them. No task, no traffic and no wake-up in between. Must never wait
+//! beyond its deadlines or keep more of a reply than [`LONGEST_REPLY`].
+
+use std::{
+    future::Future,
+    io::{self, Read, Write},
+    pin::Pin,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h2::client::{ResponseFuture, SendRequest};
+use http::{HeaderMap, HeaderValue, Request, Uri, header::CONTENT_TYPE};
+use model::{
+    untrusted::{MESSAGE, clean},
+    workload::Address,
+};
+use prost::Message;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+    time::{Instant, sleep_until, timeout},
+};
+
+/// How long a connection may take.
+pub(super) const CONNECT_DEADLINE: Duration = Duration::from_millis(100);
+/// How long the calls of one read may take together.
+pub(super) const CALL_DEADLINE: Duration = Duration::from_millis(500);
+/// The longest reply that is read.
+pub(super) const LONGEST_REPLY: usize = 256 * 1024;
+
+/// The first look for answers comes after this long: most often they are all there.
+const FIRST_LOOK: Duration = Duration::from_millis(3);
+/// The time between two looks doubles up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(24);
+/// More would only serve a peer that wants our memory.
+const WINDOW: u32 = 1 << 20;
+const LONGEST_HEADERS: u32 = 16 * 1024;
+
+/// gRPC's NOT_FOUND.
+pub(super) const NOT_FOUND: u16 = 5;
+/// gRPC's UNIMPLEMENTED.
+pub(super) const UNIMPLEMENTED: u16 = 12;
+
+/// Why a call gave nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CallError {
+    /// Nobody there.
+    #[error("nothing listens there ({0})")]
+    Refused(String),
+    /// No connection in time.
+    #[error("no connection within {} ms", CONNECT_DEADLINE.as_millis())]
+    ConnectDeadline,
+    /// The connection broke, or never spoke HTTP/2.
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    /// No answer in time.
+    #[error("no answer within {} ms", CALL_DEADLINE.as_millis())]
+    Deadline,
+    /// An answer that is no gRPC.
+    #[error("the answer is no gRPC: {0}")]
+    NotGrpc(String),
+    /// Too much.
+    #[error("the answer is longer than {} KiB", LONGEST_REPLY / 1024)]
+    TooLong,
+    /// The service says no.
+    #[error("the service answers with status {code}: {text}")]
+    Status {
+        /// gRPC status code.
+        code: u16,
+        /// The service's words, made harmless.
+        text: String,
+    },
+}
+
+/// A call that can be made again and again: path and framed message are built once.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    uri: Uri,
+    body: Bytes,
+}
+
+impl Call {
+    /// The call of `path` with `message`.
+    pub(super) fn new(path: &'static str, message: &impl Message) -> Self {
+        let mut body = BytesMut::with_capacity(5 + message.encoded_len());
+        body.put_u8(0);
+        body.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+        message.encode_raw(&mut body);
+        let uri = Uri::builder().scheme("http").authority("localhost").path_and_query(path);
+        Self { uri: uri.build().expect("our paths are well-formed"), body: body.freeze() }
+    }
+
+    fn request(&self) -> Request<()> {
+        let mut request = Request::post(self.uri.clone()).body(()).expect("a request of well-formed parts");
+        let headers = request.headers_mut();
+        headers.reserve(2);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("te", HeaderValue::from_static("trailers"));
+        request
+    }
+}
+
+trait Socket: Read + Write + Send {}
+impl<T: Read + Write + Send> Socket for T {}
+
+/// A socket that does not wait and wakes nobody: whoever uses it looks again in time.
+struct Unwatched(Box<dyn Socket>);
+
+fn now_or_later<T>(done: io::Result<T>) -> Poll<io::Result<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        done => Poll::Ready(done),
+    }
+}
+
+impl AsyncRead for Unwatched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = ready!(now_or_later(self.0.read(buffer.initialize_unfilled())))?;
+        buffer.advance(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Unwatched {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        now_or_later(self.0.write(bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        now_or_later(self.0.write_vectored(parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The socket closes when it is dropped.
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// An open connection.
+pub(super) struct Connection {
+    send: SendRequest<Bytes>,
+    driver: h2::client::Connection<Unwatched, Bytes>,
+    broken: bool,
+}
+
+impl Connection {
+    /// Connects, within [`CONNECT_DEADLINE`].
+    pub(super) async fn open(address: &Address) -> Result<Self, CallError> {
+        let refused = |error: io::Error| CallError::Refused(error.kind().to_string());
+        let opening = async {
+            let stream: Box<dyn Socket> = match address {
+                Address::Tcp(at) => {
+                    let stream = TcpStream::connect(at).await.map_err(refused)?;
+                    stream.set_nodelay(true).map_err(refused)?;
+                    Box::new(stream.into_std().map_err(refused)?)
+                }
+                Address::Unix(path) => {
+                    Box::new(UnixStream::connect(path).await.and_then(UnixStream::into_std).map_err(refused)?)
+                }
+            };
+            let (send, driver) = h2::client::Builder::new()
+                .initial_window_size(WINDOW)
+                .initial_connection_window_size(WINDOW)
+                .max_header_list_size(LONGEST_HEADERS)
+                .enable_push(false)
+                .handshake(Unwatched(stream))
+                .await
+                .map_err(|error| broken(&error))?;
+            Ok(Self { send, driver, broken: false })
+        };
+        timeout(CONNECT_DEADLINE, opening).await.unwrap_or(Err(CallError::ConnectDeadline))
+    }
+
+    /// Whether no further call can succeed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Makes all `calls` at once and gives their results in the same order, within [`CALL_DEADLINE`].
+    pub(super) async fn all(&mut self, calls: &[&Call]) -> Vec<Result<Bytes, CallError>> {
+        let mut slots: Vec<Slot> = calls.iter().map(|_| Slot::Unsent).collect();
+        let deadline = Instant::now() + CALL_DEADLINE;
+        let mut pause = FIRST_LOOK;
+        while !self.advance(calls, &mut slots) && Instant::now() < deadline {
+            sleep_until((Instant::now() + pause).min(deadline)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        // What is still open at the deadline becomes an error of its own; dropping it resets its stream.
+        self.broken |= !slots.is_empty() && slots.iter().all(Slot::is_open);
+        slots.into_iter().map(Slot::finish).collect()
+    }
+
+    /// Sends what can be sent, takes what has come; true when every call has its result.
+    fn advance(&mut self, calls: &[&Call], slots: &mut [Slot]) -> bool {
+        let cx = &mut Context::from_waker(Waker::noop());
+        for (slot, call) in slots.iter_mut().zip(calls) {
+            if matches!(slot, Slot::Unsent) && !self.send(cx, slot, call) {
+                break;
+            }
+        }
+        if !self.broken
+            && let Poll::Ready(ended) = Pin::new(&mut self.driver).poll(cx)
+        {
+            self.broken = true;
+            let error = ended.map_or_else(|error| broken(&error), |()| closed());
+            let unsent = slots.iter_mut().filter(|slot| matches!(slot, Slot::Unsent));
+            unsent.for_each(|slot| *slot = Slot::Done(Err(error.clone())));
+        }
+        let mut all = true;
+        for slot in slots {
+            all &= slot.advance(cx);
+        }
+        all
+    }
+
+    /// Sends one call; false when the peer takes no more at the moment.
+    fn send(&mut self, cx: &mut Context<'_>, slot: &mut Slot, call: &Call) -> bool {
+        let sent = match self.send.poll_ready(cx) {
+            Poll::Pending => return false,
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Ready(Ok(())) => self
+                .send
+                .send_request(call.request(), false)
+                .and_then(|(response, mut body)| body.send_data(call.body.clone(), true).map(|()| response)),
+        };
+        *slot = match sent {
+            Ok(response) => Slot::Waiting(response),
+            Err(error) => Slot::Done(Err(broken(&error))),
+        };
+        true
+    }
+}
+
+/// Where one call is.
+enum Slot {
+    Unsent,
+    Waiting(ResponseFuture),
+    Reading(h2::RecvStream, BytesMut),
+    Done(Result<Bytes, CallError>),
+}
+
+impl Slot {
+    fn is_open(&self) -> bool {
+        !matches!(self, Self::Done(_))
+    }
+
+    fn finish(self) -> Result<Bytes, CallError> {
+        match self {
+            Self::Done(result) => result,
+            _ => Err(CallError::Deadline),
+        }
+    }
+
+    /// Takes what has come; true when the call has its result.
+    fn advance(&mut self, cx: &mut Context<'_>) -> bool {
+        loop {
+            let next = match self {
+                Self::Unsent => return false,
+                Self::Done(_) => return true,
+                Self::Waiting(response) => match Pin::new(response).poll(cx) {
+                    Poll::Pending => return false,
+                    Poll::Ready(Err(error)) => Self::Done(Err(broken(&error))),
+                    Poll::Ready(Ok(response)) => begin(response),
+                },
+                Self::Reading(stream, body) => match read(cx, stream, body) {
+                    Poll::Pending => return false,
+                    Poll::Ready(result) => Self::Done(result),
+                },
+            };
+            *self = next;
+        }
+    }
+}
+
+/// Judges the headers of a response.
+fn begin(response: http::Response<h2::RecvStream>) -> Slot {
+    if response.status() != http::StatusCode::OK {
+        return Slot::Done(Err(CallError::NotGrpc(format!("HTTP status {}", response.status().as_u16()))));
+    }
+    // A reply that consists of trailers alone carries its status here.
+    if let Some(Err(error)) = status(response.headers()) {
+        return Slot::Done(Err(error));
+    }
+    Slot::Reading(response.into_body(), BytesMut::new())
+}
+
+/// Reads the body and the trailers.
+fn read(
+    cx: &mut Context<'_>,
+    stream: &mut h2::RecvStream,
+    body: &mut BytesMut,
+) -> Poll<Result<Bytes, CallError>> {
+    while let Some(data) = ready!(stream.poll_data(cx)) {
+        let data = match data {
+            Ok(data) => data,
+            Err(error) => return Poll::Ready(Err(broken(&error))),
+        };
+        if body.len() + data.len() > LONGEST_REPLY + 5 {
+            return Poll::Ready(Err(CallError::TooLong));
+        }
+        body.extend_from_slice(&data);
+        // The window is given back as it is used; a stream that is over no longer takes it.
+        let _ = stream.flow_control().release_capacity(data.len());
+    }
+    Poll::Ready(match ready!(stream.poll_trailers(cx)) {
+        Err(error) => Err(broken(&error)),
+        Ok(None) => Err(CallError::NotGrpc("it ends without a status".to_owned())),
+        Ok(Some(trailers)) => match status(&trailers) {
+            None => Err(CallError::NotGrpc("it ends without a status".to_owned())),
+            Some(Err(error)) => Err(error),
+            Some(Ok(())) => message(std::mem::take(body).freeze()),
+        },
+    })
+}
+
+/// The message behind its prefix.
+fn message(mut body: Bytes) -> Result<Bytes, CallError> {
+    if body.len() < 5 {
+        return Err(CallError::NotGrpc("it has no message".to_owned()));
+    }
+    if body.get_u8() != 0 {
+        return Err(CallError::NotGrpc("it is compressed, which was not asked for".to_owned()));
+    }
+    let length = body.get_u32();
+    if usize::try_from(length) != Ok(body.len()) {
+        let words = format!("its message should have {length} bytes and has {}", body.len());
+        return Err(CallError::NotGrpc(words));
+    }
+    Ok(body)
+}
+
+/// The gRPC status in these headers, if there is one.
+fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
+    let code = headers.get("grpc-status")?;
+    let code = code.to_str().ok().and_then(|code| code.parse::<u16>().ok()).unwrap_or(u16::MAX);
+    if code == 0 {
+        return Some(Ok(()));
+    }
+    let text = headers.get("grpc-message").map(|text| String::from_utf8_lossy(text.as_bytes()));
+    let text = clean(&text.unwrap_or_default(), MESSAGE);
+    Some(Err(CallError::Status { code, text }))
+}
+
+fn broken(error: &h2::Error) -> CallError {
+    CallError::Broken(clean(&error.to_string(), MESSAGE))
+}
+
+fn closed() -> CallError {
+    CallError::Broken("the peer closed it".to_owned())
+}

@@ -1,0 +1,186 @@
+//! CPU and memory of control groups, version 1, version 2 or both: those of the workloads, or our own without any.
+
+use std::{
+    collections::HashMap,
+    io,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use host::settings::paths::Paths;
+use model::{
+    job::Job,
+    untrusted::{LABEL, clean},
+    workload::{ProcessKey, Workloads},
+};
+
+use super::{Found, files::Files, missing};
+use crate::sources::Absence;
+
+/// The most control groups that are read.
+const MOST_GROUPS: usize = 64;
+/// A version 1 limit from here on is none.
+const NO_LIMIT: f64 = 4.611_686_018_427_388e18;
+
+/// The control groups that were found, by process: a process seldom changes its group.
+pub(super) struct Cgroups {
+    proc: PathBuf,
+    root: PathBuf,
+    known: HashMap<Option<ProcessKey>, Group>,
+}
+
+/// Where a process's group is, in each hierarchy that it was found in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Group {
+    label: String,
+    unified: Option<PathBuf>,
+    memory: Option<PathBuf>,
+    usage: Option<PathBuf>,
+    quota: Option<PathBuf>,
+}
+
+impl Cgroups {
+    pub(super) fn new(paths: &Paths) -> Self {
+        Self { proc: paths.procfs.clone(), root: paths.sysfs.join("fs/cgroup"), known: HashMap::new() }
+    }
+
+    /// Each group once, with the job of the first owner in it.
+    pub(super) fn collect(
+        &mut self,
+        workloads: &Workloads,
+        files: &mut Files,
+        found: &mut Vec<Found>,
+        absent: &mut Vec<Absence>,
+    ) {
+        let mut wanted: Vec<(Option<ProcessKey>, Option<Arc<Job>>)> = workloads
+            .owners
+            .iter()
+            .take(MOST_GROUPS)
+            .map(|owner| (Some(owner.process), Some(Arc::new(owner.job.clone()))))
+            .collect();
+        if wanted.is_empty() {
+            wanted.push((None, None));
+        }
+        self.known.retain(|process, _| wanted.iter().any(|(wanted, _)| wanted == process));
+        let mut seen: Vec<Group> = Vec::new();
+        for (process, job) in wanted {
+            let group = match self.group(process, files) {
+                Ok(group) => group,
+                Err((path, error)) => {
+                    absent.push(missing(&path, &error));
+                    continue;
+                }
+            };
+            if seen.contains(&group) {
+                continue;
+            }
+            let values = group.values(files);
+            found.extend(values.into_iter().map(|(metric, value)| Found {
+                job: job.clone(),
+                ..Found::of(metric, "cgroup", &group.label, value)
+            }));
+            seen.push(group);
+        }
+    }
+
+    fn group(
+        &mut self,
+        process: Option<ProcessKey>,
+        files: &mut Files,
+    ) -> Result<Group, (PathBuf, io::Error)> {
+        if let Some(group) = self.known.get(&process) {
+            return Ok(group.clone());
+        }
+        let name = process.map_or_else(|| "self".to_owned(), |process| process.pid.to_string());
+        let path = self.proc.join(name).join("cgroup");
+        let text = files.read(&path).map_err(|error| (path.clone(), error))?;
+        let group = locate(text, &self.root);
+        self.known.insert(process, group.clone());
+        Ok(group)
+    }
+}
+
+/// Reads `/proc/<pid>/cgroup`: lines of `number:controllers:path`, without controllers for version 2.
+fn locate(text: &str, root: &Path) -> Group {
+    let mut group = Group::default();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let Some(inside) = inside(path) else { continue };
+        if controllers.is_empty() {
+            // Alone it is the root; beside version 1 it is mounted below.
+            let roots = [root.join("unified"), root.to_owned()];
+            group.unified =
+                roots.iter().map(|root| root.join(&inside)).find(|path| path.join("cgroup.procs").exists());
+            group.name(&inside);
+        }
+        for controller in controllers.split(',') {
+            let here = [root.join(controllers), root.join(controller)]
+                .into_iter()
+                .map(|root| root.join(&inside))
+                .find(|path| path.exists());
+            match controller {
+                "memory" => group.memory = here,
+                "cpuacct" => group.usage = here,
+                "cpu" => group.quota = here,
+                _ => continue,
+            }
+            group.name(&inside);
+        }
+    }
+    group
+}
+
+/// The path without its leading slash; `None` when it leads out of what we can see.
+fn inside(path: &str) -> Option<PathBuf> {
+    let path = Path::new(path.trim_start_matches('/'));
+    path.components().all(|part| matches!(part, Component::Normal(_))).then(|| path.to_owned())
+}
+
+impl Group {
+    /// Named after its last part; the longest path tells most.
+    fn name(&mut self, path: &Path) {
+        let name =
+            path.file_name().map_or_else(|| "/".to_owned(), |name| clean(&name.to_string_lossy(), LABEL));
+        if self.label.is_empty() || self.label == "/" {
+            self.label = name;
+        }
+    }
+
+    fn values(&self, files: &mut Files) -> Vec<(&'static str, f64)> {
+        let mut read = |base: &Option<PathBuf>, file: &str| {
+            let text = files.read(&base.as_ref()?.join(file)).ok()?;
+            Some(text.to_owned())
+        };
+        let stat = read(&self.unified, "cpu.stat");
+        let old_stat = read(&self.quota, "cpu.stat");
+        let micro = |name: &str| entry(stat.as_deref()?, name).map(|value| value / 1e6);
+        let usage =
+            read(&self.usage, "cpuacct.usage").and_then(|text| number(&text)).map(|value| value / 1e9);
+        let throttled =
+            old_stat.as_deref().and_then(|text| entry(text, "throttled_time")).map(|value| value / 1e9);
+        let used =
+            read(&self.memory, "memory.usage_in_bytes").or_else(|| read(&self.unified, "memory.current"));
+        let limit = read(&self.memory, "memory.limit_in_bytes").or_else(|| read(&self.unified, "memory.max"));
+        let limit = limit.and_then(|text| number(&text)).filter(|limit| *limit < NO_LIMIT);
+        let values = [
+            ("cgroup_cpu_seconds_total", usage.or_else(|| micro("usage_usec"))),
+            ("cgroup_cpu_throttled_seconds_total", throttled.or_else(|| micro("throttled_usec"))),
+            ("cgroup_memory_used_bytes", used.and_then(|text| number(&text))),
+            ("cgroup_memory_limit_bytes", limit),
+        ];
+        values.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
+    }
+}
+
+/// The number behind a name in `cpu.stat`.
+fn entry(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).and_then(number)
+}
+
+/// A number; `max` is none.
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok()
+}

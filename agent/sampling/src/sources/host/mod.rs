@@ -1,0 +1,130 @@
+//! The host from procfs and sysfs: CPU, memory, network, disks, pressure, and the control groups of the workloads.
+//!
+//! Must never fail as a whole: a file that is missing or unreadable is one absence. Reads are bounded, and files are
+//! kept open so that a tick costs a few system calls.
+
+mod cgroup;
+mod files;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::{borrow::Cow, future::Future, path::Path, pin::Pin, sync::Arc};
+
+use cgroup::Cgroups;
+use files::{Disks, Files};
+use host::settings::paths::Paths;
+use model::{
+    catalog::{self, Kind},
+    job::Job,
+    sample::{Labels, Origin, Sample, Value},
+    untrusted::{LABEL, clean},
+};
+
+use super::{Absence, Reading, Source, Tick};
+
+/// The source.
+pub struct Host {
+    paths: Paths,
+    files: Files,
+    disks: Disks,
+    cgroups: Cgroups,
+    ticks_per_second: f64,
+}
+
+/// A value of the host before it becomes a sample.
+pub(super) struct Found {
+    pub(super) metric: &'static str,
+    /// Label name and value.
+    pub(super) label: Option<(&'static str, String)>,
+    pub(super) value: f64,
+    pub(super) job: Option<Arc<Job>>,
+}
+
+impl Found {
+    pub(super) fn plain(metric: &'static str, value: f64) -> Self {
+        Self { metric, label: None, value, job: None }
+    }
+
+    pub(super) fn of(metric: &'static str, name: &'static str, label: &str, value: f64) -> Self {
+        Self { metric, label: Some((name, clean(label, LABEL))), value, job: None }
+    }
+}
+
+impl Host {
+    /// The host below these roots.
+    pub fn new(paths: &Paths) -> Self {
+        Self {
+            files: Files::default(),
+            disks: Disks::new(paths.sysfs.join("block")),
+            cgroups: Cgroups::new(paths),
+            ticks_per_second: parse::TICKS_PER_SECOND,
+            paths: paths.clone(),
+        }
+    }
+
+    fn collect(&mut self, tick: &Tick) -> Reading {
+        let mut found = Vec::with_capacity(64);
+        let mut absent = Vec::new();
+        let proc = self.paths.procfs.clone();
+        let per_second = self.ticks_per_second;
+        self.file(&proc.join("stat"), &mut found, &mut absent, |text| parse::cpu(text, per_second));
+        self.file(&proc.join("loadavg"), &mut found, &mut absent, parse::load);
+        self.file(&proc.join("meminfo"), &mut found, &mut absent, parse::memory);
+        // Process 1 lives in the network namespace of the host (or of the pod).
+        let network = [proc.join("1/net/dev"), proc.join("net/dev")];
+        let network = network.iter().find(|path| self.files.readable(path)).unwrap_or(&network[1]);
+        self.file(network, &mut found, &mut absent, parse::network);
+        let disks = self.disks.names().clone();
+        self.file(&proc.join("diskstats"), &mut found, &mut absent, |text| parse::disks(text, &disks));
+        for resource in ["cpu", "memory", "io"] {
+            let path = proc.join("pressure").join(resource);
+            self.file(&path, &mut found, &mut absent, |text| parse::pressure(text, resource));
+        }
+        self.cgroups.collect(&tick.workloads, &mut self.files, &mut found, &mut absent);
+        Reading { samples: found.into_iter().filter_map(|found| sample(found, tick)).collect(), absent }
+    }
+
+    fn file(
+        &mut self,
+        path: &Path,
+        found: &mut Vec<Found>,
+        absent: &mut Vec<Absence>,
+        parse: impl FnOnce(&str) -> Vec<Found>,
+    ) {
+        match self.files.read(path) {
+            Ok(text) => found.extend(parse(text)),
+            Err(error) => absent.push(missing(path, &error)),
+        }
+    }
+}
+
+fn missing(path: &Path, error: &std::io::Error) -> Absence {
+    Absence { what: path.display().to_string(), why: format!("it cannot be read: {error}") }
+}
+
+fn sample(found: Found, tick: &Tick) -> Option<Sample> {
+    let metric = catalog::find(found.metric)?;
+    let value =
+        if metric.kind == Kind::Counter { Value::Counter(found.value) } else { Value::Gauge(found.value) };
+    let extra = found.label.map(|(name, value)| (Cow::Borrowed(name), value));
+    Some(Sample {
+        metric: Cow::Borrowed(metric.name),
+        labels: Labels { extra, ..Labels::default() },
+        value,
+        unit: metric.unit,
+        origin: Origin::Host,
+        at: tick.at,
+        job: found.job,
+    })
+}
+
+impl Source for Host {
+    fn origin(&self) -> Origin {
+        Origin::Host
+    }
+
+    fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
+        Box::pin(async { self.collect(tick) })
+    }
+}

@@ -1,0 +1,194 @@
+//! The host source on fixture trees of procfs, sysfs and both control group versions.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use model::{time::Timestamp, workload::Workloads};
+
+use super::*;
+
+/// A host below a folder.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        files.iter().for_each(|(path, text)| tree.put(path, text));
+        tree
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn paths(&self) -> Paths {
+        let below = |name: &str| -> PathBuf { self.0.path().join(name) };
+        Paths { sysfs: below("sys"), procfs: below("proc"), dev: below("dev") }
+    }
+
+    fn read(&self) -> (BTreeMap<String, f64>, Vec<Absence>) {
+        let tick = Tick { at: Timestamp(0), chips: [].into(), workloads: Arc::new(Workloads::default()) };
+        let reading = Host::new(&self.paths()).collect(&tick);
+        let shown = reading.samples.iter().map(|sample| {
+            let label = sample
+                .labels
+                .extra
+                .as_ref()
+                .map_or(String::new(), |(name, value)| format!(" {name}={value}"));
+            let (Value::Gauge(value) | Value::Counter(value)) = sample.value else { panic!("{sample:?}") };
+            (format!("{}{label}", sample.metric), value)
+        });
+        (shown.collect(), reading.absent)
+    }
+}
+
+const PROC: &[(&str, &str)] = &[
+    (
+        "proc/stat",
+        "cpu  100 0 50 1000 4 0 6 0 0 0\ncpu0 50 0 25 500 2 0 3 0 0 0\ncpu1 50 0 25 500 2 0 3 0 0 0\nintr 5\n",
+    ),
+    ("proc/loadavg", "1.50 1.00 0.50 2/500 1234\n"),
+    (
+        "proc/meminfo",
+        "MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    600 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n",
+    ),
+    (
+        "proc/net/dev",
+        "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop\n\
+         lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  eth0: 1000 10 1 2 0 0 0 0 2000 20 3 4 0 0 0 0\nveth1: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n",
+    ),
+    (
+        "proc/diskstats",
+        "   8       0 sda 10 0 100 0 20 0 200 0 0 3500 0\n   8       1 sda1 1 0 1 0 1 0 1 0 0 1 0\n   7 0 loop0 1 0 1 0 1 0 1 0 0 1 0\n",
+    ),
+    ("sys/block/sda/device/model", ""),
+    ("sys/block/loop0/size", ""),
+    (
+        "proc/pressure/cpu",
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
+    ),
+    (
+        "proc/pressure/memory",
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=500000\n",
+    ),
+    (
+        "proc/pressure/io",
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+    ),
+];
+
+fn group(shown: &BTreeMap<String, f64>) -> Vec<(&str, f64)> {
+    shown
+        .iter()
+        .filter(|(name, _)| name.starts_with("cgroup_"))
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect()
+}
+
+#[test]
+fn every_value_of_the_host() {
+    let tree = Tree::new(PROC);
+    tree.put("proc/self/cgroup", "0::/\n");
+    let (shown, absent) = tree.read();
+    for (name, value) in [
+        ("host_cpu_seconds_total mode=user", 1.0),
+        ("host_cpu_seconds_total mode=idle", 10.0),
+        ("host_cpus", 2.0),
+        ("host_load1", 1.5),
+        ("host_memory_total_bytes", 1_024_000.0),
+        ("host_memory_available_bytes", 614_400.0),
+        ("host_swap_used_bytes", 6144.0),
+        ("host_network_receive_bytes_total device=eth0", 1000.0),
+        ("host_network_receive_errors_total device=eth0", 1.0),
+        ("host_network_receive_drops_total device=eth0", 2.0),
+        ("host_network_transmit_bytes_total device=eth0", 2000.0),
+        ("host_network_transmit_errors_total device=eth0", 3.0),
+        ("host_network_transmit_drops_total device=eth0", 4.0),
+        ("host_disk_read_bytes_total device=sda", 51_200.0),
+        ("host_disk_written_bytes_total device=sda", 102_400.0),
+        ("host_disk_io_seconds_total device=sda", 3.5),
+        ("host_pressure_waiting_seconds_total resource=cpu", 2.5),
+        ("host_pressure_stalled_seconds_total resource=memory", 0.5),
+    ] {
+        assert_eq!(shown.get(name), Some(&value), "{name}");
+    }
+    assert!(!shown.keys().any(|name| name.contains("=lo") || name.contains("veth") || name.contains("sda1")));
+    assert!(!shown.contains_key("host_pressure_stalled_seconds_total resource=cpu"));
+    assert_eq!(absent, []);
+}
+
+#[test]
+fn cgroup_version_2() {
+    let tree = Tree::new(PROC);
+    tree.put("proc/self/cgroup", "0::/kubepods/pod1/main\n");
+    for (file, text) in [
+        ("cgroup.procs", ""),
+        ("cpu.stat", "usage_usec 2500000\nuser_usec 1\nnr_throttled 2\nthrottled_usec 500000\n"),
+        ("memory.current", "4096\n"),
+        ("memory.max", "8192\n"),
+    ] {
+        tree.put(&format!("sys/fs/cgroup/kubepods/pod1/main/{file}"), text);
+    }
+    let (shown, _) = tree.read();
+    let wanted = [
+        ("cgroup_cpu_seconds_total cgroup=main", 2.5),
+        ("cgroup_cpu_throttled_seconds_total cgroup=main", 0.5),
+        ("cgroup_memory_limit_bytes cgroup=main", 8192.0),
+        ("cgroup_memory_used_bytes cgroup=main", 4096.0),
+    ];
+    assert_eq!(group(&shown), wanted);
+    tree.put("sys/fs/cgroup/kubepods/pod1/main/memory.max", "max\n");
+    assert!(!tree.read().0.contains_key("cgroup_memory_limit_bytes cgroup=main"));
+}
+
+#[test]
+fn cgroup_version_1_and_both_together() {
+    let tree = Tree::new(PROC);
+    tree.put("proc/self/cgroup", "12:memory:/job_7\n4:cpu,cpuacct:/job_7\n1:name=systemd:/x\n0::/job_7\n");
+    tree.put("sys/fs/cgroup/memory/job_7/memory.usage_in_bytes", "4096\n");
+    tree.put("sys/fs/cgroup/memory/job_7/memory.limit_in_bytes", "9223372036854771712\n");
+    tree.put("sys/fs/cgroup/cpu,cpuacct/job_7/cpuacct.usage", "2500000000\n");
+    tree.put(
+        "sys/fs/cgroup/cpu,cpuacct/job_7/cpu.stat",
+        "nr_periods 5\nnr_throttled 1\nthrottled_time 250000000\n",
+    );
+    tree.put("sys/fs/cgroup/unified/job_7/cgroup.procs", "");
+    let wanted = [
+        ("cgroup_cpu_seconds_total cgroup=job_7", 2.5),
+        ("cgroup_cpu_throttled_seconds_total cgroup=job_7", 0.25),
+        ("cgroup_memory_used_bytes cgroup=job_7", 4096.0),
+    ];
+    assert_eq!(group(&tree.read().0), wanted);
+}
+
+#[test]
+fn what_is_missing_is_named_and_hides_nothing() {
+    let tree = Tree::new(&PROC[1..3]);
+    let (shown, absent) = tree.read();
+    assert_eq!(shown.get("host_load1"), Some(&1.5));
+    let what: Vec<_> = absent.iter().map(|absence| absence.what.as_str()).collect();
+    for file in ["/stat", "/net/dev", "/diskstats", "/pressure/cpu", "/self/cgroup"] {
+        assert!(what.iter().any(|what| what.ends_with(file)), "{file} of {what:?}");
+    }
+}
+
+#[test]
+fn a_path_that_leads_out_is_not_followed() {
+    let tree = Tree::new(PROC);
+    tree.put("proc/self/cgroup", "0::/../../other\n");
+    tree.put("sys/other/cgroup.procs", "");
+    assert_eq!(group(&tree.read().0), []);
+}
+
+#[test]
+fn this_very_host_has_values() {
+    let tick = Tick { at: Timestamp(0), chips: [].into(), workloads: Arc::default() };
+    let reading = Host::new(&Paths::default()).collect(&tick);
+    let metrics: Vec<_> = reading.samples.iter().map(|sample| sample.metric.as_ref()).collect();
+    for metric in
+        ["host_cpu_seconds_total", "host_memory_available_bytes", "host_network_receive_bytes_total"]
+    {
+        assert!(metrics.contains(&metric), "{metric} of {metrics:?}");
+    }
+}

@@ -1,0 +1,299 @@
+//! The host's VBARControl service: utilization by chip, throttling, health of the inter-chip links.
+//!
+//! Must never call anything but GetHostMetrics: the service's other calls change the state of the host.
+
+use std::{borrow::Cow, collections::HashSet, future::Future, pin::Pin};
+
+use model::{
+    catalog,
+    device::Chip,
+    sample::{Labels, Origin, Sample, Value},
+    time::Timestamp,
+    untrusted::{LABEL, clean},
+    workload::{Address, EndpointKind},
+};
+use prost::Message;
+use proto::libtpu::tpunetd::{GetHostMetricsRequest, MetricType, UtilizationMetricData};
+use tokio::time::Instant;
+
+use super::{
+    Absence, Reading, Source, Tick,
+    backoff::Backoff,
+    endpoints,
+    fields::{Malformed, each},
+    grpc::{Call, CallError, Connection},
+};
+
+const GET: &str = "/libtpu.tpunetd.VBARControl/GetHostMetrics";
+/// More chips than any host has.
+const MOST_CHIPS: usize = 256;
+/// The most values that are taken from one reply.
+const MOST_VALUES: usize = 4096;
+
+/// The source.
+pub struct HostService {
+    call: Call,
+    address: Option<Address>,
+    connection: Option<Connection>,
+    backoff: Backoff,
+    trouble: Option<String>,
+}
+
+impl Default for HostService {
+    fn default() -> Self {
+        Self {
+            call: Call::new(GET, &GetHostMetricsRequest {}),
+            address: None,
+            connection: None,
+            backoff: Backoff::default(),
+            trouble: None,
+        }
+    }
+}
+
+impl HostService {
+    /// The first endpoint that can be reached, or why there is none.
+    fn choose(&mut self, tick: &Tick) -> Result<(), Absence> {
+        let mut unreachable = None;
+        for (_, endpoint) in endpoints(&tick.workloads, EndpointKind::HostService) {
+            match &endpoint.unreachable {
+                Some(why) => unreachable = unreachable.or(Some((endpoint.address.to_string(), why.clone()))),
+                None => {
+                    if self.address.as_ref() != Some(&endpoint.address) {
+                        *self = Self { address: Some(endpoint.address.clone()), ..Self::default() };
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        if self.address.is_some() {
+            *self = Self::default();
+        }
+        let (what, why) = unreachable.unwrap_or_else(|| {
+            let why =
+                "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it".to_owned();
+            ("host service".to_owned(), why)
+        });
+        Err(Absence { what, why })
+    }
+
+    /// The reply; `None` while the next try is not due.
+    async fn ask(&mut self) -> Result<Option<prost::bytes::Bytes>, CallError> {
+        if self.connection.as_ref().is_none_or(Connection::is_broken) {
+            self.connection = None;
+        }
+        let Some(address) = &self.address else { return Ok(None) };
+        if !self.backoff.due(Instant::now()) {
+            return Ok(None);
+        }
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(Connection::open(address).await?),
+        };
+        connection.all(&[&self.call]).await.pop().unwrap_or(Err(CallError::Deadline)).map(Some)
+    }
+
+    async fn read(&mut self, tick: &Tick) -> Reading {
+        if let Err(absence) = self.choose(tick) {
+            return Reading { samples: Vec::new(), absent: vec![absence] };
+        }
+        let mut reading = Reading::default();
+        match self.ask().await {
+            Ok(None) => {}
+            Ok(Some(reply)) => {
+                self.backoff.succeeded();
+                self.trouble =
+                    samples(&reply, tick, &mut reading.samples).err().map(|error| error.to_string());
+            }
+            Err(error) => {
+                self.backoff.failed(Instant::now());
+                self.trouble = Some(error.to_string());
+            }
+        }
+        if let (Some(why), Some(address)) = (&self.trouble, &self.address) {
+            reading.absent.push(Absence { what: address.to_string(), why: why.clone() });
+        }
+        reading
+    }
+}
+
+impl Source for HostService {
+    fn origin(&self) -> Origin {
+        Origin::HostService
+    }
+
+    fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
+        Box::pin(Self::read(self, tick))
+    }
+}
+
+/// The samples of a GetHostMetricsResponse.
+fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), Malformed> {
+    let mut seen = HashSet::new();
+    let mut chips = 0;
+    each(reply, 1, |entry| {
+        chips += 1;
+        if chips > MOST_CHIPS {
+            return Ok(());
+        }
+        let entry = UtilizationMetricData::decode(entry)?;
+        for (name, labels, value) in values(&entry, chips - 1, &tick.chips) {
+            let Some((metric, wire)) = catalog::by_wire(Origin::HostService, name) else { continue };
+            if !value.is_finite()
+                || samples.len() >= MOST_VALUES
+                || !seen.insert((metric.name, labels.clone()))
+            {
+                continue;
+            }
+            samples.push(Sample {
+                metric: Cow::Borrowed(metric.name),
+                labels,
+                value: Value::Gauge(value * wire.scale),
+                unit: metric.unit,
+                origin: Origin::HostService,
+                at: measured(&entry, tick.at),
+                job: None,
+            });
+        }
+        Ok(())
+    })
+}
+
+/// What one entry says: wire name, labels, value.
+fn values(
+    entry: &UtilizationMetricData,
+    position: usize,
+    chips: &[Chip],
+) -> Vec<(&'static str, Labels, f64)> {
+    let labels = chip_labels(&entry.chip_identifier, position, chips);
+    let mut values: Vec<_> = entry
+        .metrics
+        .iter()
+        .filter(|metric| metric.metric_type() != MetricType::Unspecified)
+        .map(|metric| (metric.metric_type().as_str_name(), labels.clone(), metric.utilization.into()))
+        .collect();
+    let Some(health) = &entry.tpu_health_metrics else { return values };
+    if let Some(it) = &health.chip_throttling_metric {
+        let place = format!("{}-{}", it.tray_id, it.chip_id);
+        values.push(("throttling_score", extra("tray_chip", place), it.throttling_score as f64));
+    }
+    for link in &health.ici_link_metrics {
+        values.push(("link_health", extra("link", clean(&link.port_id, LABEL)), link.link_health as f64));
+    }
+    values
+}
+
+/// The chip, if the identifier is its position or its PCI address; else the identifier as it is.
+fn chip_labels(identifier: &str, position: usize, chips: &[Chip]) -> Labels {
+    let by_pci = chips.iter().find(|chip| !identifier.is_empty() && chip.pci == identifier);
+    let by_index = || {
+        let index: u32 = identifier.parse().ok()?;
+        chips.iter().find(|chip| chip.index.0 == index)
+    };
+    match by_pci.or_else(by_index) {
+        Some(chip) => Labels::chip(chip.index),
+        None if identifier.is_empty() => extra("chip_id", format!("entry {position}")),
+        None => extra("chip_id", clean(identifier, LABEL)),
+    }
+}
+
+fn extra(name: &'static str, value: String) -> Labels {
+    Labels { extra: Some((Cow::Borrowed(name), value)), ..Labels::default() }
+}
+
+/// When an entry was measured: as it says, if that is within a minute before now.
+fn measured(entry: &UtilizationMetricData, read: Timestamp) -> Timestamp {
+    let Some(said) = &entry.timestamp else { return read };
+    super::said_at(said.seconds, said.nanos, read)
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::libtpu::tpunetd::{
+        ChipThrottlingMetric, GetHostMetricsResponse, IciLinkMetric, TpuHealthMetrics, UtilizationMetric,
+    };
+
+    use super::*;
+
+    fn chip(index: u32, pci: &str) -> Chip {
+        Chip {
+            index: model::device::ChipIndex(index),
+            generation: model::device::Generation::V6e,
+            name: "v6e".into(),
+            pci: pci.into(),
+            nodes: Vec::new(),
+            cores: Some(1),
+            hbm_bytes: None,
+            peak: None,
+            duty_cycle_per: None,
+            numa_node: None,
+            faults: Vec::new(),
+        }
+    }
+
+    fn tick() -> Tick {
+        let chips = [chip(0, "0000:00:04"), chip(1, "0000:00:05")];
+        Tick { at: Timestamp(5_000_000_000), chips: chips.into(), workloads: std::sync::Arc::default() }
+    }
+
+    fn used(kind: MetricType, utilization: f32) -> UtilizationMetric {
+        UtilizationMetric { metric_type: kind.into(), utilization, ..UtilizationMetric::default() }
+    }
+
+    #[test]
+    fn utilization_throttling_and_links_get_their_labels() {
+        let entry = |identifier: &str, tray: i64| UtilizationMetricData {
+            metrics: vec![used(MetricType::Tensorcore, 50.0), used(MetricType::Unspecified, 1.0)],
+            chip_identifier: identifier.into(),
+            tpu_health_metrics: Some(TpuHealthMetrics {
+                chip_throttling_metric: Some(ChipThrottlingMetric {
+                    tray_id: tray,
+                    chip_id: 0,
+                    throttling_score: 3,
+                }),
+                ici_link_metrics: vec![IciLinkMetric {
+                    port_id: format!("tray{tray}.chip0.ici0.int"),
+                    link_health: 5,
+                }],
+            }),
+            ..UtilizationMetricData::default()
+        };
+        let reply = GetHostMetricsResponse {
+            metrics_data: vec![entry("1", 0), entry("0000:00:04", 1), entry("x\n", 1)],
+        };
+        let mut found = Vec::new();
+        samples(&reply.encode_to_vec(), &tick(), &mut found).unwrap();
+        let shown: Vec<_> = found
+            .iter()
+            .map(|s| {
+                (
+                    s.metric.as_ref(),
+                    s.labels.chip,
+                    s.labels.extra.as_ref().map(|e| e.1.as_str()),
+                    s.value.clone(),
+                )
+            })
+            .collect();
+        let util = "tpu_chip_tensorcore_utilization_ratio";
+        let (throttle, link) = ("tpu_chip_throttle_score", "tpu_ici_link_health_score");
+        assert_eq!(
+            shown,
+            [
+                (util, Some(1), None, Value::Gauge(0.5)),
+                (throttle, None, Some("0-0"), Value::Gauge(3.0)),
+                (link, None, Some("tray0.chip0.ici0.int"), Value::Gauge(5.0)),
+                (util, Some(0), None, Value::Gauge(0.5)),
+                (throttle, None, Some("1-0"), Value::Gauge(3.0)),
+                (link, None, Some("tray1.chip0.ici0.int"), Value::Gauge(5.0)),
+                (util, None, Some("x\u{fffd}"), Value::Gauge(0.5)),
+            ]
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = samples(&bytes, &tick(), &mut Vec::new());
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! HTTP on the loopback: read-only, for scrapers, probes and scripts.
+//!
+//! A page that a browser shows from elsewhere must not reach it: the Host header has to name this host, and no
+//! answer permits another origin to read it.
+
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use export::Format;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{sync::mpsc, task::JoinSet};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{
+    accept::{Connection, Listener, accept},
+    connection_limits::{ConnectionLimits, Rule},
+    host_api::{HistoryQuery, HostApi},
+};
+use crate::Ended;
+
+/// The longest wait for the next request's headers, idle connections included.
+const HEADERS: Duration = Duration::from_secs(5);
+/// The longest line and headers of a request.
+const REQUEST_BYTES: usize = 16 << 10;
+
+const INDEX: &str = "\
+tpuscope agent, read-only
+
+/metrics          Prometheus text or OpenMetrics
+/healthz          200 while the agent is alive
+/readyz           200 once it has samples
+/api/v1/status    the host, its chips and their owners, as JSON
+/api/v1/samples   the latest values; ?metric=NAME, repeatable
+/api/v1/history   kept values; ?metric=NAME [&chip=N] [&last=10m] [&limit=N]
+";
+
+type Answer = Response<Full<Bytes>>;
+
+/// Serves HTTP on `listener` until `stop`.
+pub async fn serve(
+    listener: Arc<Listener>,
+    host_api: Arc<HostApi>,
+    allowed_hosts: Arc<[String]>,
+    most_connections: u16,
+    stop: CancellationToken,
+) -> Ended {
+    let (queue, mut accepted) = mpsc::channel(1);
+    let connection_limits = ConnectionLimits::new(most_connections, Rule::Yielding);
+    let _accepting =
+        AbortOnDropHandle::new(tokio::spawn(accept(listener, connection_limits, queue, stop.clone())));
+    let mut connections = JoinSet::new();
+    while let Some(connection) = accepted.recv().await {
+        connections.spawn(converse(connection, host_api.clone(), allowed_hosts.clone(), stop.clone()));
+        // What is done is let go of, so that the set holds the living alone.
+        while connections.try_join_next().is_some() {}
+    }
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+async fn converse(
+    connection: Connection,
+    host_api: Arc<HostApi>,
+    hosts: Arc<[String]>,
+    stop: CancellationToken,
+) {
+    let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        let answer = answer(request.method(), request.uri(), request.headers(), &host_api, &hosts);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let mut served = std::pin::pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADERS)
+            .max_buf_size(REQUEST_BYTES)
+            .serve_connection(TokioIo::new(connection), service)
+    );
+    // A connection that breaks is its client's affair.
+    tokio::select! {
+        _ = served.as_mut() => return,
+        () = stop.cancelled() => served.as_mut().graceful_shutdown(),
+    }
+    let _ = served.await;
+}
+
+fn answer(
+    method: &Method,
+    uri: &http::Uri,
+    headers: &HeaderMap,
+    host_api: &HostApi,
+    hosts: &[String],
+) -> Answer {
+    if !names_this_host(uri, headers, hosts) {
+        return text(
+            StatusCode::FORBIDDEN,
+            "the Host header does not name this host: use localhost or 127.0.0.1, or add the name to api.allowed_hosts\n",
+        );
+    }
+    if method != Method::GET && method != Method::HEAD {
+        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "this address is read-only: GET and HEAD\n");
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return answer;
+    }
+    let query = uri.query().unwrap_or_default();
+    match uri.path() {
+        "/" => text(StatusCode::OK, INDEX),
+        "/metrics" => metrics(headers, host_api),
+        "/healthz" => health(host_api.alive()),
+        "/readyz" => health(host_api.ready()),
+        "/api/v1/status" => json(&host_api.status()),
+        "/api/v1/samples" => {
+            let metrics: Vec<String> = values(query, "metric").collect();
+            json(&host_api.samples(&metrics))
+        }
+        "/api/v1/history" => match history_query(query).map(|query| host_api.history(&query)) {
+            Ok(history) => json(&history),
+            Err(fault) => text(StatusCode::BAD_REQUEST, fault + "\n"),
+        },
+        _ => text(StatusCode::NOT_FOUND, "nothing here; / lists what there is\n"),
+    }
+}
+
+fn metrics(headers: &HeaderMap, host_api: &HostApi) -> Answer {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let format = Format::negotiate(accept);
+    respond(StatusCode::OK, format.content_type(), host_api.metrics(format))
+}
+
+fn health(state: Result<(), &'static str>) -> Answer {
+    match state {
+        Ok(()) => text(StatusCode::OK, "ok\n"),
+        Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+fn values<'a>(query: &'a str, name: &'static str) -> impl Iterator<Item = String> + 'a {
+    form_urlencoded::parse(query.as_bytes())
+        .filter(move |(key, _)| key == name)
+        .map(|(_, value)| value.into_owned())
+}
+
+fn history_query(query: &str) -> Result<HistoryQuery, String> {
+    let one = |name| values(query, name).next();
+    let number = |name: &'static str| match one(name) {
+        None => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| format!("`{name}` must be a number")),
+    };
+    let last = one("last").map(|text| text.parse::<model::unit::Duration>()).transpose();
+    Ok(HistoryQuery {
+        metric: one("metric").ok_or("which metric? add ?metric=NAME")?,
+        chip: number("chip")?,
+        last: last.map_err(|error| error.to_string())?.map(Into::into),
+        limit: number("limit")?,
+    })
+}
+
+/// Whether the request was meant for this host: a name that someone else's DNS points here is not.
+fn names_this_host(uri: &http::Uri, headers: &HeaderMap, allowed: &[String]) -> bool {
+    let mut named = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (named.next(), named.next()) else { return false };
+    let Some(host) = host.to_str().ok().and_then(|host| host.parse::<http::uri::Authority>().ok()) else {
+        return false;
+    };
+    let ours = |name: &str| {
+        let literal = name.trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost")
+            || literal.parse().is_ok_and(|ip: IpAddr| ip.to_canonical().is_loopback())
+            || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
+    };
+    ours(host.host()) && uri.host().is_none_or(ours)
+}
+
+fn json(value: &impl serde::Serialize) -> Answer {
+    match serde_json::to_string(value) {
+        Ok(text) => respond(StatusCode::OK, "application/json", text + "\n"),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    respond(status, "text/plain; charset=utf-8", body)
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(host: &str) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_bytes(host.as_bytes()).unwrap());
+        names_this_host(&"/metrics".parse().unwrap(), &headers, &["tpu-7.internal".to_owned()])
+    }
+
+    #[test]
+    fn only_names_of_this_host_are_answered() {
+        for good in
+            ["localhost", "LOCALHOST:4390", "127.0.0.1:4390", "127.9.9.9", "[::1]:4390", "tpu-7.internal:1"]
+        {
+            assert!(host(good), "{good}");
+        }
+        for bad in [
+            "evil.example",
+            "localhost.evil.example",
+            "10.0.0.1:4390",
+            "0.0.0.0",
+            "",
+            "a b",
+            "127.0.0.1.evil",
+        ] {
+            assert!(!host(bad), "{bad}");
+        }
+        assert!(!names_this_host(&"/".parse().unwrap(), &HeaderMap::new(), &[]));
+        let mut twice = HeaderMap::new();
+        twice.append(header::HOST, HeaderValue::from_static("localhost"));
+        assert!(!names_this_host(&"http://evil.example/".parse().unwrap(), &twice, &[]));
+        twice.append(header::HOST, HeaderValue::from_static("localhost"));
+        assert!(!names_this_host(&"/".parse().unwrap(), &twice, &[]));
+    }
+
+    #[test]
+    fn history_is_asked_in_words_that_make_sense() {
+        let query = history_query("metric=tpu_x%5F&chip=3&last=10m&limit=5").unwrap();
+        assert_eq!((query.metric.as_str(), query.chip, query.limit), ("tpu_x_", Some(3), Some(5)));
+        assert_eq!(query.last, Some(Duration::from_secs(600)));
+        assert!(history_query("").unwrap_err().contains("which metric"));
+        assert!(history_query("metric=x&chip=y").unwrap_err().contains("`chip` must be a number"));
+        assert!(history_query("metric=x&last=5").unwrap_err().contains("no unit"));
+    }
+}

@@ -1,0 +1,178 @@
+//! The service `tpuscope.v1.Sessions`: the sessions that are kept, each for the users whose processes are in it.
+
+use std::{io, pin::Pin, sync::Arc};
+
+use proto::tpuscope::v1::{
+    FetchSessionRequest, FilePiece, ListSessionsReply, ListSessionsRequest, RemoveSessionReply,
+    RemoveSessionRequest, SessionSummary, ShowSessionReply, ShowSessionRequest, sessions_server,
+};
+use store::{self, Owners, Store, StoreError, Stored};
+use tokio::{fs::File, io::AsyncReadExt, sync::mpsc};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status};
+use tracing::info;
+use xprof::session::{MANIFEST_FILE, SessionName};
+
+use super::{access::Scope, protocol};
+
+/// Bytes of a piece of a file.
+const PIECE: usize = 128 << 10;
+/// Pieces that wait for a slow reader.
+const QUEUE: usize = 4;
+
+/// Gives out what the store has.
+pub struct Service {
+    store: Arc<dyn Store>,
+}
+
+impl Service {
+    /// The sessions of `store`.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store }
+    }
+
+    /// A session of this name that `scope` covers; to others it does not exist.
+    async fn permitted(&self, scope: Scope, id: &str) -> Result<Stored, Status> {
+        let name: SessionName =
+            id.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?;
+        let (store, wanted) = (Arc::clone(&self.store), name.clone());
+        let stored = store::blocking(move || store.get(&wanted)).await.map_err(|error| refused(&error))?;
+        if covers(scope, &stored.owners) { Ok(stored) } else { Err(refused(&StoreError::NotFound(name))) }
+    }
+}
+
+type Pieces = Pin<Box<dyn Stream<Item = Result<FilePiece, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl sessions_server::Sessions for Service {
+    type FetchStream = Pieces;
+
+    async fn list(
+        &self,
+        request: Request<ListSessionsRequest>,
+    ) -> Result<Response<ListSessionsReply>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let store = Arc::clone(&self.store);
+        let all = store::blocking(move || store.list()).await.map_err(|error| refused(&error))?;
+        let sessions = all.iter().filter(|stored| covers(scope, &stored.owners)).map(summary).collect();
+        Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
+    }
+
+    async fn show(&self, request: Request<ShowSessionRequest>) -> Result<Response<ShowSessionReply>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let stored = self.permitted(scope, &request.get_ref().id).await?;
+        let manifest = stored.session.manifest.as_ref().map(serde_json::to_string);
+        let manifest = manifest.transpose().map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(ShowSessionReply {
+            peer: Some(protocol::own()),
+            session: Some(summary(&stored)),
+            manifest: manifest.unwrap_or_default(),
+        }))
+    }
+
+    async fn fetch(&self, request: Request<FetchSessionRequest>) -> Result<Response<Pieces>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let stored = self.permitted(scope, &request.get_ref().id).await?;
+        let (pieces, queue) = mpsc::channel(QUEUE);
+        tokio::spawn(async move {
+            if let Err(error) = send_files(&stored, &pieces).await {
+                let status = match error.kind() {
+                    io::ErrorKind::NotFound => refused(&StoreError::NotFound(stored.name.clone())),
+                    _ => Status::data_loss(format!("cannot read the session: {error}")),
+                };
+                // A reader who hung up does not hear it.
+                let _ = pieces.send(Err(status)).await;
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(queue))))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<RemoveSessionRequest>,
+    ) -> Result<Response<RemoveSessionReply>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let name = self.permitted(scope, &request.get_ref().id).await?.name;
+        info!(session = %name, "removed on request");
+        let store = Arc::clone(&self.store);
+        let freed = store::blocking(move || store.remove(&name)).await.map_err(|error| refused(&error))?;
+        Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
+    }
+}
+
+/// The rights that the auth_layer has found; none is no right.
+pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
+    let scope = request.extensions().get::<Scope>().copied();
+    scope.ok_or_else(|| Status::permission_denied("this call did not pass the auth_layer"))
+}
+
+/// Traces of several users in one session are none of theirs alone.
+fn covers(scope: Scope, owners: &Owners) -> bool {
+    scope == Scope::All || (!owners.uids.is_empty() && owners.uids.iter().all(|&uid| scope.covers(uid)))
+}
+
+pub(super) fn summary(stored: &Stored) -> SessionSummary {
+    SessionSummary {
+        id: stored.name.to_string(),
+        path: stored.session.folder.display().to_string(),
+        created_unix_ns: stored.created.0,
+        bytes: stored.bytes,
+        parts: u32::try_from(stored.session.parts.len()).unwrap_or(u32::MAX),
+        partial: stored.is_partial(),
+        warnings: stored.warnings(),
+    }
+}
+
+fn refused(error: &StoreError) -> Status {
+    match error {
+        StoreError::NotFound(_) => Status::not_found(error.to_string()),
+        StoreError::Running(_) => Status::aborted(error.to_string()),
+        StoreError::Crashed(_) | StoreError::Session(_) => Status::internal(error.to_string()),
+    }
+}
+
+async fn send_files(stored: &Stored, pieces: &mpsc::Sender<Result<FilePiece, Status>>) -> io::Result<()> {
+    let folder = &stored.session.folder;
+    let parts = stored.session.parts.iter().map(|part| part.path.clone());
+    // The manifest last: whoever has it has all.
+    for path in parts.chain(stored.session.manifest.is_some().then(|| folder.join(MANIFEST_FILE))) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut file = File::open(&path).await?;
+        let mut offset = 0;
+        loop {
+            let mut data = Vec::with_capacity(PIECE);
+            let read = (&mut file).take(PIECE as u64).read_to_end(&mut data).await?;
+            if read == 0 && offset > 0 {
+                break;
+            }
+            let piece = FilePiece { file: name.clone(), offset, data };
+            if pieces.send(Ok(piece)).await.is_err() {
+                return Ok(());
+            }
+            offset += read as u64;
+            if read == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_belongs_to_those_whose_processes_are_all_in_it() {
+        let owners = |uids: &[u32]| Owners { uids: uids.to_vec() };
+        assert!(covers(Scope::All, &owners(&[])));
+        assert!(covers(Scope::User(5), &owners(&[5])));
+        assert!(!covers(Scope::User(5), &owners(&[5, 6])));
+        assert!(!covers(Scope::User(5), &owners(&[6])));
+        assert!(!covers(Scope::User(5), &owners(&[])));
+    }
+}

@@ -1,0 +1,19 @@
+//! Sessions on demand: who is profiled, when, and what becomes of the answers.
+//!
+//! A capture is one window for all its targets: every target is asked first whether it is a profiler, all get
+//! the same start, parts become visible only when all targets are done, and the manifest comes last.
+//! Must never end a session that is not ours, show a part that is cut, or let a dead target pass as success.
+
+#![forbid(unsafe_code)]
+
+pub mod arbiter;
+pub mod capture;
+pub mod captures;
+mod failure;
+mod port_users;
+pub mod settings;
+pub mod spec;
+pub mod target;
+mod trace_warnings;
+
+pub use failure::{Failure, Kind};

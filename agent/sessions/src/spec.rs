@@ -1,0 +1,306 @@
+//! What a capture asks of each workload, checked against the limits once.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::time::Timestamp;
+use proto::tensorflow::{
+    ProfileOptions, ProfileRequest,
+    profile_options::{AdvancedConfigValue, advanced_config_value::Value},
+};
+use thiserror::Error;
+
+use crate::settings::Capture as Limits;
+
+/// How much each tracer records; a level that is left out is JAX's own default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Levels {
+    /// Host events: 0 none, 1 the user's, 2 also costly operations, 3 all.
+    pub host: Option<u32>,
+    /// Device events: 0 none, 1 all.
+    pub device: Option<u32>,
+    /// Python calls: 0 none, 1 all.
+    pub python: Option<u32>,
+}
+
+/// What a caller wishes for; see [`CaptureSpec::new`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CaptureParams {
+    /// Length of the window.
+    pub duration: Duration,
+    /// Tracer levels.
+    pub levels: Levels,
+    /// Advanced options as text: `true`, `7`, or a word.
+    pub advanced: BTreeMap<String, String>,
+    /// When the window begins; `None`: at once.
+    pub start: Option<Timestamp>,
+    /// How long the answers may take after the window; `None`: as the settings say.
+    pub timeout: Option<Duration>,
+    /// The session needs so many parts, else none is kept; 0 means 1.
+    pub min_parts: u32,
+}
+
+/// A params within the limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptureSpec {
+    /// Length of the window, in whole milliseconds.
+    pub duration: Duration,
+    /// When the window begins; `None`: at once.
+    pub start: Option<Timestamp>,
+    /// How long the answers may take after the window.
+    pub timeout: Duration,
+    /// Largest answer of one target.
+    pub max_bytes: u64,
+    /// The session needs so many parts, else none is kept.
+    pub min_parts: usize,
+    levels: Levels,
+    advanced: BTreeMap<String, String>,
+}
+
+/// Whose params it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// The user, who could call the profiler without us just as well: any option goes.
+    Direct,
+    /// Somebody through the agent: only the options of the allow-list.
+    Agent,
+}
+
+/// Why a params is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SpecError {
+    /// No window at all.
+    #[error("a duration of {0:?} is too short: at least 1 ms")]
+    TooShort(Duration),
+    /// Longer than allowed.
+    #[error("a duration of {0:?} is too long: at most {1}, see capture.max_duration")]
+    TooLong(Duration, model::unit::Duration),
+    /// No time for an answer.
+    #[error("a timeout of {0:?} is out of range: more than 0 s and at most {1:?}")]
+    Timeout(Duration, Duration),
+    /// A level beyond the highest.
+    #[error(
+        "{tracer} tracer level {level} is too high: at most {highest} (capture.max_tracer_level lowers that)"
+    )]
+    Level {
+        /// Which tracer.
+        tracer: &'static str,
+        /// What was asked.
+        level: u32,
+        /// What may be asked.
+        highest: u32,
+    },
+    /// No name of an option.
+    #[error("`{0}` cannot be an option's name: lower-case letters, digits and _ only, at most 64")]
+    OptionName(String),
+    /// Not on the list.
+    #[error("the option `{0}` is not on the agent's list, capture.advanced_options ({1})")]
+    OptionDenied(String, String),
+    /// Too much text.
+    #[error("the value of the option `{0}` has more than 256 bytes")]
+    OptionValue(String),
+    /// Too many.
+    #[error("more than 32 advanced options")]
+    TooManyOptions,
+    /// Too far away.
+    #[error("the start lies more than an hour ahead")]
+    StartTooFar,
+    /// Over already.
+    #[error("the start lies in the past, {:.1} s ago", .0.as_secs_f64())]
+    StartPast(Duration),
+}
+
+/// A start may lie so far back: the way of the params takes time.
+const PAST: Duration = Duration::from_secs(1);
+/// The longest wait for an answer, or for a start.
+const HOUR: Duration = Duration::from_secs(3600);
+
+impl CaptureSpec {
+    /// The params, if it keeps within the limits.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn new(
+        params: CaptureParams,
+        caller: Caller,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<Self, SpecError> {
+        let ms = params.duration.as_millis();
+        if ms == 0 {
+            return Err(SpecError::TooShort(params.duration));
+        }
+        if params.duration > limits.max_duration.get() {
+            return Err(SpecError::TooLong(params.duration, limits.max_duration));
+        }
+        let timeout = params.timeout.unwrap_or(limits.timeout.get());
+        if timeout.is_zero() || timeout > HOUR {
+            return Err(SpecError::Timeout(timeout, HOUR));
+        }
+        if params.start.is_some_and(|start| start > now.plus(HOUR)) {
+            return Err(SpecError::StartTooFar);
+        }
+        let ago = params.start.map(|start| start.age(now)).filter(|&ago| ago > PAST);
+        if let Some(ago) = ago {
+            return Err(SpecError::StartPast(ago));
+        }
+        check_levels(params.levels, limits.max_tracer_level)?;
+        check_options(&params.advanced, caller, &limits.advanced_options)?;
+        Ok(Self {
+            duration: Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)),
+            start: params.start,
+            timeout,
+            max_bytes: limits.max_size.get(),
+            min_parts: params.min_parts.max(1) as usize,
+            levels: params.levels,
+            advanced: params.advanced,
+        })
+    }
+
+    /// The request to one target. The server takes the window from the options and the deadline from the
+    /// request, so both carry it; without `emit_xspace` it would write files of its own. Below version 1 it
+    /// would replace all options by its own, the start and the advanced ones too: what is not chosen is sent
+    /// as its defaults are.
+    pub fn request(&self, session_id: &str, start: Option<Timestamp>) -> ProfileRequest {
+        let duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
+        ProfileRequest {
+            duration_ms,
+            opts: Some(ProfileOptions {
+                version: 1,
+                host_tracer_level: self.levels.host.unwrap_or(2),
+                device_tracer_level: self.levels.device.unwrap_or(1),
+                python_tracer_level: self.levels.python.unwrap_or(0),
+                enable_hlo_proto: true,
+                start_timestamp_ns: start.and_then(|start| u64::try_from(start.0).ok()).unwrap_or(0),
+                duration_ms,
+                session_id: session_id.to_owned(),
+                advanced_configuration: self.advanced.iter().map(|(k, v)| (k.clone(), typed(v))).collect(),
+                ..ProfileOptions::default()
+            }),
+            session_id: session_id.to_owned(),
+            emit_xspace: true,
+            ..ProfileRequest::default()
+        }
+    }
+}
+
+fn check_levels(levels: Levels, highest: u32) -> Result<(), SpecError> {
+    for (tracer, level, known) in
+        [("host", levels.host, 3), ("device", levels.device, 1), ("python", levels.python, 1)]
+    {
+        let highest = highest.min(known);
+        if let Some(level) = level.filter(|&level| level > highest) {
+            return Err(SpecError::Level { tracer, level, highest });
+        }
+    }
+    Ok(())
+}
+
+fn check_options(
+    options: &BTreeMap<String, String>,
+    caller: Caller,
+    allowed: &[String],
+) -> Result<(), SpecError> {
+    if options.len() > 32 {
+        return Err(SpecError::TooManyOptions);
+    }
+    for (name, value) in options {
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
+            return Err(SpecError::OptionName(name.chars().take(64).collect()));
+        }
+        if value.len() > 256 {
+            return Err(SpecError::OptionValue(name.clone()));
+        }
+        if caller == Caller::Agent && !allowed.contains(name) {
+            return Err(SpecError::OptionDenied(name.clone(), allowed.join(", ")));
+        }
+    }
+    Ok(())
+}
+
+/// An option's value by its looks, as XProf's own client does it.
+fn typed(text: &str) -> AdvancedConfigValue {
+    let value = match (text, text.parse()) {
+        ("true", _) => Value::BoolValue(true),
+        ("false", _) => Value::BoolValue(false),
+        (_, Ok(number)) => Value::Int64Value(number),
+        _ => Value::StringValue(text.to_owned()),
+    };
+    AdvancedConfigValue { value: Some(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params() -> CaptureParams {
+        CaptureParams { duration: Duration::from_millis(1500), ..CaptureParams::default() }
+    }
+
+    fn refused(change: impl FnOnce(&mut CaptureParams), caller: Caller) -> String {
+        let mut params = params();
+        change(&mut params);
+        match CaptureSpec::new(params, caller, &Limits::default(), Timestamp(0)) {
+            Ok(spec) => unreachable!("{spec:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn limits_hold() {
+        assert!(refused(|w| w.duration = Duration::from_micros(10), Caller::Direct).contains("too short"));
+        assert!(refused(|w| w.duration = HOUR, Caller::Direct).contains("at most 5m"));
+        assert!(refused(|w| w.timeout = Some(Duration::ZERO), Caller::Direct).contains("out of range"));
+        assert!(
+            refused(|w| w.levels.python = Some(2), Caller::Direct).contains("level 2 is too high: at most 1")
+        );
+        assert!(refused(|w| w.levels.host = Some(4), Caller::Direct).contains("at most 3"));
+        assert!(refused(|w| w.start = Some(Timestamp(i64::MAX)), Caller::Direct).contains("an hour"));
+        let past = CaptureParams { start: Some(Timestamp(0)), ..params() };
+        let late = CaptureSpec::new(past, Caller::Direct, &Limits::default(), Timestamp(2_000_000_000));
+        assert_eq!(late, Err(SpecError::StartPast(Duration::from_secs(2))));
+        let option = |name: &str| {
+            let name = name.to_owned();
+            move |w: &mut CaptureParams| {
+                w.advanced.insert(name, "1".to_owned());
+            }
+        };
+        assert!(refused(option("../x"), Caller::Direct).contains("cannot be an option's name"));
+        assert!(refused(option("tpu_dump_dir"), Caller::Agent).contains("not on the agent's list"));
+    }
+
+    #[test]
+    fn the_request_says_the_window_twice_and_names_no_folder() {
+        let mut params = params();
+        params.advanced.insert("tpu_trace_mode".into(), "TRACE_COMPUTE".into());
+        params.advanced.insert("tpu_num_chips_to_profile_per_task".into(), "2".into());
+        let spec =
+            CaptureSpec::new(params, Caller::Agent, &Limits::default(), Timestamp(0)).expect("within limits");
+        let request = spec.request("id", Some(Timestamp(7)));
+        let options = request.opts.expect("set");
+        assert_eq!((request.duration_ms, options.duration_ms), (1500, 1500));
+        assert_eq!((options.version, options.start_timestamp_ns), (1, 7));
+        assert!(request.emit_xspace && request.repository_root.is_empty());
+        let value = |name: &str| options.advanced_configuration[name].value.clone();
+        assert_eq!(value("tpu_trace_mode"), Some(Value::StringValue("TRACE_COMPUTE".into())));
+        assert_eq!(value("tpu_num_chips_to_profile_per_task"), Some(Value::Int64Value(2)));
+    }
+
+    #[test]
+    fn levels_that_are_left_out_are_the_servers_defaults() {
+        let mut params = params();
+        params.levels.python = Some(1);
+        let spec = CaptureSpec::new(params, Caller::Direct, &Limits::default(), Timestamp(0))
+            .expect("within limits");
+        let options = spec.request("id", None).opts.expect("set");
+        assert_eq!(
+            (
+                options.version,
+                options.host_tracer_level,
+                options.device_tracer_level,
+                options.python_tracer_level
+            ),
+            (1, 2, 1, 1)
+        );
+    }
+}

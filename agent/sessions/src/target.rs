@@ -1,0 +1,283 @@
+//! Whom a capture is about: profilers that were named, or those of the workloads found on this host.
+
+use std::collections::BTreeSet;
+
+use model::{
+    device::Chip,
+    workload::{Address, EndpointKind, Owner, ProcessKey, Workloads},
+};
+use xprof::{
+    client::Target,
+    session::{HostName, Missing},
+};
+
+/// One profiler to ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptureTarget {
+    /// Where it listens.
+    pub at: Target,
+    /// The host that its part is named after.
+    pub host: HostName,
+    /// The process behind it, where known.
+    pub process: Option<ProcessKey>,
+    /// Its user.
+    pub uid: Option<u32>,
+    /// Its command, untrusted; empty where not known.
+    pub command: String,
+    /// Chips that it holds.
+    pub chips: usize,
+    /// Devices on those chips, where the generation is known.
+    pub devices: Option<u32>,
+    /// What to say about its part from the first.
+    pub notes: Vec<String>,
+}
+
+/// The targets of one capture, and what is known to be missing before it begins.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Targets {
+    /// Whom to ask.
+    pub targets: Vec<CaptureTarget>,
+    /// Processes that should be in the session and cannot be.
+    pub missing: Vec<Missing>,
+    /// What else to say.
+    pub warnings: Vec<String>,
+    /// Processes that the caller may not profile.
+    pub denied: usize,
+}
+
+/// Profilers named on the command line; `local` is what this host is called. One named twice is asked once.
+pub fn direct(named: &[Target], local: &HostName) -> Targets {
+    let mut seen = BTreeSet::new();
+    let targets = named.iter().filter(|at| seen.insert((*at).clone())).map(|at| CaptureTarget {
+        at: at.clone(),
+        host: if at.is_loopback() { local.clone() } else { HostName::sanitised(at.host()) },
+        process: None,
+        uid: None,
+        command: String::new(),
+        chips: 0,
+        devices: None,
+        notes: Vec::new(),
+    });
+    Targets { targets: targets.collect(), ..Targets::default() }
+}
+
+/// The profilers of the workloads on this host: of all, or of `pids` alone, as far as `may` allows their user
+/// (`None`: nobody knows whose it is).
+pub fn of_workloads(
+    workloads: &Workloads,
+    chips: &[Chip],
+    host: &HostName,
+    pids: &[u32],
+    may: impl Fn(Option<u32>) -> bool,
+) -> Targets {
+    let mut found = Targets::default();
+    for owner in &workloads.owners {
+        let pid = owner.process.pid;
+        if !pids.is_empty() && !pids.contains(&pid) {
+            continue;
+        }
+        if may(Some(owner.uid)) {
+            found.add(owner, chips, host);
+        } else {
+            found.denied += 1;
+        }
+    }
+    let ownerless = workloads.endpoints.iter().filter(|endpoint| endpoint.kind == EndpointKind::Profiler);
+    for endpoint in ownerless.filter(|_| pids.is_empty()) {
+        match (&endpoint.unreachable, &endpoint.address) {
+            (None, Address::Tcp(at)) if may(None) => {
+                found.targets.extend(direct(&[Target::from(*at)], host).targets);
+            }
+            (None, Address::Tcp(_)) => found.denied += 1,
+            (Some(why), at) => found.warnings.push(format!("{at} was left out: {why}")),
+            (None, Address::Unix(_)) => {}
+        }
+    }
+    for pid in pids.iter().filter(|&&pid| workloads.owners.iter().all(|owner| owner.process.pid != pid)) {
+        let why = "it is no workload of this host: `tpuscope status` lists those".to_owned();
+        found.missing.push(Missing { host: host.to_string(), process: Some(format!("pid {pid}")), why });
+    }
+    if found.denied > 0 {
+        let denied = found.denied;
+        found.warnings.push(format!("{denied} process(es) that are not yours were left out"));
+    }
+    found
+}
+
+impl Targets {
+    fn add(&mut self, owner: &Owner, chips: &[Chip], host: &HostName) {
+        let mut hindrance = None;
+        let mut reached = false;
+        for endpoint in owner.endpoints.iter().filter(|endpoint| endpoint.kind == EndpointKind::Profiler) {
+            match (&endpoint.unreachable, &endpoint.address) {
+                (Some(why), _) => hindrance = Some(why.clone()),
+                (None, Address::Unix(_)) => {}
+                (None, Address::Tcp(at)) if !reached => {
+                    reached = true;
+                    let at = Target::from(*at);
+                    let sharing: Vec<_> = endpoint
+                        .listeners
+                        .iter()
+                        .filter(|key| **key != owner.process)
+                        .map(|key| key.pid)
+                        .collect();
+                    // A call to a shared port reaches one of its listeners: one call, and the others are missing.
+                    if self.targets.iter().any(|target| target.at == at) {
+                        hindrance = Some(format!(
+                            "it shares {at} with another process, and a call reaches only one of them"
+                        ));
+                        reached = false;
+                        continue;
+                    }
+                    let mut notes = Vec::new();
+                    if !sharing.is_empty() {
+                        notes.push(format!(
+                            "{at} is shared by pid {} and {sharing:?}: this part is of one of them; give each process \
+                             a port of its own",
+                            owner.process.pid
+                        ));
+                    }
+                    self.targets.push(target(owner, chips, host, at, notes));
+                }
+                (None, Address::Tcp(_)) => {}
+            }
+        }
+        if !reached {
+            self.lacking(owner, host, hindrance);
+        }
+    }
+
+    /// A process without a usable profiler: missing if it holds chips, else only worth a word.
+    fn lacking(&mut self, owner: &Owner, host: &HostName, hindrance: Option<String>) {
+        let why = hindrance.unwrap_or_else(|| {
+            "no profiler port of it is known: it never called jax.profiler.start_server(PORT), or with a port that \
+             neither JAX_PROFILER_PORT in its environment nor a default names (`--target localhost:PORT` asks it, \
+             workload.probe = \"listeners\" finds it)"
+                .to_owned()
+        });
+        let process = format!("pid {} ({})", owner.process.pid, owner.command);
+        if owner.chips.is_empty() {
+            self.warnings.push(format!("{process} was left out: {why}"));
+        } else {
+            self.missing.push(Missing { host: host.to_string(), process: Some(process), why });
+        }
+    }
+}
+
+fn target(owner: &Owner, chips: &[Chip], host: &HostName, at: Target, notes: Vec<String>) -> CaptureTarget {
+    let held = owner.chips.iter().map(|index| chips.iter().find(|chip| chip.index == *index)?.cores);
+    CaptureTarget {
+        at,
+        host: host.clone(),
+        process: Some(owner.process),
+        uid: Some(owner.uid),
+        command: owner.command.clone(),
+        chips: owner.chips.len(),
+        devices: held.sum::<Option<u32>>().filter(|&devices| devices > 0),
+        notes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, net::SocketAddr};
+
+    use super::*;
+    use model::{
+        device::ChipIndex,
+        job::{Job, JobKind},
+        workload::{Endpoint, EndpointOrigin},
+    };
+
+    fn owner(pid: u32, uid: u32, ports: &[u16], chips: &[u32]) -> Owner {
+        let endpoint = |port: &u16| Endpoint {
+            kind: EndpointKind::Profiler,
+            address: Address::Tcp(SocketAddr::from(([127, 0, 0, 1], *port))),
+            origin: EndpointOrigin::Config,
+            listeners: vec![ProcessKey { pid, start_ticks: 1 }],
+            unreachable: None,
+        };
+        Owner {
+            process: ProcessKey { pid, start_ticks: 1 },
+            container_pid: None,
+            uid,
+            gid: uid,
+            command: "python".into(),
+            chips: chips.iter().map(|&chip| ChipIndex(chip)).collect(),
+            environment: BTreeMap::new(),
+            libtpu: None,
+            framework: None,
+            network_namespace: None,
+            shares_our_network: true,
+            job: Job {
+                kind: JobKind::Process,
+                id: pid.to_string(),
+                attempt: None,
+                name: None,
+                user: None,
+                rank: None,
+                hosts: Vec::new(),
+            },
+            endpoints: ports.iter().map(endpoint).collect(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn find(owners: Vec<Owner>, pids: &[u32], uid: Option<u32>) -> Targets {
+        let workloads = Workloads { owners, ..Workloads::default() };
+        let may = |of: Option<u32>| uid.is_none() || uid == of;
+        of_workloads(&workloads, &[], &HostName::sanitised("h"), pids, may)
+    }
+
+    #[test]
+    fn each_process_is_asked_once() {
+        let found = find(vec![owner(1, 5, &[9001, 9002], &[0]), owner(2, 5, &[9003], &[1])], &[], None);
+        let ports: Vec<_> = found.targets.iter().map(|target| target.at.port()).collect();
+        assert_eq!((ports, found.missing.len()), (vec![9001, 9003], 0));
+    }
+
+    #[test]
+    fn who_cannot_be_asked_is_named() {
+        let found = find(vec![owner(1, 5, &[], &[0]), owner(2, 5, &[], &[])], &[1, 2, 77], None);
+        assert_eq!(found.missing.len(), 2);
+        assert!(found.missing[0].why.contains("start_server"));
+        assert!(found.missing[1].why.contains("no workload"));
+        assert!(found.warnings[0].contains("pid 2"));
+    }
+
+    #[test]
+    fn a_shared_port_gives_one_part_and_names_the_other() {
+        let mut owners = vec![owner(1, 5, &[9001], &[0]), owner(2, 5, &[9001], &[1])];
+        let both: Vec<_> = owners.iter().map(|owner| owner.process).collect();
+        for owner in &mut owners {
+            owner.endpoints[0].listeners.clone_from(&both);
+        }
+        let found = find(owners, &[], None);
+        assert_eq!(found.targets.len(), 1);
+        assert!(found.targets[0].notes[0].contains("shared by pid 1"));
+        assert!(found.missing[0].why.contains("shares 127.0.0.1:9001"));
+    }
+
+    #[test]
+    fn other_users_are_left_out() {
+        let found = find(vec![owner(1, 5, &[9001], &[0]), owner(2, 6, &[9002], &[1])], &[], Some(6));
+        assert_eq!(found.targets.len(), 1);
+        assert_eq!(found.targets[0].uid, Some(6));
+        assert!(found.warnings[0].contains("1 process"));
+        assert_eq!(found.denied, 1);
+    }
+
+    #[test]
+    fn named_targets_are_asked_once_and_named_after_their_host() {
+        let named: Vec<Target> = ["localhost:1", "127.0.0.1:1", "localhost:1", "tpu-7:2"]
+            .iter()
+            .map(|t| t.parse().unwrap())
+            .collect();
+        let hosts: Vec<_> = direct(&named, &HostName::sanitised("me"))
+            .targets
+            .into_iter()
+            .map(|t| t.host.to_string())
+            .collect();
+        assert_eq!(hosts, ["me", "me", "tpu-7"]);
+    }
+}
