@@ -21,7 +21,7 @@ use crate::{
     Outcome, client,
     exit::{Exit, Failure},
     lifecycle::signals::StopSignals,
-    output,
+    output, remedies,
 };
 
 /// No manifest is longer.
@@ -219,6 +219,6 @@ fn unwritten(error: SessionError, output: &Path) -> Failure {
             Failure::new(Exit::Conflict, format_args!("{} is already there", at.display()))
                 .remedy(format_args!("name another folder than {} with --output", output.display()))
         }
-        error => ::sessions::Failure::from(error).into(),
+        error => remedies::session_folder(error),
     }
 }

@@ -6,9 +6,10 @@ use std::{
     io::{self, Write},
 };
 
-use xprof::analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, OpReport, Report, StepReport, Verdict};
-
-use xprof::loss::LossKind;
+use xprof::{
+    analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, OpReport, Report, StepReport, Verdict},
+    loss::LossKind,
+};
 
 use super::annotations;
 use crate::exit::one_line;
