@@ -17,7 +17,7 @@ use super::{
     module_extents::ModuleExtents,
 };
 use crate::{
-    reader::{PlaneIndex, Reader, Session},
+    reader::{PlaneIndex, Reader, SessionTimes},
     wire::Error,
 };
 
@@ -352,7 +352,7 @@ impl Surveyed {
 pub(super) fn survey<R: Read + Seek>(
     reader: &mut Reader<R>,
     plane: &PlaneIndex,
-    session: &Session,
+    session: &SessionTimes,
     name: &str,
     modules: &[DeviceEvent],
 ) -> Result<Surveyed, Error> {

@@ -18,7 +18,7 @@ use super::{
     ops::{Op, PlaneOps, Totals},
 };
 use crate::{
-    reader::{Event, LineIndex, PlaneIndex, Reader, Session},
+    reader::{Event, LineIndex, PlaneIndex, Reader, SessionTimes},
     wire::Error,
 };
 
@@ -98,7 +98,7 @@ pub(super) struct CoreLines {
 pub(super) fn lines<R: Read + Seek>(
     reader: &mut Reader<R>,
     plane: &PlaneIndex,
-    session: &Session,
+    session: &SessionTimes,
     names: LineNames,
 ) -> Result<CoreLines, Error> {
     let stats = DeviceStats::of(&plane.stat_names);
@@ -255,7 +255,7 @@ impl Walk<'_> {
         &self,
         reader: &mut Reader<R>,
         plane: &PlaneIndex,
-        session: &Session,
+        session: &SessionTimes,
         name: &str,
         ops: &mut PlaneOps,
     ) -> Result<OpsWalk, Error> {

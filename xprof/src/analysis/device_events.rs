@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    reader::{Event, LineIndex, PlaneIndex, Reader, Session, StatNames, StatValue},
+    reader::{Event, LineIndex, PlaneIndex, Reader, SessionTimes, StatNames, StatValue},
     wire::Error,
 };
 
@@ -128,7 +128,11 @@ pub(super) fn interval(start_of_line: i64, event: &Event<'_>) -> Interval {
 }
 
 /// The lines of a plane with that name, and where their events count from.
-pub(super) fn lines<'a>(plane: &'a PlaneIndex, session: &Session, name: &str) -> Vec<(&'a LineIndex, i64)> {
+pub(super) fn lines<'a>(
+    plane: &'a PlaneIndex,
+    session: &SessionTimes,
+    name: &str,
+) -> Vec<(&'a LineIndex, i64)> {
     let named = plane.lines.iter().filter(|line| line.name == name && line.events > 0);
     named.map(|line| (line, session.line_start_ps(line))).collect()
 }
@@ -137,7 +141,7 @@ pub(super) fn lines<'a>(plane: &'a PlaneIndex, session: &Session, name: &str) ->
 pub(super) fn read<R: Read + Seek>(
     reader: &mut Reader<R>,
     plane: &PlaneIndex,
-    session: &Session,
+    session: &SessionTimes,
     stats: &DeviceStats,
     name: &str,
 ) -> Result<(Vec<DeviceEvent>, bool), Error> {

@@ -19,7 +19,7 @@ use super::{
     ops::{OpKey, OpTable, Totals, shorten},
 };
 use crate::{
-    reader::{ById, Event, LineIndex, PlaneIndex, Reader, Session, StatNames},
+    reader::{ById, Event, LineIndex, PlaneIndex, Reader, SessionTimes, StatNames},
     wire::Error,
 };
 
@@ -217,7 +217,7 @@ struct Walk<'a> {
 pub(super) fn read<R: Read + Seek>(
     reader: &mut Reader<R>,
     plane: &PlaneIndex,
-    session: &Session,
+    session: &SessionTimes,
     with_links: bool,
     first_line: u32,
     found: &mut HostEvents,

@@ -12,7 +12,7 @@ use super::{
     planes::{self, PlaneKind},
 };
 use crate::{
-    reader::{Event, PlaneIndex, Reader, Session},
+    reader::{Event, PlaneIndex, Reader, SessionTimes},
     wire::Error,
 };
 
@@ -30,7 +30,7 @@ impl Placing {
     pub(crate) fn of<R: Read + Seek>(
         reader: &mut Reader<R>,
         plane: &PlaneIndex,
-        session: &Session,
+        session: &SessionTimes,
     ) -> Result<Option<Self>, Error> {
         let names = match planes::kind(&plane.name, true) {
             PlaneKind::TensorCore { .. } => TENSOR_CORE,

@@ -10,7 +10,7 @@ use super::{
     ids::{ContentId, IdMap, digest},
     inputs::{Inputs, Member},
     output::Output,
-    report::Report,
+    report::MergeReport,
     rewrite::{self, Maps, Move, MovedStats, Tables},
     steps::Steps,
 };
@@ -58,7 +58,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         mut self,
         out: &mut Output<'_>,
         steps: &mut Steps,
-        report: &mut Report,
+        report: &mut MergeReport,
     ) -> Result<(), PassError> {
         out.begin(1)?;
         let first = self.plane(0);
@@ -246,7 +246,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         pieces: &[Piece],
         out: &mut Output<'_>,
         steps: &mut Steps,
-        report: &mut Report,
+        report: &mut MergeReport,
     ) -> Result<(), PassError> {
         // Events must not start before their line; an empty piece has no say.
         let filled = || pieces.iter().filter(|piece| piece.line.events > 0);
@@ -266,7 +266,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         line_start_ns: i64,
         out: &mut Output<'_>,
         steps: &mut Steps,
-        report: &mut Report,
+        report: &mut MergeReport,
     ) -> Result<(), PassError> {
         let input = self.members[piece.member].0;
         let by = Move {

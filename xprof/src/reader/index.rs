@@ -9,7 +9,7 @@ use super::{
     line,
     names::StatNames,
     stat::{OwnedValue, Stat, StatValue},
-    time::{ENVIRONMENT, EPOCH_NS, Session},
+    time::{ENVIRONMENT, EPOCH_NS, SessionTimes},
 };
 use crate::{
     loss::{DROP_EVENT, LAUNCH_EVENT},
@@ -44,7 +44,7 @@ pub struct Index {
     /// How long the file is.
     pub len: u64,
     /// When the session ran.
-    pub session: Session,
+    pub session: SessionTimes,
 }
 
 /// Why a file that is not damaged is no trace either.
@@ -206,14 +206,14 @@ impl Index {
     }
 }
 
-impl Session {
+impl SessionTimes {
     /// Where `line`'s events count from, in picoseconds on the session's time line.
     pub fn line_start_ps(&self, line: &LineIndex) -> i64 {
         self.relative_ps(line.timestamp_ns)
     }
 }
 
-fn times(planes: &[PlaneIndex]) -> Session {
+fn times(planes: &[PlaneIndex]) -> SessionTimes {
     let environment = |name| {
         planes
             .iter()
@@ -227,7 +227,7 @@ fn times(planes: &[PlaneIndex]) -> Session {
         .filter(|line| line.timestamp_ns > EPOCH_NS && line.events > 0)
         .map(|line| line.timestamp_ns)
         .min();
-    Session::new(environment("profile_start_time"), environment("profile_stop_time"), earliest)
+    SessionTimes::new(environment("profile_start_time"), environment("profile_stop_time"), earliest)
 }
 
 #[cold]

@@ -32,7 +32,7 @@ pub use metadata::EventMetadata;
 pub(crate) use names::SEARCHES;
 pub use names::StatNames;
 pub use stat::{OwnedValue, Stat, StatValue, Stats};
-pub use time::Session;
+pub use time::SessionTimes;
 pub(crate) use time::{ENVIRONMENT, EPOCH_NS};
 
 use crate::{

@@ -10,7 +10,7 @@ use flate2::{Compression, write::GzEncoder};
 use indicatif::HumanBytes;
 use xprof::{
     analysis::{Report, Rules},
-    export::{ExportError, HostTrace, TraceEvents, operations_csv, steps_csv, trace_events},
+    export::{ExportError, ExportedHost, TraceEvents, operations_csv, steps_csv, trace_events},
     input::FileInput,
     session::Part,
     wire,
@@ -142,7 +142,7 @@ fn perfetto(parts: &[(&Part, i64)], file: &File, place: &Path) -> Result<TraceEv
     let hosts: Vec<_> = parts
         .iter()
         .zip(&files)
-        .map(|((part, offset_ps), input)| HostTrace { host: &part.name, input, offset_ps: *offset_ps })
+        .map(|((part, offset_ps), input)| ExportedHost { host: &part.name, input, offset_ps: *offset_ps })
         .collect();
     let mut progress = Progress::new("exporting");
     let mut at = |done, all| progress.at(done, all);

@@ -11,7 +11,7 @@ use std::{
 use indicatif::HumanBytes;
 use xprof::{
     input::{FileInput, Input},
-    merge::{MergeError, MergedSteps, Report, merge},
+    merge::{MergeError, MergeReport, MergedSteps, merge},
     wire,
 };
 
@@ -47,7 +47,7 @@ pub struct Args {
 struct Answer<'a> {
     output: &'a Path,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a MergeReport,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -124,14 +124,14 @@ fn time(ns: i64) -> String {
     model::time::Timestamp(ns).to_string()
 }
 
-fn text(report: &Report, place: &Path) -> String {
+fn text(report: &MergeReport, place: &Path) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_text(&mut text, report, place);
     text
 }
 
-fn write_text(text: &mut String, report: &Report, place: &Path) -> std::fmt::Result {
+fn write_text(text: &mut String, report: &MergeReport, place: &Path) -> std::fmt::Result {
     writeln!(
         text,
         "{}: {} segment(s), {} planes, {} lines, {} events, {}",
