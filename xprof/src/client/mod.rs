@@ -38,7 +38,7 @@ const MAX_HEADERS: u32 = 64 << 10;
 
 /// An open connection to one profiler.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct ProfilerClient {
     target: Target,
     peer: SocketAddr,
     send: SendRequest<Bytes>,
@@ -53,7 +53,7 @@ pub struct Bounds {
     pub max_bytes: u64,
 }
 
-impl Client {
+impl ProfilerClient {
     /// Connects within `within`.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use super::{
     envelope::{Envelope, Piece},
     status,
 };
-use crate::check::{Checker, Summary};
+use crate::check::{Checker, TraceSummary};
 
 /// What one write hands to the file at least, save the last.
 const WRITE: usize = 256 << 10;
@@ -36,7 +36,7 @@ pub struct Received<W> {
     /// Where it was written to, flushed; syncing it is the caller's.
     pub sink: W,
     /// What is in it.
-    pub summary: Summary,
+    pub summary: TraceSummary,
     /// The workload says that the trace is empty.
     pub said_empty: bool,
 }
@@ -197,7 +197,7 @@ impl Check {
         mut self,
         mut received: mpsc::Receiver<Bytes>,
         sound: SyncSender<Sound>,
-    ) -> Result<(Summary, bool), Error> {
+    ) -> Result<(TraceSummary, bool), Error> {
         while let Some(bytes) = received.blocking_recv() {
             // An answer has one trace, so these bytes hold at most one piece of it.
             let mut trace = Bytes::new();

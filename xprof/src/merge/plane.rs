@@ -184,7 +184,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
                 let raw = self.inputs.bytes(span)?;
                 let mut fields = wire::Fields::new(&raw, span.offset);
                 let field = fields.next_field()?;
-                let Some(wire::Field { number: 6, value: wire::Value::Bytes(stat), .. }) = field else {
+                let Some(wire::Field { number: 6, value: wire::FieldValue::Bytes(stat), .. }) = field else {
                     if unknown.insert(digest(&raw)) {
                         out.raw(&raw)?;
                     }

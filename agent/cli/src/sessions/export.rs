@@ -12,7 +12,7 @@ use xprof::{
     analysis::{Report, Rules},
     export::{ExportError, ExportedHost, TraceEvents, operations_csv, steps_csv, trace_events},
     input::FileInput,
-    session::Part,
+    session::PartFile,
     wire,
 };
 
@@ -126,7 +126,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 /// The parts that could be read, and what brings each onto the first one's time line.
-fn aligned<'p>(parts: &'p [Part], report: &Report, answer: &mut Answer) -> Vec<(&'p Part, i64)> {
+fn aligned<'p>(parts: &'p [PartFile], report: &Report, answer: &mut Answer) -> Vec<(&'p PartFile, i64)> {
     answer.missing.clone_from(&report.missing);
     let offsets = report.hosts.iter().zip(&report.alignment.offsets);
     offsets
@@ -137,7 +137,7 @@ fn aligned<'p>(parts: &'p [Part], report: &Report, answer: &mut Answer) -> Vec<(
         .collect()
 }
 
-fn perfetto(parts: &[(&Part, i64)], file: &File, place: &Path) -> Result<TraceEvents, Failure> {
+fn perfetto(parts: &[(&PartFile, i64)], file: &File, place: &Path) -> Result<TraceEvents, Failure> {
     let files: Vec<_> = parts.iter().map(|(part, _)| FileInput::new(&part.path)).collect();
     let hosts: Vec<_> = parts
         .iter()
@@ -197,7 +197,7 @@ fn made(folder: &Path) -> Result<bool, Failure> {
 }
 
 impl Placed {
-    fn of(part: &Part, offset_ps: i64) -> Self {
+    fn of(part: &PartFile, offset_ps: i64) -> Self {
         Self { host: part.host.clone(), file: load::file_name(&part.path), offset_ps }
     }
 }
