@@ -191,7 +191,7 @@ async fn in_time<T>(
     }
 }
 
-/// A workload ends a call by itself so long after we should have: for when our word does not reach it.
+/// The workload's own deadline is this much later than ours: it ends a call whose cancellation does not arrive.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// At most eight digits and a unit.

@@ -83,7 +83,7 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
         Ok(Pumped::Refused) => Ok(()),
         Err(error) => Err(error),
     };
-    // A body that is not wanted any more must not hold the workload's session while the disk is waited for.
+    // Dropped before waiting for the disk: an open body would keep the workload's session open.
     drop(body);
     let worker = worker.await.map_err(|_| panicked())?;
     match (status, worker) {
@@ -168,7 +168,7 @@ fn work<W: Write + Send>(
         let writer =
             writer.spawn_scoped(scope, move || write(sink, &checked, written)).map_err(Error::write)?;
         let checked = Check::new(max_bytes).run(received, sound);
-        // A sink that takes no more is why the check found no taker, so it goes first.
+        // A failed sink also stops the check, so its error comes first.
         let sink = writer.join().map_err(|_| panicked())??;
         let (summary, said_empty) = checked?;
         Ok(Received { sink, summary, said_empty })
@@ -214,7 +214,7 @@ impl Check {
                 Ok(())
             })?;
             if sound.send(Sound { trace, of: bytes.len() }).is_err() {
-                return Err(Error::Broken("the trace is not written any more".to_owned()));
+                return Err(Error::Broken("the writer of the trace stopped".to_owned()));
             }
         }
         let said = self.envelope.finish()?;

@@ -35,7 +35,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// When the session was made: as its writer says, else the start of its window, else unknown. The times of
-    /// files say when they were copied, so they are never asked.
+    /// files tell when they were copied, so they are not used.
     pub fn created_at(&self) -> Option<Timestamp> {
         self.created.or(self.window.map(|window| window.start))
     }

@@ -72,7 +72,7 @@ pub enum SessionError {
     /// A session without a part is no session.
     #[error("session {0} has no part: nothing is written")]
     NoParts(SessionName),
-    /// The operating system said no.
+    /// An I/O error.
     #[error("cannot {doing} {}: {source}", .path.display())]
     Io {
         /// What was being done.

@@ -138,7 +138,7 @@ fn below(folder: &Path) -> Result<Vec<Session>, SessionError> {
     let mut unreadable = None;
     for entry in entries(folder)? {
         if !hidden(&entry) && entry.is_dir() {
-            // One that is somebody else's keeps no other from being read.
+            // An unreadable session must not hide the others.
             match Session::open(&entry) {
                 Ok(session) => sessions.extend(session),
                 Err(error) => unreadable = Some(error),
