@@ -17,7 +17,7 @@ use super::{
     ops::{Op, PlaneOps, Totals},
 };
 use crate::{
-    reader::{Event, LineIndex, PlaneIndex, Reader, SessionTimes},
+    reader::{LineIndex, PlaneIndex, Reader, SessionTimes, TraceEvent},
     wire::Error,
 };
 
@@ -294,7 +294,7 @@ impl Walking<'_> {
     #[inline]
     fn run(
         &self,
-        event: &Event<'_>,
+        event: &TraceEvent<'_>,
         start: i64,
         stats: &DeviceStats,
         every_clock: bool,

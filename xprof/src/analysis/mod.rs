@@ -67,7 +67,7 @@ pub use self::{
         Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MeasuredBy,
         MissingPart, ModuleReport, OpReport, Report, StepReport, XprofDutyCycle,
     },
-    steps::{Origin, Step},
+    steps::{Step, StepOrigin},
     straggler::Straggler,
     summary::DurationSummary,
     trace::{read, read_any},

@@ -12,7 +12,7 @@ use super::{
     planes::{self, PlaneKind},
 };
 use crate::{
-    reader::{Event, PlaneIndex, Reader, SessionTimes},
+    reader::{PlaneIndex, Reader, SessionTimes, TraceEvent},
     wire::Error,
 };
 
@@ -60,7 +60,7 @@ impl Placing {
     pub(crate) fn place(
         &self,
         name: &str,
-        event: &Event<'_>,
+        event: &TraceEvent<'_>,
         line_start_ps: i64,
     ) -> Result<(i64, i64), Error> {
         let line = device_events::interval(line_start_ps, event);

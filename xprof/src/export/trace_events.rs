@@ -16,7 +16,7 @@ use super::{
 use crate::{
     analysis::Placing,
     input::{Input, ReadSeek},
-    reader::{Event, Index, LineIndex, PlaneIndex, Reader},
+    reader::{Index, LineIndex, PlaneIndex, Reader, TraceEvent},
     wire,
 };
 
@@ -96,7 +96,7 @@ pub fn trace_events(
 
 /// Adds the arguments and the end of an event that has stats of its own.
 fn arguments(
-    event: &Event<'_>,
+    event: &TraceEvent<'_>,
     constant: &[u8],
     names: &Names,
     plane: &PlaneIndex,
@@ -128,7 +128,7 @@ struct Times<'a> {
 impl Times<'_> {
     /// An event's start and end in whole nanoseconds; none for one without a time.
     #[inline]
-    fn slice(&self, event: &Event<'_>) -> Result<Option<(u64, u64)>, wire::Error> {
+    fn slice(&self, event: &TraceEvent<'_>) -> Result<Option<(u64, u64)>, wire::Error> {
         if event.occurrences.is_some() {
             return Ok(None);
         }
@@ -311,7 +311,7 @@ impl Writer<'_> {
         head: &[u8],
         from: u64,
         to: u64,
-        event: &Event<'_>,
+        event: &TraceEvent<'_>,
         names: &Names,
         plane: &PlaneIndex,
     ) -> Result<(), Pass> {

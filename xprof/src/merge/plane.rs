@@ -184,7 +184,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
                 let raw = self.inputs.bytes(span)?;
                 let mut fields = wire::Fields::new(&raw, span.offset);
                 let field = fields.next_field()?;
-                let Some(wire::Field { number: 6, value: wire::Value::Bytes(stat), .. }) = field else {
+                let Some(wire::Field { number: 6, value: wire::FieldValue::Bytes(stat), .. }) = field else {
                     if unknown.insert(digest(&raw)) {
                         out.raw(&raw)?;
                     }
@@ -248,7 +248,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         steps: &mut Steps,
         report: &mut MergeReport,
     ) -> Result<(), PassError> {
-        // Events must not start before their line; an empty piece has no say.
+        // Events must not start before their line; an empty piece does not count.
         let filled = || pieces.iter().filter(|piece| piece.line.events > 0);
         let start_ns = filled().map(|piece| piece.start_ns).min().unwrap_or(pieces[0].start_ns);
         out.begin(3)?;

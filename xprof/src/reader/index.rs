@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     loss::{DROP_EVENT, LAUNCH_EVENT},
-    wire::{Error, Fields, Header, Kind, Scanner, Span},
+    wire::{Error, Fields, Header, Payload, Scanner, Span},
 };
 
 /// How many planes, lines of the whole file, stats per plane and texts of the file are held.
@@ -243,7 +243,7 @@ fn keep(texts: &mut Vec<String>, text: Option<String>) {
 
 /// Moves over a field, and gives its text if it is length-delimited.
 fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option<String>, Error> {
-    let Kind::Bytes(len) = header.kind else { return Ok(None) };
+    let Payload::Bytes(len) = header.kind else { return Ok(None) };
     let kept = len.min(LONGEST_TEXT as u64);
     let text = String::from_utf8_lossy(scanner.bytes(kept, "a text")?).into_owned();
     scanner.skip(len - kept)?;
@@ -252,7 +252,7 @@ fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option
 
 fn skip_value<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<(), Error> {
     match header.kind {
-        Kind::Bytes(len) => scanner.skip(len),
+        Payload::Bytes(len) => scanner.skip(len),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::names::StatNames;
-use crate::wire::{Error, Fields, Value, varint};
+use crate::wire::{Error, FieldValue, Fields, varint};
 
 /// A value as the file has it; text and bytes are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -82,7 +82,7 @@ impl<'a> Stat<'a> {
             match field.number {
                 1 => stat.metadata_id = field.varint("a stat's metadata id")? as i64,
                 2 => {
-                    if let Value::Fixed64(bits) = field.value {
+                    if let FieldValue::Fixed64(bits) = field.value {
                         stat.value = StatValue::Double(f64::from_bits(bits));
                     }
                 }
