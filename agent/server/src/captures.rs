@@ -9,8 +9,8 @@ use std::{
 
 use ::sessions::{
     CaptureError,
-    capture::{Event, Listener},
-    captures::{CaptureJob, Captures, Done, Running},
+    capture::{CaptureProgress, ProgressListener},
+    capture_runner::{CaptureJob, CaptureRunner, RunningCapture, StoredCapture},
     spec::{CaptureParams, Levels},
     target::{self, Targets},
 };
@@ -38,14 +38,14 @@ const PACE: Duration = Duration::from_millis(200);
 
 /// Runs captures for callers.
 pub struct Service {
-    captures: Arc<Captures>,
+    captures: Arc<CaptureRunner>,
     discovery: Discovery,
     host: HostName,
 }
 
 impl Service {
     /// Captures of the workloads that `discovery` finds; their parts are named after `host`.
-    pub fn new(captures: Arc<Captures>, discovery: Discovery, host: HostName) -> Self {
+    pub fn new(captures: Arc<CaptureRunner>, discovery: Discovery, host: HostName) -> Self {
         Self { captures, discovery, host }
     }
 
@@ -88,14 +88,14 @@ impl captures_server::Captures for Service {
         };
         let targets = self.targets(scope, &request).await;
         let (events, queue) = mpsc::channel(QUEUE);
-        let order =
+        let job =
             CaptureJob { params: params(&request), session, targets, listener: listener(events.clone()) };
-        let Running { cancel, done } = match self.captures.start(order).await {
+        let RunningCapture { cancel, result } = match self.captures.start(job).await {
             Ok(running) => running,
             Err(error) => return refusal(&error),
         };
         tokio::spawn(async move {
-            let result = done
+            let result = result
                 .await
                 .unwrap_or_else(|_| Err(CaptureError::Panicked("the agent's log has the reason".to_owned())));
             // A caller who hung up does not hear the end.
@@ -136,10 +136,10 @@ fn params(request: &CaptureRequest) -> CaptureParams {
 }
 
 /// Passes events on without ever waiting.
-fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> Listener {
+fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> ProgressListener {
     let told: Mutex<BTreeMap<usize, Instant>> = Mutex::default();
     Arc::new(move |event| {
-        if let Event::Received(index, _) = event {
+        if let CaptureProgress::Received(index, _) = event {
             let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
             let lately = told.get(&index).is_some_and(|at| at.elapsed() < PACE);
             if lately || events.capacity() < QUEUE / 2 {
@@ -152,7 +152,7 @@ fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> Listener {
     })
 }
 
-fn wire(event: Event) -> CaptureEvent {
+fn wire(event: CaptureProgress) -> CaptureEvent {
     let of = |index: usize, event| {
         capture_event::Event::Target(TargetEvent {
             index: u32::try_from(index).unwrap_or(u32::MAX),
@@ -160,15 +160,17 @@ fn wire(event: Event) -> CaptureEvent {
         })
     };
     let event = match event {
-        Event::Started { session, targets, start } => capture_event::Event::Started(CaptureStarted {
-            peer: Some(protocol::own()),
-            session: session.to_string(),
-            targets: targets.iter().zip(0..).map(|(target, index)| of_target(target, index)).collect(),
-            start_unix_ns: start.0,
-        }),
-        Event::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
-        Event::Part(index, entry) => of(index, target_event::Event::Part(part(entry))),
-        Event::Failed(index, error) => {
+        CaptureProgress::Started { session, targets, start } => {
+            capture_event::Event::Started(CaptureStarted {
+                peer: Some(protocol::own()),
+                session: session.to_string(),
+                targets: targets.iter().zip(0..).map(|(target, index)| of_target(target, index)).collect(),
+                start_unix_ns: start.0,
+            })
+        }
+        CaptureProgress::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
+        CaptureProgress::Part(index, entry) => of(index, target_event::Event::Part(part(entry))),
+        CaptureProgress::Failed(index, error) => {
             of(index, target_event::Event::Failed(session_messages::failure(&error)))
         }
     };
@@ -194,14 +196,14 @@ fn part(entry: PartEntry) -> PartSummary {
     }
 }
 
-fn finished(result: Result<Done, CaptureError>) -> CaptureEvent {
+fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEvent {
     let finished = match result {
-        Ok(Done { kept, stored }) => {
-            let failures: Vec<_> = kept.failures.iter().map(session_messages::failure).collect();
+        Ok(StoredCapture { manifest, failures, stored }) => {
+            let failures: Vec<_> = failures.iter().map(session_messages::failure).collect();
             CaptureFinished {
                 session: Some(sessions::summary(&stored)),
                 failure: failures.first().cloned(),
-                manifest: Some(session_messages::manifest(kept.manifest)),
+                manifest: Some(session_messages::manifest(manifest)),
                 failures,
             }
         }

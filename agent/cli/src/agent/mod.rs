@@ -100,7 +100,8 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
     let host_api = Arc::new(HostApi::new(place, clock, sight));
 
     let mut supervisor = Supervisor::default();
-    let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), discovery.clone())?;
+    let store = traces::open_store(&config).await?;
+    let traces = traces::Traces::new(&mut supervisor, &config, &host_name(&config), discovery.clone(), store);
     // Neither a slow sampler nor an idle host keeps anybody from being seen when the settings say.
     let scan = config.workload.scan_interval.get().max(Interval::LEAST.get());
     let scouting = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);

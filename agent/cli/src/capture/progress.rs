@@ -6,7 +6,7 @@ use std::{
 };
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use sessions::capture::Event;
+use sessions::capture::CaptureProgress;
 
 /// How often the line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -36,11 +36,11 @@ impl Progress {
     }
 
     /// Takes what a capture says.
-    pub(super) fn hear(&self, event: &Event) {
+    pub(super) fn hear(&self, event: &CaptureProgress) {
         match event {
-            Event::Started { targets, start, .. } => self.started(targets.len(), start.0),
-            Event::Received(index, bytes) => self.received(*index, *bytes),
-            Event::Part(..) | Event::Failed(..) => self.done(),
+            CaptureProgress::Started { targets, start, .. } => self.started(targets.len(), start.0),
+            CaptureProgress::Received(index, bytes) => self.received(*index, *bytes),
+            CaptureProgress::Part(..) | CaptureProgress::Failed(..) => self.done(),
         }
     }
 

@@ -69,7 +69,7 @@ sections! {
     /// Whom to look for.
     workload: host::settings::workload::Workload,
     /// Captures on demand.
-    capture: sessions::settings::Capture,
+    capture: sessions::settings::Settings,
     /// What is kept of the sessions.
-    store: store::settings::Store,
+    store: store::settings::Settings,
 }
