@@ -1,5 +1,6 @@
 //! `tpuscope sessions …`: recorded sessions, read, reworked, listed. One file per subcommand.
 
+mod annotations;
 mod export;
 pub(super) mod fetch;
 mod foreign;
