@@ -39,6 +39,7 @@ mod runs;
 mod stepping;
 mod steps;
 mod straggler;
+mod straight_fit;
 mod summary;
 mod trace;
 mod union;
