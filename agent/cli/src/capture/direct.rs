@@ -20,7 +20,6 @@ use xprof::session::{HostName, SessionError, SessionName, SessionWriter, remove_
 
 use super::{
     super::{
-        exit::Exit,
         failure::Failure,
         remedies::{self, Destination},
     },
