@@ -7,6 +7,7 @@ pub mod check;
 pub mod client;
 pub mod export;
 pub mod format;
+pub mod framing;
 pub mod input;
 pub mod loss;
 pub mod merge;

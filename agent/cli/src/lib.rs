@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-mod agent;
+pub(crate) mod agent;
 mod capture;
 pub mod client;
 mod config;

@@ -8,6 +8,7 @@ use std::{
 use super::{failure::Failure, remedies};
 use crate::settings::{self, Config, Layers};
 use nix::unistd::Group;
+use server::scrape;
 
 /// The sources of settings.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -48,9 +49,18 @@ pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<Config, Fai
     Ok(settings::load(&layers)?)
 }
 
-/// Checks the settings that depend on this host: the group of the socket.
+/// Checks the settings that depend on this host: the group of the socket, and the web
+/// configuration of the metrics listener.
 pub(super) fn check_here(config: &Config) -> Result<(), Failure> {
     let group = &config.api.socket_group;
     let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
-    if missing { Err(remedies::socket_group(group)) } else { Ok(()) }
+    if missing {
+        return Err(remedies::socket_group(group));
+    }
+    let api = &config.api;
+    if api.metrics.address().is_none() {
+        return Ok(());
+    }
+    scrape::check(api.web_config().map(Path::to_owned), api.allows_plaintext_metrics())
+        .map_err(|error| remedies::web_config(&error))
 }

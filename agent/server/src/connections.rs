@@ -115,6 +115,14 @@ impl ServerConnection {
         }
     }
 
+    /// The address of the other end of a TCP connection.
+    pub(super) fn peer_ip(&self) -> Option<std::net::IpAddr> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Stream::Unix(_) => None,
+        }
+    }
+
     /// An error once the connection is evicted. Wakes `context` when that happens.
     fn check_slot(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         match self.evicted.as_mut().poll(context) {

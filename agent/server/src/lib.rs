@@ -19,6 +19,7 @@ pub mod http_server;
 mod messages;
 pub mod peer;
 pub mod protocol;
+pub mod scrape;
 mod session_grants;
 pub mod session_messages;
 pub mod settings;

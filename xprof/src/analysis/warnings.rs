@@ -1,15 +1,18 @@
 //! What a reader should know before trusting the figures, in words.
 
+use std::collections::HashSet;
+
 use super::{
+    clock::ClockFacts,
     core::{CoreLines, OpsWalk},
-    device_events::{DeviceEvent, Interval},
+    device_events::Interval,
     groups::Groups,
-    host::HostEvents,
+    host::{HostEvents, RUN_ID_BITS},
+    host_trace::HostTrace,
     ops::Totals,
     planes,
     steps::Origin,
     summary::median,
-    trace::{HostTrace, unmatched_launches},
 };
 use crate::{
     loss::{Loss, LossKind},
@@ -23,6 +26,7 @@ const MOST_MESSAGES: usize = 20;
 #[derive(Debug)]
 pub(super) struct CoreFacts {
     pub(super) plane: String,
+    pub(super) ordinal: i64,
     pub(super) sparse: bool,
     pub(super) origin: Origin,
     pub(super) outside: usize,
@@ -32,21 +36,17 @@ pub(super) struct CoreFacts {
     pub(super) unsorted: bool,
     pub(super) over: bool,
     pub(super) run_ids: Vec<u64>,
-    pub(super) clock: Option<ClockGap>,
+    pub(super) clock: Option<ClockFacts>,
     pub(super) has_ops: bool,
 }
 
-/// How a device's own clock runs against its line's.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct ClockGap {
-    shift_ps: i64,
-    drift_ppm: f64,
-}
-
 impl CoreFacts {
+    #[expect(clippy::too_many_arguments, reason = "one each of what is known of a core")]
     pub(super) fn of(
         plane: &PlaneIndex,
+        ordinal: i64,
         lines: &CoreLines,
+        clock: Option<ClockFacts>,
         out: &OpsWalk,
         hull: Option<Interval>,
         (origin, outside): (Origin, usize),
@@ -54,6 +54,7 @@ impl CoreFacts {
     ) -> Self {
         Self {
             plane: plane.name.clone(),
+            ordinal,
             sparse,
             origin,
             outside,
@@ -63,24 +64,15 @@ impl CoreFacts {
             unsorted: out.unsorted,
             over: out.over || lines.over,
             run_ids: lines.modules.iter().filter_map(|module| module.run_id).collect(),
-            clock: clock_gap(&lines.modules).or_else(|| clock_gap(&lines.steps)),
-            has_ops: out.line.is_some(),
+            clock: clock.filter(is_worth_telling),
+            has_ops: out.extent.is_some(),
         }
     }
 }
 
-/// The gap between the two clocks of `events`, if it is worth a word (a microsecond).
-fn clock_gap(events: &[DeviceEvent]) -> Option<ClockGap> {
-    let pair = |event: &DeviceEvent| Some((event.line, event.device?));
-    let (line, device) = events.iter().find_map(pair)?;
-    let (last_line, last_device) = events.iter().rev().find_map(pair)?;
-    let shift_ps = device.start.saturating_sub(line.start);
-    let by_line = last_line.end.saturating_sub(line.start);
-    let by_device = last_device.end.saturating_sub(device.start);
-    let drift = if by_line > 0 { by_device.saturating_sub(by_line) as f64 / by_line as f64 } else { 0.0 };
-    let last_gap = last_device.end.saturating_sub(last_line.end);
-    let worth = shift_ps.abs().max(last_gap.abs()) > 1_000_000;
-    worth.then_some(ClockGap { shift_ps, drift_ppm: drift * 1e6 })
+/// Whether the clocks of a core differ by more than a microsecond.
+fn is_worth_telling(clock: &ClockFacts) -> bool {
+    clock.by_device || clock.shift_ps.saturating_abs() > 1_000_000
 }
 
 /// What warnings need to know of a part.
@@ -167,7 +159,7 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
     );
     say(
         facts.host_unsorted,
-        "host operations are out of order in a very long line: their self times are approximate",
+        "host events are out of order in a very long line: the self times of operations and annotations are approximate",
     );
     say(
         facts.busy_cut,
@@ -201,12 +193,8 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
             ms(core.nameless.self_time_ps)
         ));
     }
-    if let Some(gap) = core.clock {
-        all.push(format!(
-            "{plane}: the device clock is {} off the line's clock and drifts by {:.0} ppm; figures use the line's, XProf mixes both",
-            ms(gap.shift_ps),
-            gap.drift_ppm
-        ));
+    if let Some(clock) = core.clock {
+        all.push(format!("{plane}: {}", clock_words(&clock)));
     }
     if core.unsorted {
         all.push(format!(
@@ -216,6 +204,22 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
     if core.over {
         all.push(format!("{plane}: more steps, programs or collectives than are held: the rest is left out"));
     }
+}
+
+fn clock_words(clock: &ClockFacts) -> String {
+    if clock.by_device {
+        let times = if clock.jumps == 1 { "once".to_owned() } else { format!("{} times", clock.jumps) };
+        return format!(
+            "the line's clock jumped {times} and was off by up to {}: durations are by the device's own clock",
+            ms(clock.farthest_ps)
+        );
+    }
+    format!(
+        "the device clock is {} off the line's clock and drifts by {:.0} ppm; figures use the line's, XProf mixes both",
+        ms(clock.shift_ps),
+        // Without this a drift of nearly nothing may print as -0.
+        clock.drift_ppm.round() + 0.0
+    )
 }
 
 fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
@@ -305,4 +309,14 @@ fn ends_early_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: u
 
 pub(super) fn ms(ps: i64) -> String {
     format!("{:.3} ms", ps as f64 / 1e9)
+}
+
+/// How many programs the host launched that no core shows. Each core counts its own run ids.
+fn unmatched_launches(groups: &Groups, cores: &[CoreFacts]) -> usize {
+    let runs = |core: &CoreFacts| {
+        let ordinal = core.ordinal;
+        core.run_ids.iter().map(move |run| (ordinal, run & RUN_ID_BITS)).collect::<Vec<_>>()
+    };
+    let seen: HashSet<(i64, u64)> = cores.iter().flat_map(runs).collect();
+    groups.launches.keys().filter(|launch| !seen.contains(&(launch.ordinal, launch.run_id))).count()
 }

@@ -3,7 +3,10 @@
 //! Holds no more than a tag or a length; never trusts a length further than the one that encloses it.
 
 use super::Error;
-use crate::wire::PushedVarint;
+use crate::{
+    framing::{self, FrameError, PREFIX_LEN},
+    wire::PushedVarint,
+};
 
 /// One piece of the answer, in order of arrival.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub(super) enum Piece<'a> {
 enum State {
     /// The five bytes before a gRPC message.
     Prefix {
-        bytes: [u8; 5],
+        bytes: [u8; PREFIX_LEN],
         have: usize,
     },
     Tag(PushedVarint),
@@ -62,7 +65,12 @@ pub(super) struct Envelope {
 impl Envelope {
     /// Refuses messages of more than `limit` bytes.
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, state: State::Prefix { bytes: [0; 5], have: 0 }, left: 0, said: Said::default() }
+        Self {
+            limit,
+            state: State::Prefix { bytes: [0; PREFIX_LEN], have: 0 },
+            left: 0,
+            said: Said::default(),
+        }
     }
 
     /// Takes the next bytes of the body and gives `out` what is of the trace.
@@ -119,17 +127,24 @@ impl Envelope {
     fn prefix(&mut self, byte: u8) -> Result<u64, Error> {
         let State::Prefix { mut bytes, have } = self.state else { return Ok(0) };
         bytes[have] = byte;
-        match (have, bytes[0]) {
-            (0, 1) => return Err(Error::Compressed),
-            (0, 2..) => return Err(garbage("the answer does not begin as a gRPC message does")),
-            (4, _) => {
-                self.left = u64::from(u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]));
+        let wrong = |error| match error {
+            FrameError::Compressed => Error::Compressed,
+            other => Error::Garbage(format!("the answer is no gRPC: {other}")),
+        };
+        match have + 1 {
+            // The first byte tells already.
+            1 => {
+                framing::check_flag(byte).map_err(wrong)?;
+                self.state = State::Prefix { bytes, have: 1 };
+            }
+            PREFIX_LEN => {
+                self.left = u64::from(framing::message_len(bytes).map_err(wrong)?);
                 if self.left > self.limit {
                     return Err(Error::TooLarge { bytes: self.left, limit: self.limit });
                 }
                 self.state = State::Tag(PushedVarint::default());
             }
-            _ => self.state = State::Prefix { bytes, have: have + 1 },
+            have => self.state = State::Prefix { bytes, have },
         }
         Ok(1)
     }

@@ -1,6 +1,6 @@
 //! The listeners of the agent. They are bound before any task starts, so that a conflict ends the start.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use proto::tpuscope::v1::host_server::HostServer;
 use server::{
@@ -11,6 +11,7 @@ use server::{
     grpc_server::{self, REQUEST_BYTES},
     host_api::HostApi,
     http_server, peer,
+    scrape::ScrapeListener,
     settings::{Listen, Settings},
 };
 use tokio::net::{TcpListener, UnixListener};
@@ -31,6 +32,7 @@ pub(super) struct Listeners {
     unix: Arc<ServerListener>,
     http: Option<(Arc<ServerListener>, SocketAddr)>,
     grpc: Option<(Arc<ServerListener>, SocketAddr)>,
+    metrics: Option<(Arc<ScrapeListener>, SocketAddr)>,
     overflow_uid: Option<u32>,
 }
 
@@ -54,6 +56,7 @@ impl Listeners {
             unix: Arc::new(ServerListener::Unix(unix)),
             http: bind_tcp("api.http", settings.http)?,
             grpc: bind_tcp("api.grpc", settings.grpc)?,
+            metrics: bind_metrics(settings).await?,
             overflow_uid,
         })
     }
@@ -92,6 +95,13 @@ impl Listeners {
                 grpc_server::serve(listener.clone(), auth_layer.clone(), routes.clone(), max, stop)
             });
         }
+        if let Some((listener, address)) = self.metrics {
+            info!(%address, "serving metrics to other hosts (read-only)");
+            let host_api = host_api.clone();
+            supervisor.task(Stage::Listeners, "metrics", OnEnd::Restart, move |stop| {
+                listener.clone().serve(host_api.clone(), stop)
+            });
+        }
         let all = read_only.add_service(session_services.captures).add_service(session_services.sessions);
         let (unix, socket) = (self.unix, Arc::new(self.socket));
         supervisor.task(Stage::Listeners, "socket", OnEnd::Restart, move |stop| {
@@ -113,6 +123,26 @@ fn read_only_routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Result<
     let routes = grpc_server::health_and_reflection(health.clone())
         .map_err(|error| Failure::internal(format_args!("cannot describe the services: {error}")))?;
     Ok(routes.add_service(host))
+}
+
+/// Binds the listener for a central Prometheus, if the settings have one.
+async fn bind_metrics(settings: &Settings) -> Result<Option<(Arc<ScrapeListener>, SocketAddr)>, Failure> {
+    let Some(wanted) = settings.metrics.address() else { return Ok(None) };
+    let bound = std::net::TcpListener::bind(wanted).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    let (listener, address) = bound.map_err(|error| remedies::tcp_address("api.metrics", wanted, &error))?;
+    let (web_config, plaintext) =
+        (settings.web_config().map(PathBuf::from), settings.allows_plaintext_metrics());
+    let max = settings.max_connections;
+    let opened =
+        tokio::task::spawn_blocking(move || ScrapeListener::open(listener, web_config, plaintext, max)).await;
+    let opened = opened
+        .map_err(|error| Failure::internal(format_args!("cannot read api.metrics_web_config: {error}")))?
+        .map_err(|error| remedies::web_config(&error))?;
+    Ok(Some((Arc::new(opened), address)))
 }
 
 fn bind_tcp(setting: &str, listen: Listen) -> Result<Option<(Arc<ServerListener>, SocketAddr)>, Failure> {

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::Path};
 
-use server::agent_socket::SocketError;
+use server::{agent_socket::SocketError, scrape::ConfigurationError};
 use store::lock::LockError;
 
 use crate::{exit::Exit, failure::Failure};
@@ -64,6 +64,20 @@ pub(crate) fn agent_socket(error: &SocketError, setting: &str) -> Failure {
 pub(crate) fn socket_group(group: &str) -> Failure {
     Failure::new(Exit::Config, format!("there is no group `{group}` (api.socket_group)"))
         .remedy("create the group (`groupadd --system`), or leave api.socket_group empty")
+}
+
+/// The metrics listener cannot be opened.
+pub(crate) fn web_config(error: &ConfigurationError) -> Failure {
+    let failure = Failure::new(Exit::Config, error);
+    match error {
+        ConfigurationError::Plaintext => failure.remedy(
+            "set api.metrics_web_config to a file with tls_server_config, or set api.metrics_plaintext = true to serve \
+             everybody who reaches the address",
+        ),
+        ConfigurationError::File(_) => {
+            failure.remedy("the file has the format of Prometheus' exporter toolkit: docs/api.md has an example")
+        }
+    }
 }
 
 /// A TCP address cannot be bound. `setting` names it.

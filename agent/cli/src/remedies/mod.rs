@@ -10,7 +10,7 @@ mod libtpu;
 mod settings;
 mod traces;
 
-pub(crate) use agent::{agent_socket, socket_group, state_dir, tcp_address};
+pub(crate) use agent::{agent_socket, socket_group, state_dir, tcp_address, web_config};
 pub(crate) use arguments::arguments;
 pub(crate) use capture::{Destination, capture_failure, of_failure, session_folder, store};
 pub(crate) use connection::{

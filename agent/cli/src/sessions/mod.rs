@@ -1,5 +1,6 @@
 //! `tpuscope sessions …`. One file per subcommand.
 
+mod annotations;
 mod export;
 pub(super) mod fetch;
 mod interrupt;
