@@ -109,7 +109,7 @@ fn answers_that_are_no_answers_are_refused() {
 #[test]
 fn declined_and_empty_are_told_apart() {
     bad(Mode::Busy, 13, "Another profiling session active", &[]);
-    bad(Mode::AlreadyExists, 13, "recording continuously", &[]);
+    bad(Mode::AlreadyExists, 13, "continuous profiling is already running", &[]);
     bad(Mode::Empty, 14, "the trace is empty", &[]);
     bad(Mode::Trace(XSpace::default()), 14, "the trace is empty", &[]);
     let idle = XSpace {

@@ -14,7 +14,7 @@ pub struct Target {
     port: u16,
 }
 
-/// So much of a bad one is shown.
+/// How many characters of a bad one are shown.
 const SHOWN: usize = 80;
 
 /// The text is not `HOST:PORT`.

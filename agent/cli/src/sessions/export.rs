@@ -10,9 +10,9 @@ use flate2::{Compression, write::GzEncoder};
 use indicatif::HumanBytes;
 use xprof::{
     analysis::{Report, Rules},
-    export::{HostTrace, TraceEvents, operations_csv, steps_csv, trace_events},
+    export::{ExportedHost, TraceEvents, operations_csv, steps_csv, trace_events},
     input::FileInput,
-    session::Part,
+    session::PartFile,
 };
 
 use super::{CommandResult, interrupt, load, outfile::OutFile, progress::ByteProgress};
@@ -123,7 +123,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 /// The readable parts, each with its offset to the time line of the first one.
-fn aligned<'p>(parts: &'p [Part], report: &Report, answer: &mut Answer) -> Vec<(&'p Part, i64)> {
+fn aligned<'p>(parts: &'p [PartFile], report: &Report, answer: &mut Answer) -> Vec<(&'p PartFile, i64)> {
     answer.missing.clone_from(&report.missing);
     let offsets = report.hosts.iter().zip(&report.alignment.offsets);
     offsets
@@ -134,12 +134,12 @@ fn aligned<'p>(parts: &'p [Part], report: &Report, answer: &mut Answer) -> Vec<(
         .collect()
 }
 
-fn perfetto(parts: &[(&Part, i64)], file: &File, path: &Path) -> Result<TraceEvents, Failure> {
+fn perfetto(parts: &[(&PartFile, i64)], file: &File, path: &Path) -> Result<TraceEvents, Failure> {
     let files: Vec<_> = parts.iter().map(|(part, _)| FileInput::new(&part.path)).collect();
     let hosts: Vec<_> = parts
         .iter()
         .zip(&files)
-        .map(|((part, offset_ps), input)| HostTrace { host: &part.name, input, offset_ps: *offset_ps })
+        .map(|((part, offset_ps), input)| ExportedHost { host: &part.name, input, offset_ps: *offset_ps })
         .collect();
     let mut progress = ByteProgress::new("exporting");
     let mut at = |done, all| progress.at(done, all);
@@ -175,7 +175,7 @@ fn create_folder(folder: &Path) -> Result<bool, Failure> {
 }
 
 impl ShiftedHost {
-    fn of(part: &Part, offset_ps: i64) -> Self {
+    fn of(part: &PartFile, offset_ps: i64) -> Self {
         Self { host: part.host.clone(), file: load::file_name(&part.path), offset_ps }
     }
 }

@@ -7,7 +7,7 @@ use xprof::{
     analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
     input::open_regular,
     reader::AnyReader,
-    session::{self, Fault, Manifest, Part, Session},
+    session::{self, Fault, Manifest, PartFile, Session},
 };
 
 use crate::{
@@ -142,13 +142,13 @@ fn started(session: &Session) -> Timestamp {
         TimeZone::system().to_timestamp(stamp).ok()
     };
     let written = || {
-        let written = |part: &Part| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
+        let written = |part: &PartFile| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
         Timestamp::try_from(session.parts.iter().filter_map(written).max()?).ok()
     };
     manifest().or_else(name).or_else(written).unwrap_or(Timestamp::MIN)
 }
 
-fn read(part: &Part, certain: bool, rules: Rules) -> Result<HostTrace, TraceFileError> {
+fn read(part: &PartFile, certain: bool, rules: Rules) -> Result<HostTrace, TraceFileError> {
     let file = open_regular(&part.path).map_err(|error| TraceFileError::open(&part.path, error))?;
     let damaged = |error| TraceFileError::read(&part.path, error);
     let mut reader = AnyReader::open_any(Box::new(file)).map_err(damaged)?;

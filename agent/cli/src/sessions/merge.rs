@@ -11,7 +11,7 @@ use std::{
 use indicatif::HumanBytes;
 use xprof::{
     input::{FileInput, Input},
-    merge::{MergedSteps, Report, merge},
+    merge::{MergeReport, MergedSteps, merge},
 };
 
 use super::{CommandResult, outfile::OutFile, progress::ByteProgress};
@@ -44,7 +44,7 @@ pub struct Args {
 struct Answer<'a> {
     output: &'a Path,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a MergeReport,
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
@@ -88,14 +88,14 @@ fn time(ns: i64) -> String {
     model::time::Timestamp(ns).to_string()
 }
 
-fn text(report: &Report, path: &Path) -> String {
+fn text(report: &MergeReport, path: &Path) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_text(&mut text, report, path);
     text
 }
 
-fn write_text(text: &mut String, report: &Report, path: &Path) -> std::fmt::Result {
+fn write_text(text: &mut String, report: &MergeReport, path: &Path) -> std::fmt::Result {
     writeln!(
         text,
         "{}: {} segment(s), {} planes, {} lines, {} events, {}",
