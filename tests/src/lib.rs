@@ -21,3 +21,4 @@ pub mod net_ns;
 pub mod running_agent;
 pub mod schema;
 pub mod small_disk;
+pub mod wait;
