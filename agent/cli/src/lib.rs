@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-mod agent;
+pub(crate) mod agent;
 mod capture;
 pub mod client;
 mod config;
@@ -14,6 +14,7 @@ mod goodput;
 mod libtpu;
 pub mod lifecycle;
 pub mod output;
+mod remedies;
 mod sessions;
 pub mod settings;
 pub mod settings_args;

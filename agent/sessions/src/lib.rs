@@ -9,11 +9,11 @@
 pub mod arbiter;
 pub mod capture;
 pub mod captures;
-mod failure;
+mod error;
 mod port_users;
 pub mod settings;
 pub mod spec;
 pub mod target;
 mod trace_warnings;
 
-pub use failure::{Failure, Kind};
+pub use error::{CaptureError, FailureKind, FailureReason, ProfilerCall};
