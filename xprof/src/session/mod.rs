@@ -28,7 +28,7 @@ use std::{
 
 pub use manifest::{Clock, Host, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool, Window};
 pub use name::{HostName, NameError, PartName, SessionName};
-pub use read::{Fault, FaultKind, Part, Session, resolve};
+pub use read::{Fault, FaultKind, Part, Session, parse_manifest, resolve};
 pub use staging::remove_abandoned;
 pub use write::{FinishedSession, PartFacts, PartWriter, SessionWriter};
 
