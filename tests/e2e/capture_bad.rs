@@ -252,7 +252,7 @@ fn a_session_that_exists_is_left_alone() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let first = capture(folder.path(), &fake.target(), &["--session", "s"]);
     assert_eq!(first.code, Some(0), "{first:?}");
-    capture(folder.path(), &fake.target(), &["--session", "s"]).failed(7, "already there");
+    capture(folder.path(), &fake.target(), &["--session", "s"]).failed(7, "already exists");
     assert_eq!(fake.seen().profiles.len(), 1);
 }
 

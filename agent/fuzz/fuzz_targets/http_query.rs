@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use server::http::history_query;
+use server::http_server::history_query;
 
 fuzz_target!(|query: &str| {
     let _ = history_query(query);

@@ -55,8 +55,8 @@ pub enum SessionError {
     /// The folder is there, but holds no trace.
     #[error("{} holds no session: no *.xplane.pb in it, nor below plugins/profile", .0.display())]
     NoSessions(PathBuf),
-    /// The session, or the part, is already there.
-    #[error("{} is already there", .0.display())]
+    /// The session, or the part, already exists.
+    #[error("{} already exists", .0.display())]
     Exists(PathBuf),
     /// What is written there would go somewhere else.
     #[error("{} is a link: what is written there would go somewhere else", .0.display())]

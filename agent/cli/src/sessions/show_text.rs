@@ -12,7 +12,7 @@ use xprof::{
 };
 
 use super::annotations;
-use crate::exit::one_line;
+use crate::output::one_line;
 
 /// How many cores, warnings and programs are printed one by one.
 const MOST_ROWS: usize = 16;
