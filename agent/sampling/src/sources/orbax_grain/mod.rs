@@ -6,7 +6,7 @@
 mod prometheus_text;
 mod scrape;
 
-use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use model::{
@@ -87,6 +87,12 @@ impl OrbaxGrainSource {
         }
         absent
     }
+}
+
+/// The samples of pages that one endpoint showed one after the other, without I/O.
+pub fn decode_pages(pages: &[&str]) -> Vec<Sample> {
+    let (mut target, at) = (ScrapeTarget::new(Address::Unix(PathBuf::new())), Timestamp(0));
+    pages.iter().flat_map(|page| target.samples(prometheus_text::parse(page, at), at)).collect()
 }
 
 impl Source for OrbaxGrainSource {

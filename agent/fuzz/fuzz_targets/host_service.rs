@@ -1,0 +1,22 @@
+//! Replies of the host's own metric service.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use model::{
+    device::{Chip, ChipIndex},
+    sample::SampleValue,
+    snapshot::HostSnapshot,
+    time::Timestamp,
+};
+use sampling::sources::{Tick, host_service::decode_reply};
+
+fuzz_target!(|data: &[u8]| {
+    let chip = |index| Chip { index: ChipIndex(index), ..Chip::default() };
+    let tick = Tick {
+        at: Timestamp(1_795_000_000_000_000_000),
+        host: HostSnapshot { chips: [chip(0), chip(1)].into(), ..HostSnapshot::default() },
+    };
+    for sample in decode_reply(data, &tick).unwrap_or_default() {
+        assert!(matches!(sample.value, SampleValue::Gauge(value) if value.is_finite()));
+    }
+});

@@ -1,0 +1,271 @@
+//! Listeners and their connections: a bounded number of connections, each of which must send something soon.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sync::mpsc,
+    time::{Instant, Sleep},
+};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::Connected;
+use tracing::warn;
+
+use super::{
+    connection_limits::{ConnectionLimits, ConnectionSlot},
+    peer::UnixPeer,
+};
+
+/// A connection that has sent nothing by then is closed.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The wait after a failed accept, for example when no file descriptors are left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// A TCP connection whose peer acknowledges nothing for this long is closed.
+const USER_TIMEOUT_MS: u32 = 20_000;
+/// The shortest time between two log messages about refused connections.
+const REFUSED_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A listener, TCP or Unix.
+#[derive(Debug)]
+pub enum ServerListener {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+/// An accepted connection, TCP or Unix, with its slot.
+#[derive(Debug)]
+pub struct ServerConnection {
+    stream: Stream,
+    info: ConnectInfo,
+    /// `None` once something was received.
+    first_byte_timeout: Option<Pin<Box<Sleep>>>,
+    slot: ConnectionSlot,
+    /// Ready when the connection must close in favour of another.
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+/// The caller, as far as the transport knows it. A service finds it in the extensions of its request.
+#[derive(Debug, Clone)]
+pub enum ConnectInfo {
+    /// A process of this host.
+    Unix(Arc<UnixPeer>),
+    /// A TCP connection, whose user is unknown.
+    Tcp,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl ServerListener {
+    async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                nix::sys::socket::setsockopt(
+                    &stream,
+                    nix::sys::socket::sockopt::TcpUserTimeout,
+                    &USER_TIMEOUT_MS,
+                )?;
+                Ok(Stream::Tcp(stream))
+            }
+            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| Stream::Unix(stream)),
+        }
+    }
+}
+
+impl ConnectInfo {
+    fn of(stream: &Stream) -> io::Result<Self> {
+        match stream {
+            Stream::Tcp(_) => Ok(Self::Tcp),
+            Stream::Unix(stream) => Ok(Self::Unix(Arc::new(UnixPeer::of(stream)?))),
+        }
+    }
+
+    /// The user at the other end. `None` for TCP.
+    fn uid(&self) -> Option<u32> {
+        match self {
+            Self::Tcp => None,
+            Self::Unix(peer) => Some(peer.uid()),
+        }
+    }
+}
+
+impl ServerConnection {
+    fn new(stream: Stream, info: ConnectInfo, slot: ConnectionSlot) -> Self {
+        Self {
+            stream,
+            info,
+            first_byte_timeout: Some(Box::pin(tokio::time::sleep(FIRST_BYTE_TIMEOUT))),
+            evicted: Box::pin(slot.evicted().clone().cancelled_owned()),
+            slot,
+        }
+    }
+
+    /// The address of the other end of a TCP connection.
+    pub(super) fn peer_ip(&self) -> Option<std::net::IpAddr> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    /// An error once the connection is evicted. Wakes `context` when that happens.
+    fn check_slot(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.evicted.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+/// Connections that got no slot since the last log message about them.
+#[derive(Default)]
+struct RefusedLog {
+    count: u64,
+    logged: Option<Instant>,
+}
+
+impl RefusedLog {
+    fn add(&mut self, uid: Option<u32>) {
+        self.count += 1;
+        if self.logged.is_none_or(|logged| logged.elapsed() >= REFUSED_LOG_INTERVAL) {
+            warn!(
+                refused = self.count,
+                ?uid,
+                "too many connections (api.max_connections): connection closed"
+            );
+            *self = Self { count: 0, logged: Some(Instant::now()) };
+        }
+    }
+}
+
+/// Accepts connections on `listener` until `stop`. Closes those that get no slot from `connection_limits`.
+pub async fn accept(
+    listener: Arc<ServerListener>,
+    connection_limits: ConnectionLimits,
+    connections: mpsc::Sender<ServerConnection>,
+    stop: CancellationToken,
+) {
+    let mut refused = RefusedLog::default();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok(stream) => stream,
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+                continue;
+            }
+        };
+        let info = match ConnectInfo::of(&stream) {
+            Ok(info) => info,
+            Err(error) => {
+                warn!(%error, "cannot tell the peer of a connection: connection closed");
+                continue;
+            }
+        };
+        let uid = info.uid();
+        let Some(slot) = connection_limits.take(uid) else {
+            refused.add(uid);
+            continue;
+        };
+        if connections.send(ServerConnection::new(stream, info, slot)).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl AsyncRead for ServerConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(context, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(context, buf),
+        };
+        if buf.filled().len() > before {
+            self.first_byte_timeout = None;
+            self.slot.mark_active();
+        }
+        self.check_slot(context)?;
+        if read.is_pending()
+            && let Some(deadline) = &mut self.first_byte_timeout
+            && deadline.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for ServerConnection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check_slot(context)?;
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Unix(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check_slot(context)?;
+        match &mut self.stream {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+impl Connected for ServerConnection {
+    type ConnectInfo = ConnectInfo;
+
+    fn connect_info(&self) -> ConnectInfo {
+        self.info.clone()
+    }
+}

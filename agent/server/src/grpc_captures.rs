@@ -1,0 +1,234 @@
+//! The gRPC service `tpuscope.v1.Captures`: profiles the workloads that the caller may profile.
+
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use ::sessions::{
+    CaptureError,
+    capture::{CaptureProgress, ProgressListener},
+    capture_runner::{CaptureJob, CaptureRunner, RunningCapture, StoredCapture},
+    spec::{CaptureParams, Levels},
+    target::{self, Targets},
+};
+use host::discovery::Discovery;
+use model::{time::Timestamp, workload::Owner};
+use proto::tpuscope::v1::{
+    CaptureEvent, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget, PartSummary, TargetEvent,
+    capture_event, captures_server, target_event,
+};
+use tokio::sync::mpsc;
+use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status};
+use xprof::session::{HostName, PartEntry};
+
+use super::{
+    access::Scope,
+    grpc_sessions::{self, GrpcSessions},
+    protocol,
+    session_grants::SessionGrants,
+    session_messages,
+};
+
+/// Events that wait for a slow reader. Byte counts are dropped first.
+const EVENT_QUEUE: usize = 1024;
+/// The longest wait for the first scan of the host.
+const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest wait for another scan.
+const RESCAN_TIMEOUT: Duration = Duration::from_secs(3);
+/// The shortest time between two byte counts of one target.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The service.
+pub struct GrpcCaptures {
+    captures: Arc<CaptureRunner>,
+    discovery: Discovery,
+    host: HostName,
+    grants: Arc<SessionGrants>,
+}
+
+impl GrpcCaptures {
+    /// Captures of the workloads that `discovery` finds. The parts are named after `host`. `sessions` serves the results.
+    pub fn new(
+        captures: Arc<CaptureRunner>,
+        discovery: Discovery,
+        host: HostName,
+        sessions: &GrpcSessions,
+    ) -> Self {
+        Self { captures, discovery, host, grants: sessions.grants() }
+    }
+
+    /// The requested workloads. If some are missing, the host is scanned again: they may have started after the last
+    /// scan.
+    async fn targets(&self, scope: &Scope, request: &CaptureRequest) -> Targets {
+        // The first scan may not be finished. Without it no workload is known.
+        let _ = tokio::time::timeout(FIRST_SCAN_TIMEOUT, self.discovery.first_scan()).await;
+        let found = self.found(scope, &request.pids);
+        let wanted = request.pids.len().max(usize::try_from(request.min_processes).unwrap_or(0)).max(1);
+        if found.targets.len() >= wanted {
+            return found;
+        }
+        self.discovery.scan_now(RESCAN_TIMEOUT).await;
+        self.found(scope, &request.pids)
+    }
+
+    fn found(&self, scope: &Scope, pids: &[u32]) -> Targets {
+        let snapshot = self.discovery.snapshot().borrow().clone();
+        let may = |owner: Option<&Owner>| match owner {
+            Some(owner) => scope.covers_process(owner.uid, owner.pid_namespace),
+            None => *scope == Scope::All,
+        };
+        target::of_workloads(&snapshot.workloads, &snapshot.chips, &self.host, pids, may)
+    }
+}
+
+type Events = Pin<Box<dyn Stream<Item = Result<CaptureEvent, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl captures_server::Captures for GrpcCaptures {
+    type CaptureStream = Events;
+
+    async fn capture(&self, request: Request<CaptureRequest>) -> Result<Response<Events>, Status> {
+        let scope = grpc_sessions::scope(&request)?;
+        let request = request.into_inner();
+        protocol::check(request.peer.as_ref())?;
+        let session = match request.session.as_str() {
+            "" => None,
+            name => {
+                Some(name.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?)
+            }
+        };
+        let targets = self.targets(&scope, &request).await;
+        let (events, queue) = mpsc::channel(EVENT_QUEUE);
+        let job =
+            CaptureJob { params: params(&request), session, targets, listener: listener(events.clone()) };
+        let RunningCapture { cancel, result } = match self.captures.start(job).await {
+            Ok(running) => running,
+            Err(error) => return refusal(&error),
+        };
+        let grants = self.grants.clone();
+        tokio::spawn(async move {
+            let result = result
+                .await
+                .unwrap_or_else(|_| Err(CaptureError::Panicked("the agent's log has the reason".to_owned())));
+            if let Ok(done) = &result {
+                grants.add(&scope, &done.stored.name, done.stored.created);
+            }
+            // The caller may have closed the stream.
+            let _ = events.send(Ok(finished(result))).await;
+        });
+        // A caller that closes the stream drops `cancel`, which ends the capture.
+        let stream = ReceiverStream::new(queue).map(move |event| {
+            let _ = &cancel;
+            event
+        });
+        Ok(Response::new(Box::pin(stream)))
+    }
+}
+
+/// A capture that did not start. A fault of the request is the call's error, anything else the only event.
+fn refusal(error: &CaptureError) -> Result<Response<Events>, Status> {
+    if let CaptureError::Spec(_) = error {
+        return Err(session_messages::status(error));
+    }
+    let finished = CaptureFinished { failure: Some(session_messages::failure(error)), ..Default::default() };
+    let only = tokio_stream::once(Ok(CaptureEvent { event: Some(capture_event::Event::Finished(finished)) }));
+    Ok(Response::new(Box::pin(only)))
+}
+
+fn params(request: &CaptureRequest) -> CaptureParams {
+    CaptureParams {
+        duration: Duration::from_nanos(request.duration_ns),
+        levels: Levels {
+            host: request.host_tracer_level,
+            device: request.device_tracer_level,
+            python: request.python_tracer_level,
+        },
+        advanced: request.advanced.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        start: request.start_unix_ns.map(Timestamp),
+        timeout: (request.timeout_ns > 0).then(|| Duration::from_nanos(request.timeout_ns)),
+        min_parts: request.min_processes,
+    }
+}
+
+/// Sends events to the caller. Never waits.
+fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> ProgressListener {
+    let sent: Mutex<BTreeMap<usize, Instant>> = Mutex::default();
+    Arc::new(move |event| {
+        if let CaptureProgress::Received(index, _) = event {
+            let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+            let recent = sent.get(&index).is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL);
+            if recent || events.capacity() < EVENT_QUEUE / 2 {
+                return;
+            }
+            sent.insert(index, Instant::now());
+        }
+        // Full or closed: the caller does not read. The capture goes on.
+        let _ = events.try_send(Ok(message(event)));
+    })
+}
+
+fn message(event: CaptureProgress) -> CaptureEvent {
+    let of = |index: usize, event| {
+        capture_event::Event::Target(TargetEvent {
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            event: Some(event),
+        })
+    };
+    let event = match event {
+        CaptureProgress::Started { session, targets, start } => {
+            capture_event::Event::Started(CaptureStarted {
+                peer: Some(protocol::own()),
+                session: session.to_string(),
+                targets: targets.iter().zip(0..).map(|(target, index)| of_target(target, index)).collect(),
+                start_unix_ns: start.0,
+            })
+        }
+        CaptureProgress::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
+        CaptureProgress::Part(index, entry) => of(index, target_event::Event::Part(part(entry))),
+        CaptureProgress::Failed(index, error) => {
+            of(index, target_event::Event::Failed(session_messages::failure(&error)))
+        }
+    };
+    CaptureEvent { event: Some(event) }
+}
+
+fn of_target(target: &target::CaptureTarget, index: u32) -> CaptureTarget {
+    CaptureTarget {
+        index,
+        address: target.at.to_string(),
+        pid: target.process.map_or(0, |process| process.pid),
+        command: target.command.clone(),
+    }
+}
+
+fn part(entry: PartEntry) -> PartSummary {
+    PartSummary {
+        file: entry.file,
+        bytes: entry.size,
+        planes: entry.planes,
+        events: entry.events,
+        warnings: entry.warnings,
+    }
+}
+
+fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEvent {
+    let finished = match result {
+        Ok(StoredCapture { manifest, failures, stored }) => {
+            let failures: Vec<_> = failures.iter().map(session_messages::failure).collect();
+            CaptureFinished {
+                session: Some(grpc_sessions::summary(&stored)),
+                failure: failures.first().cloned(),
+                manifest: Some(session_messages::manifest(manifest)),
+                failures,
+            }
+        }
+        Err(error) => {
+            CaptureFinished { failure: Some(session_messages::failure(&error)), ..Default::default() }
+        }
+    };
+    CaptureEvent { event: Some(capture_event::Event::Finished(finished)) }
+}

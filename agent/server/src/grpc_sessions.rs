@@ -1,0 +1,176 @@
+//! The gRPC service `tpuscope.v1.Sessions`: the stored sessions, each for the users who own its processes.
+
+use std::{io, pin::Pin, sync::Arc};
+
+use proto::tpuscope::v1::{
+    FetchSessionRequest, FilePiece, ListSessionsReply, ListSessionsRequest, RemoveSessionReply,
+    RemoveSessionRequest, SessionSummary, ShowSessionReply, ShowSessionRequest, sessions_server,
+};
+use store::{AsyncStore, OpenedSession, StoreError, StoredSession};
+use tokio::{fs::File, io::AsyncReadExt, sync::mpsc};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status};
+use tracing::info;
+use xprof::session::{MANIFEST_FILE, SessionName};
+
+use super::{access::Scope, protocol, session_grants::SessionGrants, session_messages};
+
+/// The size of one piece of a file.
+const PIECE_BYTES: usize = 128 << 10;
+/// Pieces that wait for a slow reader.
+const PIECE_QUEUE: usize = 4;
+
+/// The service.
+#[derive(Clone)]
+pub struct GrpcSessions {
+    store: AsyncStore,
+    grants: Arc<SessionGrants>,
+}
+
+impl GrpcSessions {
+    /// The sessions of `store`.
+    pub fn new(store: AsyncStore) -> Self {
+        Self { store, grants: Arc::default() }
+    }
+
+    pub(super) fn grants(&self) -> Arc<SessionGrants> {
+        self.grants.clone()
+    }
+
+    fn covers(&self, scope: &Scope, stored: &StoredSession) -> bool {
+        scope.covers_users(&stored.owners.uids) || self.grants.has(scope, &stored.name, stored.created)
+    }
+
+    /// The session of this name. `NOT_FOUND` if `scope` does not include it.
+    async fn permitted(&self, scope: &Scope, id: &str) -> Result<OpenedSession, Status> {
+        let name: SessionName =
+            id.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?;
+        let wanted = name.clone();
+        let opened = self.store.call(move |store| store.get(&wanted)).await;
+        let opened = opened.map_err(|error| refused(&error))?;
+        if self.covers(scope, &opened.stored) {
+            Ok(opened)
+        } else {
+            Err(refused(&StoreError::NotFound(name)))
+        }
+    }
+}
+
+type Pieces = Pin<Box<dyn Stream<Item = Result<FilePiece, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl sessions_server::Sessions for GrpcSessions {
+    type FetchStream = Pieces;
+
+    async fn list(
+        &self,
+        request: Request<ListSessionsRequest>,
+    ) -> Result<Response<ListSessionsReply>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let all = self.store.call(|store| store.list()).await.map_err(|error| refused(&error))?;
+        let sessions = all.iter().filter(|stored| self.covers(&scope, stored)).map(summary).collect();
+        Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
+    }
+
+    async fn show(&self, request: Request<ShowSessionRequest>) -> Result<Response<ShowSessionReply>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let opened = self.permitted(&scope, &request.get_ref().id).await?;
+        Ok(Response::new(ShowSessionReply {
+            peer: Some(protocol::own()),
+            session: Some(summary(&opened.stored)),
+            manifest: opened.session.manifest.map(session_messages::manifest),
+        }))
+    }
+
+    async fn fetch(&self, request: Request<FetchSessionRequest>) -> Result<Response<Pieces>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let opened = self.permitted(&scope, &request.get_ref().id).await?;
+        let (pieces, queue) = mpsc::channel(PIECE_QUEUE);
+        tokio::spawn(async move {
+            if let Err(error) = send_files(&opened, &pieces).await {
+                let status = match error.kind() {
+                    io::ErrorKind::NotFound => refused(&StoreError::NotFound(opened.stored.name)),
+                    _ => Status::data_loss(format!("cannot read the session: {error}")),
+                };
+                // The reader may have closed the stream.
+                let _ = pieces.send(Err(status)).await;
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(queue))))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<RemoveSessionRequest>,
+    ) -> Result<Response<RemoveSessionReply>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let name = self.permitted(&scope, &request.get_ref().id).await?.stored.name;
+        info!(session = %name, "session removed on request");
+        let freed = self.store.call(move |store| store.remove(&name)).await;
+        let freed = freed.map_err(|error| refused(&error))?;
+        Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
+    }
+}
+
+/// The scope that the auth layer added to the request.
+///
+/// # Errors
+/// `PERMISSION_DENIED` if there is none.
+pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
+    let scope = request.extensions().get::<Scope>().cloned();
+    scope.ok_or_else(|| Status::permission_denied("the call did not pass the authorization layer"))
+}
+
+pub(super) fn summary(stored: &StoredSession) -> SessionSummary {
+    SessionSummary {
+        id: stored.name.to_string(),
+        path: stored.folder.display().to_string(),
+        created_unix_ns: stored.created.map(|created| created.0),
+        bytes: stored.bytes,
+        parts: u32::try_from(stored.parts).unwrap_or(u32::MAX),
+        partial: stored.partial,
+        warnings: stored.warnings.clone(),
+    }
+}
+
+fn refused(error: &StoreError) -> Status {
+    match error {
+        StoreError::NotFound(_) => Status::not_found(error.to_string()),
+        StoreError::BeingWritten(_) => Status::aborted(error.to_string()),
+        StoreError::Panicked(_) | StoreError::Session(_) => Status::internal(error.to_string()),
+    }
+}
+
+async fn send_files(
+    opened: &OpenedSession,
+    pieces: &mpsc::Sender<Result<FilePiece, Status>>,
+) -> io::Result<()> {
+    let folder = &opened.session.folder;
+    let parts = opened.session.parts.iter().map(|part| part.path.clone());
+    // The manifest comes last: a reader that has it has all parts.
+    for path in parts.chain(opened.session.manifest.is_some().then(|| folder.join(MANIFEST_FILE))) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut file = File::open(&path).await?;
+        let mut offset = 0;
+        loop {
+            let mut data = Vec::with_capacity(PIECE_BYTES);
+            let read = (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut data).await?;
+            if read == 0 && offset > 0 {
+                break;
+            }
+            let piece = FilePiece { file: name.clone(), offset, data };
+            if pieces.send(Ok(piece)).await.is_err() {
+                return Ok(());
+            }
+            offset += read as u64;
+            if read == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
