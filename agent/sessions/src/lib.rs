@@ -6,11 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod arbiter;
 pub mod capture;
-pub mod captures;
+pub mod capture_runner;
 mod error;
 mod port_users;
+pub mod profiler;
 pub mod settings;
 pub mod spec;
 pub mod target;
