@@ -61,7 +61,7 @@ pub enum PidNamespace {
 /// A pid namespace that is not the agent's.
 ///
 /// The open file keeps the kernel from using the inode number for another namespace.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ForeignNamespace {
     inode: u64,
     _file: Option<Arc<File>>,
@@ -76,6 +76,13 @@ impl ForeignNamespace {
     /// The inode of the namespace, as in `readlink /proc/<pid>/ns/pid`.
     pub fn inode(&self) -> u64 {
         self.inode
+    }
+}
+
+/// As the kernel writes it in `/proc/<pid>/ns/pid`.
+impl fmt::Debug for ForeignNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pid:[{}]", self.inode)
     }
 }
 

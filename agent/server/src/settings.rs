@@ -11,7 +11,7 @@ use std::{
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-/// The addresses on which the agent serves. TCP addresses must be loopback addresses: this version has no TLS.
+/// The addresses on which the agent serves. `http` and `grpc` must be loopback addresses: they have no TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -29,15 +29,15 @@ pub struct Settings {
     pub http: Listen,
     /// Address of the read-only gRPC server (health, reflection, status, samples, history), or "off".
     pub grpc: Listen,
-    /// The address that serves /metrics, /healthz and /readyz to a central Prometheus, and nothing else, as in
-    /// `0.0.0.0:4394`. "off": none.
+    /// Address of the listener for a central Prometheus, such as "0.0.0.0:4394", or "off". It serves only /metrics,
+    /// /healthz and /readyz.
     pub metrics: ListenAny,
-    /// TLS, basic authentication and client certificates of `metrics`: a web configuration file of Prometheus' exporter
-    /// toolkit. It is read again when it changes. Empty: none.
+    /// Web configuration file of the Prometheus exporter toolkit for `metrics`: TLS, basic authentication, client
+    /// certificates. The agent reads it again after a change. Empty: no file.
     #[serde(deserialize_with = "absolute_or_empty")]
     pub metrics_web_config: PathBuf,
-    /// Serve `metrics` to other hosts without TLS. Anybody who reaches the address can read every series, and whoever
-    /// reads the network can read passwords.
+    /// Serve `metrics` to other hosts without TLS. Everyone who can connect can read all series, and everyone who can
+    /// read the network traffic can read the passwords.
     pub metrics_plaintext: bool,
     /// Host names that the Host header of an HTTP request may have, in addition to localhost and loopback addresses.
     pub allowed_hosts: Vec<String>,
@@ -138,8 +138,8 @@ pub enum ListenError {
     NoAddress(String),
     /// The address is not a loopback address.
     #[error(
-        "expected a loopback address, such as `127.0.0.1:4390`, got `{0}`: other hosts could connect to it, and this \
-         version has no TLS"
+        "expected a loopback address, such as `127.0.0.1:4390`, got `{0}`: other hosts could connect to it \
+         without TLS"
     )]
     Remote(SocketAddr),
 }
