@@ -13,7 +13,7 @@ use model::{
     workload::Workloads,
 };
 use sampling::{
-    settings::libtpu::{Enabled, Libtpu as Settings},
+    settings::libtpu::{Enabled, Settings},
     sources::{
         Reading, Source, Tick,
         libtpu::{Libtpu, locate::Surroundings, process::Launch, supervisor::Policy},

@@ -133,7 +133,7 @@ async fn a_slow_library_keeps_the_read_short() {
 #[tokio::test]
 async fn without_a_tpu_or_a_library_it_says_why() {
     use sampling::{
-        settings::libtpu::Libtpu as Settings,
+        settings::libtpu::Settings,
         sources::libtpu::{Libtpu, locate::Surroundings},
     };
     let root = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ use fakes::{
     libtpu::{launch, read, tick},
 };
 use sampling::{
-    settings::libtpu::{Enabled, Libtpu as Settings},
+    settings::libtpu::{Enabled, Settings},
     sources::libtpu::{Libtpu, locate::Surroundings},
 };
 use tokio::time::{Instant, sleep};

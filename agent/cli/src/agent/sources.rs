@@ -8,7 +8,7 @@ use sampling::{
     settings::libtpu::Enabled,
     sources::{
         Source,
-        host::Host,
+        host::HostSource,
         host_service::HostService,
         libtpu::{Libtpu, locate::Surroundings, process::Launch},
         orbax_grain::OrbaxGrain,
@@ -44,7 +44,7 @@ pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Samp
     }
     if settings.host {
         let paths = config.paths.clone();
-        start.source("source host", often, move || Box::new(Host::new(&paths)));
+        start.source("source host", often, move || Box::new(HostSource::new(&paths)));
     }
     if settings.sim_chips > 0 {
         start.source("source sim", often, move || Box::new(Sim::new(settings.sim_chips)));

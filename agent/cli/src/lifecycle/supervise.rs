@@ -1,16 +1,13 @@
 //! Tasks that are never lost silently: one that panics or ends by itself is started again with backoff, or ends
 //! the process with its reason. Stopping goes stage by stage, each within a deadline.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    time::{Duration, Instant},
-};
+use std::{future::Future, pin::Pin, time::Duration};
 
+use model::backoff::Backoff;
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{error, info, warn};
@@ -37,8 +34,9 @@ pub enum OnEnd {
     EndProcess,
 }
 
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Waits before a task is started again.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// A task that ran this long had recovered: its next failure is a first one again.
 const RECOVERED: Duration = Duration::from_secs(60);
 
@@ -77,7 +75,7 @@ impl Supervisor {
         let stop = stop.clone();
         let mut start = move |stop| -> Pin<Box<dyn Future<Output = Ended> + Send>> { Box::pin(make(stop)) };
         tasks.spawn(async move {
-            let mut backoff = BACKOFF_MIN;
+            let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
             loop {
                 let started = Instant::now();
                 let why = why_ended(AbortOnDropHandle::new(tokio::spawn(start(stop.clone()))).await);
@@ -91,15 +89,14 @@ impl Supervisor {
                     return;
                 }
                 if started.elapsed() > RECOVERED {
-                    backoff = BACKOFF_MIN;
+                    backoff.succeeded();
                 }
-                let wait = backoff.mul_f64(0.5 + fastrand::f64());
+                let wait = backoff.failed(fastrand::f64());
                 warn!(task = name, why, ?wait, "a task ended and is started again");
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(wait) => {}
                 }
-                backoff = (backoff * 2).min(BACKOFF_MAX);
             }
         });
     }

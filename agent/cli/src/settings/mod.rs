@@ -61,13 +61,13 @@ sections! {
     /// Where the kernel's interfaces are.
     paths: host::settings::paths::Paths,
     /// What is measured, and how often.
-    sampler: sampling::settings::sampler::Sampler,
+    sampler: sampling::settings::sampler::Settings,
     /// The libtpu SDK as a source.
-    libtpu: sampling::settings::libtpu::Libtpu,
+    libtpu: sampling::settings::libtpu::Settings,
     /// Chips that this release does not know.
-    device: host::settings::device::Device,
+    device: host::settings::device::Settings,
     /// Whom to look for.
-    workload: host::settings::workload::Workload,
+    workload: host::settings::workload::Settings,
     /// Captures on demand.
     capture: sessions::settings::Capture,
     /// What is kept of the sessions.

@@ -65,7 +65,7 @@ struct Shared {
 
 impl Sampler {
     /// A sampler that knows nothing yet.
-    pub fn new(settings: &settings::sampler::Sampler, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(settings: &settings::sampler::Settings, clock: Arc<dyn Clock>) -> Self {
         let epoch = Instant::now();
         Self(Arc::new(Shared {
             clock,

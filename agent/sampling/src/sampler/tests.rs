@@ -52,7 +52,7 @@ fn paced(origin: Origin, takes: &[u64]) -> (Box<Paced>, Arc<Mutex<Vec<Duration>>
 }
 
 fn sampler() -> Sampler {
-    Sampler::new(&crate::settings::sampler::Sampler::default(), Arc::new(ManualClock::at(Timestamp(0))))
+    Sampler::new(&crate::settings::sampler::Settings::default(), Arc::new(ManualClock::at(Timestamp(0))))
 }
 
 /// A host with something to watch.
@@ -146,7 +146,7 @@ async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
 async fn a_change_of_pace_is_no_standstill() {
     let idle = "10m".parse::<model::unit::Duration>().unwrap();
     let settings =
-        crate::settings::sampler::Sampler { idle_interval: idle.try_into().unwrap(), ..Default::default() };
+        crate::settings::sampler::Settings { idle_interval: idle.try_into().unwrap(), ..Default::default() };
     let sampler = Sampler::new(&settings, Arc::new(ManualClock::at(Timestamp(0))));
     let (snapshot, seen) = watch::channel(HostSnapshot::default());
     let (often, _) = paced(Origin::Host, &[]);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The libtpu SDK as a source of metrics: it fills in what no metric service gives directly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Libtpu {
+pub struct Settings {
     /// `auto`: where the host has a TPU. `on`: always. `off`: never.
     pub enabled: Enabled,
     /// The library to load; not set: `TPU_LIBRARY_PATH` and `LIBTPU_PATH`, then what the workload has loaded, then
@@ -25,7 +25,7 @@ pub struct Libtpu {
     pub max_age: Duration,
 }
 
-impl Default for Libtpu {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             enabled: Enabled::Auto,

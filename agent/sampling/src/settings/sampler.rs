@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What is measured, how often, and how much of it is kept in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Sampler {
+pub struct Settings {
     /// How often the workloads, the host's own service and the host are asked. Each question also costs the workload;
     /// at least 250ms.
     pub interval: Interval,
@@ -37,7 +37,7 @@ pub struct Sampler {
     pub sim_chips: u32,
 }
 
-impl Default for Sampler {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             interval: Interval(Duration::from_secs(1)),
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_interval_keeps_its_distance() {
-        let read = |text: &str| toml::from_str::<Sampler>(&format!("interval = \"{text}\""));
+        let read = |text: &str| toml::from_str::<Settings>(&format!("interval = \"{text}\""));
         assert_eq!(read("250ms").unwrap().interval.get().as_millis(), 250);
         for bad in ["249ms", "0s", "2h"] {
             let error = read(bad).unwrap_err().to_string();

@@ -8,6 +8,7 @@ use std::{
     future::Future,
     io::{self, Read, Write},
     pin::Pin,
+    sync::LazyLock,
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -23,8 +24,14 @@ use prost::Message;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
+    runtime::Handle,
     time::{Instant, sleep_until, timeout},
 };
+
+use super::blocking::{BlockingSlots, Unanswered};
+
+/// Looking up the paths of Unix sockets: those that hang may not take all blocking threads.
+static PATH_LOOKUPS: LazyLock<BlockingSlots> = LazyLock::new(|| BlockingSlots::new(4));
 
 /// How long a connection may take.
 pub(super) const CONNECT_DEADLINE: Duration = Duration::from_millis(100);
@@ -176,7 +183,12 @@ impl Connection {
                     Box::new(stream.into_std().map_err(refused)?)
                 }
                 Address::Unix(path) => {
-                    Box::new(UnixStream::connect(path).await.and_then(UnixStream::into_std).map_err(refused)?)
+                    // A workload names the path, and its disk may hang: the look-up is for a blocking thread.
+                    let (path, runtime) = (path.clone(), Handle::current());
+                    let connect = move || runtime.block_on(UnixStream::connect(path));
+                    let stream = PATH_LOOKUPS.run(CONNECT_DEADLINE, connect).await;
+                    let stream = stream.map_err(|Unanswered| CallError::ConnectDeadline)?;
+                    Box::new(stream.and_then(UnixStream::into_std).map_err(refused)?)
                 }
             };
             let (send, driver) = h2::client::Builder::new()

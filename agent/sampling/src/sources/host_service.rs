@@ -17,11 +17,10 @@ use proto::libtpu::tpunetd::{GetHostMetricsRequest, MetricType, UtilizationMetri
 use tokio::time::Instant;
 
 use super::{
-    Absence, Reading, Source, Tick,
-    backoff::Backoff,
-    endpoints,
+    Absence, Reading, Source, Tick, endpoints,
     fields::{Malformed, each},
     grpc::{Call, CallError, Connection},
+    retry::Retry,
 };
 
 const GET: &str = "/libtpu.tpunetd.VBARControl/GetHostMetrics";
@@ -35,7 +34,7 @@ pub struct HostService {
     call: Call,
     address: Option<Address>,
     connection: Option<Connection>,
-    backoff: Backoff,
+    retry: Retry,
     trouble: Option<String>,
 }
 
@@ -45,7 +44,7 @@ impl Default for HostService {
             call: Call::new(GET, &GetHostMetricsRequest {}),
             address: None,
             connection: None,
-            backoff: Backoff::default(),
+            retry: Retry::default(),
             trouble: None,
         }
     }
@@ -83,7 +82,7 @@ impl HostService {
             self.connection = None;
         }
         let Some(address) = &self.address else { return Ok(None) };
-        if !self.backoff.due(Instant::now()) {
+        if !self.retry.due(Instant::now()) {
             return Ok(None);
         }
         let connection = match &mut self.connection {
@@ -101,12 +100,12 @@ impl HostService {
         match self.ask().await {
             Ok(None) => {}
             Ok(Some(reply)) => {
-                self.backoff.succeeded();
+                self.retry.succeeded();
                 self.trouble =
                     samples(&reply, tick, &mut reading.samples).err().map(|error| error.to_string());
             }
             Err(error) => {
-                self.backoff.failed(Instant::now());
+                self.retry.failed(Instant::now());
                 self.trouble = Some(error.to_string());
             }
         }

@@ -3,13 +3,14 @@
 //! Must never invent a value (absent is absent), contact a port that [`model::workload`] does not name,
 //! or let one bad metric hide the others.
 
-mod backoff;
+mod blocking;
 mod fields;
 mod grpc;
 pub mod host;
 pub mod host_service;
 pub mod libtpu;
 pub mod orbax_grain;
+mod retry;
 pub mod runtime;
 pub mod sim;
 mod window;
@@ -31,7 +32,7 @@ pub struct Tick {
     pub at: Timestamp,
     /// The host's chips.
     pub chips: Arc<[Chip]>,
-    /// Who holds them.
+    /// Their owners.
     pub workloads: Arc<Workloads>,
 }
 

@@ -14,7 +14,7 @@ use model::{
     workload::{ProcessKey, Workloads},
 };
 
-use super::{Found, files::Files, missing};
+use super::{HostValue, kernel_files::KernelFiles, missing};
 use crate::sources::Absence;
 
 /// The most control groups that are read.
@@ -48,8 +48,8 @@ impl Cgroups {
     pub(super) fn collect(
         &mut self,
         workloads: &Workloads,
-        files: &mut Files,
-        found: &mut Vec<Found>,
+        files: &mut KernelFiles,
+        found: &mut Vec<HostValue>,
         absent: &mut Vec<Absence>,
     ) {
         let mut wanted: Vec<(Option<ProcessKey>, Option<Arc<Job>>)> = workloads
@@ -75,9 +75,9 @@ impl Cgroups {
                 continue;
             }
             let values = group.values(files);
-            found.extend(values.into_iter().map(|(metric, value)| Found {
+            found.extend(values.into_iter().map(|(metric, value)| HostValue {
                 job: job.clone(),
-                ..Found::of(metric, "cgroup", &group.label, value)
+                ..HostValue::of(metric, "cgroup", &group.label, value)
             }));
             seen.push(group);
         }
@@ -86,7 +86,7 @@ impl Cgroups {
     fn group(
         &mut self,
         process: Option<ProcessKey>,
-        files: &mut Files,
+        files: &mut KernelFiles,
     ) -> Result<Group, (PathBuf, io::Error)> {
         if let Some(group) = self.known.get(&process) {
             return Ok(group.clone());
@@ -149,7 +149,7 @@ impl Group {
         }
     }
 
-    fn values(&self, files: &mut Files) -> Vec<(&'static str, f64)> {
+    fn values(&self, files: &mut KernelFiles) -> Vec<(&'static str, f64)> {
         let mut read = |base: &Option<PathBuf>, file: &str| {
             let text = files.read(&base.as_ref()?.join(file)).ok()?;
             Some(text.to_owned())

@@ -8,6 +8,7 @@
 
 pub mod child;
 mod decode;
+mod library_files;
 pub mod locate;
 pub mod process;
 mod sandbox;
@@ -15,9 +16,10 @@ pub mod supervisor;
 pub mod trust;
 mod wire;
 
-use std::{fs, future::Future, os::unix::fs::MetadataExt, path::Path, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use decode::Context;
+use library_files::{FileIdentity, HostFiles, LibraryFiles};
 use locate::Surroundings;
 use model::{
     job::Job,
@@ -27,17 +29,17 @@ use model::{
 };
 use process::{ChildFailure, ChildProcess, Launch};
 use proto::tpuscope::v1::LibraryInfo;
-use supervisor::{Order, Policy, Supervisor};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout},
-};
+use supervisor::{ChildAction, ChildSupervisor, Policy};
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
-use trust::{Rights, Trusted, trust};
+use trust::Trusted;
 
 use crate::{
-    settings::libtpu::{Enabled, Libtpu as Settings},
-    sources::{Absence, Reading, Source, Tick},
+    settings::libtpu::{Enabled, Settings},
+    sources::{
+        Absence, Reading, Source, Tick,
+        blocking::{BlockingSlots, Unanswered},
+    },
 };
 
 /// A whole read stays below this: the sampler gives up one that takes 5 s.
@@ -51,6 +53,9 @@ const START_PATIENCE: Duration = Duration::from_millis(1500);
 /// The port of the only workload that the SDK reads from.
 const SDK_PORT: u16 = 8431;
 
+/// How long the library's file may take to show whether it was replaced.
+const FILE_CHECK: Duration = Duration::from_millis(250);
+
 /// Why no child could be started.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
@@ -58,8 +63,8 @@ enum StartError {
     NotFound,
     #[error("{} is not loaded: {why}", .path.display())]
     Untrusted { path: std::path::PathBuf, why: trust::TrustError },
-    #[error("looking for libtpu took too long: a file system does not answer")]
-    Stuck,
+    #[error("the search for libtpu was given up: {0}")]
+    Unanswered(#[from] Unanswered),
     #[error("{0}")]
     Child(#[from] ChildFailure),
     #[error("{path} has no metrics to ask for: {why}")]
@@ -71,8 +76,8 @@ enum StartError {
 struct Ready {
     child: ChildProcess,
     library: Trusted,
-    /// What tells this file from one put in its place.
-    file: Option<(u64, u64, i64)>,
+    /// Differs when another file is put in its place.
+    file: Option<FileIdentity>,
     info: LibraryInfo,
     /// The metrics that this libtpu may be asked for.
     names: Arc<[String]>,
@@ -93,7 +98,10 @@ pub struct Libtpu {
     settings: Settings,
     surroundings: Surroundings,
     launch: Launch,
-    supervisor: Supervisor,
+    /// Library files may lie on any disk.
+    slots: BlockingSlots,
+    files: Arc<dyn LibraryFiles>,
+    supervisor: ChildSupervisor,
     child: Child,
     /// Time begins here for the supervisor.
     start: Instant,
@@ -123,7 +131,9 @@ impl Libtpu {
             settings,
             surroundings,
             launch,
-            supervisor: Supervisor::new(policy),
+            slots: BlockingSlots::new(1),
+            files: Arc::new(HostFiles),
+            supervisor: ChildSupervisor::new(policy),
             child: Child::None,
             start: Instant::now(),
             fault: None,
@@ -171,24 +181,24 @@ impl Libtpu {
             Child::Ready(ready) => ready.child.resident(),
             Child::None | Child::Starting(_) => None,
         };
-        let mut order = self.supervisor.order(self.now(), memory);
-        if order == Order::Recycle {
+        let mut action = self.supervisor.next_action(self.now(), memory);
+        if action == ChildAction::Recycle {
             self.end_child().await;
             let now = self.now();
             self.supervisor.recycled(now, fastrand::f64());
             tracing::info!(memory, "the libtpu child is replaced");
             self.fault = Some("its process grew too fast".to_owned());
-            order = self.supervisor.order(now, None);
+            action = self.supervisor.next_action(now, None);
         }
-        match order {
-            Order::Start => {
+        match action {
+            ChildAction::Start => {
                 self.begin_start(tick.workloads.clone());
                 self.await_start().await
             }
-            Order::AwaitStart => self.await_start().await,
-            Order::Use => None,
-            Order::Recycle => Some(missing("its process is being replaced")),
-            Order::Wait { left, tripped } => Some(self.waiting(left, tripped)),
+            ChildAction::AwaitStart => self.await_start().await,
+            ChildAction::Use => None,
+            ChildAction::Recycle => Some(missing("its process is being replaced")),
+            ChildAction::Wait { left, tripped } => Some(self.waiting(left, tripped)),
         }
     }
 
@@ -201,10 +211,15 @@ impl Libtpu {
 
     fn begin_start(&mut self, workloads: Arc<Workloads>) {
         self.supervisor.starting();
-        let starting =
-            start(self.settings.clone(), self.surroundings.clone(), self.launch.clone(), workloads);
-        let task: JoinHandle<_> = tokio::spawn(starting);
-        self.child = Child::Starting(AbortOnDropHandle::new(task));
+        let starting = start(
+            self.settings.clone(),
+            self.surroundings.clone(),
+            self.launch.clone(),
+            workloads,
+            self.slots.clone(),
+            Arc::clone(&self.files),
+        );
+        self.child = Child::Starting(AbortOnDropHandle::new(tokio::spawn(starting)));
     }
 
     async fn await_start(&mut self) -> Option<Reading> {
@@ -235,8 +250,8 @@ impl Libtpu {
             tracing::warn!("libtpu gives no metrics: {fault}");
         }
         self.fault = Some(fault);
-        match self.supervisor.order(self.now(), None) {
-            Order::Wait { left, tripped } => self.waiting(left, tripped),
+        match self.supervisor.next_action(self.now(), None) {
+            ChildAction::Wait { left, tripped } => self.waiting(left, tripped),
             _ => missing("it failed"),
         }
     }
@@ -248,10 +263,12 @@ impl Libtpu {
         self.child = Child::None;
     }
 
-    /// An upgrade of libtpu on disk gets a new child.
+    /// An upgrade of libtpu on disk gets a new child. While the file system does not answer, the child stays in use.
     async fn replace_for_new_file(&mut self) {
         let Child::Ready(ready) = &self.child else { return };
-        if identity(&ready.library.path) != ready.file {
+        let (path, files) = (ready.library.path.clone(), Arc::clone(&self.files));
+        let Ok(file) = self.slots.run(FILE_CHECK, move || files.identity(&path)).await else { return };
+        if file != ready.file {
             tracing::info!("libtpu was replaced on disk");
             self.end_child().await;
             self.supervisor.replaced(self.now());
@@ -344,22 +361,21 @@ fn job_of_sdk(workloads: &Workloads) -> Option<Arc<Job>> {
     jobs.all(|owner| owner.job == *first).then(|| Arc::new(first.clone()))
 }
 
-fn identity(path: &Path) -> Option<(u64, u64, i64)> {
-    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino(), metadata.mtime()))
-}
-
 /// Finds a library that may be loaded, and loads it in a new child.
 async fn start(
     settings: Settings,
     surroundings: Surroundings,
     launch: Launch,
     workloads: Arc<Workloads>,
+    slots: BlockingSlots,
+    files: Arc<dyn LibraryFiles>,
 ) -> Result<Ready, StartError> {
-    let finding = tokio::task::spawn_blocking(move || {
-        find(&settings, &surroundings, &workloads).map(|library| (identity(&library.path), library))
-    });
-    let found = timeout(START, finding).await.map_err(|_| StartError::Stuck)?;
-    let (file, library) = found.map_err(|_| StartError::Stuck)??;
+    let search = move || {
+        files
+            .find(&settings, &surroundings, &workloads)
+            .map(|library| (files.identity(&library.path), library))
+    };
+    let (file, library) = slots.run(START, search).await??;
     let mut child = ChildProcess::start(&Launch { user: library.user, ..launch })?;
     let info = child.load(&library.path, START).await?;
     if info.metric_names.is_empty() {
@@ -368,23 +384,6 @@ async fn start(
     }
     let names = info.metric_names.iter().cloned().collect();
     Ok(Ready { child, library, file, info, names, next: 0 })
-}
-
-/// The first library that may be loaded; without one, why the first found may not.
-fn find(
-    settings: &Settings,
-    surroundings: &Surroundings,
-    workloads: &Workloads,
-) -> Result<Trusted, StartError> {
-    let rights = Rights::of_this_process(settings.owner_copies);
-    let mut refused = None;
-    for path in locate::candidates(settings.path.as_deref(), surroundings, workloads) {
-        match trust(&path, rights) {
-            Ok(library) => return Ok(library),
-            Err(why) => refused = refused.or(Some(StartError::Untrusted { path, why })),
-        }
-    }
-    Err(refused.unwrap_or(StartError::NotFound))
 }
 
 impl Source for Libtpu {
@@ -396,3 +395,6 @@ impl Source for Libtpu {
         Box::pin(self.read_once(tick))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use model::{
 use text::{Family, Measure};
 use tokio::time::Instant;
 
-use super::{Absence, Reading, Source, Tick, backoff::Backoff, endpoints, window::Total};
+use super::{Absence, Reading, Source, Tick, endpoints, retry::Retry, window::Total};
 
 /// How long a scrape may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub struct OrbaxGrain {
 struct Page {
     address: Address,
     job: Option<Arc<Job>>,
-    backoff: Backoff,
+    retry: Retry,
     trouble: Option<String>,
     totals: HashMap<(String, Labels), Total>,
 }
@@ -98,16 +98,16 @@ impl Source for OrbaxGrain {
 
 impl Page {
     fn new(address: Address, job: Option<Arc<Job>>) -> Self {
-        Self { address, job, backoff: Backoff::default(), trouble: None, totals: HashMap::new() }
+        Self { address, job, retry: Retry::default(), trouble: None, totals: HashMap::new() }
     }
 
     async fn read(&mut self, at: Timestamp) -> Reading {
         let mut reading = Reading::default();
         let now = Instant::now();
-        if self.backoff.due(now) {
+        if self.retry.due(now) {
             match scrape::get(&self.address).await {
                 Ok(page) => {
-                    self.backoff.succeeded();
+                    self.retry.succeeded();
                     let families = text::parse(&page);
                     self.trouble = families
                         .is_empty()
@@ -115,7 +115,7 @@ impl Page {
                     reading.samples = self.samples(families, at);
                 }
                 Err(error) => {
-                    self.backoff.failed(now);
+                    self.retry.failed(now);
                     self.trouble = Some(error.to_string());
                 }
             }

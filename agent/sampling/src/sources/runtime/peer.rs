@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            connect              list                    metrics
-//! (backoff) ───────▶ connected ───────▶ asked each tick ──────────▶ samples
+//! (retry) ─────────▶ connected ───────▶ asked each tick ──────────▶ samples
 //!     ▲                  │ list empty: asked again next tick   │
 //!     └──────────────────┴──────── broken ◀────────────────────┘
 //! ```
@@ -27,8 +27,8 @@ use super::{
 };
 use crate::sources::{
     Absence, Reading,
-    backoff::Backoff,
     grpc::{Call, CallError, Connection, NOT_FOUND, UNIMPLEMENTED},
+    retry::Retry,
 };
 
 const LIST: &str = "/tpu.monitoring.runtime.RuntimeMetricService/ListSupportedMetrics";
@@ -46,7 +46,7 @@ struct Asked {
     scale: f64,
     call: Call,
     /// What was refused or not answered is asked again later.
-    backoff: Backoff,
+    retry: Retry,
     /// What was wrong with it when it was last asked.
     trouble: Option<String>,
 }
@@ -55,7 +55,7 @@ struct Asked {
 pub(super) struct Peer {
     address: Address,
     connection: Option<Connection>,
-    backoff: Backoff,
+    retry: Retry,
     trouble: Option<String>,
     list: Call,
     listed: Option<Instant>,
@@ -69,7 +69,7 @@ impl Peer {
         Self {
             address,
             connection: None,
-            backoff: Backoff::default(),
+            retry: Retry::default(),
             trouble: None,
             list: Call::new(LIST, &ListSupportedMetricsRequest::default()),
             listed: None,
@@ -99,12 +99,12 @@ impl Peer {
         match self.prepare(now).await {
             Err(why) => {
                 self.connection = None;
-                self.backoff.failed(now);
+                self.retry.failed(now);
                 self.trouble = Some(why);
             }
             Ok(false) => {}
             Ok(true) => {
-                self.backoff.succeeded();
+                self.retry.succeeded();
                 self.trouble = None;
                 self.values(now, at, &mut reading).await;
             }
@@ -117,7 +117,7 @@ impl Peer {
     async fn prepare(&mut self, now: Instant) -> Result<bool, String> {
         if self.connection.as_ref().is_none_or(Connection::is_broken) {
             self.connection = None;
-            if !self.backoff.due(now) {
+            if !self.retry.due(now) {
                 return Ok(false);
             }
             self.connection = Some(Connection::open(&self.address).await.map_err(|error| unreached(&error))?);
@@ -154,7 +154,7 @@ impl Peer {
                 continue;
             };
             if let Some(asked) = self.asked.iter_mut().find(|asked| asked.name == wire.name) {
-                asked.backoff.succeeded();
+                asked.retry.succeeded();
                 continue;
             }
             let request = MetricRequest { metric_name: name.clone(), ..MetricRequest::default() };
@@ -163,7 +163,7 @@ impl Peer {
                 name: wire.name,
                 scale: wire.scale,
                 call: Call::new(GET, &request),
-                backoff: Backoff::default(),
+                retry: Retry::default(),
                 trouble: None,
             });
         }
@@ -173,7 +173,7 @@ impl Peer {
     /// Asks for all metrics at once.
     async fn values(&mut self, now: Instant, at: Timestamp, reading: &mut Reading) {
         let Some(connection) = &mut self.connection else { return };
-        let due: Vec<&mut Asked> = self.asked.iter_mut().filter(|asked| asked.backoff.due(now)).collect();
+        let due: Vec<&mut Asked> = self.asked.iter_mut().filter(|asked| asked.retry.due(now)).collect();
         let calls: Vec<&Call> = due.iter().map(|asked| &asked.call).collect();
         let replies = connection.all(&calls).await;
         let mut decoded = Vec::with_capacity(due.len());
@@ -215,18 +215,18 @@ impl Asked {
     fn judge(&mut self, now: Instant, reply: Result<Bytes, CallError>) -> Option<decode::Series> {
         match reply.map(|reply| decode::series(&reply)) {
             Ok(Ok(found)) => {
-                self.backoff.succeeded();
+                self.retry.succeeded();
                 return Some(found);
             }
             Ok(Err(error)) => self.trouble = Some(error.to_string()),
             Err(CallError::Status { code: NOT_FOUND, .. }) => {
                 self.trouble = Some("this workload's libtpu does not have it".to_owned());
-                self.backoff.rest(now + LIST_AGAIN);
+                self.retry.rest(now + LIST_AGAIN);
                 return None;
             }
             Err(error) => self.trouble = Some(error.to_string()),
         }
-        self.backoff.failed(now);
+        self.retry.failed(now);
         None
     }
 }
