@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# install.sh BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions and documents where Debian and
+# install.sh [--network] BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions and documents where Debian and
 # systemd expect them. With no DESTDIR it also makes the user and the directories; it never starts the service.
+# --network also writes a drop-in that lets the service talk to other hosts, which the unit forbids: api.metrics needs it.
 set -euo pipefail
-[ $# -ge 1 ] || { sed -n 2,3p "$0" >&2; exit 2; }
+network=
+[ "${1:-}" != --network ] || { network=1; shift; }
+[ $# -ge 1 ] || { sed -n 2,4p "$0" >&2; exit 2; }
 binary=$(realpath -e -- "$1") root=${2:-}
 top=$(cd "$(dirname "$0")/.." && pwd)
 put() { install -D -m "$1" "$2" "$root$3"; }
@@ -23,6 +26,16 @@ for page in "$work"/man/*.1; do put 0644 "$page" "/usr/share/man/man1/$(basename
 "$binary" completions fish >"$work/fish" && put 0644 "$work/fish" /usr/share/fish/vendor_completions.d/tpuscope.fish
 # A file that an administrator changed stays.
 [ -e "$root/etc/tpuscope/tpuscope.toml" ] || { "$binary" config default >"$work/toml" && put 0644 "$work/toml" /etc/tpuscope/tpuscope.toml; }
+
+if [ -n "$network" ]; then
+  cat >"$work/network.conf" <<'TEXT'
+# Written by install.sh --network. tpuscope may be reached from, and may reach, every address: what it serves there is
+# decided by api.metrics and its web configuration alone. Name the addresses of your Prometheus here to allow only those.
+[Service]
+IPAddressAllow=any
+TEXT
+  put 0644 "$work/network.conf" /etc/systemd/system/tpuscope.service.d/network.conf
+fi
 
 [ -z "$root" ] || exit 0
 systemd-sysusers /usr/lib/sysusers.d/tpuscope.conf

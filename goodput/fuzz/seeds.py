@@ -1,4 +1,4 @@
-"""Writes seed corpora made from the golden vectors: fuzz/corpus/log and fuzz/corpus/slots."""
+"""Writes seed corpora from the golden vectors: fuzz/corpus/log, fuzz/corpus/split and fuzz/corpus/slots."""
 
 import datetime
 import json
@@ -6,7 +6,7 @@ import pathlib
 
 here = pathlib.Path(__file__).parent
 golden = here / "../../tests/data/golden"
-for name in ("log", "slots"):
+for name in ("log", "slots", "split"):
     (here / "corpus" / name).mkdir(parents=True, exist_ok=True)
 
 for file in sorted((golden / "goodput").glob("*.json")):
@@ -19,6 +19,8 @@ for file in sorted((golden / "goodput").glob("*.json")):
             {"timestamp": time.isoformat(), "insertId": entry["insert_id"], "jsonPayload": payload}
         ))
     (here / "corpus/log" / file.stem).write_text("\n".join(lines))
+    (here / "corpus/split" / file.stem).write_text("\x40" + "\n".join(lines[1:40]))
+    (here / "corpus/split" / (file.stem + "_array")).write_text("\x40[" + ",\n".join(lines[1:40]) + "]")
 
 for file in sorted((golden / "proxy").glob("*.json")):
     (here / "corpus/slots" / file.stem).write_text(json.dumps(json.loads(file.read_text())["trace"]))

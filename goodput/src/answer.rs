@@ -5,30 +5,35 @@ use serde::Serialize;
 use crate::{
     badput::Buckets,
     error::Error,
-    exact::{Calculator, Cumulative, Efficiency, FromBaseline, Interval, StepInfo},
-    export::{Labels, Scalar, Series, Upload, cumulative_series, interval_series, tensorboard},
-    log::Log,
-    query::{Query, instants},
+    exact::{
+        Calculator, CountedUntil, CumulativeResult, FromBaseline, IntervalResult, SliceEfficiency, StepInfo,
+    },
+    export::{
+        CumulativeUpload, SeriesLabels, TensorBoardScalar, TimeSeries, cumulative_series, interval_series,
+        tensorboard,
+    },
+    log::EventLog,
+    query::{LedgerQuery, instants},
     time::Micros,
 };
 
 /// Above this many, deviations are also given as count, head and tail.
 const LONG: usize = 2_000;
-/// Above this many, only so.
+/// Above this many, deviations are given only as count, head and tail.
 const LONGEST: usize = 10_000;
 /// Deviations in head and tail.
 const ENDS: usize = 20;
 
-/// The answer to one query.
+/// The answer of a ledger to one query.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
-pub enum Answer {
-    /// Of the whole job, with or without exclusions.
+pub enum LedgerAnswer {
+    /// The answer about the whole job, with or without exclusions.
     Job(Box<JobAnswer>),
-    /// Of a window.
+    /// The answer about a window.
     Window(Box<WindowAnswer>),
-    /// None.
-    Failed(Failed),
+    /// The query has no answer.
+    Failed(FailedAnswer),
 }
 
 /// The answer about the whole job.
@@ -47,6 +52,8 @@ pub struct JobAnswer {
     pub last_recorded_step: i64,
     pub disruptions: u64,
     pub excluded_seconds: f64,
+    #[serde(flatten)]
+    pub period: CountedPeriod,
     pub ideal_step_time: f64,
     #[serde(flatten)]
     pub deviations: DeviationList,
@@ -56,9 +63,23 @@ pub struct JobAnswer {
     pub stepping_slice_efficiency: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_slice_efficiency: Option<f64>,
-    pub cloud_monitoring_series: Vec<Series>,
+    pub cloud_monitoring_series: Vec<TimeSeries>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tensorboard_scalars: Option<Vec<Scalar>>,
+    pub tensorboard_scalars: Option<Vec<TensorBoardScalar>>,
+}
+
+/// Until when an answer about the whole job counts time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CountedPeriod {
+    /// Whether the log says that the job ended. Without a job end, time counts until the time of the query.
+    pub job_end_logged: bool,
+    /// The end of the counted time, in epoch seconds.
+    pub counted_until: f64,
+    /// The latest event, in epoch seconds.
+    pub last_entry: Option<f64>,
+    /// The answer with time counted until the last entry. Given without a job end and without exclusions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_last_entry: Option<CountedUntil>,
 }
 
 /// Step deviations: all of them, or both ends of a long list.
@@ -104,8 +125,8 @@ pub struct WindowAnswer {
     pub export: Option<WindowExport>,
 }
 
-/// What an uploader would send of a window. The library asks again for it, which moves its window; a query
-/// that reuses a calculator therefore has none.
+/// The values that an uploader would send for a window. The library queries again for them, which moves its
+/// window; the answer to a query that reuses a calculator therefore has none.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs, reason = "docs/goodput.md describes every field")]
 pub struct WindowExport {
@@ -114,38 +135,48 @@ pub struct WindowExport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_slice_efficiency: Option<f64>,
     pub interval_size_seconds: i64,
-    pub cloud_monitoring_series: Vec<Series>,
+    pub cloud_monitoring_series: Vec<TimeSeries>,
 }
 
-/// Why there is no answer.
+/// Why a query has no answer.
 #[derive(Debug, Clone, Serialize)]
-pub struct Failed {
-    /// The library's exception.
+pub struct FailedAnswer {
+    /// The type of the library's exception.
     pub error: &'static str,
-    /// Its text.
+    /// The text of the exception.
     pub message: String,
-    /// What an uploader would send all the same.
+    /// The values that an uploader would send nevertheless.
     #[serde(flatten)]
     pub export: Option<WindowExport>,
 }
 
-impl Answer {
+impl LedgerAnswer {
     /// An answer that is an error.
     pub fn failed(error: Error, export: Option<WindowExport>) -> Self {
-        Answer::Failed(Failed { error: error.kind.name(), message: error.message, export })
+        LedgerAnswer::Failed(FailedAnswer { error: error.kind.name(), message: error.message, export })
     }
 }
 
-/// Asks a calculator, and gives the answer every field.
-pub fn ask(calculator: &mut Calculator, log: &Log, query: &Query, labels: &Labels) -> Answer {
+/// Queries a calculator.
+pub fn ask(
+    calculator: &mut Calculator,
+    log: &EventLog,
+    query: &LedgerQuery,
+    labels: &SeriesLabels,
+) -> LedgerAnswer {
     let answer = match query {
-        Query::Cumulative { now, ideal_step_time, .. } => Micros::from_seconds(*now)
-            .and_then(|now| calculator.cumulative(log, now, *ideal_step_time))
-            .map(|answer| job(calculator, answer, None, labels)),
-        Query::Exclusions { now, exclude, ideal_step_time, .. } => Micros::from_seconds(*now)
-            .and_then(|now| calculator.excluding(log, &instants(exclude)?, now, *ideal_step_time))
-            .map(|answer| job(calculator, answer.answer, Some(answer.excluded_seconds), labels)),
-        Query::Interval { start, end, reuse_calculator, .. } => {
+        LedgerQuery::Cumulative { now, ideal_step_time, .. } => Micros::from_seconds(*now).and_then(|now| {
+            let answer = calculator.cumulative(log, now, *ideal_step_time)?;
+            Ok(job(calculator, answer, None, period(calculator, now, true), labels))
+        }),
+        LedgerQuery::Exclusions { now, exclude, ideal_step_time, .. } => {
+            Micros::from_seconds(*now).and_then(|now| {
+                let answer = calculator.excluding(log, &instants(exclude)?, now, *ideal_step_time)?;
+                let period = period(calculator, now, false);
+                Ok(job(calculator, answer.answer, Some(answer.excluded_seconds), period, labels))
+            })
+        }
+        LedgerQuery::Interval { start, end, reuse_calculator, .. } => {
             let window =
                 Micros::from_seconds(*start).and_then(|start| Ok((start, Micros::from_seconds(*end)?)));
             window.map(|(start, end)| {
@@ -154,16 +185,33 @@ pub fn ask(calculator: &mut Calculator, log: &Log, query: &Query, labels: &Label
             })
         }
     };
-    answer.unwrap_or_else(|error| Answer::failed(error, None))
+    answer.unwrap_or_else(|error| LedgerAnswer::failed(error, None))
 }
 
-fn job(calculator: &Calculator, answer: Cumulative, excluded: Option<f64>, labels: &Labels) -> Answer {
+fn period(calculator: &Calculator, now: Micros, with_last_entry: bool) -> CountedPeriod {
+    let (job_end, last_entry) = (calculator.job_end(), calculator.last_event(now));
+    let until = last_entry.filter(|_| job_end.is_none() && with_last_entry);
+    CountedPeriod {
+        job_end_logged: job_end.is_some(),
+        counted_until: job_end.unwrap_or(now).seconds(),
+        last_entry: last_entry.map(Micros::seconds),
+        until_last_entry: until.and_then(|until| calculator.counted_until(until)),
+    }
+}
+
+fn job(
+    calculator: &Calculator,
+    answer: CumulativeResult,
+    excluded: Option<f64>,
+    period: CountedPeriod,
+    labels: &SeriesLabels,
+) -> LedgerAnswer {
     let none = Buckets::new();
     let left = calculator.remembered();
     let info = calculator.step_info();
     let unproductive = left.map_or(&none, |left| &left.unproductive_seconds);
     let efficiency = calculator.efficiency();
-    let upload = Upload {
+    let upload = CumulativeUpload {
         productive: left.map(|left| left.productive_seconds),
         unproductive,
         disruptions: left.map_or(0, |left| left.disruptions),
@@ -174,7 +222,7 @@ fn job(calculator: &Calculator, answer: Cumulative, excluded: Option<f64>, label
         efficiency,
     };
     let scalars = tensorboard(answer.goodput_percent, &answer.badput_percent, answer.returned_step);
-    Answer::Job(Box::new(JobAnswer {
+    LedgerAnswer::Job(Box::new(JobAnswer {
         goodput_percent: answer.goodput_percent,
         badput_percent: answer.badput_percent,
         returned_step: answer.returned_step,
@@ -186,6 +234,7 @@ fn job(calculator: &Calculator, answer: Cumulative, excluded: Option<f64>, label
         last_recorded_step: left.map_or(0, |left| left.last_recorded_step),
         disruptions: upload.disruptions,
         excluded_seconds: left.map_or(0.0, |left| left.excluded_seconds),
+        period,
         ideal_step_time: upload.ideal,
         deviations: DeviationList::new(calculator.deviations()),
         step_deviation_from_baseline: info.map_or_else(FromBaseline::default, |info| info.from_baseline),
@@ -199,22 +248,22 @@ fn job(calculator: &Calculator, answer: Cumulative, excluded: Option<f64>, label
 
 fn interval(
     calculator: &mut Calculator,
-    log: &Log,
+    log: &EventLog,
     (start, end): (Micros, Micros),
-    labels: Option<&Labels>,
-) -> Answer {
+    labels: Option<&SeriesLabels>,
+) -> LedgerAnswer {
     let result = calculator.interval(log, start, end);
     let export = labels.map(|labels| {
         let percent = result.as_ref().ok().map(|answer| (answer.goodput_percent, &answer.badput_percent));
         window_export(percent, calculator.window_efficiency(start, end), (start, end), labels)
     });
     match result {
-        Ok(answer) => Answer::Window(Box::new(window(answer, export))),
-        Err(error) => Answer::failed(error, export),
+        Ok(answer) => LedgerAnswer::Window(Box::new(window(answer, export))),
+        Err(error) => LedgerAnswer::failed(error, export),
     }
 }
 
-fn window(answer: Interval, export: Option<WindowExport>) -> WindowAnswer {
+fn window(answer: IntervalResult, export: Option<WindowExport>) -> WindowAnswer {
     WindowAnswer {
         goodput_percent: answer.goodput_percent,
         badput_percent: answer.badput_percent,
@@ -229,9 +278,9 @@ fn window(answer: Interval, export: Option<WindowExport>) -> WindowAnswer {
 
 pub(crate) fn window_export(
     percent: Option<(f64, &Buckets)>,
-    efficiency: Option<Efficiency>,
+    efficiency: Option<SliceEfficiency>,
     (start, end): (Micros, Micros),
-    labels: &Labels,
+    labels: &SeriesLabels,
 ) -> WindowExport {
     let size = (end.0 - start.0) / 1_000_000;
     WindowExport {

@@ -2,31 +2,31 @@
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// Where time was lost.
+/// A cause of lost time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum BadputType {
     /// Devices starting up.
     TpuInitialization = 1,
-    /// From devices to the first step.
+    /// Preparation of training, before the first step.
     TrainingPrep = 2,
-    /// What the first step took more than the others: compilation.
+    /// The time of the first step above the others: compilation.
     ProgramStartup = 3,
-    /// Input that training waited for.
+    /// Data loading that training waits for.
     DataLoadingSync = 4,
-    /// Input loaded beside training; never counted as lost.
+    /// Data loading during training; not lost time.
     DataLoadingAsync = 5,
     /// Training blocked by a checkpoint save.
     CheckpointSave = 6,
     /// Reading a checkpoint back.
     CheckpointRestore = 7,
-    /// Steps done again after a restart.
+    /// Steps repeated after a restart.
     WastedProgress = 8,
-    /// From the last sign of life to the next job start.
+    /// The time from the last step to the next job start.
     InfrastructureRecovery = 9,
-    /// Events the user named.
+    /// Custom events.
     CustomEvents = 10,
-    /// Not explained by anything logged.
+    /// Time without a recorded cause.
     Other = 11,
     /// Waiting with fewer slices.
     ElasticSliceDown = 12,
@@ -90,7 +90,7 @@ impl BadputType {
     }
 }
 
-/// One bucket's content.
+/// The content of a bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Amount {
     /// A plain bucket.
@@ -134,7 +134,7 @@ impl Buckets {
         self.get(kind).map_or(0.0, Amount::sum)
     }
 
-    /// Sets a bucket, in its old place if it exists.
+    /// Sets a bucket, in its old position if it exists.
     pub fn set(&mut self, kind: BadputType, amount: Amount) {
         match self.0.iter_mut().find(|(k, _)| *k == kind) {
             Some((_, old)) => *old = amount,
@@ -155,7 +155,7 @@ impl Buckets {
         }
     }
 
-    /// Zeroes what is below 0 or above `total`, as the library does before it reports.
+    /// Sets values below 0 or above `total` to 0, as the library does.
     pub fn sanitize(&mut self, total: f64) {
         let zero = |value: &mut f64| {
             if *value < 0.0 || *value > total {
@@ -170,7 +170,7 @@ impl Buckets {
         }
     }
 
-    /// What is left of `total`: never below 0.
+    /// The rest of `total`, at least 0.
     pub fn other(&self, total: f64, productive: f64) -> f64 {
         let known: f64 = self
             .iter()

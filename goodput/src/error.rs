@@ -1,11 +1,11 @@
-//! Why a question has no answer, under the names the library raises.
+//! Why a query has no answer: the library's exceptions.
 
 use std::fmt;
 
 /// The library's exception types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// The numbers make no sense together.
+pub enum ExceptionKind {
+    /// The values are invalid.
     ValueError,
     /// A required key is missing.
     KeyError,
@@ -13,13 +13,13 @@ pub enum Kind {
     TypeError,
 }
 
-impl Kind {
+impl ExceptionKind {
     /// The exception's name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::ValueError => "ValueError",
-            Kind::KeyError => "KeyError",
-            Kind::TypeError => "TypeError",
+            ExceptionKind::ValueError => "ValueError",
+            ExceptionKind::KeyError => "KeyError",
+            ExceptionKind::TypeError => "TypeError",
         }
     }
 }
@@ -28,7 +28,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub struct Error {
     /// The exception's type.
-    pub kind: Kind,
+    pub kind: ExceptionKind,
     /// The exception's text.
     pub message: String,
 }
@@ -42,17 +42,17 @@ impl fmt::Display for Error {
 impl Error {
     /// A `ValueError`.
     pub fn value(message: impl Into<String>) -> Self {
-        Self { kind: Kind::ValueError, message: message.into() }
+        Self { kind: ExceptionKind::ValueError, message: message.into() }
     }
 
     /// A `KeyError`; the library's text is the key in quotes.
     pub fn key(key: &str) -> Self {
-        Self { kind: Kind::KeyError, message: format!("'{key}'") }
+        Self { kind: ExceptionKind::KeyError, message: format!("'{key}'") }
     }
 
     /// A `TypeError`.
     pub fn type_(message: impl Into<String>) -> Self {
-        Self { kind: Kind::TypeError, message: message.into() }
+        Self { kind: ExceptionKind::TypeError, message: message.into() }
     }
 
     pub(crate) fn total_is_zero() -> Self {

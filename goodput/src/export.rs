@@ -1,15 +1,15 @@
-//! What the library's uploaders would send, as data: Cloud Monitoring series and TensorBoard scalars.
+//! The data that the library's uploaders would send: Cloud Monitoring series and TensorBoard scalars.
 
 use serde::{Serialize, ser::SerializeMap};
 
 use crate::{
     badput::{Amount, BadputType, Buckets},
-    exact::Efficiency,
+    exact::SliceEfficiency,
 };
 
-/// What the series say about where the job runs; the log does not tell.
+/// The labels that the log does not contain.
 #[derive(Debug, Clone)]
-pub struct Labels {
+pub struct SeriesLabels {
     /// Zone or region.
     pub location: String,
     /// Job name.
@@ -18,7 +18,7 @@ pub struct Labels {
     pub replica_id: String,
     /// Such as `TPU-v6e`; see [`accelerator_type`].
     pub accelerator_type: String,
-    /// Cluster, where there is one.
+    /// Cluster, if there is one.
     pub cluster_name: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub fn accelerator_type(machine_type: &str) -> &'static str {
 
 /// A series' value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value {
+pub enum PointValue {
     /// `double_value`.
     Double(f64),
     /// `int64_value`.
@@ -57,27 +57,27 @@ pub enum Value {
 
 /// One time series with its one point.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Series {
+pub struct TimeSeries {
     /// Metric name below `compute.googleapis.com/workload/`.
     pub metric: &'static str,
     /// Its value.
-    pub value: Value,
+    pub value: PointValue,
     /// Metric labels.
     pub labels: Vec<(&'static str, String)>,
     /// Resource labels.
     pub resource: Vec<(&'static str, String)>,
 }
 
-impl Serialize for Series {
+impl Serialize for TimeSeries {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(6))?;
         map.serialize_entry("type", &format!("compute.googleapis.com/workload/{}", self.metric))?;
         match self.value {
-            Value::Double(value) => {
+            PointValue::Double(value) => {
                 map.serialize_entry("value_field", "double_value")?;
                 map.serialize_entry("value", &value)?;
             }
-            Value::Int(value) => {
+            PointValue::Int(value) => {
                 map.serialize_entry("value_field", "int64_value")?;
                 map.serialize_entry("value", &value)?;
             }
@@ -97,9 +97,9 @@ impl Serialize for Labelled<'_> {
     }
 }
 
-/// What a cumulative upload carries.
+/// The values of a cumulative upload.
 #[derive(Debug)]
-pub struct Upload<'a> {
+pub struct CumulativeUpload<'a> {
     /// Productive seconds; `None` before the first result.
     pub productive: Option<f64>,
     /// Seconds by type.
@@ -115,30 +115,30 @@ pub struct Upload<'a> {
     /// Ideal step time, 0 if none.
     pub ideal: f64,
     /// Slice efficiency, where known.
-    pub efficiency: Option<Efficiency>,
+    pub efficiency: Option<SliceEfficiency>,
 }
 
 struct Builder<'a> {
-    labels: &'a Labels,
-    series: Vec<Series>,
+    labels: &'a SeriesLabels,
+    series: Vec<TimeSeries>,
 }
 
 impl Builder<'_> {
-    fn push(&mut self, metric: &'static str, value: Value, labels: Vec<(&'static str, String)>) {
-        let place = self.labels;
+    fn push(&mut self, metric: &'static str, value: PointValue, labels: Vec<(&'static str, String)>) {
+        let job = self.labels;
         let resource = vec![
-            ("location", place.location.clone()),
-            ("workload_id", place.workload_id.clone()),
-            ("replica_id", place.replica_id.clone()),
+            ("location", job.location.clone()),
+            ("workload_id", job.workload_id.clone()),
+            ("replica_id", job.replica_id.clone()),
         ];
-        self.series.push(Series { metric, value, labels, resource });
+        self.series.push(TimeSeries { metric, value, labels, resource });
     }
 
     /// A series with the accelerator type, `extra`, and the cluster where there is one.
     fn labelled<const N: usize>(
         &mut self,
         metric: &'static str,
-        value: Value,
+        value: PointValue,
         extra: [(&'static str, &str); N],
     ) {
         let mut labels: Vec<_> = extra.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
@@ -147,13 +147,13 @@ impl Builder<'_> {
         self.push(metric, value, labels);
     }
 
-    fn slices(&mut self, efficiency: Option<Efficiency>, window: &str, size: &str) {
-        let Some(Efficiency { stepping, available }) = efficiency else { return };
+    fn slices(&mut self, efficiency: Option<SliceEfficiency>, window: &str, size: &str) {
+        let Some(SliceEfficiency { stepping, available }) = efficiency else { return };
         for (metric, value) in
             [("stepping_slice_efficiency", stepping), ("available_slice_efficiency", available)]
         {
             let labels = [("window_type", window), ("rolling_window_size", size)];
-            self.labelled(metric, Value::Double(value), labels);
+            self.labelled(metric, PointValue::Double(value), labels);
         }
     }
 }
@@ -164,23 +164,23 @@ fn exported(buckets: &Buckets) -> impl Iterator<Item = (String, f64)> {
 }
 
 /// The series of one cumulative upload.
-pub fn cumulative_series(upload: &Upload<'_>, labels: &Labels) -> Vec<Series> {
+pub fn cumulative_series(upload: &CumulativeUpload<'_>, labels: &SeriesLabels) -> Vec<TimeSeries> {
     let mut out = Builder { labels, series: Vec::new() };
     if let Some(productive) = upload.productive {
-        out.labelled("goodput_time", Value::Double(productive), [("goodput_source", "TOTAL")]);
+        out.labelled("goodput_time", PointValue::Double(productive), [("goodput_source", "TOTAL")]);
     }
     for (label, seconds) in exported(upload.unproductive) {
-        out.labelled("badput_time", Value::Double(seconds), [("badput_source", &label)]);
+        out.labelled("badput_time", PointValue::Double(seconds), [("badput_source", &label)]);
     }
     let cumulative = [("window_type", "cumulative")];
     let disruptions = i64::try_from(upload.disruptions).unwrap_or(i64::MAX);
-    out.labelled("disruptions", Value::Int(disruptions), cumulative);
-    out.labelled("max_productive_steps", Value::Int(upload.max_step), []);
+    out.labelled("disruptions", PointValue::Int(disruptions), cumulative);
+    out.labelled("max_productive_steps", PointValue::Int(upload.max_step), []);
     if let Some(deviation) = upload.deviation {
-        out.labelled("step_time_deviation", Value::Double(deviation), []);
+        out.labelled("step_time_deviation", PointValue::Double(deviation), []);
     }
-    out.labelled("total_elapsed_time", Value::Double(upload.elapsed), cumulative);
-    out.push("performance", Value::Double(upload.ideal), Vec::new());
+    out.labelled("total_elapsed_time", PointValue::Double(upload.elapsed), cumulative);
+    out.push("performance", PointValue::Double(upload.ideal), Vec::new());
     out.slices(upload.efficiency, "CUMULATIVE", "0");
     out.series
 }
@@ -189,10 +189,10 @@ pub fn cumulative_series(upload: &Upload<'_>, labels: &Labels) -> Vec<Series> {
 /// second is not exported. `percent` is missing where the query failed.
 pub fn interval_series(
     percent: Option<(f64, &Buckets)>,
-    efficiency: Option<Efficiency>,
+    efficiency: Option<SliceEfficiency>,
     size: i64,
-    labels: &Labels,
-) -> Vec<Series> {
+    labels: &SeriesLabels,
+) -> Vec<TimeSeries> {
     let mut out = Builder { labels, series: Vec::new() };
     if size == 0 {
         return out.series;
@@ -200,9 +200,9 @@ pub fn interval_series(
     let text = size.to_string();
     let size = ("rolling_window_size", text.as_str());
     if let Some((goodput, badput)) = percent {
-        out.labelled("interval_goodput", Value::Double(goodput), [("goodput_source", "TOTAL"), size]);
+        out.labelled("interval_goodput", PointValue::Double(goodput), [("goodput_source", "TOTAL"), size]);
         for (label, value) in exported(badput) {
-            out.labelled("interval_badput", Value::Double(value), [("badput_source", &label), size]);
+            out.labelled("interval_badput", PointValue::Double(value), [("badput_source", &label), size]);
         }
     }
     out.slices(efficiency, "INTERVAL", &text);
@@ -210,10 +210,10 @@ pub fn interval_series(
 }
 
 /// One TensorBoard scalar: tag, value, global step.
-pub type Scalar = (String, f64, i64);
+pub type TensorBoardScalar = (String, f64, i64);
 
 /// The scalars of one cumulative upload.
-pub fn tensorboard(goodput: f64, badput: &Buckets, step: i64) -> Vec<Scalar> {
+pub fn tensorboard(goodput: f64, badput: &Buckets, step: i64) -> Vec<TensorBoardScalar> {
     let mut scalars = vec![("goodput/goodput".to_owned(), goodput, step)];
     for (kind, amount) in badput.iter() {
         let tag = format!("badput/{}", kind.name().to_lowercase());

@@ -1,9 +1,9 @@
-//! The goodput ledgers as pure libraries: what share of a job's time was progress, and where the rest went.
+//! The goodput ledgers as pure libraries: the share of a job's time that was progress, and the causes of lost time.
 //!
-//! Three ledgers, never mixed silently: [`exact`] gives the numbers of ml-goodput-measurement, faults
-//! included; [`strict`] answers the same questions without those faults and names each repair; [`proxy`]
-//! estimates from duty cycles where no recorder writes events. Nothing here reads files, clocks or the
-//! network: entries, the time of asking and per-second states come in as values.
+//! There are three ledgers, and an answer comes from one of them: [`exact`] gives the numbers of
+//! ml-goodput-measurement including its faults; [`strict`] answers the same queries without those faults and names
+//! each repair; [`proxy`] estimates goodput from duty cycles if no recorder writes events. This crate never reads
+//! files, clocks or the network: entries, the time of the query and observations are arguments.
 
 #![forbid(unsafe_code)]
 
@@ -16,5 +16,6 @@ pub mod export;
 pub mod log;
 pub mod proxy;
 pub mod query;
+pub mod splitter;
 pub mod strict;
 pub mod time;

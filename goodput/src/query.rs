@@ -1,21 +1,21 @@
-//! A question to a ledger, in the form of a JSON object.
+//! A query of a ledger, in the form of a JSON object.
 
 use serde::Deserialize;
 
 use crate::{error::Error, time::Micros};
 
-/// A question as written: instants are epoch seconds.
+/// A query. Times are epoch seconds.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Query {
+pub enum LedgerQuery {
     /// The whole job at `now`.
     Cumulative {
-        /// When it is asked.
+        /// The time of the query.
         now: f64,
-        /// Instead of the computed ideal step time.
+        /// Replaces the computed ideal step time.
         #[serde(default)]
         ideal_step_time: Option<f64>,
-        /// Whether the calculator of the query before answers; `false` begins with a new one.
+        /// Whether to use the calculator of the previous query; `false` starts a new one.
         #[serde(default)]
         reuse_calculator: Option<bool>,
     },
@@ -25,35 +25,35 @@ pub enum Query {
         start: f64,
         /// Its end.
         end: f64,
-        /// When it is asked.
+        /// The time of the query.
         #[serde(default)]
         now: Option<f64>,
-        /// As above.
+        /// As for [`LedgerQuery::Cumulative`].
         #[serde(default)]
         reuse_calculator: Option<bool>,
     },
     /// The whole job without some intervals.
     Exclusions {
-        /// When it is asked.
+        /// The time of the query.
         now: f64,
         /// Start and end of each.
         exclude: Vec<(f64, f64)>,
-        /// As above.
+        /// As for [`LedgerQuery::Cumulative`].
         #[serde(default)]
         ideal_step_time: Option<f64>,
-        /// As above.
+        /// As for [`LedgerQuery::Cumulative`].
         #[serde(default)]
         reuse_calculator: Option<bool>,
     },
 }
 
-impl Query {
-    /// What the query says about the calculator of the query before.
+impl LedgerQuery {
+    /// Whether to use the calculator of the previous query, if the query says so.
     pub fn reuse_calculator(&self) -> Option<bool> {
         match self {
-            Query::Cumulative { reuse_calculator, .. }
-            | Query::Interval { reuse_calculator, .. }
-            | Query::Exclusions { reuse_calculator, .. } => *reuse_calculator,
+            LedgerQuery::Cumulative { reuse_calculator, .. }
+            | LedgerQuery::Interval { reuse_calculator, .. }
+            | LedgerQuery::Exclusions { reuse_calculator, .. } => *reuse_calculator,
         }
     }
 }
@@ -61,7 +61,7 @@ impl Query {
 /// Rounds the ends of intervals.
 ///
 /// # Errors
-/// For what is no instant.
+/// For a time that is out of range.
 pub(crate) fn instants(pairs: &[(f64, f64)]) -> Result<Vec<(Micros, Micros)>, Error> {
     pairs
         .iter()

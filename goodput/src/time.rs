@@ -1,4 +1,4 @@
-//! Instants as the library keeps them: whole microseconds since the epoch, rounded half to even.
+//! Times as the library keeps them: whole microseconds since the epoch, rounded half to even.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl Micros {
     /// Rounds epoch seconds to microseconds.
     ///
     /// # Errors
-    /// `ValueError` outside the years 1 to 9999, or for a value that is no number.
+    /// `ValueError` outside the years 1 to 9999, or for NaN.
     pub fn from_seconds(seconds: f64) -> Result<Self, Error> {
         if seconds.is_nan() {
             return Err(Error::value("cannot convert float NaN to integer"));
@@ -26,24 +26,24 @@ impl Micros {
         let whole = seconds.trunc();
         let micros = ((seconds - whole) * 1e6).round_ties_even();
         // Both are whole numbers far below 2^53 after the check above.
-        #[allow(clippy::cast_possible_truncation, reason = "checked against RANGE")]
+        #[expect(clippy::cast_possible_truncation, reason = "checked against RANGE")]
         Ok(Self(whole as i64 * 1_000_000 + micros as i64))
     }
 
     /// Epoch seconds.
-    #[allow(clippy::cast_precision_loss, reason = "below 2^53 for every instant the type can hold")]
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53 for every instant the type can hold")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// This instant moved by `micros`.
+    /// This time plus `micros`.
     #[must_use]
     pub fn plus(self, micros: i64) -> Self {
         Self(self.0.saturating_add(micros))
     }
 }
 
-/// As the library prints an instant: `2026-03-01 00:00:02+00:00`, with microseconds where there are any.
+/// As the library prints a time: `2026-03-01 00:00:02+00:00`, with microseconds where there are any.
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(instant) = jiff::Timestamp::from_microsecond(self.0) else {
@@ -54,7 +54,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// Nanoseconds since the Unix epoch, UTC: the grain of a log's own timestamps.
+/// Nanoseconds since the Unix epoch, UTC: the resolution of log timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub i64);
 
@@ -77,7 +77,7 @@ impl From<Micros> for Nanos {
     }
 }
 
-/// Parses an instant as people write it: RFC 3339 or epoch seconds.
+/// Parses RFC 3339 or epoch seconds.
 pub fn parse_instant(text: &str) -> Option<Micros> {
     if let Ok(seconds) = text.trim().parse::<f64>() {
         return Micros::from_seconds(seconds).ok();
@@ -85,7 +85,7 @@ pub fn parse_instant(text: &str) -> Option<Micros> {
     Nanos::parse(text).map(Nanos::micros)
 }
 
-/// Whether `text` is written as an instant should be, but is too far off to be one.
+/// Whether `text` has the form of a time that is out of range.
 pub fn is_out_of_range(text: &str) -> bool {
     let written = match text.trim().parse::<f64>() {
         Ok(seconds) => !seconds.is_nan(),

@@ -11,11 +11,11 @@ use std::{
 };
 
 use goodput::{
-    answer::{self, Answer},
-    entry::{Edge, Entry, Event, Events, PayloadTime, Reader},
-    exact::{Calculator, Options},
-    log::Log,
-    query::Query,
+    answer::{self, LedgerAnswer},
+    entry::{Boundary, EntryEvents, EntryParser, JobEvent, LogEntry, PayloadTime},
+    exact::{Calculator, CalculatorOptions},
+    log::EventLog,
+    query::LedgerQuery,
     strict,
     time::{Micros, Nanos},
 };
@@ -50,47 +50,47 @@ fn a_payload_of_many_keys() {
         let keys: String = (0..keys).map(|key| format!(r#","key{key}":{key}"#)).collect();
         format!(r#"{{"timestamp":"2026-03-01T00:00:00Z","jsonPayload":{{"job_name":"j"{keys}}}}}"#)
     };
-    assert_linear(16_000, line, |line| Reader::new("j").line(line.as_bytes()).unwrap());
+    assert_linear(16_000, line, |line| EntryParser::new("j").parse(line.as_bytes()).unwrap());
 }
 
-fn entry(at: f64, event: Event) -> Entry {
+fn entry(at: f64, event: JobEvent) -> LogEntry {
     let time = Nanos::from(Micros::from_seconds(at).unwrap());
-    Entry { time, id: Box::default(), payload_time: PayloadTime::At(at), events: Events::One(event) }
+    LogEntry { time, id: Box::default(), payload_time: PayloadTime::At(at), events: EntryEvents::One(event) }
 }
 
 /// A job that crashes in every third step and repeats one; each attempt has a custom event of its own type.
-fn crashing(attempts: usize) -> Log {
+fn crashing(attempts: usize) -> EventLog {
     let mut entries = Vec::new();
     for attempt in 0..attempts {
         let began = f64::from(u32::try_from(attempt).unwrap()) * 10.0;
         let first = i64::try_from(attempt).unwrap() * 2 + 1;
         let kind: Arc<str> = format!("E{attempt}").into();
-        entries.push(entry(began, Event::JobStart(began)));
-        entries.push(entry(began + 1.0, Event::Step { step: first, start: began + 1.0 }));
-        entries.push(entry(began + 1.5, Event::Custom(kind.clone(), Edge::Start, began + 1.5)));
-        entries.push(entry(began + 2.0, Event::Custom(kind, Edge::End, began + 2.0)));
+        entries.push(entry(began, JobEvent::JobStart(began)));
+        entries.push(entry(began + 1.0, JobEvent::Step { step: first, start: began + 1.0 }));
+        entries.push(entry(began + 1.5, JobEvent::Custom(kind.clone(), Boundary::Start, began + 1.5)));
+        entries.push(entry(began + 2.0, JobEvent::Custom(kind, Boundary::End, began + 2.0)));
         for (step, at) in [(first + 1, began + 3.0), (first + 2, began + 5.0)] {
-            entries.push(entry(at, Event::Step { step, start: at }));
+            entries.push(entry(at, JobEvent::Step { step, start: at }));
         }
     }
-    Log::from_entries(entries).unwrap()
+    EventLog::from_entries(entries).unwrap()
 }
 
 #[test]
 fn strict_over_many_attempts_and_custom_events() {
-    let query = Query::Cumulative { now: 2e5, ideal_step_time: None, reuse_calculator: None };
-    assert_linear(2_000, crashing, |log| strict::ask(log.iter(), &query, &labels()));
+    let query = LedgerQuery::Cumulative { now: 2e5, ideal_step_time: None, reuse_calculator: None };
+    assert_linear(2_000, crashing, |log| strict::ask(log, &query, &labels()));
 }
 
-fn exact(log: &Log, query: &Query) -> Answer {
-    let answer = answer::ask(&mut Calculator::new(Options::default()), log, query, &labels());
-    assert!(!matches!(answer, Answer::Failed(_)), "{answer:?}");
+fn exact(log: &EventLog, query: &LedgerQuery) -> LedgerAnswer {
+    let answer = answer::ask(&mut Calculator::new(CalculatorOptions::default()), log, query, &labels());
+    assert!(!matches!(answer, LedgerAnswer::Failed(_)), "{answer:?}");
     answer
 }
 
 #[test]
 fn exact_over_many_attempts_and_custom_events() {
-    let query = Query::Cumulative { now: 2e5, ideal_step_time: None, reuse_calculator: None };
+    let query = LedgerQuery::Cumulative { now: 2e5, ideal_step_time: None, reuse_calculator: None };
     assert_linear(2_000, crashing, |log| exact(log, &query));
 }
 
@@ -98,6 +98,6 @@ fn exact_over_many_attempts_and_custom_events() {
 fn exclusions_over_many_attempts_and_custom_events() {
     let exclude: Vec<(f64, f64)> =
         (0..2_000).map(|at| (f64::from(at) * 9.0, f64::from(at) * 9.0 + 0.1)).collect();
-    let query = Query::Exclusions { now: 2e5, exclude, ideal_step_time: None, reuse_calculator: None };
+    let query = LedgerQuery::Exclusions { now: 2e5, exclude, ideal_step_time: None, reuse_calculator: None };
     assert_linear(100, crashing, |log| exact(log, &query));
 }

@@ -5,42 +5,47 @@
 mod labels;
 
 use goodput::{
-    answer::{Answer, JobAnswer},
+    answer::{JobAnswer, LedgerAnswer},
     badput::{BadputType, Buckets},
-    entry::{Entry, Line, Reader},
-    query::Query,
+    entry::{EntryParser, LogEntry, ParsedLine},
+    log::EventLog,
+    query::LedgerQuery,
     strict::{self, StrictAnswer},
 };
 use labels::labels;
 use proptest::prelude::*;
 
-fn entry(time: f64, payload: &str) -> Entry {
+fn entry(time: f64, payload: &str) -> LogEntry {
     let at = goodput::time::Micros::from_seconds(time).unwrap().to_string().replace(' ', "T");
     let line = format!(r#"{{"timestamp":"{at}","jsonPayload":{{"job_name":"j",{payload}}}}}"#);
-    match Reader::new("j").line(line.as_bytes()).unwrap() {
-        Line::Ours(entry) => *entry,
-        Line::Foreign => panic!("foreign"),
+    match EntryParser::new("j").parse(line.as_bytes()).unwrap() {
+        ParsedLine::Entry(entry) => *entry,
+        ParsedLine::Skipped(reason) => panic!("{reason:?}"),
     }
 }
 
-fn at(key: &str, time: f64) -> Entry {
+fn log_of(entries: &[LogEntry]) -> EventLog {
+    EventLog::from_entries(entries.to_vec()).unwrap()
+}
+
+fn at(key: &str, time: f64) -> LogEntry {
     entry(time, &format!(r#""{key}":{time:?}"#))
 }
 
-fn step(number: i64, time: f64) -> Entry {
+fn step(number: i64, time: f64) -> LogEntry {
     entry(time, &format!(r#""step_count":{number},"step_start_time":{time:?}"#))
 }
 
-fn steps(numbers: std::ops::Range<i64>, from: f64, each: f64) -> Vec<Entry> {
+fn steps(numbers: std::ops::Range<i64>, from: f64, each: f64) -> Vec<LogEntry> {
     let first = numbers.start;
     numbers.map(|n| step(n, from + each * f64::from(i32::try_from(n - first).unwrap()))).collect()
 }
 
-fn cumulative(entries: &[Entry], now: f64) -> (JobAnswer, StrictAnswer) {
-    let query = Query::Cumulative { now, ideal_step_time: None, reuse_calculator: None };
-    let answer = strict::ask(entries, &query, &labels());
+fn cumulative(entries: &[LogEntry], now: f64) -> (JobAnswer, StrictAnswer) {
+    let query = LedgerQuery::Cumulative { now, ideal_step_time: None, reuse_calculator: None };
+    let answer = strict::ask(&log_of(entries), &query, &labels());
     match &answer.answer {
-        Answer::Job(job) => ((**job).clone(), answer.clone()),
+        LedgerAnswer::Job(job) => ((**job).clone(), answer.clone()),
         other => panic!("{other:?}"),
     }
 }
@@ -185,8 +190,10 @@ fn custom_events_count_across_steps_and_in_the_last_one() {
 fn a_window_is_cut_at_its_edges() {
     let mut entries = vec![at("job_start_time", 0.0)];
     entries.extend(steps(0..30, 100.0, 10.0));
-    let query = Query::Interval { start: 50.0, end: 145.0, now: Some(500.0), reuse_calculator: None };
-    let Answer::Window(window) = strict::ask(&entries, &query, &labels()).answer else { panic!() };
+    let query = LedgerQuery::Interval { start: 50.0, end: 145.0, now: Some(500.0), reuse_calculator: None };
+    let LedgerAnswer::Window(window) = strict::ask(&log_of(&entries), &query, &labels()).answer else {
+        panic!()
+    };
     assert_eq!((window.total_seconds, window.effective_start, window.effective_end), (95.0, 50.0, 145.0));
     assert!((window.goodput_percent - 45.0 / 95.0 * 100.0).abs() < 1e-9);
 }
@@ -200,7 +207,7 @@ fn a_running_step_counts_as_long_as_a_usual_one() {
 }
 
 /// One arbitrary payload at an arbitrary time, in quarters of a second.
-fn any_entry() -> impl Strategy<Value = Entry> {
+fn any_entry() -> impl Strategy<Value = LogEntry> {
     (0..16u8, 0..400u32, -1..12i64, 0..3u8, 0..40u32).prop_map(|(kind, quarter, number, name, length)| {
         let t = f64::from(quarter) / 4.0;
         let name = ["eval", "sdc", "scale_up"][usize::from(name)];
@@ -237,19 +244,19 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     })
 }
 
-fn job_of(entries: &[Entry], query: &Query) -> Option<serde_json::Value> {
-    let answer = strict::ask(entries, query, &labels());
+fn job_of(entries: &[LogEntry], query: &LedgerQuery) -> Option<serde_json::Value> {
+    let answer = strict::ask(&log_of(entries), query, &labels());
     let (goodput, productive, total, buckets) = match &answer.answer {
-        Answer::Job(job) => (
+        LedgerAnswer::Job(job) => (
             job.goodput_percent,
             job.productive_seconds,
             job.total_elapsed_seconds,
             lost(&job.unproductive_seconds),
         ),
-        Answer::Window(window) => {
+        LedgerAnswer::Window(window) => {
             (window.goodput_percent, window.goodput_percent, 100.0, lost(&window.badput_percent))
         }
-        Answer::Failed(_) => return Some(serde_json::to_value(&answer).unwrap()),
+        LedgerAnswer::Failed(_) => return Some(serde_json::to_value(&answer).unwrap()),
     };
     assert!((0.0..=100.0).contains(&goodput), "goodput {goodput}");
     assert!(productive >= 0.0 && buckets >= 0.0);
@@ -272,9 +279,9 @@ proptest! {
         let now = f64::from(now) / 4.0;
         let (start, end) = (f64::from(window.0), f64::from(window.0 + window.1));
         let query = match kind {
-            0 => Query::Cumulative { now, ideal_step_time: None, reuse_calculator: None },
-            1 => Query::Interval { start, end, now: Some(now), reuse_calculator: None },
-            _ => Query::Exclusions {
+            0 => LedgerQuery::Cumulative { now, ideal_step_time: None, reuse_calculator: None },
+            1 => LedgerQuery::Interval { start, end, now: Some(now), reuse_calculator: None },
+            _ => LedgerQuery::Exclusions {
                 now, exclude: vec![(start, end), (end - 1.0, end + 5.0)], ideal_step_time: None, reuse_calculator: None,
             },
         };
@@ -295,10 +302,10 @@ proptest! {
         let end = from + each * f64::from(i32::try_from(count - 1).unwrap());
         entries.push(at("job_end_time", end));
         let (job, answer) = cumulative(&entries, end + 5.0);
-        let log = goodput::log::Log::from_entries(entries).unwrap();
-        let mut calculator = goodput::exact::Calculator::new(goodput::exact::Options::default());
-        let query = Query::Cumulative { now: end + 5.0, ideal_step_time: None, reuse_calculator: None };
-        let Answer::Job(exact) = goodput::answer::ask(&mut calculator, &log, &query, &labels()) else { panic!() };
+        let log = log_of(&entries);
+        let mut calculator = goodput::exact::Calculator::new(goodput::exact::CalculatorOptions::default());
+        let query = LedgerQuery::Cumulative { now: end + 5.0, ideal_step_time: None, reuse_calculator: None };
+        let LedgerAnswer::Job(exact) = goodput::answer::ask(&mut calculator, &log, &query, &labels()) else { panic!() };
         prop_assert_eq!(names(&answer), Vec::<&str>::new());
         prop_assert!((job.goodput_percent - exact.goodput_percent).abs() < 1e-5);
         for (kind, amount) in exact.unproductive_seconds.iter() {

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use goodput::{
-    entry::{Edge, Entry, Event, Events, PayloadTime},
-    exact::{Calculator, Options},
-    log::Log,
+    entry::{Boundary, EntryEvents, JobEvent, LogEntry, PayloadTime},
+    exact::{Calculator, CalculatorOptions},
+    log::EventLog,
     time::{Micros, Nanos},
 };
 
 struct Job {
-    log: Log,
+    log: EventLog,
     calculator: Calculator,
     now: f64,
     step: i64,
@@ -20,29 +20,31 @@ struct Job {
 
 impl Job {
     fn new() -> Self {
-        let calculator = Calculator::new(Options::default());
-        let mut job = Self { log: Log::new(), calculator, now: 1000.0, step: 0 };
-        job.push(Event::JobStart(1000.0));
+        let calculator = Calculator::new(CalculatorOptions::default());
+        let mut job = Self { log: EventLog::new(), calculator, now: 1000.0, step: 0 };
+        job.push(JobEvent::JobStart(1000.0));
         job
     }
 
-    fn push(&mut self, event: Event) {
+    fn push(&mut self, event: JobEvent) {
         let time = Nanos::from(Micros::from_seconds(self.now).unwrap());
         let payload_time = PayloadTime::At(self.now);
-        self.log.push(Entry { time, id: Box::default(), payload_time, events: Events::One(event) }).unwrap();
+        self.log
+            .push(LogEntry { time, id: Box::default(), payload_time, events: EntryEvents::One(event) })
+            .unwrap();
     }
 
     fn step(&mut self) {
         // Lengths that never repeat, so that the order statistics have work to do.
         let length = 1.0 + f64::from(u32::try_from(self.step * 7919 % 1009).unwrap()) / 1009.0;
-        self.push(Event::Step { step: self.step, start: self.now });
+        self.push(JobEvent::Step { step: self.step, start: self.now });
         (self.step, self.now) = (self.step + 1, self.now + length);
     }
 
     fn custom(&mut self) {
-        for edge in [Edge::Start, Edge::End] {
+        for edge in [Boundary::Start, Boundary::End] {
             self.now += 0.1;
-            self.push(Event::Custom(Arc::from("EVAL"), edge, self.now));
+            self.push(JobEvent::Custom(Arc::from("EVAL"), edge, self.now));
         }
     }
 
@@ -74,7 +76,7 @@ fn job(steps: usize) -> Job {
         }
         if at % 500 == 499 {
             job.step -= 20;
-            job.push(Event::JobStart(job.now));
+            job.push(JobEvent::JobStart(job.now));
         }
     }
     job.ask();
@@ -94,7 +96,7 @@ fn a_crash_costs_what_it_lost() {
     let mut job = job(40_000);
     let usual = job.worst_of(10);
     job.step -= 15;
-    job.push(Event::JobStart(job.now));
+    job.push(JobEvent::JobStart(job.now));
     job.step();
     let crash = job.ask();
     assert!(crash < usual + 6_000, "{usual} operations for a step, {crash} for a crash that lost 15");

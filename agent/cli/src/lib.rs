@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-mod agent;
+pub(crate) mod agent;
 mod capture;
 pub mod client;
 mod config;
@@ -49,7 +49,7 @@ pub enum Command {
     Capture(Box<capture::Args>),
     /// Print or check settings
     Config(config::Args),
-    /// Say what share of a job's time was progress, and where the rest went
+    /// Compute the share of a job's time that was progress, and the causes of the lost time
     Goodput(Box<goodput::Args>),
     /// Read and rework recorded sessions
     #[command(subcommand)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use nix::unistd::Group;
-use server::socket::SocketError;
+use server::{scrape, socket::SocketError};
 
 use super::exit::{Exit, Failure};
 use crate::settings::{self, Config, ConfigError, Layers};
@@ -48,11 +48,19 @@ pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<Config, Fai
     Ok(settings::load(&layers)?)
 }
 
-/// What only this host can say about settings: whether it has the group of the socket.
+/// What only this host can say about settings: whether it has the group of the socket, and whether the web
+/// configuration of the metrics listener can be used.
 pub(super) fn check_here(config: &Config) -> Result<(), Failure> {
     let group = &config.api.socket_group;
     let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
-    if missing { Err(no_group(&SocketError::NoGroup(group.clone()))) } else { Ok(()) }
+    if missing {
+        return Err(no_group(&SocketError::NoGroup(group.clone())));
+    }
+    let api = &config.api;
+    let Some(address) = api.metrics.address() else { return Ok(()) };
+    let plaintext = api.metrics_plaintext || address.ip().to_canonical().is_loopback();
+    scrape::check(api.web_config().map(Path::to_owned), plaintext)
+        .map_err(|error| crate::agent::failure::web_config(&error))
 }
 
 pub(super) fn no_group(error: &SocketError) -> Failure {

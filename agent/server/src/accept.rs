@@ -93,6 +93,14 @@ impl Connection {
         }
     }
 
+    /// The address of the other end of a TCP connection.
+    pub(super) fn peer_ip(&self) -> Option<std::net::IpAddr> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Stream::Unix(_) => None,
+        }
+    }
+
     /// An error once it has to make room; wakes `context` when that comes.
     fn stay(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         match self.leave.as_mut().poll(context) {

@@ -37,7 +37,8 @@ tpuscope agent, read-only
 /api/v1/history   kept values; ?metric=NAME [&chip=N] [&last=10m] [&limit=N]
 ";
 
-type Answer = Response<Full<Bytes>>;
+/// A whole response.
+pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Serves HTTP on `listener` until `stop`.
 pub async fn serve(
@@ -123,13 +124,46 @@ fn answer(
     }
 }
 
-fn metrics(headers: &HeaderMap, host_api: &HostApi) -> Answer {
+/// The metrics page, in the format and encoding that the headers ask for.
+pub(super) fn metrics(headers: &HeaderMap, host_api: &HostApi) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = Format::negotiate(accept);
-    respond(StatusCode::OK, format.content_type(), host_api.metrics(format))
+    let page = host_api.metrics(format);
+    let mut answer = if accepts_gzip(headers) {
+        let mut answer = respond(StatusCode::OK, format.content_type(), gzip(page.as_bytes()));
+        answer.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        answer
+    } else {
+        respond(StatusCode::OK, format.content_type(), page)
+    };
+    answer.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    answer
 }
 
-fn health(state: Result<(), &'static str>) -> Answer {
+/// Whether a client takes gzip: named with a quality above 0.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let named = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    named.flat_map(|value| value.split(',')).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let refused = parts
+            .any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0)));
+        gzip && !refused
+    })
+}
+
+/// A page is tens of kilobytes of repetitive text: the fastest level makes a tenth of it.
+fn gzip(page: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder =
+        flate2::write::GzEncoder::new(Vec::with_capacity(page.len() / 8), flate2::Compression::fast());
+    // Writing to a vector cannot fail.
+    let _ = encoder.write_all(page);
+    encoder.finish().unwrap_or_default()
+}
+
+/// Health as a status code, with the reason as text.
+pub(super) fn health(state: Result<(), &'static str>) -> Answer {
     match state {
         Ok(()) => text(StatusCode::OK, "ok\n"),
         Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
@@ -180,7 +214,8 @@ fn json(value: &impl serde::Serialize) -> Answer {
     }
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+/// A plain text.
+pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     respond(status, "text/plain; charset=utf-8", body)
 }
 

@@ -15,6 +15,7 @@ pub mod host;
 pub mod host_api;
 pub mod http;
 pub mod protocol;
+pub mod scrape;
 pub mod sessions;
 pub mod settings;
 pub mod socket;

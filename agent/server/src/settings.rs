@@ -28,6 +28,16 @@ pub struct Api {
     pub http: Listen,
     /// Read-only gRPC: health, reflection, status, samples, history. "off": none.
     pub grpc: Listen,
+    /// The address that serves /metrics, /healthz and /readyz to a central Prometheus, and nothing else, as in
+    /// `0.0.0.0:4394`. "off": none.
+    pub metrics: ListenAny,
+    /// TLS, basic authentication and client certificates of `metrics`: a web configuration file of Prometheus' exporter
+    /// toolkit. It is read again when it changes. Empty: none.
+    #[serde(deserialize_with = "absolute_or_empty")]
+    pub metrics_web_config: PathBuf,
+    /// Serve `metrics` to other hosts without TLS. Anybody who reaches the address can read every series, and whoever
+    /// reads the network can read passwords.
+    pub metrics_plaintext: bool,
     /// Names, beside localhost and loopback addresses, that the Host header of an HTTP request may carry.
     pub allowed_hosts: Vec<String>,
     /// Connections at a time on each listener. On TCP the quietest make room for more; on the socket more are closed
@@ -44,9 +54,19 @@ impl Default for Api {
             admin_group: "tpuscope".into(),
             http: Listen::On(SocketAddr::from(([127, 0, 0, 1], 4390))),
             grpc: Listen::On(SocketAddr::from(([127, 0, 0, 1], 4391))),
+            metrics: ListenAny::Off,
+            metrics_web_config: PathBuf::new(),
+            metrics_plaintext: false,
             allowed_hosts: Vec::new(),
             max_connections: 64,
         }
+    }
+}
+
+impl Api {
+    /// The web configuration file of the metrics listener, where one is named.
+    pub fn web_config(&self) -> Option<&Path> {
+        (!self.metrics_web_config.as_os_str().is_empty()).then_some(&*self.metrics_web_config)
     }
 }
 
@@ -155,6 +175,60 @@ impl From<Listen> for String {
     }
 }
 
+/// An address of any interface to listen on, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ListenAny {
+    /// Listen here; port 0 takes a free one.
+    On(SocketAddr),
+    /// Do not listen.
+    Off,
+}
+
+impl ListenAny {
+    /// The address, unless it is off.
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::On(address) => Some(address),
+            Self::Off => None,
+        }
+    }
+}
+
+/// Why a [`ListenAny`] is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected IP:PORT, as in `0.0.0.0:4394`, or `off`, got `{0}`")]
+pub struct ListenAnyError(String);
+
+impl TryFrom<String> for ListenAny {
+    type Error = ListenAnyError;
+
+    fn try_from(text: String) -> Result<Self, ListenAnyError> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        text.parse().map(Self::On).map_err(|_| ListenAnyError(text.chars().take(60).collect()))
+    }
+}
+
+impl From<ListenAny> for String {
+    fn from(listen: ListenAny) -> Self {
+        match listen {
+            ListenAny::On(address) => address.to_string(),
+            ListenAny::Off => "off".to_owned(),
+        }
+    }
+}
+
+/// A path that does not depend on where the agent is started, or none.
+fn absolute_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    let path = PathBuf::deserialize(deserializer)?;
+    if path.as_os_str().is_empty() || path.is_absolute() {
+        return Ok(path);
+    }
+    Err(D::Error::custom(format_args!("expected an absolute path, got `{}`", path.display())))
+}
+
 /// Permission bits of a file, written in octal: `0660`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -203,6 +277,16 @@ mod tests {
         }
         for none in ["", "4390", "localhost:4390", "127.0.0.1", "Off", "127.0.0.1:99999"] {
             assert!(matches!(none.parse::<Listen>(), Err(ListenError::NoAddress(_))), "{none}");
+        }
+    }
+
+    #[test]
+    fn any_interface_may_be_named_for_metrics() {
+        for good in ["0.0.0.0:4394", "[::]:4394", "10.0.0.7:1", "off"] {
+            assert_eq!(String::from(ListenAny::try_from(good.to_owned()).unwrap()), good);
+        }
+        for bad in ["", "4394", "host:4394", "Off"] {
+            assert!(ListenAny::try_from(bad.to_owned()).is_err(), "{bad}");
         }
     }
 

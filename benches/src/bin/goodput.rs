@@ -8,9 +8,9 @@
 use std::{env, fs, path::PathBuf, process::Command, time::Instant};
 
 use goodput::{
-    entry::{Entry, Line, Reader},
-    exact::{Calculator, Options},
-    log::Log,
+    entry::{EntryParser, LogEntry, ParsedLine},
+    exact::{Calculator, CalculatorOptions},
+    log::EventLog,
     time::Micros,
 };
 use serde_json::{Value, json};
@@ -87,15 +87,15 @@ impl Job {
     }
 }
 
-fn entries(rows: &[Value]) -> Vec<Entry> {
-    let reader = Reader::new("bench");
+fn entries(rows: &[Value]) -> Vec<LogEntry> {
+    let reader = EntryParser::new("bench");
     let read = rows.iter().map(|row| {
         let time = Micros::from_seconds(row["log_timestamp"].as_f64().unwrap()).unwrap().to_string();
         let (time, id, payload) = (time.replacen(' ', "T", 1), &row["insert_id"], &row["payload"]);
         let line = format!(r#"{{"timestamp":"{time}","insertId":{id},"jsonPayload":{payload}}}"#);
-        match reader.line(line.as_bytes()).unwrap() {
-            Line::Ours(entry) => *entry,
-            Line::Foreign => panic!("foreign: {line}"),
+        match reader.parse(line.as_bytes()).unwrap() {
+            ParsedLine::Entry(entry) => *entry,
+            ParsedLine::Skipped(reason) => panic!("{reason:?}: {line}"),
         }
     });
     read.collect()
@@ -146,8 +146,8 @@ fn compare(name: &str, mut job: Job, next_step: i64) -> bool {
     for _ in 0..ROUNDS {
         let given = entries.clone();
         let began = Instant::now();
-        let log = Log::from_entries(given).unwrap();
-        let mut calculator = Calculator::new(Options::default());
+        let log = EventLog::from_entries(given).unwrap();
+        let mut calculator = Calculator::new(CalculatorOptions::default());
         let first = calculator.cumulative(&log, at(asked[0]), None).unwrap();
         firsts.push(began.elapsed().as_secs_f64());
         answers = vec![first.goodput_percent];

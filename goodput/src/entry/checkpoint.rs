@@ -1,29 +1,29 @@
 //! Checkpoint entries as Orbax writes them: required keys, numeric strings, local or persistent.
 
-use super::{payload::Fields, scalar::Scalar};
+use super::{fields::PayloadFields, scalar::JsonScalar};
 use crate::error::Error;
 
-/// What was done with the checkpoint.
+/// The operation on a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    /// Written.
+pub enum CheckpointOperation {
+    /// The checkpoint was written.
     Save,
-    /// Read back, or read back after a failure.
+    /// The checkpoint was read, in normal operation or after a failure.
     Restore,
 }
 
-/// One host's note of a save or a restore.
+/// A save or a restore as one host logged it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
     /// Save or restore.
-    pub operation: Operation,
-    /// Step and place: notes of one group describe one operation, seen by several hosts.
+    pub operation: CheckpointOperation,
+    /// Step, and persistent or local. Entries of one group are the same operation on several hosts.
     pub group: Box<str>,
-    /// Seconds in the checkpoint manager, where readable.
+    /// Seconds in the checkpoint manager, if readable.
     pub seconds: Option<f64>,
-    /// When the manager began, where noted.
+    /// When the checkpoint manager started, in epoch seconds, if logged.
     pub start: Option<f64>,
-    /// Why the library fails on this entry.
+    /// The error that the library raises for this entry.
     pub fault: Option<Error>,
 }
 
@@ -38,12 +38,12 @@ const RESTORE: [&str; 2] = ["checkpoint_manager_duration_secs", "checkpointer_du
 
 impl Checkpoint {
     /// Reads a checkpoint entry; `None` if the fields describe none.
-    pub(super) fn read(fields: &Fields) -> Option<Self> {
+    pub(super) fn read(fields: &PayloadFields) -> Option<Self> {
         let (operation, required, start) = match fields.get("event_type")? {
-            Scalar::Text(kind) => match &**kind {
-                "save" => (Operation::Save, &SAVE[..], "checkpoint_manager_blocking_start_time"),
+            JsonScalar::Text(kind) => match &**kind {
+                "save" => (CheckpointOperation::Save, &SAVE[..], "checkpoint_manager_blocking_start_time"),
                 "restore" | "emergency_restore" => {
-                    (Operation::Restore, &RESTORE[..], "checkpoint_manager_start_time")
+                    (CheckpointOperation::Restore, &RESTORE[..], "checkpoint_manager_start_time")
                 }
                 _ => return None,
             },
@@ -55,10 +55,10 @@ impl Checkpoint {
             String::new()
         });
         for key in required {
-            let number = fields.get(key).ok_or_else(|| Error::key(key)).and_then(Scalar::float);
+            let number = fields.get(key).ok_or_else(|| Error::key(key)).and_then(JsonScalar::float);
             fault = fault.or(number.err());
         }
-        if operation == Operation::Restore {
+        if operation == CheckpointOperation::Restore {
             let broadcast = fields.get("broadcast_duration_secs").filter(|value| value.truthy());
             fault = fault.or(broadcast.and_then(|value| value.float().err()));
         }
@@ -73,12 +73,12 @@ impl Checkpoint {
     }
 }
 
-fn group(fields: &Fields) -> Result<String, Error> {
-    let place = match fields.get("directory").ok_or_else(|| Error::key("directory"))? {
-        Scalar::Text(directory) if directory.starts_with("gs://") => "persistent",
-        Scalar::Text(_) => "local",
+fn group(fields: &PayloadFields) -> Result<String, Error> {
+    let storage = match fields.get("directory").ok_or_else(|| Error::key("directory"))? {
+        JsonScalar::Text(directory) if directory.starts_with("gs://") => "persistent",
+        JsonScalar::Text(_) => "local",
         _ => return Err(Error::type_("directory is not a string")),
     };
     let step = fields.get("step").ok_or_else(|| Error::key("step"))?;
-    Ok(format!("{}-{place}", step.text()))
+    Ok(format!("{}-{storage}", step.text()))
 }

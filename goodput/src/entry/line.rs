@@ -4,37 +4,54 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{Entry, payload::Payload};
+use super::{
+    event_names,
+    fields::{Payload, PayloadFields},
+    log_entry::{LogEntry, PayloadTime},
+};
 use crate::time::{Nanos, is_out_of_range};
 
 /// Why a line cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LineFault {
+pub enum LineError {
     /// Not JSON, or not of the expected shape.
     #[error("not a log entry: {0}")]
     Json(#[from] serde_json::Error),
-    /// An entry of the job without a time.
-    #[error("an entry of the job without a timestamp")]
+    /// An entry of the job has no timestamp.
+    #[error("the entry has no timestamp")]
     NoTimestamp,
-    /// An entry of the job whose time is no RFC 3339.
+    /// The timestamp of an entry of the job is not RFC 3339.
     #[error("timestamp {0:?} is not RFC 3339")]
     Timestamp(String),
-    /// An entry of the job whose time is too far off.
-    #[error("timestamp {0:?} is out of range: only the years 1678 to 2261 are read")]
+    /// The timestamp of an entry of the job is out of range.
+    #[error("timestamp {0:?} is out of range; supported are the years 1678 to 2261")]
     Range(String),
 }
 
-/// What a line holds.
+/// A line after parsing.
 #[derive(Debug)]
-pub enum Line {
+pub enum ParsedLine {
     /// An entry of the job.
-    Ours(Box<Entry>),
-    /// Something else: another job, another severity, no JSON payload.
-    Foreign,
+    Entry(Box<LogEntry>),
+    /// Not an entry of the job that a ledger reads.
+    Skipped(SkipReason),
+}
+
+/// Why a line is not read as an entry of the job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SkipReason {
+    /// The entry belongs to this job.
+    OtherJob(Box<str>),
+    /// An entry of the job with this severity. The library reads only INFO.
+    Severity(Box<str>),
+    /// An entry of the job whose payload is JSON in `textPayload`, where the library does not look.
+    TextPayload,
+    /// The entry has no `jsonPayload` with a `job_name`.
+    NoJobName,
 }
 
 #[derive(Deserialize)]
-struct Raw<'a> {
+struct RawEntry<'a> {
     #[serde(borrow, default)]
     timestamp: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "insertId")]
@@ -43,80 +60,103 @@ struct Raw<'a> {
     severity: Option<Cow<'a, str>>,
     #[serde(default, rename = "jsonPayload")]
     payload: Option<Payload>,
+    #[serde(borrow, default, rename = "textPayload")]
+    text: Option<Cow<'a, str>>,
 }
 
-/// Reads the lines of one job.
+/// Parses the entries of one job.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub struct EntryParser {
     job: String,
 }
 
-impl Reader {
-    /// A reader of the entries whose `job_name` is `job`.
+impl EntryParser {
+    /// A parser of the entries whose `job_name` is `job`.
     pub fn new(job: impl Into<String>) -> Self {
         Self { job: job.into() }
     }
 
-    /// Reads one line, which must be one JSON object.
+    /// Parses one line, which must be one JSON object.
     ///
     /// # Errors
-    /// If it is not JSON of the expected shape, or an entry of the job without a readable time.
-    pub fn line(&self, line: &[u8]) -> Result<Line, LineFault> {
-        let raw: Raw<'_> = serde_json::from_slice(line)?;
-        if raw.severity.is_some_and(|severity| severity != "INFO") {
-            return Ok(Line::Foreign);
+    /// If it is not JSON of the expected shape, or an entry of the job without a readable timestamp.
+    pub fn parse(&self, line: &[u8]) -> Result<ParsedLine, LineError> {
+        let raw: RawEntry<'_> = serde_json::from_slice(line)?;
+        let Some(Payload::Fields(fields)) = raw.payload else {
+            return Ok(ParsedLine::Skipped(self.without_payload(raw.text.as_deref())));
+        };
+        match fields.job() {
+            Some(job) if job == self.job => {}
+            Some(job) => return Ok(ParsedLine::Skipped(SkipReason::OtherJob(job.into()))),
+            None => return Ok(ParsedLine::Skipped(SkipReason::NoJobName)),
         }
-        let Some(Payload::Fields(fields)) = raw.payload else { return Ok(Line::Foreign) };
-        if !fields.is_of(&self.job) {
-            return Ok(Line::Foreign);
+        if let Some(severity) = raw.severity.filter(|severity| severity != "INFO") {
+            return Ok(ParsedLine::Skipped(SkipReason::Severity(severity.into())));
         }
-        let timestamp = raw.timestamp.ok_or(LineFault::NoTimestamp)?;
+        let timestamp = raw.timestamp.ok_or(LineError::NoTimestamp)?;
         let time = Nanos::parse(&timestamp).ok_or_else(|| {
-            let kind = if is_out_of_range(&timestamp) { LineFault::Range } else { LineFault::Timestamp };
+            let kind = if is_out_of_range(&timestamp) { LineError::Range } else { LineError::Timestamp };
             kind(timestamp.into_owned())
         })?;
-        Ok(Line::Ours(Box::new(Entry {
-            time,
-            id: raw.insert_id.unwrap_or_default().into(),
-            payload_time: fields.payload_time(),
-            events: fields.events(),
-        })))
+        Ok(ParsedLine::Entry(Box::new(entry(time, raw.insert_id.unwrap_or_default().into(), &fields))))
     }
+
+    /// Text that is not JSON is another message.
+    fn without_payload(&self, text: Option<&str>) -> SkipReason {
+        match text.map(serde_json::from_str::<Payload>) {
+            Some(Ok(Payload::Fields(fields))) => match fields.job() {
+                Some(job) if job == self.job => SkipReason::TextPayload,
+                Some(job) => SkipReason::OtherJob(job.into()),
+                None => SkipReason::NoJobName,
+            },
+            _ => SkipReason::NoJobName,
+        }
+    }
+}
+
+fn entry(time: Nanos, id: Box<str>, fields: &PayloadFields) -> LogEntry {
+    let mut events = Vec::with_capacity(1);
+    fields.recorded(&mut events);
+    event_names::read(fields, &mut events);
+    LogEntry { time, id, payload_time: PayloadTime::read(fields), events: events.into() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Edge, Event, Events, PayloadTime, Phase};
+    use crate::entry::{Boundary, EntryEvents, JobEvent, PayloadTime, StartupPhase};
 
-    fn read(line: &str) -> Entry {
-        match Reader::new("j").line(line.as_bytes()) {
-            Ok(Line::Ours(entry)) => *entry,
+    fn read(line: &str) -> LogEntry {
+        match EntryParser::new("j").parse(line.as_bytes()) {
+            Ok(ParsedLine::Entry(entry)) => *entry,
             other => panic!("not ours: {other:?}"),
         }
     }
 
-    fn payload(payload: &str) -> Vec<Event> {
+    fn payload(payload: &str) -> Vec<JobEvent> {
         let line =
             format!(r#"{{"timestamp":"2026-03-01T00:00:00Z","jsonPayload":{{"job_name":"j",{payload}}}}}"#);
         read(&line).events.as_slice().to_vec()
     }
 
-    /// As Python reads it: `"1772345930.2355335".parse()` is exact, too.
+    /// Python reads the same numbers: `"1772345930.2355335".parse()` is exact.
     #[test]
     fn times_are_read_exactly() {
         for text in ["1772345930.2355335", "1772345930.1234567", "1767225600.3000002", "0.1", "1e-7"] {
             let exact = text.parse().unwrap();
-            assert_eq!(payload(&format!(r#""job_start_time":{text}"#)), [Event::JobStart(exact)]);
+            assert_eq!(payload(&format!(r#""job_start_time":{text}"#)), [JobEvent::JobStart(exact)]);
         }
     }
 
     #[test]
     fn integers_floats_and_numeric_steps() {
-        assert_eq!(payload(r#""step_count":3.0,"step_start_time":7"#), [Event::Step { step: 3, start: 7.0 }]);
+        assert_eq!(
+            payload(r#""step_count":3.0,"step_start_time":7"#),
+            [JobEvent::Step { step: 3, start: 7.0 }]
+        );
         assert_eq!(
             payload(r#""step_count":"4","step_start_time":7.5"#),
-            [Event::Step { step: 4, start: 7.5 }]
+            [JobEvent::Step { step: 4, start: 7.5 }]
         );
     }
 
@@ -131,26 +171,39 @@ mod tests {
         ]
         .iter()
         .map(|text| match &payload(text)[..] {
-            [Event::Damaged(error)] => error.kind.name().to_owned(),
+            [JobEvent::Damaged(error)] => error.kind.name().to_owned(),
             other => panic!("{other:?}"),
         })
         .collect();
         assert_eq!(names, ["KeyError", "TypeError", "ValueError", "TypeError", "TypeError"]);
     }
 
-    #[test]
-    fn other_jobs_severities_and_shapes_are_foreign() {
-        for line in [
-            r#"{"timestamp":"x","jsonPayload":{"job_name":"k"}}"#,
-            r#"{"jsonPayload":{"job_name":"j"},"severity":"ERROR"}"#,
-            r#"{"textPayload":"hello"}"#,
-            r#"{"jsonPayload":["job_name","j"]}"#,
-            r#"{"jsonPayload":{"job_name":7}}"#,
-        ] {
-            assert!(matches!(Reader::new("j").line(line.as_bytes()), Ok(Line::Foreign)), "{line}");
+    fn skipped(line: &str) -> SkipReason {
+        match EntryParser::new("j").parse(line.as_bytes()) {
+            Ok(ParsedLine::Skipped(reason)) => reason,
+            other => panic!("not skipped: {other:?}"),
         }
-        assert!(Reader::new("j").line(b"[1]").is_err());
-        assert!(Reader::new("j").line(b"{\"jsonPayload\":{\"job_name\":\"j\"}}").is_err());
+    }
+
+    #[test]
+    fn lines_that_are_not_read_have_a_reason() {
+        let other = SkipReason::OtherJob("k".into());
+        let severity = SkipReason::Severity("DEFAULT".into());
+        for (line, reason) in [
+            (r#"{"timestamp":"x","jsonPayload":{"job_name":"k"}}"#, &other),
+            (r#"{"jsonPayload":{"job_name":"k"},"severity":"DEFAULT"}"#, &other),
+            (r#"{"textPayload":"{\"job_name\":\"k\"}"}"#, &other),
+            (r#"{"jsonPayload":{"job_name":"j"},"severity":"DEFAULT"}"#, &severity),
+            (r#"{"textPayload":"{\"job_name\":\"j\",\"step_count\":1}"}"#, &SkipReason::TextPayload),
+            (r#"{"textPayload":"job j starts"}"#, &SkipReason::NoJobName),
+            (r#"{"jsonPayload":["job_name","j"]}"#, &SkipReason::NoJobName),
+            (r#"{"jsonPayload":{"job_name":7}}"#, &SkipReason::NoJobName),
+            ("{}", &SkipReason::NoJobName),
+        ] {
+            assert_eq!(skipped(line), *reason, "{line}");
+        }
+        assert!(EntryParser::new("j").parse(b"[1]").is_err());
+        assert!(EntryParser::new("j").parse(b"{\"jsonPayload\":{\"job_name\":\"j\"}}").is_err());
     }
 
     #[test]
@@ -170,25 +223,28 @@ mod tests {
                 {"a_time":null,"job_start_time":1,"job_name":"k","a_time":5,"job_start_time":2,"job_name":"j"}}"#,
         );
         assert_eq!(entry.payload_time, PayloadTime::At(5.0));
-        assert_eq!(entry.events.as_slice(), [Event::JobStart(2.0)]);
+        assert_eq!(entry.events.as_slice(), [JobEvent::JobStart(2.0)]);
     }
 
     #[test]
     fn names_of_the_newer_api() {
         assert_eq!(
             payload(r#""event":"STEP","step":2,"start_time":10.5,"end_time":11"#),
-            [Event::Step { step: 2, start: 10.5 }]
+            [JobEvent::Step { step: 2, start: 10.5 }]
         );
         assert_eq!(
             payload(r#""event":"ACCELERATOR_INIT","start_time":"1970-01-01T00:00:01Z","end_time":3"#),
-            [Event::Phase(Phase::TpuInit, Edge::Start, 1.0), Event::Phase(Phase::TpuInit, Edge::End, 3.0)]
+            [
+                JobEvent::Phase(StartupPhase::TpuInit, Boundary::Start, 1.0),
+                JobEvent::Phase(StartupPhase::TpuInit, Boundary::End, 3.0)
+            ]
         );
         assert_eq!(
             payload(r#""event_type":"CUSTOM","name":"eval","start_time":1"#),
-            [Event::Custom("EVAL".into(), Edge::Start, 1.0)]
+            [JobEvent::Custom("EVAL".into(), Boundary::Start, 1.0)]
         );
         assert!(
-            matches!(&Events::from(payload(r#""event":"NOVELTY""#)), Events::Many(none) if none.is_empty())
+            matches!(&EntryEvents::from(payload(r#""event":"NOVELTY""#)), EntryEvents::Many(none) if none.is_empty())
         );
     }
 }

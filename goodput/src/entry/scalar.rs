@@ -1,4 +1,6 @@
-//! A JSON value as far as a log entry needs it, with Python's conversions.
+//! A JSON value without nested content, and Python's conversions of it.
+//!
+//! `serde_json::Value` would build lists and objects of any size that no ledger reads.
 
 use std::fmt;
 
@@ -6,9 +8,9 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 use crate::error::Error;
 
-/// A JSON value; lists and objects are not kept.
+/// A JSON value. The content of lists and objects is dropped.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Scalar {
+pub(super) enum JsonScalar {
     Null,
     Bool(bool),
     Int(i64),
@@ -17,50 +19,50 @@ pub(super) enum Scalar {
     Nested,
 }
 
-impl Scalar {
+impl JsonScalar {
     fn python_type(&self) -> &'static str {
         match self {
-            Scalar::Null => "NoneType",
-            Scalar::Bool(_) => "bool",
-            Scalar::Int(_) => "int",
-            Scalar::Float(_) => "float",
-            Scalar::Text(_) => "str",
-            Scalar::Nested => "dict",
+            JsonScalar::Null => "NoneType",
+            JsonScalar::Bool(_) => "bool",
+            JsonScalar::Int(_) => "int",
+            JsonScalar::Float(_) => "float",
+            JsonScalar::Text(_) => "str",
+            JsonScalar::Nested => "dict",
         }
     }
 
-    /// The value if it is a number; Python's booleans are.
-    #[allow(clippy::cast_precision_loss, reason = "epoch seconds and counts are far below 2^53")]
+    /// The value if it is a number. In Python, booleans are numbers.
+    #[expect(clippy::cast_precision_loss, reason = "epoch seconds and counts are far below 2^53")]
     pub(super) fn as_number(&self) -> Option<f64> {
         match self {
-            Scalar::Bool(b) => Some(f64::from(u8::from(*b))),
-            Scalar::Int(i) => Some(*i as f64),
-            Scalar::Float(x) => Some(*x),
+            JsonScalar::Bool(b) => Some(f64::from(u8::from(*b))),
+            JsonScalar::Int(i) => Some(*i as f64),
+            JsonScalar::Float(x) => Some(*x),
             _ => None,
         }
     }
 
-    /// An instant or a count: any number.
+    /// The value as a time or a count.
     pub(super) fn number(&self, key: &str) -> Result<f64, Error> {
         self.as_number()
             .ok_or_else(|| Error::type_(format!("'{}' object of {key} is not a number", self.python_type())))
     }
 
-    /// As Python's `datetime.fromtimestamp` takes it.
+    /// The value as `datetime.fromtimestamp` reads it.
     pub(super) fn instant(&self) -> Result<f64, Error> {
         self.as_number().ok_or_else(|| {
             Error::type_(format!("'{}' object cannot be interpreted as an integer", self.python_type()))
         })
     }
 
-    /// As Python's `int` takes it.
-    #[allow(clippy::cast_possible_truncation, reason = "Python truncates too; beyond i64 it saturates")]
+    /// The value as Python's `int` reads it.
+    #[expect(clippy::cast_possible_truncation, reason = "Python truncates too; beyond i64 it saturates")]
     pub(super) fn int(&self) -> Result<i64, Error> {
         match self {
-            Scalar::Bool(b) => Ok(i64::from(*b)),
-            Scalar::Int(i) => Ok(*i),
-            Scalar::Float(x) => Ok(*x as i64),
-            Scalar::Text(text) => text
+            JsonScalar::Bool(b) => Ok(i64::from(*b)),
+            JsonScalar::Int(i) => Ok(*i),
+            JsonScalar::Float(x) => Ok(*x as i64),
+            JsonScalar::Text(text) => text
                 .trim()
                 .parse()
                 .map_err(|_| Error::value(format!("invalid literal for int() with base 10: '{text}'"))),
@@ -71,10 +73,11 @@ impl Scalar {
         }
     }
 
-    /// As Python's `float` takes it; what is not finite is refused, since no sum with it means anything.
+    /// The value as Python's `float` reads it. Values that are not finite are errors: they would make every sum
+    /// meaningless.
     pub(super) fn float(&self) -> Result<f64, Error> {
         let value = match self {
-            Scalar::Text(text) => text.trim().parse().ok(),
+            JsonScalar::Text(text) => text.trim().parse().ok(),
             other => Some(other.as_number().ok_or_else(|| {
                 Error::type_(format!(
                     "float() argument must be a string or a real number, not '{}'",
@@ -83,29 +86,29 @@ impl Scalar {
             })?),
         };
         value.filter(|x: &f64| x.is_finite()).ok_or_else(|| match self {
-            Scalar::Text(text) => Error::value(format!("could not convert string to float: '{text}'")),
-            _ => Error::value("a duration that is not finite"),
+            JsonScalar::Text(text) => Error::value(format!("could not convert string to float: '{text}'")),
+            _ => Error::value("the duration is not finite"),
         })
     }
 
-    /// As Python's `str` prints it, where it matters: what names a checkpoint step.
+    /// The value as Python's `str` prints it, for the name of a checkpoint step.
     pub(super) fn text(&self) -> String {
         match self {
-            Scalar::Null => "None".into(),
-            Scalar::Bool(true) => "True".into(),
-            Scalar::Bool(false) => "False".into(),
-            Scalar::Int(i) => i.to_string(),
-            Scalar::Float(x) => format!("{x:?}"),
-            Scalar::Text(text) => text.to_string(),
-            Scalar::Nested => "{}".into(),
+            JsonScalar::Null => "None".into(),
+            JsonScalar::Bool(true) => "True".into(),
+            JsonScalar::Bool(false) => "False".into(),
+            JsonScalar::Int(i) => i.to_string(),
+            JsonScalar::Float(x) => format!("{x:?}"),
+            JsonScalar::Text(text) => text.to_string(),
+            JsonScalar::Nested => "{}".into(),
         }
     }
 
-    /// Whether Python takes it for true.
+    /// Whether the value is true in Python.
     pub(super) fn truthy(&self) -> bool {
         match self {
-            Scalar::Null => false,
-            Scalar::Text(text) => !text.is_empty(),
+            JsonScalar::Null => false,
+            JsonScalar::Text(text) => !text.is_empty(),
             other => other.as_number() != Some(0.0),
         }
     }
@@ -114,49 +117,49 @@ impl Scalar {
 struct ScalarVisitor;
 
 impl<'de> Visitor<'de> for ScalarVisitor {
-    type Value = Scalar;
+    type Value = JsonScalar;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Scalar, E> {
-        Ok(Scalar::Null)
+    fn visit_unit<E>(self) -> Result<JsonScalar, E> {
+        Ok(JsonScalar::Null)
     }
 
-    fn visit_bool<E>(self, v: bool) -> Result<Scalar, E> {
-        Ok(Scalar::Bool(v))
+    fn visit_bool<E>(self, v: bool) -> Result<JsonScalar, E> {
+        Ok(JsonScalar::Bool(v))
     }
 
-    fn visit_i64<E>(self, v: i64) -> Result<Scalar, E> {
-        Ok(Scalar::Int(v))
+    fn visit_i64<E>(self, v: i64) -> Result<JsonScalar, E> {
+        Ok(JsonScalar::Int(v))
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a number beyond i64 is no instant and no count")]
-    fn visit_u64<E>(self, v: u64) -> Result<Scalar, E> {
-        Ok(i64::try_from(v).map_or(Scalar::Float(v as f64), Scalar::Int))
+    #[expect(clippy::cast_precision_loss, reason = "a number beyond i64 is neither a time nor a count")]
+    fn visit_u64<E>(self, v: u64) -> Result<JsonScalar, E> {
+        Ok(i64::try_from(v).map_or(JsonScalar::Float(v as f64), JsonScalar::Int))
     }
 
-    fn visit_f64<E>(self, v: f64) -> Result<Scalar, E> {
-        Ok(Scalar::Float(v))
+    fn visit_f64<E>(self, v: f64) -> Result<JsonScalar, E> {
+        Ok(JsonScalar::Float(v))
     }
 
-    fn visit_str<E>(self, v: &str) -> Result<Scalar, E> {
-        Ok(Scalar::Text(v.into()))
+    fn visit_str<E>(self, v: &str) -> Result<JsonScalar, E> {
+        Ok(JsonScalar::Text(v.into()))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonScalar, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Nested)
+        Ok(JsonScalar::Nested)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Scalar, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<JsonScalar, A::Error> {
         while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Nested)
+        Ok(JsonScalar::Nested)
     }
 }
 
-impl<'de> Deserialize<'de> for Scalar {
+impl<'de> Deserialize<'de> for JsonScalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ScalarVisitor)
     }

@@ -1,31 +1,34 @@
-//! The library's calculator: what it remembers between queries, quirks included.
+//! The library's calculator with its state between queries and its faults.
 //!
-//! A calculator reads a [`Log`] by the library's read rule, keeps the cumulative walk and the window's
-//! entries, and reuses the last result when a query brings no new entry. The log must only ever grow.
+//! A calculator reads an [`EventLog`] by the library's read rule, keeps the cumulative walk and the window's
+//! entries, and reuses the last result when a query brings no new entry. Entries may be added to the log, never removed.
 
 use super::{
-    Compat, Efficiency, StepInfo,
+    compat::Compat,
+    elastic::SliceEfficiency,
     exclusions::{self, Exclusions},
-    step_times::StepTimes,
-    walk::{Totals, Walk},
+    results::{CountedUntil, CumulativeResult, ExclusionsResult, IntervalResult, LastResult},
+    step_info::StepInfo,
+    step_times::{self, StepTimes},
+    walk::{LogWalk, WalkTotals},
 };
 use crate::{
     badput::{Amount, BadputType, Buckets},
-    entry::Event,
+    entry::JobEvent,
     error::Error,
-    log::{Cursor, EntryId, From, Log},
+    log::{EntryId, EventLog, ReadCursor, ReadFrom},
     time::{Micros, Nanos},
 };
 
-/// How far the first read looks back.
+/// How far the first read looks back, in microseconds.
 const LOOKBACK: i64 = 7 * 86_400 * 1_000_000;
-/// Once a job start is known, reads without a cursor begin this long before it.
+/// Once a job start is known, reads without a cursor start this long before it, in microseconds.
 const BEFORE_START: i64 = 10 * 1_000_000;
 
-/// What a calculator is made with.
+/// The options of a calculator.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Which version's numbers.
+pub struct CalculatorOptions {
+    /// The version of the library whose numbers are computed.
     pub compat: Compat,
     /// Whether to use the elastic calculator.
     pub elastic: bool,
@@ -33,101 +36,45 @@ pub struct Options {
     pub lookback: i64,
 }
 
-impl Default for Options {
+impl Default for CalculatorOptions {
     fn default() -> Self {
         Self { compat: Compat::V0_2_3, elastic: false, lookback: LOOKBACK }
     }
 }
 
-/// The result of a query over the whole job.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cumulative {
-    /// Productive share of the total time.
-    pub goodput_percent: f64,
-    /// Every type as percent of the total time.
-    pub badput_percent: Buckets,
-    /// The largest productive step.
-    pub returned_step: i64,
-}
-
-/// The result of a query over a window.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Interval {
-    /// Productive share of the effective window.
-    pub goodput_percent: f64,
-    /// Every type as percent of the effective window.
-    pub badput_percent: Buckets,
-    /// The largest productive step.
-    pub returned_step: i64,
-    /// Seconds of the effective window.
-    pub total_seconds: f64,
-    /// Disruptions seen in it.
-    pub disruptions: u64,
-    /// Its first instant.
-    pub effective_start: Micros,
-    /// Its last instant.
-    pub effective_end: Micros,
-}
-
-/// The result of a query with excluded intervals.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Excluded {
-    /// As for the whole job; no breakdown if nothing is left.
-    pub answer: Cumulative,
-    /// Seconds taken out.
-    pub excluded_seconds: f64,
-}
-
-/// What the last cumulative query left behind.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Remembered {
-    /// Productive seconds.
-    pub productive_seconds: f64,
-    /// Seconds by type.
-    pub unproductive_seconds: Buckets,
-    /// Total seconds.
-    pub total_elapsed_seconds: f64,
-    /// The largest productive step.
-    pub max_productive_step: i64,
-    /// The largest step of the last attempt.
-    pub last_recorded_step: i64,
-    /// Repeated steps in the latest full walk.
-    pub disruptions: u64,
-    /// Seconds taken out.
-    pub excluded_seconds: f64,
-}
-
-/// The window that moves forward.
+/// The state of queries for a window.
 #[derive(Debug, Default)]
-struct Window {
+struct WindowState {
     entries: Vec<EntryId>,
-    cursor: Option<Cursor>,
+    cursor: Option<ReadCursor>,
     last: Option<(Micros, Micros)>,
-    walk: Option<Walk>,
+    walk: Option<LogWalk>,
 }
 
 /// A calculator of one job.
 #[derive(Debug)]
 pub struct Calculator {
-    options: Options,
-    /// Of the entries read by any query: the first job start.
+    options: CalculatorOptions,
+    /// The first job start in the entries that any query has read.
     seen_job_start: Option<Micros>,
     entries: Vec<EntryId>,
-    cursor: Option<Cursor>,
+    cursor: Option<ReadCursor>,
     job_start: Option<Micros>,
     job_end: Option<Micros>,
+    /// The latest time of an event in seconds.
+    last_event: Option<f64>,
     damage: Option<Error>,
-    walk: Walk,
+    walk: LogWalk,
     steps: StepTimes,
-    remembered: Option<Remembered>,
+    remembered: Option<LastResult>,
     step_info: Option<StepInfo>,
     interruptions: u64,
-    window: Window,
+    window: WindowState,
 }
 
 impl Calculator {
-    /// A calculator that has read nothing yet.
-    pub fn new(options: Options) -> Self {
+    /// A calculator that has not read any entry.
+    pub fn new(options: CalculatorOptions) -> Self {
         Self {
             options,
             seen_job_start: None,
@@ -135,32 +82,65 @@ impl Calculator {
             cursor: None,
             job_start: None,
             job_end: None,
+            last_event: None,
             damage: None,
-            walk: Walk::new(options.elastic),
+            walk: LogWalk::new(options.elastic),
             steps: StepTimes::default(),
             remembered: None,
             step_info: None,
             interruptions: 0,
-            window: Window::default(),
+            window: WindowState::default(),
         }
     }
 
-    /// The options it was made with.
-    pub fn options(&self) -> Options {
+    /// The options of the calculator.
+    pub fn options(&self) -> CalculatorOptions {
         self.options
     }
 
-    /// Elementary operations so far: a test holds the cost of a new step down with it.
+    /// The number of elementary operations so far, for tests of the cost of a step.
     pub fn work(&self) -> u64 {
         self.walk.work() + self.steps.work()
     }
 
-    /// What the last cumulative query left behind.
-    pub fn remembered(&self) -> Option<&Remembered> {
+    /// The result of the last cumulative query.
+    pub fn remembered(&self) -> Option<&LastResult> {
         self.remembered.as_ref()
     }
 
-    /// Step statistics as the last query that computed them left them.
+    /// The latest job end of the entries read by queries over the whole job. Time counts until then, or until
+    /// `now` without one.
+    pub fn job_end(&self) -> Option<Micros> {
+        self.job_end
+    }
+
+    /// The latest event of the entries read by queries over the whole job, but not after `now`.
+    pub fn last_event(&self, now: Micros) -> Option<Micros> {
+        Micros::from_seconds(self.last_event?).ok().map(|at| at.min(now))
+    }
+
+    /// The last cumulative answer with time counted until `until` instead of the time of the query: the
+    /// answer to the same query at `until`. `None` if there is no such answer.
+    pub fn counted_until(&self, until: Micros) -> Option<CountedUntil> {
+        let last = self.remembered.as_ref()?;
+        let total = until.seconds() - self.job_start?.seconds();
+        if !(total > 0.0 && (0.0..=total).contains(&last.productive_seconds)) {
+            return None;
+        }
+        let mut buckets = last.unproductive_seconds.clone();
+        buckets.sanitize(total);
+        buckets.set(BadputType::Other, Amount::Flat(buckets.other(total, last.productive_seconds)));
+        Some(CountedUntil {
+            time: until.seconds(),
+            goodput_percent: last.productive_seconds / total * 100.0,
+            badput_percent: buckets.breakdown(total, self.options.elastic),
+            total_elapsed_seconds: total,
+            productive_seconds: last.productive_seconds,
+            unproductive_seconds: buckets,
+        })
+    }
+
+    /// Step statistics of the last query that computed them.
     pub fn step_info(&self) -> Option<&StepInfo> {
         self.step_info.as_ref()
     }
@@ -176,14 +156,14 @@ impl Calculator {
     }
 
     /// Slice efficiency over the job; `None` without slice counts or for other calculators.
-    pub fn efficiency(&self) -> Option<Efficiency> {
+    pub fn efficiency(&self) -> Option<SliceEfficiency> {
         let start = self.job_start?.seconds();
         let elapsed = self.remembered.as_ref().map_or(0.0, |info| info.total_elapsed_seconds);
         self.walk.elastic()?.efficiency(start, start + elapsed)
     }
 
     /// Slice efficiency over the window of the last interval query.
-    pub fn window_efficiency(&self, start: Micros, end: Micros) -> Option<Efficiency> {
+    pub fn window_efficiency(&self, start: Micros, end: Micros) -> Option<SliceEfficiency> {
         self.window.walk.as_ref()?.elastic()?.efficiency(start.seconds(), end.seconds())
     }
 
@@ -191,7 +171,12 @@ impl Calculator {
     ///
     /// # Errors
     /// The library's.
-    pub fn cumulative(&mut self, log: &Log, now: Micros, ideal: Option<f64>) -> Result<Cumulative, Error> {
+    pub fn cumulative(
+        &mut self,
+        log: &EventLog,
+        now: Micros,
+        ideal: Option<f64>,
+    ) -> Result<CumulativeResult, Error> {
         let (any, any_step) = self.fetch(log, now)?;
         let total = self.total(now);
         if total == 0.0 {
@@ -204,7 +189,7 @@ impl Calculator {
         totals.buckets.sanitize(total);
         let other = totals.buckets.other(total, totals.productive);
         totals.buckets.set(BadputType::Other, Amount::Flat(other));
-        let answer = Cumulative {
+        let answer = CumulativeResult {
             goodput_percent: totals.productive / total * 100.0,
             badput_percent: totals.buckets.breakdown(total, self.options.elastic),
             returned_step: totals.max_step,
@@ -214,10 +199,10 @@ impl Calculator {
         Ok(answer)
     }
 
-    /// The walk's totals, or the last result's if there is nothing new.
-    fn totals(&mut self, any_new: bool) -> Result<Totals, Error> {
+    /// The totals of the walk, or of the last result if there is no new entry.
+    fn totals(&mut self, any_new: bool) -> Result<WalkTotals, Error> {
         if let (false, Some(old)) = (any_new, &self.remembered) {
-            return Ok(Totals {
+            return Ok(WalkTotals {
                 productive: old.productive_seconds,
                 buckets: old.unproductive_seconds.clone(),
                 max_step: old.max_productive_step,
@@ -228,8 +213,8 @@ impl Calculator {
         self.walk.totals()
     }
 
-    fn remember(&mut self, totals: Totals, total: f64, excluded: f64) {
-        self.remembered = Some(Remembered {
+    fn remember(&mut self, totals: WalkTotals, total: f64, excluded: f64) {
+        self.remembered = Some(LastResult {
             productive_seconds: totals.productive,
             unproductive_seconds: totals.buckets,
             total_elapsed_seconds: total,
@@ -240,7 +225,7 @@ impl Calculator {
         });
     }
 
-    /// Where the ideal step time cannot be computed, what was there stays.
+    /// Keeps the previous statistics if the ideal step time cannot be computed.
     fn update_step_info(&mut self, any_step: bool, ideal: Option<f64>) {
         if !any_step && self.step_info.as_ref().is_some_and(StepInfo::has_deviations) {
             return;
@@ -259,15 +244,15 @@ impl Calculator {
         self.job_end.unwrap_or(now).seconds() - start.seconds()
     }
 
-    /// Takes in what is new; returns whether there was anything, and whether a step was among it.
-    fn fetch(&mut self, log: &Log, now: Micros) -> Result<(bool, bool), Error> {
+    /// Reads new entries; returns whether there are any, and whether they contain a step.
+    fn fetch(&mut self, log: &EventLog, now: Micros) -> Result<(bool, bool), Error> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
         }
         let new = match &self.cursor {
             Some(cursor) if Nanos::from(now) <= cursor.time => &[],
-            Some(cursor) => log.read(From::Cursor(cursor), now),
-            None => log.read(From::After(self.first_read_from(now).into()), now),
+            Some(cursor) => log.read(ReadFrom::Cursor(cursor), now),
+            None => log.read(ReadFrom::After(self.first_read_from(now).into()), now),
         };
         let Some(&last) = new.last() else { return Ok((false, false)) };
         self.cursor = Some(log.cursor(last));
@@ -278,16 +263,17 @@ impl Calculator {
             let entry = log.entry(id);
             self.walk.push(entry);
             for event in entry.events.as_slice() {
+                self.last_event = event.at().into_iter().chain(self.last_event).reduce(f64::max);
                 match event {
-                    Event::Step { step, start } => {
+                    JobEvent::Step { step, start } => {
                         any_step = true;
                         self.steps.push(*step, *start);
                     }
-                    Event::JobStart(at) if self.job_start.is_none() => {
+                    JobEvent::JobStart(at) if self.job_start.is_none() => {
                         self.job_start = Some(self.instant(*at)?);
                     }
-                    Event::JobEnd(at) => self.job_end = Some(self.instant(*at)?),
-                    Event::Damaged(error) => self.damage = Some((**error).clone()),
+                    JobEvent::JobEnd(at) => self.job_end = Some(self.instant(*at)?),
+                    JobEvent::Damaged(error) => self.damage = Some((**error).clone()),
                     _ => {}
                 }
             }
@@ -295,7 +281,7 @@ impl Calculator {
         self.damage.clone().map_or(Ok((true, any_step)), Err)
     }
 
-    /// An instant that cannot be is damage that stays.
+    /// A time out of range makes this and all later queries fail.
     fn instant(&mut self, at: f64) -> Result<Micros, Error> {
         Micros::from_seconds(at).inspect_err(|error| self.damage = Some(error.clone()))
     }
@@ -307,7 +293,7 @@ impl Calculator {
         }
     }
 
-    fn note_job_start(&mut self, log: &Log, read: &[EntryId]) -> Result<(), Error> {
+    fn note_job_start(&mut self, log: &EventLog, read: &[EntryId]) -> Result<(), Error> {
         if self.seen_job_start.is_none()
             && let Some(at) = read.iter().find_map(|&id| log.entry(id).job_start())
         {
@@ -320,19 +306,19 @@ impl Calculator {
     ///
     /// # Errors
     /// The library's.
-    pub fn interval(&mut self, log: &Log, start: Micros, end: Micros) -> Result<Interval, Error> {
+    pub fn interval(&mut self, log: &EventLog, start: Micros, end: Micros) -> Result<IntervalResult, Error> {
         self.read_window(log, start, end)?;
-        let mut walk = Walk::new(self.options.elastic);
+        let mut walk = LogWalk::new(self.options.elastic);
         for &id in &self.window.entries {
             walk.push(log.entry(id));
         }
         let walk = self.window.walk.insert(walk);
-        let edge = |id: Option<&EntryId>| match id {
+        let payload_time = |id: Option<&EntryId>| match id {
             Some(&id) => log.entry(id).payload_time.instant(),
             None => Ok(None),
         };
-        let first = edge(self.window.entries.first())?.map_or(start, |first| start.max(first));
-        let last = edge(self.window.entries.last())?.map_or(end, |last| end.min(last));
+        let first = payload_time(self.window.entries.first())?.map_or(start, |first| start.max(first));
+        let last = payload_time(self.window.entries.last())?.map_or(end, |last| end.min(last));
         if first >= last {
             return Err(Error::window_is_empty());
         }
@@ -345,7 +331,7 @@ impl Calculator {
         totals.buckets.sanitize(total);
         let other = totals.buckets.other(total, totals.productive);
         totals.buckets.set(BadputType::Other, Amount::Flat(other));
-        Ok(Interval {
+        Ok(IntervalResult {
             goodput_percent: totals.productive / total * 100.0,
             badput_percent: totals.buckets.breakdown(total, self.options.elastic),
             returned_step: totals.max_step,
@@ -356,18 +342,18 @@ impl Calculator {
         })
     }
 
-    /// Brings the window's entries up to date: what is new if it moved forward, else everything.
-    fn read_window(&mut self, log: &Log, start: Micros, end: Micros) -> Result<(), Error> {
+    /// Reads the entries of the window: only new ones if the window moved forward, else all.
+    fn read_window(&mut self, log: &EventLog, start: Micros, end: Micros) -> Result<(), Error> {
         self.window.walk = None;
         let forward = self.window.last.is_some_and(|(s, e)| end > e && start >= s);
         let cursor = self.window.cursor.take().filter(|_| forward && !self.window.entries.is_empty());
         if let Some(cursor) = cursor {
-            let new = log.read(From::Cursor(&cursor), end);
+            let new = log.read(ReadFrom::Cursor(&cursor), end);
             self.note_job_start(log, new)?;
             self.window.entries.extend_from_slice(new);
             self.window.cursor = new.last().map(|&last| log.cursor(last)).or(Some(cursor));
         } else {
-            let new = log.read(From::After(start.into()), end);
+            let new = log.read(ReadFrom::After(start.into()), end);
             self.note_job_start(log, new)?;
             self.window.entries = new.to_vec();
             self.window.cursor = new.last().map(|&last| log.cursor(last));
@@ -388,17 +374,17 @@ impl Calculator {
         Ok(())
     }
 
-    /// Goodput of the whole job at `now` with `intervals` taken out.
+    /// Goodput of the whole job at `now` without `intervals`.
     ///
     /// # Errors
     /// The library's.
     pub fn excluding(
         &mut self,
-        log: &Log,
+        log: &EventLog,
         intervals: &[(Micros, Micros)],
         now: Micros,
         ideal: Option<f64>,
-    ) -> Result<Excluded, Error> {
+    ) -> Result<ExclusionsResult, Error> {
         self.fetch(log, now)?;
         let exclusions = Exclusions::new(intervals);
         let entries = self.entries.iter().map(|&id| log.entry(id));
@@ -407,27 +393,27 @@ impl Calculator {
         let total = (self.total(now) - walked.excluded).max(0.0);
         let mut totals = walked.totals;
         if total == 0.0 {
-            let answer = Cumulative {
+            let answer = CumulativeResult {
                 goodput_percent: 0.0,
                 badput_percent: Buckets::new(),
                 returned_step: totals.max_step,
             };
-            return Ok(Excluded { answer, excluded_seconds: walked.excluded });
+            return Ok(ExclusionsResult { answer, excluded_seconds: walked.excluded });
         }
         totals.buckets.sanitize(total);
         let other = totals.buckets.other(total, totals.productive);
         totals.buckets.set(BadputType::Other, Amount::Flat(other));
-        let answer = Cumulative {
+        let answer = CumulativeResult {
             goodput_percent: totals.productive / total * 100.0,
             badput_percent: totals.buckets.breakdown(total, self.options.elastic),
             returned_step: totals.max_step,
         };
-        let ideal = ideal.filter(|x| *x != 0.0).or_else(|| super::step_times::ideal_of(&walked.step_times));
+        let ideal = ideal.filter(|x| *x != 0.0).or_else(|| step_times::ideal_of(&walked.step_times));
         if let Some(ideal) = ideal {
             let deviations = walked.step_times.into_iter().map(|(step, time)| (step, time - ideal)).collect();
             self.step_info = Some(StepInfo::listed(ideal, deviations));
         }
         self.remember(totals, total, walked.excluded);
-        Ok(Excluded { answer, excluded_seconds: walked.excluded })
+        Ok(ExclusionsResult { answer, excluded_seconds: walked.excluded })
     }
 }

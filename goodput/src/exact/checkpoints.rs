@@ -1,21 +1,21 @@
-//! Checkpoint seconds: the mean over the hosts that noted an operation, summed over operations.
+//! Checkpoint seconds: the mean over the hosts that logged an operation, summed over operations.
 
 use std::collections::HashMap;
 
 use crate::{
-    entry::{Checkpoint, Operation},
+    entry::{Checkpoint, CheckpointOperation},
     error::Error,
 };
 
 /// Running sums of one operation.
 #[derive(Debug, Default)]
-struct Sums {
+struct CheckpointSums {
     groups: HashMap<Box<str>, (f64, f64)>,
     total: f64,
     fault: Option<Error>,
 }
 
-impl Sums {
+impl CheckpointSums {
     fn push(&mut self, checkpoint: &Checkpoint) {
         if let Some(fault) = &checkpoint.fault {
             self.fault.get_or_insert_with(|| fault.clone());
@@ -35,22 +35,22 @@ impl Sums {
 /// Save and restore seconds of a walk.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
-    saves: Sums,
-    restores: Sums,
+    saves: CheckpointSums,
+    restores: CheckpointSums,
 }
 
 impl Checkpoints {
     pub(super) fn push(&mut self, checkpoint: &Checkpoint) {
         match checkpoint.operation {
-            Operation::Save => self.saves.push(checkpoint),
-            Operation::Restore => self.restores.push(checkpoint),
+            CheckpointOperation::Save => self.saves.push(checkpoint),
+            CheckpointOperation::Restore => self.restores.push(checkpoint),
         }
     }
 
     /// Save and restore seconds.
     ///
     /// # Errors
-    /// Of the first entry that lacks something: saves are looked at before restores.
+    /// The error of the first incomplete entry; saves are checked before restores.
     pub(super) fn seconds(&self) -> Result<(f64, f64), Error> {
         for sums in [&self.saves, &self.restores] {
             if let Some(fault) = &sums.fault {

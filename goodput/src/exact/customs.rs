@@ -1,12 +1,12 @@
-//! Custom events: pairing starts with ends, and finding those inside a pair of steps.
+//! CustomEvent events: pairing starts with ends, and finding those inside a pair of steps.
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{badput::Amount, entry::Edge};
+use crate::{badput::Amount, entry::Boundary};
 
-/// A closed custom event.
+/// A custom event with a start and an end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Custom {
+pub(super) struct CustomEvent {
     pub(super) start: f64,
     pub(super) end: f64,
     /// Index of its type in [`Customs::name`].
@@ -15,7 +15,7 @@ pub(super) struct Custom {
     pub(super) number: u32,
 }
 
-impl Custom {
+impl CustomEvent {
     pub(super) fn seconds(&self) -> f64 {
         self.end - self.start
     }
@@ -25,13 +25,13 @@ impl Custom {
 #[derive(Debug, Clone, Default)]
 pub(super) struct KindSums {
     sums: Vec<(u32, f64)>,
-    places: HashMap<u32, usize>,
+    positions: HashMap<u32, usize>,
 }
 
 impl KindSums {
     pub(super) fn add(&mut self, kind: u32, seconds: f64) {
-        let place = *self.places.entry(kind).or_insert(self.sums.len());
-        match self.sums.get_mut(place) {
+        let position = *self.positions.entry(kind).or_insert(self.sums.len());
+        match self.sums.get_mut(position) {
             Some((_, sum)) => *sum += seconds,
             None => self.sums.push((kind, seconds)),
         }
@@ -53,17 +53,17 @@ pub(super) struct Customs {
     names: Vec<Arc<str>>,
     open: HashMap<u32, f64>,
     /// By start.
-    closed: Vec<Custom>,
+    closed: Vec<CustomEvent>,
 }
 
 impl Customs {
-    /// Takes in one edge; returns the event that it closed.
+    /// Adds a start or an end; returns the event that it ended.
     ///
     /// A start overwrites an open one of its type; an end without one is ignored, and so is an event that
     /// does not end after it starts.
-    pub(super) fn push(&mut self, kind: &Arc<str>, edge: Edge, at: f64) -> Option<Custom> {
+    pub(super) fn push(&mut self, kind: &Arc<str>, boundary: Boundary, at: f64) -> Option<CustomEvent> {
         let kind = self.intern(kind);
-        if edge == Edge::Start {
+        if boundary == Boundary::Start {
             self.open.insert(kind, at);
             return None;
         }
@@ -72,12 +72,12 @@ impl Customs {
             return None;
         }
         let number = u32::try_from(self.closed.len()).unwrap_or(u32::MAX);
-        let custom = Custom { start, end: at, kind, number };
-        let place = match self.closed.last() {
+        let custom = CustomEvent { start, end: at, kind, number };
+        let position = match self.closed.last() {
             Some(last) if last.start > start => self.closed.partition_point(|other| other.start <= start),
             _ => self.closed.len(),
         };
-        self.closed.insert(place, custom);
+        self.closed.insert(position, custom);
         Some(custom)
     }
 
@@ -96,13 +96,13 @@ impl Customs {
         &self.names[kind as usize]
     }
 
-    /// The events wholly inside `from..=to`; also counts what had to be looked at.
+    /// The events inside `from..=to`; also counts the events read.
     pub(super) fn inside<'a>(
         &'a self,
         from: f64,
         to: f64,
         work: &mut u64,
-    ) -> impl Iterator<Item = &'a Custom> + use<'a> {
+    ) -> impl Iterator<Item = &'a CustomEvent> + use<'a> {
         let first = match self.closed.last() {
             Some(last) if last.start >= from => self.closed.partition_point(|custom| custom.start < from),
             _ => self.closed.len(),
@@ -118,7 +118,7 @@ impl Customs {
     }
 
     /// All events, by start.
-    pub(super) fn by_start(&self) -> &[Custom] {
+    pub(super) fn by_start(&self) -> &[CustomEvent] {
         &self.closed
     }
 }

@@ -1,19 +1,19 @@
-//! What only elastic jobs have: waits, re-initialisation, and how many slices took part.
+//! Events of elastic jobs: waits, re-initialisation and slice counts.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::ranges::Ranges;
 use crate::{
     badput::{BadputType, Buckets},
-    entry::{Edge, Event, Phase, Slices},
+    entry::{Boundary, JobEvent, SliceCounts, StartupPhase},
 };
 
 /// Time-weighted shares of slices.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Efficiency {
-    /// Slices that stepped, of all.
+pub struct SliceEfficiency {
+    /// Share of slices that stepped.
     pub stepping: f64,
-    /// Slices that could step, of all.
+    /// Share of slices that could step.
     pub available: f64,
 }
 
@@ -30,16 +30,16 @@ pub(crate) struct Elastic {
     inits: Vec<(f64, f64)>,
     preps: Vec<(f64, f64)>,
     /// By time; of one time in log order.
-    slices: Vec<Slices>,
+    slices: Vec<SliceCounts>,
 }
 
 impl Elastic {
-    pub(crate) fn push(&mut self, event: &Event) {
+    pub(crate) fn push(&mut self, event: &JobEvent) {
         match event {
-            Event::Wait(kind, Edge::Start, at) => {
+            JobEvent::Wait(kind, Boundary::Start, at) => {
                 self.waiting.insert(Arc::clone(kind), *at);
             }
-            Event::Wait(kind, Edge::End, at) => {
+            JobEvent::Wait(kind, Boundary::End, at) => {
                 let Some(start) = self.waiting.remove(kind).filter(|start| start < at) else { return };
                 let scale_up = kind.to_lowercase().contains("scale_up");
                 let bucket = if scale_up { BadputType::ElasticScaleUp } else { BadputType::ElasticSliceDown };
@@ -48,18 +48,22 @@ impl Elastic {
                     None => self.waits.push((bucket, at - start)),
                 }
             }
-            Event::Reinit(edge, at) => span(&mut self.reinit, &mut self.reinits, *edge, *at),
-            Event::Phase(Phase::TpuInit, edge, at) => span(&mut self.tpu_init, &mut self.inits, *edge, *at),
-            Event::Phase(Phase::TrainingPrep, edge, at) => span(&mut self.prep, &mut self.preps, *edge, *at),
-            Event::Slices(slices) => {
-                let place = self.slices.partition_point(|other| other.at <= slices.at);
-                self.slices.insert(place, **slices);
+            JobEvent::Reinit(boundary, at) => span(&mut self.reinit, &mut self.reinits, *boundary, *at),
+            JobEvent::Phase(StartupPhase::TpuInit, boundary, at) => {
+                span(&mut self.tpu_init, &mut self.inits, *boundary, *at);
+            }
+            JobEvent::Phase(StartupPhase::TrainingPrep, boundary, at) => {
+                span(&mut self.prep, &mut self.preps, *boundary, *at);
+            }
+            JobEvent::Slices(slices) => {
+                let position = self.slices.partition_point(|other| other.at <= slices.at);
+                self.slices.insert(position, **slices);
             }
             _ => {}
         }
     }
 
-    /// Adds the elastic buckets, and takes out of start-up what re-initialisation already counts.
+    /// Adds the elastic buckets, and subtracts the overlap with re-initialisation from the start-up buckets.
     pub(crate) fn add_to(&self, buckets: &mut Buckets) {
         for (bucket, seconds) in &self.waits {
             buckets.add(*bucket, *seconds);
@@ -81,24 +85,24 @@ impl Elastic {
     fn overlap(&self, spans: &[(f64, f64)]) -> f64 {
         let mut reaches = Ranges::default();
         self.reinits.iter().for_each(|(begin, end)| reaches.push(*begin, *end));
-        let touching = |span: &(f64, f64)| &self.reinits[reaches.among(span.1, span.0)];
+        let touching = |span: &(f64, f64)| &self.reinits[reaches.overlapping(span.1, span.0)];
         let pairs = spans.iter().flat_map(|span| touching(span).iter().map(move |reinit| (span, reinit)));
         pairs.map(|(span, reinit)| (span.1.min(reinit.1) - span.0.max(reinit.0)).max(0.0)).sum()
     }
 
-    /// The efficiency between two instants; `None` without slice counts.
-    pub(crate) fn efficiency(&self, from: f64, to: f64) -> Option<Efficiency> {
+    /// The efficiency between two times; `None` without slice counts.
+    pub(crate) fn efficiency(&self, from: f64, to: f64) -> Option<SliceEfficiency> {
         if self.slices.is_empty() {
             return None;
         }
-        let none = Efficiency { stepping: 0.0, available: 0.0 };
+        let none = SliceEfficiency { stepping: 0.0, available: 0.0 };
         if to <= from {
             return Some(none);
         }
         let first = self.slices.partition_point(|slices| slices.at <= from);
         let last = self.slices.partition_point(|slices| slices.at < to).max(first);
-        let seed = self.slices[..first].last().map(|slices| Slices { at: from, ..*slices });
-        let timeline: Vec<Slices> =
+        let seed = self.slices[..first].last().map(|slices| SliceCounts { at: from, ..*slices });
+        let timeline: Vec<SliceCounts> =
             seed.into_iter().chain(self.slices[first..last].iter().copied()).collect();
         let mut sums = none;
         for (at, slices) in timeline.iter().enumerate() {
@@ -107,13 +111,13 @@ impl Elastic {
             sums.available += slices.available / slices.total * seconds;
         }
         let whole = to - from;
-        Some(Efficiency { stepping: sums.stepping / whole, available: sums.available / whole })
+        Some(SliceEfficiency { stepping: sums.stepping / whole, available: sums.available / whole })
     }
 }
 
 /// Pairs a start with an end: a start overwrites, an end without one is ignored, an empty span is dropped.
-fn span(open: &mut Option<f64>, spans: &mut Vec<(f64, f64)>, edge: Edge, at: f64) {
-    if edge == Edge::Start {
+fn span(open: &mut Option<f64>, spans: &mut Vec<(f64, f64)>, boundary: Boundary, at: f64) {
+    if boundary == Boundary::Start {
         *open = Some(at);
     } else if let Some(start) = open.take()
         && start < at

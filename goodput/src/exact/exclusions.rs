@@ -1,22 +1,22 @@
 //! The walk with excluded intervals: the library's offline variant, which differs from the other walk in
 //! many small ways (no shortcut at step 0, custom events by overlap, no checkpoints, no range check).
 //!
-//! It looks at all entries anew; it is not meant to be polled.
+//! It reads all entries again; it is not made for frequent queries.
 
 use std::collections::HashMap;
 
 use super::{
     customs::{Customs, KindSums},
     ranges::Ranges,
-    walk::Totals,
+    walk::WalkTotals,
 };
 use crate::{
     badput::{Amount, BadputType as B, Buckets},
-    entry::{Edge, Entry, Event, Phase},
+    entry::{Boundary, JobEvent, LogEntry, StartupPhase},
     time::Micros,
 };
 
-/// Intervals that count for nothing: sorted, merged, none empty.
+/// The excluded intervals: sorted, merged, not empty.
 #[derive(Debug, Default)]
 pub(super) struct Exclusions(Vec<(f64, f64)>);
 
@@ -45,18 +45,18 @@ fn overlap(start: f64, end: f64, s: f64, e: f64) -> f64 {
     (end.min(e) - start.max(s)).max(0.0)
 }
 
-/// What the walk adds up to.
+/// The totals of the walk.
 #[derive(Debug)]
 pub(super) struct Walked {
-    pub(super) totals: Totals,
+    pub(super) totals: WalkTotals,
     pub(super) excluded: f64,
     pub(super) disruptions: u64,
     pub(super) step_times: Vec<(i64, f64)>,
 }
 
-struct State<'a> {
+struct ExclusionWalk<'a> {
     customs: &'a Customs,
-    /// From when to when each custom event reaches, by start.
+    /// The periods of the custom events, by start.
     reaches: Ranges,
     custom_sums: KindSums,
     exclusions: &'a Exclusions,
@@ -68,7 +68,7 @@ struct State<'a> {
     steps: Vec<(i64, f64)>,
     smallest: i64,
     times: Vec<(i64, f64)>,
-    places: HashMap<i64, usize>,
+    positions: HashMap<i64, usize>,
     job_start: Option<f64>,
     job_end: Option<f64>,
     open: [Option<f64>; 3],
@@ -78,11 +78,11 @@ struct State<'a> {
 
 /// Walks all entries read so far.
 pub(super) fn walk<'e>(
-    entries: impl Iterator<Item = &'e Entry>,
+    entries: impl Iterator<Item = &'e LogEntry>,
     customs: &Customs,
     exclusions: &Exclusions,
 ) -> Walked {
-    let mut state = State {
+    let mut state = ExclusionWalk {
         customs,
         reaches: Ranges::default(),
         custom_sums: KindSums::default(),
@@ -95,7 +95,7 @@ pub(super) fn walk<'e>(
         steps: Vec::new(),
         smallest: i64::MAX,
         times: Vec::new(),
-        places: HashMap::new(),
+        positions: HashMap::new(),
         job_start: None,
         job_end: None,
         open: [None; 3],
@@ -112,19 +112,19 @@ pub(super) fn walk<'e>(
     state.finish()
 }
 
-impl State<'_> {
-    fn entry(&mut self, entry: &Entry, seen: &mut std::collections::HashSet<i64>) {
+impl ExclusionWalk<'_> {
+    fn entry(&mut self, entry: &LogEntry, seen: &mut std::collections::HashSet<i64>) {
         let mut phase_done = false;
-        // A job end is looked at before a step here.
+        // Here a job end is read before a step.
         for event in entry.events.as_slice() {
-            if let Event::JobEnd(at) = event {
+            if let JobEvent::JobEnd(at) = event {
                 self.job_end = Some(*at);
             }
         }
         for event in entry.events.as_slice() {
             match event {
-                Event::JobStart(at) => self.job_start = Some(*at),
-                Event::Step { step, start } => {
+                JobEvent::JobStart(at) => self.job_start = Some(*at),
+                JobEvent::Step { step, start } => {
                     if seen.contains(step) {
                         self.disruption(*step);
                         seen.clear();
@@ -133,22 +133,24 @@ impl State<'_> {
                     self.smallest = self.smallest.min(*step);
                     self.steps.push((*step, *start));
                 }
-                Event::Phase(phase, edge, at) if !phase_done => phase_done = self.phase(*phase, *edge, *at),
+                JobEvent::Phase(phase, boundary, at) if !phase_done => {
+                    phase_done = self.phase(*phase, *boundary, *at);
+                }
                 _ => {}
             }
         }
     }
 
-    /// A difference without what is excluded, which is added to the excluded time.
+    /// A difference without the excluded time, which is added to the sum of excluded time.
     fn adjusted(&mut self, start: f64, end: f64) -> f64 {
         let excluded = self.exclusions.overlap(start, end);
         self.excluded += excluded;
         (end - start - excluded).max(0.0)
     }
 
-    fn phase(&mut self, phase: Phase, edge: Edge, at: f64) -> bool {
+    fn phase(&mut self, phase: StartupPhase, boundary: Boundary, at: f64) -> bool {
         let slot = phase as usize;
-        if edge == Edge::Start {
+        if boundary == Boundary::Start {
             self.open[slot] = Some(at);
             return true;
         }
@@ -157,7 +159,7 @@ impl State<'_> {
         self.open[slot] = None;
         let seconds = self.adjusted(start, at);
         self.sums[slot] += seconds;
-        if phase == Phase::DataLoading && !self.loads_async {
+        if phase == StartupPhase::DataLoading && !self.loads_async {
             self.buckets.add(B::DataLoadingSync, seconds);
             self.loads_async = true;
         }
@@ -179,7 +181,7 @@ impl State<'_> {
     }
 
     /// Adds up the steps since the last disruption, closed at step `limit`.
-    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     fn segment(&mut self, limit: i64) {
         let steps = std::mem::take(&mut self.steps);
         let (mut total, mut first, mut wasted, mut pairs, mut max_step) = (0.0, 0.0, 0.0, 0_u64, 0);
@@ -225,7 +227,7 @@ impl State<'_> {
     /// Custom seconds within a pair, which are added to `sums` by type.
     fn customs_in(&self, from: f64, to: f64, sums: &mut KindSums) -> f64 {
         let mut all = 0.0;
-        for custom in &self.customs.by_start()[self.reaches.among(to, from)] {
+        for custom in &self.customs.by_start()[self.reaches.overlapping(to, from)] {
             let seconds = overlap(from, to, custom.start, custom.end);
             if seconds > 0.0 {
                 sums.add(custom.kind, seconds);
@@ -235,7 +237,7 @@ impl State<'_> {
         all
     }
 
-    /// Takes in what a segment counted. Every type of the job gets an entry, if only of 0 seconds.
+    /// Adds the custom events of a segment. Every type of the job has an entry, even of 0 seconds.
     fn count_customs(&mut self, counted: &KindSums) {
         if self.custom_sums.is_empty() {
             let customs = self.customs;
@@ -247,10 +249,10 @@ impl State<'_> {
     }
 
     fn record(&mut self, step: i64, seconds: f64) {
-        match self.places.get(&step) {
-            Some(&place) => self.times[place].1 = seconds,
+        match self.positions.get(&step) {
+            Some(&position) => self.times[position].1 = seconds,
             None => {
-                self.places.insert(step, self.times.len());
+                self.positions.insert(step, self.times.len());
                 self.times.push((step, seconds));
             }
         }
@@ -274,7 +276,7 @@ impl State<'_> {
         let loaded_async = loading - self.buckets.seconds(B::DataLoadingSync);
         self.buckets.set(B::DataLoadingAsync, Amount::Flat(loaded_async));
         Walked {
-            totals: Totals {
+            totals: WalkTotals {
                 productive: self.productive,
                 buckets: self.buckets,
                 max_step: self.max_step,

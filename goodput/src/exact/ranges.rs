@@ -1,35 +1,35 @@
-//! Stretches of time in the order they were logged, and which of them may touch another stretch.
+//! Periods in the order they were logged, and a search for those that may overlap another period.
 //!
-//! Nothing is sorted by time here: what is logged mostly follows in time what was logged before, so that few
-//! stretches lie between the first and the last that may touch. A clock that stepped back only makes more.
+//! The periods are not sorted by time: they are mostly logged in the order of time, so that few periods are
+//! between the first and the last that may overlap. After the clock was set back there are more.
 
 use std::ops::Range;
 
-/// The stretches by number.
+/// The periods by number.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// The latest end up to each.
+    /// The latest end of the periods up to each.
     latest: Vec<f64>,
-    /// Beginnings that no later stretch is before, ascending, with their numbers.
+    /// The starts that are before all later starts, ascending, with their numbers.
     earliest: Vec<(f64, usize)>,
 }
 
 impl Ranges {
-    /// Adds the next stretch.
-    pub(super) fn push(&mut self, begin: f64, end: f64) {
+    /// Adds the next period.
+    pub(super) fn push(&mut self, start: f64, end: f64) {
         let number = self.latest.len();
         let latest = self.latest.last().map_or(end, |latest| latest.max(end));
         self.latest.push(latest);
-        while self.earliest.last().is_some_and(|(other, _)| *other >= begin) {
+        while self.earliest.last().is_some_and(|(other, _)| *other >= start) {
             self.earliest.pop();
         }
-        self.earliest.push((begin, number));
+        self.earliest.push((start, number));
     }
 
-    /// Among these are all that begin at or before `begun` and end at or after `open`.
-    pub(super) fn among(&self, begun: f64, open: f64) -> Range<usize> {
-        let first = self.latest.partition_point(|latest| *latest < open);
-        let last = self.earliest.partition_point(|(begin, _)| *begin <= begun);
+    /// A range with all periods that start at or before `latest_start` and end at or after `earliest_end`.
+    pub(super) fn overlapping(&self, latest_start: f64, earliest_end: f64) -> Range<usize> {
+        let first = self.latest.partition_point(|latest| *latest < earliest_end);
+        let last = self.earliest.partition_point(|(start, _)| *start <= latest_start);
         let end = last.checked_sub(1).map_or(0, |at| self.earliest[at].1 + 1);
         first..end.max(first)
     }
@@ -44,19 +44,19 @@ mod tests {
     proptest! {
         #[test]
         fn none_is_missed(
-            stretches in prop::collection::vec((0..40i32, 0..9i32), 0..30),
-            begun in 0..50i32,
-            open in 0..50i32,
+            periods in prop::collection::vec((0..40i32, 0..9i32), 0..30),
+            latest_start in 0..50i32,
+            earliest_end in 0..50i32,
         ) {
             let mut ranges = Ranges::default();
-            for (begin, length) in &stretches {
-                ranges.push(f64::from(*begin), f64::from(begin + length));
+            for (start, length) in &periods {
+                ranges.push(f64::from(*start), f64::from(start + length));
             }
-            let among = ranges.among(f64::from(begun), f64::from(open));
-            for (number, (begin, length)) in stretches.iter().enumerate() {
-                prop_assert!(among.contains(&number) || *begin > begun || begin + length < open);
+            let found = ranges.overlapping(f64::from(latest_start), f64::from(earliest_end));
+            for (number, (start, length)) in periods.iter().enumerate() {
+                prop_assert!(found.contains(&number) || *start > latest_start || start + length < earliest_end);
             }
-            prop_assert!(among.end <= stretches.len());
+            prop_assert!(found.end <= periods.len());
         }
     }
 
@@ -64,7 +64,7 @@ mod tests {
     fn of_many_that_follow_one_another_few_are_named() {
         let mut ranges = Ranges::default();
         (0..1000).for_each(|at| ranges.push(f64::from(at), f64::from(at + 1)));
-        assert_eq!(ranges.among(500.2, 500.4), 500..501);
-        assert_eq!(ranges.among(500.0, 500.0), 499..501);
+        assert_eq!(ranges.overlapping(500.2, 500.4), 500..501);
+        assert_eq!(ranges.overlapping(500.0, 500.0), 499..501);
     }
 }

@@ -1,14 +1,14 @@
 //! A multiset of numbers that answers "how many, and what sum, up to x" and "the k-th smallest" in
 //! `O(log n)`: what median and outlier rules need without sorting again.
 //!
-//! A binary search tree with subtree counts and sums, kept balanced by chance: each insertion becomes the
+//! A binary search tree with subtree counts and sums, balanced at random: each insertion becomes the
 //! root of a subtree of `n` with probability `1/(n+1)`.
 
 /// No node.
 const NIL: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Node {
+struct TreeNode {
     value: f64,
     sum: f64,
     count: u32,
@@ -18,7 +18,7 @@ struct Node {
 
 /// Count and sum of a part of the set.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Part {
+pub(super) struct CountAndSum {
     pub(super) count: usize,
     pub(super) sum: f64,
 }
@@ -26,7 +26,7 @@ pub(super) struct Part {
 /// The multiset.
 #[derive(Debug)]
 pub(super) struct Ranked {
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     free: Vec<u32>,
     root: u32,
     random: u64,
@@ -75,14 +75,14 @@ impl Ranked {
         self.root = self.insert_at(self.root, value);
     }
 
-    /// Takes a number out, if it is there.
+    /// Removes a number, if it is in the set.
     pub(super) fn remove(&mut self, value: f64) {
         self.root = self.remove_at(self.root, value);
     }
 
     /// Count and sum of the numbers below `bound`, or also equal to it.
-    pub(super) fn up_to(&mut self, bound: f64, inclusive: bool) -> Part {
-        let mut part = Part::default();
+    pub(super) fn up_to(&mut self, bound: f64, inclusive: bool) -> CountAndSum {
+        let mut part = CountAndSum::default();
         let mut at = self.root;
         while at != NIL {
             self.work += 1;
@@ -99,14 +99,14 @@ impl Ranked {
     }
 
     /// Count and sum of all.
-    pub(super) fn all(&self) -> Part {
-        Part { count: self.len(), sum: self.sum(self.root) }
+    pub(super) fn all(&self) -> CountAndSum {
+        CountAndSum { count: self.len(), sum: self.sum(self.root) }
     }
 
     /// The number at `rank` in ascending order, from 0.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If `rank` is not below the number of elements.
     pub(super) fn at(&mut self, mut rank: usize) -> f64 {
         let mut at = self.root;
         loop {
@@ -133,7 +133,7 @@ impl Ranked {
     }
 
     fn node(&mut self, value: f64, left: u32, right: u32) -> u32 {
-        let node = Node { value, sum: 0.0, count: 0, left, right };
+        let node = TreeNode { value, sum: 0.0, count: 0, left, right };
         let at = if let Some(at) = self.free.pop() {
             self.nodes[at as usize] = node;
             at
@@ -152,12 +152,11 @@ impl Ranked {
         at
     }
 
-    /// A number below `bound` by xorshift: balance needs no better source.
+    /// A number below `bound` by xorshift: sufficient for the balance of the tree.
     fn below(&mut self, bound: u32) -> u32 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        #[allow(clippy::cast_possible_truncation, reason = "the upper half is what is wanted")]
         let high = (self.random >> 32) as u32;
         high % bound.max(1)
     }
@@ -182,7 +181,7 @@ impl Ranked {
         self.update(at)
     }
 
-    /// Below `value`, and the rest.
+    /// Splits into the numbers below `value` and the others.
     fn split(&mut self, at: u32, value: f64) -> (u32, u32) {
         if at == NIL {
             return (NIL, NIL);

@@ -1,17 +1,17 @@
 //! The steps between two disruptions, and their running sums.
 //!
 //! A *pair* is two steps logged one after the other. While the segment is open, every pair of consecutive
-//! numbers is productive and all other pairs count nowhere. When step R is logged again the segment closes at
+//! numbers is productive and all other pairs are ignored. When step R is logged again the segment closes at
 //! R: pairs that end beyond R become wasted progress. A closed segment still takes custom events that are
 //! logged late.
 
 use std::collections::BTreeMap;
 
-use super::customs::{Custom, Customs};
+use super::customs::{CustomEvent, Customs};
 
 /// A step as logged, and the custom events inside the pair that it ends.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct StepMark {
     step: i64,
     start: f64,
     custom: f64,
@@ -26,9 +26,9 @@ pub(super) struct KindSum {
     count: u32,
 }
 
-/// What a segment contributes.
+/// The contribution of a segment to the totals.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct SegmentOutcome {
     pub(super) productive: f64,
     pub(super) startup: f64,
     pub(super) max_step: i64,
@@ -50,13 +50,13 @@ pub(super) enum Shape {
 
 /// Steps in the order they were logged.
 #[derive(Debug)]
-pub(super) struct Segment {
-    marks: Vec<Mark>,
+pub(super) struct StepSegment {
+    marks: Vec<StepMark>,
     /// Position by step; built once steps stop coming in ascending order.
     index: Option<BTreeMap<i64, usize>>,
     /// Whether no step starts before the one logged before it.
     forward: bool,
-    /// Where it was closed.
+    /// The step at which the segment was closed.
     limit: Option<i64>,
     smallest: i64,
     largest: (i64, f64),
@@ -68,15 +68,15 @@ pub(super) struct Segment {
     kinds: BTreeMap<u32, KindSum>,
 }
 
-fn seconds(from: Mark, to: Mark) -> f64 {
+fn seconds(from: StepMark, to: StepMark) -> f64 {
     (to.start - from.start - to.custom).max(0.0)
 }
 
-impl Segment {
-    /// A segment that begins with a step.
+impl StepSegment {
+    /// A segment that starts with a step.
     pub(super) fn new(step: i64, start: f64) -> Self {
         Self {
-            marks: vec![Mark { step, start, custom: 0.0 }],
+            marks: vec![StepMark { step, start, custom: 0.0 }],
             index: None,
             forward: true,
             limit: None,
@@ -100,13 +100,13 @@ impl Segment {
         self.last().start
     }
 
-    /// From its earliest step start to its latest.
+    /// The earliest and the latest step start.
     pub(super) fn reach(&self) -> (f64, f64) {
         let starts = self.marks.iter().map(|mark| mark.start);
         starts.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), at| (a.min(at), b.max(at)))
     }
 
-    fn last(&self) -> Mark {
+    fn last(&self) -> StepMark {
         self.marks[self.marks.len() - 1]
     }
 
@@ -138,7 +138,7 @@ impl Segment {
             // The pair that was the first becomes one of the rest.
             (self.smallest, self.first) = (step, None);
         }
-        self.marks.push(Mark { step, start, custom: 0.0 });
+        self.marks.push(StepMark { step, start, custom: 0.0 });
         if last.step.checked_add(1) == Some(step) {
             self.count_pair(self.marks.len() - 1, customs, work);
         }
@@ -160,9 +160,8 @@ impl Segment {
         self.max_step = from.step;
     }
 
-    /// Takes in a custom event that closed after the pairs it may lie in were logged; returns whether it
-    /// lies in one.
-    pub(super) fn late_custom(&mut self, custom: &Custom, work: &mut u64) -> bool {
+    /// Adds a custom event that ended after the pairs around it were logged; returns whether it is inside a pair.
+    pub(super) fn late_custom(&mut self, custom: &CustomEvent, work: &mut u64) -> bool {
         if self.forward {
             *work += 1;
             let at = self.marks.partition_point(|mark| mark.start <= custom.start);
@@ -176,7 +175,7 @@ impl Segment {
         found
     }
 
-    fn late_custom_in(&mut self, at: usize, custom: &Custom) -> bool {
+    fn late_custom_in(&mut self, at: usize, custom: &CustomEvent) -> bool {
         if at == 0 || at >= self.marks.len() {
             return false;
         }
@@ -205,7 +204,7 @@ impl Segment {
         }
     }
 
-    /// What lies beyond `limit` is the tail: take its pairs out of the sums one by one.
+    /// Subtracts the pairs beyond `limit`, which are the last ones, from the sums.
     fn close_ascending(&mut self, limit: i64, customs: &Customs, work: &mut u64) -> f64 {
         let kept = self.marks.partition_point(|mark| mark.step <= limit);
         let mut wasted = 0.0;
@@ -230,7 +229,7 @@ impl Segment {
         wasted
     }
 
-    /// Steps came in some other order: count all pairs again. Each step is counted again at most once, since
+    /// The steps are not in ascending order: count all pairs again. Each step is counted again at most once, since
     /// the segment ends here.
     fn close_anyhow(&mut self, limit: i64, customs: &Customs, work: &mut u64) -> f64 {
         (self.total, self.pairs, self.first, self.max_step) = (0.0, 0, None, 0);
@@ -250,23 +249,26 @@ impl Segment {
         wasted
     }
 
-    /// What the segment contributes as it stands.
-    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
-    pub(super) fn outcome(&self) -> Outcome {
-        let nothing = Outcome { productive: 0.0, startup: 0.0, max_step: 0, shape: Shape::Nothing };
+    /// The contribution of the segment in its current state.
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
+    pub(super) fn outcome(&self) -> SegmentOutcome {
+        let nothing = SegmentOutcome { productive: 0.0, startup: 0.0, max_step: 0, shape: Shape::Nothing };
         if self.limit.unwrap_or(self.largest.0) == 0 {
             return nothing;
         }
         let rest = self.pairs - u64::from(self.first.is_some());
         match (self.first, rest) {
-            (None, 0) => Outcome { shape: Shape::WastedOnly, ..nothing },
-            (Some(first), 0) => {
-                Outcome { productive: first, max_step: self.max_step, shape: Shape::StartupLast, ..nothing }
-            }
+            (None, 0) => SegmentOutcome { shape: Shape::WastedOnly, ..nothing },
+            (Some(first), 0) => SegmentOutcome {
+                productive: first,
+                max_step: self.max_step,
+                shape: Shape::StartupLast,
+                ..nothing
+            },
             (first, rest) => {
                 let first = first.unwrap_or(0.0);
                 let startup = (first - (self.total - first) / rest as f64).max(0.0);
-                Outcome {
+                SegmentOutcome {
                     productive: self.total - startup,
                     startup,
                     max_step: self.max_step,
@@ -284,7 +286,7 @@ impl Segment {
     }
 }
 
-fn add_kind(kinds: &mut BTreeMap<u32, KindSum>, at: usize, custom: &Custom) {
+fn add_kind(kinds: &mut BTreeMap<u32, KindSum>, at: usize, custom: &CustomEvent) {
     let (kind, first) = (custom.kind, (at, custom.number));
     let sum = kinds.entry(kind).or_insert(KindSum { kind, seconds: 0.0, first, count: 0 });
     sum.seconds += custom.seconds();
@@ -292,8 +294,8 @@ fn add_kind(kinds: &mut BTreeMap<u32, KindSum>, at: usize, custom: &Custom) {
     sum.count += 1;
 }
 
-/// Pairs are taken out from the end, so that what remains of a type still begins where it began.
-fn remove_kind(kinds: &mut BTreeMap<u32, KindSum>, custom: &Custom) {
+/// Pairs are removed from the end, so that the first pair of a type stays the first.
+fn remove_kind(kinds: &mut BTreeMap<u32, KindSum>, custom: &CustomEvent) {
     let Some(sum) = kinds.get_mut(&custom.kind) else { return };
     sum.seconds -= custom.seconds();
     sum.count -= 1;

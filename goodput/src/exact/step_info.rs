@@ -1,8 +1,8 @@
-//! Ideal step time and deviations, as the last query that computed them left them.
+//! Ideal step time and deviations of the last query that computed them.
 
 use super::step_times::StepTimes;
 
-/// How many recent steps the exported scalar looks at, and how many before those are its baseline.
+/// The number of recent steps of the exported scalar, and of the steps before them that are its baseline.
 const RECENT: usize = 100;
 const BASELINE: usize = 1000;
 const PERCENTILE: f64 = 0.9;
@@ -28,10 +28,10 @@ pub struct StepInfo {
     pub(crate) deviations: Deviations,
 }
 
-/// Where the deviations are.
+/// The source of the deviations.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Deviations {
-    /// |time - ideal| of each step time at the last mark, when there were so many.
+    /// |time - ideal| of each step time at the last mark, and the number of step times then.
     OfTimes(usize),
     /// As listed.
     Listed(Vec<(i64, f64)>),
@@ -48,7 +48,7 @@ impl StepInfo {
     }
 
     /// Deviations as listed.
-    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     pub(crate) fn listed(ideal: f64, deviations: Vec<(i64, f64)>) -> Self {
         let first = deviations.len().saturating_sub(RECENT + BASELINE);
         let tail: Vec<f64> = deviations[first..].iter().map(|(_, deviation)| deviation.abs()).collect();
@@ -79,7 +79,7 @@ impl StepInfo {
 }
 
 /// The scalar over the last deviations, at most [`RECENT`] + [`BASELINE`] of them.
-#[allow(clippy::cast_precision_loss, reason = "a count of at most 1100")]
+#[expect(clippy::cast_precision_loss, reason = "a count of at most 1100")]
 fn from_baseline(tail: &[f64]) -> FromBaseline {
     if tail.is_empty() {
         return FromBaseline::default();

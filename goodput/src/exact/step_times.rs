@@ -1,7 +1,7 @@
-//! Step times: how long each step took, in the order steps were first seen, and their order statistics.
+//! Step times in the order in which the steps were first logged, and their order statistics.
 //!
-//! A step's time is known when the next number follows it in the log. A step done again after a restart
-//! overwrites its time in its old place.
+//! A step's time is known when the next number follows it in the log. A step repeated after a restart
+//! overwrites its time in the old position.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ const SHORTEST: f64 = 1.0;
 pub(crate) struct StepTimes {
     previous: Option<(i64, f64)>,
     times: Vec<(i64, f64)>,
-    /// Place by step; built once steps stop being added in ascending order.
-    places: Option<HashMap<i64, usize>>,
+    /// Position by step; built when a step is not in ascending order.
+    positions: Option<HashMap<i64, usize>>,
     ranked: Ranked,
-    /// Changes that `ranked` has not seen: the time that went, the time that came.
+    /// Changes that `ranked` does not contain yet: removed time, added time.
     changes: Vec<(Option<f64>, f64)>,
-    /// Place and time of what was overwritten since the last [`StepTimes::mark`].
+    /// Position and time of the values overwritten since the last [`StepTimes::mark`].
     overwritten: Vec<(usize, f64)>,
     work: u64,
 }
@@ -29,38 +29,38 @@ impl StepTimes {
     /// Logs a step start.
     pub(crate) fn push(&mut self, step: i64, start: f64) {
         self.work += 1;
-        if let Some((previous, began)) = self.previous.replace((step, start))
+        if let Some((previous, previous_start)) = self.previous.replace((step, start))
             && previous.checked_add(1) == Some(step)
         {
-            self.record(previous, start - began);
+            self.record(previous, start - previous_start);
         }
     }
 
-    /// The next step does not follow the last one, whatever their numbers.
+    /// Makes the next step not follow the last one.
     pub(crate) fn interrupt(&mut self) {
         self.previous = None;
     }
 
     fn record(&mut self, step: i64, time: f64) {
-        let place = match (&self.places, self.times.last()) {
-            (Some(places), _) => places.get(&step).copied(),
+        let position = match (&self.positions, self.times.last()) {
+            (Some(positions), _) => positions.get(&step).copied(),
             (None, Some((last, _))) if *last >= step => {
                 self.times.binary_search_by_key(&step, |(step, _)| *step).ok()
             }
             (None, _) => None,
         };
-        if let Some(place) = place {
-            let old = std::mem::replace(&mut self.times[place].1, time);
+        if let Some(position) = position {
+            let old = std::mem::replace(&mut self.times[position].1, time);
             self.changes.push((Some(old), time));
-            self.overwritten.push((place, old));
+            self.overwritten.push((position, old));
             return;
         }
-        if self.places.is_none() && self.times.last().is_some_and(|(last, _)| *last > step) {
+        if self.positions.is_none() && self.times.last().is_some_and(|(last, _)| *last > step) {
             self.work += self.times.len() as u64;
-            self.places = Some(self.times.iter().enumerate().map(|(at, (step, _))| (*step, at)).collect());
+            self.positions = Some(self.times.iter().enumerate().map(|(at, (step, _))| (*step, at)).collect());
         }
-        if let Some(places) = &mut self.places {
-            places.insert(step, self.times.len());
+        if let Some(positions) = &mut self.positions {
+            positions.insert(step, self.times.len());
         }
         self.times.push((step, time));
         self.changes.push((None, time));
@@ -71,7 +71,7 @@ impl StepTimes {
         &self.times
     }
 
-    /// Remembers the times as they are now, for [`StepTimes::marked`].
+    /// Saves the current times for [`StepTimes::marked`].
     pub(crate) fn mark(&mut self) -> usize {
         self.overwritten.clear();
         self.times.len()
@@ -80,8 +80,8 @@ impl StepTimes {
     /// The times as they were at the last mark, when there were `count` of them.
     pub(crate) fn marked(&self, count: usize) -> Vec<(i64, f64)> {
         let mut times = self.times[..count].to_vec();
-        for (place, old) in self.overwritten.iter().rev().filter(|(place, _)| *place < count) {
-            times[*place].1 = *old;
+        for (position, old) in self.overwritten.iter().rev().filter(|(position, _)| *position < count) {
+            times[*position].1 = *old;
         }
         times
     }
@@ -91,7 +91,7 @@ impl StepTimes {
         self.work + self.ranked.work()
     }
 
-    /// Brings the order statistics up to date: one by one, or all at once where that is cheaper.
+    /// Applies the changes to the order statistics, one by one or, where that is cheaper, all at once.
     fn settle(&mut self) {
         if self.changes.len() > self.ranked.len() / 8 {
             self.changes.clear();
@@ -108,7 +108,7 @@ impl StepTimes {
 
     /// The mean of the times of at least a second that are not above the median by more than three times
     /// their median distance from it.
-    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     pub(crate) fn ideal(&mut self) -> Option<f64> {
         self.settle();
         let short = self.ranked.up_to(SHORTEST, false);
@@ -125,7 +125,7 @@ impl StepTimes {
     }
 
     /// The `rank`-th smallest distance from `median` among `counted` times, of which the `below` ones before
-    /// the median lie at ascending distance when read backwards and the others when read forwards.
+    /// the median have ascending distances in reverse order, and the others in order.
     fn distance(&mut self, first: usize, below: usize, counted: usize, median: f64, rank: usize) -> f64 {
         let above = counted - below;
         // How many of the `rank + 1` nearest lie below the median: the least for which the next one below
@@ -148,7 +148,7 @@ impl StepTimes {
     }
 
     /// The mean distance of all times from `ideal`; `None` without times.
-    #[allow(clippy::cast_precision_loss, reason = "a count of steps")]
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     pub(crate) fn mean_distance(&mut self, ideal: f64) -> Option<f64> {
         self.settle();
         let (all, below) = (self.ranked.all(), self.ranked.up_to(ideal, false));
@@ -171,6 +171,7 @@ pub(crate) fn ideal_of(times: &[(i64, f64)]) -> Option<f64> {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_precision_loss, reason = "a few hundred steps")]
 mod tests {
     use proptest::prelude::*;
 

@@ -1,21 +1,21 @@
-//! The walk over entries in log order: state, and what it adds up to at any moment.
+//! The walk over entries in log order: its state and its totals.
 
 use super::{
     checkpoints::Checkpoints,
-    customs::{Custom, Customs, KindSums},
+    customs::{CustomEvent, Customs, KindSums},
     elastic::Elastic,
     ranges::Ranges,
-    segment::{Outcome, Segment, Shape},
+    segment::{SegmentOutcome, Shape, StepSegment},
 };
 use crate::{
     badput::{Amount, BadputType as B, Buckets},
-    entry::{Edge, Entry, Event, Phase},
+    entry::{Boundary, JobEvent, LogEntry, StartupPhase},
     error::Error,
 };
 
-/// What a walk adds up to.
+/// The totals of a walk.
 #[derive(Debug, Clone)]
-pub(super) struct Totals {
+pub(super) struct WalkTotals {
     pub(super) productive: f64,
     pub(super) buckets: Buckets,
     pub(super) max_step: i64,
@@ -24,19 +24,19 @@ pub(super) struct Totals {
 
 /// State of the walk.
 #[derive(Debug, Default)]
-pub(super) struct Walk {
+pub(super) struct LogWalk {
     job_start: Option<f64>,
     job_end: Option<f64>,
-    tpu_init: Span,
-    prep: Span,
-    loading: Span,
+    tpu_init: OpenPhase,
+    prep: OpenPhase,
+    loading: OpenPhase,
     /// Whether the next load is one that training waits for.
     loads_async: bool,
     current_load: Option<f64>,
     disruptions: u64,
-    current: Option<Segment>,
-    closed: Vec<(Segment, Outcome)>,
-    /// From when to when each of them reaches.
+    current: Option<StepSegment>,
+    closed: Vec<(StepSegment, SegmentOutcome)>,
+    /// The periods of the closed segments.
     reaches: Ranges,
     customs: Customs,
     checkpoints: Checkpoints,
@@ -52,15 +52,15 @@ pub(super) struct Walk {
 
 /// A phase that may be running, and the seconds of those that ended.
 #[derive(Debug, Default)]
-struct Span {
+struct OpenPhase {
     open: Option<f64>,
     total: f64,
 }
 
-impl Span {
-    /// Takes in an edge; returns whether it meant anything, and the seconds it closed.
-    fn push(&mut self, edge: Edge, at: f64) -> (bool, Option<f64>) {
-        if edge == Edge::Start {
+impl OpenPhase {
+    /// Adds a start or an end; returns whether it had an effect, and the seconds of the span that it ended.
+    fn push(&mut self, boundary: Boundary, at: f64) -> (bool, Option<f64>) {
+        if boundary == Boundary::Start {
             self.open = Some(at);
             return (true, None);
         }
@@ -70,7 +70,7 @@ impl Span {
     }
 }
 
-impl Walk {
+impl LogWalk {
     pub(super) fn new(elastic: bool) -> Self {
         let elastic = elastic.then(Elastic::default);
         Self { elastic, closed_customs: Some(KindSums::default()), ..Self::default() }
@@ -85,29 +85,31 @@ impl Walk {
         self.elastic.as_ref()
     }
 
-    /// Elementary operations so far: entries, steps and events looked at.
+    /// The number of elementary operations so far: entries, steps and events read.
     pub(super) fn work(&self) -> u64 {
         self.work
     }
 
-    /// Takes in the next entry in log order.
-    pub(super) fn push(&mut self, entry: &Entry) {
+    /// Adds the next entry in log order.
+    pub(super) fn push(&mut self, entry: &LogEntry) {
         self.work += 1;
         let mut phase_done = false;
         for event in entry.events.as_slice() {
             match event {
-                Event::JobStart(at) => self.job_start = Some(*at),
-                Event::Step { step, start } => self.step(*step, *start),
-                Event::JobEnd(at) => self.job_end = Some(*at),
-                // Of several phase keys in one entry only the first that means something counts.
-                Event::Phase(phase, edge, at) if !phase_done => phase_done = self.phase(*phase, *edge, *at),
-                Event::Custom(kind, edge, at) => {
-                    if let Some(custom) = self.customs.push(kind, *edge, *at) {
+                JobEvent::JobStart(at) => self.job_start = Some(*at),
+                JobEvent::Step { step, start } => self.step(*step, *start),
+                JobEvent::JobEnd(at) => self.job_end = Some(*at),
+                // Of several phase keys in one entry only the first with an effect counts.
+                JobEvent::Phase(phase, boundary, at) if !phase_done => {
+                    phase_done = self.phase(*phase, *boundary, *at);
+                }
+                JobEvent::Custom(kind, boundary, at) => {
+                    if let Some(custom) = self.customs.push(kind, *boundary, *at) {
                         self.late_custom(&custom);
                     }
                 }
-                Event::Checkpoint(checkpoint) => self.checkpoints.push(checkpoint),
-                Event::Damaged(error) => {
+                JobEvent::Checkpoint(checkpoint) => self.checkpoints.push(checkpoint),
+                JobEvent::Damaged(error) => {
                     self.damage.get_or_insert_with(|| (**error).clone());
                 }
                 _ => {}
@@ -120,7 +122,7 @@ impl Walk {
 
     fn step(&mut self, step: i64, start: f64) {
         match &mut self.current {
-            None => self.current = Some(Segment::new(step, start)),
+            None => self.current = Some(StepSegment::new(step, start)),
             Some(segment) if !segment.contains(step) => {
                 segment.push(step, start, &self.customs, &mut self.work);
             }
@@ -128,9 +130,9 @@ impl Walk {
         }
     }
 
-    /// Step `step` was logged before: close the segment there and begin a new one.
+    /// Step `step` was logged before: close the segment there and start a new one.
     fn disruption(&mut self, step: i64, start: f64) {
-        let Some(mut segment) = self.current.replace(Segment::new(step, start)) else { return };
+        let Some(mut segment) = self.current.replace(StepSegment::new(step, start)) else { return };
         self.disruptions += 1;
         let last = segment.last_start();
         let wasted = segment.close(step, &self.customs, &mut self.work);
@@ -154,13 +156,13 @@ impl Walk {
         }
     }
 
-    /// Takes in one edge of a phase; returns whether it meant anything.
-    fn phase(&mut self, phase: Phase, edge: Edge, at: f64) -> bool {
+    /// Adds a start or an end of a phase; returns whether it had an effect.
+    fn phase(&mut self, phase: StartupPhase, boundary: Boundary, at: f64) -> bool {
         match phase {
-            Phase::TpuInit => self.tpu_init.push(edge, at).0,
-            Phase::TrainingPrep => self.prep.push(edge, at).0,
-            Phase::DataLoading => {
-                let (done, closed) = self.loading.push(edge, at);
+            StartupPhase::TpuInit => self.tpu_init.push(boundary, at).0,
+            StartupPhase::TrainingPrep => self.prep.push(boundary, at).0,
+            StartupPhase::DataLoading => {
+                let (done, closed) = self.loading.push(boundary, at);
                 if let Some(seconds) = closed {
                     self.current_load = Some(seconds);
                     if !self.loads_async {
@@ -173,10 +175,10 @@ impl Walk {
         }
     }
 
-    /// A custom event that closed now may lie in pairs logged before, of any segment.
-    fn late_custom(&mut self, custom: &Custom) {
-        let among = self.reaches.among(custom.start, custom.end);
-        for (segment, outcome) in &mut self.closed[among] {
+    /// Adds a custom event that has ended to the pairs around it, in any segment.
+    fn late_custom(&mut self, custom: &CustomEvent) {
+        let overlapping = self.reaches.overlapping(custom.start, custom.end);
+        for (segment, outcome) in &mut self.closed[overlapping] {
             if !segment.late_custom(custom, &mut self.work) {
                 continue;
             }
@@ -193,11 +195,11 @@ impl Walk {
         }
     }
 
-    /// Adds up the walk as the library does at the end of its own.
+    /// The totals, added up as the library does at the end of its walk.
     ///
     /// # Errors
-    /// Of the first entry that cannot be used.
-    pub(super) fn totals(&mut self) -> Result<Totals, Error> {
+    /// The error of the first entry that cannot be used.
+    pub(super) fn totals(&mut self) -> Result<WalkTotals, Error> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
         }
@@ -209,7 +211,7 @@ impl Walk {
         buckets.set(B::DataLoadingAsync, Amount::Flat(loaded_async));
         buckets.set(B::CheckpointSave, Amount::Flat(saved));
         buckets.set(B::CheckpointRestore, Amount::Flat(restored));
-        let mut totals = Totals { productive: 0.0, buckets, max_step: 0, last_step: 0 };
+        let mut totals = WalkTotals { productive: 0.0, buckets, max_step: 0, last_step: 0 };
         if let Some(segment) = &self.current {
             let outcome = segment.outcome();
             let (last_step, last_start) = segment.largest();
@@ -248,14 +250,14 @@ impl Walk {
         }
     }
 
-    /// The custom events of the walk, for those who look at them otherwise.
+    /// The custom events of the walk.
     pub(super) fn customs(&self) -> &Customs {
         &self.customs
     }
 }
 
 /// Adds a segment's custom seconds by type, in the order they were first counted.
-fn add_kinds(sums: &mut KindSums, segment: &Segment, work: &mut u64) {
+fn add_kinds(sums: &mut KindSums, segment: &StepSegment, work: &mut u64) {
     *work += 1;
     for kind in segment.kinds() {
         *work += 1;
@@ -264,7 +266,7 @@ fn add_kinds(sums: &mut KindSums, segment: &Segment, work: &mut u64) {
 }
 
 /// Creates and fills the buckets of a segment in the library's order; custom events are added up later.
-fn create(buckets: &mut Buckets, outcome: &Outcome, wasted: f64) {
+fn create(buckets: &mut Buckets, outcome: &SegmentOutcome, wasted: f64) {
     match outcome.shape {
         Shape::Nothing => {}
         Shape::WastedOnly => buckets.add(B::WastedProgress, wasted),

@@ -1,47 +1,52 @@
-//! The exact rules fed with what was observed, where step starts cover nearly all of the window.
+//! The exact rules applied to observations, if step starts cover nearly all of the window.
 
 use serde::Serialize;
 
-use super::{HBM0, Slots, State, Trace};
+use super::{
+    limits::HBM0,
+    observations::HostObservations,
+    slots::{SlotState, Slots},
+};
 use crate::{
-    entry::{Edge, Entry, Event, Events, PayloadTime, Phase},
-    exact::{Calculator, Options},
-    log::Log,
+    entry::{Boundary, EntryEvents, JobEvent, LogEntry, PayloadTime, StartupPhase},
+    exact::{Calculator, CalculatorOptions},
+    log::EventLog,
     time::{Micros, Nanos},
 };
 
-/// The share of the window that steps must cover.
+/// The minimum share of the window that steps cover.
 const MIN_COVERED: f64 = 0.95;
 
-/// The exact rules' answer from observed steps.
+/// The answer of the exact rules to observed steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimated {
     /// Productive share, 0 to 1.
     pub estimated_goodput: f64,
-    /// Where it comes from.
+    /// The source of the estimate.
     pub estimated_source: &'static str,
     /// The share of the window that steps cover.
     pub step_coverage: f64,
 }
 
 /// The estimate, if steps cover enough.
-pub(super) fn estimate(trace: &Trace, slots: &Slots) -> Option<Estimated> {
-    let steps = trace.steps.as_deref()?;
-    let coverage = coverage(trace, slots)?;
+pub(super) fn estimate(observed: &HostObservations, slots: &Slots) -> Option<Estimated> {
+    let steps = observed.steps.as_deref()?;
+    let coverage = coverage(observed, slots)?;
     if coverage < MIN_COVERED {
         return None;
     }
-    let mut events: Vec<(f64, Event)> = Vec::new();
-    for attempt in attempts(trace) {
-        attempt.events(trace, &mut events);
+    let mut events: Vec<(f64, JobEvent)> = Vec::new();
+    for attempt in attempts(observed) {
+        attempt.events(observed, &mut events);
     }
-    events.extend(steps.iter().map(|step| (step.1, Event::Step { step: step.0, start: step.1 })));
-    events.extend(trace.ended_at.map(|at| (at, Event::JobEnd(at))));
+    events.extend(steps.iter().map(|step| (step.1, JobEvent::Step { step: step.0, start: step.1 })));
+    events.extend(observed.ended_at.map(|at| (at, JobEvent::JobEnd(at))));
     events.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let entries: Option<Vec<Entry>> = events.into_iter().map(|(at, event)| entry(at, event)).collect();
-    let log = Log::from_entries(entries?).ok()?;
-    let now = Micros::from_seconds(trace.now).ok()?;
-    let mut calculator = Calculator::new(Options { lookback: i64::MAX / 4, ..Options::default() });
+    let entries: Option<Vec<LogEntry>> = events.into_iter().map(|(at, event)| entry(at, event)).collect();
+    let log = EventLog::from_entries(entries?).ok()?;
+    let now = Micros::from_seconds(observed.now).ok()?;
+    let mut calculator =
+        Calculator::new(CalculatorOptions { lookback: i64::MAX / 4, ..CalculatorOptions::default() });
     let answer = calculator.cumulative(&log, now, None).ok()?;
     Some(Estimated {
         estimated_goodput: answer.goodput_percent / 100.0,
@@ -50,67 +55,77 @@ pub(super) fn estimate(trace: &Trace, slots: &Slots) -> Option<Estimated> {
     })
 }
 
-fn entry(at: f64, event: Event) -> Option<Entry> {
+fn entry(at: f64, event: JobEvent) -> Option<LogEntry> {
     let time = Nanos::from(Micros::from_seconds(at).ok()?);
-    Some(Entry { time, id: Box::default(), payload_time: PayloadTime::At(at), events: Events::One(event) })
+    Some(LogEntry {
+        time,
+        id: Box::default(),
+        payload_time: PayloadTime::At(at),
+        events: EntryEvents::One(event),
+    })
 }
 
-/// Seconds from an attempt's first step to its end, as a share of all.
-#[allow(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
-fn coverage(trace: &Trace, slots: &Slots) -> Option<f64> {
-    let mut starts = trace.steps.as_deref()?.iter().map(|step| step.1).collect::<Vec<_>>();
+/// The seconds from the first step to the end of each attempt, as a share of all seconds.
+#[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
+fn coverage(observed: &HostObservations, slots: &Slots) -> Option<f64> {
+    let mut starts = observed.steps.as_deref()?.iter().map(|step| step.1).collect::<Vec<_>>();
     starts.sort_by(f64::total_cmp);
     let mut starts = starts.into_iter().peekable();
     let (mut covered, mut stepping) = (0_usize, false);
     for (at, state) in slots.filled.iter().enumerate() {
         let second = slots.first.saturating_add(i64::try_from(at).unwrap_or(i64::MAX));
-        stepping &= *state != State::Closed;
+        stepping &= *state != SlotState::Closed;
         while starts.next_if(|start| *start <= second as f64).is_some() {
-            stepping = *state != State::Closed;
+            stepping = *state != SlotState::Closed;
         }
         covered += usize::from(stepping);
     }
     (!slots.is_empty()).then(|| covered as f64 / slots.len() as f64)
 }
 
-/// One life of the job's processes on the devices.
-struct Attempt {
+/// A period in which the job has devices open.
+struct ObservedAttempt {
     start: f64,
     first_open: f64,
 }
 
-/// The opens, grouped: an attempt begins with an open while nothing else is open.
-fn attempts(trace: &Trace) -> Vec<Attempt> {
+/// The attempts: one starts with an open while no other device is open.
+fn attempts(observed: &HostObservations) -> Vec<ObservedAttempt> {
     let mut opens: Vec<(f64, f64)> =
-        trace.opens.iter().map(|open| (open.2, open.3.unwrap_or(f64::INFINITY))).collect();
+        observed.opens.iter().map(|open| (open.2, open.3.unwrap_or(f64::INFINITY))).collect();
     opens.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut attempts: Vec<Attempt> = Vec::new();
+    let mut attempts: Vec<ObservedAttempt> = Vec::new();
     let mut until = f64::NEG_INFINITY;
     for (open, close) in opens {
         if open >= until {
-            let before = trace.process_starts.iter().copied().filter(|at| *at <= open && *at >= until);
+            let before = observed.process_starts.iter().copied().filter(|at| *at <= open && *at >= until);
             let start = before.max_by(f64::total_cmp).unwrap_or(open);
-            attempts.push(Attempt { start, first_open: open });
+            attempts.push(ObservedAttempt { start, first_open: open });
         }
         until = until.max(close);
     }
     attempts
 }
 
-impl Attempt {
-    fn events(&self, trace: &Trace, events: &mut Vec<(f64, Event)>) {
-        events.push((self.start, Event::JobStart(self.start)));
+impl ObservedAttempt {
+    fn events(&self, observed: &HostObservations, events: &mut Vec<(f64, JobEvent)>) {
+        events.push((self.start, JobEvent::JobStart(self.start)));
         let after = |at: &f64| *at >= self.first_open;
-        let loaded = trace.hbm.iter().filter(|hbm| hbm.2 >= HBM0).map(|hbm| hbm.1).filter(after);
+        let loaded = observed.hbm.iter().filter(|hbm| hbm.2 >= HBM0).map(|hbm| hbm.1).filter(after);
         let Some(loaded) = loaded.min_by(f64::total_cmp) else { return };
-        let mut phase = |phase, edge, at| events.push((at, Event::Phase(phase, edge, at)));
-        phase(Phase::TpuInit, Edge::Start, self.first_open);
-        phase(Phase::TpuInit, Edge::End, loaded);
-        let first_step =
-            trace.steps.iter().flatten().map(|step| step.1).filter(|at| *at >= loaded).min_by(f64::total_cmp);
+        let mut phase = |phase, edge, at| events.push((at, JobEvent::Phase(phase, edge, at)));
+        phase(StartupPhase::TpuInit, Boundary::Start, self.first_open);
+        phase(StartupPhase::TpuInit, Boundary::End, loaded);
+        let first_step = observed
+            .steps
+            .iter()
+            .flatten()
+            .map(|step| step.1)
+            .filter(|at| *at >= loaded)
+            .min_by(f64::total_cmp);
         if let Some(first_step) = first_step {
-            phase(Phase::TrainingPrep, Edge::Start, loaded);
-            phase(Phase::TrainingPrep, Edge::End, first_step);
+            phase(StartupPhase::TrainingPrep, Boundary::Start, loaded);
+            phase(StartupPhase::TrainingPrep, Boundary::End, first_step);
         }
     }
 }

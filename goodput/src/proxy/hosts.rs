@@ -1,11 +1,15 @@
-//! A job on several hosts: what each publishes, and what they make together.
+//! A job on several hosts: the slots that each host publishes, and their combination.
 //!
-//! A host publishes two bits a second, not ratios: a slot is productive for the job only if it is on every
-//! host, which no combination of ratios can tell.
+//! A host publishes two bits per second, not ratios: a slot is productive for the job only if it is productive on
+//! every host, which cannot be computed from ratios.
 
 use serde::Serialize;
 
-use super::{MIN_COVER, MIN_SECONDS, Slots, State, ratios::share};
+use super::{
+    limits::{MAX_SECONDS, MIN_COVER, MIN_SECONDS},
+    ratios::share,
+    slots::{SlotState, Slots},
+};
 
 /// The two bits of a slot.
 const DOWN: u8 = 0;
@@ -18,7 +22,7 @@ const ACTIVE: u8 = 3;
 pub struct HostSlots {
     /// The first second, in the clock of the job.
     pub first: i64,
-    /// How many slots.
+    /// The number of slots.
     pub length: usize,
     /// Two bits each.
     pub bits: Vec<u8>,
@@ -29,10 +33,10 @@ impl From<&Slots> for HostSlots {
         let mut bits = vec![0; slots.len().div_ceil(4)];
         for (slot, state) in slots.filled.iter().enumerate() {
             let code = match state {
-                State::Closed | State::Partial => DOWN,
-                State::Idle => IDLE,
-                State::Unknown => UNKNOWN,
-                State::Active => ACTIVE,
+                SlotState::Closed | SlotState::Partial => DOWN,
+                SlotState::Idle => IDLE,
+                SlotState::Unknown => UNKNOWN,
+                SlotState::Active => ACTIVE,
             };
             bits[slot / 4] |= code << (slot % 4 * 2);
         }
@@ -50,18 +54,18 @@ impl HostSlots {
     }
 }
 
-/// What several hosts make together.
+/// The combination of several hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Combined {
     /// Seconds from the first slot of any host to the last of any.
     pub elapsed_s: usize,
-    /// Seconds in which every host was at work.
+    /// Seconds in which every host was active.
     pub productive_s: usize,
     /// Seconds in which some host did not have all its chips open.
     pub down_s: usize,
     /// Seconds in which all chips were open and some host was idle.
     pub idle_s: usize,
-    /// Seconds of which some host knows nothing.
+    /// Seconds that are unknown on a host while no host is down or idle.
     pub unknown_s: usize,
     /// Known share of the elapsed seconds.
     pub coverage: f64,
@@ -73,7 +77,7 @@ pub struct Combined {
 pub fn combine(hosts: &[HostSlots]) -> Option<Combined> {
     let first = hosts.iter().map(|host| host.first).min()?;
     let end = |host: &HostSlots| host.first.saturating_add(i64::try_from(host.length).unwrap_or(i64::MAX));
-    let last = hosts.iter().map(end).max()?.min(first.saturating_add(super::MAX_SECONDS));
+    let last = hosts.iter().map(end).max()?.min(first.saturating_add(MAX_SECONDS));
     let mut counts = [0_usize; 4];
     for second in first..last {
         counts[usize::from(together(hosts, second))] += 1;
@@ -94,7 +98,7 @@ pub fn combine(hosts: &[HostSlots]) -> Option<Combined> {
     })
 }
 
-/// One host down makes the job down; one idle makes it idle; what is left is unknown or at work.
+/// The job is down if a host is down, else idle if a host is idle, else unknown if a host is unknown.
 fn together(hosts: &[HostSlots], second: i64) -> u8 {
     hosts.iter().map(|host| host.at(second)).min().unwrap_or(UNKNOWN)
 }
@@ -102,22 +106,22 @@ fn together(hosts: &[HostSlots], second: i64) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::{Duty, Open, Trace};
+    use crate::proxy::{DeviceOpen, DutySamples, HostObservations};
 
     fn host(duty: Vec<Option<f64>>) -> HostSlots {
         let now = f64::from(u32::try_from(duty.len()).unwrap());
-        let trace = Trace {
+        let observed = HostObservations {
             chips: vec![0],
             now,
-            opens: vec![Open(0, 1, 0.0, None)],
-            duty: vec![Duty(0, 0.0, duty)],
-            ..Trace::default()
+            opens: vec![DeviceOpen(0, 1, 0.0, None)],
+            duty: vec![DutySamples(0, 0.0, duty)],
+            ..HostObservations::default()
         };
-        HostSlots::from(&Slots::new(&trace).unwrap())
+        HostSlots::from(&Slots::new(&observed).unwrap())
     }
 
     #[test]
-    fn two_hosts_at_work_half_the_time_each_may_make_nothing_together() {
+    fn two_hosts_that_are_active_at_different_times_are_never_active_together() {
         let half = |first: f64, second: f64| {
             host((0..120).map(|at| Some(if at < 60 { first } else { second })).collect())
         };

@@ -2,24 +2,29 @@
 
 use serde::Serialize;
 
-use super::{Estimated, HBM0, MIN_COVER, MIN_SECONDS, Slots, State, Trace, slots::ceil, slots::floor};
+use super::{
+    estimated::Estimated,
+    limits::{HBM0, MIN_COVER, MIN_SECONDS},
+    observations::HostObservations,
+    slots::{SlotState, Slots, ceil, floor},
+};
 
 /// Seconds by bucket; they add up to the elapsed seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SlotBuckets {
-    /// At work.
+    /// Active.
     pub productive: usize,
-    /// Idle before the first work of an attempt, with no memory in use yet.
+    /// Idle before the first active slot of an attempt, without memory in use.
     pub init: usize,
-    /// Idle before the first work of an attempt, with memory in use.
+    /// Idle before the first active slot of an attempt, with memory in use.
     pub prep: usize,
-    /// Idle after the first work of an attempt.
+    /// Idle after the first active slot of an attempt.
     pub stall: usize,
-    /// Some chips open, some not.
+    /// Only some of the chips open.
     pub partial: usize,
     /// No chip open.
     pub recovery: usize,
-    /// Nothing known.
+    /// Unknown.
     pub unknown: usize,
 }
 
@@ -43,32 +48,32 @@ pub struct Proxy {
     pub estimated: Option<Estimated>,
 }
 
-/// A share, where there is something to share.
-#[allow(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
+/// `part / whole`; `None` if `whole` is 0.
+#[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
 pub(super) fn share(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 pub(super) fn ratios(
-    trace: &Trace,
+    observed: &HostObservations,
     slots: &Slots,
     wasted: Option<usize>,
     estimated: Option<Estimated>,
 ) -> Proxy {
-    let buckets = buckets(trace, slots);
+    let buckets = buckets(observed, slots);
     let elapsed = slots.len();
     let known = elapsed - buckets.unknown;
     let coverage = share(known, elapsed).unwrap_or(0.0);
     let long_enough = elapsed >= MIN_SECONDS;
     let ratio =
         |part: usize, whole: usize| share(part, whole).filter(|_| long_enough && coverage >= MIN_COVER);
-    let raw = slots.raw.iter().filter(|state| **state == State::Active).count();
+    let raw = slots.raw.iter().filter(|state| **state == SlotState::Active).count();
     let open = slots.all_open.iter().filter(|open| **open).count();
-    let (created, origin) = match trace.created_at {
+    let (created, origin) = match observed.created_at {
         Some(created) => (ceil(created).min(slots.first), "created_at"),
         None => (slots.first, "first_open"),
     };
-    let since = usize::try_from(floor(trace.now).saturating_sub(created)).unwrap_or(0);
+    let since = usize::try_from(floor(observed.now).saturating_sub(created)).unwrap_or(0);
     Proxy {
         elapsed_s: elapsed,
         buckets,
@@ -86,38 +91,39 @@ pub(super) fn ratios(
     }
 }
 
-fn buckets(trace: &Trace, slots: &Slots) -> SlotBuckets {
-    let loaded = loaded(trace, slots);
+fn buckets(observed: &HostObservations, slots: &Slots) -> SlotBuckets {
+    let loaded = loaded(observed, slots);
     let mut buckets = SlotBuckets::default();
     let mut worked = false;
     for (slot, state) in slots.filled.iter().enumerate() {
         match state {
-            State::Active => {
+            SlotState::Active => {
                 buckets.productive += 1;
                 worked = true;
             }
-            State::Closed => {
+            SlotState::Closed => {
                 buckets.recovery += 1;
                 worked = false;
             }
-            State::Partial => buckets.partial += 1,
-            State::Unknown => buckets.unknown += 1,
-            State::Idle if worked => buckets.stall += 1,
-            State::Idle if loaded[slot] => buckets.prep += 1,
-            State::Idle => buckets.init += 1,
+            SlotState::Partial => buckets.partial += 1,
+            SlotState::Unknown => buckets.unknown += 1,
+            SlotState::Idle if worked => buckets.stall += 1,
+            SlotState::Idle if loaded[slot] => buckets.prep += 1,
+            SlotState::Idle => buckets.init += 1,
         }
     }
     buckets
 }
 
-/// Whether some chip has memory in use, by the newest sample at each second.
-fn loaded(trace: &Trace, slots: &Slots) -> Vec<bool> {
-    let mut samples = trace.hbm.clone();
+/// Whether a chip has memory in use, by the latest sample at each second.
+fn loaded(observed: &HostObservations, slots: &Slots) -> Vec<bool> {
+    let mut samples = observed.hbm.clone();
     samples.sort_by(|a, b| a.1.total_cmp(&b.1));
     let mut samples = samples.iter().peekable();
     let mut full = std::collections::BTreeSet::new();
     let mut loaded = Vec::with_capacity(slots.len());
-    for (second, _) in (slots.first..).zip(0..slots.len()) {
+    // The range that ends comes first: the other one is not asked for a second after the last.
+    for (_, second) in (0..slots.len()).zip(slots.first..) {
         while let Some(sample) = samples.next_if(|sample| floor(sample.1) <= second) {
             if sample.2 >= HBM0 {
                 full.insert(sample.0);
@@ -132,5 +138,5 @@ fn loaded(trace: &Trace, slots: &Slots) -> Vec<bool> {
 
 /// The share of full minutes whose last ten seconds have a mean duty above 10 % on every chip.
 fn minutes(slots: &Slots) -> Option<f64> {
-    share(slots.minutes.iter().filter(|at_work| **at_work).count(), slots.minutes.len())
+    share(slots.minutes.iter().filter(|active| **active).count(), slots.minutes.len())
 }

@@ -2,20 +2,24 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use super::{Duty, Error, GAP, HOLD, MAX_CHIP_SECONDS, MAX_SECONDS, THETA, Trace};
+use super::{
+    error::Error,
+    limits::{GAP, HOLD, MAX_CHIP_SECONDS, MAX_SECONDS, THETA},
+    observations::{DutySamples, HostObservations},
+};
 
 /// The state of one second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum SlotState {
     /// No chip is open.
     Closed,
     /// Some chips are open, some are not.
     Partial,
-    /// All are open, and one is known to be idle.
+    /// All chips are open, and one is known to be idle.
     Idle,
-    /// All are open, none is known to be idle, and not all are known.
+    /// All chips are open, none is known to be idle, and one is unknown.
     Unknown,
-    /// All are open and at work.
+    /// All chips are open and active.
     Active,
 }
 
@@ -25,63 +29,63 @@ pub struct Slots {
     /// The first second.
     pub first: i64,
     /// States as observed.
-    pub raw: Vec<State>,
+    pub raw: Vec<SlotState>,
     /// States with short idle gaps between productive slots filled.
-    pub filled: Vec<State>,
+    pub filled: Vec<SlotState>,
     /// Whether all chips were open.
     pub all_open: Vec<bool>,
-    /// Whether every chip was at work at the end of each full minute.
+    /// Whether every chip was active at the end of each full minute.
     pub(super) minutes: Vec<bool>,
 }
 
 /// The whole second at or below `at`.
-#[allow(clippy::cast_possible_truncation, reason = "saturates; lengths are checked against MAX_SECONDS")]
+#[expect(clippy::cast_possible_truncation, reason = "saturates; lengths are checked against MAX_SECONDS")]
 pub(super) fn floor(at: f64) -> i64 {
     at.floor() as i64
 }
 
 /// The whole second at or above `at`.
-#[allow(clippy::cast_possible_truncation, reason = "saturates; lengths are checked against MAX_SECONDS")]
+#[expect(clippy::cast_possible_truncation, reason = "saturates; lengths are checked against MAX_SECONDS")]
 pub(super) fn ceil(at: f64) -> i64 {
     at.ceil() as i64
 }
 
 impl Slots {
-    /// Works out every second of a trace.
+    /// Computes the state of every second.
     ///
     /// # Errors
-    /// If the trace makes no sense, or the window is too long.
-    pub fn new(trace: &Trace) -> Result<Self, Error> {
-        trace.check()?;
-        let end = floor(trace.now);
-        let first_open = trace.opens.iter().map(|open| open.2).min_by(f64::total_cmp);
+    /// If the observations are invalid or exceed a limit.
+    pub fn new(observed: &HostObservations) -> Result<Self, Error> {
+        observed.check()?;
+        let end = floor(observed.now);
+        let first_open = observed.opens.iter().map(|open| open.2).min_by(f64::total_cmp);
         let first = first_open.map_or(end, ceil).min(end);
         let length = end.saturating_sub(first);
         if length > MAX_SECONDS {
             return Err(Error::TooLong(length));
         }
         let length = usize::try_from(length).unwrap_or(0);
-        let chips = required(trace);
+        let chips = required(observed);
         if length.saturating_mul(chips.len()) > MAX_CHIP_SECONDS {
-            return Err(Error::TooMuch { chips: chips.len(), seconds: length });
+            return Err(Error::TooManyChips { chips: chips.len(), seconds: length });
         }
-        let (flags, minutes) = Seen::all(trace, &chips, Window { first, length });
-        let raw: Vec<State> = flags.iter().map(|flags| state(*flags)).collect();
+        let (flags, minutes) = ChipObservations::all(observed, &chips, SlotWindow { first, length });
+        let raw: Vec<SlotState> = flags.iter().map(|flags| state(*flags)).collect();
         let all_open = flags.iter().map(|flags| flags & SHUT == 0).collect();
         Ok(Self { first, filled: fill(&raw), raw, all_open, minutes })
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub fn len(&self) -> usize {
         self.raw.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no slots.
     pub fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// The slots of the seconds in `from..to`, as far as the window has them.
+    /// The slots of the seconds in `from..to` that are in the window.
     pub(super) fn range(&self, from: f64, to: f64) -> Range<usize> {
         let index = |at: f64| {
             let at = ceil(at).saturating_sub(self.first).max(0);
@@ -92,9 +96,9 @@ impl Slots {
     }
 }
 
-fn required(trace: &Trace) -> Vec<i64> {
-    let mut chips: Vec<i64> = match &trace.chips[..] {
-        [] => trace.opens.iter().map(|open| open.0).collect(),
+fn required(observed: &HostObservations) -> Vec<i64> {
+    let mut chips: Vec<i64> = match &observed.chips[..] {
+        [] => observed.opens.iter().map(|open| open.0).collect(),
         chips => chips.to_vec(),
     };
     chips.sort_unstable();
@@ -102,30 +106,30 @@ fn required(trace: &Trace) -> Vec<i64> {
     chips
 }
 
-/// What some chip was seen to be in a second: a bit each.
+/// Observations of any chip in a second, one bit each.
 const OPEN: u8 = 1;
 const SHUT: u8 = 2;
 const IDLE: u8 = 4;
 const UNKNOWN: u8 = 8;
 
-fn state(flags: u8) -> State {
+fn state(flags: u8) -> SlotState {
     match flags {
-        _ if flags & OPEN == 0 => State::Closed,
-        _ if flags & SHUT != 0 => State::Partial,
-        _ if flags & IDLE != 0 => State::Idle,
-        _ if flags & UNKNOWN != 0 => State::Unknown,
-        _ => State::Active,
+        _ if flags & OPEN == 0 => SlotState::Closed,
+        _ if flags & SHUT != 0 => SlotState::Partial,
+        _ if flags & IDLE != 0 => SlotState::Idle,
+        _ if flags & UNKNOWN != 0 => SlotState::Unknown,
+        _ => SlotState::Active,
     }
 }
 
 #[derive(Clone, Copy)]
-struct Window {
+struct SlotWindow {
     first: i64,
     length: usize,
 }
 
-impl Window {
-    /// The seconds in `from..until`, as far as the window has them, as slots.
+impl SlotWindow {
+    /// The slots of the seconds in `from..until` that are in the window.
     fn slots(self, from: i64, until: i64) -> Range<usize> {
         let clamp = |second: i64| {
             usize::try_from(second.saturating_sub(self.first).max(0)).unwrap_or(usize::MAX).min(self.length)
@@ -139,23 +143,24 @@ impl Window {
     }
 }
 
-/// What was seen of one chip.
+/// The observations of one chip.
 #[derive(Default)]
-struct Seen<'a> {
+struct ChipObservations<'a> {
     opens: Vec<(i64, Option<i64>)>,
-    duty: Vec<&'a Duty>,
+    duty: Vec<&'a DutySamples>,
 }
 
-impl<'a> Seen<'a> {
-    /// Goes through the chips one by one, so that only one byte a second is kept, however many there are.
-    fn all(trace: &'a Trace, chips: &[i64], window: Window) -> (Vec<u8>, Vec<bool>) {
-        let mut seen: BTreeMap<i64, Seen<'a>> = chips.iter().map(|chip| (*chip, Seen::default())).collect();
-        for open in &trace.opens {
+impl<'a> ChipObservations<'a> {
+    /// Reads the chips one by one, so that memory is one byte per second for any number of chips.
+    fn all(observed: &'a HostObservations, chips: &[i64], window: SlotWindow) -> (Vec<u8>, Vec<bool>) {
+        let mut seen: BTreeMap<i64, ChipObservations<'a>> =
+            chips.iter().map(|chip| (*chip, ChipObservations::default())).collect();
+        for open in &observed.opens {
             if let Some(chip) = seen.get_mut(&open.0) {
                 chip.opens.push((ceil(open.2), open.3.map(ceil)));
             }
         }
-        for duty in &trace.duty {
+        for duty in &observed.duty {
             if let Some(chip) = seen.get_mut(&duty.0) {
                 chip.duty.push(duty);
             }
@@ -169,8 +174,8 @@ impl<'a> Seen<'a> {
         (flags, minutes)
     }
 
-    /// Each second once, however many opens overlap in it.
-    fn mark_opens(&mut self, window: Window, flags: &mut [u8]) {
+    /// Marks each second once, even if opens overlap in it.
+    fn mark_opens(&mut self, window: SlotWindow, flags: &mut [u8]) {
         self.opens.sort_unstable();
         let mut done = 0;
         for (from, until) in &self.opens {
@@ -185,8 +190,8 @@ impl<'a> Seen<'a> {
         mark(&mut flags[done..], SHUT);
     }
 
-    /// The last sample in each second, held for a while, but never across a close.
-    fn mark_duty(&self, window: Window, flags: &mut [u8], minutes: &mut [bool]) {
+    /// Marks the last sample of each second for [`HOLD`] more seconds, but not beyond a close.
+    fn mark_duty(&self, window: SlotWindow, flags: &mut [u8], minutes: &mut [bool]) {
         let samples = self.samples(window);
         let mut closes: Vec<i64> = self.opens.iter().filter_map(|open| open.1).collect();
         closes.sort_unstable();
@@ -217,18 +222,18 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The known samples that reach into the window, by second; of several in a second the last given.
-    fn samples(&self, window: Window) -> Vec<(i64, f64)> {
+    /// The known samples that are valid in the window, by second; the last one of each second.
+    fn samples(&self, window: SlotWindow) -> Vec<(i64, f64)> {
         let seconds = window.first.saturating_sub(HOLD)..window.end();
         let mut samples = Vec::new();
-        for Duty(_, start, values) in &self.duty {
+        for DutySamples(_, start, values) in &self.duty {
             for (offset, value) in values.iter().enumerate() {
                 let second = floor(*start).saturating_add(i64::try_from(offset).unwrap_or(i64::MAX));
                 samples.extend(value.filter(|_| seconds.contains(&second)).map(|value| (second, value)));
             }
         }
         samples.sort_by_key(|sample| sample.0);
-        // Of equals the first stays, so from the back.
+        // `dedup_by_key` keeps the first of equal keys.
         samples.reverse();
         samples.dedup_by_key(|sample| sample.0);
         samples.reverse();
@@ -242,15 +247,16 @@ fn mark(flags: &mut [u8], bit: u8) {
     }
 }
 
-/// Fills idle runs of at most [`GAP`] slots directly between two productive ones.
-fn fill(raw: &[State]) -> Vec<State> {
+/// Fills idle runs of at most [`GAP`] slots between two productive slots.
+fn fill(raw: &[SlotState]) -> Vec<SlotState> {
     let mut filled = raw.to_vec();
     let mut at = 0;
     while at < raw.len() {
-        let run = raw[at..].iter().take_while(|state| **state == State::Idle).count();
-        let between = at > 0 && raw[at - 1] == State::Active && raw.get(at + run) == Some(&State::Active);
+        let run = raw[at..].iter().take_while(|state| **state == SlotState::Idle).count();
+        let between =
+            at > 0 && raw[at - 1] == SlotState::Active && raw.get(at + run) == Some(&SlotState::Active);
         if (1..=GAP).contains(&run) && between {
-            filled[at..at + run].fill(State::Active);
+            filled[at..at + run].fill(SlotState::Active);
         }
         at += run.max(1);
     }
@@ -260,39 +266,46 @@ fn fill(raw: &[State]) -> Vec<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::Open;
+    use crate::proxy::DeviceOpen;
 
-    fn trace(chips: i64, now: f64) -> Trace {
-        Trace { chips: (0..chips).collect(), now, opens: vec![Open(0, 1, 0.0, None)], ..Trace::default() }
+    fn observed(chips: i64, now: f64) -> HostObservations {
+        HostObservations {
+            chips: (0..chips).collect(),
+            now,
+            opens: vec![DeviceOpen(0, 1, 0.0, None)],
+            ..HostObservations::default()
+        }
     }
 
     #[test]
     fn chips_times_seconds_have_a_limit() {
-        let too_much = Slots::new(&trace(256, 34_560_000.0));
-        assert!(matches!(too_much, Err(Error::TooMuch { chips: 256, seconds: 34_560_000 })));
-        assert!(Slots::new(&trace(64, 1_000.0)).is_ok());
-        assert!(matches!(Slots::new(&trace(1, 1e9)), Err(Error::TooLong(_))));
+        let too_much = Slots::new(&observed(256, 34_560_000.0));
+        assert!(matches!(too_much, Err(Error::TooManyChips { chips: 256, seconds: 34_560_000 })));
+        assert!(Slots::new(&observed(64, 1_000.0)).is_ok());
+        assert!(matches!(Slots::new(&observed(1, 1e9)), Err(Error::TooLong(_))));
     }
 
     #[test]
     fn a_second_costs_once_however_many_opens_overlap_in_it() {
-        let mut trace = trace(1, 1_000_000.0);
+        let mut observed = observed(1, 1_000_000.0);
         // One by one these would be 10^11 seconds.
-        trace.opens = (0..100_000).map(|pid| Open(0, pid, 0.0, (pid > 0).then_some(900_000.0))).collect();
-        let slots = Slots::new(&trace).unwrap();
+        observed.opens =
+            (0..100_000).map(|pid| DeviceOpen(0, pid, 0.0, (pid > 0).then_some(900_000.0))).collect();
+        let slots = Slots::new(&observed).unwrap();
         assert!(slots.all_open.iter().all(|open| *open));
-        trace.opens[0].3 = Some(100.0);
-        let open = Slots::new(&trace).unwrap().all_open;
+        observed.opens[0].3 = Some(100.0);
+        let open = Slots::new(&observed).unwrap().all_open;
         assert_eq!(open.iter().filter(|open| **open).count(), 900_000);
     }
 
     #[test]
-    fn instants_at_the_end_of_the_numbers_are_no_crash() {
+    fn times_at_the_limits_of_the_number_type_give_no_slots() {
         for at in [1e300, -1e300, 9.3e18] {
-            let mut trace = trace(1, at);
-            trace.opens = vec![Open(0, 1, at, None)];
-            trace.duty = vec![Duty(0, at, vec![Some(1.0), Some(2.0)])];
-            assert!(Slots::new(&trace).unwrap().is_empty());
+            let mut observed = observed(1, at);
+            observed.opens = vec![DeviceOpen(0, 1, at, None)];
+            observed.duty = vec![DutySamples(0, at, vec![Some(1.0), Some(2.0)])];
+            assert!(Slots::new(&observed).unwrap().is_empty());
+            assert_eq!(crate::proxy::proxy(&observed).unwrap().elapsed_s, 0);
         }
     }
 
@@ -308,11 +321,12 @@ mod tests {
             (r#""hbm":[[0,0,1.5]]"#, "1.5"),
             (r#""opens":[[0,1,5,4]]"#, "closed before it is opened"),
         ] {
-            let trace: Trace = serde_json::from_str(&format!(r#"{{"now":10,{text}}}"#)).unwrap();
-            let error = Slots::new(&trace).unwrap_err().to_string();
+            let observed: HostObservations =
+                serde_json::from_str(&format!(r#"{{"now":10,{text}}}"#)).unwrap();
+            let error = Slots::new(&observed).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
-        assert!(serde_json::from_str::<Trace>(r#"{"now":10,"dutty":[]}"#).is_err());
-        assert!(serde_json::from_str::<Trace>(r#"{"now":10,"chips":[]}"#).is_err());
+        assert!(serde_json::from_str::<HostObservations>(r#"{"now":10,"dutty":[]}"#).is_err());
+        assert!(serde_json::from_str::<HostObservations>(r#"{"now":10,"chips":[]}"#).is_err());
     }
 }

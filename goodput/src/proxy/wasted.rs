@@ -1,20 +1,23 @@
-//! Lost work, which duty cycles cannot show: steps that were done again.
+//! Lost work, which duty cycles cannot show: repeated steps.
 
 use std::collections::HashMap;
 
-use super::{Slots, State, Trace};
+use super::{
+    observations::HostObservations,
+    slots::{SlotState, Slots},
+};
 
 /// Productive seconds from the first start of each repeated step to the end of its attempt, or to its second
-/// start if no close intervened. `None` without step numbers.
-pub(super) fn seconds(trace: &Trace, slots: &Slots) -> Option<usize> {
-    let steps = trace.steps.as_deref().filter(|steps| !steps.is_empty())?;
+/// start if the chips stayed open. `None` without step numbers.
+pub(super) fn seconds(observed: &HostObservations, slots: &Slots) -> Option<usize> {
+    let steps = observed.steps.as_deref().filter(|steps| !steps.is_empty())?;
     let mut seen: HashMap<i64, f64> = HashMap::new();
     let mut wasted = 0;
     for step in steps {
         if let Some(first) = seen.get(&step.0).copied() {
             let range = slots.range(first, step.1);
-            let attempt = slots.filled[range].iter().take_while(|state| **state != State::Closed);
-            wasted += attempt.filter(|state| **state == State::Active).count();
+            let attempt = slots.filled[range].iter().take_while(|state| **state != SlotState::Closed);
+            wasted += attempt.filter(|state| **state == SlotState::Active).count();
             seen.clear();
         }
         seen.insert(step.0, step.1);

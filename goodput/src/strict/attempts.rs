@@ -1,52 +1,57 @@
-//! The lives of a job: from one start to the next, and within them from one rollback to the next.
+//! The attempts of a job. A new attempt starts at a job start after steps, and at a rollback.
 //!
 //! Within an attempt steps are ordered by number, not by clock: the time from its first step to its last is
-//! training, however the clock stepped or entries were reordered. A step that was seen before begins a new
-//! attempt only if the job really goes back: the numbers up to the largest so far must follow again one by
-//! one before any larger one. A second recorder that lags behind the first never does that.
+//! training, even if the clock was set back or entries were reordered. A repeated step starts a new attempt only
+//! if the job rolled back: all numbers up to the largest so far must follow again one by one before any larger
+//! number. The steps of a second recorder that lags behind the first never do that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Repair, Repairs,
-    facts::{Facts, Mark},
+    facts::{JobFacts, JobMark},
+    repair::{Repair, Repairs},
 };
 
-/// One attempt that made steps.
+/// One attempt with at least one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Attempt {
     /// The last job start before its first step.
-    pub(super) begin: Option<i64>,
-    /// Steps by number, each at its first start.
+    pub(super) job_start: Option<i64>,
+    /// Steps by number, each with its first start.
     pub(super) steps: Vec<(i64, i64)>,
-    /// The job end that closed it.
+    /// The job end of the attempt.
     pub(super) end: Option<i64>,
-    /// Its earliest step start.
+    /// The earliest step start.
     pub(super) first: i64,
-    /// Its latest step start.
+    /// The latest step start.
     pub(super) last: i64,
     /// Steps at and after this number were lost to a later attempt.
     pub(super) limit: Option<i64>,
-    /// Until when it trained: the end of its last step as far as that is known.
+    /// The end of training: the known or estimated end of the last step.
     pub(super) trained_until: i64,
-    /// Whether its last step was finished.
+    /// Whether the last step finished.
     pub(super) finished: bool,
 }
 
 impl Attempt {
-    fn new(begin: Option<i64>, steps: BTreeMap<i64, i64>, end: Option<i64>, repairs: &mut Repairs) -> Self {
+    fn new(
+        job_start: Option<i64>,
+        steps: BTreeMap<i64, i64>,
+        end: Option<i64>,
+        repairs: &mut Repairs,
+    ) -> Self {
         let steps: Vec<(i64, i64)> = steps.into_iter().collect();
         let instants = || steps.iter().map(|(_, at)| *at);
         let (first, last) = (instants().min().unwrap_or(0), instants().max().unwrap_or(0));
         let pairs = || steps.windows(2).map(|pair| (pair[0], pair[1]));
         let reordered = pairs().filter(|(a, b)| b.1 < a.1).count();
         let missing = pairs().filter(|(a, b)| a.0.checked_add(1) != Some(b.0)).count();
-        repairs.note(Repair::ReorderedSteps, reordered as u64);
-        repairs.note(Repair::MissingSteps, missing as u64);
-        Self { begin, steps, end, first, last, limit: None, trained_until: last, finished: false }
+        repairs.add(Repair::ReorderedSteps, reordered as u64);
+        repairs.add(Repair::MissingSteps, missing as u64);
+        Self { job_start, steps, end, first, last, limit: None, trained_until: last, finished: false }
     }
 
-    /// Its largest step.
+    /// The largest step.
     pub(super) fn largest(&self) -> i64 {
         self.steps.last().map_or(0, |(step, _)| *step)
     }
@@ -55,12 +60,12 @@ impl Attempt {
         self.steps.first().map_or(0, |(step, _)| *step)
     }
 
-    /// Where it takes over from the one before.
-    pub(super) fn takes_over(&self) -> i64 {
-        self.begin.unwrap_or(self.first)
+    /// The start of the attempt.
+    pub(super) fn started_at(&self) -> i64 {
+        self.job_start.unwrap_or(self.first)
     }
 
-    /// Times of steps whose successor was logged: start, length. A clock that stepped back makes none.
+    /// Start and length of the steps whose successor was logged, without negative lengths.
     pub(super) fn lengths(&self) -> impl Iterator<Item = (i64, i64)> {
         self.steps
             .windows(2)
@@ -69,133 +74,133 @@ impl Attempt {
             .filter(|(_, length)| *length >= 0)
     }
 
-    /// Where the lost stretch begins, if there is one.
+    /// The start of the lost period, if there is one.
     pub(super) fn lost_from(&self) -> Option<i64> {
         let limit = self.limit?;
         self.steps.iter().filter(|(step, _)| *step >= limit).map(|(_, at)| *at).min()
     }
 }
 
-/// Steps between two life marks.
+/// Marks without a job start after steps; a rollback may divide them into several attempts.
 #[derive(Debug, Default)]
-struct Life {
-    begin: Option<i64>,
+struct MarkedSpan {
+    job_start: Option<i64>,
     steps: Vec<(i64, i64)>,
     end: Option<i64>,
 }
 
-/// The attempts, and what came after the last of them.
+/// The attempts of a job.
 #[derive(Debug)]
-pub(super) struct Found {
-    /// Attempts that made steps.
+pub(super) struct FoundAttempts {
+    /// Attempts with at least one step.
     pub(super) attempts: Vec<Attempt>,
-    /// The job end that nothing follows.
+    /// The last job end, if nothing follows it.
     pub(super) end: Option<i64>,
-    /// A job start that led to no step yet.
+    /// A job start without a step after it.
     pub(super) pending: Option<i64>,
 }
 
 /// Finds the attempts.
-pub(super) fn find(facts: &Facts, repairs: &mut Repairs) -> Found {
-    let lives = lives(facts, repairs);
-    let last = lives.last();
-    let end = last.and_then(|life| life.end);
-    let pending = last.filter(|life| life.steps.is_empty()).and_then(|life| life.begin);
-    let ended = lives.iter().rev().skip(1).filter(|life| life.end.is_some()).count();
-    repairs.note(Repair::EndThenMoreWork, ended as u64);
+pub(super) fn find(facts: &JobFacts, repairs: &mut Repairs) -> FoundAttempts {
+    let spans = spans(facts, repairs);
+    let last = spans.last();
+    let end = last.and_then(|span| span.end);
+    let pending = last.filter(|span| span.steps.is_empty()).and_then(|span| span.job_start);
+    let ended = spans.iter().rev().skip(1).filter(|span| span.end.is_some()).count();
+    repairs.add(Repair::EndThenMoreWork, ended as u64);
     let mut attempts = Vec::new();
-    for life in lives {
-        split(life, &mut attempts, repairs);
+    for span in spans {
+        split(span, &mut attempts, repairs);
     }
     limits(&mut attempts, repairs);
-    tails(&mut attempts, pending, facts.now, repairs);
-    Found { attempts, end, pending }
+    training_ends(&mut attempts, pending, facts.now, repairs);
+    FoundAttempts { attempts, end, pending }
 }
 
-/// Cuts at job starts that come after steps, and at steps that come after a job end.
-fn lives(facts: &Facts, repairs: &mut Repairs) -> Vec<Life> {
-    let mut lives: Vec<Life> = Vec::new();
-    let mut life = Life::default();
+/// Splits the marks at job starts after steps and at steps after a job end.
+fn spans(facts: &JobFacts, repairs: &mut Repairs) -> Vec<MarkedSpan> {
+    let mut spans: Vec<MarkedSpan> = Vec::new();
+    let mut span = MarkedSpan::default();
     for &(at, mark) in &facts.marks {
         match mark {
-            Mark::Start if life.steps.is_empty() && life.end.is_none() => life.begin = Some(at),
-            Mark::Start => {
-                keep(&mut lives, std::mem::take(&mut life), repairs);
-                life.begin = Some(at);
+            JobMark::Start if span.steps.is_empty() && span.end.is_none() => span.job_start = Some(at),
+            JobMark::Start => {
+                keep(&mut spans, std::mem::take(&mut span), repairs);
+                span.job_start = Some(at);
             }
-            Mark::Step(step) => {
-                if life.end.is_some() {
-                    keep(&mut lives, std::mem::take(&mut life), repairs);
+            JobMark::Step(step) => {
+                if span.end.is_some() {
+                    keep(&mut spans, std::mem::take(&mut span), repairs);
                 }
-                life.steps.push((at, step));
+                span.steps.push((at, step));
             }
-            Mark::End => life.end = Some(at),
+            JobMark::End => span.end = Some(at),
         }
     }
-    keep(&mut lives, life, repairs);
-    lives
+    keep(&mut spans, span, repairs);
+    spans
 }
 
-/// Keeps a life, unless it is only what a second recorder wrote after the first had logged the end.
-fn keep(lives: &mut Vec<Life>, life: Life, repairs: &mut Repairs) {
-    if let (None, Some(before)) = (life.begin, lives.last_mut())
+/// Keeps the marks, unless they are steps that a second recorder wrote after the first had logged the job end.
+fn keep(spans: &mut Vec<MarkedSpan>, span: MarkedSpan, repairs: &mut Repairs) {
+    if let (None, Some(before)) = (span.job_start, spans.last_mut())
         && before.end.is_some()
     {
         let seen: BTreeSet<i64> = before.steps.iter().map(|(_, step)| *step).collect();
-        if life.steps.iter().all(|(_, step)| seen.contains(step)) {
-            repairs.note(Repair::DuplicateSteps, life.steps.len() as u64);
-            before.end = before.end.max(life.end);
+        if span.steps.iter().all(|(_, step)| seen.contains(step)) {
+            repairs.add(Repair::DuplicateSteps, span.steps.len() as u64);
+            before.end = before.end.max(span.end);
             return;
         }
     }
-    lives.push(life);
+    spans.push(span);
 }
 
-/// Splits a life where the job really goes back, and keeps each step once.
-fn split(life: Life, attempts: &mut Vec<Attempt>, repairs: &mut Repairs) {
-    let mut begin = life.begin;
+/// Splits the marks at rollbacks and keeps each step once.
+fn split(span: MarkedSpan, attempts: &mut Vec<Attempt>, repairs: &mut Repairs) {
+    let mut job_start = span.job_start;
     let mut steps: BTreeMap<i64, i64> = BTreeMap::new();
-    let (mut duplicates, mut no_way_back_before) = (0, 0);
-    for (place, &(at, step)) in life.steps.iter().enumerate() {
+    let (mut duplicates, mut no_rollback_before) = (0, 0);
+    for (position, &(at, step)) in span.steps.iter().enumerate() {
         if let std::collections::btree_map::Entry::Vacant(free) = steps.entry(step) {
             free.insert(at);
             continue;
         }
         let largest = steps.last_key_value().map_or(step, |(largest, _)| *largest);
-        let way_back = if place < no_way_back_before {
+        let rolls_back = if position < no_rollback_before {
             None
         } else {
-            match way_back(&life.steps[place..], step, largest) {
+            match rolls_back(&span.steps[position..], step, largest) {
                 Ok(()) => Some(()),
-                Err(looked_at) => {
-                    no_way_back_before = place + looked_at;
+                Err(read) => {
+                    no_rollback_before = position + read;
                     None
                 }
             }
         };
-        if way_back.is_some() {
+        if rolls_back.is_some() {
             let done = std::mem::replace(&mut steps, BTreeMap::from([(step, at)]));
-            attempts.push(Attempt::new(begin.take(), done, None, repairs));
+            attempts.push(Attempt::new(job_start.take(), done, None, repairs));
         } else {
             duplicates += 1;
         }
     }
-    repairs.note(Repair::DuplicateSteps, duplicates);
+    repairs.add(Repair::DuplicateSteps, duplicates);
     if !steps.is_empty() {
-        attempts.push(Attempt::new(begin, steps, life.end, repairs));
+        attempts.push(Attempt::new(job_start, steps, span.end, repairs));
     }
 }
 
-/// Whether the steps that begin with `step` go back over all numbers up to `largest`. If not, how many were
-/// looked at before that was clear: the steps among them go nowhere either.
-fn way_back(steps: &[(i64, i64)], step: i64, largest: i64) -> Result<(), usize> {
+/// Whether the steps that start with `step` repeat all numbers up to `largest`. If not, the error is the number of
+/// steps that were read to find out; no rollback starts at any of those.
+fn rolls_back(steps: &[(i64, i64)], step: i64, largest: i64) -> Result<(), usize> {
     if step == largest {
         return Err(1);
     }
     let mut expected = step;
-    for (looked_at, &(_, next)) in steps.iter().enumerate() {
+    for (read, &(_, next)) in steps.iter().enumerate() {
         if next > largest || next > expected {
-            return Err(looked_at);
+            return Err(read);
         }
         if next == expected {
             expected += 1;
@@ -204,39 +209,39 @@ fn way_back(steps: &[(i64, i64)], step: i64, largest: i64) -> Result<(), usize> 
             return Ok(());
         }
     }
-    // The log ends on the way: one step further back than the first is taken for going back.
+    // The log ends before the largest number: two consecutive repeated steps count as a rollback.
     if expected > step + 1 { Ok(()) } else { Err(steps.len()) }
 }
 
-/// What later attempts did again is lost.
+/// Sets the limit of each attempt: steps that a later attempt repeated are lost.
 fn limits(attempts: &mut [Attempt], repairs: &mut Repairs) {
     let mut limit: Option<i64> = None;
     for attempt in attempts.iter_mut().rev() {
         let smallest = attempt.smallest();
         attempt.limit = limit.filter(|limit| *limit <= attempt.largest());
-        repairs.note(Repair::RestartFromScratch, u64::from(limit.is_some_and(|limit| limit <= smallest)));
+        repairs.add(Repair::RestartFromScratch, u64::from(limit.is_some_and(|limit| limit <= smallest)));
         limit = Some(limit.map_or(smallest, |limit| limit.min(smallest)));
     }
 }
 
-/// How long the last step of each attempt may count.
-fn tails(attempts: &mut [Attempt], pending: Option<i64>, now: i64, repairs: &mut Repairs) {
+/// Sets the end of training of each attempt.
+fn training_ends(attempts: &mut [Attempt], pending: Option<i64>, now: i64, repairs: &mut Repairs) {
     let all = usual(attempts.iter().flat_map(Attempt::lengths).map(|(_, length)| length).collect());
     for at in 0..attempts.len() {
-        let next = attempts.get(at + 1).map(|next| (next.takes_over(), next.smallest()));
+        let next = attempts.get(at + 1).map(|next| (next.started_at(), next.smallest()));
         let attempt = &mut attempts[at];
         let own = usual(attempt.lengths().map(|(_, length)| length).collect());
         let usual_end = attempt.last.saturating_add(own.or(all).unwrap_or(0));
         (attempt.trained_until, attempt.finished) = match (attempt.end, next) {
             (Some(end), _) if end >= attempt.last => (end, true),
-            (_, Some((takes_over, resumed))) if resumed > attempt.largest() => {
-                repairs.note(Repair::RestartAtNextStep, 1);
-                (usual_end.min(takes_over).max(attempt.last), true)
+            (_, Some((started_at, resumed))) if resumed > attempt.largest() => {
+                repairs.add(Repair::RestartAtNextStep, 1);
+                (usual_end.min(started_at).max(attempt.last), true)
             }
             (_, Some(_)) => (attempt.last, false),
             (_, None) if pending.is_some() => (attempt.last, false),
             (_, None) => {
-                repairs.note(Repair::OpenStep, u64::from(now > attempt.last));
+                repairs.add(Repair::OpenStep, u64::from(now > attempt.last));
                 (usual_end.min(now).max(attempt.last), false)
             }
         };
@@ -249,13 +254,13 @@ fn usual(mut lengths: Vec<i64>) -> Option<i64> {
     lengths.get(lengths.len() / 2).copied()
 }
 
-/// Attempts that begin inside a window, the first of all apart.
+/// The number of attempts that start inside a window, without the first attempt of the job.
 pub(super) fn disruptions(attempts: &[Attempt], start: i64, end: i64) -> u64 {
     let begins = attempts.iter().skip(1).map(|attempt| attempt.first);
     begins.filter(|first| start < *first && *first <= end).count() as u64
 }
 
-/// The largest step that was finished inside a window and not lost; 0 if none.
+/// The largest step that finished inside a window and was not lost; 0 if there is none.
 pub(super) fn max_productive(attempts: &[Attempt], start: i64, end: i64) -> i64 {
     let mut max = 0;
     for attempt in attempts {

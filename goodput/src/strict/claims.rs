@@ -1,73 +1,78 @@
-//! Which bucket wants which stretch of the job's life.
+//! The periods that each bucket claims.
 
 use std::collections::BTreeMap;
 
 use super::{
-    Repair, Repairs,
-    attempts::{Attempt, Found},
-    facts::{Facts, Note, What},
-    pieces::{Claim, Label},
-    spans::Union,
+    attempts::{Attempt, FoundAttempts},
+    facts::{JobFacts, LoggedCheckpoint, SpanKind},
+    pieces::{Claim, PieceLabel},
+    repair::{Repair, Repairs},
+    spans::SpanUnion,
 };
 use crate::{
     badput::BadputType as B,
-    entry::{Operation, Phase},
+    entry::{CheckpointOperation, StartupPhase},
 };
 
 /// All claims up to `end`, and the union of all data loading.
-pub(super) fn all(facts: &Facts, found: &Found, end: i64, repairs: &mut Repairs) -> (Vec<Claim>, Union) {
+pub(super) fn all(
+    facts: &JobFacts,
+    found: &FoundAttempts,
+    end: i64,
+    repairs: &mut Repairs,
+) -> (Vec<Claim>, SpanUnion) {
     let attempts = &found.attempts;
-    let breaks: Vec<i64> = attempts.iter().filter_map(|attempt| attempt.begin).collect();
+    let breaks: Vec<i64> = attempts.iter().filter_map(|attempt| attempt.job_start).collect();
     let paired = facts.paired(&breaks, repairs);
-    let customs: Vec<(i64, i64)> = spans(&paired, |what| matches!(what, What::Custom(_)));
-    let loads = spans(&paired, |what| *what == What::Phase(Phase::DataLoading));
+    let customs: Vec<(i64, i64)> = spans(&paired, |what| matches!(what, SpanKind::Custom(_)));
+    let loads = spans(&paired, |what| *what == SpanKind::Phase(StartupPhase::DataLoading));
     let mut claims = Vec::with_capacity(paired.len() + attempts.len() * 4);
-    let custom_time = Union::new(customs.iter().copied());
+    let custom_time = SpanUnion::new(customs.iter().copied());
     for (at, attempt) in attempts.iter().enumerate() {
-        let taken_over = attempts.get(at + 1).map(Attempt::takes_over).or(found.pending);
-        training(attempt, taken_over, &custom_time, &mut claims);
+        let next_start = attempts.get(at + 1).map(Attempt::started_at).or(found.pending);
+        training(attempt, next_start, &custom_time, &mut claims);
     }
     for (what, from, to) in &paired {
         claims.push(Claim { label: label(facts, what), start: *from, end: *to });
     }
     checkpoints(facts, attempts, &mut claims, repairs);
-    note_customs(&customs, attempts, end, repairs);
-    note_overlaps(&paired, repairs);
-    (claims, Union::new(loads))
+    count_customs(&customs, attempts, end, repairs);
+    count_overlaps(&paired, repairs);
+    (claims, SpanUnion::new(loads))
 }
 
-fn spans(paired: &[(What, i64, i64)], wanted: impl Fn(&What) -> bool) -> Vec<(i64, i64)> {
+fn spans(paired: &[(SpanKind, i64, i64)], wanted: impl Fn(&SpanKind) -> bool) -> Vec<(i64, i64)> {
     paired.iter().filter(|(what, ..)| wanted(what)).map(|(_, from, to)| (*from, *to)).collect()
 }
 
-fn label(facts: &Facts, what: &What) -> Label {
+fn label(facts: &JobFacts, what: &SpanKind) -> PieceLabel {
     match what {
-        What::Phase(Phase::TpuInit) => Label::Lost(B::TpuInitialization),
-        What::Phase(Phase::TrainingPrep) => Label::Lost(B::TrainingPrep),
-        // Beside training it loses to training, and is asynchronous.
-        What::Phase(Phase::DataLoading) => Label::Lost(B::DataLoadingSync),
-        What::Custom(name) => Label::Custom(facts.custom_number(name)),
-        What::Wait(kind) => Label::Lost(Facts::wait_bucket(kind)),
-        What::Reinit => Label::Lost(B::ElasticReinitialization),
+        SpanKind::Phase(StartupPhase::TpuInit) => PieceLabel::Lost(B::TpuInitialization),
+        SpanKind::Phase(StartupPhase::TrainingPrep) => PieceLabel::Lost(B::TrainingPrep),
+        // Loading during training is asynchronous: training has the higher priority.
+        SpanKind::Phase(StartupPhase::DataLoading) => PieceLabel::Lost(B::DataLoadingSync),
+        SpanKind::Custom(name) => PieceLabel::Custom(facts.custom_number(name)),
+        SpanKind::Wait(kind) => PieceLabel::Lost(JobFacts::wait_bucket(kind)),
+        SpanKind::Reinit => PieceLabel::Lost(B::ElasticReinitialization),
     }
 }
 
-/// Training, its start-up, what of it was lost, and the outage after it.
-fn training(attempt: &Attempt, taken_over: Option<i64>, customs: &Union, claims: &mut Vec<Claim>) {
+/// The claims of one attempt: training, its start-up, lost training, and the outage after it.
+fn training(attempt: &Attempt, next_start: Option<i64>, customs: &SpanUnion, claims: &mut Vec<Claim>) {
     let mut claim = |label, start, end| claims.push(Claim { label, start, end });
-    claim(Label::Productive, attempt.first, attempt.trained_until);
+    claim(PieceLabel::Productive, attempt.first, attempt.trained_until);
     if let Some(lost_from) = attempt.lost_from() {
-        claim(Label::Lost(B::WastedProgress), lost_from, attempt.trained_until);
+        claim(PieceLabel::Lost(B::WastedProgress), lost_from, attempt.trained_until);
     }
-    claim(Label::Lost(B::ProgramStartup), attempt.first, attempt.first + startup(attempt, customs));
-    if let Some(taken_over) = taken_over {
-        claim(Label::Lost(B::InfrastructureRecovery), attempt.trained_until, taken_over);
+    claim(PieceLabel::Lost(B::ProgramStartup), attempt.first, attempt.first + startup(attempt, customs));
+    if let Some(next_start) = next_start {
+        claim(PieceLabel::Lost(B::InfrastructureRecovery), attempt.trained_until, next_start);
     }
 }
 
-/// What the first step took more than the mean of the others, by the library's rule: custom events apart,
-/// lost steps left out.
-fn startup(attempt: &Attempt, customs: &Union) -> i64 {
+/// The time of the first step above the mean of the others, by the library's rule: without custom events and
+/// without lost steps.
+fn startup(attempt: &Attempt, customs: &SpanUnion) -> i64 {
     let kept_until = attempt.lost_from().unwrap_or(i64::MAX);
     let net = |(start, length): (i64, i64)| (length - customs.measure(start, start + length)).max(0);
     let mut lengths = attempt.lengths().filter(|(start, length)| start + length <= kept_until);
@@ -76,42 +81,43 @@ fn startup(attempt: &Attempt, customs: &Union) -> i64 {
     if count == 0 { 0 } else { (net(first) - sum / count).max(0) }
 }
 
-/// One claim for each operation of each attempt, however many hosts noted it: the mean of their lengths.
-fn checkpoints(facts: &Facts, attempts: &[Attempt], claims: &mut Vec<Claim>, repairs: &mut Repairs) {
-    let mut groups: BTreeMap<(Operation, usize, &str, i64), Vec<&Note>> = BTreeMap::new();
-    for note in &facts.notes {
-        let attempt = attempts.partition_point(|attempt| attempt.takes_over() <= note.start);
-        // A note that does not say of what it is stands alone.
-        let alone = if note.group.is_empty() { note.start } else { i64::MIN };
-        groups.entry((note.operation, attempt, &note.group, alone)).or_default().push(note);
+/// One claim for each operation of each attempt. If several hosts logged it, its length is the mean of theirs.
+fn checkpoints(facts: &JobFacts, attempts: &[Attempt], claims: &mut Vec<Claim>, repairs: &mut Repairs) {
+    let mut groups: BTreeMap<(CheckpointOperation, usize, &str, i64), Vec<&LoggedCheckpoint>> =
+        BTreeMap::new();
+    for checkpoint in &facts.checkpoints {
+        let attempt = attempts.partition_point(|attempt| attempt.started_at() <= checkpoint.start);
+        // An entry without step and directory is an operation of its own.
+        let alone = if checkpoint.group.is_empty() { checkpoint.start } else { i64::MIN };
+        groups.entry((checkpoint.operation, attempt, &checkpoint.group, alone)).or_default().push(checkpoint);
     }
-    for ((operation, attempt, ..), notes) in groups {
-        let count = i64::try_from(notes.len()).unwrap_or(1);
-        let length = notes.iter().map(|note| note.length / count).sum::<i64>();
-        let start = notes.iter().map(|note| note.start).min().unwrap_or(0);
+    for ((operation, attempt, ..), logged) in groups {
+        let count = i64::try_from(logged.len()).unwrap_or(1);
+        let length = logged.iter().map(|checkpoint| checkpoint.length / count).sum::<i64>();
+        let start = logged.iter().map(|checkpoint| checkpoint.start).min().unwrap_or(0);
         let lost = attempt.checked_sub(1).and_then(|at| attempts[at].lost_from());
         let kind = match operation {
-            Operation::Save => B::CheckpointSave,
-            Operation::Restore => B::CheckpointRestore,
+            CheckpointOperation::Save => B::CheckpointSave,
+            CheckpointOperation::Restore => B::CheckpointRestore,
         };
-        let in_lost_time = operation == Operation::Save && lost.is_some_and(|lost| start >= lost);
-        repairs.note(Repair::SaveInLostTime, u64::from(in_lost_time));
-        claims.push(Claim { label: Label::Lost(kind), start, end: start.saturating_add(length) });
+        let in_lost_time = operation == CheckpointOperation::Save && lost.is_some_and(|lost| start >= lost);
+        repairs.add(Repair::SaveInLostTime, u64::from(in_lost_time));
+        claims.push(Claim { label: PieceLabel::Lost(kind), start, end: start.saturating_add(length) });
     }
 }
 
 /// The library counts a custom event only inside one finished step. Attempts follow one another, so only the
-/// last one that began before the event can have such a step.
-fn note_customs(customs: &[(i64, i64)], attempts: &[Attempt], end: i64, repairs: &mut Repairs) {
+/// last one that started before the event can have such a step.
+fn count_customs(customs: &[(i64, i64)], attempts: &[Attempt], end: i64, repairs: &mut Repairs) {
     let starts: Vec<Vec<i64>> = attempts.iter().map(sorted_starts).collect();
     let inside_a_step = |from: i64, to: i64| {
-        let begun = attempts.partition_point(|attempt| attempt.first <= from);
-        let Some(starts) = begun.checked_sub(1).map(|at| &starts[at]) else { return false };
+        let started = attempts.partition_point(|attempt| attempt.first <= from);
+        let Some(starts) = started.checked_sub(1).map(|at| &starts[at]) else { return false };
         let next = starts.partition_point(|at| *at <= from);
         starts.get(next).is_some_and(|at| to <= *at)
     };
     let elsewhere = customs.iter().filter(|(from, to)| *from < end && !inside_a_step(*from, *to)).count();
-    repairs.note(Repair::CustomAnywhere, elsewhere as u64);
+    repairs.add(Repair::CustomAnywhere, elsewhere as u64);
 }
 
 fn sorted_starts(attempt: &Attempt) -> Vec<i64> {
@@ -120,9 +126,9 @@ fn sorted_starts(attempt: &Attempt) -> Vec<i64> {
     starts
 }
 
-/// Phases that overlap would be counted twice by the library.
-fn note_overlaps(paired: &[(What, i64, i64)], repairs: &mut Repairs) {
-    let mut phases = spans(paired, |what| matches!(what, What::Phase(_) | What::Reinit));
+/// Counts phases that overlap: the library counts their time twice.
+fn count_overlaps(paired: &[(SpanKind, i64, i64)], repairs: &mut Repairs) {
+    let mut phases = spans(paired, |what| matches!(what, SpanKind::Phase(_) | SpanKind::Reinit));
     phases.sort_unstable();
     let mut until = i64::MIN;
     let mut overlaps = 0;
@@ -130,5 +136,5 @@ fn note_overlaps(paired: &[(What, i64, i64)], repairs: &mut Repairs) {
         overlaps += u64::from(from < until);
         until = until.max(to);
     }
-    repairs.note(Repair::OverlappingPhases, overlaps);
+    repairs.add(Repair::OverlappingPhases, overlaps);
 }

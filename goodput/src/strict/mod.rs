@@ -1,10 +1,10 @@
-//! The strict ledger: the library's questions without its faults.
+//! The strict ledger: the answers to the library's queries without the library's faults.
 //!
-//! The job's life is cut into pieces, and every piece belongs to exactly one bucket: productive and lost
-//! time always add up to the total, and no order of arrival changes the answer. [`facts`] reads entries,
-//! [`attempts`] finds the lives of the job, [`claims`] says which bucket wants which stretch, and
-//! [`pieces`] lets the strongest claim win. Each departure from the library's numbers is a named
-//! [`Repair`] in the answer.
+//! The time of the job is divided into pieces, and every piece belongs to exactly one bucket: productive and
+//! lost time add up to the total, and the order of the entries does not change the answer. [`facts`] reads the
+//! entries, [`attempts`] finds the attempts, [`claims`] lists the periods that each bucket claims, and [`pieces`]
+//! gives each piece to the claim with the highest priority. The answer names each difference from the library's
+//! numbers as a [`Repair`].
 
 mod attempts;
 mod claims;
@@ -18,126 +18,128 @@ pub use repair::{Repair, Repairs};
 use serde::Serialize;
 
 use crate::{
-    answer::{Answer, DeviationList, JobAnswer, WindowAnswer, window_export},
+    answer::{CountedPeriod, DeviationList, JobAnswer, LedgerAnswer, WindowAnswer, window_export},
     badput::{Amount, BadputType, Buckets},
-    entry::Entry,
     error::Error,
-    exact::{Efficiency, FromBaseline, StepInfo, step_times::StepTimes},
-    export::{Labels, Upload, cumulative_series, tensorboard},
-    query::{Query, instants},
+    exact::{CountedUntil, FromBaseline, SliceEfficiency, StepInfo, step_times::StepTimes},
+    export::{CumulativeUpload, SeriesLabels, cumulative_series, tensorboard},
+    log::EventLog,
+    query::{LedgerQuery, instants},
     time::Micros,
 };
 use attempts::Attempt;
-use facts::Facts;
-use pieces::{Label, Pieces};
+use facts::JobFacts;
+use pieces::{PieceLabel, Timeline};
 
 /// An answer of the strict ledger.
 #[derive(Debug, Clone, Serialize)]
 pub struct StrictAnswer {
-    /// Which ledger answers.
+    /// The name of the ledger.
     pub ledger: &'static str,
     /// The same fields as the exact ledger's.
     #[serde(flatten)]
-    pub answer: Answer,
-    /// Where and why the answer differs from the library's way.
+    pub answer: LedgerAnswer,
+    /// The differences from the library's rules.
     pub repairs: Repairs,
 }
 
-/// A job's life as known at some instant.
+/// The job until a given time.
 #[derive(Debug)]
-struct Life {
+struct JobHistory {
     origin: i64,
     end: i64,
-    pieces: Pieces,
+    job_end_logged: bool,
+    pieces: Timeline,
     attempts: Vec<Attempt>,
-    loads: spans::Union,
-    facts: Facts,
+    loads: spans::SpanUnion,
+    facts: JobFacts,
     repairs: Repairs,
 }
 
-/// Answers a query from entries in any order.
-pub fn ask<'e>(entries: impl IntoIterator<Item = &'e Entry>, query: &Query, labels: &Labels) -> StrictAnswer {
+/// Answers a query. The order of the entries does not matter.
+pub fn ask(log: &EventLog, query: &LedgerQuery, labels: &SeriesLabels) -> StrictAnswer {
     let mut repairs = Repairs::default();
-    let answer = answer(entries, query, labels, &mut repairs)
-        .unwrap_or_else(|error| Answer::failed(error, failed_window(query, labels)));
+    let answer = answer(log, query, labels, &mut repairs)
+        .unwrap_or_else(|error| LedgerAnswer::failed(error, failed_window(query, labels)));
     StrictAnswer { ledger: "strict", answer, repairs }
 }
 
-fn failed_window(query: &Query, labels: &Labels) -> Option<crate::answer::WindowExport> {
-    let Query::Interval { start, end, .. } = query else { return None };
+fn failed_window(query: &LedgerQuery, labels: &SeriesLabels) -> Option<crate::answer::WindowExport> {
+    let LedgerQuery::Interval { start, end, .. } = query else { return None };
     let window = (Micros::from_seconds(*start).ok()?, Micros::from_seconds(*end).ok()?);
     Some(window_export(None, None, window, labels))
 }
 
-fn answer<'e>(
-    entries: impl IntoIterator<Item = &'e Entry>,
-    query: &Query,
-    labels: &Labels,
+fn answer(
+    log: &EventLog,
+    query: &LedgerQuery,
+    labels: &SeriesLabels,
     repairs: &mut Repairs,
-) -> Result<Answer, Error> {
+) -> Result<LedgerAnswer, Error> {
     match query {
-        Query::Cumulative { now, ideal_step_time, .. } => {
-            let life = Life::new(entries, Micros::from_seconds(*now)?)?;
-            let answer = life.job(&spans::Union::default(), *ideal_step_time, false, labels);
-            *repairs = life.repairs;
+        LedgerQuery::Cumulative { now, ideal_step_time, .. } => {
+            let job = JobHistory::new(log, Micros::from_seconds(*now)?)?;
+            let answer = job.job(&spans::SpanUnion::default(), *ideal_step_time, false, labels);
+            *repairs = job.repairs;
             Ok(answer)
         }
-        Query::Exclusions { now, exclude, ideal_step_time, .. } => {
-            let life = Life::new(entries, Micros::from_seconds(*now)?)?;
-            let excluded = spans::Union::new(instants(exclude)?.iter().map(|(s, e)| (s.0, e.0)));
-            let answer = life.job(&excluded, *ideal_step_time, true, labels);
-            *repairs = life.repairs;
+        LedgerQuery::Exclusions { now, exclude, ideal_step_time, .. } => {
+            let job = JobHistory::new(log, Micros::from_seconds(*now)?)?;
+            let excluded = spans::SpanUnion::new(instants(exclude)?.iter().map(|(s, e)| (s.0, e.0)));
+            let answer = job.job(&excluded, *ideal_step_time, true, labels);
+            *repairs = job.repairs;
             Ok(answer)
         }
-        Query::Interval { start, end, now, .. } => {
+        LedgerQuery::Interval { start, end, now, .. } => {
             let (start, end) = (Micros::from_seconds(*start)?, Micros::from_seconds(*end)?);
             let now = now.map_or(Ok(end), Micros::from_seconds)?;
-            let mut life = Life::new(entries, now)?;
-            let answer = life.window(start, end, labels);
-            *repairs = life.repairs;
+            let mut job = JobHistory::new(log, now)?;
+            let answer = job.window(start, end, labels);
+            *repairs = job.repairs;
             answer
         }
     }
 }
 
-/// Seconds by bucket, and the productive ones.
-struct Sums {
+/// Productive seconds, total seconds, and seconds by bucket.
+struct BucketSums {
     productive: f64,
     total: f64,
     buckets: Buckets,
 }
 
-#[allow(clippy::cast_precision_loss, reason = "below 2^53 for every instant the type can hold")]
+#[expect(clippy::cast_precision_loss, reason = "below 2^53 for every instant the type can hold")]
 fn seconds(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
 
-impl Life {
-    fn new<'e>(entries: impl IntoIterator<Item = &'e Entry>, now: Micros) -> Result<Self, Error> {
+impl JobHistory {
+    fn new(log: &EventLog, now: Micros) -> Result<Self, Error> {
         let mut repairs = Repairs::default();
-        let facts = Facts::new(entries, now.0, &mut repairs);
+        let facts = JobFacts::new(log.iter(), now.0, &mut repairs);
         let origin = facts.origin(&mut repairs).ok_or_else(Error::total_is_zero)?;
         let found = attempts::find(&facts, &mut repairs);
+        let job_end_logged = found.end.is_some();
         let end = found.end.unwrap_or(now.0);
         if end <= origin {
             return Err(Error::total_is_zero());
         }
         let (claims, loads) = claims::all(&facts, &found, end, &mut repairs);
-        let pieces = Pieces::new(origin, end, claims);
+        let pieces = Timeline::new(origin, end, claims);
         let attempts = found.attempts;
-        Ok(Self { origin, end, pieces, attempts, loads, facts, repairs })
+        Ok(Self { origin, end, job_end_logged, pieces, attempts, loads, facts, repairs })
     }
 
-    fn sums(&self, start: i64, end: i64, excluded: &spans::Union) -> Sums {
+    fn sums(&self, start: i64, end: i64, excluded: &spans::SpanUnion) -> BucketSums {
         let mut productive = 0;
         let mut by_type = std::collections::BTreeMap::<BadputType, i64>::new();
         let mut customs = std::collections::BTreeMap::<u32, i64>::new();
         for (label, from, to) in self.pieces.within(start, end) {
             let length = to - from - excluded.measure(from, to);
             match label {
-                Label::Productive => productive += length,
-                Label::Lost(kind) => *by_type.entry(kind).or_default() += length,
-                Label::Custom(kind) => *customs.entry(kind).or_default() += length,
+                PieceLabel::Productive => productive += length,
+                PieceLabel::Lost(kind) => *by_type.entry(kind).or_default() += length,
+                PieceLabel::Custom(kind) => *customs.entry(kind).or_default() += length,
             }
         }
         let sync = by_type.get(&BadputType::DataLoadingSync).copied().unwrap_or(0);
@@ -153,15 +155,15 @@ impl Life {
             };
             (kind, amount)
         });
-        Sums {
+        BucketSums {
             productive: seconds(productive),
             total: seconds(end - start - excluded.measure(start, end)),
             buckets: buckets.collect(),
         }
     }
 
-    /// Every type as percent of the total; here no value can be out of range.
-    fn percent(sums: &Sums) -> Buckets {
+    /// Every type as percent of the total.
+    fn percent(sums: &BucketSums) -> Buckets {
         let percent = |value: f64| if sums.total > 0.0 { value / sums.total * 100.0 } else { 0.0 };
         let scaled = sums.buckets.iter().map(|(kind, amount)| {
             let amount = match amount {
@@ -175,17 +177,23 @@ impl Life {
         scaled.collect()
     }
 
-    fn goodput(sums: &Sums) -> f64 {
+    fn goodput(sums: &BucketSums) -> f64 {
         if sums.total > 0.0 { (sums.productive / sums.total * 100.0).min(100.0) } else { 0.0 }
     }
 
-    fn job(&self, excluded: &spans::Union, ideal: Option<f64>, excluding: bool, labels: &Labels) -> Answer {
+    fn job(
+        &self,
+        excluded: &spans::SpanUnion,
+        ideal: Option<f64>,
+        excluding: bool,
+        labels: &SeriesLabels,
+    ) -> LedgerAnswer {
         let sums = self.sums(self.origin, self.end, excluded);
         let (info, deviations) = self.step_info(ideal);
         let (goodput, badput) = (Self::goodput(&sums), Self::percent(&sums));
         let efficiency = self.efficiency(self.origin, self.end);
         let max_step = attempts::max_productive(&self.attempts, self.origin, self.end);
-        let upload = Upload {
+        let upload = CumulativeUpload {
             productive: Some(sums.productive),
             unproductive: &sums.buckets,
             disruptions: attempts::disruptions(&self.attempts, self.origin, self.end),
@@ -195,18 +203,19 @@ impl Life {
             ideal: info.as_ref().map_or(0.0, |info| info.ideal),
             efficiency,
         };
-        let taken = seconds(excluded.measure(self.origin, self.end));
-        Answer::Job(Box::new(JobAnswer {
+        let excluded_time = seconds(excluded.measure(self.origin, self.end));
+        LedgerAnswer::Job(Box::new(JobAnswer {
             goodput_percent: goodput,
             returned_step: max_step,
-            returned_excluded_seconds: excluding.then_some(taken),
+            returned_excluded_seconds: excluding.then_some(excluded_time),
             total_elapsed_seconds: sums.total,
             productive_seconds: sums.productive,
             unproductive_seconds: sums.buckets.clone(),
             max_productive_step: max_step,
             last_recorded_step: self.attempts.last().map_or(0, Attempt::largest),
             disruptions: upload.disruptions,
-            excluded_seconds: taken,
+            excluded_seconds: excluded_time,
+            period: self.period(excluding),
             ideal_step_time: upload.ideal,
             deviations: DeviationList::new(deviations),
             step_deviation_from_baseline: info
@@ -221,17 +230,40 @@ impl Life {
         }))
     }
 
-    fn window(&mut self, start: Micros, end: Micros, labels: &Labels) -> Result<Answer, Error> {
+    fn period(&self, excluding: bool) -> CountedPeriod {
+        let last_entry = self.facts.latest();
+        let until = last_entry.filter(|last| *last > self.origin && !self.job_end_logged && !excluding);
+        CountedPeriod {
+            job_end_logged: self.job_end_logged,
+            counted_until: seconds(self.end),
+            last_entry: last_entry.map(seconds),
+            until_last_entry: until.map(|until| self.counted_until(until)),
+        }
+    }
+
+    fn counted_until(&self, until: i64) -> CountedUntil {
+        let sums = self.sums(self.origin, until, &spans::SpanUnion::default());
+        CountedUntil {
+            time: seconds(until),
+            goodput_percent: Self::goodput(&sums),
+            badput_percent: Self::percent(&sums),
+            total_elapsed_seconds: sums.total,
+            productive_seconds: sums.productive,
+            unproductive_seconds: sums.buckets,
+        }
+    }
+
+    fn window(&mut self, start: Micros, end: Micros, labels: &SeriesLabels) -> Result<LedgerAnswer, Error> {
         let (first, last) = (start.0.max(self.origin), end.0.min(self.end));
         if first >= last {
             return Err(Error::window_is_empty());
         }
-        self.repairs.note(Repair::WindowEdges, 1);
-        let sums = self.sums(first, last, &spans::Union::default());
+        self.repairs.add(Repair::WindowEdges, 1);
+        let sums = self.sums(first, last, &spans::SpanUnion::default());
         let (goodput, badput) = (Self::goodput(&sums), Self::percent(&sums));
         let efficiency = self.efficiency(start.0, end.0);
         let export = window_export(Some((goodput, &badput)), efficiency, (start, end), labels);
-        Ok(Answer::Window(Box::new(WindowAnswer {
+        Ok(LedgerAnswer::Window(Box::new(WindowAnswer {
             goodput_percent: goodput,
             badput_percent: badput,
             returned_step: attempts::max_productive(&self.attempts, first, last),
@@ -243,11 +275,11 @@ impl Life {
         })))
     }
 
-    fn efficiency(&self, start: i64, end: i64) -> Option<Efficiency> {
+    fn efficiency(&self, start: i64, end: i64) -> Option<SliceEfficiency> {
         self.facts.slices.efficiency(seconds(start), seconds(end))
     }
 
-    /// Step statistics by the library's rules, over times that no outage lies in.
+    /// Step statistics by the library's rules, without step times that contain an outage.
     fn step_info(&self, ideal: Option<f64>) -> (Option<StepInfo>, Vec<(i64, f64)>) {
         let mut times = StepTimes::default();
         for attempt in &self.attempts {

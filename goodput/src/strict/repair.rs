@@ -1,43 +1,43 @@
-//! What the strict ledger does otherwise than the library, by name.
+//! The differences between the strict ledger and the library, by name.
 
 use std::collections::BTreeMap;
 
 use serde::{Serialize, ser::SerializeSeq};
 
-/// A departure from the library's way.
+/// A difference from the library's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Repair {
-    /// Entries that say the same twice count once.
+    /// Entries with equal content count once.
     DuplicateEntries,
-    /// Steps logged by a second recorder are no disruption.
+    /// Steps that a second recorder logged are not a disruption.
     DuplicateSteps,
-    /// Steps that arrived late, or under a clock that stepped back, lose no time.
+    /// Steps that arrived late, or after the clock was set back, do not lose time.
     ReorderedSteps,
-    /// Steps without an entry between two that have one.
+    /// Steps without an entry count as done if a later step has an entry.
     MissingSteps,
     /// A restart at the next step is a disruption, and its outage is not productive.
     RestartAtNextStep,
-    /// A restart at or before the first step of the attempt wastes all of it.
+    /// A restart at or before the first step of an attempt wastes the whole attempt.
     RestartFromScratch,
-    /// Work after a job end goes on counting.
+    /// Work after a job end counts.
     EndThenMoreWork,
-    /// The step that was running counts as long as a usual one.
+    /// The running step counts up to the usual step time.
     OpenStep,
-    /// No job start was logged; the job begins with its first entry.
+    /// The log has no job start; the job starts with its first entry.
     NoJobStart,
-    /// Checkpoint entries with missing or unreadable numbers are used as far as they can be.
+    /// The readable values of checkpoint entries with missing or unreadable numbers are used.
     IncompleteCheckpoint,
-    /// Values that are no number or no instant are left out.
+    /// Values that are not a number or not a time are left out.
     UnreadableValue,
     /// Phases and events that never end, or end without a start, are left out.
     UnpairedEvent,
-    /// Custom events count wherever they lie, also across steps, in the last step and outside training.
+    /// Custom events count everywhere: across steps, in the last step and outside training.
     CustomAnywhere,
-    /// A checkpoint saved in a lost stretch is lost with it, not taken from productive time again.
+    /// A checkpoint save in a lost period is part of the lost time and is not subtracted from productive time.
     SaveInLostTime,
-    /// Stretches that several buckets claim count once.
+    /// Time that several buckets claim counts once.
     OverlappingPhases,
-    /// A window is cut exactly at its edges, through steps and idle time.
+    /// A window is cut exactly at its start and end, within steps and idle time.
     WindowEdges,
 }
 
@@ -64,46 +64,46 @@ impl Repair {
         }
     }
 
-    /// One sentence about it.
+    /// A short description.
     pub fn about(self) -> &'static str {
         match self {
-            Repair::DuplicateEntries => "entries that say the same twice count once",
-            Repair::DuplicateSteps => "steps logged by a second recorder are no disruption",
+            Repair::DuplicateEntries => "entries with equal content count once",
+            Repair::DuplicateSteps => "steps that a second recorder logged are not a disruption",
             Repair::ReorderedSteps => {
-                "steps that arrived late or under a clock that stepped back lose no time"
+                "steps that arrived late or after the clock was set back do not lose time"
             }
-            Repair::MissingSteps => "steps without an entry between two that have one are taken as done",
+            Repair::MissingSteps => "steps without an entry count as done if a later step has one",
             Repair::RestartAtNextStep => "the outage before a restart at the next step is not productive",
-            Repair::RestartFromScratch => "a restart at or before an attempt's first step wastes all of it",
-            Repair::EndThenMoreWork => "work after a job end goes on counting",
-            Repair::OpenStep => "the running step counts as long as a usual one",
-            Repair::NoJobStart => "without a job start the job begins with its first entry",
-            Repair::IncompleteCheckpoint => {
-                "checkpoint entries with missing numbers are used as far as they can be"
+            Repair::RestartFromScratch => {
+                "a restart at or before the first step of an attempt wastes the attempt"
             }
-            Repair::UnreadableValue => "values that are no number or no instant are left out",
+            Repair::EndThenMoreWork => "work after a job end counts",
+            Repair::OpenStep => "the running step counts up to the usual step time",
+            Repair::NoJobStart => "without a job start the job starts with its first entry",
+            Repair::IncompleteCheckpoint => "the readable values of incomplete checkpoint entries are used",
+            Repair::UnreadableValue => "values that are not a number or not a time are left out",
             Repair::UnpairedEvent => "phases and events without a start or an end are left out",
-            Repair::CustomAnywhere => "custom events count wherever they lie",
-            Repair::SaveInLostTime => "a checkpoint saved in a lost stretch is lost with it",
-            Repair::OverlappingPhases => "stretches that several buckets claim count once",
-            Repair::WindowEdges => "a window is cut exactly at its edges",
+            Repair::CustomAnywhere => "custom events count everywhere",
+            Repair::SaveInLostTime => "a checkpoint save in a lost period is part of the lost time",
+            Repair::OverlappingPhases => "time that several buckets claim counts once",
+            Repair::WindowEdges => "a window is cut exactly at its start and end",
         }
     }
 }
 
-/// Repairs made, and how often.
+/// Repairs and their counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repairs(BTreeMap<Repair, u64>);
 
 impl Repairs {
-    /// Notes a repair made `times` times; nothing if that is 0.
-    pub(super) fn note(&mut self, repair: Repair, times: u64) {
+    /// Adds `times` to the count of a repair.
+    pub(super) fn add(&mut self, repair: Repair, times: u64) {
         if times > 0 {
             *self.0.entry(repair).or_default() += times;
         }
     }
 
-    /// How often a repair was made.
+    /// The count of a repair.
     pub fn count(&self, repair: Repair) -> u64 {
         self.0.get(&repair).copied().unwrap_or(0)
     }
@@ -115,7 +115,7 @@ impl Repairs {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct RepairLine {
     name: &'static str,
     count: u64,
     about: &'static str,
@@ -125,7 +125,7 @@ impl Serialize for Repairs {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
         for (repair, count) in self.iter() {
-            seq.serialize_element(&Line { name: repair.name(), count, about: repair.about() })?;
+            seq.serialize_element(&RepairLine { name: repair.name(), count, about: repair.about() })?;
         }
         seq.end()
     }

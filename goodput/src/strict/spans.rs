@@ -1,14 +1,14 @@
-//! Unions of spans, and how much of one lies between two instants.
+//! Unions of spans and their length between two times.
 
 /// Disjoint spans in order, with the length before each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Union {
+pub(super) struct SpanUnion {
     spans: Vec<(i64, i64)>,
     before: Vec<i64>,
 }
 
-impl Union {
-    /// The union of spans; empty and reversed ones are nothing.
+impl SpanUnion {
+    /// The union of spans. Empty and reversed spans are ignored.
     pub(super) fn new(spans: impl IntoIterator<Item = (i64, i64)>) -> Self {
         let mut sorted: Vec<_> = spans.into_iter().filter(|(start, end)| start < end).collect();
         sorted.sort_unstable();
@@ -31,7 +31,7 @@ impl Union {
         Self { spans, before }
     }
 
-    /// The length of what lies before `at`.
+    /// The length before `at`.
     fn up_to(&self, at: i64) -> i64 {
         let next = self.spans.partition_point(|(start, _)| *start < at);
         match next.checked_sub(1) {
@@ -40,7 +40,7 @@ impl Union {
         }
     }
 
-    /// The length of what lies between two instants.
+    /// The length between two times.
     pub(super) fn measure(&self, start: i64, end: i64) -> i64 {
         if start < end { self.up_to(end) - self.up_to(start) } else { 0 }
     }
@@ -48,11 +48,11 @@ impl Union {
 
 #[cfg(test)]
 mod tests {
-    use super::Union;
+    use super::SpanUnion;
 
     #[test]
     fn measures_overlaps() {
-        let union = Union::new([(0, 10), (5, 20), (30, 40), (7, 7), (50, 45)]);
+        let union = SpanUnion::new([(0, 10), (5, 20), (30, 40), (7, 7), (50, 45)]);
         assert_eq!(union.measure(0, 100), 30);
         assert_eq!(union.measure(15, 35), 10);
         assert_eq!(union.measure(20, 30), 0);

@@ -1,9 +1,9 @@
 //! The labels of a job that tests ask about.
 
-use goodput::export::Labels;
+use goodput::export::SeriesLabels;
 
-pub(crate) fn labels() -> Labels {
-    Labels {
+pub(crate) fn labels() -> SeriesLabels {
+    SeriesLabels {
         location: "here".into(),
         workload_id: "j".into(),
         replica_id: "0".into(),

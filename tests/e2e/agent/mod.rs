@@ -3,4 +3,5 @@
 mod access;
 mod http;
 mod life;
+mod metrics_listener;
 mod scrape;

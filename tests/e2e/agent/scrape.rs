@@ -95,7 +95,7 @@ fn a_series_that_nobody_renews_disappears() {
 }
 
 /// A Prometheus that scrapes one address.
-struct Prometheus {
+pub(super) struct Prometheus {
     child: Child,
     api: SocketAddr,
     _home: Home,
@@ -103,10 +103,16 @@ struct Prometheus {
 
 impl Prometheus {
     fn scraping(target: SocketAddr) -> Self {
+        Self::scraping_with(target, "")
+    }
+
+    /// With these further keys of its scrape configuration, in YAML's flow style.
+    pub(super) fn scraping_with(target: SocketAddr, options: &str) -> Self {
+        let options = if options.is_empty() { String::new() } else { format!("{options}, ") };
         let home = Home::new();
         let config = home.path().join("prometheus.yml");
         let text = format!(
-            "global: {{scrape_interval: 1s}}\nscrape_configs: [{{job_name: t, static_configs: [{{targets: ['{target}']}}]}}]\n"
+            "global: {{scrape_interval: 1s}}\nscrape_configs: [{{job_name: t, {options}static_configs: [{{targets: ['{target}']}}]}}]\n"
         );
         fs::write(&config, text).unwrap();
         let child = Command::new("prometheus")
@@ -128,7 +134,7 @@ impl Prometheus {
     }
 
     /// The instant values of a metric by chip, once it scraped some.
-    fn values(&self, metric: &str) -> usize {
+    pub(super) fn values(&self, metric: &str) -> usize {
         eventually("prometheus to scrape", || {
             let targets = self.ask("/api/v1/targets");
             let target = &targets["data"]["activeTargets"][0];
@@ -137,6 +143,20 @@ impl Prometheus {
             let values = found["data"]["result"].as_array()?.len();
             (target["health"] == "up" && values > 0).then_some(values)
         })
+    }
+}
+
+impl Prometheus {
+    /// Waits until a scrape has failed with an error that contains `text`.
+    pub(super) fn fails_with(&self, text: &str) {
+        eventually("a failed scrape", || {
+            let targets = self.ask("/api/v1/targets");
+            let target = &targets["data"]["activeTargets"][0];
+            assert!(target["health"] != "up", "it was scraped: {target}");
+            let error = target["lastError"].as_str().filter(|error| !error.is_empty())?;
+            assert!(error.contains(text), "{error}");
+            Some(())
+        });
     }
 }
 

@@ -36,15 +36,18 @@ fn asked<'a>(log: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 fn files_that_are_no_log() {
     let folder = tempfile::tempdir().unwrap();
     let utf16: Vec<u8> = sound().join("\n").encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let cases: [(&[u8], &str); 9] = [
+    let cases: [(&[u8], &str); 12] = [
         (b"", "empty"),
         (b" \n\n\t\n", "empty"),
         (b"\x1f\x8b\x08\x00rest", "gzip"),
+        (b"PK\x03\x04rest", "zip"),
+        (b"\x28\xb5\x2f\xfdrest", "zstd"),
         (&utf16, "UTF-16"),
         (b"\xff\xfe{\x00", "UTF-16"),
         (b"hello", "begins with neither"),
         (b"\x7fELF\0\0", "begins with neither"),
         (b"[1, 2]", "something else than log entries"),
+        (b"---\ninsertId: a\n", "YAML, not JSON"),
         (b"[] []", "after the end of the array"),
     ];
     for (text, complaint) in cases {
@@ -99,7 +102,7 @@ fn a_file_cut_at_its_end_is_used_up_to_the_cut() {
                 ended.json()["last_recorded_step"].as_i64(),
                 Some(if cut == 1 && text.starts_with('[') { 9 } else { 8 })
             );
-            assert!(ended.stderr.contains("warning: the file is cut in line 11"), "{}", ended.stderr);
+            assert!(ended.stderr.contains("warning: the file ends within line 11"), "{}", ended.stderr);
         }
     }
 }
@@ -179,7 +182,7 @@ fn a_window_over_times_in_text_points_at_strict() {
     let window = ["--from-log", &log, "--job", "j", "--start", "1772323203", "--end", "1772323213"];
     let ended = run(&window);
     assert!(ended.complaint(BAD_INPUT).contains("TypeError: 'str' object"), "{}", ended.stderr);
-    let remedy = "by epoch seconds, which the entry of 2026-03-01 00:00:04+00:00 does not give";
+    let remedy = "by epoch seconds, which the entry of 2026-03-01 00:00:04+00:00 does not have";
     assert!(ended.stderr.contains(remedy) && ended.stderr.contains("--strict"), "{}", ended.stderr);
     let strict = run(&[&window[..], &["--strict", "--json"]].concat()).json();
     assert_eq!(strict["goodput_percent"], 100.0);
@@ -187,9 +190,18 @@ fn a_window_over_times_in_text_points_at_strict() {
     let empty = ["--from-log", &sound, "--job", "j", "--start", "1772323204.5", "--end", "1772323205"];
     let ended = run(&empty);
     assert!(ended.complaint(BAD_INPUT).contains("No log entries found"), "{}", ended.stderr);
+    let outside = ["--from-log", &sound, "--job", "j", "--start", "5", "--end", "6"];
+    for strict in [&[][..], &["--strict"]] {
+        let ended = run(&[&outside[..], strict].concat());
+        let period = "entries are from 2026-03-01 00:00:00+00:00 to 2026-03-01 00:00:18+00:00";
+        assert!(ended.complaint(BAD_INPUT).contains("ValueError") && ended.stderr.contains(period));
+    }
     assert!(!ended.stderr.contains("looks back"), "{}", ended.stderr);
     let ended = run(&["--from-log", &sound, "--job", "j", "--now", "1773323205"]);
     assert!(ended.complaint(BAD_INPUT).contains("ValueError") && ended.stderr.contains("looks back"));
+    assert!(ended.stderr.contains("set --lookback-days 12,"), "{}", ended.stderr);
+    let farther = ["--from-log", &sound, "--job", "j", "--now", "1773323205", "--lookback-days", "12"];
+    assert_eq!(run(&farther).code, Some(0));
 }
 
 #[test]
@@ -229,7 +241,7 @@ fn wrong_command_lines_and_queries() {
         run(&["--from-slots", &bad, "--json"]).complaint(BAD_INPUT);
     }
     let far = file(folder.path(), "far", r#"{"now":1e15,"opens":[[0,1,0,null]]}"#);
-    assert!(run(&["--from-slots", &far]).complaint(TOO_LARGE).contains("at most"));
+    assert!(run(&["--from-slots", &far]).complaint(TOO_LARGE).contains("the limit is"));
     let zipped = file(folder.path(), "zipped", b"\x1f\x8b\x08\0");
     assert!(run(&["--from-slots", &zipped]).complaint(BAD_INPUT).contains("gzip"));
     let many: Vec<i64> = (0..256).collect();

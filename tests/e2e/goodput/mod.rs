@@ -1,6 +1,7 @@
 //! Goodput through the command line: the golden vectors, bad input, and the real library beside it.
 
 mod bad_input;
+mod field;
 mod peer;
 mod schema;
 mod vectors;

@@ -9,11 +9,11 @@ use std::{
 use fakes::harness::{peer, workspace};
 use goodput::{
     answer,
-    entry::{Entry, Line, Reader},
-    exact::{Calculator, Options},
-    export::Labels,
-    log::Log,
-    query::Query,
+    entry::{EntryParser, LogEntry, ParsedLine},
+    exact::{Calculator, CalculatorOptions},
+    export::SeriesLabels,
+    log::EventLog,
+    query::LedgerQuery,
 };
 use serde_json::{Value, value::RawValue};
 
@@ -64,25 +64,26 @@ fn random_jobs_get_the_library_s_answers() {
 
 /// Compares one job's answers; returns how many there were, and how many of them are errors.
 fn scenario(text: &str, out: &mut Vec<String>) -> (u64, u64) {
-    type Fields = std::collections::BTreeMap<String, Box<RawValue>>;
-    let raw: Fields = serde_json::from_str(text).unwrap();
+    type PayloadFields = std::collections::BTreeMap<String, Box<RawValue>>;
+    let raw: PayloadFields = serde_json::from_str(text).unwrap();
     let job: String = serde_json::from_str(raw["job_name"].get()).unwrap();
-    let entries: Vec<Fields> = serde_json::from_str(raw["entries"].get()).unwrap();
-    let log = Log::from_entries(entries.iter().map(|fields| entry(&job, fields)).collect()).unwrap();
+    let entries: Vec<PayloadFields> = serde_json::from_str(raw["entries"].get()).unwrap();
+    let log = EventLog::from_entries(entries.iter().map(|fields| entry(&job, fields)).collect()).unwrap();
     let queries: Vec<Value> = serde_json::from_str(raw["queries"].get()).unwrap();
     let outputs: Vec<Value> = serde_json::from_str(raw["outputs"].get()).unwrap();
-    let labels = Labels {
+    let labels = SeriesLabels {
         location: "us-central1-a".into(),
         workload_id: job.clone(),
         replica_id: "0".into(),
         accelerator_type: "TPU-v6e".into(),
         cluster_name: None,
     };
-    let options = Options { elastic: raw["elastic"].get() == "true", ..Options::default() };
+    let options =
+        CalculatorOptions { elastic: raw["elastic"].get() == "true", ..CalculatorOptions::default() };
     let mut calculator = Calculator::new(options);
     let mut failed = 0;
     for (at, (query, mut want)) in queries.iter().zip(outputs).enumerate() {
-        let parsed: Query = serde_json::from_value(query.clone()).unwrap();
+        let parsed: LedgerQuery = serde_json::from_value(query.clone()).unwrap();
         if parsed.reuse_calculator() != Some(true) {
             calculator = Calculator::new(options);
         }
@@ -99,11 +100,11 @@ fn scenario(text: &str, out: &mut Vec<String>) -> (u64, u64) {
     (queries.len() as u64, failed)
 }
 
-fn entry(job: &str, fields: &std::collections::BTreeMap<String, Box<RawValue>>) -> Entry {
+fn entry(job: &str, fields: &std::collections::BTreeMap<String, Box<RawValue>>) -> LogEntry {
     let time = fields["log_timestamp"].get().parse().unwrap();
     let line = line(time, fields["insert_id"].get(), fields["payload"].get());
-    match Reader::new(job).line(line.as_bytes()).unwrap() {
-        Line::Ours(entry) => *entry,
-        Line::Foreign => panic!("foreign: {line}"),
+    match EntryParser::new(job).parse(line.as_bytes()).unwrap() {
+        ParsedLine::Entry(entry) => *entry,
+        ParsedLine::Skipped(reason) => panic!("{reason:?}: {line}"),
     }
 }

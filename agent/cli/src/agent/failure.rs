@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::Path};
 
-use server::socket::SocketError;
+use server::{scrape::ConfigurationError, socket::SocketError};
 use store::lock::LockError;
 
 use crate::{
@@ -58,6 +58,20 @@ pub(super) fn socket(error: &SocketError, setting: &str) -> Failure {
         | SocketError::System { error: cause, .. } => Failure::new(exit_of(cause), what).remedy(format!(
             "set {setting} to a path in a directory that this user may write to, or run it as root"
         )),
+    }
+}
+
+/// The metrics listener cannot be opened to other hosts.
+pub(crate) fn web_config(error: &ConfigurationError) -> Failure {
+    let failure = Failure::new(Exit::Config, error);
+    match error {
+        ConfigurationError::Plaintext => failure.remedy(
+            "set api.metrics_web_config to a file with tls_server_config, or api.metrics_plaintext = true if everybody \
+             who reaches the address may read it",
+        ),
+        ConfigurationError::File(_) => {
+            failure.remedy("the format is that of Prometheus' exporter toolkit: docs/api.md has an example")
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The listeners of the agent: bound before anything else starts, so that a conflict ends the start with one line.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use proto::tpuscope::v1::host_server::HostServer;
 use server::{
@@ -11,6 +11,7 @@ use server::{
     host::Host,
     host_api::HostApi,
     http,
+    scrape::ScrapeListener,
     settings::{Api, Listen},
     socket::Socket,
 };
@@ -31,6 +32,7 @@ pub(super) struct Listeners {
     unix: Arc<Listener>,
     http: Option<(Arc<Listener>, SocketAddr)>,
     grpc: Option<(Arc<Listener>, SocketAddr)>,
+    metrics: Option<(Arc<ScrapeListener>, SocketAddr)>,
 }
 
 impl Listeners {
@@ -45,6 +47,7 @@ impl Listeners {
             unix: Arc::new(Listener::Unix(unix)),
             http: bind("api.http", settings.http)?,
             grpc: bind("api.grpc", settings.grpc)?,
+            metrics: bind_metrics(settings)?,
         })
     }
 
@@ -82,6 +85,13 @@ impl Listeners {
                 grpc::serve(listener.clone(), auth_layer.clone(), routes.clone(), most, stop)
             });
         }
+        if let Some((listener, address)) = self.metrics {
+            info!(%address, "metrics for other hosts, read-only");
+            let host_api = host_api.clone();
+            supervisor.task(Stage::Listeners, "metrics", OnEnd::Restart, move |stop| {
+                listener.clone().serve(host_api.clone(), stop)
+            });
+        }
         let auth_layer = AuthLayer::new(Door::Socket, &settings.admin_group);
         let everything = looking.add_service(traces.captures).add_service(traces.sessions);
         let (unix, socket) = (self.unix, Arc::new(self.socket));
@@ -104,6 +114,21 @@ fn routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Result<Routes, Fa
     let common = grpc::common(health.clone())
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot describe the services: {error}")))?;
     Ok(common.add_service(host))
+}
+
+/// The listener for a central Prometheus; off: none.
+fn bind_metrics(settings: &Api) -> Result<Option<(Arc<ScrapeListener>, SocketAddr)>, Failure> {
+    let Some(wanted) = settings.metrics.address() else { return Ok(None) };
+    let bound = std::net::TcpListener::bind(wanted).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    let (listener, address) = bound.map_err(|error| failure::address("api.metrics", wanted, &error))?;
+    let web_config = settings.web_config().map(PathBuf::from);
+    let plaintext = settings.metrics_plaintext || address.ip().to_canonical().is_loopback();
+    let open = ScrapeListener::open(listener, web_config, plaintext, settings.max_connections);
+    Ok(Some((Arc::new(open.map_err(|error| failure::web_config(&error))?), address)))
 }
 
 fn bind(setting: &str, listen: Listen) -> Result<Option<(Arc<Listener>, SocketAddr)>, Failure> {

@@ -1,6 +1,6 @@
 //! `tpuscope agent`: the composition root, where every room of the daemon is put together.
 
-mod failure;
+pub(crate) mod failure;
 mod listeners;
 mod sources;
 mod traces;

@@ -1,25 +1,33 @@
-//! What is wrong with JSON text, in the user's words.
+//! Error messages for JSON text.
 
-/// Says what is wrong with `text`: what JSON does not have by its name, and the column if all is one line.
-pub(super) fn words(error: &serde_json::Error, text: &[u8]) -> String {
+/// The message for an error in `text`: the offending value where JSON does not allow it, and the column.
+pub(super) fn message(error: &serde_json::Error, text: &[u8]) -> String {
     if let Err(at) = std::str::from_utf8(text) {
         return format!("not UTF-8 at byte {}", at.valid_up_to() + 1);
     }
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let what = match no_number(error, text) {
-        Some(name) => format!("{name}, which is no JSON"),
-        None => error.to_string().trim_end_matches(&place).to_owned(),
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let mut what = match non_finite(error, text) {
+        Some(name) => format!("{name} is not JSON"),
+        None => error.to_string().trim_end_matches(&position).to_owned(),
     };
-    if error.line() == 1 { format!("{what}, column {}", error.column()) } else { what }
+    // serde names the types of its own data model, not those of JSON.
+    for (theirs, json) in [
+        ("type: map", "type: object"),
+        ("type: sequence", "type: array"),
+        ("expected a sequence", "expected an array"),
+    ] {
+        what = what.replace(theirs, json);
+    }
+    if error.line() == 1 && error.column() > 0 { format!("{what}, column {}", error.column()) } else { what }
 }
 
-/// The same for a whole file, with its line.
-pub(super) fn place_and_words(error: &serde_json::Error, text: &[u8]) -> String {
-    format!("line {}: {}", error.line().max(1), words(error, text))
+/// The message for an error in a whole file, with the line.
+pub(super) fn message_with_line(error: &serde_json::Error, text: &[u8]) -> String {
+    format!("line {}: {}", error.line().max(1), message(error, text))
 }
 
-/// The value that some writers put where a number should be, if the error is there.
-fn no_number(error: &serde_json::Error, text: &[u8]) -> Option<&'static str> {
+/// The value at the error if it is one that some writers write instead of a number.
+fn non_finite(error: &serde_json::Error, text: &[u8]) -> Option<&'static str> {
     let line = text.split(|byte| *byte == b'\n').nth(error.line().checked_sub(1)?)?;
     // The column is that of the value's first byte, or of the one before or after it.
     let before = error.column().saturating_sub(2);
@@ -35,14 +43,14 @@ mod tests {
 
     fn fault(text: &[u8]) -> String {
         let error = serde_json::from_slice::<serde_json::Value>(text).unwrap_err();
-        place_and_words(&error, text)
+        message_with_line(&error, text)
     }
 
     #[test]
-    fn names_what_json_does_not_have_and_one_line() {
-        assert!(fault(b"{\"a\": NaN}").starts_with("line 1: NaN, which is no JSON"));
+    fn non_finite_numbers_and_the_line_are_named() {
+        assert!(fault(b"{\"a\": NaN}").starts_with("line 1: NaN is not JSON"));
         assert!(fault(b"[1,\nInfinity]").starts_with("line 2: Infinity"));
-        assert!(fault(b"[-Infinity]").contains("Infinity, which is no JSON"));
+        assert!(fault(b"[-Infinity]").contains("Infinity is not JSON"));
         assert_eq!(fault(b"[\"\xff\"]"), "line 1: not UTF-8 at byte 3");
         assert_eq!(fault(b"[1,\n2,\n]"), "line 3: trailing comma");
     }

@@ -1,23 +1,23 @@
-//! `tpuscope goodput`: what share of a job's time was progress, and where the rest went.
+//! `tpuscope goodput`: the share of a job's time that was progress, and the causes of the lost time.
 
 mod json;
 mod read;
 mod show;
+mod skipped;
 mod slots;
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use goodput::{
-    answer::{self, Answer, Failed},
-    error::Kind,
-    exact::{Calculator, Compat, Options},
-    export::Labels,
-    log::{From, Log},
-    query::Query,
+    answer::{self, FailedAnswer, LedgerAnswer},
+    error::ExceptionKind,
+    exact::{Calculator, CalculatorOptions, Compat},
+    export::SeriesLabels,
+    log::{EventLog, ReadFrom},
+    query::LedgerQuery,
     strict::{self, StrictAnswer},
     time::{Micros, is_out_of_range, parse_instant},
 };
@@ -29,59 +29,59 @@ use super::{
     output,
 };
 
-/// A file of queries may have so many bytes.
+/// The maximum size of a file of queries in bytes.
 const QUERIES_BYTES: u64 = 16 << 20;
 
 /// Arguments of `goodput`.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["from_log", "from_slots"]))]
 pub struct Args {
-    /// An exported event log of ml-goodput-measurement: one JSON entry a line, or one array; `-` reads stdin
+    /// Exported event log of ml-goodput-measurement: one JSON entry per line, or one JSON array; `-` reads stdin
     #[arg(long, value_name = "FILE", requires = "job")]
     from_log: Option<PathBuf>,
-    /// Device opens, duty cycles and step starts of one host, as a JSON object; `-` reads stdin
+    /// Device opens, duty cycles and step starts of one host as a JSON object; `-` reads stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "strict", "compat"])]
     from_slots: Option<PathBuf>,
-    /// The job, as its entries name it
+    /// Name of the job: the `job_name` in its entries
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// Ask as of this instant, RFC 3339 or epoch seconds [default: the present]
-    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = instant)]
+    /// Time of the query, RFC 3339 or epoch seconds [default: the current time]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant)]
     now: Option<Micros>,
-    /// Ask about the window that starts here
-    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = instant, requires = "end")]
+    /// Start of the window [default: the whole job]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "end")]
     start: Option<Micros>,
-    /// Ask about the window that ends here
-    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = instant, requires = "start")]
+    /// End of the window
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "start")]
     end: Option<Micros>,
-    /// Give the numbers of this version of the library, its faults included
+    /// Compute the numbers of this version of ml-goodput-measurement, including its faults
     #[arg(long, value_name = "VERSION", default_value_t, conflicts_with = "strict")]
     compat: Compat,
-    /// Give numbers without the library's faults, and name every repair
+    /// Compute the numbers without the faults of ml-goodput-measurement, and list every repair
     #[arg(long)]
     strict: bool,
-    /// Answer the queries of this file, a JSON array, one after the other; prints an array
+    /// Answer the queries in this file, a JSON array, in order; print a JSON array
     #[arg(long, value_name = "FILE", conflicts_with_all = ["now", "start", "end"])]
     queries: Option<PathBuf>,
     /// Use the elastic calculator [default: if the log has elastic entries]
     #[arg(long)]
     elastic: bool,
-    /// How far the library's first read looks back
+    /// Number of days that the first read of ml-goodput-measurement looks back
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
     lookback_days: u32,
-    /// Name the buckets as the newer API's dashboards do
+    /// Print the bucket names of the newer API's dashboards
     #[arg(long)]
     dashboard_names: bool,
-    /// Location in the Cloud Monitoring series: the log does not say it
+    /// Location label of the Cloud Monitoring series
     #[arg(long, value_name = "ZONE", default_value = "us-central1-a")]
     location: String,
-    /// Accelerator in the Cloud Monitoring series, or a machine type to derive it from
+    /// Accelerator label of the Cloud Monitoring series, or a machine type to derive it from
     #[arg(long, value_name = "TYPE", default_value = "TPU-v6e")]
     accelerator_type: String,
-    /// Replica in the Cloud Monitoring series
+    /// Replica label of the Cloud Monitoring series
     #[arg(long, value_name = "ID", default_value = "0")]
     replica_id: String,
-    /// Cluster in the Cloud Monitoring series
+    /// Cluster label of the Cloud Monitoring series
     #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
     /// Print JSON
@@ -92,7 +92,7 @@ pub struct Args {
 fn instant(text: &str) -> Result<Micros, String> {
     parse_instant(text).ok_or_else(|| match is_out_of_range(text) {
         true => "out of range".to_owned(),
-        false => "neither RFC 3339 nor epoch seconds".to_owned(),
+        false => "expected RFC 3339 such as 2026-03-01T00:00:00Z, or epoch seconds".to_owned(),
     })
 }
 
@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     match (&args.from_slots, &args.from_log, &args.job) {
         (Some(file), ..) => slots::run(file, args.json),
         (None, Some(file), Some(job)) => from_log(args, file, job),
-        _ => Err(Failure::new(Exit::Usage, "one of --from-log (with --job) and --from-slots is needed")),
+        _ => Err(Failure::new(Exit::Usage, "expected --from-log with --job, or --from-slots")),
     }
 }
 
@@ -109,14 +109,28 @@ fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
         && start >= end
     {
         return Err(Failure::new(Exit::Usage, format_args!("--start {start} is not before --end {end}"))
-            .remedy("give the earlier instant as --start"));
+            .remedy("set --start to the earlier time"));
     }
     let queries = args.queries.as_deref().map(read_queries).transpose()?;
     let read = read::entries(file, job)?;
-    for warning in read.warnings() {
-        output::tell(&format!("warning: {}", one_line(&warning.to_string())));
+    if read.entries.is_empty() {
+        let (failure, no_entries) = read.skipped.no_entries(file, job, read.form());
+        if args.json || queries.is_some() {
+            output::json(&no_entries)?;
+        }
+        return Err(failure);
     }
-    let log = Log::from_entries(read.entries).map_err(|error| Failure::new(Exit::TooLarge, error))?;
+    for warning in read.warnings() {
+        warn(&warning);
+    }
+    let log = EventLog::from_entries(read.entries).map_err(|error| Failure::new(Exit::TooLarge, error))?;
+    match log.repeated() {
+        0 => {}
+        1 => warn("1 entry repeats the timestamp and insertId of another; the two count as one"),
+        many => warn(&format!(
+            "{many} entries repeat the timestamp and insertId of another; such entries count as one"
+        )),
+    }
     let ledger = Ledger { args, log, labels: labels(args, job) };
     match queries {
         Some(queries) => ledger.answer_all(&queries),
@@ -124,11 +138,15 @@ fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
     }
 }
 
-fn labels(args: &Args, job: &str) -> Labels {
+fn warn(warning: &str) {
+    output::tell(&format!("warning: {}", one_line(warning)));
+}
+
+fn labels(args: &Args, job: &str) -> SeriesLabels {
     let derived = goodput::export::accelerator_type(&args.accelerator_type);
     // A machine type is lower case; a name such as `TPU-v6e` stands for itself.
     let given = args.accelerator_type.chars().any(char::is_uppercase) || derived == "UNKNOWN";
-    Labels {
+    SeriesLabels {
         location: args.location.clone(),
         workload_id: job.to_owned(),
         replica_id: args.replica_id.clone(),
@@ -137,35 +155,45 @@ fn labels(args: &Args, job: &str) -> Labels {
     }
 }
 
-fn read_queries(file: &Path) -> Result<Vec<Query>, Failure> {
-    let text = read::small(file, QUERIES_BYTES)?;
+fn read_queries(file: &Path) -> Result<Vec<LedgerQuery>, Failure> {
+    let text = read::small("--queries", file, QUERIES_BYTES)?;
     serde_json::from_slice(&text).map_err(|error| {
-        let what = json::place_and_words(&error, &text);
+        let what = json::message_with_line(&error, &text);
         Failure::new(Exit::BadInput, format_args!("{} {what}", file.display()))
-            .remedy("a JSON array of objects such as {\"kind\": \"cumulative\", \"now\": 1772323442.0}; see docs/goodput.md")
+            .remedy("expected a JSON array of objects such as {\"kind\": \"cumulative\", \"now\": 1772323442.0}; see docs/goodput.md")
     })
 }
 
-/// The log of a job and how to ask it.
+/// An answer with what is known of the log.
+#[derive(Serialize)]
+struct AnswerFromLog<T> {
+    #[serde(flatten)]
+    answer: T,
+    /// Entries left out because their timestamp and insertId are those of another.
+    repeated_entries: u64,
+}
+
+/// The log of a job and how to query it.
 struct Ledger<'a> {
     args: &'a Args,
-    log: Log,
-    labels: Labels,
+    log: EventLog,
+    labels: SeriesLabels,
 }
 
 impl Ledger<'_> {
     fn calculator(&self) -> Calculator {
-        Calculator::new(Options {
+        Calculator::new(CalculatorOptions {
             compat: self.args.compat,
             elastic: self.args.elastic || self.log.is_elastic(),
             lookback: i64::from(self.args.lookback_days) * 86_400_000_000,
         })
     }
 
-    /// One calculator answers in order; a query may ask for a new one.
-    fn answer_all(&self, queries: &[Query]) -> Outcome {
+    /// One calculator answers in order; a query can request a new one.
+    fn answer_all(&self, queries: &[LedgerQuery]) -> Outcome {
         if self.args.strict {
-            return print(&queries.iter().map(|query| self.strict(query)).collect::<Vec<_>>());
+            let answers = queries.iter().map(|query| self.with_log(self.strict(query)));
+            return print(&answers.collect::<Vec<_>>());
         }
         let mut calculator = self.calculator();
         let mut answers = Vec::with_capacity(queries.len());
@@ -173,42 +201,47 @@ impl Ledger<'_> {
             if query.reuse_calculator() == Some(false) {
                 calculator = self.calculator();
             }
-            answers.push(answer::ask(&mut calculator, &self.log, query, &self.labels));
+            answers.push(self.with_log(answer::ask(&mut calculator, &self.log, query, &self.labels)));
         }
         print(&answers)
     }
 
-    fn strict(&self, query: &Query) -> StrictAnswer {
-        strict::ask(self.log.iter(), query, &self.labels)
+    fn with_log<T>(&self, answer: T) -> AnswerFromLog<T> {
+        AnswerFromLog { answer, repeated_entries: self.log.repeated() }
     }
 
-    fn query(&self) -> Query {
+    fn strict(&self, query: &LedgerQuery) -> StrictAnswer {
+        strict::ask(&self.log, query, &self.labels)
+    }
+
+    fn query(&self) -> LedgerQuery {
         let now = self.args.now.unwrap_or_else(present).seconds();
         match (self.args.start, self.args.end) {
-            (Some(start), Some(end)) => Query::Interval {
+            (Some(start), Some(end)) => LedgerQuery::Interval {
                 start: start.seconds(),
                 end: end.seconds(),
                 now: self.args.now.map(|_| now),
                 reuse_calculator: None,
             },
-            _ => Query::Cumulative { now, ideal_step_time: None, reuse_calculator: None },
+            _ => LedgerQuery::Cumulative { now, ideal_step_time: None, reuse_calculator: None },
         }
     }
 
     fn answer_one(&self, job: &str) -> Outcome {
         let query = self.query();
-        let names = if self.args.dashboard_names { show::Names::Dashboard } else { show::Names::Library };
+        let names =
+            if self.args.dashboard_names { show::BucketNames::Dashboard } else { show::BucketNames::Library };
         if self.args.strict {
             let answer = self.strict(&query);
             if self.args.json {
-                return print(&answer);
+                return print(&self.with_log(answer));
             }
             let about = format!("{job} (strict)");
             return self.show(&about, &answer.answer, names, Some(&answer.repairs));
         }
         let answer = answer::ask(&mut self.calculator(), &self.log, &query, &self.labels);
         if self.args.json {
-            return print(&answer);
+            return print(&self.with_log(answer));
         }
         let about = format!("{job} (as ml-goodput-measurement {})", self.args.compat);
         self.show(&about, &answer, names, None)
@@ -217,11 +250,11 @@ impl Ledger<'_> {
     fn show(
         &self,
         about: &str,
-        answer: &Answer,
-        names: show::Names,
+        answer: &LedgerAnswer,
+        names: show::BucketNames,
         repairs: Option<&strict::Repairs>,
     ) -> Outcome {
-        if let Answer::Failed(failed) = answer {
+        if let LedgerAnswer::Failed(failed) = answer {
             return Err(Failure::new(
                 Exit::BadInput,
                 format_args!("{about}: {}: {}", failed.error, failed.message),
@@ -232,42 +265,55 @@ impl Ledger<'_> {
         Ok(Exit::Ok)
     }
 
-    /// What to try where there is no answer.
-    fn remedy(&self, failed: &Failed) -> String {
+    /// What to do about a query without an answer.
+    fn remedy(&self, failed: &FailedAnswer) -> String {
+        if let Some((first, last)) = self.outside_the_window() {
+            return format!("the job's entries are from {first} to {last}: choose a window in this period");
+        }
         if self.args.strict {
-            return "see whether the log and the window belong together".into();
+            return "check that --now is after the first entry".into();
         }
         if let Some(at) = self.without_epoch_seconds() {
             return format!(
-                "the library cuts a window by epoch seconds, which the entry of {at} does not give: \
-                 ask with --strict"
+                "the library selects the entries of a window by epoch seconds, which the entry of {at} does not \
+                 have: use --strict"
             );
         }
         match self.not_looked_back_to() {
-            Some(first) if failed.error == Kind::ValueError.name() => format!(
-                "the log begins at {first}, before the {} days that the library looks back: \
-                 give --now, --lookback-days or --strict",
+            Some((first, days)) if failed.error == ExceptionKind::ValueError.name() => format!(
+                "the log starts at {first}, before the {} days that the library looks back: \
+                 set --lookback-days {days}, or use --strict",
                 self.args.lookback_days
             ),
-            _ => "see whether --strict gives an answer, and which repairs it names".into(),
+            _ => "try --strict, which lists its repairs".into(),
         }
     }
 
-    /// The first entry of a window whose place in it the library cannot tell.
-    fn without_epoch_seconds(&self) -> Option<Micros> {
+    /// The times of the first and the last entry, if no time between them is in the window.
+    fn outside_the_window(&self) -> Option<(Micros, Micros)> {
         let (start, end) = (self.args.start?, self.args.end?);
-        let read = self.log.read(From::After(start.into()), end);
-        let mut entries = read.iter().map(|&id| self.log.entry(id));
-        let untold = entries.find(|entry| entry.payload_time.instant().is_err())?;
-        Some(untold.time.micros())
+        let mut times = self.log.iter().map(|entry| entry.time.micros());
+        let first = times.next()?;
+        let last = times.last().unwrap_or(first);
+        (last < start || end < first).then_some((first, last))
     }
 
-    /// The first entry, if the first read over the whole job begins after it; a window's has its own start.
-    fn not_looked_back_to(&self) -> Option<Micros> {
+    /// The first entry of the window that the library cannot assign to it.
+    fn without_epoch_seconds(&self) -> Option<Micros> {
+        let (start, end) = (self.args.start?, self.args.end?);
+        let read = self.log.read(ReadFrom::After(start.into()), end);
+        let mut entries = read.iter().map(|&id| self.log.entry(id));
+        let undated = entries.find(|entry| entry.payload_time.instant().is_err())?;
+        Some(undated.time.micros())
+    }
+
+    /// The first entry and the days since then, if the library's first read of the whole job starts after it.
+    fn not_looked_back_to(&self) -> Option<(Micros, i64)> {
+        const DAY: i64 = 86_400_000_000;
         let first = self.log.iter().next()?.time.micros();
-        let lookback = i64::from(self.args.lookback_days) * 86_400_000_000;
-        let from = self.args.now.unwrap_or_else(present).plus(-lookback);
-        (self.args.start.is_none() && first < from).then_some(first)
+        let since = self.args.now.unwrap_or_else(present).0.saturating_sub(first.0);
+        let late = self.args.start.is_none() && since > i64::from(self.args.lookback_days) * DAY;
+        late.then_some((first, since / DAY + 1))
     }
 }
 
@@ -279,21 +325,4 @@ fn present() -> Micros {
 fn print(value: &impl Serialize) -> Outcome {
     output::json(value)?;
     Ok(Exit::Ok)
-}
-
-/// Opens a file; what is wrong with it, as a failure.
-fn open(file: &Path) -> Result<fs::File, Failure> {
-    let opened = fs::File::open(file).and_then(|opened| {
-        let folder = opened.metadata()?.is_dir();
-        if folder { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(opened) }
-    });
-    opened.map_err(|error| {
-        let exit = match error.kind() {
-            std::io::ErrorKind::NotFound => Exit::NotFound,
-            std::io::ErrorKind::PermissionDenied => Exit::Permission,
-            std::io::ErrorKind::IsADirectory => Exit::BadInput,
-            _ => Exit::Internal,
-        };
-        Failure::new(exit, format_args!("{}: {error}", file.display()))
-    })
 }

@@ -1,45 +1,46 @@
-//! `tpuscope goodput --from-slots`: the proxy of one host from what was observed there.
+//! `tpuscope goodput --from-slots`: the proxy ledger of one host.
 
 use std::path::Path;
 
-use goodput::proxy::{self, Proxy, Trace};
+use goodput::proxy::{self, HostObservations, Proxy};
 
-use super::{json, print, read, show};
+use super::{json, read, show};
 use crate::{
     Outcome,
     exit::{Exit, Failure},
     output,
 };
 
-/// A file of observations may have so many bytes.
+/// The maximum size of a file of observations in bytes.
 const BYTES: u64 = 64 << 20;
 
 pub(super) fn run(file: &Path, json: bool) -> Outcome {
-    let text = read::small(file, BYTES)?;
-    let trace: Trace = serde_json::from_slice(&text).map_err(|error| {
-        let what = json::place_and_words(&error, &text);
+    let text = read::small("--from-slots", file, BYTES)?;
+    let observed: HostObservations = serde_json::from_slice(&text).map_err(|error| {
+        let what = json::message_with_line(&error, &text);
         Failure::new(Exit::BadInput, format_args!("{} {what}", file.display())).remedy(
-            "a JSON object with chips, now, opens, duty and, where known, hbm and steps; see docs/goodput.md",
+            "expected a JSON object with chips, now, opens, duty and, if known, hbm and steps, see docs/goodput.md; --from-log reads an event log",
         )
     })?;
     drop(text);
-    let proxy = proxy::proxy(&trace).map_err(|error| {
+    let proxy = proxy::proxy(&observed).map_err(|error| {
         let (exit, remedy) = match error {
-            proxy::Error::TooLong(_) | proxy::Error::TooMuch { .. } => {
-                (Exit::TooLarge, "leave out what is older, or give fewer chips in one file")
+            proxy::Error::TooLong(_) | proxy::Error::TooManyChips { .. } => {
+                (Exit::TooLarge, "leave out older observations, or split the chips over several files")
             }
-            proxy::Error::Nonsense(_) => (Exit::BadInput, "docs/goodput.md says what each field holds"),
+            proxy::Error::Invalid(_) => (Exit::BadInput, "docs/goodput.md describes the fields"),
         };
         Failure::new(exit, format_args!("{}: {error}", file.display())).remedy(remedy)
     })?;
     if json {
-        return print(&proxy);
+        output::json(&proxy)?;
+        return Ok(Exit::Ok);
     }
     output::print(&text_of(&proxy))?;
     Ok(Exit::Ok)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
+#[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
 fn text_of(proxy: &Proxy) -> String {
     let total = proxy.elapsed_s as f64;
     let ratio = match proxy.proxy_runtime_goodput {
@@ -61,18 +62,18 @@ fn text_of(proxy: &Proxy) -> String {
         ("recovery", buckets.recovery),
         ("unknown", buckets.unknown),
     ];
-    let rows: Vec<show::Row> =
-        rows.into_iter().map(|(name, seconds)| show::Row::new(name, seconds as f64)).collect();
+    let rows: Vec<show::BarRow> =
+        rows.into_iter().map(|(name, seconds)| show::BarRow::new(name, seconds as f64)).collect();
     out.push_str(&show::bars(rows, total));
     match proxy.wasted_s {
         Some(wasted) => {
-            out.push_str(&format!("steps done again: {}\n", show::duration(wasted as f64)));
+            out.push_str(&format!("repeated steps: {}\n", show::duration(wasted as f64)));
         }
-        None => out.push_str("steps done again: unknown without step numbers\n"),
+        None => out.push_str("repeated steps: unknown without step numbers\n"),
     }
     if let Some(estimated) = &proxy.estimated {
         let percent = estimated.estimated_goodput * 100.0;
-        out.push_str(&format!("from step starts, by the library's rules: {percent:.1} %\n"));
+        out.push_str(&format!("goodput from step starts, by the library's rules: {percent:.1} %\n"));
     }
     out
 }

@@ -1,4 +1,4 @@
-//! What was observed on one host: device opens, duty samples, memory in use, step starts.
+//! The observations of one host: device opens, duty samples, memory in use, step starts.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -7,17 +7,17 @@ use serde::{
     de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::Error;
+use super::error::Error;
 
 /// An open of a chip's device file: chip, pid, from, until (`None`: still open).
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(expecting = "an open: [chip, pid, from, until]")]
-pub struct Open(pub i64, pub i64, pub f64, pub Option<f64>);
+pub struct DeviceOpen(pub i64, pub i64, pub f64, pub Option<f64>);
 
 /// Duty samples of a chip: chip, time of the first, one a second in percent (`None`: missing).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(expecting = "duty samples: [chip, time of the first, [percent, …]]")]
-pub struct Duty(pub i64, pub f64, pub Vec<Option<f64>>);
+pub struct DutySamples(pub i64, pub f64, pub Vec<Option<f64>>);
 
 /// Share of a chip's memory in use from a time on: chip, time, share.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -32,25 +32,25 @@ pub struct StepStart(pub i64, pub f64);
 /// The observations of one job on one host. Times are seconds of one clock.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
-pub struct Trace {
+pub struct HostObservations {
     /// The chips that the job requires here; without them, every chip that it opened.
     #[serde(default, deserialize_with = "some_chips")]
     pub chips: Vec<i64>,
     /// When the job was created, where known.
     #[serde(default)]
     pub created_at: Option<f64>,
-    /// When it is asked.
+    /// The time of the query.
     pub now: f64,
     /// Device opens.
     #[serde(default)]
-    pub opens: Vec<Open>,
+    pub opens: Vec<DeviceOpen>,
     /// Duty samples.
     #[serde(default)]
-    pub duty: Vec<Duty>,
+    pub duty: Vec<DutySamples>,
     /// Memory in use.
     #[serde(default)]
     pub hbm: Vec<Hbm>,
-    /// Step starts in the order they were seen, where known.
+    /// Step starts in the order they were observed, if known.
     #[serde(default)]
     pub steps: Option<Vec<StepStart>>,
     /// Starts of the job's processes, where known.
@@ -61,8 +61,8 @@ pub struct Trace {
     pub ended_at: Option<f64>,
 }
 
-/// Derived code would take a list, too, by the order of the fields.
-impl<'de> Deserialize<'de> for Trace {
+/// Derived code would also accept a list in the order of the fields.
+impl<'de> Deserialize<'de> for HostObservations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Object)
     }
@@ -71,23 +71,23 @@ impl<'de> Deserialize<'de> for Trace {
 struct Object;
 
 impl<'de> Visitor<'de> for Object {
-    type Value = Trace;
+    type Value = HostObservations;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Trace, A::Error> {
-        // The derived one, which `remote` makes a function of its own.
-        Trace::deserialize(MapAccessDeserializer::new(map))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<HostObservations, A::Error> {
+        // The derived implementation, which `remote` makes an inherent function.
+        HostObservations::deserialize(MapAccessDeserializer::new(map))
     }
 }
 
-impl Trace {
-    /// Whether the observations can be true.
+impl HostObservations {
+    /// Checks that the observations do not contradict each other.
     ///
     /// # Errors
-    /// Names the first that cannot.
+    /// Names the first observation that is invalid.
     pub(super) fn check(&self) -> Result<(), Error> {
         finite("now", self.now)?;
         self.created_at.map_or(Ok(()), |at| finite("created_at", at))?;
@@ -96,27 +96,27 @@ impl Trace {
         self.steps.iter().flatten().try_for_each(|step| finite("steps", step.1))?;
         let chips: BTreeSet<i64> = self.chips.iter().copied().collect();
         if chips.len() < self.chips.len() {
-            return Err(nonsense("chips: a chip is named twice"));
+            return Err(invalid("chips: a chip is listed twice"));
         }
         let known = |what: &str, chip: i64| match chips.is_empty() || chips.contains(&chip) {
             true => Ok(()),
-            false => Err(nonsense(format_args!("{what}: chip {chip} is not among chips"))),
+            false => Err(invalid(format_args!("{what}: chip {chip} is not among chips"))),
         };
-        for Open(chip, _, from, until) in &self.opens {
+        for DeviceOpen(chip, _, from, until) in &self.opens {
             known("opens", *chip)?;
             finite("opens", *from)?;
             until.map_or(Ok(()), |until| finite("opens", until))?;
             if until.is_some_and(|until| until < *from) {
-                return Err(nonsense(format_args!(
+                return Err(invalid(format_args!(
                     "opens: chip {chip} is closed before it is opened at {from}"
                 )));
             }
         }
-        for Duty(chip, start, values) in &self.duty {
+        for DutySamples(chip, start, values) in &self.duty {
             known("duty", *chip)?;
             finite("duty", *start)?;
             if let Some(value) = values.iter().flatten().find(|value| !(0.0..=100.0).contains(*value)) {
-                return Err(nonsense(format_args!(
+                return Err(invalid(format_args!(
                     "duty: {value} of chip {chip} is not within 0 to 100 percent"
                 )));
             }
@@ -125,7 +125,7 @@ impl Trace {
             known("hbm", *chip)?;
             finite("hbm", *at)?;
             if !(0.0..=1.0).contains(share) {
-                return Err(nonsense(format_args!(
+                return Err(invalid(format_args!(
                     "hbm: {share} of chip {chip} is not a share within 0 to 1"
                 )));
             }
@@ -137,22 +137,18 @@ impl Trace {
 fn some_chips<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
     let chips = Vec::deserialize(from)?;
     if chips.is_empty() {
-        Err(D::Error::custom("chips is empty: name some, or leave the field out"))
+        Err(D::Error::custom("chips is empty: list the chips, or omit the field"))
     } else {
         Ok(chips)
     }
 }
 
 fn finite(what: &str, at: f64) -> Result<(), Error> {
-    if at.is_finite() {
-        Ok(())
-    } else {
-        Err(nonsense(format_args!("{what}: an instant is not a finite number")))
-    }
+    if at.is_finite() { Ok(()) } else { Err(invalid(format_args!("{what}: a time is not a finite number"))) }
 }
 
-fn nonsense(what: impl std::fmt::Display) -> Error {
-    Error::Nonsense(what.to_string())
+fn invalid(what: impl std::fmt::Display) -> Error {
+    Error::Invalid(what.to_string())
 }
 
 #[cfg(test)]
@@ -160,11 +156,11 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> String {
-        serde_json::from_str::<Trace>(text).expect_err("no observations").to_string()
+        serde_json::from_str::<HostObservations>(text).expect_err("no observations").to_string()
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_the_words_of_the_file() {
+    fn errors_name_the_fields_of_the_file() {
         assert_eq!(fault("[]"), "invalid type: sequence, expected a JSON object at line 1 column 0");
         assert_eq!(fault("7"), "invalid type: integer `7`, expected a JSON object at line 1 column 1");
         assert_eq!(fault("{}"), "missing field `now` at line 1 column 2");

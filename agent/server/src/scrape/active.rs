@@ -1,0 +1,200 @@
+//! The web configuration in force, read again when its files change.
+//!
+//! Must never drop a configuration that works because its successor is broken: the last good one stays, and the log says
+//! why once.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustls::ServerConfig;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{
+    basic_auth::BasicAuth,
+    rate_limit::TokenBucket,
+    tls,
+    web_config::{WebConfig, WebConfigError},
+};
+
+/// The files are looked at this often at most, and only when somebody connects.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What one reading of the files gave.
+pub(super) struct Active {
+    /// TLS; `None`: plaintext.
+    pub(super) tls: Option<Arc<ServerConfig>>,
+    /// Who may scrape; `None`: everybody.
+    pub(super) users: Option<BasicAuth>,
+    /// Requests that are served; `None`: all.
+    pub(super) rate: Option<TokenBucket>,
+    /// Headers of each response.
+    pub(super) headers: Vec<(String, String)>,
+    stamps: Vec<Stamp>,
+}
+
+/// What changes with a file: device and inode, length, time of change.
+type Stamp = (PathBuf, Option<(u64, u64, u64, i64, i64)>);
+
+fn stamp(path: &Path) -> Stamp {
+    let found = fs::metadata(path).ok();
+    let found = found.map(|meta| (meta.dev(), meta.ino(), meta.len(), meta.ctime(), meta.ctime_nsec()));
+    (path.to_owned(), found)
+}
+
+impl Active {
+    /// Reads the files; blocks.
+    fn read(path: &Path) -> Result<Self, WebConfigError> {
+        // Stamps come first: a change while the files are read is seen by the next look.
+        let own = stamp(path);
+        let config = WebConfig::read(path)?;
+        let mut stamps = vec![own];
+        let mut server = None;
+        if let Some(section) = &config.tls_server_config {
+            let files = [&section.cert_file, &section.key_file, &section.client_ca_file];
+            stamps.extend(
+                files.into_iter().filter(|file| !file.as_os_str().is_empty()).map(|file| stamp(file)),
+            );
+            server = Some(tls::server_config(section)?);
+        }
+        Ok(Self {
+            tls: server,
+            users: BasicAuth::new(&config.basic_auth_users),
+            rate: config.rate_limit.map(|limit| TokenBucket::new(limit.interval, limit.burst)),
+            headers: config.http_server_config.headers.into_iter().collect(),
+            stamps,
+        })
+    }
+
+    /// Nothing is asked for and nothing is encrypted.
+    fn open() -> Self {
+        Self { tls: None, users: None, rate: None, headers: Vec::new(), stamps: Vec::new() }
+    }
+
+    fn is_current(&self) -> bool {
+        self.stamps.iter().all(|before| stamp(&before.0) == *before)
+    }
+}
+
+/// The configuration of one listener.
+pub(super) struct Configuration {
+    path: Option<PathBuf>,
+    /// Whether a configuration without TLS may be served.
+    plaintext: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    active: Arc<Active>,
+    looked: Instant,
+    /// The last fault that was logged.
+    fault: Option<String>,
+}
+
+/// A configuration without TLS where plaintext is not allowed.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The file cannot be used.
+    #[error("api.metrics_web_config: {0}")]
+    File(#[from] WebConfigError),
+    /// Other hosts would read it in clear.
+    #[error("api.metrics: without TLS the page, and any password, would cross the network in clear")]
+    Plaintext,
+}
+
+impl Configuration {
+    /// Reads the configuration for the first time; blocks.
+    pub(super) fn open(path: Option<PathBuf>, plaintext: bool) -> Result<Self, ConfigurationError> {
+        let active = match &path {
+            Some(path) => Active::read(path)?,
+            None => Active::open(),
+        };
+        if active.tls.is_none() && !plaintext {
+            return Err(ConfigurationError::Plaintext);
+        }
+        let state = State { active: Arc::new(active), looked: Instant::now(), fault: None };
+        Ok(Self { path, plaintext, state: Mutex::new(state) })
+    }
+
+    /// The configuration in force, after a look at the files where one is due.
+    pub(super) async fn current(self: &Arc<Self>) -> Arc<Active> {
+        let (active, due) = {
+            let mut state = self.state();
+            let due = self.path.is_some() && state.looked.elapsed() >= LOOK_AGAIN;
+            if due {
+                state.looked = Instant::now();
+            }
+            (state.active.clone(), due)
+        };
+        if !due {
+            return active;
+        }
+        let this = Arc::clone(self);
+        // Without an answer (a panic in a parser) the last good configuration stays.
+        let _ = tokio::task::spawn_blocking(move || this.look()).await;
+        self.state().active.clone()
+    }
+
+    fn look(&self) {
+        let Some(path) = &self.path else { return };
+        if self.state().active.is_current() {
+            return;
+        }
+        let read = Active::read(path).map_err(ConfigurationError::from).and_then(|active| {
+            if active.tls.is_none() && !self.plaintext {
+                Err(ConfigurationError::Plaintext)
+            } else {
+                Ok(active)
+            }
+        });
+        let mut state = self.state();
+        match read {
+            Ok(active) => {
+                info!(path = %path.display(), "web configuration of the metrics listener read again");
+                (state.active, state.fault) = (Arc::new(active), None);
+            }
+            Err(error) => {
+                let fault = error.to_string();
+                if state.fault.as_ref() != Some(&fault) {
+                    warn!(%error, "the web configuration of the metrics listener stays as it was");
+                    state.fault = Some(fault);
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Replaced as a whole: never half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broken_successor_changes_nothing_and_a_good_one_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("web.yml");
+        fs::write(&file, "http_server_config: {headers: {X-Frame-Options: deny}}").unwrap();
+        let configuration = Arc::new(Configuration::open(Some(file.clone()), true).unwrap());
+        fs::write(&file, "nonsense").unwrap();
+        tokio::time::advance(LOOK_AGAIN).await;
+        assert_eq!(configuration.current().await.headers.len(), 1);
+        fs::write(&file, "{}").unwrap();
+        tokio::time::advance(LOOK_AGAIN).await;
+        assert_eq!(configuration.current().await.headers.len(), 0);
+    }
+
+    #[test]
+    fn plaintext_needs_a_word() {
+        assert!(matches!(Configuration::open(None, false), Err(ConfigurationError::Plaintext)));
+        assert!(Configuration::open(None, true).is_ok());
+    }
+}

@@ -1,0 +1,238 @@
+//! Basic authentication with bcrypt hashes: at most two checks at a time, successes remembered, failures limited per
+//! address.
+//!
+//! A scraper sends the same password each time, so the costly check runs once. Must never run bcrypt on an async thread,
+//! keep a password, or let one address's failures lock out another.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use sha2::{Digest, Sha256};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
+
+/// Checks that run at a time.
+const CHECKS: usize = 2;
+/// The longest wait for a check to begin.
+const QUEUE: Duration = Duration::from_secs(5);
+/// Successes that are remembered.
+const MAX_REMEMBERED: usize = 128;
+/// Addresses whose failures are counted.
+const MAX_ADDRESSES: usize = 1024;
+/// Failures that an address has at once.
+const FAILURES: u32 = 10;
+/// Time after which an address has one failure more.
+const REFILL: Duration = Duration::from_secs(6);
+/// Longest header that is decoded.
+const MAX_HEADER: usize = 1024;
+
+/// What a request's credentials are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// A user of the file.
+    Accepted,
+    /// No credentials, or wrong ones.
+    Refused,
+    /// Too many failures of this address, or no check became free in time: nothing was checked.
+    Limited,
+}
+
+/// The users of one configuration, and what was learnt about requests.
+pub(super) struct BasicAuth {
+    users: BTreeMap<String, String>,
+    /// What an unknown user's password is checked against: an answer must not tell which users exist.
+    decoy: String,
+    checks: Semaphore,
+    state: Mutex<State>,
+    salt: [u8; 16],
+}
+
+#[derive(Default)]
+struct State {
+    accepted: HashSet<[u8; 32]>,
+    failures: HashMap<IpAddr, Failures>,
+}
+
+/// Failures that an address has left.
+#[derive(Debug, Clone, Copy)]
+struct Failures {
+    left: u32,
+    refilled: Instant,
+}
+
+impl Failures {
+    fn full(now: Instant) -> Self {
+        Self { left: FAILURES, refilled: now }
+    }
+
+    /// With what time has given back.
+    fn at(self, now: Instant) -> Self {
+        let periods = now.saturating_duration_since(self.refilled).as_nanos() / REFILL.as_nanos();
+        let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+        let left = self.left.saturating_add(periods).min(FAILURES);
+        Self { left, refilled: if left == FAILURES { now } else { self.refilled + REFILL * periods } }
+    }
+}
+
+impl BasicAuth {
+    /// `None` without users: then nobody is asked.
+    pub(super) fn new(users: &BTreeMap<String, String>) -> Option<Self> {
+        let decoy = users.values().next()?.clone();
+        let mut salt = [0; 16];
+        salt.fill_with(|| fastrand::u8(..));
+        Some(Self {
+            users: users.clone(),
+            decoy,
+            checks: Semaphore::new(CHECKS),
+            state: Mutex::default(),
+            salt,
+        })
+    }
+
+    /// Judges the `Authorization` header of a request from `address`.
+    pub(super) async fn judge(&self, header: Option<&str>, address: IpAddr) -> Verdict {
+        let Some((user, password)) = header.and_then(credentials) else { return Verdict::Refused };
+        let key = self.key(&user, &password);
+        let now = Instant::now();
+        {
+            let mut state = self.state();
+            if state.accepted.contains(&key) {
+                return Verdict::Accepted;
+            }
+            if !state.may_fail(address, now) {
+                return Verdict::Limited;
+            }
+        }
+        let Ok(Ok(_permit)) = timeout(QUEUE, self.checks.acquire()).await else { return Verdict::Limited };
+        let known = self.users.get(&user);
+        let hash = known.unwrap_or(&self.decoy).clone();
+        let checked = tokio::task::spawn_blocking(move || bcrypt::verify(password, &hash));
+        let right = matches!(checked.await, Ok(Ok(true))) && known.is_some();
+        let mut state = self.state();
+        if right {
+            state.remember(key);
+            state.give_back(address);
+            Verdict::Accepted
+        } else {
+            Verdict::Refused
+        }
+    }
+
+    /// What stands for a user and password in memory.
+    fn key(&self, user: &str, password: &str) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.salt);
+        hash.update((user.len() as u64).to_le_bytes());
+        hash.update(user);
+        hash.update(password);
+        hash.finalize().into()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Changed in single steps: whole even if its user panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes one failure from the address before the check, so that many requests at once cannot have more.
+    fn may_fail(&mut self, address: IpAddr, now: Instant) -> bool {
+        if !self.failures.contains_key(&address) && self.failures.len() >= MAX_ADDRESSES {
+            self.failures.retain(|_, failures| failures.at(now).left < FAILURES);
+            if self.failures.len() >= MAX_ADDRESSES {
+                return false;
+            }
+        }
+        let entry = self.failures.entry(address).or_insert_with(|| Failures::full(now));
+        *entry = entry.at(now);
+        let may = entry.left > 0;
+        entry.left = entry.left.saturating_sub(1);
+        may
+    }
+
+    fn give_back(&mut self, address: IpAddr) {
+        if let Some(entry) = self.failures.get_mut(&address) {
+            entry.left = (entry.left + 1).min(FAILURES);
+        }
+    }
+
+    fn remember(&mut self, key: [u8; 32]) {
+        if self.accepted.len() >= MAX_REMEMBERED {
+            self.accepted.clear();
+        }
+        self.accepted.insert(key);
+    }
+}
+
+/// User and password of an `Authorization` header.
+fn credentials(header: &str) -> Option<(String, String)> {
+    let (scheme, encoded) = header.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") || encoded.len() > MAX_HEADER {
+        return None;
+    }
+    let decoded = String::from_utf8(BASE64_STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    fn auth() -> BasicAuth {
+        let hash = bcrypt::hash("right", 4).unwrap();
+        BasicAuth::new(&BTreeMap::from([("prometheus".to_owned(), hash)])).unwrap()
+    }
+
+    fn header(user: &str, password: &str) -> String {
+        format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_right_password_of_a_known_user_is_accepted() {
+        let auth = auth();
+        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Accepted);
+        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
+        // The decoy is a real hash: its password does not open the door for an unknown user.
+        assert_eq!(auth.judge(Some(&header("stranger", "right")), HERE).await, Verdict::Refused);
+        for none in [None, Some("Bearer x"), Some("Basic !!!"), Some("Basic"), Some("")] {
+            assert_eq!(auth.judge(none, HERE).await, Verdict::Refused, "{none:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_one_address_stop_that_address_alone() {
+        let auth = auth();
+        for _ in 0..FAILURES {
+            assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
+        }
+        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Limited);
+        assert_eq!(auth.judge(Some(&header("prometheus", "right")), THERE).await, Verdict::Accepted);
+        // What was accepted once needs no check, and so no failure to spare.
+        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Accepted);
+        tokio::time::advance(REFILL).await;
+        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
+        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Limited);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut state = State::default();
+        let now = Instant::now();
+        for n in 0..5000_u32 {
+            state.may_fail(IpAddr::V4(n.into()), now);
+            state.remember([u8::try_from(n % 256).unwrap(); 32]);
+        }
+        assert!(state.failures.len() <= MAX_ADDRESSES && state.accepted.len() <= MAX_REMEMBERED);
+    }
+}

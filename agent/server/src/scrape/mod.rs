@@ -1,0 +1,221 @@
+//! The metrics listener for a central Prometheus (`api.metrics`): the metrics page and health, nothing else.
+//!
+//! ```text
+//! accept ── TLS handshake (5 s) ── rate limit ── basic authentication ── /metrics, /healthz, /readyz
+//! ```
+//!
+//! It lives on a thread of its own, so that handshakes never run on the thread that samples; password checks run on
+//! that thread's blocking pool, two at a time. Must never serve anything that names a process's files or changes state.
+
+mod active;
+mod basic_auth;
+mod rate_limit;
+mod tls;
+pub mod web_config;
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, TcpListener},
+    path::PathBuf,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{
+    Ended,
+    accept::{Connection, Listener, accept},
+    connection_limits::{ConnectionLimits, Rule},
+    host_api::HostApi,
+    http::{Answer, health, metrics, text},
+};
+pub use active::ConfigurationError;
+use active::{Active, Configuration};
+use basic_auth::Verdict;
+
+/// The longest that a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The longest wait for the next request's headers, idle connections included: Prometheus keeps its connection between
+/// two scrapes, a minute apart by default.
+const HEADERS: Duration = Duration::from_secs(150);
+/// The longest line and headers of a request.
+const REQUEST_BYTES: usize = 16 << 10;
+/// Threads for password checks and reading files.
+const BLOCKING_THREADS: usize = 3;
+
+/// The listener with its configuration, before it serves.
+pub struct ScrapeListener {
+    listener: TcpListener,
+    configuration: Arc<Configuration>,
+    max_connections: u16,
+}
+
+/// Whether a listener could be opened with this web configuration. Blocks.
+///
+/// # Errors
+/// If it could not.
+pub fn check(web_config: Option<PathBuf>, plaintext: bool) -> Result<(), ConfigurationError> {
+    Configuration::open(web_config, plaintext).map(|_| ())
+}
+
+impl ScrapeListener {
+    /// Takes a bound `listener` and reads the web configuration at `web_config`, if any. `plaintext`: other hosts may
+    /// read without TLS. Blocks.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used, or lacks TLS where plaintext is not allowed.
+    pub fn open(
+        listener: TcpListener,
+        web_config: Option<PathBuf>,
+        plaintext: bool,
+        max_connections: u16,
+    ) -> Result<Self, ConfigurationError> {
+        let configuration = Arc::new(Configuration::open(web_config, plaintext)?);
+        Ok(Self { listener, configuration, max_connections })
+    }
+
+    /// Serves until `stop`, on a thread of its own.
+    pub async fn serve(self: Arc<Self>, host_api: Arc<HostApi>, stop: CancellationToken) -> Ended {
+        let (tell, ended) = oneshot::channel();
+        let serve = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .max_blocking_threads(BLOCKING_THREADS)
+                .build();
+            let result = match runtime {
+                Ok(runtime) => runtime.block_on(self.run(host_api, stop)),
+                Err(error) => Err(error.to_string()),
+            };
+            // Nobody waits when the process is being torn down.
+            let _ = tell.send(result);
+        };
+        std::thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(serve)
+            .map_err(|error| format!("cannot start its thread: {error}"))?;
+        ended.await.unwrap_or_else(|_| Err("its thread panicked".to_owned()))
+    }
+
+    async fn run(&self, host_api: Arc<HostApi>, stop: CancellationToken) -> Ended {
+        let listener = self.listener.try_clone().and_then(tokio::net::TcpListener::from_std);
+        let listener = Arc::new(Listener::Tcp(listener.map_err(|error| error.to_string())?));
+        let (queue, mut accepted) = mpsc::channel(1);
+        let limits = ConnectionLimits::new(self.max_connections, Rule::Yielding);
+        let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, limits, queue, stop.clone())));
+        let mut connections = JoinSet::new();
+        while let Some(connection) = accepted.recv().await {
+            let (configuration, host_api) = (self.configuration.clone(), host_api.clone());
+            connections.spawn(converse(connection, configuration, host_api, stop.clone()));
+            while connections.try_join_next().is_some() {}
+        }
+        while connections.join_next().await.is_some() {}
+        Ok(())
+    }
+}
+
+/// One connection: the handshake, then requests. A connection that breaks is its client's affair.
+async fn converse(
+    connection: Connection,
+    configuration: Arc<Configuration>,
+    host_api: Arc<HostApi>,
+    stop: CancellationToken,
+) {
+    let Some(address) = connection.peer_ip() else { return };
+    let active = configuration.current().await;
+    let Some(tls) = active.tls.clone() else {
+        return requests(connection, address, &active, &configuration, &host_api, stop).await;
+    };
+    let handshake = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(connection));
+    if let Some(Ok(Ok(stream))) = stop.run_until_cancelled(handshake).await {
+        requests(stream, address, &active, &configuration, &host_api, stop).await;
+    }
+}
+
+async fn requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    address: IpAddr,
+    active: &Arc<Active>,
+    configuration: &Arc<Configuration>,
+    host_api: &HostApi,
+    stop: CancellationToken,
+) {
+    let encrypted = active.tls.is_some();
+    let service = service_fn(|request: Request<Incoming>| async move {
+        let active = configuration.current().await;
+        // A connection made before TLS was switched on is not served any longer.
+        if active.tls.is_some() && !encrypted {
+            return Ok::<_, Infallible>(text(StatusCode::UPGRADE_REQUIRED, "connect again with TLS\n"));
+        }
+        let mut answer =
+            answer(request.method(), request.uri().path(), request.headers(), address, &active, host_api)
+                .await;
+        for (name, value) in &active.headers {
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
+                answer.headers_mut().insert(name, value);
+            }
+        }
+        Ok(answer)
+    });
+    let mut served = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADERS)
+            .max_buf_size(REQUEST_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    tokio::select! {
+        _ = served.as_mut() => return,
+        () = stop.cancelled() => served.as_mut().graceful_shutdown(),
+    }
+    let _ = served.await;
+}
+
+async fn answer(
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    address: IpAddr,
+    active: &Active,
+    host_api: &HostApi,
+) -> Answer {
+    if active.rate.as_ref().is_some_and(|rate| !rate.take(Instant::now())) {
+        return text(StatusCode::TOO_MANY_REQUESTS, "too many requests (rate_limit)\n");
+    }
+    if let Some(users) = &active.users {
+        let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        match users.judge(credentials, address).await {
+            Verdict::Accepted => {}
+            Verdict::Refused => {
+                let mut answer = text(StatusCode::UNAUTHORIZED, "unauthorized\n");
+                answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
+                return answer;
+            }
+            Verdict::Limited => {
+                return text(StatusCode::TOO_MANY_REQUESTS, "too many failed or waiting password checks\n");
+            }
+        }
+    }
+    if method != Method::GET && method != Method::HEAD {
+        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "this address is read-only: GET and HEAD\n");
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return answer;
+    }
+    match path {
+        "/metrics" => metrics(headers, host_api),
+        "/healthz" => health(host_api.alive()),
+        "/readyz" => health(host_api.ready()),
+        _ => text(StatusCode::NOT_FOUND, "this address serves /metrics, /healthz and /readyz\n"),
+    }
+}

@@ -1,0 +1,332 @@
+//! The TLS side of the metrics listener: a rustls configuration from a web configuration file.
+//!
+//! One crypto provider (ring). Must never accept a client certificate that is not verified: Go's modes that ask for a
+//! certificate and believe it are refused.
+
+use std::{net::IpAddr, path::Path, sync::Arc};
+
+use rustls::{
+    CipherSuite, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedProtocolVersion,
+    client::danger::HandshakeSignatureValid,
+    crypto::CryptoProvider,
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    version::{TLS12, TLS13},
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+
+use super::web_config::{TlsServerConfig, WebConfigError, read_text};
+
+/// Go's names of the cipher suites, with rustls' ids.
+const SUITES: [(&str, CipherSuite); 9] = [
+    ("TLS_AES_128_GCM_SHA256", CipherSuite::TLS13_AES_128_GCM_SHA256),
+    ("TLS_AES_256_GCM_SHA384", CipherSuite::TLS13_AES_256_GCM_SHA384),
+    ("TLS_CHACHA20_POLY1305_SHA256", CipherSuite::TLS13_CHACHA20_POLY1305_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+];
+
+/// The server configuration that `tls` describes. Reads the files that it names; blocks.
+///
+/// # Errors
+/// If a file cannot be read, or a value cannot be honoured.
+pub(super) fn server_config(tls: &TlsServerConfig) -> Result<Arc<ServerConfig>, WebConfigError> {
+    let provider = Arc::new(provider(tls)?);
+    let chain = certificates("tls_server_config.cert_file", &tls.cert, &tls.cert_file)?;
+    let key_pem = pem("tls_server_config.key_file", &tls.key, &tls.key_file)?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+        .map_err(|error| value("tls_server_config.key_file", format!("no private key in PEM: {error}")))?;
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&versions(tls)?)
+        .map_err(|error| value("tls_server_config.min_version", error.to_string()))?;
+    let builder = match client_verifier(tls, provider)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| value("tls_server_config.cert_file", error.to_string()))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn value(key: &'static str, reason: String) -> WebConfigError {
+    WebConfigError::Value { key, reason }
+}
+
+/// PEM from the text itself or from a file; exactly one of both.
+fn pem(key: &'static str, text: &str, file: &Path) -> Result<String, WebConfigError> {
+    match (text.is_empty(), file.as_os_str().is_empty()) {
+        (false, true) => Ok(text.to_owned()),
+        (true, false) => read_text(file),
+        (true, true) => Err(value(key, "missing".to_owned())),
+        (false, false) => Err(value(key, "given twice: as text and as a file".to_owned())),
+    }
+}
+
+fn certificates(
+    key: &'static str,
+    text: &str,
+    file: &Path,
+) -> Result<Vec<CertificateDer<'static>>, WebConfigError> {
+    let pem = pem(key, text, file)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(value(key, "no certificate in PEM".to_owned())),
+        Err(error) => Err(value(key, error.to_string())),
+    }
+}
+
+/// ring, with the suites and curves that were chosen.
+fn provider(tls: &TlsServerConfig) -> Result<CryptoProvider, WebConfigError> {
+    let mut provider = rustls::crypto::ring::default_provider();
+    if !tls.cipher_suites.is_empty() {
+        let mut chosen = Vec::new();
+        for name in &tls.cipher_suites {
+            let known = SUITES.iter().find(|(go, _)| go == name);
+            let Some((_, id)) = known else {
+                let reason = format!("`{}` is not supported", name.escape_debug());
+                return Err(value("tls_server_config.cipher_suites", reason));
+            };
+            chosen.push(*id);
+        }
+        // As in Go, the list says which suites of TLS 1.2 may be used; those of 1.3 cannot be switched off.
+        provider.cipher_suites.retain(|suite| {
+            suite.version().version == rustls::ProtocolVersion::TLSv1_3 || chosen.contains(&suite.suite())
+        });
+    }
+    if !tls.curve_preferences.is_empty() {
+        let mut groups = Vec::new();
+        for name in &tls.curve_preferences {
+            groups.push(match name.as_str() {
+                "X25519" => rustls::crypto::ring::kx_group::X25519,
+                "CurveP256" => rustls::crypto::ring::kx_group::SECP256R1,
+                "CurveP384" => rustls::crypto::ring::kx_group::SECP384R1,
+                other => {
+                    let reason = format!("`{}` is not supported", other.escape_debug());
+                    return Err(value("tls_server_config.curve_preferences", reason));
+                }
+            });
+        }
+        provider.kx_groups = groups;
+    }
+    Ok(provider)
+}
+
+/// TLS 1.2 is the lowest that rustls has: a file that allows older versions gets 1.2 all the same.
+fn versions(tls: &TlsServerConfig) -> Result<Vec<&'static SupportedProtocolVersion>, WebConfigError> {
+    let unknown =
+        |key, text: &str| value(key, format!("expected TLS12 or TLS13, got `{}`", text.escape_debug()));
+    let low = match tls.min_version.as_str() {
+        "" | "TLS10" | "TLS11" | "TLS12" => 12,
+        "TLS13" => 13,
+        other => return Err(unknown("tls_server_config.min_version", other)),
+    };
+    let high = match tls.max_version.as_str() {
+        "" | "TLS13" => 13,
+        "TLS12" => 12,
+        other => return Err(unknown("tls_server_config.max_version", other)),
+    };
+    let chosen: Vec<_> = [(12, &TLS12), (13, &TLS13)]
+        .into_iter()
+        .filter(|(n, _)| (low..=high).contains(n))
+        .map(|(_, v)| v)
+        .collect();
+    if chosen.is_empty() {
+        let reason = "max_version is lower than min_version".to_owned();
+        return Err(value("tls_server_config.max_version", reason));
+    }
+    Ok(chosen)
+}
+
+/// Who checks the certificates of clients; `None`: they are not asked for one.
+fn client_verifier(
+    tls: &TlsServerConfig,
+    provider: Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, WebConfigError> {
+    const KEY: &str = "tls_server_config.client_auth_type";
+    let has_ca = !tls.client_ca.is_empty() || !tls.client_ca_file.as_os_str().is_empty();
+    let optional = match tls.client_auth_type.as_str() {
+        "" | "NoClientCert" if has_ca => {
+            return Err(value(
+                KEY,
+                "client_ca_file is set, but clients are not asked for a certificate".to_owned(),
+            ));
+        }
+        "" | "NoClientCert" if !tls.client_allowed_sans.is_empty() => {
+            return Err(value(
+                KEY,
+                "client_allowed_sans is set, but clients are not asked for a certificate".to_owned(),
+            ));
+        }
+        "" | "NoClientCert" => return Ok(None),
+        "VerifyClientCertIfGiven" => true,
+        "RequireAndVerifyClientCert" => false,
+        "RequestClientCert" | "RequireAnyClientCert" => {
+            let reason = format!(
+                "{} believes any certificate: set RequireAndVerifyClientCert and client_ca_file",
+                tls.client_auth_type
+            );
+            return Err(value(KEY, reason));
+        }
+        other => return Err(value(KEY, format!("unknown value `{}`", other.escape_debug()))),
+    };
+    const CA: &str = "tls_server_config.client_ca_file";
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(CA, &tls.client_ca, &tls.client_ca_file)? {
+        roots.add(certificate).map_err(|error| value(CA, error.to_string()))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if optional { builder.allow_unauthenticated() } else { builder };
+    let inner = builder.build().map_err(|error| value(CA, error.to_string()))?;
+    if tls.client_allowed_sans.is_empty() {
+        return Ok(Some(inner));
+    }
+    Ok(Some(Arc::new(AllowedNames { inner, names: tls.client_allowed_sans.clone() })))
+}
+
+/// A verifier that also wants one of these names in the certificate.
+#[derive(Debug)]
+struct AllowedNames {
+    inner: Arc<dyn ClientCertVerifier>,
+    names: Vec<String>,
+}
+
+/// Whether the certificate carries `name` as a DNS name, URI or IP address, letter for letter.
+fn carries(certificate: &webpki::EndEntityCert<'_>, name: &str) -> bool {
+    if let Ok(address) = name.parse::<IpAddr>() {
+        let subject = ServerName::IpAddress(address.into());
+        return certificate.verify_is_valid_for_subject_name(&subject).is_ok();
+    }
+    certificate.valid_dns_names().any(|dns| dns == name)
+        || certificate.valid_uri_names().any(|uri| uri == name)
+}
+
+impl ClientCertVerifier for AllowedNames {
+    fn offer_client_auth(&self) -> bool {
+        self.inner.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        let certificate = webpki::EndEntityCert::try_from(end_entity)
+            .map_err(|_| Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
+        if self.names.iter().any(|name| carries(&certificate, name)) {
+            Ok(verified)
+        } else {
+            Err(Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn tls() -> TlsServerConfig {
+        let key = KeyPair::generate().unwrap();
+        let cert = CertificateParams::new(vec!["h".to_owned()]).unwrap().self_signed(&key).unwrap();
+        TlsServerConfig { cert: cert.pem(), key: key.serialize_pem(), ..TlsServerConfig::default() }
+    }
+
+    fn refused(tls: &TlsServerConfig) -> String {
+        server_config(tls).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_certificate_and_its_key_are_enough() {
+        let config = server_config(&tls()).unwrap();
+        assert_eq!(config.alpn_protocols, [b"http/1.1"]);
+    }
+
+    #[test]
+    fn unverified_client_certificates_are_refused() {
+        for mode in ["RequestClientCert", "RequireAnyClientCert"] {
+            let tls = TlsServerConfig { client_auth_type: mode.to_owned(), ..tls() };
+            assert!(refused(&tls).contains("believes any certificate"), "{mode}");
+        }
+        let tls = TlsServerConfig { client_ca: "x".to_owned(), ..tls() };
+        assert!(refused(&tls).contains("not asked for a certificate"));
+    }
+
+    #[test]
+    fn faults_name_their_key() {
+        let missing = TlsServerConfig { key: String::new(), ..tls() };
+        assert_eq!(refused(&missing), "tls_server_config.key_file: missing");
+        let version = TlsServerConfig { min_version: "SSL3".to_owned(), ..tls() };
+        assert_eq!(refused(&version), "tls_server_config.min_version: expected TLS12 or TLS13, got `SSL3`");
+        let reversed =
+            TlsServerConfig { min_version: "TLS13".to_owned(), max_version: "TLS12".to_owned(), ..tls() };
+        assert!(refused(&reversed).contains("lower than min_version"));
+        let suite = TlsServerConfig { cipher_suites: vec!["TLS_RSA_WITH_RC4_128_SHA".to_owned()], ..tls() };
+        assert!(refused(&suite).contains("`TLS_RSA_WITH_RC4_128_SHA` is not supported"));
+        let curve = TlsServerConfig { curve_preferences: vec!["CurveP521".to_owned()], ..tls() };
+        assert!(refused(&curve).contains("`CurveP521` is not supported"));
+    }
+
+    #[test]
+    fn names_are_compared_letter_for_letter() {
+        let key = KeyPair::generate().unwrap();
+        let names = vec!["prometheus.example".to_owned(), "10.0.0.7".to_owned()];
+        let cert = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        let cert = webpki::EndEntityCert::try_from(cert.der()).unwrap();
+        for (name, carried) in [
+            ("prometheus.example", true),
+            ("10.0.0.7", true),
+            ("example", false),
+            ("*.example", false),
+            ("10.0.0.8", false),
+            ("", false),
+        ] {
+            assert_eq!(carries(&cert, name), carried, "{name}");
+        }
+    }
+}

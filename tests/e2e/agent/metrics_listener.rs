@@ -1,0 +1,199 @@
+//! The listener for a central Prometheus: a real one scrapes it in plaintext, with a password over TLS, and with a client
+//! certificate; a flood of wrong passwords and half handshakes does not move the sampler.
+
+use std::{
+    fs,
+    io::Write,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use fakes::{
+    fake_host::FakeHost,
+    running_agent::{Home, RunningAgent, eventually, exchange, until},
+};
+use model::device::Generation;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use serde_json::Value;
+
+use super::scrape::Prometheus;
+
+/// A user `prometheus` with the password `secret`.
+fn users() -> String {
+    format!("basic_auth_users: {{prometheus: {}}}\n", bcrypt::hash("secret", 10).unwrap())
+}
+
+/// A free port: the agent's own listeners say theirs, this one is for a Prometheus whose file is written first.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Certificates of an authority, a server on 127.0.0.1 and a client, as files of a folder.
+fn certificates(folder: &Path) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "test authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    fs::write(folder.join("ca.crt"), authority.pem()).unwrap();
+    for (name, subject) in
+        [("server", "127.0.0.1"), ("client", "prometheus.example"), ("stranger", "other.example")]
+    {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, subject);
+        let cert = params.signed_by(&key, &authority).unwrap();
+        fs::write(folder.join(format!("{name}.crt")), cert.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+struct Scene {
+    host: FakeHost,
+    agent: RunningAgent,
+    address: SocketAddr,
+    folder: PathBuf,
+}
+
+/// An agent with the listener on a free loopback port and this web configuration (empty: none).
+fn agent(web_config: &str) -> Scene {
+    let (host, home, address) = (FakeHost::with(Generation::V6e, 1), Home::new(), free());
+    let folder = home.path().join("tls");
+    fs::create_dir(&folder).unwrap();
+    certificates(&folder);
+    let mut settings = format!("[api]\nmetrics = \"{address}\"\n");
+    if !web_config.is_empty() {
+        fs::write(folder.join("web.yml"), web_config).unwrap();
+        settings += &format!("metrics_web_config = \"{}\"\n", folder.join("web.yml").display());
+    }
+    let command = home.command(&host.config(&settings));
+    Scene { host, agent: RunningAgent::ready(home, command), address, folder }
+}
+
+fn scraped(scene: &Scene, options: &str) {
+    let prometheus = Prometheus::scraping_with(scene.address, options);
+    assert_eq!(prometheus.values("tpuscope_build_info"), 1);
+}
+
+const PASSWORD_OVER_TLS: &str = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n";
+
+#[test]
+fn a_prometheus_scrapes_in_plaintext_and_sees_nothing_else() {
+    let scene = agent("");
+    scraped(&scene, "");
+    for path in ["/", "/api/v1/status", "/api/v1/samples", "/metrics/../api/v1/status"] {
+        let answer = exchange(scene.address, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes());
+        assert!(answer.headers.starts_with("HTTP/1.0 404"), "{path}: {}", answer.headers);
+    }
+    let posted = exchange(scene.address, b"POST /metrics HTTP/1.0\r\n\r\n");
+    assert!(posted.headers.starts_with("HTTP/1.0 405"), "{}", posted.headers);
+}
+
+#[test]
+fn a_prometheus_scrapes_with_a_password_over_tls() {
+    let scene = agent(&format!("{PASSWORD_OVER_TLS}{}", users()));
+    let tls = format!("scheme: https, tls_config: {{ca_file: '{}'}}", scene.folder.join("ca.crt").display());
+    scraped(&scene, &format!("{tls}, basic_auth: {{username: prometheus, password: secret}}"));
+    let wrong = format!("{tls}, basic_auth: {{username: prometheus, password: wrong}}");
+    Prometheus::scraping_with(scene.address, &wrong).fails_with("401");
+    Prometheus::scraping_with(scene.address, "").fails_with("");
+}
+
+#[test]
+fn a_prometheus_scrapes_with_a_client_certificate() {
+    let scene = agent(
+        "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n  client_ca_file: ca.crt\n  \
+         client_auth_type: RequireAndVerifyClientCert\n  client_allowed_sans: [prometheus.example]\n",
+    );
+    let folder = scene.folder.display();
+    let with = |name: &str| {
+        format!(
+            "scheme: https, tls_config: {{ca_file: '{folder}/ca.crt', cert_file: '{folder}/{name}.crt', key_file: \
+             '{folder}/{name}.key'}}"
+        )
+    };
+    scraped(&scene, &with("client"));
+    Prometheus::scraping_with(scene.address, &with("stranger")).fails_with("tls");
+    let none = format!("scheme: https, tls_config: {{ca_file: '{folder}/ca.crt'}}");
+    Prometheus::scraping_with(scene.address, &none).fails_with("tls");
+}
+
+#[test]
+fn a_changed_file_is_taken_and_a_broken_one_changes_nothing() {
+    let scene = agent(&format!("{PASSWORD_OVER_TLS}{}", users()));
+    let tls = format!("scheme: https, tls_config: {{ca_file: '{}'}}", scene.folder.join("ca.crt").display());
+    Prometheus::scraping_with(scene.address, &tls).fails_with("401");
+    fs::write(scene.folder.join("web.yml"), "nonsense: [").unwrap();
+    Prometheus::scraping_with(scene.address, &tls).fails_with("401");
+    until("the fault in the log", || scene.agent.log().contains("stays as it was"));
+    fs::write(scene.folder.join("web.yml"), PASSWORD_OVER_TLS).unwrap();
+    scraped(&scene, &tls);
+}
+
+#[test]
+fn other_hosts_get_nothing_in_clear_unless_the_settings_say_so() {
+    let host = FakeHost::with(Generation::V6e, 1);
+    let refused = |settings: &str| {
+        let home = Home::new();
+        let ended = home.command(&host.config(settings)).output().unwrap();
+        assert_eq!(ended.status.code(), Some(3), "{}", String::from_utf8_lossy(&ended.stderr));
+        String::from_utf8_lossy(&ended.stderr).into_owned()
+    };
+    let said = refused("[api]\nmetrics = \"0.0.0.0:0\"\n");
+    assert!(said.contains("without TLS") && said.contains("api.metrics_plaintext"), "{said}");
+    let said = refused("[api]\nmetrics = \"0.0.0.0:0\"\nmetrics_web_config = \"/nowhere/web.yml\"\n");
+    assert!(said.contains("cannot read /nowhere/web.yml"), "{said}");
+}
+
+#[test]
+fn a_flood_does_not_move_the_sampler() {
+    let scene = agent(&format!("{PASSWORD_OVER_TLS}{}", users()));
+    // When each tick was due: a tick that was skipped leaves a gap.
+    let ticks = || {
+        let answer = scene.agent.get("/api/v1/history?metric=host_memory_total_bytes", "");
+        let history: Value = serde_json::from_str(&answer.body).expect("JSON");
+        let points = history["series"][0]["points"].as_array().cloned().unwrap_or_default();
+        let time = |point: &Value| point["at"].as_str()?.parse::<jiff::Timestamp>().ok();
+        // The first point stands for the minute before.
+        points.iter().skip(1).filter_map(time).map(jiff::Timestamp::as_millisecond).collect::<Vec<i64>>()
+    };
+    until("a first tick", || ticks().len() > 1);
+    // Half handshakes that stay, and wrong passwords one after the other.
+    let hello = [0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
+    let half: Vec<_> = (0..200)
+        .map_while(|_| {
+            let mut stream = TcpStream::connect(scene.address).ok()?;
+            stream.write_all(&hello).ok()?;
+            Some(stream)
+        })
+        .collect();
+    let curl = |password: &str| {
+        let ca = scene.folder.join("ca.crt");
+        let output = Command::new("curl")
+            .args([
+                "-s",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                "-u",
+                &format!("prometheus:{password}"),
+                "--cacert",
+            ])
+            .arg(&ca)
+            .arg(format!("https://{}/metrics", scene.address))
+            .output()
+            .expect("curl is installed by tests/setup.sh");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let codes: Vec<String> = (0..20).map(|n| curl(&format!("wrong{n}"))).collect();
+    drop(half);
+    assert!(codes.iter().all(|code| code == "401" || code == "429"), "{codes:?}");
+    assert!(codes.iter().any(|code| code == "429"), "failures are limited: {codes:?}");
+    let during = ticks().len();
+    until("ticks after the flood", || ticks().len() > during + 1);
+    let gaps: Vec<i64> = ticks().windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| *gap < 1_900), "a tick was skipped: {gaps:?}");
+    eventually("health", || scene.agent.get("/healthz", "").headers.contains(" 200 ").then_some(()));
+    let _ = &scene.host;
+}
