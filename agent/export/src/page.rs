@@ -54,6 +54,16 @@ pub(super) enum Type {
     Summary,
 }
 
+impl Type {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Counter => "counter",
+            Self::Summary => "summary",
+        }
+    }
+}
+
 /// The value of a label.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Label<'a> {
@@ -80,11 +90,7 @@ impl Page {
             (Format::OpenMetrics, Type::Counter) => name.strip_suffix("_total").unwrap_or(name),
             _ => name,
         };
-        let kind = match kind {
-            Type::Gauge => "gauge",
-            Type::Counter => "counter",
-            Type::Summary => "summary",
-        };
+        let kind = kind.as_str();
         let _ = write!(self.text, "# HELP {name} ");
         self.escaped(help, self.format == Format::OpenMetrics);
         let _ = write!(self.text, "\n# TYPE {name} {kind}\n");

@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    chips,
+    chips, own_metrics,
     settings::{device, paths::Paths, workload},
     workloads::OwnerScanner,
 };
@@ -191,7 +191,11 @@ impl Shared {
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
             self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips));
         }
+        let start = Instant::now();
         let workloads = state.scanner.tick(self.clock.now());
+        if state.scanner.was_full_scan() {
+            own_metrics::scanned(start.elapsed());
+        }
         // The first scan is published even when it found nothing.
         let first = self.ticks.fetch_add(1, Ordering::Relaxed) == 0;
         self.snapshot.send_if_modified(|snapshot| {
@@ -199,6 +203,7 @@ impl Shared {
             snapshot.workloads = workloads;
             changed
         });
+        own_metrics::found(&self.snapshot.borrow());
         state
     }
 }

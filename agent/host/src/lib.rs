@@ -7,6 +7,7 @@
 
 pub mod chips;
 pub mod discovery;
+pub mod own_metrics;
 pub mod process_memory;
 pub mod settings;
 pub mod tcp_table;

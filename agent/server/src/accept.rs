@@ -20,6 +20,7 @@ use tonic::transport::server::{Connected, UdsConnectInfo};
 use tracing::warn;
 
 use super::connection_limits::{ConnectionLimits, ConnectionSlot};
+use super::own_metrics;
 
 /// A connection that has not sent its first byte by then is closed.
 const FIRST_BYTE: Duration = Duration::from_secs(5);
@@ -150,6 +151,7 @@ pub async fn accept(
         };
         let user = stream.user();
         let Some(place) = connection_limits.take(user) else {
+            own_metrics::connection_refused();
             refused.one_more(user);
             continue;
         };

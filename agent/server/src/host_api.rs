@@ -10,16 +10,16 @@ use std::{
     time::Duration,
 };
 
-use export::{self, Format, Own, SourceFigures};
+use export::{Format, OwnMetrics};
 use model::{
     snapshot::HostSnapshot,
     time::{Clock, Timestamp},
 };
 use proto::tpuscope::v1::{HistoryReply, SamplesReply, StatusReply};
-use sampling::sampler::{Query, Sampler, SourceView};
+use sampling::sampler::{Query, Sampler};
 use tokio::sync::watch;
 
-use super::{protocol, wire};
+use super::{own_metrics, protocol, wire};
 
 /// The most points of a series that one answer holds.
 const MOST_POINTS: u32 = 3600;
@@ -32,6 +32,7 @@ pub struct HostApi {
     sampler: Sampler,
     snapshot: watch::Receiver<HostSnapshot>,
     notes: watch::Receiver<Vec<String>>,
+    own: OwnMetrics,
     /// The first sample was there.
     sampled: AtomicBool,
 }
@@ -68,12 +69,14 @@ pub struct HostApiInputs {
     pub snapshot: watch::Receiver<HostSnapshot>,
     /// What could not be seen on this host.
     pub notes: watch::Receiver<Vec<String>>,
+    /// The agent's own metrics.
+    pub own: OwnMetrics,
 }
 
 impl HostApi {
     /// A host_api of an agent that starts now.
     pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, sight: HostApiInputs) -> Self {
-        let HostApiInputs { sampler, snapshot, notes } = sight;
+        let HostApiInputs { sampler, snapshot, notes, own } = sight;
         Self {
             identity,
             started: clock.now(),
@@ -81,6 +84,7 @@ impl HostApi {
             sampler,
             snapshot,
             notes,
+            own,
             sampled: AtomicBool::new(false),
         }
     }
@@ -125,11 +129,7 @@ impl HostApi {
                 .map(|chip| wire::chip(chip, owners, &samples, &absent, now))
                 .collect(),
             owners: owners.iter().map(wire::owner).collect(),
-            sources: view
-                .sources
-                .iter()
-                .map(|source| wire::source(&figures(source, now), &source.absent))
-                .collect(),
+            sources: view.sources.iter().map(|source| wire::source(source, now)).collect(),
             notes,
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
             grpc_address: self.identity.grpc.map(|at| at.to_string()).unwrap_or_default(),
@@ -170,27 +170,8 @@ impl HostApi {
     pub fn metrics(&self, format: Format) -> String {
         let now = self.clock.now();
         let view = self.sampler.view();
-        let snapshot = self.snapshot.borrow().clone();
-        let sources: Vec<_> = view.sources.iter().map(|source| figures(source, now)).collect();
-        let own = Own {
-            started: self.started,
-            chips: snapshot.chips.len(),
-            owners: snapshot.workloads.owners.len(),
-            ready: self.ready().is_ok(),
-            sources: &sources,
-        };
-        export::render(&view.samples(now), &own, format)
-    }
-}
-
-fn figures(source: &SourceView, now: Timestamp) -> SourceFigures {
-    let status = &source.status;
-    SourceFigures {
-        origin: source.origin,
-        reads: status.reads,
-        errors: status.errors,
-        last_read: status.read_at.map(|_| status.took),
-        age: status.read_at.map(|at| at.plus(status.took).age(now)),
-        series: source.samples(now).count(),
+        sampling::own_metrics::update(&view, now);
+        own_metrics::ready(self.ready().is_ok());
+        export::render(&view.samples(now), &self.own, format)
     }
 }

@@ -14,6 +14,7 @@ pub mod grpc;
 pub mod host;
 pub mod host_api;
 pub mod http;
+pub mod own_metrics;
 pub mod protocol;
 pub mod scrape;
 pub mod sessions;

@@ -1,6 +1,6 @@
 //! The agent's own types as messages.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use model::{
     device::{Chip, ChipIndex},
@@ -14,7 +14,7 @@ use proto::tpuscope::v1::{
     SourceStatus, WindowDistribution, series_value,
 };
 use sampling::{
-    sampler::{Part, Series},
+    sampler::{Part, Series, SourceView},
     sources::Absence,
 };
 
@@ -162,15 +162,15 @@ pub(super) fn absence(absence: &Absence) -> AbsenceStatus {
 }
 
 /// How one source does.
-pub(super) fn source(figures: &export::SourceFigures, absent: &[Absence]) -> SourceStatus {
-    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+pub(super) fn source(source: &SourceView, now: Timestamp) -> SourceStatus {
+    let SourceView { origin, status, absent, .. } = source;
     SourceStatus {
-        source: figures.origin.as_str().into(),
-        reads: figures.reads,
-        errors: figures.errors,
-        series: figures.series as u64,
-        last_read_seconds: seconds(figures.last_read),
-        age_seconds: seconds(figures.age),
+        source: origin.as_str().into(),
+        reads: status.reads,
+        errors: status.errors,
+        series: source.samples(now).count() as u64,
+        last_read_seconds: status.read_at.map(|_| status.took.as_secs_f64()),
+        age_seconds: source.age(now).map(|age| age.as_secs_f64()),
         absent: absent.iter().map(absence).collect(),
     }
 }

@@ -24,7 +24,7 @@ use super::{
     spec::{Caller, CaptureParams, CaptureSpec, SpecError},
     target::{CaptureTarget, Targets},
 };
-use crate::settings::Capture as Settings;
+use crate::{own_metrics, settings::Capture as Settings};
 
 /// Runs captures into a store.
 pub struct Captures {
@@ -133,6 +133,7 @@ impl Captures {
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
             let result = this.run(capture, staged).await;
+            own_metrics::ended(&result);
             drop((reserved, place));
             // Whoever asked may be gone.
             let _ = tell.send(result);

@@ -10,6 +10,7 @@ pub mod arbiter;
 pub mod capture;
 pub mod captures;
 mod failure;
+pub mod own_metrics;
 mod port_users;
 pub mod settings;
 pub mod spec;

@@ -23,7 +23,7 @@ use xprof::session::{
 };
 
 use super::{Owners, StagedSession, Store, StoreError, Stored};
-use crate::settings::Store as Settings;
+use crate::{own_metrics, settings::Store as Settings};
 
 /// The longest file that says whose a session is.
 const MAX_OWNERS: u64 = 64 << 10;
@@ -186,6 +186,7 @@ impl Store for Files {
             }
         }
         sessions.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        own_metrics::holds(&sessions);
         Ok(sessions)
     }
 

@@ -7,6 +7,7 @@
 
 mod files;
 pub mod lock;
+pub mod own_metrics;
 pub mod settings;
 
 use std::path::PathBuf;

@@ -2,6 +2,7 @@
 
 pub(crate) mod failure;
 mod listeners;
+mod own_metrics;
 mod sources;
 mod traces;
 
@@ -83,6 +84,7 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
         .map_err(|error| Failure::new(Exit::Internal, format!("cannot watch for signals: {error}")))?;
     let listeners = listeners::Listeners::open(&config.api, socket_setting)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let own = own_metrics::install(clock.now());
     let sampler = Sampler::new(&config.sampler, clock.clone());
     let territory = DiscoveryConfig {
         paths: config.paths.clone(),
@@ -95,8 +97,12 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
         http: listeners.http_address(),
         grpc: listeners.grpc_address(),
     };
-    let sight =
-        HostApiInputs { sampler: sampler.clone(), snapshot: discovery.snapshot(), notes: discovery.notes() };
+    let sight = HostApiInputs {
+        sampler: sampler.clone(),
+        snapshot: discovery.snapshot(),
+        notes: discovery.notes(),
+        own,
+    };
     let host_api = Arc::new(HostApi::new(place, clock, sight));
 
     let mut supervisor = Supervisor::default();

@@ -33,6 +33,9 @@ impl Traces {
         let store =
             Files::open(&config.agent.state_dir, config.store.clone()).map_err(::sessions::Failure::from)?;
         let store: Arc<dyn Store> = Arc::new(store);
+        let listed = Arc::clone(&store);
+        // For the store's own metrics; a session that cannot be read is in the log.
+        tokio::task::spawn_blocking(move || listed.list());
         let all = Captures::new(
             config.capture.clone(),
             config.paths.procfs.clone(),

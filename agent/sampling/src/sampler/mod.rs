@@ -34,7 +34,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    settings,
+    own_metrics, settings,
     sources::{Absence, Reading, Source, Tick},
 };
 
@@ -150,6 +150,7 @@ impl Sampler {
                 ..view.status
             };
             view = self.publish(&view, reading, status, at.plus(lasting));
+            own_metrics::read(&view);
             if milliseconds <= self.0.often.load(Ordering::Relaxed) {
                 self.0.liveness.expect(schedule.due(), schedule.interval());
             }

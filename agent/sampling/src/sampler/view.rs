@@ -108,6 +108,11 @@ impl SourceView {
         Self { origin, values: Vec::new(), absent: Vec::new(), status: Status::default() }
     }
 
+    /// Time since its last read ended.
+    pub fn age(&self, now: Timestamp) -> Option<Duration> {
+        self.status.read_at.map(|at| at.plus(self.status.took).age(now))
+    }
+
     /// Its values that are fresh.
     pub fn samples(&self, now: Timestamp) -> impl Iterator<Item = &Sample> {
         let fresh = move |value: &&Fresh| now <= value.until;

@@ -35,6 +35,7 @@ use tokio_util::task::AbortOnDropHandle;
 use trust::Trusted;
 
 use crate::{
+    own_metrics,
     settings::libtpu::{Enabled, Settings},
     sources::{
         Absence, Reading, Source, Tick,
@@ -244,6 +245,7 @@ impl Libtpu {
     /// The child is gone, or never came up.
     fn gone(&mut self, fault: String) -> Reading {
         self.child = Child::None;
+        own_metrics::child_failed();
         self.supervisor.failed(self.now(), fastrand::f64());
         // The same words again and again are one line in the log.
         if self.fault.as_deref() != Some(&fault) {
