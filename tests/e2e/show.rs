@@ -17,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const PARTIAL: i32 = 18;
+const USAGE: i32 = 2;
 const NOT_FOUND: i32 = 5;
 const BAD_INPUT: i32 = 8;
 const EMPTY: i32 = 14;
@@ -89,6 +90,33 @@ fn a_real_trace_is_read_as_xprof_reads_it() {
     }
 }
 
+/// With the Python tracer on, as by default: its frames are no annotations.
+#[test]
+fn a_real_job_that_waits_for_its_input_says_so() {
+    let folder = TempDir::new().unwrap();
+    python("jax_load_batch.py", &[folder.path(), Path::new("6")]);
+    let report = json(folder.path(), &[]);
+    Schema::open("sessions-show").admits(&report);
+    let all = &report["hosts"][0]["annotations"];
+    assert_eq!(all["steps"], 6);
+    let row = |name: &str| {
+        let found = list(&all["rows"]).iter().find(|row| row["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} in {all}")).clone()
+    };
+    let (load, decode, train) = (row("load_batch"), row("decode"), row("train"));
+    assert_eq!((&load["occurrences"], &decode["occurrences"]), (&6.into(), &6.into()));
+    let ps = |row: &Value, key: &str| row[key].as_i64().unwrap();
+    assert_eq!(ps(&load, "in_steps_time_ps"), ps(&load, "time_ps"));
+    assert!(ps(&load, "self_time_ps") <= ps(&load, "time_ps") - ps(&decode, "time_ps"));
+    assert!(ps(&load, "in_steps_self_time_ps") >= 6 * 40_000_000_000, "{load}");
+    assert_eq!((&train["step_marker"], ps(&train, "time_ps")), (&true.into(), ps(all, "steps_time_ps")));
+    let frame = list(&all["rows"]).iter().find(|row| row["name"].as_str().unwrap().starts_with('$'));
+    assert_eq!(frame, None);
+    let text = show(folder.path(), &["--top", "1"]).stdout;
+    assert!(text.contains("host       load_batch takes ") && text.contains(" a step ("), "{text}");
+    assert!(text.contains("more names with "), "{text}");
+}
+
 fn fakes_trace(logdir: &Path) -> PathBuf {
     let session = fs::read_dir(logdir.join("plugins/profile")).unwrap().next().unwrap().unwrap().path();
     let mut files = fs::read_dir(session).unwrap().map(|entry| entry.unwrap().path());
@@ -133,6 +161,33 @@ fn bad_input_gives_one_line_and_its_code() {
     show(&at("zeros.xplane.pb", &[0; 4096]), &[]).failed(BAD_INPUT, "damaged at byte 0");
     // A valid message of another kind: one text field.
     show(&at("other.xplane.pb", b"\x22\x03abc"), &[]).failed(EMPTY, "without any plane");
+}
+
+#[test]
+fn a_file_of_another_format_is_named_with_what_to_do() {
+    let out = TempDir::new().unwrap();
+    let folder = data().join("golden/field/not_an_xplane");
+    for (file, what, remedy) in [
+        (
+            "host-a.trace.json.gz",
+            "is a gzip file with a Chrome trace (JSON) in it",
+            "the .xplane.pb that lies beside it",
+        ),
+        ("host-a.xplane.pb.gz", "is a gzip file, not an XSpace", "gunzip"),
+        ("profile.zip", "is a zip archive, not an XSpace", "unzip"),
+        ("lfs.xplane.pb", "is a Git LFS pointer, not an XSpace", "git lfs pull"),
+    ] {
+        let ended = show(&folder.join(file), &[]);
+        ended.failed(BAD_INPUT, what);
+        assert!(ended.stderr.contains(remedy), "{ended:?}");
+        let out = out.path().join("merged.xplane.pb");
+        let path = folder.join(file);
+        let merge = ["sessions".as_ref(), "merge".as_ref(), path.as_os_str(), "-o".as_ref(), out.as_os_str()];
+        run(&workspace(), &merge).failed(BAD_INPUT, what);
+    }
+    let remote = show(Path::new("gs://bucket/run"), &[]);
+    remote.failed(USAGE, "only local paths are read");
+    assert!(remote.stderr.contains("gcloud storage cp -r gs://bucket/run ."), "{remote:?}");
 }
 
 #[test]
@@ -183,6 +238,56 @@ fn two_files_of_one_host_are_both_shown_and_it_is_said() {
     let second = ended.stdout.split_once("\none (b.xplane.pb)").unwrap_or_else(|| panic!("{ended:?}")).1;
     assert!(second.contains("a.xplane.pb is of the same host"), "{ended:?}");
     assert!(ended.stdout.contains("\none (a.xplane.pb)"), "{ended:?}");
+}
+
+#[test]
+fn parts_of_several_jobs_get_a_block_each() {
+    let folder = TempDir::new().unwrap();
+    let copy = |case: &str, file: &str| {
+        let from = vector(case).join(file);
+        fs::copy(&from, folder.path().join(file)).unwrap();
+        fs::metadata(from).unwrap().len()
+    };
+    copy("steady_1core", "t1v-n-aaaa-w-0.xplane.pb");
+    copy("multi_module", "t1v-n-iiii-w-0.xplane.pb");
+    let report = json(folder.path(), &[]);
+    Schema::open("sessions-show").admits(&report);
+    assert_eq!((list(&report["jobs"]).len(), list(&report["hosts"]).len()), (2, 0));
+    assert_eq!(report["jobs"][0]["report"]["step_time"]["count"], 12);
+    let ended = show(folder.path(), &[]);
+    for words in
+        ["jobs       2: nothing is averaged", "job 1 of 2  program jit_train_step", "job 2 of 2  program "]
+    {
+        assert!(ended.stdout.contains(words), "{words} in {ended:?}");
+    }
+}
+
+#[test]
+fn what_was_warned_of_at_capture_is_shown_once() {
+    let folder = TempDir::new().unwrap();
+    let file = "t1v-n-jjjj-w-0.xplane.pb";
+    fs::copy(vector("truncated_end").join(file), folder.path().join(file)).unwrap();
+    let today = json(folder.path(), &[])["hosts"][0]["warnings"].clone();
+    assert!(!list(&today).is_empty(), "{today}");
+    let mut part = serde_json::json!({
+        "file": file, "size": fs::metadata(folder.path().join(file)).unwrap().len(), "sha256": "",
+        "planes": 1, "lines": 1, "events": 1
+    });
+    part["warnings"] = serde_json::json!([list(&today)[0], "a window of 40 s"]);
+    let manifest = serde_json::json!({
+        "version": 1, "session": "s", "tool": { "name": "t", "version": "1" }, "warnings": ["chips changed"],
+        "hosts": [{ "host": "one", "parts": [part] }]
+    });
+    fs::write(folder.path().join("manifest.json"), manifest.to_string()).unwrap();
+    let report = json(folder.path(), &[]);
+    let mut expected = list(&today).to_vec();
+    expected.push("at capture: a window of 40 s".into());
+    assert_eq!(list(&report["hosts"][0]["warnings"]), expected);
+    assert_eq!(list(&report["warnings"]), ["at capture: chips changed"]);
+    let text = show(folder.path(), &[]).stdout;
+    let loss = text.find("loss       ").unwrap_or_else(|| panic!("{text}"));
+    assert!(loss < text.find("steps      ").unwrap(), "what makes figures doubtful comes first: {text}");
+    assert_eq!(text.matches("ends early").count(), 1, "{text}");
 }
 
 #[test]

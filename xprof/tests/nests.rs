@@ -13,6 +13,10 @@ use xprof::{
 
 /// What is said of a core that ran `ops`: start, end, category.
 fn host(ops: &[(i64, i64, &str)], rules: Rules) -> HostReport {
+    report(core(ops), rules)
+}
+
+fn core(ops: &[(i64, i64, &str)]) -> XPlane {
     let stat = |metadata_id, value| XStat { metadata_id, value: Some(value) };
     let mut plane = XPlane { name: "/device:TPU:0".to_owned(), ..XPlane::default() };
     for (id, name) in (1i64..).zip(["hlo_category", "program_id", "symbol_id"]) {
@@ -37,7 +41,7 @@ fn host(ops: &[(i64, i64, &str)], rules: Rules) -> HostReport {
         });
     }
     plane.lines.push(line);
-    report(plane, rules)
+    plane
 }
 
 /// What is said of a host without a core, one of whose threads ran `ops`.
@@ -94,4 +98,25 @@ fn only_xprof_has_self_times_below_zero() {
     assert!(found.categories.iter().all(|category| (0.0..=1.0).contains(&category.share)));
     assert_eq!(self_time(&host(&ops, Rules::Xprof), "op.1"), -76);
     assert_eq!(self_time(&cpu(&[(0, 100), (10, 98), (11, 99)]), "op.1"), 0);
+}
+
+#[test]
+fn two_lines_of_one_name_are_read_together_and_other_lines_not_at_all() {
+    for rules in [Rules::True, Rules::Xprof] {
+        let mut plane = core(&[(0, 100, "copy"), (200, 300, "copy")]);
+        let second = plane.lines[0].events.pop().expect("two operations");
+        let line = |name: &str, events| XLine { name: name.to_owned(), events, ..XLine::default() };
+        let mut overlapping = plane.lines[0].events[0].clone();
+        overlapping.data = Some(x_event::Data::OffsetPs(50));
+        // The second line begins before the first one ends.
+        plane.lines.push(line("XLA Ops", vec![overlapping.clone(), second]));
+        for name in ["Overlay", "TC Overlay", "_counters_", "MXU0 Instructions", "MXU0 Instructions", ""] {
+            plane.lines.push(line(name, vec![overlapping.clone(); 3]));
+        }
+        let found = report(plane, rules);
+        let core = &found.cores[0];
+        assert_eq!((core.busy_ps, core.idle_ps), (150 + 100, 50), "{rules:?}");
+        let runs: Vec<_> = found.top_ops.iter().map(|op| (op.name.as_str(), op.occurrences)).collect();
+        assert_eq!(runs, [("op.1", 2), ("op.2", 1)]);
+    }
 }

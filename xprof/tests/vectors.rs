@@ -3,62 +3,27 @@
 
 #![allow(clippy::panic, reason = "test code fails loudly")]
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    path::{Path, PathBuf},
-};
+mod truth;
+
+use std::collections::BTreeMap;
 
 use serde_json::Value;
-use xprof::{
-    analysis::{self, AlignedBy, CoreReport, HostReport, OffsetBy, Report, Rules, Verdict},
-    reader::Reader,
-    session,
-};
+use xprof::analysis::{self, AlignedBy, CoreReport, OffsetBy, Report, Rules, Verdict};
 
-fn vectors() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden/xplane")
-}
+use truth::{check_host, int, list, text, warned};
 
 fn cases() -> Vec<String> {
-    let mut cases: Vec<String> = fs::read_dir(vectors())
-        .expect("vendored vectors")
-        .map(|case| case.expect("case").file_name().into_string().expect("plain name"))
-        .collect();
-    cases.sort();
+    let cases = truth::cases("xplane");
     assert!(cases.len() >= 18);
     cases
 }
 
 fn report(case: &str, rules: Rules) -> Report {
-    let session = session::resolve(&vectors().join(case)).expect("a session").remove(0);
-    let hosts = session.parts.iter().map(|part| {
-        let mut reader = Reader::open(File::open(&part.path).expect("part")).expect("valid part");
-        let file = part.path.file_name().expect("file").to_string_lossy().into_owned();
-        analysis::read(&mut reader, &part.host, false, &file, rules).expect("valid part")
-    });
-    let hosts = hosts.collect();
-    analysis::session(session.name, hosts, Vec::new(), rules, None)
+    truth::report_of(&truth::vectors("xplane").join(case), rules)
 }
 
 fn json(case: &str, file: &str) -> Value {
-    serde_json::from_slice(&fs::read(vectors().join(case).join(file)).expect("vector")).expect("JSON")
-}
-
-fn int(value: &Value, key: &str) -> i64 {
-    value[key].as_i64().unwrap_or_else(|| panic!("{key} of {value}"))
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_else(|| panic!("{key} of {value}"))
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn warned(host: &HostReport, of: &str) -> bool {
-    host.warnings.iter().any(|warning| warning.contains(of))
+    truth::json("xplane", case, file)
 }
 
 // What is true.
@@ -69,80 +34,9 @@ fn every_vector_reads_as_it_was_made() {
         let (truth, report) = (json(&case, "truth.json"), report(&case, Rules::True));
         for expected in list(&truth, "hosts") {
             let host = report.hosts.iter().find(|host| host.host == text(expected, "hostname"));
-            check_host(&case, host.expect("the host is there"), expected);
+            check_host(&case, host.expect("the host is there"), expected, true);
         }
     }
-}
-
-fn check_host(case: &str, host: &HostReport, expected: &Value) {
-    assert_eq!(host.file, text(expected, "file"), "{case}");
-    assert_eq!(host.profile_start_ns, Some(int(expected, "profile_start_time_ns")), "{case}");
-    assert_eq!(host.window_ps, int(expected, "window_ps"), "{case}");
-    let markers: Vec<_> = host
-        .host_steps
-        .iter()
-        .map(|step| (step.step_num.expect("numbered"), step.start_ps, step.end_ps))
-        .collect();
-    let wanted: Vec<_> = list(expected, "host_steps")
-        .iter()
-        .map(|step| (int(step, "step_num"), int(step, "start_ps"), int(step, "end_ps")))
-        .collect();
-    assert_eq!(markers, wanted, "{case}");
-    let mut ops: BTreeMap<&str, [i64; 3]> = BTreeMap::new();
-    for expected in list(expected, "cores") {
-        let core = host.cores.iter().find(|core| core.plane == text(expected, "plane"));
-        check_core(case, core.expect("the core is there"), expected, !wanted.is_empty());
-        for (name, op) in expected["ops"].as_object().expect("ops") {
-            let sums = ops.entry(name).or_default();
-            for (sum, key) in sums.iter_mut().zip(["occurrences", "time_ps", "self_time_ps"]) {
-                *sum += int(op, key);
-            }
-        }
-    }
-    if !list(expected, "cores").is_empty() {
-        let found: BTreeMap<&str, [i64; 3]> = host
-            .top_ops
-            .iter()
-            .map(|op| (op.name.as_str(), [op.occurrences as i64, op.time_ps, op.self_time_ps]))
-            .collect();
-        assert_eq!(found, ops, "{case}");
-        assert_eq!(found.len(), host.top_ops.len(), "{case}: one row per operation");
-    }
-}
-
-fn check_core(case: &str, core: &CoreReport, expected: &Value, numbered: bool) {
-    let steps: Vec<_> = core
-        .steps
-        .iter()
-        .map(|step| (step.step_num, step.start_ps, step.start_ps + step.duration_ps))
-        .collect();
-    let wanted: Vec<_> = list(expected, "steps")
-        .iter()
-        // Where no marker numbers the steps, the vector's numbers are but a count.
-        .map(|step| (numbered.then(|| int(step, "step_num")), int(step, "start_ps"), int(step, "end_ps")))
-        .collect();
-    assert_eq!(steps, wanted, "{case} {}", core.plane);
-    let modules: Vec<_> = core
-        .modules
-        .iter()
-        .map(|module| {
-            let end = module.start_ps + module.duration_ps;
-            (module.name.as_str(), module.program_id.as_deref(), module.run_id, module.start_ps, end)
-        })
-        .collect();
-    let wanted: Vec<_> = list(expected, "modules")
-        .iter()
-        .map(|module| {
-            let (name, program) = (text(module, "name"), module["program_id"].as_str());
-            (name, program, module["run_id"].as_u64(), int(module, "start_ps"), int(module, "end_ps"))
-        })
-        .collect();
-    assert_eq!(modules, wanted, "{case} {}", core.plane);
-    let extent = &expected["extent"]["ops_and_modules"];
-    let (busy, idle) = (int(expected, "on_duty_busy_ps"), int(expected, "idle_in_ops_and_modules_extent_ps"));
-    assert_eq!(core.span_ps, int(extent, "end_ps") - int(extent, "start_ps"), "{case} {}", core.plane);
-    assert_eq!((core.busy_ps, core.idle_ps), (busy, idle), "{case} {}", core.plane);
-    assert!((core.duty_cycle - busy as f64 / (busy + idle) as f64).abs() < 1e-12, "{case}");
 }
 
 #[test]
@@ -273,6 +167,31 @@ fn every_vector_reads_as_xprof_reads_it() {
         assert_eq!(ops(&report), xprof_ops(sums), "{case}");
         assert_eq!(steps(&report), xprof_steps(stats), "{case}");
         check_input(&case, &report, &tools);
+        check_duty_cycles(&case, &report, &tools);
+    }
+}
+
+/// XProf prints both of its duty cycles with one digit after the point.
+fn check_duty_cycles(case: &str, report: &Report, tools: &Value) {
+    let ours = report.xprof_duty_cycle.expect("with XProf's rules");
+    for (name, percent) in [
+        ("device_duty_cycle_percent", ours.device_duty_cycle_percent),
+        ("device_duty_cycle_high_confidence_percent", ours.device_duty_cycle_high_confidence_percent),
+    ] {
+        let theirs = found(&tools["overview_page"], name).expect("XProf has it");
+        assert_eq!(format!("{percent:.1}%"), theirs, "{case} {name}");
+    }
+}
+
+/// The text called `name`, wherever it lies in `value`.
+fn found<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+    match value {
+        Value::Object(fields) => fields
+            .get(name)
+            .and_then(Value::as_str)
+            .or_else(|| fields.values().find_map(|value| found(value, name))),
+        Value::Array(values) => values.iter().find_map(|value| found(value, name)),
+        _ => None,
     }
 }
 

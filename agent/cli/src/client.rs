@@ -10,13 +10,17 @@ use std::{
 };
 
 use hyper_util::rt::TokioIo;
+use server::session_messages;
 use tokio::{net::UnixStream, time::timeout};
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint},
 };
 
-use super::exit::{Exit, Failure};
+use super::{
+    exit::{Exit, Failure},
+    remedies::{self, Destination},
+};
 
 /// The longest that the agent may take to accept.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -136,7 +140,11 @@ pub fn refused(status: &Status) -> Failure {
         "" => status.code().description(),
         message => message,
     };
-    Failure::new(exit, what)
+    let failure = Failure::new(exit, what);
+    match session_messages::reason(status) {
+        Some(reason) => failure.remedy(remedies::capture(reason, Destination::AgentStore)),
+        None => failure,
+    }
 }
 
 /// Waits for an answer within `limit`.

@@ -14,6 +14,7 @@ mod goodput;
 mod libtpu;
 pub mod lifecycle;
 pub mod output;
+mod remedies;
 mod sessions;
 pub mod settings;
 pub mod settings_args;

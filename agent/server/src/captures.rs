@@ -8,24 +8,24 @@ use std::{
 };
 
 use ::sessions::{
-    Failure, Kind,
+    CaptureError,
     capture::{Event, Listener},
-    captures::{self, CaptureJob, Captures, Done, Refused, Running},
-    spec::{CaptureParams, Levels, SpecError},
+    captures::{CaptureJob, Captures, Done, Running},
+    spec::{CaptureParams, Levels},
     target::{self, Targets},
 };
 use host::discovery::Discovery;
 use model::time::Timestamp;
 use proto::tpuscope::v1::{
-    CaptureEvent, CaptureFailure, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget,
-    PartSummary, TargetEvent, capture_event, captures_server, target_event,
+    CaptureEvent, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget, PartSummary, TargetEvent,
+    capture_event, captures_server, target_event,
 };
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
-use xprof::session::{HostName, Missing, PartEntry};
+use xprof::session::{HostName, PartEntry};
 
-use super::{access::Scope, protocol, sessions};
+use super::{access::Scope, protocol, session_messages, sessions};
 
 /// Events that may wait for a slow reader; bytes received are the first to be left out.
 const QUEUE: usize = 1024;
@@ -92,16 +92,12 @@ impl captures_server::Captures for Service {
             CaptureJob { params: params(&request), session, targets, listener: listener(events.clone()) };
         let Running { cancel, done } = match self.captures.start(order).await {
             Ok(running) => running,
-            Err(refused) => return refusal(refused),
+            Err(error) => return refusal(&error),
         };
         tokio::spawn(async move {
-            let result = done.await.unwrap_or_else(|_| {
-                Err(Failure::new(
-                    Kind::Internal,
-                    "the capture ended unexpectedly",
-                    "the agent's log says more",
-                ))
-            });
+            let result = done
+                .await
+                .unwrap_or_else(|_| Err(CaptureError::Panicked("the agent's log has the reason".to_owned())));
             // A caller who hung up does not hear the end.
             let _ = events.send(Ok(finished(result))).await;
         });
@@ -115,17 +111,13 @@ impl captures_server::Captures for Service {
 }
 
 /// A capture that did not begin: a fault of the request is an error of the call, anything else the whole answer.
-fn refusal(refused: Refused) -> Result<Response<Events>, Status> {
-    match refused {
-        Refused::CaptureSpec(error @ SpecError::OptionDenied(..)) => {
-            Err(Status::permission_denied(error.to_string()))
-        }
-        Refused::CaptureSpec(error) => Err(Status::invalid_argument(error.to_string())),
-        Refused::Failure(failure) => {
-            let only = tokio_stream::once(Ok(finished(Err(failure))));
-            Ok(Response::new(Box::pin(only)))
-        }
+fn refusal(error: &CaptureError) -> Result<Response<Events>, Status> {
+    if let CaptureError::Spec(_) = error {
+        return Err(session_messages::status(error));
     }
+    let finished = CaptureFinished { failure: Some(session_messages::failure(error)), ..Default::default() };
+    let only = tokio_stream::once(Ok(CaptureEvent { event: Some(capture_event::Event::Finished(finished)) }));
+    Ok(Response::new(Box::pin(only)))
 }
 
 fn params(request: &CaptureRequest) -> CaptureParams {
@@ -176,7 +168,9 @@ fn wire(event: Event) -> CaptureEvent {
         }),
         Event::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
         Event::Part(index, entry) => of(index, target_event::Event::Part(part(entry))),
-        Event::Failed(index, failure) => of(index, target_event::Event::Failed(failed(failure))),
+        Event::Failed(index, error) => {
+            of(index, target_event::Event::Failed(session_messages::failure(&error)))
+        }
     };
     CaptureEvent { event: Some(event) }
 }
@@ -200,27 +194,20 @@ fn part(entry: PartEntry) -> PartSummary {
     }
 }
 
-fn failed(failure: Failure) -> CaptureFailure {
-    CaptureFailure {
-        kind: failure.kind.as_str().to_owned(),
-        message: failure.message,
-        remedy: failure.remedy,
-    }
-}
-
-fn finished(result: Result<Done, Failure>) -> CaptureEvent {
+fn finished(result: Result<Done, CaptureError>) -> CaptureEvent {
     let finished = match result {
-        Ok(captures::Done { kept, stored }) => {
-            let lacking =
-                kept.manifest.missing.first().map(|Missing { why, .. }| {
-                    Failure::new(Kind::Internal, why, "the session holds the others")
-                });
+        Ok(Done { kept, stored }) => {
+            let failures: Vec<_> = kept.failures.iter().map(session_messages::failure).collect();
             CaptureFinished {
                 session: Some(sessions::summary(&stored)),
-                failure: kept.failures.into_iter().next().or(lacking).map(failed),
+                failure: failures.first().cloned(),
+                manifest: Some(session_messages::manifest(kept.manifest)),
+                failures,
             }
         }
-        Err(failure) => CaptureFinished { session: None, failure: Some(failed(failure)) },
+        Err(error) => {
+            CaptureFinished { failure: Some(session_messages::failure(&error)), ..Default::default() }
+        }
     };
     CaptureEvent { event: Some(capture_event::Event::Finished(finished)) }
 }

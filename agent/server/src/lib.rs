@@ -17,6 +17,7 @@ pub mod http;
 pub mod own_metrics;
 pub mod protocol;
 pub mod scrape;
+pub mod session_messages;
 pub mod sessions;
 pub mod settings;
 pub mod socket;

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use tracing::info;
 use xprof::session::{MANIFEST_FILE, SessionName};
 
-use super::{access::Scope, protocol};
+use super::{access::Scope, protocol, session_messages};
 
 /// Bytes of a piece of a file.
 const PIECE: usize = 128 << 10;
@@ -63,12 +63,10 @@ impl sessions_server::Sessions for Service {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
         let stored = self.permitted(scope, &request.get_ref().id).await?;
-        let manifest = stored.session.manifest.as_ref().map(serde_json::to_string);
-        let manifest = manifest.transpose().map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(ShowSessionReply {
             peer: Some(protocol::own()),
             session: Some(summary(&stored)),
-            manifest: manifest.unwrap_or_default(),
+            manifest: stored.session.manifest.map(session_messages::manifest),
         }))
     }
 

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use model::workload::ProcessKey;
-use xprof::client::Target;
+use xprof::{client::Target, session::SessionName};
 
 /// A profiler, by what cannot be mistaken for a later one where that is known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,9 +29,7 @@ pub enum Profiler {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User {
     /// A capture, by the name of its session.
-    Capture(String),
-    /// The recorder.
-    Recorder,
+    Capture(SessionName),
 }
 
 /// A right to use one profiler, given once.
@@ -134,7 +132,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Grant(n, recorder) => {
-                        let user = if recorder { User::Recorder } else { User::Capture("s".into()) };
+                        let user = User::Capture(if recorder { "r" } else { "s" }.parse().unwrap());
                         let granted = arbiter.grant(&profiler(n), user);
                         prop_assert_eq!(granted.is_ok(), !holders.contains_key(&n));
                         if let Ok(grant) = granted {
@@ -176,9 +174,10 @@ mod tests {
     fn a_later_process_with_the_same_pid_is_another() {
         let mut arbiter = Arbiter::default();
         let of = |start_ticks| Profiler::Process(ProcessKey { pid: 1, start_ticks }, 9012);
-        let grant = arbiter.grant(&of(1), User::Recorder).unwrap();
-        assert!(arbiter.grant(&of(2), User::Recorder).is_ok());
+        let grant = arbiter.grant(&of(1), User::Capture("r".parse().unwrap())).unwrap();
+        assert!(arbiter.grant(&of(2), User::Capture("r".parse().unwrap())).is_ok());
         assert!(!arbiter.may_end(&of(2), grant));
-        assert_eq!(arbiter.grant(&of(1), User::Capture("x".into())), Err(User::Recorder));
+        let second = arbiter.grant(&of(1), User::Capture("x".parse().unwrap()));
+        assert_eq!(second, Err(User::Capture("r".parse().unwrap())));
     }
 }

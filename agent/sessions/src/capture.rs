@@ -19,7 +19,7 @@ use std::{
 };
 
 use model::time::{Clock, Timestamp};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use xprof::{
     check::Summary,
@@ -31,12 +31,12 @@ use xprof::{
 };
 
 use super::{
-    Failure, Kind, port_users,
+    port_users,
     spec::CaptureSpec,
     target::{CaptureTarget, Targets},
     trace_warnings,
 };
-use crate::settings::Capture as Settings;
+use crate::{CaptureError, ProfilerCall, settings::Capture as Settings};
 
 /// How long ending a session of ours may take.
 const END: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ const MAX_LEAD: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_millis(50);
 
 /// What happens while a capture runs, by index of the target.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Event {
     /// Everybody was asked; the window begins at `start`.
     Started {
@@ -63,19 +63,19 @@ pub enum Event {
     /// This target's part is visible.
     Part(usize, PartEntry),
     /// This target gives no part.
-    Failed(usize, Failure),
+    Failed(usize, CaptureError),
 }
 
 /// Hears of events; called from several tasks, must not block.
 pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// A session that was kept.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Kept {
     /// Its manifest.
     pub manifest: Manifest,
     /// What failed, in order of the targets; empty when all that was asked for is there.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<CaptureError>,
 }
 
 /// One capture to run.
@@ -95,7 +95,7 @@ pub struct Capture {
 }
 
 /// A target that gave a trace.
-struct Got {
+struct ReceivedPart {
     index: usize,
     part: PartWriter,
     summary: Summary,
@@ -106,7 +106,7 @@ impl Capture {
     ///
     /// # Errors
     /// When nothing is kept: the one failure that explains it best.
-    pub async fn run(self, writer: &SessionWriter, clock: &dyn Clock) -> Result<Kept, Failure> {
+    pub async fn run(self, writer: &SessionWriter, clock: &dyn Clock) -> Result<Kept, CaptureError> {
         let this = Arc::new(self);
         let (parts, clients) = this.prepare(writer, clock).await?;
         let start = this.spec.start.or_else(|| common_start(&clients, clock.now()));
@@ -133,7 +133,7 @@ impl Capture {
         }
         let mut got = Vec::new();
         while let Some(result) = recording.join_next().await {
-            match result.map_err(crashed)? {
+            match result.map_err(CaptureError::panicked)? {
                 Ok(one) => got.push(one),
                 Err((index, failure)) => {
                     (this.listener)(Event::Failed(index, failure.clone()));
@@ -142,11 +142,11 @@ impl Capture {
             }
         }
         if this.cancel.is_cancelled() {
-            return Err(cancelled());
+            return Err(CaptureError::Cancelled);
         }
         this.enough(got.len(), &failures)?;
         got.sort_by_key(|one| one.index);
-        this.keep(writer, got, failures, begin, start.is_some()).await
+        this.keep(writer, got, failures, begin, start.is_some(), clock).await
     }
 
     /// Stages a part for every target and asks every target whether it is a profiler.
@@ -154,9 +154,9 @@ impl Capture {
         &self,
         writer: &SessionWriter,
         clock: &dyn Clock,
-    ) -> Result<(Vec<PartWriter>, Vec<Asked>), Failure> {
+    ) -> Result<(Vec<PartWriter>, Vec<Asked>), CaptureError> {
         if self.targets.targets.is_empty() {
-            return Err(nobody(&self.targets));
+            return Err(no_target(&self.targets));
         }
         let names = part_names(&self.targets.targets);
         let parts = names.iter().map(|name| writer.part(name)).collect::<Result<Vec<_>, _>>()?;
@@ -164,7 +164,7 @@ impl Capture {
         if let Some(until) = self.wait(clock.now()) {
             tokio::select! {
                 () = tokio::time::sleep(until) => {}
-                () = self.cancel.cancelled() => return Err(cancelled()),
+                () = self.cancel.cancelled() => return Err(CaptureError::Cancelled),
             }
             // Connections that idle that long may be closed by then.
             asked = self.ask_all().await?;
@@ -181,7 +181,7 @@ impl Capture {
     }
 
     /// Asks every target whether it is a profiler; an error if too few are.
-    async fn ask_all(&self) -> Result<Vec<Asked>, Failure> {
+    async fn ask_all(&self) -> Result<Vec<Asked>, CaptureError> {
         let mut asking = JoinSet::new();
         for (index, target) in self.targets.targets.iter().enumerate() {
             let (at, settings, timeout) = (target.at.clone(), self.settings.clone(), self.spec.timeout);
@@ -190,9 +190,9 @@ impl Capture {
         let mut asked: BTreeMap<usize, Asked> = BTreeMap::new();
         while let Some(one) = tokio::select! {
             one = asking.join_next() => one,
-            () = self.cancel.cancelled() => return Err(cancelled()),
+            () = self.cancel.cancelled() => return Err(CaptureError::Cancelled),
         } {
-            let (index, answer) = one.map_err(crashed)?;
+            let (index, answer) = one.map_err(CaptureError::panicked)?;
             asked.insert(index, answer);
         }
         refuse_second_names(&mut asked);
@@ -216,7 +216,7 @@ impl Capture {
         id: String,
         start: Option<Timestamp>,
         within: Duration,
-    ) -> Result<Got, (usize, Failure)> {
+    ) -> Result<ReceivedPart, (usize, CaptureError)> {
         let request = self.spec.request(&id, start);
         let bounds = Bounds { within, max_bytes: self.spec.max_bytes };
         let told = |bytes| (self.listener)(Event::Received(index, bytes));
@@ -224,84 +224,79 @@ impl Capture {
             result = client.profile(&request, part, bounds, told) => Some(result),
             () = self.cancel.cancelled() => None,
         };
-        let at = client.target();
-        let result = match result {
-            Some(Ok(Received { said_empty: true, .. })) => Err(Failure::of_target(at, &Error::EmptyTrace)),
-            Some(Ok(received)) if received.summary.events == 0 => {
-                Err(Failure::of_target(at, &Error::EmptyTrace))
+        let error = match result {
+            Some(Ok(Received { said_empty: true, .. })) => Error::EmptyTrace,
+            Some(Ok(received)) if received.summary.events == 0 => Error::EmptyTrace,
+            Some(Ok(Received { sink: part, summary, .. })) => {
+                return Ok(ReceivedPart { index, part, summary });
             }
-            Some(Ok(Received { sink: part, summary, .. })) => return Ok(Got { index, part, summary }),
-            Some(Err(error)) => Err(self.by_whom(index, Failure::of_target(at, &error)).await),
-            None => Err(cancelled()),
+            Some(Err(error)) => error,
+            None => {
+                let _ = client.terminate(&id, END).await;
+                return Err((index, CaptureError::Cancelled));
+            }
+        };
+        let connected = match error {
+            Error::Busy(_) | Error::AlreadyExists(_) => self.connected(index).await,
+            _ => Vec::new(),
         };
         // Resetting the stream frees the workload's profiler; this is for one that did not notice. It cannot
         // hit anybody else's session: nobody else knows this id.
         let _ = client.terminate(&id, END).await;
-        result.map_err(|failure| (index, failure))
+        let target = client.target().clone();
+        let call = ProfilerCall::Profile;
+        Err((index, CaptureError::Profiler { target, call, error: Arc::new(error), connected }))
     }
 
-    /// A busy profiler's failure, with who is seen to be connected to it.
-    async fn by_whom(&self, index: usize, mut failure: Failure) -> Failure {
+    /// Processes that are seen to be connected to a busy profiler.
+    async fn connected(&self, index: usize) -> Vec<String> {
         let target = &self.targets.targets[index];
-        if failure.kind != Kind::Busy || !(target.at.is_loopback() || target.process.is_some()) {
-            return failure;
+        if !(target.at.is_loopback() || target.process.is_some()) {
+            return Vec::new();
         }
         let (procfs, port, own) = (self.procfs.clone(), target.at.port(), std::process::id());
         let looking = tokio::task::spawn_blocking(move || port_users::connected(&procfs, port, own));
         // A hint is worth no long wait.
-        if let Ok(Ok(connected)) = tokio::time::timeout(END, looking).await
-            && !connected.is_empty()
-        {
-            failure.message = format!("{} (connected to it: {})", failure.message, connected.join(", "));
-        }
-        failure
+        tokio::time::timeout(END, looking).await.ok().and_then(Result::ok).unwrap_or_default()
     }
 
     /// Whether `parts` parts are enough to go on.
-    fn enough(&self, parts: usize, failures: &BTreeMap<usize, Failure>) -> Result<(), Failure> {
+    fn enough(&self, parts: usize, failures: &BTreeMap<usize, CaptureError>) -> Result<(), CaptureError> {
         if parts >= self.spec.min_parts {
             return Ok(());
         }
-        let Some(first) = failures.values().next() else {
-            let message = format!("{parts} process(es) to profile, {} are needed", self.spec.min_parts);
-            return Err(Failure::new(Kind::NoTarget, message, "lower --min-processes, or name more targets"));
-        };
-        if failures.len() == 1 && self.targets.targets.len() == 1 {
-            return Err(first.clone());
-        }
-        let all: Vec<_> = failures.values().map(ToString::to_string).collect();
-        let message = format!(
-            "{parts} of {} targets gave a trace, at least {} must: {}",
-            self.targets.targets.len(),
-            self.spec.min_parts,
-            all.join("; ")
-        );
-        let mut remedies: Vec<&str> = Vec::new();
-        for remedy in failures.values().map(|failure| failure.remedy.as_str()) {
-            if !remedy.is_empty() && !remedies.contains(&remedy) {
-                remedies.push(remedy);
+        let (targets, needed) = (self.targets.targets.len(), self.spec.min_parts);
+        match failures.values().next() {
+            None => Err(CaptureError::TooFewTargets { targets: parts, needed }),
+            Some(only) if failures.len() == 1 && targets == 1 => Err(only.clone()),
+            Some(_) => {
+                let failures = failures.values().cloned().collect();
+                Err(CaptureError::TooFewParts { parts, targets, needed, failures })
             }
         }
-        Err(Failure::new(first.kind, message, remedies.join("; ")))
     }
 
     /// Makes the parts visible and writes the manifest.
     async fn keep(
         &self,
         writer: &SessionWriter,
-        got: Vec<Got>,
-        mut failures: BTreeMap<usize, Failure>,
+        got: Vec<ReceivedPart>,
+        mut failures: BTreeMap<usize, CaptureError>,
         begin: Timestamp,
         in_step: bool,
-    ) -> Result<Kept, Failure> {
+        clock: &dyn Clock,
+    ) -> Result<Kept, CaptureError> {
         let mut hosts: BTreeMap<HostName, Host> = BTreeMap::new();
-        for Got { index, part, summary } in got {
+        for ReceivedPart { index, part, summary } in got {
             let target = &self.targets.targets[index];
             let mut facts = facts(&summary, target, &self.spec);
             // Another host's clock may be off by more than any lateness.
             let our_clock = target.at.is_loopback() || target.process.is_some();
             facts.late_start_ns = late(&summary, begin).filter(|_| in_step && our_clock);
-            match tokio::task::spawn_blocking(move || part.commit(facts)).await.map_err(crashed)? {
+            match tokio::task::spawn_blocking(move || part.commit(facts))
+                .await
+                .map_err(CaptureError::panicked)?
+            {
                 Ok(entry) => {
                     (self.listener)(Event::Part(index, entry.clone()));
                     let host = hosts.entry(target.host.clone()).or_insert_with(|| Host {
@@ -313,7 +308,7 @@ impl Capture {
                     host.parts.push(entry);
                 }
                 Err(error) => {
-                    let failure = Failure::from(error);
+                    let failure = CaptureError::from(error);
                     (self.listener)(Event::Failed(index, failure.clone()));
                     failures.insert(index, failure);
                 }
@@ -322,19 +317,17 @@ impl Capture {
         let made: Vec<_> =
             hosts.values().flat_map(|host| &host.parts).map(|part| part.file.clone()).collect();
         self.enough(made.len(), &failures).inspect_err(|_| writer.take_back(&made))?;
-        let manifest = self.manifest(writer.name(), hosts, &failures, begin);
-        if let Err(error) = writer.manifest(&manifest) {
-            writer.take_back(&made);
-            return Err(error.into());
-        }
-        Ok(Kept { manifest, failures: failures.into_values().collect() })
+        let mut manifest = self.manifest(writer.name(), hosts, &failures, begin);
+        manifest.created = jiff::Timestamp::from_nanosecond(i128::from(clock.now().0)).ok();
+        let finished = writer.finish(manifest).inspect_err(|_| writer.take_back(&made))?;
+        Ok(Kept { manifest: finished.manifest, failures: failures.into_values().collect() })
     }
 
     fn manifest(
         &self,
         session: &SessionName,
         hosts: BTreeMap<HostName, Host>,
-        failures: &BTreeMap<usize, Failure>,
+        failures: &BTreeMap<usize, CaptureError>,
         begin: Timestamp,
     ) -> Manifest {
         let failed = failures.iter().map(|(&index, failure)| {
@@ -342,7 +335,7 @@ impl Capture {
             Missing {
                 host: target.host.to_string(),
                 process: Some(target.at.to_string()),
-                why: failure.message.clone(),
+                why: failure.to_string(),
             }
         });
         let start = u64::try_from(begin.0).unwrap_or(0);
@@ -355,6 +348,7 @@ impl Capture {
             version: MANIFEST_VERSION,
             session: session.to_string(),
             tool: Tool::this(),
+            created: None,
             window: Window::from_ns(start, start.saturating_add(length)),
             hosts,
             missing: failed.chain(self.targets.missing.iter().cloned()).collect(),
@@ -364,7 +358,7 @@ impl Capture {
 }
 
 /// A profiler that answered, and how fast; or why it cannot be used.
-type Asked = Result<(Client, Duration), Failure>;
+type Asked = Result<(Client, Duration), CaptureError>;
 
 /// Asks whether `at` is a profiler; `timeout` is what its caller gives any answer.
 async fn ask(at: Target, settings: Settings, timeout: Duration) -> Asked {
@@ -375,18 +369,12 @@ async fn ask(at: Target, settings: Settings, timeout: Duration) -> Asked {
         let round_trip = client.probe(&fresh, probe_timeout.min(timeout)).await?;
         Ok((client, round_trip))
     };
-    asked.await.map_err(|error| {
-        let mut failure = Failure::of_target(&at, &error);
-        if matches!(error, Error::Timeout { .. }) {
-            let longer = if timeout < probe_timeout {
-                "give it longer with --timeout"
-            } else {
-                "raise capture.probe_timeout"
-            };
-            failure.remedy =
-                format!("it did not answer the first question: is it a profiler, and alive? else {longer}");
-        }
-        failure
+    let call = if timeout < probe_timeout { ProfilerCall::ProbeWithin } else { ProfilerCall::Probe };
+    asked.await.map_err(|error| CaptureError::Profiler {
+        target: at.clone(),
+        call,
+        error: Arc::new(error),
+        connected: Vec::new(),
     })
 }
 
@@ -416,6 +404,7 @@ fn facts(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> PartF
     PartFacts {
         pid: target.process.map(|process| process.pid),
         address: Some(target.at.to_string()),
+        job: None,
         planes: summary.plane_count,
         lines: summary.lines,
         events: summary.events,
@@ -443,47 +432,20 @@ fn refuse_second_names(asked: &mut BTreeMap<usize, Asked>) {
                 first.insert(at);
             }
             Entry::Occupied(first) => {
-                let message = format!("{at} is the same profiler as {}", first.get());
-                *answer = Err(Failure::new(Kind::Conflict, message, "name each process once"));
+                *answer = Err(CaptureError::SameProfiler { target: at, first: first.get().clone() });
             }
         }
     }
 }
 
-/// Why there is nobody to ask.
-pub(super) fn nobody(targets: &Targets) -> Failure {
+/// Why there is nothing to profile.
+pub(super) fn no_target(targets: &Targets) -> CaptureError {
     if targets.denied > 0 && targets.missing.is_empty() {
-        return Failure::new(
-            Kind::Denied,
-            format_args!("no process can be profiled: {}", targets.warnings.join("; ")),
-            "run it as the job's owner, as root, or as a member of the group that api.admin_group names",
-        );
+        return CaptureError::NotPermitted { reasons: targets.warnings.clone() };
     }
     let missing = targets
         .missing
         .iter()
         .map(|missing| format!("{}: {}", missing.process.as_deref().unwrap_or(&missing.host), missing.why));
-    let why: Vec<String> = missing.chain(targets.warnings.iter().cloned()).collect();
-    let message = if why.is_empty() {
-        "no workload process was found on this host".to_owned()
-    } else {
-        format!("no process can be profiled: {}", why.join("; "))
-    };
-    Failure::new(
-        Kind::NoTarget,
-        message,
-        "start the job with jax.profiler.start_server(PORT), or name a profiler with --target HOST:PORT",
-    )
-}
-
-fn cancelled() -> Failure {
-    Failure::new(
-        Kind::Cancelled,
-        "the capture was cancelled; nothing was kept, and the profilers are free again",
-        "",
-    )
-}
-
-fn crashed(error: JoinError) -> Failure {
-    Failure::new(Kind::Internal, format_args!("a task of the capture ended unexpectedly: {error}"), "")
+    CaptureError::NoTarget { reasons: missing.chain(targets.warnings.iter().cloned()).collect() }
 }

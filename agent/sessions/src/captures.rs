@@ -8,7 +8,6 @@ use std::{
 
 use model::time::Clock;
 use store::{Owners, StagedSession, Store, StoreError, Stored};
-use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -18,13 +17,12 @@ use tracing::{info, warn};
 use xprof::session::{Missing, SessionError, SessionName};
 
 use super::{
-    Failure, Kind,
     arbiter::{Arbiter, Grant, Profiler, User},
-    capture::{Capture, Event, Kept, Listener, nobody},
-    spec::{Caller, CaptureParams, CaptureSpec, SpecError},
+    capture::{Capture, Event, Kept, Listener, no_target},
+    spec::{Caller, CaptureParams, CaptureSpec},
     target::{CaptureTarget, Targets},
 };
-use crate::{own_metrics, settings::Capture as Settings};
+use crate::{CaptureError, FailureKind, own_metrics, settings::Capture as Settings};
 
 /// Runs captures into a store.
 pub struct Captures {
@@ -64,18 +62,7 @@ pub struct Running {
     /// Dropping it ends the capture with nothing kept.
     pub cancel: DropGuard,
     /// How it ends.
-    pub done: oneshot::Receiver<Result<Done, Failure>>,
-}
-
-/// Why a capture was not staged.
-#[derive(Debug, Error)]
-pub enum Refused {
-    /// The params is out of bounds.
-    #[error(transparent)]
-    CaptureSpec(#[from] SpecError),
-    /// Something stands in its way.
-    #[error("{0}")]
-    Failure(Failure),
+    pub done: oneshot::Receiver<Result<Done, CaptureError>>,
 }
 
 /// A profiler and the right to use it.
@@ -106,19 +93,16 @@ impl Captures {
     ///
     /// # Errors
     /// If it cannot begin; then no workload was disturbed.
-    pub async fn start(self: &Arc<Self>, order: CaptureJob) -> Result<Running, Refused> {
+    pub async fn start(self: &Arc<Self>, order: CaptureJob) -> Result<Running, CaptureError> {
         let CaptureJob { params, session, mut targets, listener } = order;
         let spec = CaptureSpec::new(params, Caller::Agent, &self.settings, self.clock.now())?;
         // Who has nobody to profile learns nothing of the store's sessions.
         if targets.targets.is_empty() {
-            return Err(Refused::Failure(nobody(&targets)));
+            return Err(no_target(&targets));
         }
-        let place = self.place().map_err(Refused::Failure)?;
-        let staged = self
-            .begin(session, owners(&targets))
-            .await
-            .map_err(|error| Refused::Failure(in_store(error.into())))?;
-        let granted = self.reserve(&mut targets, staged.writer.name()).map_err(Refused::Failure)?;
+        let place = self.place()?;
+        let staged = self.begin(session, owners(&targets)).await?;
+        let granted = self.reserve(&mut targets, staged.writer.name())?;
         let reserved = Reserved { captures: Arc::clone(self), granted };
         let cancel = self.stop.child_token();
         let (tell, done) = oneshot::channel();
@@ -149,14 +133,13 @@ impl Captures {
         self.tasks.wait().await;
     }
 
-    fn place(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    fn place(&self) -> Result<OwnedSemaphorePermit, CaptureError> {
         if self.stop.is_cancelled() {
-            return Err(Failure::new(Kind::Cancelled, "the agent is stopping", "start it again first"));
+            return Err(CaptureError::Stopping);
         }
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let message = format!("{} captures run already", self.settings.max_captures);
-            Failure::new(Kind::Conflict, message, "wait until one ends, or raise capture.max_captures")
-        })
+        Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_| CaptureError::TooManyCaptures(self.settings.max_captures))
     }
 
     fn arbiter(&self) -> MutexGuard<'_, Arbiter> {
@@ -165,33 +148,26 @@ impl Captures {
     }
 
     /// Takes the profilers of `targets`; those that another capture has become missing.
-    fn reserve(&self, targets: &mut Targets, session: &SessionName) -> Result<Vec<Granted>, Failure> {
+    fn reserve(&self, targets: &mut Targets, session: &SessionName) -> Result<Vec<Granted>, CaptureError> {
         let mut arbiter = self.arbiter();
         let found: BTreeSet<_> = targets.targets.iter().filter_map(|target| target.process).collect();
         arbiter.forget(|process| found.contains(&process));
         let (mut free, mut granted, mut busy) = (Vec::new(), Vec::new(), None);
         for target in targets.targets.drain(..) {
             let profiler = profiler(&target);
-            match arbiter.grant(&profiler, User::Capture(session.to_string())) {
+            match arbiter.grant(&profiler, User::Capture(session.clone())) {
                 Ok(grant) => {
                     granted.push((profiler, grant));
                     free.push(target);
                 }
-                Err(holder) => {
-                    let by = match holder {
-                        User::Capture(session) => {
-                            format!("another capture of this agent (session {session})")
-                        }
-                        User::Recorder => "this agent's recorder".to_owned(),
-                    };
-                    let why = format!("{}: the profiler is in use by {by}", target.at);
-                    let process = Some(target.at.to_string());
+                Err(User::Capture(session)) => {
+                    let error = CaptureError::InUse { target: target.at.clone(), session };
                     targets.missing.push(Missing {
                         host: target.host.to_string(),
-                        process,
-                        why: why.clone(),
+                        process: Some(target.at.to_string()),
+                        why: error.to_string(),
                     });
-                    busy = Some(Failure::new(Kind::Busy, why, "wait until it ends, then try again"));
+                    busy = Some(error);
                 }
             }
         }
@@ -211,13 +187,13 @@ impl Captures {
         store::blocking(begin).await
     }
 
-    async fn run(&self, capture: Capture, staged: StagedSession) -> Result<Done, Failure> {
+    async fn run(&self, capture: Capture, staged: StagedSession) -> Result<Done, CaptureError> {
         let session = staged.writer.name().clone();
         info!(%session, targets = capture.targets.targets.len(), "capture begins");
         let kept =
             capture.run(&staged.writer, &*self.clock).await.map_err(|failure| placed(failure, &staged));
         let kept = kept.inspect_err(|failure| {
-            info!(%session, kind = failure.kind.as_str(), %failure, "capture failed");
+            info!(%session, kind = failure.kind().as_str(), %failure, "capture failed");
         })?;
         let (store, now, name) = (Arc::clone(&self.store), self.clock.now(), session.clone());
         let stored = store::blocking(move || {
@@ -233,27 +209,11 @@ impl Captures {
 }
 
 /// Says where a disk is full that the caller did not name.
-fn placed(failure: Failure, staged: &StagedSession) -> Failure {
-    if failure.kind != Kind::NoSpace {
-        return in_store(failure);
+fn placed(error: CaptureError, staged: &StagedSession) -> CaptureError {
+    if error.kind() != FailureKind::NoSpace {
+        return error;
     }
-    let message = format!("{} (in the agent's store, {})", failure.message, staged.folder.display());
-    in_store(Failure { message, ..failure })
-}
-
-/// What to do where the session goes to the agent's own store: it is not for its caller to name another.
-fn in_store(failure: Failure) -> Failure {
-    if !failure.remedy.contains("--output") {
-        return failure;
-    }
-    let remedy = match failure.kind {
-        Kind::NoSpace => "make room: `tpuscope sessions rm`, or store.max_size and store.max_age",
-        Kind::Denied | Kind::Internal => {
-            "the agent keeps its sessions below agent.state_dir: its user has to have the folders there, and no links"
-        }
-        _ => return failure,
-    };
-    Failure { remedy: remedy.to_owned(), ..failure }
+    CaptureError::StoreFull { folder: staged.folder.clone(), cause: Box::new(error) }
 }
 
 /// A session named after the time; a second one of the same second gets a suffix.
@@ -294,7 +254,8 @@ impl Reserved {
     fn hearing_busy(&self, listener: Listener) -> Listener {
         let (captures, granted) = (Arc::clone(&self.captures), self.granted.clone());
         Arc::new(move |event| {
-            if let Event::Failed(index, Failure { kind: Kind::Busy, .. }) = &event
+            if let Event::Failed(index, error) = &event
+                && error.kind() == FailureKind::Busy
                 && let Some((profiler, grant)) = granted.get(*index)
             {
                 captures.arbiter().told_busy(profiler, *grant);
@@ -309,16 +270,6 @@ impl Drop for Reserved {
         let mut arbiter = self.captures.arbiter();
         for (profiler, grant) in &self.granted {
             arbiter.release(profiler, *grant);
-        }
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Running(_) => Self::new(Kind::Conflict, error, "choose another --session name"),
-            StoreError::NotFound(_) | StoreError::Crashed(_) => Self::new(Kind::Internal, error, ""),
-            StoreError::Session(error) => error.into(),
         }
     }
 }

@@ -9,7 +9,7 @@
 pub mod arbiter;
 pub mod capture;
 pub mod captures;
-mod failure;
+mod error;
 pub mod own_metrics;
 mod port_users;
 pub mod settings;
@@ -17,4 +17,4 @@ pub mod spec;
 pub mod target;
 mod trace_warnings;
 
-pub use failure::{Failure, Kind};
+pub use error::{CaptureError, FailureKind, FailureReason, ProfilerCall};

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use xprof::check::{Plane, Summary};
+use xprof::{
+    check::{Plane, Summary},
+    loss::LossKind,
+};
 
 use super::{spec::CaptureSpec, target::CaptureTarget};
 
 /// Windows longer than this are known to lose the TPU's lines.
 const LONG: Duration = Duration::from_secs(30);
-/// A plane that ends this share of the window before its end has lost something, if that is
-/// also more than [`SLACK`].
-const EARLY: f64 = 0.2;
-const SLACK: Duration = Duration::from_millis(200);
 /// Texts of the producer that are passed on.
 const MAX_SAID: usize = 4;
 
@@ -36,31 +35,19 @@ pub(super) fn of(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) 
             LONG.as_secs()
         ));
     }
-    match summary.window {
-        None => doubts.push("it does not say its window (no Task Environment plane)".to_owned()),
-        Some((start, stop)) => {
-            let window = Duration::from_nanos(stop.saturating_sub(start));
-            doubts.extend(devices.iter().filter_map(|plane| early_end(plane, window)));
-        }
+    if summary.window.is_none() {
+        doubts.push("it does not say its window (no Task Environment plane)".to_owned());
     }
+    let silent = devices.iter().filter(|plane| plane.events == 0);
+    doubts.extend(silent.map(|plane| format!("plane {} has no events", plane.name)));
+    // The same words as every later reader of the trace says.
+    let known = |kind| kind == LossKind::NoDevicePlane && target.chips > 0;
+    let losses = summary.losses().into_iter().filter(|loss| !known(loss.kind));
+    doubts.extend(losses.map(|loss| loss.message));
     let said = summary.errors.iter().map(|text| ("error", text));
     let said = said.chain(summary.warnings.iter().map(|text| ("warning", text)));
     doubts.extend(said.take(MAX_SAID).map(|(kind, text)| format!("the producer's {kind}: {text}")));
     doubts
-}
-
-fn early_end(plane: &Plane, window: Duration) -> Option<String> {
-    let Some(end_ps) = plane.end_ps else { return Some(format!("plane {} has no events", plane.name)) };
-    let end = Duration::from_nanos(u64::try_from(end_ps / 1000).unwrap_or(0));
-    let missing = window.saturating_sub(end);
-    (missing > SLACK && missing.as_secs_f64() > EARLY * window.as_secs_f64()).then(|| {
-        format!(
-            "plane {} ends early: {:.1} s of {:.1} s; its buffer may have been full, or the device idle",
-            plane.name,
-            end.as_secs_f64(),
-            window.as_secs_f64()
-        )
-    })
 }
 
 #[cfg(test)]
@@ -89,6 +76,8 @@ mod tests {
         let plane = |&(name, end_ps): &(&str, Option<i128>)| Plane {
             name: name.to_owned(),
             end_ps,
+            core_end_ps: end_ps,
+            events: u64::from(end_ps.is_some()),
             ..Plane::default()
         };
         let summary = Summary {
@@ -113,7 +102,9 @@ mod tests {
         assert!(doubts(&[("/host:CPU", Some(S))], 4, Some(4), 2)[0].contains("no device plane"));
         let one = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:0 SparseCore 0", Some(2 * S))];
         assert!(doubts(&one, 2, Some(2), 2)[0].contains("1 device plane(s), although the process has 2"));
-        assert!(doubts(&[("/device:TPU:0", Some(S / 2))], 1, Some(1), 2)[0].contains("0.5 s of 2.0 s"));
+        assert!(
+            doubts(&[("/device:TPU:0", Some(S / 2))], 1, Some(1), 2)[0].contains("end 1.5 s before the end")
+        );
         assert!(doubts(&[("/device:TPU:0", None)], 1, Some(1), 2)[0].contains("has no events"));
         assert!(doubts(&[("/device:TPU:0", Some(40 * S))], 1, Some(1), 40)[0].contains("over 30 s"));
     }

@@ -286,12 +286,13 @@ mod tests {
             version: MANIFEST_VERSION,
             session: staged.writer.name().to_string(),
             tool: Tool::this(),
+            created: None,
             window: None,
             hosts: Vec::new(),
             missing: Vec::new(),
             warnings: Vec::new(),
         };
-        staged.writer.manifest(&manifest).unwrap();
+        staged.writer.finish(manifest).unwrap();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         store.finish(staged, Timestamp(i64::try_from(now.as_nanos()).unwrap())).unwrap();
     }

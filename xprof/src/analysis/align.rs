@@ -1,13 +1,18 @@
 //! Which step of one core is the same as which of another, and how the hosts' time lines lie to each other.
 //!
-//! By the step's number, else by its run id, else by the collectives that its cores took part in together.
-//! Never by counting: a host whose trace begins later would be compared with the wrong steps.
+//! By the step's number, else by the run that its first program is part of, else by the collectives that its cores
+//! took part in together. Never by counting: a host whose trace begins later would be compared with the wrong steps.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::{by_collectives, summary::median, trace::Core, trace::HostTrace};
+use super::{
+    by_collectives,
+    host_trace::{Core, HostTrace},
+    stepping::{Keys, Stepping, stepping_cores},
+    summary::median,
+};
 
 /// What tells that two steps are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -15,9 +20,9 @@ use super::{by_collectives, summary::median, trace::Core, trace::HostTrace};
 pub enum AlignedBy {
     /// The number that the host's step marker has.
     StepNum,
-    /// The run id of the step's first program.
-    RunId,
-    /// The ids of collectives.
+    /// The run that the step's first program is part of.
+    Runs,
+    /// When collectives ended.
     Collectives,
     /// Nothing: steps are compared with no others.
     None,
@@ -68,57 +73,51 @@ pub(super) struct Aligned {
     pub(super) steps: Vec<Vec<StepRef>>,
 }
 
-/// The TensorCores that have steps, with their host's index and their own.
-pub(super) fn stepping_cores(hosts: &[HostTrace]) -> impl Iterator<Item = Stepping<'_>> {
-    hosts.iter().enumerate().flat_map(|(host, trace)| {
-        let cores = trace.cores.iter().enumerate();
-        cores
-            .filter(|(_, core)| !core.sparse && !core.steps.is_empty())
-            .map(move |(at, core)| (host, at, core))
-    })
-}
-
-/// Brings the steps of all cores together.
-pub(super) fn align(hosts: &[HostTrace]) -> Aligned {
+/// Brings the steps of all cores together. `runs_are_paired` tells that the programs of all hosts are; within a host
+/// they always are.
+pub(super) fn align(hosts: &[HostTrace], runs_are_paired: bool) -> Aligned {
     let cores: Vec<_> = stepping_cores(hosts).collect();
-    let ways: [(AlignedBy, KeysOf); 3] = [
-        (AlignedBy::StepNum, |cores| keys(cores, |core, at| core.steps[at].step_num)),
-        (AlignedBy::RunId, |cores| keys(cores, |core, at| core.steps[at].run_id.map(|run| run as i64))),
-        (AlignedBy::Collectives, by_collectives::keys),
-    ];
-    for (by, keys_of) in ways {
-        if let Some(keys) = keys_of(&cores).filter(|keys| is_common(keys)) {
-            return Aligned { by, steps: gather(&cores, &keys) };
-        }
+    let numbers = keys(&cores, |core, at| core.steps[at].step_num);
+    if is_common(&numbers) {
+        return Aligned { by: AlignedBy::StepNum, steps: gather(&cores, &numbers) };
     }
-    let none = |&(_, _, core): &Stepping<'_>| vec![None; core.steps.len()];
-    let keys: Vec<Keys> = cores.iter().map(none).collect();
-    Aligned { by: AlignedBy::None, steps: gather(&cores, &keys) }
+    let mut runs = keys(&cores, |core, at| i64::try_from(core.run(at)?).ok());
+    runs.iter_mut().for_each(once_each);
+    let one_host = hosts.len() == 1 && runs.iter().flatten().any(Option::is_some);
+    if one_host || runs_are_paired && is_common(&runs) {
+        return Aligned { by: AlignedBy::Runs, steps: gather(&cores, &runs) };
+    }
+    if let Some(keys) = by_collectives::keys(&cores).filter(|keys| is_common(keys)) {
+        return Aligned { by: AlignedBy::Collectives, steps: gather(&cores, &keys) };
+    }
+    // The cores of one host can still be compared with each other.
+    Aligned { by: AlignedBy::None, steps: gather(&cores, &runs) }
 }
 
-/// A core with steps: its host, its place there, and itself.
-pub(super) type Stepping<'a> = (usize, usize, &'a Core);
-
-/// Per step of a core what it is known by; steps of one key are the same.
-pub(super) type Keys = Vec<Option<i64>>;
-
-type KeysOf = fn(&[Stepping<'_>]) -> Option<Vec<Keys>>;
-
-#[expect(clippy::unnecessary_wraps, reason = "one of several ways, of which others can fail")]
-fn keys(cores: &[Stepping<'_>], key: fn(&Core, usize) -> Option<i64>) -> Option<Vec<Keys>> {
-    let of_core = |&(_, _, core): &Stepping<'_>| (0..core.steps.len()).map(|at| key(core, at)).collect();
-    Some(cores.iter().map(of_core).collect())
+fn keys(cores: &[Stepping<'_>], key: impl Fn(&Core, usize) -> Option<i64>) -> Vec<Keys> {
+    cores.iter().map(|(_, _, core)| (0..core.steps.len()).map(|at| key(core, at)).collect()).collect()
 }
 
-/// Whether each core has keys, no key twice, and shares one with the first.
+/// Steps that overlap may have the same first program: it stands for the first of them only.
+fn once_each(keys: &mut Keys) {
+    let mut seen = HashSet::new();
+    for key in keys {
+        *key = key.filter(|&key| seen.insert(key));
+    }
+}
+
+/// Whether each core has keys, no key twice, and shares one with a core before it.
 fn is_common(keys: &[Keys]) -> bool {
-    let Some(first) = keys.first() else { return false };
-    let first: HashSet<i64> = first.iter().flatten().copied().collect();
-    keys.iter().all(|keys| {
-        let known: Vec<i64> = keys.iter().flatten().copied().collect();
-        let distinct: HashSet<i64> = known.iter().copied().collect();
-        distinct.len() == known.len() && !distinct.is_disjoint(&first)
-    })
+    let mut seen: HashSet<i64> = HashSet::new();
+    !keys.is_empty()
+        && keys.iter().enumerate().all(|(at, keys)| {
+            let known: Vec<i64> = keys.iter().flatten().copied().collect();
+            let distinct: HashSet<i64> = known.iter().copied().collect();
+            let linked = at == 0 && !known.is_empty() || !distinct.is_disjoint(&seen);
+            let once = distinct.len() == known.len();
+            seen.extend(distinct);
+            linked && once
+        })
 }
 
 fn gather(cores: &[Stepping<'_>], keys: &[Keys]) -> Vec<Vec<StepRef>> {
@@ -159,42 +158,39 @@ pub(super) fn offsets(hosts: &[HostTrace], aligned: &Aligned) -> Vec<Offset> {
     hosts.iter().enumerate().map(offset).collect()
 }
 
-/// When the collectives of each aligned step ended on a host, in order: the last of its cores each.
-///
-/// In order, not by id: ids count from the beginning of each host's own trace.
-struct Ends(HashMap<usize, Vec<i64>>);
+/// What tells a collective from others: its step, an index of the aligned ones, its operation, and how often that ran
+/// in the step before it.
+type CollectiveKey = (usize, u64, u32);
+
+/// When the collectives of a host ended: on the last of its cores each.
+struct Ends(HashMap<CollectiveKey, i64>);
 
 impl Ends {
     fn of(host: &HostTrace, at: usize, aligned: &Aligned) -> Self {
-        let mut by_step: HashMap<(usize, usize), Vec<i64>> = HashMap::new();
-        for (core_at, core) in host.cores.iter().enumerate() {
-            for run in &core.collectives {
-                let Some(step) = run.step else { continue };
-                by_step.entry((core_at, step as usize)).or_default().push(run.end_ps);
-            }
-        }
-        let mut ends: HashMap<usize, Vec<i64>> = HashMap::new();
+        let mut groups: HashMap<(usize, usize), usize> = HashMap::new();
         for (group, steps) in aligned.steps.iter().enumerate() {
             let of_host = steps.iter().filter(|step| step.host == at);
-            let cores = of_host.filter_map(|step| by_step.get(&(step.core, step.step)));
-            let last = cores.cloned().reduce(|mut last, core| {
-                last.truncate(core.len());
-                last.iter_mut().zip(core).for_each(|(last, end)| *last = end.max(*last));
-                last
-            });
-            ends.extend(last.map(|last| (group, last)));
+            groups.extend(of_host.map(|step| ((step.core, step.step), group)));
+        }
+        let mut ends: HashMap<CollectiveKey, i64> = HashMap::new();
+        for (core_at, core) in host.cores.iter().enumerate() {
+            let mut before: HashMap<(usize, u64), u32> = HashMap::new();
+            for run in &core.collectives {
+                let group = run.step.and_then(|step| groups.get(&(core_at, step as usize)));
+                let Some(&group) = group else { continue };
+                let nth = before.entry((group, run.op)).or_default();
+                let end = ends.entry((group, run.op, *nth)).or_insert(run.end_ps);
+                *end = run.end_ps.max(*end);
+                *nth += 1;
+            }
         }
         Self(ends)
     }
 
     /// What to add to a time of `other`.
     fn gap_to(&self, other: &Self) -> Option<i64> {
-        let pairs = self.0.iter().filter_map(|(group, ends)| Some((ends, other.0.get(group)?)));
-        let same = pairs.filter(|(ends, others)| ends.len() == others.len());
-        let gaps: Vec<i64> = same
-            .flat_map(|(ends, others)| ends.iter().zip(others))
-            .map(|(a, b)| a.saturating_sub(*b))
-            .collect();
+        let gaps = self.0.iter().filter_map(|(key, end)| Some(end.saturating_sub(*other.0.get(key)?)));
+        let gaps: Vec<i64> = gaps.collect();
         (!gaps.is_empty()).then(|| median(gaps))
     }
 }

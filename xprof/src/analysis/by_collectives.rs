@@ -1,10 +1,10 @@
-//! Aligns steps that carry neither numbers nor run ids: a collective ends at the same instant on all cores
+//! Aligns steps that have no numbers and whose programs cannot be paired: a collective ends at the same instant on all cores
 //! that take part, so at the right shift the gaps between two cores' ends are all the same.
 
 use super::{
-    align::{Keys, Stepping},
+    host_trace::Core,
+    stepping::{Keys, Stepping},
     summary::{mean, median},
-    trace::Core,
 };
 
 /// How many steps of a core are compared.

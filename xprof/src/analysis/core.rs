@@ -2,18 +2,20 @@
 
 use std::{
     cmp::Reverse,
+    collections::BinaryHeap,
+    hash::{DefaultHasher, Hash, Hasher},
     io::{Read, Seek},
     ops::{ControlFlow, Range},
 };
 
 use super::{
     Rules,
-    busy::Busy,
     category::{CLASSES, COLLECTIVE_KINDS, Class},
+    clock::{Clock, Surveyed},
     device_events::{self, DeviceEvent, DeviceStats, Interval},
+    duty::Duty,
     nesting::Nesting,
     ops::{Op, PlaneOps, Totals},
-    union::Union,
 };
 use crate::{
     reader::{Event, LineIndex, PlaneIndex, Reader, Session},
@@ -22,6 +24,9 @@ use crate::{
 
 /// How many operations of an unsorted line are held to be sorted.
 const MOST_UNSORTED: usize = 1 << 18;
+/// How many operations of a sorted line are held to be sorted by the device's clock: a jump of the line's clock
+/// moves only neighbours.
+const MOST_JUMPED: usize = 1 << 12;
 
 /// The names of the lines of one kind of core.
 #[derive(Debug, Clone, Copy)]
@@ -45,23 +50,29 @@ pub struct Module {
     pub name: String,
     /// Its id, where the name holds it.
     pub program_id: Option<u64>,
-    /// The execution's id.
+    /// The execution's id; each core counts its own.
     pub run_id: Option<u64>,
+    /// The run that it is part of: executions of one run on several cores have the same number.
+    pub run: Option<u64>,
     /// Its start on the session's time line.
     pub start_ps: i64,
     /// How long it took.
     pub duration_ps: i64,
+    /// When the host enqueued it.
+    pub enqueued_ps: Option<i64>,
 }
 
 impl Module {
-    pub(super) fn of(event: &DeviceEvent, ops: &PlaneOps) -> Self {
+    pub(super) fn of(event: &DeviceEvent, ops: &PlaneOps, clock: &Clock, enqueued_ps: Option<i64>) -> Self {
         let (name, program_id) = program(ops.name(event.metadata_id));
         Self {
             name: name.to_owned(),
             program_id,
             run_id: event.run_id,
-            start_ps: event.line.start,
-            duration_ps: event.line.len(),
+            run: None,
+            start_ps: clock.place(event.at.start),
+            duration_ps: event.at.len(),
+            enqueued_ps,
         }
     }
 }
@@ -96,14 +107,51 @@ pub(super) fn lines<R: Read + Seek>(
     Ok(CoreLines { steps, modules, over: over_steps || over_modules })
 }
 
+impl CoreLines {
+    /// Where the programs and the steps lie by the core's clock, in their order here. Those without a device time of
+    /// their own have the extent of what ran in them.
+    pub(super) fn by_clock(&self, surveyed: &Surveyed) -> (Vec<Interval>, Vec<Interval>) {
+        let clock = &surveyed.clock;
+        let extents = surveyed.extents.iter().copied().chain(std::iter::repeat(None));
+        let module = |(module, extent): (&DeviceEvent, Option<Interval>)| {
+            clock.time(module.at, module.device.or(extent))
+        };
+        let modules: Vec<Interval> = self.modules.iter().zip(extents).map(module).collect();
+        let step = |step: &DeviceEvent| {
+            let ran = modules[places_in(&self.modules, step.at)].iter().copied().reduce(Interval::hull);
+            match (step.device, ran) {
+                (None, Some(ran)) => ran,
+                (device, _) => clock.time(step.at, device),
+            }
+        };
+        let steps = self.steps.iter().map(step).collect();
+        (modules, steps)
+    }
+
+    /// Moves all events to the core's clock.
+    pub(super) fn set_clock(&mut self, surveyed: &Surveyed) {
+        if !surveyed.clock.is_device() {
+            return;
+        }
+        let (modules, steps) = self.by_clock(surveyed);
+        for (events, times) in [(&mut self.modules, modules), (&mut self.steps, steps)] {
+            events.iter_mut().zip(times).for_each(|(event, at)| event.at = at);
+            device_events::sort(events);
+        }
+    }
+}
+
 /// The time of one step on one core, by [`Class`].
 pub(super) type ClassTimes = [i64; CLASSES];
 
-/// One execution of a collective that several cores know by the same id.
+/// One execution of a collective that several cores take part in.
+///
+/// Its id is not kept: each core counts its own. The same collective on another core is the one of the same
+/// operation with the same number in the same step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectiveRun {
-    /// The id.
-    pub unique_id: u64,
+    /// A number for the operation's name.
+    pub op: u64,
     /// The step it lies in, an index of the core's steps.
     pub step: Option<u32>,
     /// Its start on the session's time line.
@@ -122,10 +170,12 @@ pub(super) struct OpsWalk {
     /// The collectives that have an id.
     pub(super) runs: Vec<CollectiveRun>,
     /// When the innermost operation was one that counts as busy.
-    pub(super) busy: Union,
-    /// From the first start to the last end, by the line's clock.
-    pub(super) line: Option<Interval>,
-    /// The same by the device's clock where events have one.
+    pub(super) busy: Duty,
+    /// The same by XProf's headline: kernels of unknown work count as busy.
+    pub(super) headline: Option<Duty>,
+    /// From the first start to the last end, by the core's clock.
+    pub(super) extent: Option<Interval>,
+    /// By XProf's rules: the same by the device's clock where events have one.
     pub(super) device: Option<Interval>,
     /// Executions of operations without program or symbol id, and their time.
     pub(super) nameless: Totals,
@@ -141,53 +191,103 @@ pub(super) struct OpsWalk {
 #[derive(Debug, Clone, Copy)]
 struct Run {
     op: u32,
-    line: Interval,
+    /// By the core's clock; by XProf's rules the line's.
+    at: Interval,
     device: Option<Interval>,
-    unique_id: Option<u64>,
+    is_shared: bool,
 }
+
+/// An execution that waits for earlier ones.
+#[derive(Debug)]
+struct Held {
+    order: (i64, Reverse<i64>, u64),
+    run: Run,
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        // The heap gives the greatest first.
+        other.order.cmp(&self.order)
+    }
+}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Held {}
 
 /// How the operations of a core are walked.
 pub(super) struct Walk<'a> {
     pub(super) rules: Rules,
-    /// The steps by the line's clock, by start.
+    pub(super) clock: &'a Clock,
+    /// The steps by the core's clock, by start.
     pub(super) steps: &'a [Interval],
     /// Where the last program ended.
     pub(super) last_module_end: Option<i64>,
     /// How many collectives are held.
     pub(super) most_runs: usize,
-    pub(super) out: OpsWalk,
-    busy: Busy,
-    cursor: usize,
+    /// Whether the pieces of busy time are wanted.
+    pub(super) keep_pieces: bool,
 }
 
-impl<'a> Walk<'a> {
-    pub(super) fn new(
-        rules: Rules,
-        steps: &'a [Interval],
-        last_module_end: Option<i64>,
-        busy: Union,
-    ) -> Self {
-        let out = OpsWalk { steps: vec![[0; CLASSES]; steps.len()], busy, ..OpsWalk::default() };
-        Self { rules, steps, last_module_end, most_runs: 0, out, busy: Busy::default(), cursor: 0 }
-    }
+/// A walk under way.
+struct Walking<'a> {
+    how: &'a Walk<'a>,
+    out: OpsWalk,
+    cursor: usize,
+    held: BinaryHeap<Held>,
+    read: u64,
+    latest: i64,
+}
 
+impl Walk<'_> {
     /// Walks the lines called `name`.
     pub(super) fn ops<R: Read + Seek>(
-        &mut self,
+        &self,
         reader: &mut Reader<R>,
         plane: &PlaneIndex,
         session: &Session,
         name: &str,
         ops: &mut PlaneOps,
-    ) -> Result<(), Error> {
+    ) -> Result<OpsWalk, Error> {
         let stats = DeviceStats::of(&plane.stat_names);
-        for (line, start) in device_events::lines(plane, session, name) {
-            self.cursor = 0;
-            self.line(reader, line, start, &stats, ops)?;
+        let lines = device_events::lines(plane, session, name);
+        let keep = self.keep_pieces || lines.len() > 1;
+        let mut walking = Walking {
+            how: self,
+            out: OpsWalk {
+                steps: vec![[0; CLASSES]; self.steps.len()],
+                busy: Duty::new(keep),
+                headline: (self.rules == Rules::Xprof).then(|| Duty::new(keep)),
+                ..OpsWalk::default()
+            },
+            cursor: 0,
+            held: BinaryHeap::new(),
+            read: 0,
+            latest: i64::MIN,
+        };
+        for (line, start) in lines {
+            (walking.cursor, walking.latest) = (0, i64::MIN);
+            walking.line(reader, line, start, &stats, ops)?;
+            walking.out.busy.end_line(keep);
+            if let Some(headline) = &mut walking.out.headline {
+                headline.end_line(keep);
+            }
         }
-        Ok(())
+        Ok(walking.out)
     }
+}
 
+impl Walking<'_> {
     fn line<R: Read + Seek>(
         &mut self,
         reader: &mut Reader<R>,
@@ -197,24 +297,27 @@ impl<'a> Walk<'a> {
         ops: &mut PlaneOps,
     ) -> Result<(), Error> {
         // Stats cost more than all else: they are read only where they count.
-        let every_clock = self.rules == Rules::Xprof && stats.has_device_clock();
+        let by_device = self.how.clock.is_device();
+        let every_clock = by_device || self.how.rules == Rules::Xprof && stats.has_device_clock();
+        let most_held = match (line.sorted, by_device) {
+            (true, false) => 0,
+            (true, true) => MOST_JUMPED,
+            (false, _) => MOST_UNSORTED,
+        };
         let mut nesting = Nesting::new();
-        let mut held: Vec<Run> = Vec::new();
         reader.events(line.span, |event| {
             let run = self.run(event, start, stats, every_clock, ops)?;
-            if line.sorted {
+            if most_held == 0 {
                 self.count(run, &mut nesting, ops);
             } else {
-                held.push(run);
-                if held.len() == MOST_UNSORTED {
-                    self.out.unsorted = true;
-                    self.drain(&mut held, &mut nesting, ops);
-                }
+                self.read += 1;
+                let order = (run.at.start, Reverse(run.at.end), self.read);
+                self.held.push(Held { order, run });
+                self.drain(most_held, &mut nesting, ops);
             }
             Ok::<_, Error>(ControlFlow::Continue(()))
         })?;
-        self.drain(&mut held, &mut nesting, ops);
-        self.busy.finish(&mut self.out.busy);
+        self.drain(0, &mut nesting, ops);
         nesting.finish(|what, time, self_time| self.done(what, time, self_time, ops));
         Ok(())
     }
@@ -232,12 +335,16 @@ impl<'a> Walk<'a> {
         let line = device_events::interval(start, event);
         let wanted = every_clock || ops.ops[op as usize].collective.is_some();
         let (device, unique_id) = if wanted { stats.of_op(event)? } else { (None, None) };
-        Ok(Run { op, line, device, unique_id })
+        let at = self.how.clock.time(line, device);
+        Ok(Run { op, at, device, is_shared: unique_id.is_some() })
     }
 
-    fn drain(&mut self, held: &mut Vec<Run>, nesting: &mut Nesting<(u32, u32)>, ops: &mut PlaneOps) {
-        held.sort_by_key(|run| (run.line.start, Reverse(run.line.end)));
-        for run in held.drain(..) {
+    /// Counts what is held until no more than `most` are.
+    fn drain(&mut self, most: usize, nesting: &mut Nesting<(u32, u32)>, ops: &mut PlaneOps) {
+        while self.held.len() > most {
+            let Some(Held { run, .. }) = self.held.pop() else { return };
+            self.out.unsorted |= run.at.start < self.latest;
+            self.latest = self.latest.max(run.at.start);
             self.count(run, nesting, ops);
         }
     }
@@ -245,45 +352,48 @@ impl<'a> Walk<'a> {
     /// Counts one execution; executions come by start.
     #[inline]
     fn count(&mut self, run: Run, nesting: &mut Nesting<(u32, u32)>, ops: &mut PlaneOps) {
-        let Run { op, line, device, unique_id } = run;
-        let device = device.unwrap_or(line);
+        let Run { op, at, device, is_shared } = run;
         let out = &mut self.out;
-        out.line = Some(out.line.map_or(line, |all| all.hull(line)));
-        out.device = Some(out.device.map_or(device, |all| all.hull(device)));
+        out.extent = Some(out.extent.map_or(at, |all| all.hull(at)));
         let Op { off_duty, flopless_call, .. } = ops.ops[op as usize];
-        let off_duty = off_duty || self.rules == Rules::Xprof && flopless_call;
-        self.busy.push(line.start, line.end, !off_duty, &mut out.busy);
-        out.after_last_module += u64::from(self.last_module_end.is_some_and(|end| line.start >= end));
-        let step = self.step_at(line.start);
-        if let Some(unique_id) = unique_id {
-            self.keep(unique_id, step, self.time(line, device));
+        let mut timed = at;
+        if let Some(headline) = &mut out.headline {
+            timed = device.unwrap_or(at);
+            out.device = Some(out.device.map_or(timed, |all| all.hull(timed)));
+            headline.push(at, !off_duty);
+            out.busy.push(at, !off_duty && !flopless_call);
+        } else {
+            out.busy.push(at, !off_duty);
         }
-        let at = self.time(line, device);
-        nesting.push(at.start, at.end, (op, step), |what, time, self_time| {
+        out.after_last_module += u64::from(self.how.last_module_end.is_some_and(|end| at.start >= end));
+        let step = self.step_at(at.start);
+        if is_shared {
+            self.keep(&ops.ops[op as usize].name, step, timed);
+        }
+        nesting.push(timed.start, timed.end, (op, step), |what, time, self_time| {
             self.done(what, time, self_time, ops);
         });
     }
 
-    fn time(&self, line: Interval, device: Interval) -> Interval {
-        match self.rules {
-            Rules::True => line,
-            Rules::Xprof => device,
-        }
-    }
-
-    fn keep(&mut self, unique_id: u64, step: u32, at: Interval) {
-        if self.out.runs.len() >= self.most_runs {
+    fn keep(&mut self, name: &str, step: u32, at: Interval) {
+        if self.out.runs.len() >= self.how.most_runs {
             self.out.over = true;
             return;
         }
-        let step = (step != u32::MAX).then_some(step);
-        self.out.runs.push(CollectiveRun { unique_id, step, start_ps: at.start, end_ps: at.end });
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        self.out.runs.push(CollectiveRun {
+            op: hasher.finish(),
+            step: (step != u32::MAX).then_some(step),
+            start_ps: self.how.clock.place(at.start),
+            end_ps: self.how.clock.place(at.end),
+        });
     }
 
     /// The step that `start` lies in; `u32::MAX` for none.
     #[inline]
     fn step_at(&mut self, start: i64) -> u32 {
-        while let Some(step) = self.steps.get(self.cursor) {
+        while let Some(step) = self.how.steps.get(self.cursor) {
             if start < step.start {
                 return u32::MAX;
             }
@@ -298,15 +408,15 @@ impl<'a> Walk<'a> {
     #[inline]
     fn done(&mut self, (op, step): (u32, u32), time_ps: i64, self_time_ps: i64, ops: &mut PlaneOps) {
         // Children that overlap each other can be longer than what they lie in; XProf goes below zero there.
-        let self_time_ps = match self.rules {
+        let self_time_ps = match self.how.rules {
             Rules::True => self_time_ps.max(0),
             Rules::Xprof => self_time_ps,
         };
         let op = &mut ops.ops[op as usize];
         let totals = Totals { occurrences: 1, time_ps, self_time_ps };
-        if op.symbol.is_none() {
+        if op.program.is_none() || op.symbol.is_none() {
             self.out.nameless.add(totals);
-            if self.rules == Rules::Xprof {
+            if self.how.rules == Rules::Xprof {
                 return;
             }
         }
@@ -333,7 +443,7 @@ pub(super) fn of_class(times: &ClassTimes, class: Class) -> i64 {
 
 /// Where the programs that start in `at` lie among all.
 pub(super) fn places_in(modules: &[DeviceEvent], at: Interval) -> Range<usize> {
-    let from = modules.partition_point(|module| module.line.start < at.start);
-    let to = modules.partition_point(|module| module.line.start < at.end);
+    let from = modules.partition_point(|module| module.at.start < at.start);
+    let to = modules.partition_point(|module| module.at.start < at.end);
     from..to.max(from)
 }

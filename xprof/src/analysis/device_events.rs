@@ -14,7 +14,7 @@ use crate::{
 const MOST: usize = 1 << 17;
 
 /// An interval in picoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Interval {
     pub(super) start: i64,
     pub(super) end: i64,
@@ -36,11 +36,11 @@ impl Interval {
 }
 
 /// One event of a short line.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DeviceEvent {
     pub(super) metadata_id: i64,
-    /// By the line's clock, on the session's time line.
-    pub(super) line: Interval,
+    /// By the line's clock, on the session's time line, until the core's clock is known.
+    pub(super) at: Interval,
     /// By the device's own clock, where the event has it.
     pub(super) device: Option<Interval>,
     pub(super) run_id: Option<u64>,
@@ -97,15 +97,7 @@ impl DeviceStats {
     }
 
     fn of_event(&self, event: &Event<'_>, line: Interval) -> Result<DeviceEvent, Error> {
-        let mut read = DeviceEvent {
-            metadata_id: event.metadata_id,
-            line,
-            device: None,
-            run_id: None,
-            queue_id: None,
-            core_type: 0,
-            group_id: None,
-        };
+        let mut read = DeviceEvent { metadata_id: event.metadata_id, at: line, ..DeviceEvent::default() };
         let (mut offset, mut duration) = (None, None);
         let mut stats = event.stats();
         while let Some(stat) = stats.next_stat()? {
@@ -161,6 +153,11 @@ pub(super) fn read<R: Read + Seek>(
             Ok::<_, Error>(ControlFlow::Continue(()))
         })?;
     }
-    events.sort_by_key(|event| (event.line.start, std::cmp::Reverse(event.line.end)));
+    sort(&mut events);
     Ok((events, over))
+}
+
+/// Sorts events by start, enclosing ones first.
+pub(super) fn sort(events: &mut [DeviceEvent]) {
+    events.sort_by_key(|event| (event.at.start, std::cmp::Reverse(event.at.end)));
 }

@@ -15,6 +15,8 @@ pub(super) struct Groups {
     pub(super) markers: Vec<u32>,
     /// The group that launched a program.
     pub(super) launches: HashMap<Launch, u32>,
+    /// When the host enqueued a program, launched by a group or not.
+    pub(super) enqueued: HashMap<Launch, i64>,
     /// Per group, how long its host events waited for input.
     pub(super) input_ps: Vec<i64>,
     /// How many launches there are in all, by groups or not.
@@ -106,6 +108,12 @@ pub(super) fn follow(host: &HostEvents) -> Groups {
         }
     }
     groups.launched = host.nodes.iter().filter(|node| node.launch.is_some()).count();
+    for node in host.nodes.iter().filter(|node| node.enqueues) {
+        if let Some(launch) = node.launch {
+            let known = groups.enqueued.entry(launch).or_insert(node.at.start);
+            *known = node.at.start.min(*known);
+        }
+    }
     groups
 }
 
@@ -159,6 +167,7 @@ mod tests {
             at: Interval { start, end },
             marker: None,
             launch: None,
+            enqueues: false,
             produces: None,
             consumes: None,
             input: false,
@@ -198,7 +207,7 @@ mod tests {
                 Node { produces: Some((5, 77)), ..node(0, 150, 160) },
                 Node { consumes: Some((5, 77)), ..node(1, 500, 600) },
                 Node { launch: Some(launch(2)), ..node(1, 510, 520) },
-                Node { launch: Some(launch(3)), ..node(1, 700, 720) },
+                Node { launch: Some(launch(3)), enqueues: true, ..node(1, 700, 720) },
                 Node { launch: Some(launch(4)), ..node(0, 112, 114) },
                 // Only the outermost wait counts.
                 Node { input: true, ..node(0, 30, 50) },
@@ -214,5 +223,6 @@ mod tests {
         assert_eq!(groups.launches.get(&launch(3)), None);
         assert_eq!(groups.input_ps, [20, 0]);
         assert_eq!(groups.launched, 4);
+        assert_eq!(groups.enqueued, HashMap::from([(launch(3), 700)]));
     }
 }

@@ -1,7 +1,7 @@
 //! The host's side: step markers, the launches of programs, waits for input, and operations run on the CPU.
 //!
 //! A trace with the Python tracer has tens of millions of host events. Only those that can matter to a step
-//! are held, and no more than [`MOST_NODES`] of them.
+//! are held, and no more than [`MOST_NODES`] of them; annotations are only summed.
 
 use std::{
     collections::HashMap,
@@ -10,9 +10,12 @@ use std::{
 };
 
 use super::{
+    annotations::{self, Annotated},
     category::stem,
     device_events::{Interval, interval},
+    in_order::InOrder,
     nesting::Nesting,
+    op_detail::OpDetail,
     ops::{OpKey, OpTable, Totals, shorten},
 };
 use crate::{
@@ -22,8 +25,6 @@ use crate::{
 
 /// How many host events that matter to steps are held (64 bytes each).
 const MOST_NODES: usize = 1 << 17;
-/// How many operations of an unsorted line are held to be sorted.
-const MOST_UNSORTED: usize = 1 << 18;
 /// The host tells run ids in full, the device only their low bits.
 pub(super) const RUN_ID_BITS: u64 = (1 << 27) - 1;
 
@@ -55,6 +56,8 @@ pub(super) struct Node {
     /// A step marker: an index into the markers.
     pub(super) marker: Option<u32>,
     pub(super) launch: Option<Launch>,
+    /// Whether the launch is the enqueueing itself.
+    pub(super) enqueues: bool,
     /// Type and id of the work that it hands over.
     pub(super) produces: Option<(i64, u64)>,
     /// Type and id of the work that it takes over.
@@ -69,6 +72,7 @@ pub(super) struct HostEvents {
     pub(super) markers: Vec<HostStep>,
     pub(super) nodes: Vec<Node>,
     pub(super) ops: OpTable,
+    pub(super) annotations: annotations::Collector,
     /// Whether events that matter were over the limit.
     pub(super) over: bool,
     /// Whether operations were out of order in a line too long to be sorted.
@@ -80,16 +84,18 @@ pub(super) struct HostEvents {
 /// What an event's name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Named {
+    Enqueue,
     Launch,
     Input,
 }
 
 impl Named {
     fn of(name: &[u8]) -> Option<Self> {
-        const LAUNCHES: [&[u8]; 3] =
-            [b"DoEnqueueProgram", b"CompleteCallbacks", b"DoEnqueueContinuationProgram"];
+        const LAUNCHES: [&[u8]; 2] = [b"CompleteCallbacks", b"DoEnqueueContinuationProgram"];
         const INPUTS: [&[u8]; 3] = [b"IteratorGetNext", b"InfeedEnqueue", b"MEMCPYHtoD"];
-        if LAUNCHES.contains(&name) {
+        if name == b"DoEnqueueProgram" {
+            Some(Self::Enqueue)
+        } else if LAUNCHES.contains(&name) {
             Some(Self::Launch)
         } else if INPUTS.iter().any(|prefix| name.starts_with(prefix)) {
             Some(Self::Input)
@@ -155,6 +161,15 @@ struct Seen {
     stage: bool,
 }
 
+/// What an event turned out to be.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// The operation that it ran, if it ran one.
+    op: Option<HloOp>,
+    /// Whether it marks a step.
+    marker: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum HloOp {
     Ref(i64),
@@ -189,6 +204,8 @@ struct Walk<'a> {
     names: &'a StatNames,
     roles: ById<Role>,
     named: ById<Named>,
+    /// The rows of annotations.
+    annotated: ById<u32>,
     texts: Texts,
     totals: HashMap<HloOp, Totals>,
     with_links: bool,
@@ -205,19 +222,21 @@ pub(super) fn read<R: Read + Seek>(
     first_line: u32,
     found: &mut HostEvents,
 ) -> Result<(), Error> {
-    let mut named = ById::default();
-    if with_links {
-        reader.event_metadata(plane, |entry| {
-            if let Some(kind) = Named::of(entry.name) {
-                named.set(entry.id, kind);
-            }
-            Ok::<_, Error>(())
-        })?;
-    }
+    let (mut named, mut annotated) = (ById::default(), ById::default());
+    reader.event_metadata(plane, |entry| {
+        if let Some(kind) = Named::of(entry.name).filter(|_| with_links) {
+            named.set(entry.id, kind);
+        }
+        if let Some(row) = found.annotations.row(entry.name) {
+            annotated.set(entry.id, row);
+        }
+        Ok::<_, Error>(())
+    })?;
     let mut walk = Walk {
         names: &plane.stat_names,
         roles: roles(&plane.stat_names),
         named,
+        annotated,
         texts: Texts::default(),
         totals: HashMap::new(),
         with_links,
@@ -239,46 +258,35 @@ impl Walk<'_> {
         number: u32,
     ) -> Result<(), Error> {
         self.found.last_end = self.found.last_end.max(start.saturating_add(line.last_end_ps));
-        let mut nesting = Nesting::new();
-        let mut held = Vec::new();
+        let (mut order, mut nesting) = (InOrder::new(line.sorted), Nesting::new());
+        let mut thread = annotations::Thread::new(line.sorted);
         reader.events(line.span, |event| {
-            if event.has_stats() || self.named.get(event.metadata_id).is_some() {
+            let row = self.annotated.get(event.metadata_id).copied();
+            if event.has_stats() || row.is_some() {
                 let at = interval(start, event);
-                if let Some(op) = self.event(event, at, number)? {
-                    if line.sorted {
-                        nesting.push(at.start, at.end, op, |op, t, s| count(&mut self.totals, op, t, s));
-                    } else {
-                        held.push((at.start, std::cmp::Reverse(at.end), op));
-                        self.drain(&mut held, &mut nesting, MOST_UNSORTED);
-                    }
+                let known = self.event(event, at, number)?;
+                if let Some(op) = known.op {
+                    order.push(at.start, at.end, op, |start, end, op| {
+                        nesting.push(start, end, op, |op, t, s| count(&mut self.totals, op, t, s));
+                    });
+                } else if let Some(row) = row {
+                    let what = Annotated { row, marker: known.marker };
+                    thread.push(at.start, at.end, what, &mut self.found.annotations);
                 }
             }
             Ok::<_, Error>(ControlFlow::Continue(()))
         })?;
-        self.drain(&mut held, &mut nesting, 0);
+        order.finish(|start, end, op| {
+            nesting.push(start, end, op, |op, t, s| count(&mut self.totals, op, t, s));
+        });
         nesting.finish(|op, t, s| count(&mut self.totals, op, t, s));
+        self.found.unsorted |= order.is_approximate() || thread.is_approximate();
+        thread.finish(&mut self.found.annotations);
         Ok(())
     }
 
-    /// Sorts and nests what is held once it exceeds `most`.
-    fn drain(
-        &mut self,
-        held: &mut Vec<(i64, std::cmp::Reverse<i64>, HloOp)>,
-        nesting: &mut Nesting<HloOp>,
-        most: usize,
-    ) {
-        if held.len() <= most {
-            return;
-        }
-        self.found.unsorted |= most > 0;
-        held.sort_by_key(|&(start, end, _)| (start, end));
-        for (start, std::cmp::Reverse(end), op) in held.drain(..) {
-            nesting.push(start, end, op, |op, t, s| count(&mut self.totals, op, t, s));
-        }
-    }
-
-    /// Keeps what matters of an event; gives the operation that it ran, if it ran one.
-    fn event(&mut self, event: &Event<'_>, at: Interval, line: u32) -> Result<Option<HloOp>, Error> {
+    /// Keeps what matters of an event to a step.
+    fn event(&mut self, event: &Event<'_>, at: Interval, line: u32) -> Result<Known, Error> {
         let seen = self.stats(event)?;
         let named = self.named.get(event.metadata_id).copied();
         let marker = (seen.root && self.found.markers.len() < MOST_NODES).then(|| {
@@ -291,14 +299,17 @@ impl Walk<'_> {
                 line,
                 at,
                 marker,
-                launch: (named == Some(Named::Launch)).then(|| seen.launch()).flatten(),
+                launch: matches!(named, Some(Named::Enqueue | Named::Launch))
+                    .then(|| seen.launch())
+                    .flatten(),
+                enqueues: named == Some(Named::Enqueue),
                 produces: seen.producer.0.zip(seen.producer.1),
                 consumes: seen.consumer.0.zip(seen.consumer.1),
                 input: named == Some(Named::Input) || seen.stage,
             };
             self.keep(node);
         }
-        Ok(seen.hlo_op)
+        Ok(Known { op: seen.hlo_op, marker: seen.root })
     }
 
     fn keep(&mut self, node: Node) {
@@ -357,7 +368,11 @@ impl Walk<'_> {
             let name = shorten(name.unwrap_or("(unknown)")).to_owned();
             let stem = stem(&name);
             let category = if stem.contains("fusion") { "fusion" } else { stem }.to_owned();
-            self.found.ops.add(OpKey { name, category, symbol: None }, totals);
+            self.found.ops.add(
+                OpKey { name, category, program: None, symbol: None },
+                totals,
+                OpDetail::default(),
+            );
         }
     }
 }

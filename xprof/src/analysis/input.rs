@@ -7,12 +7,12 @@ use super::{
     align::Aligned,
     category::Class,
     core::{of_class, worked},
-    trace::HostTrace,
+    host_trace::HostTrace,
 };
 
 /// The part of the steps that waited for input.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Input {
+pub struct InputWait {
     /// In parts of the steps' time.
     pub share: f64,
     /// How it is called.
@@ -43,7 +43,7 @@ struct Parts {
 
 /// Judges the steps. A step's infeed is that of the core that waited longest; where there is no infeed, the
 /// time that the device idled while the host waited for input counts.
-pub(super) fn judge(hosts: &[HostTrace], aligned: &Aligned, rules: Rules) -> Option<Input> {
+pub(super) fn judge(hosts: &[HostTrace], aligned: &Aligned, rules: Rules) -> Option<InputWait> {
     let mut sum = Parts::default();
     for steps in &aligned.steps {
         let parts = parts(hosts, steps, rules);
@@ -60,7 +60,7 @@ pub(super) fn judge(hosts: &[HostTrace], aligned: &Aligned, rules: Rules) -> Opt
         share if share < 0.20 => Verdict::Moderately,
         _ => Verdict::Highly,
     };
-    Some(Input { share, verdict })
+    Some(InputWait { share, verdict })
 }
 
 fn parts(hosts: &[HostTrace], steps: &[super::align::StepRef], rules: Rules) -> Parts {

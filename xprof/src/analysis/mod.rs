@@ -1,31 +1,46 @@
-//! What a trace says: steps, operations, busy and idle time, how cores and hosts lie to each other, and whom
-//! the others wait for.
+//! What a trace says: steps, operations, busy and idle time, how the clocks of cores and hosts lie to each other, and
+//! which core the others wait for.
 //!
 //! ```text
 //! trace    one part: file to figures          session (here)   all parts together
-//!   host, groups   markers, launches, links      align           same steps, clock offsets
-//!   core, nesting  operations, self time         straggler       who is waited for
-//!   steps          steps as they were            input           waiting for input
-//!   xprof_steps    steps as XProf tells them     report          the answer's shape
+//!   host, groups   markers, launches, links      runs            executions that are one run
+//!   clock          the two clocks of a core      align           same steps, clock offsets
+//!   core, nesting  operations, self time         programs        steps by program
+//!   steps          steps as they were            straggler       the core that the others wait for
+//!   xprof_steps,   steps and busy time as        input           waiting for input
+//!   xprof_host       XProf computes them         report          the shape of the answer
 //! ```
 //!
 //! Memory is bounded by steps, programs and distinct operations, never by events. Two sets of rules: ours,
 //! and XProf's with all its quirks for comparison. Must never print, and never open a file itself.
 
 mod align;
+mod annotations;
 mod busy;
 mod by_collectives;
 mod category;
+mod clock;
 mod core;
 mod device_events;
+mod duty;
 mod groups;
 mod host;
+mod host_trace;
+mod in_order;
 mod input;
+mod jobs;
+mod losses;
+mod module_extents;
 mod nesting;
+mod op_detail;
 mod ops;
+mod placing;
 mod planes;
+mod programs;
 mod range_min;
 mod report;
+mod runs;
+mod stepping;
 mod steps;
 mod straggler;
 mod summary;
@@ -33,24 +48,32 @@ mod trace;
 mod union;
 mod untaken;
 mod warnings;
+mod xprof_host;
 mod xprof_steps;
 
 pub use self::{
     align::{AlignedBy, Offset, OffsetBy},
+    annotations::{Annotation, HostAnnotations},
     category::{Class, Collective},
     core::{CollectiveRun, Module},
     host::HostStep,
-    input::{Input, Verdict},
-    ops::{OpKey, OpTable, Totals},
+    host_trace::{Core, HostTrace},
+    input::{InputWait, Verdict},
+    jobs::{JobPart, JobReport, by_job},
+    op_detail::Peaks,
+    ops::{OpKey, OpRow, OpTable, Totals},
+    programs::ProgramSteps,
     report::{
-        Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MissingPart,
-        ModuleReport, OpReport, Report, StepReport,
+        Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MeasuredBy,
+        MissingPart, ModuleReport, OpReport, Report, StepReport, XprofDutyCycle,
     },
     steps::{Origin, Step},
     straggler::Straggler,
-    summary::Summary,
-    trace::{Core, HostTrace, read, read_any},
+    summary::DurationSummary,
+    trace::{read, read_any},
 };
+
+pub(crate) use placing::Placing;
 
 use align::Aligned;
 
@@ -71,17 +94,22 @@ pub fn session(
     rules: Rules,
     top: Option<usize>,
 ) -> Report {
+    let runs_are_paired = runs::pair(&mut hosts);
     if rules == Rules::Xprof {
         report::pair_as_xprof(&mut hosts);
     }
-    let aligned = align::align(&hosts);
+    let mut aligned = align::align(&hosts, runs_are_paired);
+    let alignment =
+        Alignment { by: alignment_by(&hosts, &aligned), offsets: align::offsets(&hosts, &aligned) };
+    // Programs of different kinds make no common step: the one with most time stands for the session.
+    let programs = programs::keep_longest(&hosts, &mut aligned);
     Report {
         session: name,
         step_time: step_time(&hosts, &aligned),
-        alignment: Alignment {
-            by: alignment_by(&hosts, &aligned),
-            offsets: align::offsets(&hosts, &aligned),
-        },
+        step_program: programs.first().map(|program| program.name.clone()),
+        programs,
+        xprof_duty_cycle: (rules == Rules::Xprof).then(|| XprofDutyCycle::of(&hosts)),
+        alignment,
         straggler: straggler::find(&hosts, &aligned),
         input: input::judge(&hosts, &aligned, rules),
         hosts: hosts
@@ -91,22 +119,18 @@ pub fn session(
             .collect(),
         missing,
         warnings: Vec::new(),
+        jobs: Vec::new(),
     }
 }
 
 /// Per step the longest core; without cores the host's markers.
-fn step_time(hosts: &[HostTrace], aligned: &Aligned) -> Summary {
-    let longest = |steps: &Vec<align::StepRef>| {
-        steps
-            .iter()
-            .filter_map(|at| Some(hosts[at.host].cores[at.core].steps.get(at.step)?.duration_ps))
-            .max()
-    };
-    let mut durations: Vec<i64> = aligned.steps.iter().filter_map(longest).collect();
+fn step_time(hosts: &[HostTrace], aligned: &Aligned) -> DurationSummary {
+    let mut durations: Vec<i64> =
+        aligned.steps.iter().filter_map(|steps| programs::longest(hosts, steps)).collect();
     if durations.is_empty() {
         durations = marker_times(hosts);
     }
-    Summary::of(durations)
+    DurationSummary::of(durations)
 }
 
 /// The longest marker of each number, over the hosts that have no core.

@@ -5,7 +5,10 @@ use std::{
     io::{Read, Seek},
 };
 
-use super::category::{self, Class, Collective};
+use super::{
+    category::{self, Class, Collective},
+    op_detail::{DetailStats, OpDetail, Texts, Work},
+};
 use crate::{
     reader::{ById, PlaneIndex, Reader},
     wire::Error,
@@ -40,14 +43,16 @@ impl Totals {
 pub(super) struct Op {
     pub(super) name: String,
     pub(super) category: String,
-    /// Program and symbol, if both are there: XProf drops an operation without.
-    pub(super) symbol: Option<(u64, u64)>,
+    pub(super) program: Option<u64>,
+    /// Its number within the program; XProf drops an operation without.
+    pub(super) symbol: Option<u64>,
     pub(super) class: Class,
     pub(super) off_duty: bool,
     /// A custom call of which no floating-point work is known, such as most kernels of one's own: XProf does
     /// not take it for busy.
     pub(super) flopless_call: bool,
     pub(super) collective: Option<Collective>,
+    pub(super) detail: OpDetail,
     pub(super) totals: Totals,
 }
 
@@ -61,16 +66,22 @@ pub(super) struct PlaneOps {
 
 impl PlaneOps {
     /// Reads what the plane's event metadata says.
-    pub(super) fn read<R: Read + Seek>(reader: &mut Reader<R>, plane: &PlaneIndex) -> Result<Self, Error> {
+    pub(super) fn read<R: Read + Seek>(
+        reader: &mut Reader<R>,
+        plane: &PlaneIndex,
+        texts: &mut Texts,
+    ) -> Result<Self, Error> {
         let names = &plane.stat_names;
-        let [hlo_category, program_id, symbol_id, flops_id] =
-            ["hlo_category", "program_id", "symbol_id", "flops"].map(|name| names.id(name));
+        let [hlo_category, program_id, symbol_id] =
+            ["hlo_category", "program_id", "symbol_id"].map(|name| names.id(name));
+        let detail_stats = DetailStats::of(names);
         let mut table = Self::default();
         reader.event_metadata(plane, |entry| {
             if table.ops.len() >= MOST {
                 return Ok(());
             }
-            let (mut category, mut program, mut symbol, mut flops) = (None, None, None, None);
+            let (mut category, mut program, mut symbol) = (None, None, None);
+            let mut detail = OpDetail::default();
             let mut stats = entry.stats();
             while let Some(stat) = stats.next_stat()? {
                 let id = Some(stat.metadata_id);
@@ -80,15 +91,18 @@ impl PlaneOps {
                     program = stat.value.uint();
                 } else if id == symbol_id {
                     symbol = stat.value.uint();
-                } else if id == flops_id {
-                    flops = stat.value.uint();
+                } else {
+                    detail_stats.read(stat, names, texts, &mut detail);
                 }
             }
             let text = String::from_utf8_lossy(entry.name);
             let shown = if entry.display_name.is_empty() { entry.name } else { entry.display_name };
             let shown = shorten(&String::from_utf8_lossy(shown)).to_owned();
-            let mut op = Op::new(shown, category.unwrap_or_default(), &text, program.zip(symbol));
-            op.flopless_call = op.category == "custom-call" && flops.unwrap_or(0) == 0;
+            let mut op = Op::new(shown, category.unwrap_or_default(), &text);
+            op.program = program;
+            op.symbol = symbol.filter(|&symbol| symbol != 0);
+            op.flopless_call = op.category == "custom-call" && detail.flops.unwrap_or(0) == 0;
+            op.detail = detail;
             table.by_id.set(entry.id, table.ops.len() as u32);
             table.ops.push(op);
             Ok::<_, Error>(())
@@ -108,7 +122,7 @@ impl PlaneOps {
     #[cold]
     fn unknown(&mut self) -> u32 {
         *self.other.get_or_insert_with(|| {
-            self.ops.push(Op::new("(unknown)".to_owned(), String::new(), "", None));
+            self.ops.push(Op::new("(unknown)".to_owned(), String::new(), ""));
             self.ops.len() as u32 - 1
         })
     }
@@ -120,16 +134,18 @@ impl PlaneOps {
 }
 
 impl Op {
-    fn new(name: String, category: String, text: &str, symbol: Option<(u64, u64)>) -> Self {
+    fn new(name: String, category: String, text: &str) -> Self {
         let collective = Collective::of(&category, &name, text);
         Self {
             class: category::class(&category, collective),
             off_duty: category::is_off_duty(&category),
             flopless_call: false,
-            symbol: symbol.filter(|&(_, symbol)| symbol != 0),
+            program: None,
+            symbol: None,
             collective,
             name,
             category,
+            detail: OpDetail::default(),
             totals: Totals::default(),
         }
     }
@@ -150,32 +166,49 @@ pub struct OpKey {
     pub name: String,
     /// Its HLO category; for host operations its opcode.
     pub category: String,
-    /// Its program and symbol, where rows are told apart by them, as XProf does.
-    pub symbol: Option<(u64, u64)>,
+    /// The id of its program; none for host operations.
+    pub program: Option<u64>,
+    /// Its number within the program, where rows are told apart by it, as XProf does.
+    pub symbol: Option<u64>,
+}
+
+/// One row of the operation table.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpRow {
+    /// Its executions.
+    pub totals: Totals,
+    /// What the compiler said of the operation.
+    pub(super) detail: OpDetail,
+    /// The work of all executions.
+    pub(super) work: Work,
 }
 
 /// The operations of a host.
 #[derive(Debug, Clone, Default)]
 pub struct OpTable {
-    pub(super) rows: HashMap<OpKey, Totals>,
+    pub(super) rows: HashMap<OpKey, OpRow>,
+    pub(super) texts: Texts,
 }
 
 impl OpTable {
     /// Adds to the row of `key`.
-    pub(super) fn add(&mut self, key: OpKey, totals: Totals) {
-        if self.rows.len() < MOST || self.rows.contains_key(&key) {
-            self.rows.entry(key).or_default().add(totals);
+    pub(super) fn add(&mut self, key: OpKey, totals: Totals, detail: OpDetail) {
+        let row = if self.rows.len() < MOST || self.rows.contains_key(&key) {
+            self.rows.entry(key).or_insert_with(|| OpRow { detail, ..OpRow::default() })
         } else {
-            let rest =
-                OpKey { name: "(all further operations)".to_owned(), category: String::new(), symbol: None };
-            self.rows.entry(rest).or_default().add(totals);
-        }
+            let (name, category) = ("(all further operations)".to_owned(), String::new());
+            self.rows.entry(OpKey { name, category, program: None, symbol: None }).or_default()
+        };
+        row.totals.add(totals);
+        row.work.add(&detail, totals.occurrences);
     }
 
     /// The rows, greatest self time first.
-    pub(super) fn sorted(&self) -> Vec<(&OpKey, Totals)> {
-        let mut rows: Vec<_> = self.rows.iter().map(|(key, &totals)| (key, totals)).collect();
-        rows.sort_by(|(a, at), (b, bt)| bt.self_time_ps.cmp(&at.self_time_ps).then_with(|| a.cmp(b)));
+    pub(super) fn sorted(&self) -> Vec<(&OpKey, &OpRow)> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_by(|(a, at), (b, bt)| {
+            bt.totals.self_time_ps.cmp(&at.totals.self_time_ps).then_with(|| a.cmp(b))
+        });
         rows
     }
 }

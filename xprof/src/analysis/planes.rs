@@ -16,7 +16,17 @@ pub(super) enum PlaneKind {
     Other,
 }
 
+/// Planes of devices of any kind.
+pub(super) const DEVICES: &str = "/device:";
 const DEVICE: &str = "/device:TPU:";
+/// Planes of devices that stand for others.
+const VIRTUAL_DEVICES: &str = "/virtualdevice:";
+
+/// A device's plane with events that this build does not read, such as a GPU's: its operations are in no figure.
+pub(super) fn is_unread_device(plane: &PlaneIndex) -> bool {
+    let is_device = plane.name.starts_with(DEVICES) || plane.name.starts_with(VIRTUAL_DEVICES);
+    is_device && kind(&plane.name, true) == PlaneKind::Other && plane.lines.iter().any(|line| line.events > 0)
+}
 
 /// The kind of a plane. With `subprocesses`, a name that ends in ` [pid]` counts as the name before it.
 pub(super) fn kind(name: &str, subprocesses: bool) -> PlaneKind {

@@ -5,14 +5,19 @@ use serde::Serialize;
 use super::{
     Rules,
     align::{AlignedBy, Offset},
+    annotations::HostAnnotations,
     host::HostStep,
-    input::Input,
+    host_trace::{Core, HostTrace},
+    input::InputWait,
+    jobs::JobReport,
+    ops::{OpKey, OpRow},
+    programs::ProgramSteps,
     steps::Step,
     straggler::Straggler,
-    summary::Summary,
-    trace::{Core, HostTrace},
+    summary::DurationSummary,
     xprof_steps,
 };
+use crate::loss::Loss;
 
 /// What a session tells.
 #[derive(Debug, Serialize)]
@@ -21,18 +26,64 @@ pub struct Report {
     pub session: String,
     /// One entry per part that could be read.
     pub hosts: Vec<HostReport>,
-    /// The steps of all cores: per step the longest core.
-    pub step_time: Summary,
+    /// The steps of all cores: per step the longest core. Without step markers, the runs of `step_program`.
+    pub step_time: DurationSummary,
+    /// The program with the most time, where no marker numbers the steps.
+    pub step_program: Option<String>,
+    /// The programs, the one with the most time first, where no marker numbers the steps.
+    pub programs: Vec<ProgramSteps>,
+    /// XProf's two duty cycles, with its rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xprof_duty_cycle: Option<XprofDutyCycle>,
     /// How cores and hosts were brought together.
     pub alignment: Alignment,
-    /// Whom the others wait for.
+    /// The core or host that the others wait for.
     pub straggler: Option<Straggler>,
     /// How much waited for input, where there are device steps.
-    pub input: Option<Input>,
+    pub input: Option<InputWait>,
     /// The parts that are missing or cannot be read.
     pub missing: Vec<MissingPart>,
     /// What to know of the session beside its parts.
     pub warnings: Vec<String>,
+    /// The jobs of a session that holds several: their parts are here and not among [`Self::hosts`].
+    pub jobs: Vec<JobReport>,
+}
+
+impl Report {
+    /// Every part that could be read, also of a session that holds several jobs.
+    pub fn parts(&self) -> impl Iterator<Item = &HostReport> {
+        self.hosts.iter().chain(self.jobs.iter().flat_map(|job| &job.report.hosts))
+    }
+
+    /// See [`Self::parts`].
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut HostReport> {
+        self.hosts.iter_mut().chain(self.jobs.iter_mut().flat_map(|job| &mut job.report.hosts))
+    }
+}
+
+/// XProf's two duty cycles, under its names. They differ where custom calls have no known floating-point work: the
+/// high-confidence one does not take them for busy.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct XprofDutyCycle {
+    /// The one in XProf's headline.
+    pub device_duty_cycle_percent: f64,
+    /// The other one.
+    pub device_duty_cycle_high_confidence_percent: f64,
+}
+
+impl XprofDutyCycle {
+    /// Over all chips.
+    pub(super) fn of(hosts: &[HostTrace]) -> Self {
+        let sum = |of: fn(&Core) -> i64| -> f64 {
+            hosts.iter().flat_map(|host| &host.cores).map(|core| of(core) as f64).sum()
+        };
+        let all = sum(|core| core.busy_ps.saturating_add(core.idle_ps));
+        let percent = |busy: f64| if all > 0.0 { 100.0 * busy / all } else { 0.0 };
+        Self {
+            device_duty_cycle_percent: percent(sum(|core| core.headline_busy_ps)),
+            device_duty_cycle_high_confidence_percent: percent(sum(|core| core.busy_ps)),
+        }
+    }
 }
 
 /// How cores and hosts were brought together.
@@ -74,7 +125,11 @@ pub struct HostReport {
     pub categories: Vec<CategoryReport>,
     /// The collectives, by opcode.
     pub collectives: Vec<CollectiveReport>,
-    /// What to know before trusting the figures.
+    /// The host's annotations, those that took most time in the steps first.
+    pub annotations: HostAnnotations,
+    /// What the trace lost.
+    pub losses: Vec<Loss>,
+    /// What to know before trusting the figures; what was lost comes first.
     pub warnings: Vec<String>,
 }
 
@@ -106,8 +161,20 @@ pub struct CoreReport {
     pub idle_ps: i64,
     /// Busy in parts of busy and idle.
     pub duty_cycle: f64,
+    /// The clock that measured it.
+    pub clock: MeasuredBy,
     /// Its programs' executions.
     pub modules: Vec<ModuleReport>,
+}
+
+/// The clock that measured a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MeasuredBy {
+    /// That of the trace's lines.
+    Line,
+    /// The device's own: the line's jumped.
+    Device,
 }
 
 /// One step of a core.
@@ -115,6 +182,9 @@ pub struct CoreReport {
 pub struct StepReport {
     /// Its number, where it is known.
     pub step_num: Option<i64>,
+    /// The name of its first program, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// Its start.
     pub start_ps: i64,
     /// How long it took.
@@ -128,30 +198,88 @@ pub struct ModuleReport {
     pub name: String,
     /// Its id, in decimal.
     pub program_id: Option<String>,
-    /// The execution's id.
+    /// The execution's id; each core counts its own.
     pub run_id: Option<u64>,
+    /// The run that it is part of: executions of one run on several cores have the same number.
+    pub run: Option<u64>,
     /// Its start.
     pub start_ps: i64,
     /// How long it took.
     pub duration_ps: i64,
 }
 
-/// One operation.
-#[derive(Debug, Serialize)]
+/// One operation of a program.
+#[derive(Debug, Default, Serialize)]
 pub struct OpReport {
     /// Its short name.
     pub name: String,
     /// Its HLO category.
     pub category: String,
+    /// The name of its program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// The id of its program, in decimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program_id: Option<String>,
     /// How often it ran.
     pub occurrences: u64,
     /// How long.
     pub time_ps: i64,
     /// How long without its children.
     pub self_time_ps: i64,
-    /// Its program, where rows are told apart by it.
+    /// The source line that it comes from, as file:line.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub program_id: Option<String>,
+    pub source: Option<String>,
+    /// The framework's name for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub framework_op: Option<String>,
+    /// Floating-point operations of one execution, as the compiler counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flops: Option<u64>,
+    /// Bytes that one execution reads and writes in all memories, as the compiler counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Floating-point operations in a second of its self time, on one core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flops_per_second: Option<f64>,
+    /// That in parts of the core's peak.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flops_of_peak: Option<f64>,
+    /// Bytes to and from HBM in a second of its self time, on one core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hbm_bytes_per_second: Option<f64>,
+    /// That in parts of the core's peak.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hbm_of_peak: Option<f64>,
+}
+
+impl OpReport {
+    fn of(trace: &HostTrace, key: &OpKey, row: &OpRow) -> Self {
+        let rate = |work: f64| {
+            let seconds = row.totals.self_time_ps as f64 / 1e12;
+            (work > 0.0 && seconds > 0.0).then(|| work / seconds)
+        };
+        let (flops_per_second, hbm_bytes_per_second) = (rate(row.work.flops), rate(row.work.hbm_bytes));
+        let of_peak = |rate: Option<f64>, peak: Option<f64>| Some(rate? / peak?);
+        let text = |number| trace.ops.texts.get(number).map(str::to_owned);
+        Self {
+            name: key.name.clone(),
+            category: key.category.clone(),
+            program: key.program.and_then(|id| trace.programs.get(&id).cloned()),
+            program_id: key.program.map(|id| id.to_string()),
+            occurrences: row.totals.occurrences,
+            time_ps: row.totals.time_ps,
+            self_time_ps: row.totals.self_time_ps,
+            source: text(row.detail.source),
+            framework_op: text(row.detail.framework_op),
+            flops: row.detail.flops,
+            bytes: row.detail.bytes,
+            flops_per_second,
+            flops_of_peak: of_peak(flops_per_second, trace.peaks.flops),
+            hbm_bytes_per_second,
+            hbm_of_peak: of_peak(hbm_bytes_per_second, trace.peaks.hbm),
+        }
+    }
 }
 
 /// One category of operations.
@@ -177,21 +305,12 @@ pub struct CollectiveReport {
 }
 
 impl HostReport {
-    pub(super) fn of(trace: HostTrace, host: usize, rules: Rules, top: Option<usize>) -> Self {
+    pub(super) fn of(mut trace: HostTrace, host: usize, rules: Rules, top: Option<usize>) -> Self {
         let rows = trace.ops.sorted();
         let shown = top.unwrap_or(rows.len()).min(rows.len());
-        let top_ops = rows[..shown]
-            .iter()
-            .map(|(key, totals)| OpReport {
-                name: key.name.clone(),
-                category: key.category.clone(),
-                occurrences: totals.occurrences,
-                time_ps: totals.time_ps,
-                self_time_ps: totals.self_time_ps,
-                program_id: key.symbol.map(|(program, _)| program.to_string()),
-            })
-            .collect();
+        let top_ops = rows[..shown].iter().map(|(key, row)| OpReport::of(&trace, key, row)).collect();
         let categories = categories(&trace);
+        trace.annotations.cut(top.unwrap_or(usize::MAX));
         let collectives = trace.collectives.iter().map(|(kind, totals)| CollectiveReport {
             opcode: kind.opcode(),
             occurrences: totals.occurrences,
@@ -207,6 +326,8 @@ impl HostReport {
             file: trace.file,
             profile_start_ns: trace.profile_start_ns,
             window_ps: trace.window_ps,
+            annotations: trace.annotations,
+            losses: trace.losses,
             warnings: trace.warnings,
         }
     }
@@ -214,9 +335,9 @@ impl HostReport {
 
 fn categories(trace: &HostTrace) -> Vec<CategoryReport> {
     let mut sums = std::collections::BTreeMap::new();
-    for (key, totals) in &trace.ops.rows {
+    for (key, row) in &trace.ops.rows {
         let sum: &mut i64 = sums.entry(key.category.as_str()).or_default();
-        *sum = sum.saturating_add(totals.self_time_ps);
+        *sum = sum.saturating_add(row.totals.self_time_ps);
     }
     let all: i64 = sums.values().fold(0, |all, &sum| all.saturating_add(sum));
     let report = |(category, self_time_ps): (&str, i64)| CategoryReport {
@@ -238,6 +359,7 @@ impl HostStepReport {
 impl CoreReport {
     fn of(core: Core, host: usize, rules: Rules) -> Self {
         let duty_cycle = core.duty_cycle();
+        let steps = (0..core.steps.len()).map(|at| StepReport::of(&core, at)).collect();
         let id = match rules {
             Rules::True => core.id,
             Rules::Xprof => {
@@ -249,25 +371,33 @@ impl CoreReport {
             name: module.name,
             program_id: module.program_id.map(|id| id.to_string()),
             run_id: module.run_id,
+            run: module.run,
             start_ps: module.start_ps,
             duration_ps: module.duration_ps,
         });
         Self {
             plane: core.plane,
             id,
-            steps: core.steps.iter().map(StepReport::of).collect(),
+            steps,
             span_ps: core.span_ps,
             busy_ps: core.busy_ps,
             idle_ps: core.idle_ps,
             duty_cycle,
+            clock: if core.by_device_clock { MeasuredBy::Device } else { MeasuredBy::Line },
             modules: modules.collect(),
         }
     }
 }
 
 impl StepReport {
-    fn of(step: &Step) -> Self {
-        Self { step_num: step.step_num, start_ps: step.start_ps, duration_ps: step.duration_ps }
+    fn of(core: &Core, at: usize) -> Self {
+        let step = &core.steps[at];
+        Self {
+            step_num: step.step_num,
+            program: core.first_module(at).map(|module| module.name.clone()),
+            start_ps: step.start_ps,
+            duration_ps: step.duration_ps,
+        }
     }
 }
 

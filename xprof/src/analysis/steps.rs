@@ -21,8 +21,10 @@ pub struct Step {
     pub step_num: Option<i64>,
     /// Whether the number was inferred from run ids.
     pub inferred: bool,
-    /// The run id of its first program.
+    /// The run id of its first program; each core counts its own.
     pub run_id: Option<u64>,
+    /// Its first program's execution, an index of the core's modules.
+    pub module: Option<u32>,
     /// Its start on the session's time line: that of its first program, where there is one.
     pub start_ps: i64,
     /// How long it took.
@@ -72,6 +74,7 @@ struct Draft {
     inferred: bool,
     run_id: Option<u64>,
     program: Option<i64>,
+    module: Option<u32>,
 }
 
 /// The host's part in finding steps.
@@ -83,19 +86,27 @@ pub(super) struct HostSide<'a> {
 impl HostSide<'_> {
     /// The group that launched `module` on core `ordinal`.
     pub(super) fn group(&self, ordinal: i64, module: &DeviceEvent, mask: u64) -> Option<u32> {
-        let launch = Launch {
-            ordinal,
-            queue_id: module.queue_id?,
-            run_id: module.run_id? & mask,
-            core_type: module.core_type,
-        };
-        self.groups.launches.get(&launch).copied()
+        self.groups.launches.get(&launch(ordinal, module, mask)?).copied()
+    }
+
+    /// When the host enqueued `module` on core `ordinal`.
+    pub(super) fn enqueued(&self, ordinal: i64, module: &DeviceEvent) -> Option<i64> {
+        self.groups.enqueued.get(&launch(ordinal, module, RUN_ID_BITS)?).copied()
     }
 
     fn step_num(&self, ordinal: i64, module: &DeviceEvent) -> Option<i64> {
         let group = self.group(ordinal, module, RUN_ID_BITS)?;
         self.markers.get(*self.groups.markers.get(group as usize)? as usize)?.step_num
     }
+}
+
+fn launch(ordinal: i64, module: &DeviceEvent, mask: u64) -> Option<Launch> {
+    Some(Launch {
+        ordinal,
+        queue_id: module.queue_id?,
+        run_id: module.run_id? & mask,
+        core_type: module.core_type,
+    })
 }
 
 /// The steps of a TensorCore.
@@ -109,7 +120,8 @@ pub(super) fn tensor_core(lines: &CoreLines, ordinal: i64, host: &HostSide<'_>) 
         (false, false) => Origin::Modules,
     };
     if !has_line {
-        drafts.extend(lines.modules.iter().zip(&nums).map(|(module, &num)| from_module(module, num)));
+        let modules = lines.modules.iter().zip(&nums).enumerate();
+        drafts.extend(modules.map(|(at, (module, &num))| from_module(at, module, num)));
     }
     infer(&mut drafts);
     let before = drafts.len();
@@ -118,14 +130,15 @@ pub(super) fn tensor_core(lines: &CoreLines, ordinal: i64, host: &HostSide<'_>) 
     CoreSteps { steps: merge(drafts), origin, outside }
 }
 
-fn from_module(module: &DeviceEvent, num: Option<i64>) -> Draft {
+fn from_module(at: usize, module: &DeviceEvent, num: Option<i64>) -> Draft {
     Draft {
-        at: module.line,
+        at: module.at,
         waited_ps: 0,
         num,
         inferred: false,
         run_id: module.run_id,
         program: Some(module.metadata_id),
+        module: Some(at as u32),
     }
 }
 
@@ -137,16 +150,17 @@ fn from_step_line(lines: &CoreLines, nums: &[Option<i64>]) -> Vec<Draft> {
     let mut programs = HashSet::new();
     let least_num = RangeMin::of(nums);
     for step in &lines.steps {
-        let places = places_in(&lines.modules, step.line);
+        let places = places_in(&lines.modules, step.at);
         let first = lines.modules[places.clone()].first();
         uncovered.take(places.clone(), |at| {
             programs.insert(lines.modules[at].metadata_id);
         });
         // An event may begin with the wait for its program; the step itself begins with the program.
-        let start = first.map_or(step.line.start, |module| module.line.start);
+        let start = first.map_or(step.at.start, |module| module.at.start);
         drafts.push(Draft {
-            at: Interval { start, ..step.line },
-            waited_ps: start - step.line.start,
+            at: Interval { start, ..step.at },
+            waited_ps: start - step.at.start,
+            module: first.map(|_| places.start as u32),
             num: least_num.least(places),
             inferred: false,
             run_id: first.and_then(|module| module.run_id),
@@ -155,13 +169,13 @@ fn from_step_line(lines: &CoreLines, nums: &[Option<i64>]) -> Vec<Draft> {
     }
     let uncovered = lines.modules.iter().enumerate().filter(|&(at, _)| uncovered.is_left(at));
     let uncovered = uncovered.filter(|(_, module)| programs.contains(&module.metadata_id));
-    drafts.extend(uncovered.map(|(at, module)| from_module(module, nums[at])));
+    drafts.extend(uncovered.map(|(at, module)| from_module(at, module, nums[at])));
     drafts.sort_by_key(|draft| draft.at);
     drafts
 }
 
-/// The numbers of the steps by the run ids of their programs. A program that lies in several steps is the last
-/// one's.
+/// The numbers of one core's steps by the run ids of their programs. A program that lies in several steps is the
+/// last one's.
 pub(super) fn numbers_by_run(steps: &[Step], modules: &[DeviceEvent]) -> HashMap<u64, i64> {
     let mut numbers = HashMap::new();
     let mut untaken = Untaken::new(modules.len());
@@ -268,6 +282,7 @@ fn merge(drafts: Vec<Draft>) -> Vec<Step> {
                 step_num: draft.num,
                 inferred: draft.inferred,
                 run_id: draft.run_id,
+                module: draft.module,
                 start_ps: draft.at.start,
                 duration_ps: draft.at.len(),
                 waited_ps: draft.waited_ps,
@@ -288,11 +303,13 @@ pub(super) fn sparse_core(
         true => (&lines.modules, Origin::Modules),
     };
     let drafts = events.iter().map(|event| {
-        let module = lines.modules[places_in(&lines.modules, event.line)].first();
-        let run_id = event.run_id.or_else(|| module?.run_id);
+        let places = places_in(&lines.modules, event.at);
+        let first = lines.modules[places.clone()].first();
+        let run_id = event.run_id.or_else(|| first?.run_id);
         let num = run_id.and_then(|run| numbers.get(&run).copied());
-        let num = num.or_else(|| overlapping(tensor_core?, event.line)?.step_num);
-        Draft { at: event.line, waited_ps: 0, num, inferred: false, run_id, program: None }
+        let num = num.or_else(|| overlapping(tensor_core?, event.at)?.step_num);
+        let module = first.map(|_| places.start as u32);
+        Draft { at: event.at, waited_ps: 0, num, inferred: false, run_id, program: None, module }
     });
     CoreSteps { steps: merge(drafts.collect()), origin, outside: 0 }
 }
@@ -316,6 +333,7 @@ mod tests {
             inferred: false,
             run_id: Some(run_id),
             program: Some(program),
+            module: None,
         }
     }
 
@@ -326,18 +344,15 @@ mod tests {
     fn module(start: i64, program: i64, run_id: u64) -> DeviceEvent {
         DeviceEvent {
             metadata_id: program,
-            line: Interval::new(start, 10),
-            device: None,
+            at: Interval::new(start, 10),
             run_id: Some(run_id),
-            queue_id: None,
-            core_type: 0,
-            group_id: None,
+            ..DeviceEvent::default()
         }
     }
 
     #[test]
     fn steps_that_overlap_have_all_their_programs() {
-        let step = |start, duration| DeviceEvent { line: Interval::new(start, duration), ..module(0, 9, 0) };
+        let step = |start, duration| DeviceEvent { at: Interval::new(start, duration), ..module(0, 9, 0) };
         let lines = CoreLines {
             steps: vec![step(0, 100), step(15, 60), step(20, 5), step(200, 5)],
             modules: (0..12).map(|at| module(10 * at, at % 2, at as u64)).collect(),

@@ -12,8 +12,8 @@ use super::{
     align::{Aligned, StepRef},
     category::Class,
     core::{ClassTimes, of_class, worked},
+    host_trace::HostTrace,
     summary::{mean, median},
-    trace::HostTrace,
     warnings::ms,
 };
 
@@ -68,7 +68,7 @@ impl Account {
 /// Finds the straggler, if there is one.
 pub(super) fn find(hosts: &[HostTrace], aligned: &Aligned) -> Option<Straggler> {
     let cores: Vec<(usize, usize)> =
-        super::align::stepping_cores(hosts).map(|(host, at, _)| (host, at)).collect();
+        super::stepping::stepping_cores(hosts).map(|(host, at, _)| (host, at)).collect();
     let places: HashMap<(usize, usize), usize> =
         cores.iter().enumerate().map(|(place, &core)| (core, place)).collect();
     let mut accounts = vec![Account::default(); cores.len()];

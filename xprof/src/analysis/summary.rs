@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A summary of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Summary {
+pub struct DurationSummary {
     /// How many.
     pub count: u64,
     /// Their mean, rounded to the nearest.
@@ -17,7 +17,7 @@ pub struct Summary {
     pub max_ps: i64,
 }
 
-impl Summary {
+impl DurationSummary {
     /// Of `durations`, in any order.
     pub(super) fn of(mut durations: Vec<i64>) -> Self {
         durations.sort_unstable();
@@ -64,10 +64,10 @@ mod tests {
 
     #[test]
     fn small_sets() {
-        assert_eq!(Summary::of(Vec::new()), Summary::default());
-        let one = Summary::of(vec![7]);
+        assert_eq!(DurationSummary::of(Vec::new()), DurationSummary::default());
+        let one = DurationSummary::of(vec![7]);
         assert_eq!((one.count, one.mean_ps, one.median_ps, one.p95_ps, one.max_ps), (1, 7, 7, 7, 7));
-        let many = Summary::of((1..=100).rev().collect());
+        let many = DurationSummary::of((1..=100).rev().collect());
         assert_eq!((many.mean_ps, many.median_ps, many.p95_ps, many.max_ps), (51, 50, 95, 100));
         assert_eq!(median(vec![4, 1]), 2);
     }

@@ -1,16 +1,23 @@
 //! What a reader should know before trusting the figures, in words.
 
+use std::collections::HashSet;
+
 use super::{
+    clock::ClockFacts,
     core::{CoreLines, OpsWalk},
-    device_events::{DeviceEvent, Interval},
+    device_events::Interval,
     groups::Groups,
-    host::HostEvents,
+    host::{HostEvents, RUN_ID_BITS},
+    host_trace::HostTrace,
     ops::Totals,
+    planes,
     steps::Origin,
     summary::median,
-    trace::{HostTrace, unmatched_launches},
 };
-use crate::reader::{Index, PlaneIndex};
+use crate::{
+    loss::{Loss, LossKind},
+    reader::{Index, PlaneIndex},
+};
 
 /// How many of the profiler's own messages are passed on.
 const MOST_MESSAGES: usize = 20;
@@ -19,6 +26,7 @@ const MOST_MESSAGES: usize = 20;
 #[derive(Debug)]
 pub(super) struct CoreFacts {
     pub(super) plane: String,
+    pub(super) ordinal: i64,
     pub(super) sparse: bool,
     pub(super) origin: Origin,
     pub(super) outside: usize,
@@ -28,21 +36,17 @@ pub(super) struct CoreFacts {
     pub(super) unsorted: bool,
     pub(super) over: bool,
     pub(super) run_ids: Vec<u64>,
-    pub(super) clock: Option<ClockGap>,
+    pub(super) clock: Option<ClockFacts>,
     pub(super) has_ops: bool,
 }
 
-/// How a device's own clock runs against its line's.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct ClockGap {
-    shift_ps: i64,
-    drift_ppm: f64,
-}
-
 impl CoreFacts {
+    #[expect(clippy::too_many_arguments, reason = "one each of what is known of a core")]
     pub(super) fn of(
         plane: &PlaneIndex,
+        ordinal: i64,
         lines: &CoreLines,
+        clock: Option<ClockFacts>,
         out: &OpsWalk,
         hull: Option<Interval>,
         (origin, outside): (Origin, usize),
@@ -50,6 +54,7 @@ impl CoreFacts {
     ) -> Self {
         Self {
             plane: plane.name.clone(),
+            ordinal,
             sparse,
             origin,
             outside,
@@ -59,24 +64,15 @@ impl CoreFacts {
             unsorted: out.unsorted,
             over: out.over || lines.over,
             run_ids: lines.modules.iter().filter_map(|module| module.run_id).collect(),
-            clock: clock_gap(&lines.modules).or_else(|| clock_gap(&lines.steps)),
-            has_ops: out.line.is_some(),
+            clock: clock.filter(is_worth_telling),
+            has_ops: out.extent.is_some(),
         }
     }
 }
 
-/// The gap between the two clocks of `events`, if it is worth a word (a microsecond).
-fn clock_gap(events: &[DeviceEvent]) -> Option<ClockGap> {
-    let pair = |event: &DeviceEvent| Some((event.line, event.device?));
-    let (line, device) = events.iter().find_map(pair)?;
-    let (last_line, last_device) = events.iter().rev().find_map(pair)?;
-    let shift_ps = device.start.saturating_sub(line.start);
-    let by_line = last_line.end.saturating_sub(line.start);
-    let by_device = last_device.end.saturating_sub(device.start);
-    let drift = if by_line > 0 { by_device.saturating_sub(by_line) as f64 / by_line as f64 } else { 0.0 };
-    let last_gap = last_device.end.saturating_sub(last_line.end);
-    let worth = shift_ps.abs().max(last_gap.abs()) > 1_000_000;
-    worth.then_some(ClockGap { shift_ps, drift_ppm: drift * 1e6 })
+/// Whether the clocks of a core differ by more than a microsecond.
+fn is_worth_telling(clock: &ClockFacts) -> bool {
+    clock.by_device || clock.shift_ps.saturating_abs() > 1_000_000
 }
 
 /// What warnings need to know of a part.
@@ -85,6 +81,8 @@ pub(super) struct HostFacts {
     pub(super) cores: Vec<CoreFacts>,
     /// Whether the pieces of busy time of a shared chip were too many to be held.
     pub(super) busy_cut: bool,
+    /// Device planes that are not read: name, lines and events.
+    unread: Vec<(String, usize, u64)>,
     messages: Vec<String>,
     unmatched: Option<GroupsLaunched>,
     host_over: bool,
@@ -121,6 +119,7 @@ impl HostFacts {
             no_host: !index.planes.iter().any(|plane| plane.name.starts_with("/host:CPU")),
             no_session: index.session.start_ns.is_none(),
             no_cores,
+            unread: index.planes.iter().filter(|plane| planes::is_unread_device(plane)).map(size).collect(),
             names_dropped: index.planes.iter().map(|plane| plane.stat_names.dropped()).sum(),
             window: index.session.window_ps().or(Some(trace.window_ps)),
             markers: host.markers.len(),
@@ -129,9 +128,14 @@ impl HostFacts {
     }
 }
 
-/// All warnings of a part.
+fn size(plane: &PlaneIndex) -> (String, usize, u64) {
+    (plane.name.clone(), plane.lines.len(), plane.lines.iter().map(|line| line.events).sum())
+}
+
+/// All warnings of a part; what it lost comes first.
 pub(super) fn of(facts: &HostFacts, trace: &HostTrace) -> Vec<String> {
-    let mut all = facts.messages.clone();
+    let mut all: Vec<String> = trace.losses.iter().map(ToString::to_string).collect();
+    all.extend(facts.messages.iter().cloned());
     of_file(facts, &mut all);
     for (at, core) in facts.cores.iter().enumerate() {
         of_core(core, facts, trace, at, &mut all);
@@ -145,7 +149,8 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
             all.push(text.to_owned());
         }
     };
-    say(facts.no_cores && facts.markers == 0, "no TPU core and no step marker: there are no steps to show");
+    let nothing = facts.no_cores && facts.markers == 0;
+    say(nothing, "no TPU core and no step marker: there are no steps to show");
     say(facts.no_host, "no host plane: device steps cannot be numbered");
     say(facts.no_session, "no session times (Task Environment): the wall clock of this host is not known");
     say(
@@ -154,12 +159,17 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
     );
     say(
         facts.host_unsorted,
-        "host operations are out of order in a very long line: their self times are approximate",
+        "host events are out of order in a very long line: the self times of operations and annotations are approximate",
     );
     say(
         facts.busy_cut,
         "the busy time of a chip's cores is too scattered to be joined: busy and idle are approximate",
     );
+    for (plane, lines, events) in facts.unread.iter().take(MOST_MESSAGES) {
+        all.push(format!(
+            "{plane} is not read ({lines} lines, {events} events): only TPU cores are; its events are in no figure here, XProf shows them"
+        ));
+    }
     if facts.names_dropped > 0 {
         all.push(format!("{} stat names over the limit are left out", facts.names_dropped));
     }
@@ -183,12 +193,8 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
             ms(core.nameless.self_time_ps)
         ));
     }
-    if let Some(gap) = core.clock {
-        all.push(format!(
-            "{plane}: the device clock is {} off the line's clock and drifts by {:.0} ppm; figures use the line's, XProf mixes both",
-            ms(gap.shift_ps),
-            gap.drift_ppm
-        ));
+    if let Some(clock) = core.clock {
+        all.push(format!("{plane}: {}", clock_words(&clock)));
     }
     if core.unsorted {
         all.push(format!(
@@ -198,7 +204,22 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
     if core.over {
         all.push(format!("{plane}: more steps, programs or collectives than are held: the rest is left out"));
     }
-    of_end(core, facts, trace, at, all);
+}
+
+fn clock_words(clock: &ClockFacts) -> String {
+    if clock.by_device {
+        let times = if clock.jumps == 1 { "once".to_owned() } else { format!("{} times", clock.jumps) };
+        return format!(
+            "the line's clock jumped {times} and was off by up to {}: durations are by the device's own clock",
+            ms(clock.farthest_ps)
+        );
+    }
+    format!(
+        "the device clock is {} off the line's clock and drifts by {:.0} ppm; figures use the line's, XProf mixes both",
+        ms(clock.shift_ps),
+        // Without this a drift of nearly nothing may print as -0.
+        clock.drift_ppm.round() + 0.0
+    )
 }
 
 fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
@@ -242,11 +263,26 @@ fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, a
     }
 }
 
-/// A core whose events end before the session does.
-fn of_end(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
-    let (Some(hull), Some(window)) = (core.hull, facts.window) else { return };
+/// Puts what is certain of early ends in the place of what may be.
+pub(super) fn add_early_ends(facts: &HostFacts, trace: &mut HostTrace) {
+    let certain = ends_early(facts, trace);
+    let is_known = |loss: &Loss| {
+        loss.kind == LossKind::EndsEarly && certain.iter().any(|early| early.plane == loss.plane)
+    };
+    trace.losses.retain(|loss| !is_known(loss));
+    trace.losses.extend(certain);
+}
+
+/// A core whose events end before the session does, with evidence that it worked on.
+fn ends_early(facts: &HostFacts, trace: &HostTrace) -> Vec<Loss> {
+    let cores = facts.cores.iter().enumerate();
+    cores.filter_map(|(at, core)| ends_early_core(core, facts, trace, at)).collect()
+}
+
+fn ends_early_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize) -> Option<Loss> {
+    let (hull, window) = (core.hull?, facts.window?);
     if core.sparse {
-        return;
+        return None;
     }
     let steps = trace.cores.get(at).map_or(&[][..], |core| &core.steps);
     let step = median(steps.iter().map(|step| step.duration_ps).collect());
@@ -255,8 +291,8 @@ fn of_end(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all
         facts.unmatched.as_ref().map_or(0, |launched| unmatched_launches(&launched.0, &facts.cores));
     let cut_program = core.after_last_module > 0;
     let long_silence = silent > step.saturating_mul(2).max(window / 20);
-    if long_silence && (cut_program || unmatched > 2) {
-        all.push(format!(
+    (long_silence && (cut_program || unmatched > 2)).then(|| {
+        let message = format!(
             "{}: ends early, {} before the end of the session{}{}: the device's trace buffer may have been full",
             core.plane,
             ms(silent),
@@ -266,10 +302,21 @@ fn of_end(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all
             } else {
                 String::new()
             }
-        ));
-    }
+        );
+        Loss::ends_early(&core.plane, message)
+    })
 }
 
 pub(super) fn ms(ps: i64) -> String {
     format!("{:.3} ms", ps as f64 / 1e9)
+}
+
+/// How many programs the host launched that no core shows. Each core counts its own run ids.
+fn unmatched_launches(groups: &Groups, cores: &[CoreFacts]) -> usize {
+    let runs = |core: &CoreFacts| {
+        let ordinal = core.ordinal;
+        core.run_ids.iter().map(move |run| (ordinal, run & RUN_ID_BITS)).collect::<Vec<_>>()
+    };
+    let seen: HashSet<(i64, u64)> = cores.iter().flat_map(runs).collect();
+    groups.launches.keys().filter(|launch| !seen.contains(&(launch.ordinal, launch.run_id))).count()
 }

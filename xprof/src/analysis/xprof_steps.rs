@@ -57,7 +57,7 @@ fn groups_of(lines: &CoreLines, ordinal: i64, host: &HostSide<'_>, grouped: bool
         return of_modules;
     }
     let least = RangeMin::of(&of_modules);
-    lines.steps.iter().map(|step| least.least(places_in(&lines.modules, step.line))).collect()
+    lines.steps.iter().map(|step| least.least(places_in(&lines.modules, step.at))).collect()
 }
 
 /// Leaves out events without a group and joins consecutive ones of one group. A file that carries groups is
@@ -65,18 +65,18 @@ fn groups_of(lines: &CoreLines, ordinal: i64, host: &HostSide<'_>, grouped: bool
 fn merge(events: &[DeviceEvent], groups: &[Option<i64>], grouped: bool) -> GroupedCore {
     let mut core = GroupedCore::default();
     for (event, group) in events.iter().zip(groups) {
-        let device = event.device.unwrap_or(event.line);
+        let device = event.device.unwrap_or(event.at);
         if group.is_some() || grouped {
-            core.line_start = Some(core.line_start.map_or(event.line.start, |s| s.min(event.line.start)));
+            core.line_start = Some(core.line_start.map_or(event.at.start, |s| s.min(event.at.start)));
             core.device_end = Some(core.device_end.map_or(device.end, |end| end.max(device.end)));
         }
         let Some(group) = *group else { continue };
         match core.steps.last_mut().filter(|last| last.group == group) {
             Some(last) => {
-                last.line = last.line.hull(event.line);
+                last.line = last.line.hull(event.at);
                 last.device = last.device.hull(device);
             }
-            None => core.steps.push(GroupedStep { group, line: event.line, device }),
+            None => core.steps.push(GroupedStep { group, line: event.at, device }),
         }
     }
     core

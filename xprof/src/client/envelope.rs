@@ -3,7 +3,10 @@
 //! Holds no more than a tag or a length; never trusts a length further than the one that encloses it.
 
 use super::Error;
-use crate::check::Varint;
+use crate::{
+    framing::{self, FrameError, PREFIX_LEN},
+    wire::PushedVarint,
+};
 
 /// One piece of the answer, in order of arrival.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,17 +21,17 @@ pub(super) enum Piece<'a> {
 enum State {
     /// The five bytes before a gRPC message.
     Prefix {
-        bytes: [u8; 5],
+        bytes: [u8; PREFIX_LEN],
         have: usize,
     },
-    Tag(Varint),
+    Tag(PushedVarint),
     Length {
         number: u64,
-        varint: Varint,
+        varint: PushedVarint,
     },
     Value {
         number: u64,
-        varint: Varint,
+        varint: PushedVarint,
     },
     Skip {
         left: u64,
@@ -62,7 +65,12 @@ pub(super) struct Envelope {
 impl Envelope {
     /// Refuses messages of more than `limit` bytes.
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, state: State::Prefix { bytes: [0; 5], have: 0 }, left: 0, said: Said::default() }
+        Self {
+            limit,
+            state: State::Prefix { bytes: [0; PREFIX_LEN], have: 0 },
+            left: 0,
+            said: Said::default(),
+        }
     }
 
     /// Takes the next bytes of the body and gives `out` what is of the trace.
@@ -101,7 +109,7 @@ impl Envelope {
     fn end_of_message(&mut self) -> Result<(), Error> {
         match self.state {
             State::Prefix { .. } | State::Done => {}
-            State::Tag(tag) if self.left == 0 && !tag.begun() => self.state = State::Done,
+            State::Tag(tag) if self.left == 0 && !tag.is_open() => self.state = State::Done,
             _ if self.left == 0 => return Err(garbage("the answer ends inside a field")),
             _ => {}
         }
@@ -119,17 +127,24 @@ impl Envelope {
     fn prefix(&mut self, byte: u8) -> Result<u64, Error> {
         let State::Prefix { mut bytes, have } = self.state else { return Ok(0) };
         bytes[have] = byte;
-        match (have, bytes[0]) {
-            (0, 1) => return Err(Error::Compressed),
-            (0, 2..) => return Err(garbage("the answer does not begin as a gRPC message does")),
-            (4, _) => {
-                self.left = u64::from(u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]));
+        let wrong = |error| match error {
+            FrameError::Compressed => Error::Compressed,
+            other => Error::Garbage(format!("the answer is no gRPC: {other}")),
+        };
+        match have + 1 {
+            // The first byte tells already.
+            1 => {
+                framing::check_flag(byte).map_err(wrong)?;
+                self.state = State::Prefix { bytes, have: 1 };
+            }
+            PREFIX_LEN => {
+                self.left = u64::from(framing::message_len(bytes).map_err(wrong)?);
                 if self.left > self.limit {
                     return Err(Error::TooLarge { bytes: self.left, limit: self.limit });
                 }
-                self.state = State::Tag(Varint::default());
+                self.state = State::Tag(PushedVarint::default());
             }
-            _ => self.state = State::Prefix { bytes, have: have + 1 },
+            have => self.state = State::Prefix { bytes, have },
         }
         Ok(1)
     }
@@ -153,7 +168,7 @@ impl Envelope {
                     None => State::Value { number, varint },
                     Some(value) => {
                         self.said.empty |= number == 7 && value != 0;
-                        State::Tag(Varint::default())
+                        State::Tag(PushedVarint::default())
                     }
                 };
             }
@@ -188,9 +203,9 @@ impl Envelope {
         match (number, wire) {
             (0, _) => Err(garbage("the answer is no ProfileResponse: a field has number 0")),
             (6 | 8, 0 | 1 | 5) | (7, 1 | 2 | 5) => Err(garbage("the answer is no ProfileResponse")),
-            (_, 0) => Ok(State::Value { number, varint: Varint::default() }),
+            (_, 0) => Ok(State::Value { number, varint: PushedVarint::default() }),
             (_, 1) => skip(8),
-            (_, 2) => Ok(State::Length { number, varint: Varint::default() }),
+            (_, 2) => Ok(State::Length { number, varint: PushedVarint::default() }),
             (_, 5) => skip(4),
             _ => Err(garbage("the answer is no ProfileResponse: unknown wire type")),
         }
@@ -198,7 +213,7 @@ impl Envelope {
 }
 
 fn after(left: u64, state: impl FnOnce(u64) -> State) -> State {
-    if left == 0 { State::Tag(Varint::default()) } else { state(left) }
+    if left == 0 { State::Tag(PushedVarint::default()) } else { state(left) }
 }
 
 fn garbage(what: &str) -> Error {

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use prost::Message;
 use proto::tensorflow::{ProfileRequest, TerminateRequest};
@@ -26,6 +26,8 @@ use tokio::{net::TcpStream, time::Instant};
 pub use error::Error;
 pub use receive::Received;
 pub use target::{BadTarget, Target};
+
+use crate::framing::framed;
 
 /// Flow-control windows: what may be on its way or wait for the disk.
 const WINDOW: u32 = 8 << 20;
@@ -167,7 +169,7 @@ impl Client {
             .map_err(|error| Error::Unreachable(error.to_string()))?;
         let mut send = self.send.clone().ready().await.map_err(status::before_answer)?;
         let (response, mut body) = send.send_request(request, false).map_err(status::before_answer)?;
-        body.send_data(frame(message), true).map_err(status::before_answer)?;
+        body.send_data(framed(message), true).map_err(status::before_answer)?;
         Ok(response)
     }
 }
@@ -187,16 +189,6 @@ async fn in_time<T>(
         }
         Ok(result) => result,
     }
-}
-
-/// A message in its gRPC frame.
-fn frame(message: &impl Message) -> Bytes {
-    let length = message.encoded_len();
-    let mut bytes = BytesMut::with_capacity(5 + length);
-    bytes.put_u8(0);
-    bytes.put_u32(u32::try_from(length).expect("a request is a few hundred bytes"));
-    message.encode(&mut bytes).expect("the buffer has room for the message");
-    bytes.freeze()
 }
 
 /// A workload ends a call by itself so long after we should have: for when our word does not reach it.

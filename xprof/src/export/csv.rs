@@ -20,14 +20,19 @@ pub fn steps_csv(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "start_ps",
         "duration_ps",
         "aligned_start_ps",
+        "program",
     ])?;
     for (at, host) in report.hosts.iter().enumerate() {
         let offset_ps = report.alignment.offsets.get(at).map_or(0, |offset| offset.offset_ps);
-        let mut row = |kind: &str, plane: &str, number: Option<i64>, start_ps: i64, duration_ps: i64| {
+        let mut row = |kind: &str,
+                       (plane, program): (&str, &str),
+                       number: Option<i64>,
+                       start_ps: i64,
+                       duration_ps: i64| {
             let number = number.map(|number| number.to_string()).unwrap_or_default();
             let aligned_ps = start_ps.saturating_add(offset_ps);
             csv.write_record([
-                &host.host,
+                host.host.as_str(),
                 &host.file,
                 kind,
                 plane,
@@ -35,14 +40,17 @@ pub fn steps_csv(report: &Report, out: &mut dyn Write) -> io::Result<()> {
                 &start_ps.to_string(),
                 &duration_ps.to_string(),
                 &aligned_ps.to_string(),
+                program,
             ])
         };
         for step in &host.host_steps {
-            row("host", "", step.step_num, step.start_ps, step.end_ps.saturating_sub(step.start_ps))?;
+            let duration_ps = step.end_ps.saturating_sub(step.start_ps);
+            row("host", ("", ""), step.step_num, step.start_ps, duration_ps)?;
         }
         for core in &host.cores {
             for step in &core.steps {
-                row("core", &core.plane, step.step_num, step.start_ps, step.duration_ps)?;
+                let program = step.program.as_deref().unwrap_or("");
+                row("core", (&core.plane, program), step.step_num, step.start_ps, step.duration_ps)?;
             }
         }
     }
@@ -60,22 +68,42 @@ pub fn operations_csv(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "file",
         "name",
         "category",
+        "program",
         "program_id",
         "occurrences",
         "time_ps",
         "self_time_ps",
+        "source",
+        "framework_op",
+        "flops",
+        "bytes",
+        "flops_per_second",
+        "flops_of_peak",
+        "hbm_bytes_per_second",
+        "hbm_of_peak",
     ])?;
+    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     for host in &report.hosts {
         for op in &host.top_ops {
             csv.write_record([
-                &host.host,
+                host.host.as_str(),
                 &host.file,
                 &op.name,
                 &op.category,
+                op.program.as_deref().unwrap_or(""),
                 op.program_id.as_deref().unwrap_or(""),
                 &op.occurrences.to_string(),
                 &op.time_ps.to_string(),
                 &op.self_time_ps.to_string(),
+                op.source.as_deref().unwrap_or(""),
+                op.framework_op.as_deref().unwrap_or(""),
+                &whole(op.flops),
+                &whole(op.bytes),
+                &number(op.flops_per_second),
+                &number(op.flops_of_peak),
+                &number(op.hbm_bytes_per_second),
+                &number(op.hbm_of_peak),
             ])?;
         }
     }

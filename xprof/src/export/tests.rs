@@ -104,6 +104,43 @@ fn every_event_of_every_vector_is_there() {
     }
 }
 
+/// Where the line's clock jumps, operations, programs and steps lie by the device's clock.
+#[test]
+fn events_of_a_core_whose_line_jumps_are_moved() {
+    for case in ["clock_jumps", "clock_jumps_steps"] {
+        let folder = format!("{}/../tests/data/golden/xplane_clock/{case}", env!("CARGO_MANIFEST_DIR"));
+        let truth: Value =
+            serde_json::from_slice(&std::fs::read(format!("{folder}/truth.json")).unwrap()).unwrap();
+        let input = FileInput::new(format!("{folder}/t1v-n-jjjj-w-0.xplane.pb"));
+        let (json, _) = exported(&[HostTrace { host: "h", input: &input, offset_ps: 0 }]);
+        let mut runs: Vec<i64> = events(&json, "X")
+            .into_iter()
+            .filter(|event| event["name"].as_str().is_some_and(|name| name.starts_with("jit_train_step")))
+            .map(|event| whole_ns(&event["dur"]))
+            .collect();
+        let mut wanted: Vec<i64> = truth["hosts"][0]["cores"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|core| core["runs"].as_array().unwrap())
+            // On the time line of the host, whose clock runs 14 ppm faster.
+            .map(|run| (run["duration_ps"].as_f64().unwrap() * (1.0 + 14e-6) / 1000.0) as i64)
+            .collect();
+        runs.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(runs.len(), wanted.len());
+        assert!(runs.iter().zip(&wanted).all(|(run, wanted)| (run - wanted).abs() <= 2), "{case}");
+        let ops: i64 = events(&json, "X")
+            .into_iter()
+            .filter(|event| {
+                ["copy-done.1", "fusion.1", "convolution.2"].iter().any(|op| event["name"] == *op)
+            })
+            .map(|event| whole_ns(&event["dur"]))
+            .sum();
+        assert!((ops - wanted.iter().sum::<i64>()).abs() < 3 * wanted.len() as i64, "{case}");
+    }
+}
+
 /// A viewer drops a slice that overlaps another one of its track without nesting.
 #[test]
 fn slices_of_a_track_nest() {
@@ -325,6 +362,12 @@ fn tables_hold_every_step_and_operation() {
             && row["aligned_start_ps"] == (core.steps[0].start_ps + offset).to_string()
     });
     assert!(found, "{:?}", core.steps[0]);
+    let op = &report.hosts[0].top_ops[0];
     assert!(operations.iter().any(|row| row["host"] == "w \"0\", the first"
-        && row["time_ps"] == report.hosts[0].top_ops[0].time_ps.to_string()));
+        && row["time_ps"] == op.time_ps.to_string()
+        && row["program"] == "jit_train_step"
+        && Some(&row["program_id"]) == op.program_id.as_ref()
+        && Some(&row["source"]) == op.source.as_ref()
+        && row["flops"] == op.flops.map(|flops| flops.to_string()).unwrap_or_default()));
+    assert!(steps.iter().filter(|row| row["kind"] == "core").all(|row| row["program"] == "jit_train_step"));
 }

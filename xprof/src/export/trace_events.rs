@@ -14,6 +14,7 @@ use super::{
     names::{END, Names},
 };
 use crate::{
+    analysis::Placing,
     input::{Input, ReadSeek},
     reader::{Event, Index, LineIndex, PlaneIndex, Reader},
     wire,
@@ -113,32 +114,47 @@ fn arguments(
     Ok(())
 }
 
-/// An event's start and end in whole nanoseconds; none for one without a time.
-#[inline]
-fn slice(event: &Event<'_>, line_start_ps: i64) -> Option<(u64, u64)> {
-    if event.occurrences.is_some() {
-        return None;
-    }
-    let from_ps = line_start_ps.saturating_add(event.offset_ps);
-    let ns = |ps: i64| (ps.max(0) / 1000) as u64;
-    Some((ns(from_ps), ns(from_ps.saturating_add(event.duration_ps.max(0)))))
+/// One line, and where its events lie.
+struct Times<'a> {
+    line: &'a LineIndex,
+    /// Where the line's events count from.
+    line_start_ps: i64,
+    /// What brings the host's time onto the common time line.
+    shift_ps: i64,
+    /// For a core whose line's clock jumped.
+    placing: Option<&'a Placing>,
 }
 
-/// How the events of `line` get their lanes. One that is out of order is read once more for it.
-fn line_lanes(
-    reader: &mut Reader<Box<dyn ReadSeek>>,
-    line: &LineIndex,
-    start_ps: i64,
-) -> Result<LineLanes, wire::Error> {
-    if line.sorted {
+impl Times<'_> {
+    /// An event's start and end in whole nanoseconds; none for one without a time.
+    #[inline]
+    fn slice(&self, event: &Event<'_>) -> Result<Option<(u64, u64)>, wire::Error> {
+        if event.occurrences.is_some() {
+            return Ok(None);
+        }
+        let (from_ps, to_ps) = match self.placing {
+            Some(placing) => placing.place(&self.line.name, event, self.line_start_ps)?,
+            None => {
+                let from_ps = self.line_start_ps.saturating_add(event.offset_ps);
+                (from_ps, from_ps.saturating_add(event.duration_ps.max(0)))
+            }
+        };
+        let ns = |ps: i64| (ps.saturating_add(self.shift_ps).max(0) / 1000) as u64;
+        Ok(Some((ns(from_ps), ns(to_ps))))
+    }
+}
+
+/// How the events of a line get their lanes. One that is out of order is read once more for it.
+fn line_lanes(reader: &mut Reader<Box<dyn ReadSeek>>, times: &Times<'_>) -> Result<LineLanes, wire::Error> {
+    if times.line.sorted && times.placing.is_none() {
         return Ok(LineLanes::sorted());
     }
-    if line.events > lanes::MOST_UNSORTED {
+    if times.line.events > lanes::MOST_UNSORTED {
         return Ok(LineLanes::one());
     }
     let mut slices = Vec::new();
-    reader.events(line.span, |event| {
-        slices.extend(slice(event, start_ps));
+    reader.events(times.line.span, |event| {
+        slices.extend(times.slice(event)?);
         Ok::<_, wire::Error>(ControlFlow::Continue(()))
     })?;
     Ok(LineLanes::of(&slices))
@@ -208,10 +224,12 @@ impl Writer<'_> {
             });
             self.sort_index("process_sort_index", pid, None, host_at * 8192 + at);
             let names = Names::of(reader, plane)?;
+            let placing = Placing::of(reader, plane, &index.session)?;
             for (order, line) in plane.lines.iter().enumerate() {
                 if line.events > 0 {
-                    let start_ps = index.session.line_start_ps(line).saturating_add(shift_ps);
-                    self.line(reader, plane, &names, order, line, start_ps)?;
+                    let line_start_ps = index.session.line_start_ps(line);
+                    let times = Times { line, line_start_ps, shift_ps, placing: placing.as_ref() };
+                    self.line(reader, plane, &names, order, &times)?;
                 }
             }
         }
@@ -264,13 +282,13 @@ impl Writer<'_> {
         plane: &PlaneIndex,
         names: &Names,
         order: usize,
-        line: &LineIndex,
-        start_ps: i64,
+        times: &Times<'_>,
     ) -> Result<(), Pass> {
-        let mut lanes = line_lanes(reader, line, start_ps)?;
+        let line = times.line;
+        let mut lanes = line_lanes(reader, times)?;
         let mut heads = vec![self.thread(line, order, 0)];
         reader.events(line.span, |event| {
-            let Some((from, to)) = slice(event, start_ps) else {
+            let Some((from, to)) = times.slice(event)? else {
                 self.done.timeless += 1;
                 return Ok(ControlFlow::Continue(()));
             };

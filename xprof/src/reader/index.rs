@@ -9,9 +9,12 @@ use super::{
     line,
     names::StatNames,
     stat::{OwnedValue, Stat, StatValue},
-    time::Session,
+    time::{ENVIRONMENT, EPOCH_NS, Session},
 };
-use crate::wire::{Error, Fields, Header, Kind, Scanner, Span};
+use crate::{
+    loss::{DROP_EVENT, LAUNCH_EVENT},
+    wire::{Error, Fields, Header, Kind, Scanner, Span},
+};
 
 /// How many planes, lines of the whole file, stats per plane and texts of the file are held.
 const MOST_PLANES: usize = 4096;
@@ -20,6 +23,8 @@ const MOST_STATS: usize = 1024;
 const MOST_TEXTS: usize = 256;
 /// How much of one name or text is kept.
 const LONGEST_TEXT: usize = 1024;
+/// The longest event metadata entry that is looked at here: marks have short ones, operations of large programs not.
+const LONGEST_MARK: u64 = 256;
 /// How much of one plane stat is kept.
 const LONGEST_STAT: usize = 64 << 10;
 
@@ -69,6 +74,10 @@ pub struct PlaneIndex {
     pub stat_names: StatNames,
     /// How many event metadata entries it has.
     pub event_metadata: u64,
+    /// The metadata id of the event that marks dropped buffers, where the plane names it.
+    pub drop_event: Option<i64>,
+    /// Whether it names the event of a program's launch on a device.
+    pub launches: bool,
     /// Its own stats, by name.
     pub stats: Vec<(String, OwnedValue)>,
     /// Where the XPlane lies.
@@ -110,6 +119,8 @@ pub struct LineIndex {
     pub first_ps: i64,
     /// The greatest end of an event, counted from the line's timestamp.
     pub last_end_ps: i64,
+    /// The longest time from the end of all events before to the start of one.
+    pub longest_pause_ps: i64,
     /// Whether each event starts no earlier than the one before it, enclosing ones first.
     pub sorted: bool,
     /// Where the XLine lies.
@@ -128,6 +139,7 @@ impl LineIndex {
             events: 0,
             first_ps: i64::MAX,
             last_end_ps: i64::MIN,
+            longest_pause_ps: 0,
             sorted: true,
             span,
         }
@@ -173,7 +185,7 @@ impl Index {
             }
         }
         index.len = scanner.position();
-        index.session = Session::of(&index.planes);
+        index.session = times(&index.planes);
         Ok(index)
     }
 
@@ -192,6 +204,30 @@ impl Index {
     pub fn planes_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (usize, &'a PlaneIndex)> {
         self.planes.iter().enumerate().filter(move |(_, plane)| plane.name == name)
     }
+}
+
+impl Session {
+    /// Where `line`'s events count from, in picoseconds on the session's time line.
+    pub fn line_start_ps(&self, line: &LineIndex) -> i64 {
+        self.relative_ps(line.timestamp_ns)
+    }
+}
+
+fn times(planes: &[PlaneIndex]) -> Session {
+    let environment = |name| {
+        planes
+            .iter()
+            .filter(|plane| plane.name == ENVIRONMENT)
+            .find_map(|plane| plane.stat(name)?.int())
+            .filter(|&ns| ns > 0)
+    };
+    let earliest = planes
+        .iter()
+        .flat_map(|plane| &plane.lines)
+        .filter(|line| line.timestamp_ns > EPOCH_NS && line.events > 0)
+        .map(|line| line.timestamp_ns)
+        .min();
+    Session::new(environment("profile_start_time"), environment("profile_stop_time"), earliest)
 }
 
 #[cold]
@@ -244,8 +280,12 @@ fn plane<R: Read>(scanner: &mut Scanner<R>, len: u64, lines: &mut usize) -> Resu
                 run = scanner.position();
             }
             4 => {
-                scanner.skip(header.len("an event metadata entry")?)?;
+                let len = header.len("an event metadata entry")?;
                 plane.event_metadata += 1;
+                match len {
+                    ..=LONGEST_MARK => mark(scanner, len, &mut plane)?,
+                    _ => scanner.skip(len)?,
+                }
             }
             5 => stat_metadata(scanner, header, &mut plane.stat_names)?,
             6 => keep_stat(scanner, header, &mut stats)?,
@@ -272,6 +312,10 @@ fn line<R: Read>(scanner: &mut Scanner<R>, span: Span) -> Result<LineIndex, Erro
         scanner,
         span,
         |event| {
+            if index.events > 0 {
+                let pause = event.offset_ps.saturating_sub(index.last_end_ps);
+                index.longest_pause_ps = index.longest_pause_ps.max(pause);
+            }
             index.events += 1;
             index.first_ps = index.first_ps.min(event.offset_ps);
             index.last_end_ps = index.last_end_ps.max(event.offset_ps.saturating_add(event.duration_ps));
@@ -289,6 +333,7 @@ fn line<R: Read>(scanner: &mut Scanner<R>, span: Span) -> Result<LineIndex, Erro
         events: index.events,
         first_ps: index.first_ps,
         last_end_ps: index.last_end_ps,
+        longest_pause_ps: index.longest_pause_ps,
         sorted: index.sorted,
         ..head
     })
@@ -310,6 +355,39 @@ fn line_field<R: Read>(scanner: &mut Scanner<R>, header: Header, line: &mut Line
     Ok(())
 }
 
+/// Notes an event that tells something of the whole plane by its name alone.
+fn mark<R: Read>(scanner: &mut Scanner<R>, len: u64, plane: &mut PlaneIndex) -> Result<(), Error> {
+    let base = scanner.position();
+    let (id, name) = id_and_name(scanner.bytes(len, "an event metadata entry")?, base, "an event metadata")?;
+    if name == DROP_EVENT.as_bytes() {
+        plane.drop_event = Some(id);
+    }
+    plane.launches |= name == LAUNCH_EVENT.as_bytes();
+    Ok(())
+}
+
+/// The key of a map entry, and the name in its value: field 2 of both kinds of metadata.
+fn id_and_name<'a>(entry: &'a [u8], base: u64, what: &'static str) -> Result<(i64, &'a [u8]), Error> {
+    let mut entry = Fields::new(entry, base);
+    let (mut id, mut name) = (0, &[][..]);
+    while let Some(field) = entry.next_field()? {
+        match field.number {
+            1 => id = field.varint("a map key")? as i64,
+            2 => {
+                let value = field.bytes(what)?;
+                let mut fields = Fields::new(value, entry.offset_of(value));
+                while let Some(field) = fields.next_field()? {
+                    if field.number == 2 {
+                        name = field.bytes("a name")?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((id, name))
+}
+
 fn stat_metadata<R: Read>(
     scanner: &mut Scanner<R>,
     header: Header,
@@ -317,23 +395,7 @@ fn stat_metadata<R: Read>(
 ) -> Result<(), Error> {
     let len = header.len("a stat metadata entry")?;
     let base = scanner.position();
-    let mut entry = Fields::new(scanner.bytes(len, "a stat metadata entry")?, base);
-    let (mut id, mut name) = (0, &[][..]);
-    while let Some(field) = entry.next_field()? {
-        match field.number {
-            1 => id = field.varint("a map key")? as i64,
-            2 => {
-                let value = field.bytes("a stat metadata")?;
-                let mut fields = Fields::new(value, entry.offset_of(value));
-                while let Some(field) = fields.next_field()? {
-                    if field.number == 2 {
-                        name = field.bytes("a stat's name")?;
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
+    let (id, name) = id_and_name(scanner.bytes(len, "a stat metadata entry")?, base, "a stat metadata")?;
     names.push(id, name);
     Ok(())
 }

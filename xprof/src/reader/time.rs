@@ -1,7 +1,5 @@
 //! The two time bases: a line's timestamp counts from the start of its host's session, or from the epoch.
 
-use super::index::{LineIndex, PlaneIndex};
-
 /// A timestamp beyond this is no time within a session (it would be 107 days long): it counts from the epoch.
 pub(crate) const EPOCH_NS: i64 = 9_200_000_000_000_000;
 /// The plane that tells when the session ran.
@@ -19,23 +17,11 @@ pub struct Session {
 }
 
 impl Session {
-    pub(super) fn of(planes: &[PlaneIndex]) -> Self {
-        let environment = |name| {
-            planes
-                .iter()
-                .filter(|plane| plane.name == ENVIRONMENT)
-                .find_map(|plane| plane.stat(name)?.int())
-                .filter(|&ns| ns > 0)
-        };
-        let start_ns = environment("profile_start_time");
-        let earliest = planes
-            .iter()
-            .flat_map(|plane| &plane.lines)
-            .filter(|line| line.timestamp_ns > EPOCH_NS && line.events > 0)
-            .map(|line| line.timestamp_ns)
-            .min();
-        let base_ns = start_ns.filter(|&ns| ns > EPOCH_NS).or(earliest).unwrap_or(0);
-        Self { start_ns, stop_ns: environment("profile_stop_time"), base_ns }
+    /// The times of a file. `start_ns` and `stop_ns` are those of its environment plane; `earliest_ns` is the
+    /// least of its lines' timestamps that count from the epoch.
+    pub(super) fn new(start_ns: Option<i64>, stop_ns: Option<i64>, earliest_ns: Option<i64>) -> Self {
+        let base_ns = start_ns.filter(|&ns| ns > EPOCH_NS).or(earliest_ns).unwrap_or(0);
+        Self { start_ns, stop_ns, base_ns }
     }
 
     /// How long the session was, if the file says.
@@ -44,10 +30,10 @@ impl Session {
         ns.checked_mul(1000).filter(|&ps| ps >= 0)
     }
 
-    /// Where `line`'s events count from, in picoseconds on the session's time line.
-    pub fn line_start_ps(&self, line: &LineIndex) -> i64 {
-        let ns = line.timestamp_ns;
-        let relative = if ns > EPOCH_NS { ns.saturating_sub(self.base_ns) } else { ns };
-        relative.saturating_mul(1000)
+    /// A line's timestamp in picoseconds on the session's time line.
+    pub(super) fn relative_ps(&self, timestamp_ns: i64) -> i64 {
+        let ns =
+            if timestamp_ns > EPOCH_NS { timestamp_ns.saturating_sub(self.base_ns) } else { timestamp_ns };
+        ns.saturating_mul(1000)
     }
 }

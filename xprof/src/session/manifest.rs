@@ -17,6 +17,9 @@ pub struct Manifest {
     pub session: String,
     /// Who wrote it.
     pub tool: Tool,
+    /// When its writer finished it; absent in manifests of older builds. See [`Manifest::created_at`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<Timestamp>,
     /// The window that was asked for, in the coordinator's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
@@ -28,6 +31,19 @@ pub struct Manifest {
     /// What a reader of the session should know.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+impl Manifest {
+    /// When the session was made: as its writer says, else the start of its window, else unknown. The times of
+    /// files say when they were copied, so they are never asked.
+    pub fn created_at(&self) -> Option<Timestamp> {
+        self.created.or(self.window.map(|window| window.start))
+    }
+
+    /// The bytes of its parts.
+    pub fn parts_bytes(&self) -> u64 {
+        self.hosts.iter().flat_map(|host| &host.parts).fold(0, |sum, part| sum.saturating_add(part.size))
+    }
 }
 
 /// A program and its version.
@@ -107,6 +123,9 @@ pub struct PartEntry {
     /// The profiler that sent it, as `host:port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The job of the process, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Box<PartJob>>,
     /// How many planes it holds.
     pub planes: u64,
     /// How many lines.
@@ -122,6 +141,28 @@ pub struct PartEntry {
     /// What is doubtful about it.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// The job that a part's process belongs to. Parts of one job have the same kind and id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(expecting = "an object with kind and id")]
+pub struct PartJob {
+    /// What names it, such as `slurm` or `jobset`.
+    pub kind: String,
+    /// Its id.
+    pub id: String,
+    /// 0 at the first start, one more at each restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Its name, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Who runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The rank of the part's host in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
 }
 
 /// A part, or a whole host, that was asked for and is not here.

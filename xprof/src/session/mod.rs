@@ -26,11 +26,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use manifest::{Clock, Host, MANIFEST_VERSION, Manifest, Missing, PartEntry, Tool, Window};
+pub use manifest::{Clock, Host, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool, Window};
 pub use name::{HostName, NameError, PartName, SessionName};
 pub use read::{Fault, FaultKind, Part, Session, resolve};
 pub use staging::remove_abandoned;
-pub use write::{PartFacts, PartWriter, SessionWriter};
+pub use write::{FinishedSession, PartFacts, PartWriter, SessionWriter};
 
 /// The ending of a part's file name: XProf opens what ends so, and nothing else.
 pub const PART_SUFFIX: &str = ".xplane.pb";

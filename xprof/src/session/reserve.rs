@@ -16,8 +16,7 @@ use nix::fcntl::Flock;
 
 use super::{
     SessionError, SessionName, failed,
-    staging::{self, FOLDER_MODE, lock, remove_dead, remove_staged},
-    write::create_file,
+    staging::{self, FOLDER_MODE, create_file, lock, remove_dead, remove_staged},
 };
 
 /// Tells apart the attempts of one process.

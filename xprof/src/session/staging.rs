@@ -5,11 +5,11 @@
 
 use std::{
     ffi::{CStr, CString, OsStr},
-    fs::{self, DirBuilder, File, Metadata},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions},
     io,
     os::unix::{
         ffi::OsStrExt,
-        fs::{DirBuilderExt, MetadataExt},
+        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -26,6 +26,8 @@ use nix::{
 use super::{SessionError, failed, sessions_folder};
 
 pub(super) const FOLDER_MODE: u32 = 0o750;
+/// Traces may hold what a job computes on: nobody outside the group reads them.
+const FILE_MODE: u32 = 0o640;
 
 /// A writer has locked its file within this time.
 const GRACE: Duration = Duration::from_secs(10);
@@ -130,6 +132,13 @@ pub(super) fn remove_dead(folder: &Path) -> io::Result<bool> {
 /// The lock that a writer holds on its file; `None` where the file system has none, and age alone tells.
 pub(super) fn lock(file: &File) -> Option<Flock<File>> {
     Flock::lock(file.try_clone().ok()?, FlockArg::LockExclusiveNonblock).ok()
+}
+
+/// A new file of a writer; it must not be there already.
+pub(super) fn create_file(path: &Path) -> Result<File, SessionError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(FILE_MODE);
+    options.open(path).map_err(failed("create", path))
 }
 
 fn open(folder: &Path) -> nix::Result<Dir> {

@@ -46,6 +46,7 @@ fn manifest(entries: Vec<PartEntry>) -> Manifest {
         version: MANIFEST_VERSION,
         session: "s".to_owned(),
         tool: Tool::this(),
+        created: Some("2026-03-04T05:06:07Z".parse().unwrap()),
         window: Window::from_ns(1_700_000_000_000_000_001, 1_700_000_001_000_000_000),
         hosts,
         missing: vec![],
@@ -83,7 +84,7 @@ fn a_session_appears_with_its_first_whole_part_and_reads_back() {
     assert_eq!((a.size, a.events, b.size), (2, 7, 3));
     assert_eq!(a.sha256, "6b51d431df5d7f141cbececcf79edf3dd861c3b4069f0b11661a3eefacbba918");
 
-    writer.manifest(&manifest(vec![a, b])).unwrap();
+    let finished = writer.finish(manifest(vec![a, b])).unwrap();
     let folder = writer.folder();
     drop(writer);
     let staged = fs::read_dir(staging::path(root.path())).unwrap().count();
@@ -98,6 +99,25 @@ fn a_session_appears_with_its_first_whole_part_and_reads_back() {
     assert_eq!(session.parts[0].host, "real-host", "the manifest knows the host");
     let read = session.manifest.unwrap();
     assert_eq!(read, manifest(read.hosts.iter().flat_map(|host| host.parts.clone()).collect()));
+    assert_eq!(finished.manifest, read, "what is handed on is what was written");
+    assert_eq!((&finished.folder, finished.bytes), (&folder, 5 + size(&folder.join("manifest.json"))));
+}
+
+fn size(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}
+
+#[test]
+fn a_session_is_as_old_as_its_writer_says() {
+    let mut told = manifest(vec![]);
+    assert_eq!(told.created_at().unwrap().to_string(), "2026-03-04T05:06:07Z");
+    told.created = None;
+    let text = serde_json::to_value(&told).unwrap();
+    assert!(text.get("created").is_none());
+    let old: Manifest = serde_json::from_value(text).unwrap();
+    assert_eq!(old.created_at(), old.window.map(|window| window.start), "older builds wrote no `created`");
+    told.window = None;
+    assert_eq!(told.created_at(), None);
 }
 
 #[test]
@@ -109,7 +129,7 @@ fn an_unfinished_part_leaves_nothing() {
     drop(file);
     assert_eq!(visible(root.path()), Vec::<String>::new());
     assert_eq!(fs::read_dir(staging::path(root.path())).unwrap().count(), 1, "the writer's name alone");
-    assert!(matches!(writer.manifest(&manifest(vec![])), Err(SessionError::NoParts(_))));
+    assert!(matches!(writer.finish(manifest(vec![])), Err(SessionError::NoParts(_))));
     assert!(matches!(resolve(root.path()), Err(SessionError::NoSessions(_))));
 }
 
@@ -296,7 +316,7 @@ fn a_folder_is_held_against_its_manifest() {
         vec![write_part(&writer, "a", b"1"), write_part(&writer, "b", b"22"), write_part(&writer, "c", b"3")];
     let mut told = manifest(entries);
     told.missing.push(Missing { host: "d".to_owned(), process: None, why: "no answer".to_owned() });
-    writer.manifest(&told).unwrap();
+    writer.finish(told).unwrap();
     fs::remove_file(writer.folder().join("a.xplane.pb")).unwrap();
     fs::write(writer.folder().join("b.xplane.pb"), b"2").unwrap();
     fs::write(writer.folder().join("c.xplane.pb"), b"").unwrap();
@@ -344,6 +364,14 @@ fn the_schema_knows_every_field_of_the_manifest() {
     entry.pid = Some(1);
     entry.address = Some("h:1".to_owned());
     entry.late_start_ns = Some(1);
+    entry.job = Some(Box::new(PartJob {
+        kind: "slurm".into(),
+        id: "77".into(),
+        attempt: Some(0),
+        name: Some("n".into()),
+        user: Some("u".into()),
+        rank: Some(3),
+    }));
     entry.window = Window::from_ns(1, 2);
     let mut whole = manifest(vec![entry]);
     whole.missing.push(Missing { host: "d".into(), process: Some("p".into()), why: "w".into() });
@@ -357,6 +385,7 @@ fn the_schema_knows_every_field_of_the_manifest() {
     assert_eq!(keys(&json), properties(""));
     assert_eq!(keys(&json["hosts"][0]), properties("/$defs/host"));
     assert_eq!(keys(&json["hosts"][0]["parts"][0]), properties("/$defs/part"));
+    assert_eq!(keys(&json["hosts"][0]["parts"][0]["job"]), properties("/$defs/job"));
     assert_eq!(keys(&json["hosts"][0]["clock"]), properties("/$defs/clock"));
     assert_eq!(keys(&json["missing"][0]), properties("/$defs/missing"));
     assert_eq!(keys(&json["window"]), properties("/$defs/window"));

@@ -6,9 +6,9 @@
 //! A process that dies leaves only staging folders behind; [`super::remove_abandoned`] clears them away.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
@@ -18,14 +18,11 @@ use nix::fcntl::{Flock, PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
 use super::{
-    MANIFEST_FILE, Manifest, PartEntry, PartName, SessionError, SessionName, Window, failed,
+    MANIFEST_FILE, Manifest, PartEntry, PartJob, PartName, SessionError, SessionName, Window, failed,
     reserve::Reservation,
     sessions_folder,
-    staging::{self, FOLDER_MODE, create_folders, lock},
+    staging::{self, FOLDER_MODE, create_file, create_folders, lock},
 };
-
-/// Traces may hold what a job computes on: nobody outside the group reads them.
-const FILE_MODE: u32 = 0o640;
 
 /// After so many bytes the kernel begins to write them, and lets go of what is written: a trace must not push
 /// a job's files out of the page cache, nor wait for the disk all at once when it is complete.
@@ -89,11 +86,12 @@ impl SessionWriter {
         Ok(PartWriter { staged, path, file, _alive: alive, target, hash: Sha256::new(), size: 0, drained: 0 })
     }
 
-    /// Writes the manifest: the last thing a session's writer does. Replaces an earlier one.
+    /// Writes the manifest, which is the last thing that a session's writer does, and gives it back with what the
+    /// session takes on the disk: nobody has to read it again. Replaces an earlier manifest.
     ///
     /// # Errors
     /// When the session has no part yet, or the disk says no.
-    pub fn manifest(&self, manifest: &Manifest) -> Result<(), SessionError> {
+    pub fn finish(&self, manifest: Manifest) -> Result<FinishedSession, SessionError> {
         let folder = self.folder();
         if !folder.is_dir() {
             return Err(SessionError::NoParts(self.name.clone()));
@@ -102,12 +100,14 @@ impl SessionWriter {
         let path = staged.folder.join(MANIFEST_FILE);
         let mut file = create_file(&path)?;
         let _alive = lock(&file);
-        let mut text = serde_json::to_vec_pretty(manifest).expect("a manifest has only string keys");
+        let mut text = serde_json::to_vec_pretty(&manifest).expect("a manifest has only string keys");
         text.push(b'\n');
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed("write", &path))?;
         let target = folder.join(MANIFEST_FILE);
         fs::rename(&path, &target).map_err(failed("create", &target))?;
-        sync_folder(&folder)
+        sync_folder(&folder)?;
+        let bytes = manifest.parts_bytes().saturating_add(text.len() as u64);
+        Ok(FinishedSession { manifest, folder, bytes })
     }
 
     /// Takes back parts that were made visible, by their files, and the folder unless it holds something else: for
@@ -122,6 +122,17 @@ impl SessionWriter {
     }
 }
 
+/// A session whose manifest is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FinishedSession {
+    /// What was written.
+    pub manifest: Manifest,
+    /// The session's folder.
+    pub folder: PathBuf,
+    /// The bytes of its parts and its manifest.
+    pub bytes: u64,
+}
+
 /// What the writer of a part learnt while the bytes went by.
 #[derive(Debug, Clone, Default)]
 pub struct PartFacts {
@@ -129,6 +140,8 @@ pub struct PartFacts {
     pub pid: Option<u32>,
     /// The profiler, as `host:port`.
     pub address: Option<String>,
+    /// The job of the process, where known.
+    pub job: Option<Box<PartJob>>,
     /// Planes, lines and events counted.
     pub planes: u64,
     /// See `planes`.
@@ -198,6 +211,7 @@ impl PartWriter {
             sha256: hex(&self.hash.finalize()),
             pid: facts.pid,
             address: facts.address,
+            job: facts.job,
             planes: facts.planes,
             lines: facts.lines,
             events: facts.events,
@@ -274,12 +288,6 @@ impl Drop for Staged {
         // Renamed away in the good case; else best effort, and `remove_abandoned` comes later.
         let _ = staging::remove_staged(&self.folder);
     }
-}
-
-pub(super) fn create_file(path: &Path) -> Result<File, SessionError> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(FILE_MODE);
-    options.open(path).map_err(failed("create", path))
 }
 
 fn sync_folder(path: &Path) -> Result<(), SessionError> {

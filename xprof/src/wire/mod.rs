@@ -1,15 +1,17 @@
 //! The protobuf wire format, read by hand: from any `Read` through one bounded buffer ([`Scanner`]), or from
-//! a slice ([`Fields`]).
+//! a slice ([`Fields`]). The one protobuf walker of the workspace: also for replies that are not traces.
 //!
 //! Every length is checked against what encloses it before anything is done with it, and every error names
 //! the byte and what was expected there. Must never panic on any input, never allocate by a length that the
 //! input claims beyond [`Scanner`]'s limit, and never know what the fields mean.
 
+mod push;
 mod scanner;
 mod slice;
 
 use std::{fmt, io};
 
+pub(crate) use push::PushedVarint;
 pub use scanner::{Header, Kind, Scanner};
 pub use slice::{Field, Fields, Value, varint};
 

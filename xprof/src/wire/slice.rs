@@ -58,6 +58,26 @@ impl<'a> Fields<'a> {
         Self { bytes, at: 0, base }
     }
 
+    /// Calls `with` for every length-delimited field `number` that is left, and moves over all others.
+    ///
+    /// For messages from outside that could grow a hundredfold when they are decoded whole: each part is seen, and
+    /// can be counted and bounded, by itself.
+    ///
+    /// # Errors
+    /// At the first damaged field, or when `with` fails.
+    pub fn each<E: From<Error>>(
+        mut self,
+        number: u32,
+        mut with: impl FnMut(&'a [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while let Some(field) = self.next_field()? {
+            if let (true, Value::Bytes(bytes)) = (field.number == number, field.value) {
+                with(bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where the next field lies in the input.
     pub fn position(&self) -> u64 {
         self.base + self.at as u64
@@ -201,6 +221,21 @@ mod tests {
             error.to_string(),
             "damaged at byte 100: expected a field that ends within its message, found a length of 5 bytes where 2 are left"
         );
+    }
+
+    #[test]
+    fn parts_of_one_number_are_seen_one_by_one() {
+        let mut seen = Vec::new();
+        let message = [0x0a, 1, b'a', 0x10, 7, 0x0a, 0, 0x12, 1, b'x', 0x0a, 2, b'b', b'c'];
+        let mut each = |message| {
+            Fields::new(message, 0).each(1, |part: &[u8]| {
+                seen.push(part.to_vec());
+                Ok::<_, Error>(())
+            })
+        };
+        each(&message[..]).unwrap();
+        assert_eq!(seen, [&b"a"[..], b"", b"bc"]);
+        assert!(Fields::new(&message[..12], 0).each(1, |_| Ok::<_, Error>(())).is_err());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use xprof::session::HostName;
 use crate::{
     exit::Failure,
     lifecycle::supervise::{Ended, OnEnd, Stage, Supervisor},
+    remedies,
     settings::Config,
 };
 
@@ -30,8 +31,7 @@ impl Traces {
         host: &str,
         discovery: Discovery,
     ) -> Result<Self, Failure> {
-        let store =
-            Files::open(&config.agent.state_dir, config.store.clone()).map_err(::sessions::Failure::from)?;
+        let store = Files::open(&config.agent.state_dir, config.store.clone()).map_err(remedies::store)?;
         let store: Arc<dyn Store> = Arc::new(store);
         let listed = Arc::clone(&store);
         // For the store's own metrics; a session that cannot be read is in the log.

@@ -3,21 +3,22 @@
 use std::{cell::OnceCell, path::Path};
 
 use proto::tpuscope::v1::{
-    CaptureFailure, CaptureFinished, CaptureRequest, ShowSessionRequest, capture_event,
-    captures_client::CapturesClient, sessions_client::SessionsClient, target_event,
+    CaptureFailure, CaptureFinished, CaptureRequest, capture_event, captures_client::CapturesClient,
+    target_event,
 };
-use server::protocol;
-use sessions::{Kind, capture::Kept};
+use server::{protocol, session_messages};
+use sessions::FailureKind;
 use tonic::{Streaming, transport::Channel};
-use xprof::session::{Manifest, SessionName};
+use xprof::session::SessionName;
 
 use super::{
     super::{
         client,
         exit::{Exit, Failure},
+        remedies::{self, Destination},
         sessions::fetch,
     },
-    Args, limits,
+    Args,
     progress::Progress,
     report::Report,
 };
@@ -93,44 +94,37 @@ async fn ask(
     request: CaptureRequest,
     progress: Progress,
 ) -> Result<(Report, SessionName), Failure> {
-    let mut captures = CapturesClient::new(channel.clone());
-    let events =
-        client::within(client::ANSWER, captures.capture(request)).await.map_err(limits)?.into_inner();
+    let mut captures = CapturesClient::new(channel);
+    let events = client::within(client::ANSWER, captures.capture(request)).await?.into_inner();
     let heard = hear(events, &progress).await;
     progress.finish();
-    let Heard { finished, failures } = heard?;
-    let Some(session) = finished.session else {
-        let failure = finished.failure.map(failure);
-        // We did not cancel it: then we would not be here.
-        if failure.as_ref().is_some_and(|failure| failure.kind == Kind::Cancelled) {
-            return Err(stopped());
-        }
-        return Err(
-            failure.map_or_else(|| Failure::new(Exit::Internal, "the agent gives no reason"), Failure::from)
-        );
-    };
+    let CaptureFinished { session, failure, manifest, failures } = heard?;
+    let Some(session) = session else { return Err(kept_nothing(failure.as_ref())) };
     let name = session.id.parse().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))
     })?;
-    let request = ShowSessionRequest { peer: Some(protocol::own()), id: session.id };
-    let shown =
-        client::within(client::ANSWER, SessionsClient::new(channel).show(request)).await?.into_inner();
-    let manifest: Manifest = serde_json::from_str(&shown.manifest).map_err(|error| {
-        Failure::new(Exit::Internal, format_args!("the agent's manifest is damaged: {error}"))
-    })?;
-    Ok((Report::new(Kept { manifest, failures }, Path::new(&session.path)), name))
+    let no_manifest = || Failure::new(Exit::Internal, "the agent's answer has no manifest");
+    let manifest = session_messages::manifest_of(manifest.ok_or_else(no_manifest)?);
+    let manifest = manifest
+        .map_err(|error| Failure::new(Exit::Internal, format_args!("the agent's answer: {error}")))?;
+    let folder = Path::new(&session.path);
+    Ok((Report::new(manifest, failures, folder, Destination::AgentStore), name))
 }
 
-struct Heard {
-    finished: CaptureFinished,
-    failures: Vec<::sessions::Failure>,
+/// Why the agent kept nothing.
+fn kept_nothing(failure: Option<&CaptureFailure>) -> Failure {
+    let Some(failure) = failure else { return Failure::new(Exit::Internal, "the agent gives no reason") };
+    // This command did not cancel it: then it would not be here.
+    if FailureKind::named(&failure.kind) == FailureKind::Cancelled {
+        return stopped();
+    }
+    remedies::capture_failure(failure, Destination::AgentStore)
 }
 
 async fn hear(
     mut events: Streaming<proto::tpuscope::v1::CaptureEvent>,
     progress: &Progress,
-) -> Result<Heard, Failure> {
-    let mut failures = Vec::new();
+) -> Result<CaptureFinished, Failure> {
     loop {
         let event = events.message().await.map_err(|status| {
             if client::hung_up(&status) { agent_ended() } else { client::refused(&status) }
@@ -144,15 +138,11 @@ async fn hear(
                 Some(target_event::Event::ReceivedBytes(bytes)) => {
                     progress.received(target.index as usize, bytes);
                 }
-                Some(target_event::Event::Part(_)) => progress.done(),
-                Some(target_event::Event::Failed(failed)) => {
-                    progress.done();
-                    failures.push(failure(failed));
-                }
+                Some(target_event::Event::Part(_) | target_event::Event::Failed(_)) => progress.done(),
                 // Of a later agent.
                 None => {}
             },
-            Some(capture_event::Event::Finished(finished)) => return Ok(Heard { finished, failures }),
+            Some(capture_event::Event::Finished(finished)) => return Ok(finished),
             None => {}
         }
     }
@@ -175,8 +165,4 @@ fn agent_ended() -> Failure {
         "start it again (`systemctl restart tpuscope`) and capture again: the profiler is free once it has ended; \
          `journalctl -u tpuscope` says more",
     )
-}
-
-fn failure(failed: CaptureFailure) -> ::sessions::Failure {
-    ::sessions::Failure::new(Kind::named(&failed.kind), failed.message, failed.remedy)
 }

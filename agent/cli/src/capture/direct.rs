@@ -7,8 +7,10 @@ use std::{
 };
 
 use model::time::{Clock, SystemClock};
+use server::session_messages;
 use sessions::{
-    capture::{Capture, Listener},
+    CaptureError,
+    capture::{Capture, Kept, Listener},
     spec::{Caller, CaptureSpec},
     target,
 };
@@ -17,7 +19,10 @@ use tokio_util::sync::CancellationToken;
 use xprof::session::{HostName, SessionError, SessionName, SessionWriter, remove_abandoned};
 
 use super::{
-    super::exit::{Exit, Failure},
+    super::{
+        exit::{Exit, Failure},
+        remedies::{self, Destination},
+    },
     Args,
     progress::Progress,
     report::Report,
@@ -30,11 +35,12 @@ const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
 pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     let config = args.settings.load()?;
     let settings = config.capture;
-    let spec = CaptureSpec::new(args.params()?, Caller::Direct, &settings, SystemClock.now())?;
+    let spec = CaptureSpec::new(args.params()?, Caller::Direct, &settings, SystemClock.now())
+        .map_err(|error| failed(&error.into()))?;
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemTime::now(), ABANDONED);
-    let writer = writer(&output, args.session.as_ref()).map_err(sessions::Failure::from)?;
+    let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
     let host = nix::unistd::gethostname().map_err(|error| Failure::new(Exit::Internal, error))?;
     let targets = target::direct(&args.target, &HostName::sanitised(&host.to_string_lossy()));
     let progress = Arc::new(Progress::new(spec.duration));
@@ -51,10 +57,16 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
         let interrupted = tokio::spawn(cancel_on_signal(signals, cancel));
         let kept = capture.run(&writer, &SystemClock).await;
         interrupted.abort();
-        kept.map_err(Failure::from)
+        kept.map_err(|error| failed(&error))
     });
     progress.finish();
-    Ok(Report::new(kept?, &writer.folder()))
+    let Kept { manifest, failures } = kept?;
+    let failures = failures.iter().map(session_messages::failure).collect();
+    Ok(Report::new(manifest, failures, &writer.folder(), Destination::Folder))
+}
+
+fn failed(error: &CaptureError) -> Failure {
+    remedies::capture_failure(&session_messages::failure(error), Destination::Folder)
 }
 
 /// The named session, which must be new, or one named after the time.

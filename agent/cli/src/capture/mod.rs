@@ -8,10 +8,7 @@ mod report;
 use std::{collections::BTreeMap, path::PathBuf, time};
 
 use model::{time::Timestamp, unit::Duration};
-use sessions::{
-    Kind,
-    spec::{CaptureParams, Levels, SpecError},
-};
+use sessions::spec::{CaptureParams, Levels};
 use xprof::{client::Target, session::SessionName};
 
 use super::{
@@ -111,45 +108,4 @@ impl Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let result = if args.target.is_empty() { agent::capture(args) } else { direct::capture(args) };
     report::print(result, args.json)
-}
-
-impl From<SpecError> for Failure {
-    fn from(error: SpecError) -> Self {
-        let exit = if matches!(error, SpecError::OptionDenied(..)) { Exit::Permission } else { Exit::Usage };
-        limits(Failure::new(exit, error))
-    }
-}
-
-/// Adds where the limits stand to a refusal that names one of them; the agent's come as text.
-fn limits(failure: Failure) -> Failure {
-    if failure.remedy.is_empty() && failure.what.contains("capture.") {
-        return failure.remedy("`tpuscope config default` prints the limits, section [capture]");
-    }
-    failure
-}
-
-impl From<::sessions::Failure> for Failure {
-    fn from(failure: ::sessions::Failure) -> Self {
-        Failure { exit: exit_of(failure.kind), what: failure.message, remedy: failure.remedy }
-    }
-}
-
-/// How a command ends after a failure of this kind.
-fn exit_of(kind: Kind) -> Exit {
-    match kind {
-        Kind::Unreachable => Exit::Unreachable,
-        Kind::NotListening => Exit::NotListening,
-        Kind::NotAProfiler => Exit::NotAProfiler,
-        Kind::Busy => Exit::Busy,
-        Kind::EmptyTrace => Exit::EmptyTrace,
-        Kind::Timeout => Exit::Timeout,
-        Kind::TooLarge => Exit::TooLarge,
-        Kind::Damaged => Exit::BadInput,
-        Kind::NoSpace => Exit::NoSpace,
-        Kind::NoTarget => Exit::NoTarget,
-        Kind::Denied => Exit::Permission,
-        Kind::Conflict => Exit::Conflict,
-        Kind::Cancelled => Exit::Interrupted,
-        Kind::Internal => Exit::Internal,
-    }
 }

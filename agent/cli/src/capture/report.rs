@@ -8,14 +8,16 @@ use std::{
 };
 
 use indicatif::HumanBytes;
+use proto::tpuscope::v1::CaptureFailure;
 use serde::Serialize;
-use sessions::capture::Kept;
+use sessions::FailureKind;
 use xprof::session::{Manifest, Missing, PartEntry, Window};
 
 use super::super::{
     Outcome,
     exit::{Exit, Failure, one_line},
     output,
+    remedies::{self, Destination},
 };
 
 /// A session that was kept, whole or not.
@@ -29,8 +31,16 @@ pub(super) struct Report {
     window: Option<Window>,
     parts: Vec<Part>,
     missing: Vec<Missing>,
-    failures: Vec<::sessions::Failure>,
+    failures: Vec<FailureRow>,
     warnings: Vec<String>,
+}
+
+/// What failed, with what to do about it.
+#[derive(Debug, Serialize)]
+struct FailureRow {
+    kind: FailureKind,
+    message: String,
+    remedy: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -41,8 +51,19 @@ struct Part {
 }
 
 impl Report {
-    pub(super) fn new(kept: Kept, folder: &Path) -> Self {
-        let Kept { manifest, failures } = kept;
+    /// `destination` is where the capture wrote the session.
+    pub(super) fn new(
+        manifest: Manifest,
+        failures: Vec<CaptureFailure>,
+        folder: &Path,
+        destination: Destination,
+    ) -> Self {
+        let failures = failures.into_iter().map(|failure| FailureRow {
+            kind: FailureKind::named(&failure.kind),
+            remedy: remedies::of_failure(&failure, destination),
+            message: failure.message,
+        });
+        let failures: Vec<_> = failures.collect();
         let Manifest { session, window, hosts, missing, warnings, .. } = manifest;
         let parts = hosts.into_iter().flat_map(|host| {
             let name = host.host;

@@ -173,8 +173,10 @@ fn failure(error: &ExportError, place: &Path) -> Failure {
         }
         ExportError::NoTrace { file, why } => super::no_trace(file, *why),
         ExportError::Input { source: wire::Error::Io { .. }, .. } => Failure::new(Exit::Internal, error),
-        ExportError::Input { .. } => Failure::new(Exit::BadInput, error)
-            .remedy("copy or capture the file again; it must be an .xplane.pb as the profiler wrote it"),
+        ExportError::Input { file, .. } => super::foreign::foreign(Path::new(file)).unwrap_or_else(|| {
+            Failure::new(Exit::BadInput, error)
+                .remedy("copy or capture the file again; it must be an .xplane.pb as the profiler wrote it")
+        }),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     Outcome, client,
     exit::{Exit, Failure},
     lifecycle::signals::StopSignals,
-    output,
+    output, remedies,
 };
 
 /// No manifest is longer.
@@ -192,12 +192,14 @@ impl Copy {
             made.push(entry.file);
             Ok(())
         });
-        let whole = whole.and_then(|()| manifest.iter().try_for_each(|manifest| writer.manifest(manifest)));
+        let has_manifest = manifest.is_some();
+        let whole =
+            whole.and_then(|()| manifest.map_or(Ok(()), |manifest| writer.finish(manifest).map(drop)));
         if let Err(error) = whole {
             writer.take_back(&made);
             return Err(unwritten(error, output));
         }
-        if manifest.is_some() {
+        if has_manifest {
             fetched.files += 1;
             fetched.checked = true;
             fetched.size += self.manifest.len() as u64;
@@ -217,6 +219,6 @@ fn unwritten(error: SessionError, output: &Path) -> Failure {
             Failure::new(Exit::Conflict, format_args!("{} is already there", at.display()))
                 .remedy(format_args!("name another folder than {} with --output", output.display()))
         }
-        error => ::sessions::Failure::from(error).into(),
+        error => remedies::session_folder(error),
     }
 }

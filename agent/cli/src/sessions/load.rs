@@ -1,13 +1,13 @@
 //! What a path leads to: the newest session there, its parts, and what their analysis says.
 
-use std::{fs, path::Path};
+use std::{collections::HashMap, fs, path::Path};
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use xprof::{
-    analysis::{self, HostTrace, MissingPart, Report, Rules},
+    analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
     input::open_regular,
     reader::AnyReader,
-    session::{self, Fault, Part, Session},
+    session::{self, Fault, Manifest, Part, Session},
 };
 
 use super::unresolved;
@@ -43,12 +43,29 @@ pub(super) fn parts(path: &Path) -> Result<Loaded, Failure> {
 }
 
 impl Loaded {
-    /// Reads every part, and brings them together. `top` bounds the operations of each host.
-    pub(super) fn analysed(
-        mut self,
+    /// Reads every part, and brings them onto one time line. `top` bounds the rows of each host.
+    pub(super) fn analysed(self, path: &Path, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
+        self.report(path, rules, |name, parts, missing| {
+            let hosts = parts.into_iter().map(|part| part.trace).collect();
+            analysis::session(name, hosts, missing, rules, top)
+        })
+    }
+
+    /// Reads every part, and brings those of each job together.
+    pub(super) fn analysed_by_job(
+        self,
         path: &Path,
         rules: Rules,
         top: Option<usize>,
+    ) -> Result<Report, Failure> {
+        self.report(path, rules, |name, parts, missing| analysis::by_job(name, parts, missing, rules, top))
+    }
+
+    fn report(
+        mut self,
+        path: &Path,
+        rules: Rules,
+        together: impl FnOnce(String, Vec<JobPart>, Vec<MissingPart>) -> Report,
     ) -> Result<Report, Failure> {
         let certain = self.session.manifest.is_some();
         let mut hosts = Vec::new();
@@ -67,9 +84,39 @@ impl Loaded {
             return Err(nothing_to_show(path, &self.missing, first_failure));
         }
         note_same_host(&mut hosts);
-        let mut report = analysis::session(self.session.name, hosts, self.missing, rules, top);
-        report.warnings = self.warnings;
+        let recorded = self.session.manifest.take();
+        let jobs: HashMap<&str, String> = recorded.iter().flat_map(job_by_file).collect();
+        let parts = hosts.into_iter().map(|trace| JobPart { job: jobs.get(&*trace.file).cloned(), trace });
+        let mut report = together(self.session.name, parts.collect(), self.missing);
+        report.warnings.extend(self.warnings);
+        if let Some(manifest) = recorded {
+            recall(manifest, &mut report);
+        }
         Ok(report)
+    }
+}
+
+/// The jobs of a manifest's parts. A bare process is no job: a job may have many of them.
+fn job_by_file(manifest: &Manifest) -> impl Iterator<Item = (&str, String)> {
+    let parts = manifest.hosts.iter().flat_map(|host| &host.parts);
+    parts.filter_map(|part| {
+        let job = part.job.as_deref().filter(|job| job.kind != "process")?;
+        Some((part.file.as_str(), format!("{} {}", job.kind, job.id)))
+    })
+}
+
+/// Adds what was warned of when the session was captured, where the trace does not say the same today.
+fn recall(manifest: Manifest, report: &mut Report) {
+    let captured = |text: &String| format!("at capture: {text}");
+    report.warnings.extend(manifest.warnings.iter().map(captured));
+    for host in manifest.hosts {
+        report.warnings.extend(host.warnings.iter().map(|text| format!("{}: {}", host.host, captured(text))));
+        for part in host.parts {
+            let Some(shown) = report.parts_mut().find(|shown| shown.file == part.file) else { continue };
+            let new = part.warnings.iter().filter(|&text| !shown.warnings.contains(text)).map(captured);
+            let new: Vec<String> = new.collect();
+            shown.warnings.extend(new);
+        }
     }
 }
 
@@ -86,7 +133,7 @@ fn newest(path: &Path) -> Result<(Session, usize), Failure> {
 /// When a session began, as far as one can tell: as its manifest says, else as a name by the clock says (XProf's and
 /// ours are in local time), else when the last of it was written.
 fn begun(session: &Session) -> Timestamp {
-    let manifest = || Some(session.manifest.as_ref()?.window?.start);
+    let manifest = || session.manifest.as_ref()?.created_at();
     let name = || {
         let stamp = DateTime::strptime("%Y_%m_%d_%H_%M_%S", session.name.get(..19)?).ok()?;
         TimeZone::system().to_timestamp(stamp).ok()

@@ -90,7 +90,10 @@ fn failure(error: &MergeError, place: &Path) -> Failure {
     let failed = |exit| Failure::new(exit, error);
     match error {
         MergeError::Write(error) => unwritten(place, error),
-        MergeError::Read { source, .. } => {
+        MergeError::Read { file, source } => {
+            if let Some(failure) = super::foreign::remote(Path::new(file)) {
+                return failure;
+            }
             let exit = super::unopened_exit(source);
             failed(exit).remedy(super::unopened_remedy(exit))
         }
@@ -101,9 +104,11 @@ fn failure(error: &MergeError, place: &Path) -> Failure {
             failed(Exit::Internal)
         }
         MergeError::NoTrace { file, why } => super::no_trace(file, *why),
-        MergeError::Input { .. } => failed(Exit::BadInput).remedy(
-            "leave it out, or copy or capture it again; it must be an .xplane.pb as the profiler wrote it",
-        ),
+        MergeError::Input { file, .. } => super::foreign::foreign(Path::new(file)).unwrap_or_else(|| {
+            failed(Exit::BadInput).remedy(
+                "leave it out, or copy or capture it again; it must be an .xplane.pb as the profiler wrote it",
+            )
+        }),
         MergeError::NoStart(_) => {
             failed(Exit::BadInput).remedy("leave it out: nothing tells where it belongs")
         }

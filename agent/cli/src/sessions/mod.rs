@@ -1,7 +1,9 @@
 //! `tpuscope sessions …`: recorded sessions, read, reworked, listed. One file per subcommand.
 
+mod annotations;
 mod export;
 pub(super) mod fetch;
+mod foreign;
 mod interrupt;
 mod list;
 mod load;
@@ -57,6 +59,9 @@ pub(super) fn run(command: &Command) -> Outcome {
 
 /// A trace that could not be read, as a failure of the command.
 pub(super) fn unreadable(path: &std::path::Path, error: &wire::Error) -> Failure {
+    if let Some(failure) = foreign::foreign(path) {
+        return failure;
+    }
     let exit = match error {
         wire::Error::Io { .. } => Exit::Internal,
         wire::Error::Damaged { .. } | wire::Error::TooLarge { .. } => Exit::BadInput,
@@ -67,6 +72,10 @@ pub(super) fn unreadable(path: &std::path::Path, error: &wire::Error) -> Failure
 
 /// A file without a trace in it, as a failure of the command.
 pub(super) fn no_trace(file: impl std::fmt::Display, why: NoTrace) -> Failure {
+    let known = || foreign::foreign(std::path::Path::new(&file.to_string()));
+    if let Some(failure) = (why == NoTrace::Foreign).then(known).flatten() {
+        return failure;
+    }
     let (exit, remedy) = match why {
         NoTrace::Empty => (Exit::BadInput, "copy or capture the file again"),
         NoTrace::Foreign => (Exit::BadInput, "name an .xplane.pb as the profiler wrote it"),
@@ -105,6 +114,11 @@ fn unopened_remedy(exit: Exit) -> &'static str {
 /// A path that leads to no session, as a failure of the command.
 pub(super) fn unresolved(error: &SessionError) -> Failure {
     let failure = |exit| Failure::new(exit, error);
+    if let SessionError::NotFound(path) = error
+        && let Some(failure) = foreign::remote(path)
+    {
+        return failure;
+    }
     match error {
         SessionError::NotFound(path) => failure(Exit::NotFound).remedy(match path.to_str() {
             // A name rather than a path.

@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let loaded = load::parts(&args.path)?;
     let others = loaded.others;
     let top = args.top.or((!args.json).then_some(SHOWN_OPS));
-    let report = loaded.analysed(&args.path, rules, top)?;
+    let report = loaded.analysed_by_job(&args.path, rules, top)?;
     print(&report, args, others).or_else(closed_pipe)?;
     Ok(if report.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }

@@ -1,10 +1,17 @@
-//! What `sessions show` prints for people: first how long steps take, then where the time goes, who is waited
-//! for, and what to be wary of.
+//! What `sessions show` prints for people: how long steps take, which core the others wait for, where the time goes,
+//! and the warnings.
 
-use std::io::{self, Write};
+use std::{
+    collections::{BTreeMap, HashSet},
+    io::{self, Write},
+};
 
-use xprof::analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, Verdict};
+use xprof::{
+    analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, OpReport, Report, StepReport, Verdict},
+    loss::LossKind,
+};
 
+use super::annotations;
 use crate::exit::one_line;
 
 /// How many cores, warnings and programs are printed one by one.
@@ -12,16 +19,35 @@ const MOST_ROWS: usize = 16;
 
 pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold: bool) -> io::Result<()> {
     let (on, off) = if bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-    let cores: usize = report.hosts.iter().map(|host| host.cores.len()).sum();
+    let cores: usize = report.parts().map(|host| host.cores.len()).sum();
     write!(out, "{on}session {}{off}", one_line(&report.session))?;
-    writeln!(out, "   {}, {}", count(report.hosts.len(), "part"), count(cores, "core"))?;
+    writeln!(out, "   {}, {}", count(report.parts().count(), "part"), count(cores, "core"))?;
     if as_xprof {
         writeln!(out, "figures as XProf 2.24 computes them, quirks included")?;
     }
-    steps(out, report, on, off)?;
-    straggler(out, report, on, off)?;
-    for (at, host) in report.hosts.iter().enumerate() {
-        self::host(out, report, at, host, on, off)?;
+    if let Some(duty) = &report.xprof_duty_cycle {
+        writeln!(out, "device_duty_cycle_percent {:.1}", duty.device_duty_cycle_percent)?;
+        writeln!(
+            out,
+            "device_duty_cycle_high_confidence_percent {:.1} (custom calls without flops count as idle)",
+            duty.device_duty_cycle_high_confidence_percent
+        )?;
+    }
+    if report.jobs.is_empty() {
+        body(out, report, on, off)?;
+    }
+    if !report.jobs.is_empty() {
+        writeln!(
+            out,
+            "{on}jobs{off}       {}: nothing is averaged or compared across them",
+            report.jobs.len()
+        )?;
+    }
+    for (at, job) in report.jobs.iter().enumerate() {
+        let parts = count(job.report.hosts.len(), "part");
+        let of = report.jobs.len();
+        writeln!(out, "\n{on}job {} of {of}{off}  {} ({parts})", at + 1, one_line(&job.told_by))?;
+        body(out, &job.report, on, off)?;
     }
     for part in &report.missing {
         writeln!(out, "\n{on}missing{off}  {} {}", one_line(&part.file), one_line(&part.why))?;
@@ -32,7 +58,43 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
     Ok(())
 }
 
-fn count(many: usize, what: &str) -> String {
+/// The figures of the parts of one job.
+fn body(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
+    losses(out, report, on, off)?;
+    steps(out, report, on, off)?;
+    annotations::headline(out, report, on, off)?;
+    straggler(out, report, on, off)?;
+    for (at, host) in report.hosts.iter().enumerate() {
+        self::host(out, report, at, host, on, off)?;
+    }
+    Ok(())
+}
+
+/// What the traces lost: first, because it makes every figure below doubtful.
+fn losses(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
+    let all: Vec<_> =
+        report.hosts.iter().flat_map(|host| host.losses.iter().map(move |loss| (host, loss))).collect();
+    for (host, loss) in all.iter().take(MOST_ROWS) {
+        let who = match report.hosts.len() {
+            1 => String::new(),
+            _ => format!("{}: ", label(report, &host.host, &host.file)),
+        };
+        let times = loss.count.filter(|_| loss.kind == LossKind::DroppedBuffers);
+        let seen = match (times, loss.first_ps) {
+            (Some(times), Some(first)) => {
+                format!(" ({}, first at {})", count(times as usize, "time"), ms(first))
+            }
+            _ => String::new(),
+        };
+        writeln!(out, "{on}loss{off}       {}", one_line(&format!("{who}{loss}{seen}")))?;
+    }
+    match all.len().checked_sub(MOST_ROWS) {
+        Some(more) if more > 0 => writeln!(out, "           and {more} more"),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn count(many: usize, what: &str) -> String {
     format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }
 
@@ -41,10 +103,16 @@ fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Resu
     if time.count == 0 {
         return writeln!(out, "{on}steps{off}      none found");
     }
+    // Where no marker tells steps, the runs of one program stand for them.
+    let what = match &report.step_program {
+        Some(program) if !program.is_empty() => {
+            format!("{} of {}", count(time.count as usize, "run"), cut(program, 60))
+        }
+        _ => time.count.to_string(),
+    };
     writeln!(
         out,
-        "{on}steps{off}      {}: mean {}, median {}, p95 {}, max {}",
-        time.count,
+        "{on}steps{off}      {what}: mean {}, median {}, p95 {}, max {}",
         ms(time.mean_ps),
         ms(time.median_ps),
         ms(time.p95_ps),
@@ -52,6 +120,12 @@ fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Resu
     )?;
     if let Some(interval) = interval(report) {
         writeln!(out, "           one begins every {}", ms(interval))?;
+    }
+    let others = report.programs.get(1..).unwrap_or_default();
+    let runs: u64 = others.iter().map(|program| program.run_time.count).sum();
+    if runs > 0 {
+        let (runs, programs) = (count(runs as usize, "run"), count(others.len(), "other program"));
+        writeln!(out, "           {runs} of {programs} are not counted here")?;
     }
     if let Some(input) = &report.input {
         let verdict = match input.verdict {
@@ -71,11 +145,20 @@ fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Resu
 
 /// The median time from one step's start to the next's, on the first core that has steps.
 fn interval(report: &Report) -> Option<i64> {
-    let steps = &report.hosts.iter().flat_map(|host| &host.cores).find(|core| core.steps.len() > 1)?.steps;
-    let mut gaps: Vec<i64> =
-        steps.windows(2).map(|pair| pair[1].start_ps.saturating_sub(pair[0].start_ps)).collect();
+    let cores = report.hosts.iter().flat_map(|host| &host.cores);
+    let mut starts = cores.map(|core| counted(report, core).map(|step| step.start_ps).collect::<Vec<i64>>());
+    let starts = starts.find(|starts| starts.len() > 1)?;
+    let mut gaps: Vec<i64> = starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
     gaps.sort_unstable();
     gaps.get(gaps.len() / 2).copied()
+}
+
+/// The steps of a core that the headline is about: where programs stand for steps, the runs of one.
+fn counted<'r>(report: &'r Report, core: &'r CoreReport) -> impl Iterator<Item = &'r StepReport> {
+    let program = report.step_program.as_deref();
+    core.steps
+        .iter()
+        .filter(move |step| program.is_none_or(|program| step.program.as_deref().unwrap_or("") == program))
 }
 
 fn straggler(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
@@ -102,7 +185,7 @@ fn straggler(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::
     if report.hosts.len() > 1 {
         let by = match report.alignment.by {
             AlignedBy::StepNum => "step number",
-            AlignedBy::RunId => "run id",
+            AlignedBy::Runs => "runs of programs",
             AlignedBy::Collectives => "collectives",
             AlignedBy::None => "nothing: steps are compared with no others",
         };
@@ -148,34 +231,39 @@ fn host(
         }
     }
     writeln!(out)?;
-    cores(out, host)?;
+    cores(out, report, host)?;
     programs(out, host)?;
     ops(out, host)?;
-    for warning in host.warnings.iter().take(MOST_ROWS) {
+    annotations::table(out, host)?;
+    // Losses stand at the top.
+    let is_loss = |warning: &String| host.losses.iter().any(|loss| loss.message == *warning);
+    let warnings: Vec<&String> = host.warnings.iter().filter(|&warning| !is_loss(warning)).collect();
+    for warning in warnings.iter().take(MOST_ROWS) {
         writeln!(out, "  ! {}", one_line(warning))?;
     }
-    if let Some(more) = host.warnings.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {
+    if let Some(more) = warnings.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {
         writeln!(out, "  ! and {}", count(more, "more warning"))?;
     }
     Ok(())
 }
 
-fn cores(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
+fn cores(out: &mut impl Write, report: &Report, host: &HostReport) -> io::Result<()> {
     if host.cores.is_empty() {
         return Ok(());
     }
+    let heads = if report.step_program.is_some() { ["runs", "run"] } else { ["steps", "step"] };
     writeln!(
         out,
         "  {:<28} {:>6} {:>12} {:>12} {:>12} {:>7}",
-        "core", "steps", "step", "busy", "idle", "duty"
+        "core", heads[0], heads[1], "busy", "idle", "duty"
     )?;
     for core in host.cores.iter().take(MOST_ROWS) {
         writeln!(
             out,
             "  {:<28} {:>6} {:>12} {:>12} {:>12} {:>7}",
             cut(&core.plane, 28),
-            core.steps.len(),
-            ms(mean_step(core)),
+            counted(report, core).count(),
+            ms(mean_step(report, core)),
             ms(core.busy_ps),
             ms(core.idle_ps),
             percent(core.duty_cycle)
@@ -187,27 +275,34 @@ fn cores(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     Ok(())
 }
 
-fn mean_step(core: &CoreReport) -> i64 {
-    let sum: i128 = core.steps.iter().map(|step| i128::from(step.duration_ps)).sum();
-    (sum / (core.steps.len().max(1) as i128)) as i64
+fn mean_step(report: &Report, core: &CoreReport) -> i64 {
+    let sum: i128 = counted(report, core).map(|step| i128::from(step.duration_ps)).sum();
+    (sum / (counted(report, core).count().max(1) as i128)) as i64
 }
 
-/// The programs' latencies, where the host has no step markers to tell steps.
+/// The programs' execution times, where the host has no step markers to tell steps: the longest in all first. A run
+/// on several cores counts once, each core's time by itself.
 fn programs(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     if !host.host_steps.is_empty() {
         return Ok(());
     }
-    let mut runs: std::collections::BTreeMap<&str, Vec<i64>> = std::collections::BTreeMap::new();
+    let mut programs: BTreeMap<(&str, Option<&str>), (HashSet<Option<u64>>, Vec<i64>)> = BTreeMap::new();
     for module in host.cores.iter().flat_map(|core| &core.modules) {
-        runs.entry(&module.name).or_default().push(module.duration_ps);
+        let (runs, times) = programs.entry((&module.name, module.program_id.as_deref())).or_default();
+        runs.insert(module.run);
+        times.push(module.duration_ps);
     }
-    if runs.is_empty() {
+    if programs.is_empty() {
         return Ok(());
     }
+    let mut programs: Vec<_> = programs.into_iter().collect();
+    programs.sort_by_key(|(_, (_, times))| {
+        std::cmp::Reverse(times.iter().map(|&time| i128::from(time)).sum::<i128>())
+    });
     writeln!(out, "  {:<28} {:>6} {:>12} {:>12} {:>12}", "program", "runs", "median", "p95", "max")?;
-    for (name, mut runs) in runs.into_iter().take(MOST_ROWS) {
-        runs.sort_unstable();
-        let at = |part: usize| runs[(runs.len() * part).div_ceil(100).max(1) - 1];
+    for ((name, _), (runs, mut times)) in programs.into_iter().take(MOST_ROWS) {
+        times.sort_unstable();
+        let at = |part: usize| times[(times.len() * part).div_ceil(100).max(1) - 1];
         let (median, p95, max) = (ms(at(50)), ms(at(95)), ms(at(100)));
         writeln!(out, "  {:<28} {:>6} {median:>12} {p95:>12} {max:>12}", cut(name, 28), runs.len())?;
     }
@@ -220,20 +315,27 @@ fn ops(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     }
     let all: i128 = host.categories.iter().map(|category| i128::from(category.self_time_ps)).sum();
     let share = |ps: i64| if all > 0 { ps as f64 / all as f64 } else { 0.0 };
+    let columns = OpColumns::of(host);
     writeln!(
         out,
-        "  {:<28} {:<22} {:>8} {:>12} {:>7}",
-        "operation", "category", "runs", "self time", "share"
+        "  {:<28} {:<22} {:>8} {:>12} {:>7}{}",
+        "operation",
+        "category",
+        "runs",
+        "self time",
+        "of all",
+        columns.heads()
     )?;
     for op in &host.top_ops {
         writeln!(
             out,
-            "  {:<28} {:<22} {:>8} {:>12} {:>7}",
+            "  {:<28} {:<22} {:>8} {:>12} {:>7}{}",
             cut(&op.name, 28),
             cut(&op.category, 22),
             op.occurrences,
             ms(op.self_time_ps),
-            percent(share(op.self_time_ps))
+            percent(share(op.self_time_ps)),
+            columns.of_op(op)
         )?;
     }
     let parts = host
@@ -241,7 +343,7 @@ fn ops(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
         .iter()
         .take(6)
         .map(|category| format!("{} {}", cut(&category.category, 22), percent(category.share)));
-    writeln!(out, "  by category: {}", parts.collect::<Vec<_>>().join(", "))?;
+    writeln!(out, "  self time by category: {}", parts.collect::<Vec<_>>().join(", "))?;
     if !host.collectives.is_empty() {
         let parts = host.collectives.iter().map(|kind| {
             format!("{} {} ({})", kind.opcode, ms(kind.self_time_ps), percent(share(kind.self_time_ps)))
@@ -251,8 +353,53 @@ fn ops(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     Ok(())
 }
 
+/// The columns of the operation table that only some traces have something for.
+struct OpColumns {
+    program: bool,
+    peaks: bool,
+    source: bool,
+}
+
+impl OpColumns {
+    fn of(host: &HostReport) -> Self {
+        let ops = || host.top_ops.iter();
+        let modules = host.cores.iter().flat_map(|core| &core.modules);
+        let programs: HashSet<_> = modules.map(|module| (&module.name, &module.program_id)).collect();
+        Self {
+            program: programs.len() > 1 && ops().any(|op| op.program_id.is_some()),
+            peaks: ops().any(|op| op.flops_of_peak.is_some() || op.hbm_of_peak.is_some()),
+            source: ops().any(|op| op.source.is_some()),
+        }
+    }
+
+    fn heads(&self) -> String {
+        let peaks = format!(" {:>10} {:>9}", "peak FLOPS", "peak HBM");
+        self.line(&format!("  {:<24}", "program"), &peaks, "  source").trim_end().to_owned()
+    }
+
+    fn of_op(&self, op: &OpReport) -> String {
+        let program = op.program.as_deref().or(op.program_id.as_deref()).unwrap_or("-");
+        let part = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
+        let source = op.source.as_deref().unwrap_or_default();
+        let source = source.rsplit_once('/').map_or(source, |(_, file)| file);
+        let line = self.line(
+            &format!("  {:<24}", cut(program, 24)),
+            &format!(" {:>10} {:>9}", part(op.flops_of_peak), part(op.hbm_of_peak)),
+            &format!("  {}", cut(source, 40)),
+        );
+        line.trim_end().to_owned()
+    }
+
+    fn line(&self, program: &str, peaks: &str, source: &str) -> String {
+        [(self.peaks, peaks), (self.program, program), (self.source, source)]
+            .into_iter()
+            .filter_map(|(shown, text)| shown.then_some(text))
+            .collect()
+    }
+}
+
 /// Remote text on one line, no longer than its column.
-fn cut(text: &str, width: usize) -> String {
+pub(super) fn cut(text: &str, width: usize) -> String {
     let text = one_line(text);
     if text.chars().count() <= width {
         return text;
@@ -261,11 +408,11 @@ fn cut(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-fn ms(ps: i64) -> String {
+pub(super) fn ms(ps: i64) -> String {
     let ms = ps as f64 / 1e9;
     if ms.abs() >= 10_000.0 { format!("{:.2} s", ms / 1e3) } else { format!("{ms:.3} ms") }
 }
 
-fn percent(part: f64) -> String {
+pub(super) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }

@@ -15,11 +15,11 @@ use model::{
 use prost::Message;
 use proto::libtpu::tpunetd::{GetHostMetricsRequest, MetricType, UtilizationMetricData};
 use tokio::time::Instant;
+use xprof::wire::Fields;
 
 use super::{
     Absence, Reading, Source, Tick, endpoints,
-    fields::{Malformed, each},
-    grpc::{Call, CallError, Connection},
+    grpc::{Call, CallError, Connection, Malformed},
     retry::Retry,
 };
 
@@ -130,7 +130,7 @@ impl Source for HostService {
 fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), Malformed> {
     let mut seen = HashSet::new();
     let mut chips = 0;
-    each(reply, 1, |entry| {
+    Fields::new(reply, 0).each(1, |entry| {
         chips += 1;
         if chips > MOST_CHIPS {
             return Ok(());

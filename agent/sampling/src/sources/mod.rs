@@ -4,7 +4,6 @@
 //! or let one bad metric hide the others.
 
 mod blocking;
-mod fields;
 mod grpc;
 pub mod host;
 pub mod host_service;

@@ -2,12 +2,24 @@
 //!
 //! A push parser: bytes come in pieces of any size, nothing is kept but the open messages and a bounded
 //! summary. It follows the nesting space, plane, line, event; stats and metadata are only stepped over,
-//! save the few that tell the window. Unknown fields are carried past. Must never allocate what a length
+//! save the few that tell the window and what was lost. Unknown fields are carried past. Must never allocate what a length
 //! on the wire claims.
+
+mod open;
+mod summary;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 
-use crate::wire::varint;
+pub use summary::{Plane, Summary};
+
+use open::{Ends, OpenLine, OpenPlane, line_kind};
+
+use crate::{
+    loss::DROP_STAT,
+    wire::{PushedVarint, varint},
+};
 
 /// Planes that are described one by one; more are only counted.
 const MAX_PLANES: usize = 1024;
@@ -16,8 +28,6 @@ const MAX_TEXTS: usize = 16;
 const MAX_TEXT_BYTES: usize = 256;
 /// Numeric stats of one plane that are kept until its end, when their names are known.
 const MAX_STATS: usize = 64;
-/// A line's `timestamp_ns` above this is absolute, not relative to the session's start.
-const ABSOLUTE_NS: i64 = 9_200_000_000_000_000;
 
 /// The bytes are no sound XSpace.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -27,55 +37,6 @@ pub struct Damage {
     pub offset: u64,
     /// What is wrong there.
     pub what: String,
-}
-
-/// What passed by.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Summary {
-    /// Bytes of the XSpace.
-    pub bytes: u64,
-    /// Its planes in order of appearance, at most 1024.
-    pub planes: Vec<Plane>,
-    /// All planes, listed or not.
-    pub plane_count: u64,
-    /// All lines.
-    pub lines: u64,
-    /// All events.
-    pub events: u64,
-    /// Begin and end of the profile, nanoseconds since the epoch by the host's clock.
-    pub window: Option<(u64, u64)>,
-    /// Hosts that it names.
-    pub hostnames: Vec<String>,
-    /// What the producer says went wrong.
-    pub errors: Vec<String>,
-    /// What the producer warns of.
-    pub warnings: Vec<String>,
-}
-
-/// One plane.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plane {
-    /// Its name, at most 256 bytes of it.
-    pub name: String,
-    /// Its lines.
-    pub lines: u64,
-    /// Their events.
-    pub events: u64,
-    /// End of its last event in picoseconds since the session's start; `None` without events.
-    pub end_ps: Option<i128>,
-}
-
-impl Plane {
-    /// Whether it is a TensorCore or another core of an accelerator.
-    pub fn is_device(&self) -> bool {
-        self.name.starts_with("/device:")
-    }
-
-    /// Whether it is a TPU's TensorCore: one per device that JAX shows.
-    pub fn is_tensor_core(&self) -> bool {
-        let ordinal = self.name.strip_prefix("/device:TPU:").unwrap_or_default();
-        !ordinal.is_empty() && ordinal.bytes().all(|b| b.is_ascii_digit())
-    }
 }
 
 /// The messages that are followed.
@@ -88,6 +49,8 @@ enum Kind {
     PlaneStat,
     StatName,
     StatMetadata,
+    EventName,
+    EventMetadata,
 }
 
 impl Kind {
@@ -100,6 +63,8 @@ impl Kind {
             Self::PlaneStat => "XStat",
             Self::StatName => "stat_metadata entry",
             Self::StatMetadata => "XStatMetadata",
+            Self::EventName => "event_metadata entry",
+            Self::EventMetadata => "XEventMetadata",
         }
     }
 }
@@ -117,17 +82,19 @@ fn field(kind: Kind, number: u64) -> Field {
     match (kind, number) {
         (Kind::Space, 1) => Field::Message(Kind::Plane),
         (Kind::Plane, 3) => Field::Message(Kind::Line),
+        (Kind::Plane, 4) => Field::Message(Kind::EventName),
         (Kind::Plane, 5) => Field::Message(Kind::StatName),
         (Kind::Plane, 6) => Field::Message(Kind::PlaneStat),
         (Kind::Line, 4) => Field::Message(Kind::Event),
         (Kind::StatName, 2) => Field::Message(Kind::StatMetadata),
-        (Kind::Space, 2..=4) | (Kind::Plane | Kind::StatMetadata, 2) => Field::Text,
-        (Kind::Plane, 4)
-        | (Kind::Line, 2 | 11)
-        | (Kind::Event, 4)
-        | (Kind::PlaneStat, 5 | 6)
-        | (Kind::StatMetadata, 3) => Field::Blob,
-        (Kind::Plane | Kind::StatName | Kind::StatMetadata, 1)
+        (Kind::EventName, 2) => Field::Message(Kind::EventMetadata),
+        (Kind::Space, 2..=4) | (Kind::Plane | Kind::Line | Kind::StatMetadata | Kind::EventMetadata, 2) => {
+            Field::Text
+        }
+        (Kind::Line, 11) | (Kind::Event, 4) | (Kind::PlaneStat, 5 | 6) | (Kind::StatMetadata, 3) => {
+            Field::Blob
+        }
+        (Kind::Plane | Kind::StatName | Kind::StatMetadata | Kind::EventName, 1)
         | (Kind::Line, 1 | 3 | 9 | 10)
         | (Kind::Event, 1 | 2 | 3 | 5)
         | (Kind::PlaneStat, 1 | 3 | 4 | 7) => Field::Varint,
@@ -138,62 +105,17 @@ fn field(kind: Kind, number: u64) -> Field {
 /// Where the parser stands between two bytes.
 #[derive(Debug, Clone, Copy)]
 enum State {
-    Tag(Varint),
-    Length { number: u64, varint: Varint },
-    Value { number: u64, varint: Varint },
+    Tag(PushedVarint),
+    Length { number: u64, varint: PushedVarint },
+    Value { number: u64, varint: PushedVarint },
     Skip { left: u64 },
     Text { number: u64, left: u64 },
-}
-
-/// A varint on its way in.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Varint {
-    value: u64,
-    bytes: u32,
-}
-
-impl Varint {
-    /// Takes one byte; the value once complete; `Err` when it is too long.
-    pub(crate) fn push(&mut self, byte: u8) -> Result<Option<u64>, ()> {
-        let bits = u64::from(byte & 0x7f);
-        if self.bytes == 9 && bits > 1 || self.bytes > 9 {
-            return Err(());
-        }
-        self.value |= bits << (7 * self.bytes);
-        self.bytes += 1;
-        Ok((byte < 0x80).then_some(self.value))
-    }
-
-    /// Whether it has begun.
-    pub(crate) fn begun(self) -> bool {
-        self.bytes > 0
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Open {
     kind: Kind,
     end: u64,
-}
-
-/// What is known of the plane that is open.
-#[derive(Debug, Default)]
-struct OpenPlane {
-    plane: Plane,
-    stats: Vec<(u64, u64)>,
-    start_id: Option<u64>,
-    stop_id: Option<u64>,
-    /// Of the open line.
-    timestamp_ns: i64,
-    line_end_ps: Option<i64>,
-    /// Ends of the lines with absolute and with relative time.
-    absolute_end: Option<i128>,
-    relative_end: Option<i128>,
-    /// Of the open event, stat, or metadata entry.
-    offset_ps: i64,
-    duration_ps: i64,
-    stat: (u64, u64),
-    key: u64,
 }
 
 /// The checker; see the module.
@@ -205,8 +127,9 @@ pub struct Checker {
     state: State,
     text: Vec<u8>,
     plane: OpenPlane,
-    /// Latest absolute end per listed plane: made relative once the window is known.
-    absolute_ends: Vec<Option<i128>>,
+    /// Per listed plane the ends of its lines, of its programs and operations, and the starts of its programs: made
+    /// relative once the window is known.
+    ends: Vec<[Ends; 3]>,
     summary: Summary,
 }
 
@@ -217,10 +140,10 @@ impl Checker {
             at: 0,
             total,
             open: Vec::with_capacity(8),
-            state: State::Tag(Varint::default()),
+            state: State::Tag(PushedVarint::default()),
             text: Vec::new(),
             plane: OpenPlane::default(),
-            absolute_ends: Vec::new(),
+            ends: Vec::new(),
             summary: Summary::default(),
         }
     }
@@ -236,7 +159,7 @@ impl Checker {
         let mut rest = bytes;
         while !rest.is_empty() {
             let used = match self.state {
-                State::Tag(varint) if !varint.begun() && self.kind() == Kind::Line => {
+                State::Tag(varint) if !varint.is_open() && self.kind() == Kind::Line => {
                     match self.whole_events(rest) {
                         0 => self.step(rest)?,
                         used => used,
@@ -256,16 +179,16 @@ impl Checker {
     /// # Errors
     /// If a message or a field is still open.
     pub fn finish(mut self) -> Result<Summary, Damage> {
-        let between = matches!(self.state, State::Tag(varint) if !varint.begun());
+        let between = matches!(self.state, State::Tag(varint) if !varint.is_open());
         if !between || !self.open.is_empty() || self.at != self.total {
             return Err(self.damage(format!("cut short inside a {}", self.kind().name())));
         }
         self.summary.bytes = self.at;
         let start_ps = self.summary.window.map(|(start, _)| i128::from(start) * 1000);
-        for (plane, absolute) in self.summary.planes.iter_mut().zip(self.absolute_ends) {
-            if let (Some(absolute), Some(start_ps)) = (absolute, start_ps) {
-                plane.end_ps = plane.end_ps.max(Some(absolute - start_ps));
-            }
+        for (plane, [ends, core_ends, starts]) in self.summary.planes.iter_mut().zip(self.ends) {
+            plane.end_ps = ends.since(start_ps);
+            plane.core_end_ps = core_ends.since(start_ps);
+            plane.longest_pause_ps = plane.longest_pause_ps.max(starts.since(start_ps).unwrap_or(0));
         }
         Ok(self.summary)
     }
@@ -284,20 +207,13 @@ impl Checker {
         let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
         let line = &rest[..left.min(rest.len())];
         let mut used = 0;
-        let (mut events, mut last) = (0, self.plane.line_end_ps);
-        while let Some((end, next)) = whole_event(line, used) {
-            events += 1;
-            last = last.max(Some(end));
+        let mut open = self.plane.line;
+        while let Some((start, duration, next)) = whole_event(line, used) {
+            open.count(start, duration);
             used = next;
         }
-        self.plane.plane.events += events;
-        self.plane.line_end_ps = last;
+        self.plane.line = open;
         used
-    }
-
-    fn count_event(&mut self, offset: i64, duration: i64) {
-        self.plane.plane.events += 1;
-        self.plane.line_end_ps = self.plane.line_end_ps.max(Some(offset.saturating_add(duration)));
     }
 
     /// Takes at least one byte of `rest`, and says how many.
@@ -325,7 +241,7 @@ impl Checker {
                     None => State::Value { number, varint },
                     Some(value) => {
                         self.take_number(number, value);
-                        State::Tag(Varint::default())
+                        State::Tag(PushedVarint::default())
                     }
                 };
                 Ok(1)
@@ -333,7 +249,7 @@ impl Checker {
             State::Skip { left } => {
                 let used = left.min(rest.len() as u64);
                 self.state = match left - used {
-                    0 => State::Tag(Varint::default()),
+                    0 => State::Tag(PushedVarint::default()),
                     left => State::Skip { left },
                 };
                 Ok(used as usize)
@@ -366,9 +282,9 @@ impl Checker {
             return Err(self.damage(format!("field {number} of {} has wire type {wire}", kind.name())));
         }
         match wire {
-            0 => Ok(State::Value { number, varint: Varint::default() }),
+            0 => Ok(State::Value { number, varint: PushedVarint::default() }),
             1 => self.skip(8),
-            2 => Ok(State::Length { number, varint: Varint::default() }),
+            2 => Ok(State::Length { number, varint: PushedVarint::default() }),
             5 => self.skip(4),
             _ => Err(self.damage(format!("wire type {wire} in {}", kind.name()))),
         }
@@ -394,7 +310,7 @@ impl Checker {
                 kind.name()
             )));
         }
-        self.state = State::Tag(Varint::default());
+        self.state = State::Tag(PushedVarint::default());
         match field(kind, number) {
             Field::Message(inner) => self.begin_message(inner, length),
             Field::Text => {
@@ -414,18 +330,18 @@ impl Checker {
         let end = self.at + 1 + length;
         match kind {
             Kind::Plane => self.plane = OpenPlane::default(),
-            Kind::Line => (self.plane.timestamp_ns, self.plane.line_end_ps) = (0, None),
+            Kind::Line => self.plane.line = OpenLine::default(),
             Kind::Event => (self.plane.offset_ps, self.plane.duration_ps) = (0, 0),
             Kind::PlaneStat => self.plane.stat = (0, 0),
             Kind::StatName => self.plane.key = 0,
-            Kind::StatMetadata | Kind::Space => {}
+            Kind::StatMetadata | Kind::EventName | Kind::EventMetadata | Kind::Space => {}
         }
         self.open.push(Open { kind, end });
     }
 
     fn take_number(&mut self, number: u64, value: u64) {
         match (self.kind(), number) {
-            (Kind::Line, 3) => self.plane.timestamp_ns = value.cast_signed(),
+            (Kind::Line, 3) => self.plane.line.timestamp_ns = value.cast_signed(),
             (Kind::Event, 2) => self.plane.offset_ps = value.cast_signed(),
             (Kind::Event, 3) => self.plane.duration_ps = value.cast_signed(),
             (Kind::PlaneStat, 1) => self.plane.stat.0 = value,
@@ -436,7 +352,7 @@ impl Checker {
     }
 
     fn take_text(&mut self, number: u64) {
-        self.state = State::Tag(Varint::default());
+        self.state = State::Tag(PushedVarint::default());
         match (self.kind(), number) {
             (Kind::Space, number) => {
                 let texts = match number {
@@ -449,10 +365,13 @@ impl Checker {
                 }
             }
             (Kind::Plane, _) => self.plane.plane.name = String::from_utf8_lossy(&self.text).into_owned(),
+            (Kind::Line, _) => self.plane.line.kind = line_kind(&self.text),
+            (Kind::EventMetadata, _) => self.plane.take_event_name(&self.text),
             // The entry's key and the metadata's id are the same number; which comes first is free, so the
             // name is matched to it when the entry closes.
             _ if self.text == b"profile_start_time" => self.plane.start_id = Some(u64::MAX),
             _ if self.text == b"profile_stop_time" => self.plane.stop_id = Some(u64::MAX),
+            _ if self.text == DROP_STAT.as_bytes() => self.plane.dropped_id = Some(u64::MAX),
             _ => {}
         }
     }
@@ -460,7 +379,7 @@ impl Checker {
     /// Closes every message whose end is reached.
     fn close_finished(&mut self) -> Result<(), Damage> {
         while let Some(&Open { kind, end }) = self.open.last() {
-            let between = matches!(self.state, State::Tag(varint) if !varint.begun());
+            let between = matches!(self.state, State::Tag(varint) if !varint.is_open());
             if self.at < end {
                 return Ok(());
             }
@@ -477,33 +396,24 @@ impl Checker {
         let plane = &mut self.plane;
         match kind {
             Kind::Event => {
-                let (offset, duration) = (plane.offset_ps, plane.duration_ps);
-                self.count_event(offset, duration);
+                plane.line.count(plane.offset_ps, plane.duration_ps);
             }
-            Kind::Line => {
-                plane.plane.lines += 1;
-                if let Some(end) = plane.line_end_ps {
-                    let end = Some(i128::from(plane.timestamp_ns) * 1000 + i128::from(end));
-                    let absolute = plane.timestamp_ns > ABSOLUTE_NS;
-                    let known = if absolute { &mut plane.absolute_end } else { &mut plane.relative_end };
-                    *known = (*known).max(end);
-                }
-            }
+            Kind::Line => plane.close_line(),
             Kind::PlaneStat if plane.stats.len() < MAX_STATS => plane.stats.push(plane.stat),
             Kind::StatName => {
-                for id in [&mut plane.start_id, &mut plane.stop_id] {
+                for id in [&mut plane.start_id, &mut plane.stop_id, &mut plane.dropped_id] {
                     if *id == Some(u64::MAX) {
                         *id = Some(plane.key);
                     }
                 }
             }
             Kind::Plane => self.close_plane(),
-            Kind::PlaneStat | Kind::StatMetadata | Kind::Space => {}
+            Kind::PlaneStat | Kind::StatMetadata | Kind::EventName | Kind::EventMetadata | Kind::Space => {}
         }
     }
 
     fn close_plane(&mut self) {
-        let OpenPlane { mut plane, stats, start_id, stop_id, absolute_end, relative_end, .. } =
+        let OpenPlane { mut plane, stats, start_id, stop_id, dropped_id, ends, core_ends, starts, .. } =
             std::mem::take(&mut self.plane);
         let stat = |id: Option<u64>| {
             id.and_then(|id| stats.iter().find(|(known, _)| *known == id)).map(|&(_, value)| value)
@@ -511,20 +421,20 @@ impl Checker {
         if let (Some(start), Some(stop)) = (stat(start_id), stat(stop_id)) {
             self.summary.window = Some((start, stop));
         }
-        plane.end_ps = relative_end;
+        plane.dropped_traces = stat(dropped_id).unwrap_or(0);
         self.summary.plane_count += 1;
         self.summary.lines += plane.lines;
         self.summary.events += plane.events;
         if self.summary.planes.len() < MAX_PLANES {
             self.summary.planes.push(plane);
-            self.absolute_ends.push(absolute_end);
+            self.ends.push([ends, core_ends, starts]);
         }
     }
 }
 
-/// The end of the event at `at` of a line, in picoseconds of the line, and where the next field begins.
+/// Start and duration of the event at `at` of a line, and where the next field begins.
 #[inline]
-fn whole_event(line: &[u8], mut at: usize) -> Option<(i64, usize)> {
+fn whole_event(line: &[u8], mut at: usize) -> Option<(i64, i64, usize)> {
     let number = |at: &mut usize| {
         let from = *at;
         // The longest ones are for the slow way, which refuses those of more than 64 bits.
@@ -549,138 +459,5 @@ fn whole_event(line: &[u8], mut at: usize) -> Option<(i64, usize)> {
             _ => return None,
         }
     }
-    (at == end).then(|| (duration.saturating_add(offset), end))
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use prost::Message;
-    use proto::tensorflow::profiler::{
-        XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat, XStatMetadata, x_event, x_stat::Value,
-    };
-
-    use super::*;
-
-    fn check(bytes: &[u8], piece: usize) -> Result<Summary, Damage> {
-        let mut checker = Checker::new(bytes.len() as u64);
-        for piece in bytes.chunks(piece) {
-            checker.push(piece)?;
-        }
-        checker.finish()
-    }
-
-    fn task_environment() -> XPlane {
-        let mut plane = XPlane { name: "Task Environment".into(), ..XPlane::default() };
-        for (id, name, value) in [
-            (7, "profile_start_time", 1_700_000_000_000_000_000),
-            (3, "profile_stop_time", 1_700_000_002_000_000_000),
-        ] {
-            plane.stats.push(XStat { metadata_id: id, value: Some(Value::Uint64Value(value)) });
-            plane.stat_metadata.insert(id, XStatMetadata { id, name: name.into(), ..Default::default() });
-        }
-        plane
-    }
-
-    fn event(offset: i64, duration: i64) -> XEvent {
-        XEvent {
-            metadata_id: 1,
-            data: Some(x_event::Data::OffsetPs(offset)),
-            duration_ps: duration,
-            stats: vec![XStat { metadata_id: 9, value: Some(Value::StrValue("x".into())) }],
-        }
-    }
-
-    fn sample() -> XSpace {
-        let device = XPlane {
-            id: 2,
-            name: "/device:TPU:0".into(),
-            lines: vec![
-                XLine { events: vec![event(5, 10), event(1_000, 2)], ..Default::default() },
-                XLine {
-                    timestamp_ns: 1_700_000_001_000_000_000,
-                    events: vec![event(0, 1)],
-                    ..Default::default()
-                },
-            ],
-            event_metadata: [(1, XEventMetadata { id: 1, name: "op".into(), ..Default::default() })].into(),
-            ..Default::default()
-        };
-        XSpace {
-            planes: vec![device, task_environment()],
-            hostnames: vec!["host-a".into()],
-            errors: vec!["lost buffer".into()],
-            warnings: vec![],
-        }
-    }
-
-    #[test]
-    fn counts_names_ends_and_window_in_pieces_of_any_size() {
-        let bytes = sample().encode_to_vec();
-        for piece in [1, 2, 3, 7, 64, bytes.len()] {
-            let summary = check(&bytes, piece).expect("sound");
-            assert_eq!((summary.plane_count, summary.lines, summary.events), (2, 2, 3));
-            assert_eq!(summary.window, Some((1_700_000_000_000_000_000, 1_700_000_002_000_000_000)));
-            assert_eq!(summary.hostnames, ["host-a"]);
-            assert_eq!(summary.errors, ["lost buffer"]);
-            assert_eq!(summary.bytes, bytes.len() as u64);
-            let plane = &summary.planes[0];
-            assert!(plane.is_device() && plane.is_tensor_core());
-            // The absolute line ends 1 s after the start.
-            assert_eq!(plane.end_ps, Some(1_000_000_000_001));
-        }
-    }
-
-    #[test]
-    fn a_cut_anywhere_is_damage() {
-        let bytes = sample().encode_to_vec();
-        for cut in 0..bytes.len() {
-            let mut checker = Checker::new(bytes.len() as u64);
-            assert!(checker.push(&bytes[..cut]).is_ok());
-            assert!(checker.finish().is_err(), "cut at {cut}");
-        }
-    }
-
-    #[test]
-    fn garbage_is_refused_at_once() {
-        for (bytes, what) in [
-            (&[0_u8; 64][..], "no field has number 0"),
-            (&[0x0a, 0xef, 0xbf, 0xbd, 0xef, 0xbf, 0xbd, 0x01, 0x00], "ends before"),
-            (&[0x0b], "wire type 3"),
-            (&[0x08, 0x01], "field 1 of XSpace has wire type 0"),
-            (&[0x0a, 0x02, 0x1a, 0x05], "ends before"),
-            (b"HTTP/1.1 400 Bad Request", "wire type 4"),
-            (&[0xff; 16], "too long"),
-        ] {
-            let error = check(bytes, 5).expect_err("garbage");
-            assert!(error.what.contains(what), "{error} should say {what}");
-            assert!(error.offset < 12, "{error}");
-        }
-    }
-
-    #[test]
-    fn unknown_fields_are_carried_past() {
-        let mut bytes = sample().encode_to_vec();
-        let known = check(&bytes, 16).expect("sound");
-        // Field 100 as varint, fixed64, bytes, fixed32.
-        bytes.extend([0xa0, 0x06, 0x01, 0xa1, 0x06, 1, 2, 3, 4, 5, 6, 7, 8, 0xa2, 0x06, 0x02, 9, 9]);
-        bytes.extend([0xa5, 0x06, 1, 2, 3, 4]);
-        let summary = check(&bytes, 16).expect("sound");
-        assert_eq!(summary.planes, known.planes);
-    }
-
-    proptest! {
-        #[test]
-        fn never_panics_and_pieces_do_not_matter(bytes in proptest::collection::vec(any::<u8>(), 0..200), piece in 1..50_usize) {
-            prop_assert_eq!(check(&bytes, piece).is_ok(), check(&bytes, 1).is_ok());
-        }
-
-        #[test]
-        fn one_changed_byte_never_panics(at in 0..400_usize, to in any::<u8>(), piece in 1..80_usize) {
-            let mut bytes = sample().encode_to_vec();
-            let at = at % bytes.len();
-            bytes[at] = to;
-            prop_assert_eq!(check(&bytes, piece), check(&bytes, 1));
-        }
-    }
+    (at == end).then_some((offset, duration, end))
 }

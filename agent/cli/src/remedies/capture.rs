@@ -1,0 +1,173 @@
+//! Captures: exit codes and remedies by the kind and the reason of what failed.
+
+use proto::tpuscope::v1::CaptureFailure;
+use server::session_messages;
+use sessions::{CaptureError, FailureKind, FailureReason};
+use store::StoreError;
+use xprof::session::SessionError;
+
+use crate::exit::{Exit, Failure};
+
+/// Where the session goes: it decides what a user can do about a disk or a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// A folder of the user's.
+    Folder,
+    /// The agent's store.
+    AgentStore,
+}
+
+/// The exit code of a failed capture.
+fn exit_of(kind: FailureKind) -> Exit {
+    match kind {
+        FailureKind::Unreachable => Exit::Unreachable,
+        FailureKind::NotListening => Exit::NotListening,
+        FailureKind::NotAProfiler => Exit::NotAProfiler,
+        FailureKind::Busy => Exit::Busy,
+        FailureKind::EmptyTrace => Exit::EmptyTrace,
+        FailureKind::Timeout => Exit::Timeout,
+        FailureKind::TooLarge => Exit::TooLarge,
+        FailureKind::Damaged => Exit::BadInput,
+        FailureKind::NoSpace => Exit::NoSpace,
+        FailureKind::NoTarget => Exit::NoTarget,
+        FailureKind::Denied => Exit::Permission,
+        FailureKind::Conflict => Exit::Conflict,
+        FailureKind::Cancelled => Exit::Interrupted,
+        FailureKind::Invalid => Exit::Usage,
+        FailureKind::Internal => Exit::Internal,
+    }
+}
+
+/// What to do about `reason`; empty if there is nothing to add.
+pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'static str {
+    use FailureReason as R;
+    match reason {
+        R::Unreachable => "check the host name, its network and its firewall",
+        R::ConnectionLost => "the process ended or its host went away: is the job still running?",
+        R::NotListening => "call jax.profiler.start_server(PORT) in the job, and keep what it returns",
+        R::NotAProfiler => "name the port that was given to jax.profiler.start_server",
+        R::ForeignSession => "wait until the other session ends, then try again",
+        R::ForeignContinuous => "whoever started continuous profiling must stop it first; it is left alone",
+        R::InUse => "wait until it ends, then try again",
+        R::Declined => "the job's own log may say more",
+        R::EmptyTrace => {
+            "the process did nothing that its tracers saw: try a longer --duration or a higher --host-tracer-level"
+        }
+        R::Timeout | R::LeaseExpired => "give it longer with --timeout, or ask for a shorter --duration",
+        R::ProbeTimeout => {
+            "it did not answer the first question: is it a profiler, and alive? else raise capture.probe_timeout"
+        }
+        R::CallerTimeout => {
+            "it did not answer the first question: is it a profiler, and alive? else give it longer with --timeout"
+        }
+        R::TooLarge => "ask for a shorter --duration or lower tracer levels, or raise capture.max_size",
+        R::Damaged => "nothing was kept; traces of more than 2 GiB cannot be sent: try a shorter --duration",
+        R::SessionExists | R::SessionBeingWritten => "choose another --session name",
+        R::SameProfiler => "name each process once",
+        R::NoTarget => {
+            "start the job with jax.profiler.start_server(PORT), or name a profiler with --target HOST:PORT"
+        }
+        R::NotPermitted => {
+            "run it as the job's owner, as root, or as a member of the group that api.admin_group names"
+        }
+        R::TooFewTargets => "lower --min-processes, or name more targets",
+        R::TooManyCaptures => "wait until one ends, or raise capture.max_captures",
+        R::Stopping => "start it again first",
+        R::Limit | R::OptionDenied => "`tpuscope config default` prints the limits, section [capture]",
+        R::NoSpace
+        | R::WriteDenied
+        | R::WriteFailed
+        | R::FolderDenied
+        | R::FolderImpossible
+        | R::FolderFailed
+        | R::OtherFileSystem
+        | R::Link => disk(reason, destination),
+        R::TooFewParts | R::Cancelled | R::Invalid | R::Internal => "",
+    }
+}
+
+/// What to do about a disk or a folder that refuses.
+fn disk(reason: FailureReason, destination: Destination) -> &'static str {
+    use FailureReason as R;
+    match (reason, destination) {
+        (R::NoSpace, Destination::Folder) => "make room, or name another folder with --output",
+        (R::NoSpace, Destination::AgentStore) => {
+            "make room: `tpuscope sessions rm`, or store.max_size and store.max_age"
+        }
+        (_, Destination::AgentStore) => {
+            "the agent keeps its sessions below agent.state_dir: its user has to have the folders there, and no links"
+        }
+        (R::FolderDenied, Destination::Folder) => "name a folder that you may write with --output",
+        (R::FolderImpossible, Destination::Folder) => "name a folder with --output, or one that can be made",
+        (R::OtherFileSystem, Destination::Folder) => {
+            "move it beside the other, or name another folder with --output"
+        }
+        (R::Link, Destination::Folder) => {
+            "remove the link if it is yours, or name another folder with --output"
+        }
+        (R::WriteDenied | R::WriteFailed, Destination::Folder) => "check the folder's permissions",
+        (_, Destination::Folder) => "check the folder named with --output",
+    }
+}
+
+/// What to do about a failed capture: its own remedy, or those of its causes, each once.
+pub(crate) fn of_failure(failure: &CaptureFailure, destination: Destination) -> String {
+    let causes = failure.causes.iter().map(String::as_str);
+    let mut remedies: Vec<&str> = Vec::new();
+    for reason in std::iter::once(failure.reason.as_str()).chain(causes) {
+        let remedy = capture(FailureReason::named(reason), destination);
+        if !remedy.is_empty() && !remedies.contains(&remedy) {
+            remedies.push(remedy);
+        }
+    }
+    remedies.join("; ")
+}
+
+/// A capture that kept nothing, as the failure of the command.
+pub(crate) fn capture_failure(failure: &CaptureFailure, destination: Destination) -> Failure {
+    let exit = exit_of(FailureKind::named(&failure.kind));
+    Failure::new(exit, &failure.message).remedy(of_failure(failure, destination))
+}
+
+/// The agent's store cannot be opened, as the failure of the command.
+pub(crate) fn store(error: StoreError) -> Failure {
+    capture_failure(&session_messages::failure(&CaptureError::from(error)), Destination::AgentStore)
+}
+
+/// A folder of the user's that cannot be written, as the failure of the command.
+pub(crate) fn session_folder(error: SessionError) -> Failure {
+    capture_failure(&session_messages::failure(&CaptureError::from(error)), Destination::Folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(reason: FailureReason, causes: &[FailureReason]) -> CaptureFailure {
+        CaptureFailure {
+            kind: reason.kind().as_str().to_owned(),
+            message: "m".to_owned(),
+            reason: reason.as_str().to_owned(),
+            target: String::new(),
+            causes: causes.iter().map(|cause| cause.as_str().to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn callers_of_the_agent_are_not_told_to_name_a_folder() {
+        for reason in [FailureReason::NoSpace, FailureReason::Link, FailureReason::FolderFailed] {
+            assert!(capture(reason, Destination::Folder).contains("folder"), "{reason:?}");
+            let remedy = capture(reason, Destination::AgentStore);
+            assert!(!remedy.is_empty() && !remedy.contains("--output"), "{reason:?}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn each_remedy_of_several_causes_is_said_once() {
+        let (busy, closed) = (FailureReason::ForeignSession, FailureReason::NotListening);
+        let failed =
+            capture_failure(&failure(FailureReason::TooFewParts, &[busy, closed, busy]), Destination::Folder);
+        let remedies = [busy, closed].map(|reason| capture(reason, Destination::Folder));
+        assert_eq!((failed.exit, failed.remedy), (Exit::NoTarget, remedies.join("; ")));
+    }
+}

@@ -1,0 +1,197 @@
+//! Manifests and capture errors as messages: the one conversion between the two, used by both ends of the API.
+
+use jiff::Timestamp;
+use proto::tpuscope::v1::{
+    CaptureFailure, ManifestHost, ManifestJob, ManifestMissing, ManifestPart, ManifestWindow, SessionManifest,
+};
+use sessions::{CaptureError, FailureKind, FailureReason};
+use thiserror::Error;
+use tonic::{Code, Status, metadata::MetadataValue};
+use xprof::session::{Clock, Host, Manifest, Missing, PartEntry, PartJob, Tool, Window};
+
+/// A message that is not a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a time of the manifest is out of range: {0} ns since the epoch")]
+pub struct BadManifest(i64);
+
+/// `error` as a message.
+pub fn failure(error: &CaptureError) -> CaptureFailure {
+    CaptureFailure {
+        kind: error.kind().as_str().to_owned(),
+        message: error.to_string(),
+        reason: error.reason().as_str().to_owned(),
+        target: error.target().map(ToString::to_string).unwrap_or_default(),
+        causes: error.causes().iter().map(|cause| cause.reason().as_str().to_owned()).collect(),
+    }
+}
+
+/// The header of a refused call that carries the reason.
+const REASON: &str = "tpuscope-reason";
+
+/// The refusal of a request that is out of bounds. Its reason is in a header.
+pub fn status(error: &CaptureError) -> Status {
+    let code = match error.kind() {
+        FailureKind::Denied => Code::PermissionDenied,
+        FailureKind::Invalid => Code::InvalidArgument,
+        _ => Code::Internal,
+    };
+    let mut status = Status::new(code, error.to_string());
+    status.metadata_mut().insert(REASON, MetadataValue::from_static(error.reason().as_str()));
+    status
+}
+
+/// The reason of a refused call, if it has one.
+pub fn reason(status: &Status) -> Option<FailureReason> {
+    Some(FailureReason::named(status.metadata().get(REASON)?.to_str().ok()?))
+}
+
+/// `manifest` as a message.
+pub fn manifest(manifest: Manifest) -> SessionManifest {
+    let Manifest { version, session, tool, created, window, hosts, missing, warnings } = manifest;
+    SessionManifest {
+        version,
+        session,
+        tool_name: tool.name,
+        tool_version: tool.version,
+        created_unix_ns: created.map(nanoseconds),
+        window: window.map(window_message),
+        hosts: hosts.into_iter().map(host_message).collect(),
+        missing: missing
+            .into_iter()
+            .map(|Missing { host, process, why }| ManifestMissing { host, process, why })
+            .collect(),
+        warnings,
+    }
+}
+
+/// The manifest in `message`.
+///
+/// # Errors
+/// If a time in it is out of range.
+pub fn manifest_of(message: SessionManifest) -> Result<Manifest, BadManifest> {
+    let missing = |ManifestMissing { host, process, why }| Missing { host, process, why };
+    Ok(Manifest {
+        version: message.version,
+        session: message.session,
+        tool: Tool { name: message.tool_name, version: message.tool_version },
+        created: message.created_unix_ns.map(timestamp).transpose()?,
+        window: message.window.map(window_of).transpose()?,
+        hosts: message.hosts.into_iter().map(host_of).collect::<Result<_, _>>()?,
+        missing: message.missing.into_iter().map(missing).collect(),
+        warnings: message.warnings,
+    })
+}
+
+/// Manifests hold times of the years that nanoseconds in an `i64` reach (1677 to 2262); others end there.
+fn nanoseconds(at: Timestamp) -> i64 {
+    let ns = at.as_nanosecond();
+    i64::try_from(ns).unwrap_or(if ns < 0 { i64::MIN } else { i64::MAX })
+}
+
+fn timestamp(ns: i64) -> Result<Timestamp, BadManifest> {
+    Timestamp::from_nanosecond(i128::from(ns)).map_err(|_| BadManifest(ns))
+}
+
+fn window_message(window: Window) -> ManifestWindow {
+    ManifestWindow { start_unix_ns: nanoseconds(window.start), stop_unix_ns: nanoseconds(window.stop) }
+}
+
+fn window_of(window: ManifestWindow) -> Result<Window, BadManifest> {
+    Ok(Window { start: timestamp(window.start_unix_ns)?, stop: timestamp(window.stop_unix_ns)? })
+}
+
+fn host_message(host: Host) -> ManifestHost {
+    ManifestHost {
+        host: host.host,
+        clock_offset_ns: host.clock.map(|clock| clock.offset_ns),
+        clock_bound_ns: host.clock.map_or(0, |clock| clock.bound_ns),
+        parts: host.parts.into_iter().map(part_message).collect(),
+        warnings: host.warnings,
+    }
+}
+
+fn host_of(host: ManifestHost) -> Result<Host, BadManifest> {
+    let bound_ns = host.clock_bound_ns;
+    Ok(Host {
+        host: host.host,
+        clock: host.clock_offset_ns.map(|offset_ns| Clock { offset_ns, bound_ns }),
+        parts: host.parts.into_iter().map(part_of).collect::<Result<_, _>>()?,
+        warnings: host.warnings,
+    })
+}
+
+fn part_message(part: PartEntry) -> ManifestPart {
+    let job = part.job.map(|job| {
+        let PartJob { kind, id, attempt, name, user, rank } = *job;
+        ManifestJob { kind, id, attempt, name, user, rank }
+    });
+    ManifestPart {
+        file: part.file,
+        size: part.size,
+        sha256: part.sha256,
+        pid: part.pid,
+        address: part.address,
+        job,
+        planes: part.planes,
+        lines: part.lines,
+        events: part.events,
+        window: part.window.map(window_message),
+        late_start_ns: part.late_start_ns,
+        warnings: part.warnings,
+    }
+}
+
+fn part_of(part: ManifestPart) -> Result<PartEntry, BadManifest> {
+    let job = part.job.map(|job| {
+        let ManifestJob { kind, id, attempt, name, user, rank } = job;
+        Box::new(PartJob { kind, id, attempt, name, user, rank })
+    });
+    Ok(PartEntry {
+        file: part.file,
+        size: part.size,
+        sha256: part.sha256,
+        pid: part.pid,
+        address: part.address,
+        job,
+        planes: part.planes,
+        lines: part.lines,
+        events: part.events,
+        window: part.window.map(window_of).transpose()?,
+        late_start_ns: part.late_start_ns,
+        warnings: part.warnings,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field of a manifest, set.
+    const FULL: &str = r#"{
+        "version": 1, "session": "s", "tool": {"name": "tpuscope", "version": "0.1.0"},
+        "created": "2026-03-04T05:06:07.000000001Z",
+        "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
+        "hosts": [{
+            "host": "h", "clock": {"offset_ns": -5, "bound_ns": 7}, "warnings": ["w1"],
+            "parts": [{
+                "file": "h.xplane.pb", "size": 3, "sha256": "ab", "pid": 17, "address": "127.0.0.1:9012",
+                "job": {"kind": "slurm", "id": "1", "attempt": 2, "name": "n", "user": "u", "rank": 3},
+                "planes": 4, "lines": 5, "events": 6,
+                "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
+                "late_start_ns": 8, "warnings": ["w2"]
+            }]
+        }],
+        "missing": [{"host": "h", "process": "pid 1", "why": "no answer"}],
+        "warnings": ["w3"]
+    }"#;
+
+    #[test]
+    fn a_manifest_crosses_whole() {
+        let full: serde_json::Value = serde_json::from_str(FULL).unwrap();
+        let there = manifest(serde_json::from_value(full.clone()).unwrap());
+        let back = manifest_of(there).unwrap();
+        assert_eq!(serde_json::to_value(&back).unwrap(), full, "no field is lost");
+        let bare = Manifest { created: None, window: None, hosts: Vec::new(), missing: Vec::new(), ..back };
+        assert_eq!(manifest_of(manifest(bare.clone())), Ok(bare));
+    }
+}

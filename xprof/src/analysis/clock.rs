@@ -1,0 +1,537 @@
+//! A core's two clocks: that of its line, and the device's own, which operations carry in their stats.
+//!
+//! On real hardware the line's clock jumps by up to 200 ms and stays off for seconds; the device's clock does not.
+//! Durations and the order of events on a core therefore come from the device's clock. The line's clock only says
+//! where the core's time lies on the host's time line: a straight line is fitted through the most frequent offsets.
+//! Where the line agrees with one straight line everywhere, its own values are used.
+//!
+//! Must never hold events: both clocks are held as stretches in which they run alike.
+
+use std::{
+    io::{Read, Seek},
+    ops::ControlFlow,
+};
+
+use super::{
+    device_events::{self, DeviceEvent, DeviceStats, Interval},
+    module_extents::ModuleExtents,
+};
+use crate::{
+    reader::{PlaneIndex, Reader, Session},
+    wire::Error,
+};
+
+/// The line agrees with a straight line if it is never farther away.
+const TOLERANCE_PS: i64 = 1_000_000;
+/// How far two clocks may drift apart, in parts of the time.
+const MAX_DRIFT: f64 = 500e-6;
+/// A change of the offset that counts as a jump; smaller ones are drift that is not straight.
+const JUMP_PS: i64 = 10_000_000;
+/// How many stretches are held; beyond that neighbours are joined.
+const MAX_STRETCHES: usize = 1 << 14;
+/// How many stretches the fit looks at.
+const MAX_POINTS: usize = 2048;
+/// How many of them it draws lines through.
+const CANDIDATES: usize = 64;
+
+/// A stretch of events in which the line's time is a straight function of the device's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Stretch {
+    /// The first event's start by the line's clock.
+    line: i64,
+    /// The same by the device's clock.
+    device: i64,
+    /// The last event's start by the device's clock.
+    last: i64,
+    /// How many events it has.
+    events: u64,
+    /// The least and the greatest drift that all its events allow.
+    drift: (f64, f64),
+}
+
+impl Stretch {
+    fn new(line: i64, device: i64) -> Self {
+        Self { line, device, last: device, events: 1, drift: (-MAX_DRIFT, MAX_DRIFT) }
+    }
+
+    fn offset(&self) -> i64 {
+        self.line.saturating_sub(self.device)
+    }
+
+    fn slope(&self) -> f64 {
+        f64::midpoint(self.drift.0, self.drift.1)
+    }
+
+    /// The line's offset from the device's clock at a time of the device's.
+    fn offset_at(&self, device: i64) -> i64 {
+        self.offset().saturating_add(drifted(self.slope(), device, self.device))
+    }
+
+    /// The drift that is left if the clocks also read `line` and `device` at one instant; none if they cannot.
+    fn with(&self, line: i64, device: i64) -> Option<(f64, f64)> {
+        let apart = line.saturating_sub(device).saturating_sub(self.offset()) as f64;
+        let time = device.saturating_sub(self.device) as f64;
+        let tolerance = TOLERANCE_PS as f64;
+        if time == 0.0 {
+            return (apart.abs() <= tolerance).then_some(self.drift);
+        }
+        let (one, other) = ((apart - tolerance) / time, (apart + tolerance) / time);
+        let drift = (self.drift.0.max(one.min(other)), self.drift.1.min(one.max(other)));
+        (drift.0 <= drift.1).then_some(drift)
+    }
+}
+
+fn drifted(drift: f64, time: i64, from: i64) -> i64 {
+    (drift * time.saturating_sub(from) as f64).round() as i64
+}
+
+/// What is known of the two clocks of a core while its operations are read.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    stretches: Vec<Stretch>,
+    /// Jumps that lie between stretches, and within events.
+    jumps: u64,
+    disagrees: bool,
+}
+
+impl Survey {
+    /// Takes an event that has both clocks. Events come in the order of the line.
+    pub(super) fn push(&mut self, line: Interval, device: Interval) {
+        let Some(last) = self.stretches.last_mut() else {
+            self.stretches.push(Stretch::new(line.start, device.start));
+            return self.check_end(line, device);
+        };
+        match last.with(line.start, device.start) {
+            Some(drift) => {
+                last.drift = drift;
+                last.last = last.last.max(device.start);
+                last.events += 1;
+            }
+            None => {
+                let new = Stretch::new(line.start, device.start);
+                let apart = new.offset().saturating_sub(last.offset_at(device.start));
+                self.jumps += u64::from(apart.saturating_abs() > JUMP_PS);
+                if self.stretches.len() == MAX_STRETCHES {
+                    self.thin();
+                }
+                self.stretches.push(new);
+            }
+        }
+        self.check_end(line, device);
+    }
+
+    /// An event whose end lies elsewhere has a jump within it.
+    fn check_end(&mut self, line: Interval, device: Interval) {
+        let Some(last) = self.stretches.last_mut() else { return };
+        match last.with(line.end, device.end) {
+            Some(drift) => last.drift = drift,
+            None => self.disagrees = true,
+        }
+    }
+
+    /// Joins each second stretch to the one before it.
+    fn thin(&mut self) {
+        let joined = self.stretches.chunks(2).map(|pair| match pair {
+            [one, other] => {
+                Stretch { events: one.events + other.events, last: one.last.max(other.last), ..*one }
+            }
+            _ => pair[0],
+        });
+        self.stretches = joined.collect();
+    }
+
+    /// The clock to read the core by, and how the two clocks lie to each other.
+    pub(super) fn finish(mut self) -> (Clock, Option<ClockFacts>) {
+        let straight = self.stretches.len() == 1 && !self.disagrees;
+        self.stretches.sort_by_key(|stretch| stretch.line);
+        let Some(fit) = Fit::of(&self.stretches) else { return (Clock::Line, None) };
+        let apart = |stretch: &Stretch| stretch.offset().saturating_sub(fit.offset_at(stretch.device));
+        let facts = ClockFacts {
+            by_device: !straight,
+            shift_ps: fit.offset.saturating_neg(),
+            drift_ppm: -fit.drift * 1e6,
+            jumps: self.jumps,
+            farthest_ps: self.stretches.iter().map(|at| apart(at).saturating_abs()).max().unwrap_or(0),
+        };
+        let clock = if straight {
+            Clock::Line
+        } else {
+            Clock::Device(Box::new(DeviceClock { fit, stretches: self.stretches }))
+        };
+        (clock, Some(facts))
+    }
+}
+
+/// How the two clocks of a core lie to each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ClockFacts {
+    /// Whether the core is read by the device's clock.
+    pub(super) by_device: bool,
+    /// What to add to the line's time to have the device's.
+    pub(super) shift_ps: i64,
+    /// How much faster the device's clock runs.
+    pub(super) drift_ppm: f64,
+    /// How often the line's clock jumped.
+    pub(super) jumps: u64,
+    /// How far it was from the straight line at most.
+    pub(super) farthest_ps: i64,
+}
+
+/// The straight line through the most frequent offsets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Fit {
+    /// A time of the device's clock.
+    at: i64,
+    /// The line's offset from the device's clock at that time.
+    offset: i64,
+    /// How much the offset grows, in parts of the time.
+    drift: f64,
+}
+
+impl Fit {
+    fn of(stretches: &[Stretch]) -> Option<Self> {
+        let step = stretches.len().div_ceil(MAX_POINTS).max(1);
+        let points: Vec<&Stretch> = stretches.iter().step_by(step).collect();
+        let picked = picks(&points);
+        let mut best: Option<(u64, Self)> = None;
+        let mut try_one = |fit: Self| {
+            let score = fit.score(&points);
+            let better = best.is_none_or(|(most, known)| {
+                score > most || score == most && fit.drift.abs() < known.drift.abs()
+            });
+            if better {
+                best = Some((score, fit));
+            }
+        };
+        for (at, stretch) in picked.iter().enumerate() {
+            let through = |drift| Self { at: stretch.device, offset: stretch.offset(), drift };
+            try_one(through(stretch.slope()));
+            for other in &picked[at + 1..] {
+                let time = other.device.saturating_sub(stretch.device) as f64;
+                let drift = other.offset().saturating_sub(stretch.offset()) as f64 / time;
+                if drift.abs() <= MAX_DRIFT {
+                    try_one(through(drift));
+                }
+            }
+        }
+        best.map(|(_, fit)| fit)
+    }
+
+    fn offset_at(&self, device: i64) -> i64 {
+        self.offset.saturating_add(drifted(self.drift, device, self.at))
+    }
+
+    /// How many events lie near the line: full marks within a microsecond, none beyond a millisecond.
+    fn score(&self, points: &[&Stretch]) -> u64 {
+        let near = |device: i64, offset: i64| {
+            let apart = offset.saturating_sub(self.offset_at(device)).unsigned_abs() >> 20;
+            10u64.saturating_sub(u64::from(u64::BITS - apart.leading_zeros()))
+        };
+        let of_both = |at: &&Stretch| near(at.device, at.offset()) + near(at.last, at.offset_at(at.last));
+        points.iter().map(|at| at.events.saturating_mul(of_both(at))).fold(0, u64::saturating_add)
+    }
+}
+
+/// Stretches to draw lines through, spread evenly over the events.
+fn picks<'a>(points: &[&'a Stretch]) -> Vec<&'a Stretch> {
+    let all: u64 = points.iter().map(|at| at.events).fold(0, u64::saturating_add);
+    let every = (all / CANDIDATES as u64).max(1);
+    let (mut seen, mut next) = (0u64, 0u64);
+    let mut picked = Vec::new();
+    for point in points {
+        seen = seen.saturating_add(point.events);
+        if seen > next {
+            picked.push(*point);
+            next = (seen / every).saturating_add(1).saturating_mul(every).saturating_sub(1);
+        }
+    }
+    picked.truncate(2 * CANDIDATES);
+    picked
+}
+
+/// The clock that a core is read by.
+///
+/// Times of the core are what this clock reads, from the place on that the session's time line has at the fit's
+/// time: durations stay as the device counted them, and [`Self::place`] says where they lie.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Clock {
+    /// The line's: times of the core are those of the session.
+    Line,
+    /// The device's.
+    Device(Box<DeviceClock>),
+}
+
+/// The device's clock, and how the line's runs against it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct DeviceClock {
+    fit: Fit,
+    /// By the line's time.
+    stretches: Vec<Stretch>,
+}
+
+impl Clock {
+    /// Where an event lies by the core's clock. An event without a device time is moved by what the line was off
+    /// at that time.
+    #[inline]
+    pub(super) fn time(&self, line: Interval, device: Option<Interval>) -> Interval {
+        match self {
+            Self::Line => line,
+            Self::Device(clock) => clock.time(line, device),
+        }
+    }
+
+    /// Where an instant of the core lies on the session's time line.
+    pub(super) fn place(&self, time: i64) -> i64 {
+        match self {
+            Self::Line => time,
+            Self::Device(clock) => time.saturating_add(drifted(
+                clock.fit.drift,
+                time,
+                clock.fit.at.saturating_add(clock.fit.offset),
+            )),
+        }
+    }
+
+    /// The opposite of [`Self::place`].
+    pub(super) fn unplace(&self, line: i64) -> i64 {
+        match self {
+            Self::Line => line,
+            Self::Device(clock) => {
+                let at = clock.fit.at.saturating_add(clock.fit.offset);
+                let drift = clock.fit.drift;
+                line.saturating_sub(drifted(drift / (1.0 + drift), line, at))
+            }
+        }
+    }
+
+    /// Whether it is the device's.
+    pub(super) fn is_device(&self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+}
+
+impl DeviceClock {
+    fn time(&self, line: Interval, device: Option<Interval>) -> Interval {
+        let shift = |time: i64| time.saturating_add(self.fit.offset);
+        match device {
+            Some(device) => Interval { start: shift(device.start), end: shift(device.end) },
+            None => {
+                let start = shift(self.device_at(line.start));
+                Interval { start, end: shift(self.device_at(line.end)).max(start) }
+            }
+        }
+    }
+
+    /// What the device's clock read when the line's read `line`.
+    fn device_at(&self, line: i64) -> i64 {
+        let after = self.stretches.partition_point(|stretch| stretch.line <= line);
+        let Some(stretch) = self.stretches.get(after.saturating_sub(1)) else { return line };
+        let since = line.saturating_sub(stretch.line);
+        stretch.device.saturating_add(since).saturating_sub(drifted(stretch.slope(), since, 0))
+    }
+}
+
+/// What one pass over the operations of a core tells of its clocks.
+#[derive(Debug)]
+pub(super) struct Surveyed {
+    pub(super) clock: Clock,
+    pub(super) facts: Option<ClockFacts>,
+    /// Per program execution, from the start of its first to the end of its last operation, by the device's clock.
+    pub(super) extents: Vec<Option<Interval>>,
+}
+
+impl Surveyed {
+    /// A core that is read by its line's clock.
+    pub(super) fn by_line() -> Self {
+        Self { clock: Clock::Line, facts: None, extents: Vec::new() }
+    }
+}
+
+/// Reads the clocks of the operations on the lines called `name`. `modules` are the executions of programs on the
+/// core, by start.
+pub(super) fn survey<R: Read + Seek>(
+    reader: &mut Reader<R>,
+    plane: &PlaneIndex,
+    session: &Session,
+    name: &str,
+    modules: &[DeviceEvent],
+) -> Result<Surveyed, Error> {
+    let stats = DeviceStats::of(&plane.stat_names);
+    if !stats.has_device_clock() {
+        return Ok(Surveyed::by_line());
+    }
+    let mut survey = Survey::default();
+    let mut extents = ModuleExtents::of(modules);
+    for (line, start) in device_events::lines(plane, session, name) {
+        reader.events(line.span, |event| {
+            if event.has_stats()
+                && let (Some(device), _) = stats.of_op(event)?
+            {
+                let line = device_events::interval(start, event);
+                survey.push(line, device);
+                extents.push(line, device);
+            }
+            Ok::<_, Error>(ControlFlow::Continue(()))
+        })?;
+    }
+    let (clock, facts) = survey.finish();
+    Ok(Surveyed { clock, facts, extents: extents.finish() })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: i64 = 1_000_000_000;
+    const S: i64 = 1000 * MS;
+
+    fn surveyed(events: &[(Interval, Interval)]) -> (Clock, Option<ClockFacts>) {
+        let mut survey = Survey::default();
+        events.iter().for_each(|&(line, device)| survey.push(line, device));
+        survey.finish()
+    }
+
+    /// Events of `length` each, `gap` apart by the device's clock. `off` says how far the line's clock is from a
+    /// straight line at each of them.
+    fn events(
+        (shift, drift): (i64, f64),
+        (length, gap): (i64, i64),
+        off: &[i64],
+    ) -> Vec<(Interval, Interval)> {
+        let line = |device: i64, off: i64| device + shift + (drift * device as f64).round() as i64 + off;
+        let event = |(at, &off): (i64, &i64)| {
+            let device = Interval::new(S + at * (length + gap), length);
+            (Interval { start: line(device.start, off), end: line(device.end, off) }, device)
+        };
+        (0..).zip(off).map(event).collect()
+    }
+
+    #[test]
+    fn a_straight_line_is_believed() {
+        for drift in [0.0, 14e-6, -300e-6, 499e-6] {
+            let events = events((2 * MS, drift), (MS, 100_000), &[0; 5000]);
+            let (clock, facts) = surveyed(&events);
+            assert_eq!(clock, Clock::Line, "{drift}");
+            let facts = facts.expect("both clocks");
+            assert_eq!((facts.by_device, facts.jumps), (false, 0));
+            assert!((facts.drift_ppm + drift * 1e6).abs() < 0.1, "{facts:?}");
+        }
+        assert_eq!(surveyed(&[]), (Clock::Line, None));
+        assert_eq!(surveyed(&events((5, 0.0), (MS, 0), &[0])).0, Clock::Line);
+    }
+
+    #[test]
+    fn the_last_microsecond_decides() {
+        let mut off = [0; 100];
+        off[50] = TOLERANCE_PS;
+        assert_eq!(surveyed(&events((0, 0.0), (MS, 0), &off)).0, Clock::Line);
+        off[50] = 2 * TOLERANCE_PS + 100;
+        assert!(surveyed(&events((0, 0.0), (MS, 0), &off)).0.is_device());
+    }
+
+    #[test]
+    fn a_jump_within_an_event_is_seen() {
+        let mut events = events((0, 0.0), (MS, 0), &[0; 10]);
+        events[9].0.end += 5 * MS;
+        let (clock, facts) = surveyed(&events);
+        assert!(clock.is_device() && facts.is_some_and(|facts| facts.by_device));
+        assert_eq!(clock.time(events[9].0, Some(events[9].1)).len(), MS);
+    }
+
+    #[test]
+    fn events_without_a_device_time_are_moved_with_their_neighbours() {
+        let off: Vec<i64> = (0..300).map(|at| if at < 200 { 0 } else { 80 * MS }).collect();
+        let events = events((3 * MS, 14e-6), (10 * MS, MS), &off);
+        let (clock, facts) = surveyed(&events);
+        let facts = facts.expect("both clocks");
+        assert_eq!(facts.jumps, 1);
+        assert!((facts.farthest_ps - 80 * MS).abs() < 1_000_000, "{facts:?}");
+        for (line, device) in [events[0], events[199], events[200], events[299]] {
+            let inner = Interval { start: line.start + MS, end: line.end - MS };
+            let (found, known) = (clock.time(inner, None), clock.time(line, Some(device)));
+            assert!((found.start - known.start - MS).abs() < 1_000_000, "{found:?} {known:?}");
+            assert!((found.len() - known.len() + 2 * MS).abs() < 1_000_000, "{found:?} {known:?}");
+        }
+    }
+
+    #[test]
+    fn as_many_stretches_as_there_may_be_are_held() {
+        let off: Vec<i64> = (0..5 * MAX_STRETCHES as i64).map(|at| (at * 7919 % 101) * MS).collect();
+        let mut survey = Survey::default();
+        for (line, device) in events((0, 0.0), (MS, 0), &off) {
+            survey.push(line, device);
+            assert!(survey.stretches.len() <= MAX_STRETCHES);
+        }
+        let counted: u64 = survey.stretches.iter().map(|stretch| stretch.events).sum();
+        assert_eq!(counted, off.len() as u64);
+        assert!(survey.finish().0.is_device());
+    }
+
+    fn any_time() -> impl Strategy<Value = i64> {
+        prop_oneof![
+            any::<i64>(),
+            -S..100 * S,
+            Just(i64::MIN),
+            Just(i64::MAX),
+            Just((1 << 62) + 7),
+            Just(-(1 << 62)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        /// Jumps of both signs, while most of the time the line is right: the fit finds the line, durations are the
+        /// device's, and events lie where the straight line has them.
+        #[test]
+        fn jumps_do_not_move_the_fit(
+            shift in -10 * S..10 * S,
+            drift in -450e-6..450e-6f64,
+            jumps in prop::collection::vec((-200 * MS..200 * MS, 1..12usize, 12..40usize), 1..12),
+            length in 1_000..50 * MS,
+        ) {
+            let off: Vec<i64> = jumps
+                .iter()
+                .flat_map(|&(by, stays, after)| {
+                    let by = if by.abs() < 20 * MS { by.signum() * 20 * MS + by } else { by };
+                    std::iter::repeat_n(0, after).chain(std::iter::repeat_n(by, stays))
+                })
+                .chain([0; 12])
+                .collect();
+            prop_assume!(off.iter().any(|&off| off != 0));
+            let events = events((shift, drift), (length, length / 7), &off);
+            let (clock, facts) = surveyed(&events);
+            prop_assert!(clock.is_device());
+            prop_assert!(facts.is_some_and(|facts| facts.jumps >= 1));
+            for (&(line, device), &off) in events.iter().zip(&off) {
+                let at = clock.time(line, Some(device));
+                prop_assert_eq!(at.len(), device.len());
+                let straight = line.start - off;
+                prop_assert!((clock.place(at.start) - straight).abs() < 2_000_000, "{} {}", at.start, straight);
+                prop_assert!((clock.unplace(clock.place(at.start)) - at.start).abs() <= 2);
+            }
+        }
+
+        /// A clock that wraps around, or any other values: nothing panics, and time never runs backwards within an
+        /// event.
+        #[test]
+        fn hostile_values_do_no_harm(
+            values in prop::collection::vec((any_time(), any_time(), any_time(), any_time()), 0..60),
+        ) {
+            let events: Vec<(Interval, Interval)> = values
+                .iter()
+                .map(|&(line, length, device, time)| (Interval::new(line, length), Interval::new(device, time)))
+                .collect();
+            let (clock, _) = surveyed(&events);
+            for &(line, device) in &events {
+                let at = clock.time(line, Some(device));
+                prop_assert!(at.start <= at.end);
+                let at = clock.time(line, None);
+                prop_assert!(at.start <= at.end);
+                clock.unplace(clock.place(at.start));
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What one part of a session tells: the trace of one process as figures.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    annotations::HostAnnotations,
+    category::Collective,
+    core::{ClassTimes, CollectiveRun, Module},
+    host::HostStep,
+    op_detail::Peaks,
+    ops::{OpTable, Totals},
+    steps::Step,
+};
+use crate::loss::Loss;
+
+/// What one part of a session tells.
+#[derive(Debug)]
+pub struct HostTrace {
+    /// The host.
+    pub host: String,
+    /// The part's file name.
+    pub file: String,
+    /// When the session began, by the host's clock.
+    pub profile_start_ns: Option<i64>,
+    /// How long the session was; where the file does not say, how far its events reach.
+    pub window_ps: i64,
+    /// The host's step markers, by start.
+    pub host_steps: Vec<HostStep>,
+    /// The cores, in the file's order.
+    pub cores: Vec<Core>,
+    /// The operations of all cores; of the host where there is no core.
+    pub ops: OpTable,
+    /// The names of the programs by id.
+    pub programs: BTreeMap<u64, String>,
+    /// What each core can do at most, where all planes say the same.
+    pub peaks: Peaks,
+    /// Collectives by kind, over all cores.
+    pub collectives: Vec<(Collective, Totals)>,
+    /// Per step number of the host's markers, how long its events waited for input.
+    pub input_ps: HashMap<i64, i64>,
+    /// The host's annotations.
+    pub annotations: HostAnnotations,
+    /// What the trace lost.
+    pub losses: Vec<Loss>,
+    /// What to know before trusting the figures; what was lost comes first.
+    pub warnings: Vec<String>,
+}
+
+/// What one core did.
+#[derive(Debug)]
+pub struct Core {
+    /// The plane's name.
+    pub plane: String,
+    /// The plane's id.
+    pub id: i64,
+    /// Whether it is a SparseCore.
+    pub sparse: bool,
+    /// Its steps, by start.
+    pub steps: Vec<Step>,
+    /// Per step, where its time went.
+    pub step_times: Vec<ClassTimes>,
+    /// From the first start to the last end of its programs and operations.
+    pub span_ps: i64,
+    /// How long it was busy.
+    pub busy_ps: i64,
+    /// How long it was not.
+    pub idle_ps: i64,
+    /// How long it was busy if kernels of unknown work count, as in XProf's headline. By our rules the same as
+    /// `busy_ps`.
+    pub headline_busy_ps: i64,
+    /// Whether its times come from the device's clock because the line's jumped.
+    pub by_device_clock: bool,
+    /// Its programs' executions.
+    pub modules: Vec<Module>,
+    /// The collectives that it takes part in together with other cores.
+    pub collectives: Vec<CollectiveRun>,
+}
+
+impl Core {
+    /// The run that the first program of a step is part of.
+    pub(super) fn run(&self, step: usize) -> Option<u64> {
+        self.first_module(step)?.run
+    }
+
+    /// The first program of a step.
+    pub(super) fn first_module(&self, step: usize) -> Option<&Module> {
+        self.modules.get(self.steps.get(step)?.module? as usize)
+    }
+
+    /// Busy time in parts of busy and idle time.
+    pub fn duty_cycle(&self) -> f64 {
+        match self.busy_ps.saturating_add(self.idle_ps) {
+            0 => 0.0,
+            all => self.busy_ps as f64 / all as f64,
+        }
+    }
+}
