@@ -12,8 +12,8 @@ use model::unit;
 use proto::tpuscope::v1::LibraryInfo;
 use sampling::sources::libtpu::{
     child,
-    process::{ChildFailure, ChildProcess, Launch},
-    trust::{Rights, TrustError, trust},
+    child_process::{ChildCommand, ChildFailure, ChildProcess},
+    trust::{LoadRights, TrustError, trust},
 };
 use serde_json::json;
 
@@ -69,8 +69,9 @@ pub(super) fn run_child(args: &ChildArgs) -> Outcome {
 pub(super) fn run(args: &Args) -> Outcome {
     let Command::Probe(args) = &args.command;
     let path = library_in(&args.path);
-    let trusted = trust(&path, Rights::of_this_process(true)).map_err(|error| untrusted(&path, &error))?;
-    let launch = Launch { user: trusted.user, ..Launch::default() };
+    let trusted =
+        trust(&path, LoadRights::of_this_process(true)).map_err(|error| untrusted(&path, &error))?;
+    let launch = ChildCommand { user: trusted.user, ..ChildCommand::default() };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -131,7 +132,7 @@ struct Found {
     sdk_failure: Option<ChildFailure>,
 }
 
-async fn probe(launch: &Launch, path: &Path, deadline: Duration) -> Result<Found, ChildFailure> {
+async fn probe(launch: &ChildCommand, path: &Path, deadline: Duration) -> Result<Found, ChildFailure> {
     let mut child = ChildProcess::start(launch)?;
     let info = child.probe(path, deadline).await?;
     if !info.sdk_export {

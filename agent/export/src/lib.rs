@@ -1,25 +1,27 @@
 //! What leaves the agent as time series: the Prometheus page, rendered at scrape time from the latest samples,
-//! so that a series that went stale is gone, and from the agent's own metrics.
+//! so that a series that went stale is gone.
 //!
-//! Must never keep measured values between scrapes, nor let text from outside break the page.
+//! The agent's own metrics become samples as the measured ones are, and there is one rule for all. Must never keep
+//! measured values between scrapes, know a metric by name, or let text from outside break the page.
 
 #![forbid(unsafe_code)]
 
+mod families;
 pub mod own_metrics;
-mod page;
+mod page_writer;
 mod recorder;
-mod series;
 
-use model::sample::Sample;
+use model::{sample::Sample, time::Timestamp};
 
-pub use page::Format;
+pub use page_writer::TextFormat;
 pub use recorder::OwnMetrics;
 
-/// The whole page: the measured samples, and the agent's own metrics.
-pub fn render(samples: &[&Sample], own: &OwnMetrics, format: Format) -> String {
+/// The whole page at `at`: the measured samples, and the agent's own metrics.
+pub fn render(samples: &[&Sample], own: &OwnMetrics, at: Timestamp, format: TextFormat) -> String {
     own_metrics::update();
-    let mut page = page::Page::new(format, samples.len() * 96 + 4096);
-    series::write(samples, &mut page);
-    own.write(&mut page);
+    let own = own.samples(at);
+    let all: Vec<&Sample> = samples.iter().copied().chain(&own).collect();
+    let mut page = page_writer::PageWriter::new(format, all.len() * 128);
+    families::write(all, &mut page);
     page.finish()
 }

@@ -1,4 +1,4 @@
-//! The agent's own metrics: what its crates count with the `metrics` facade, kept for the metrics page.
+//! The agent's own metrics: what its crates count with the `metrics` facade, kept for the metrics page as samples.
 //!
 //! Each crate describes its metrics once; a metric that nobody described is dropped. Everything is bounded. Must never
 //! serve anything itself: the page asks.
@@ -15,7 +15,12 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-use super::page::{Label, Page, Type};
+use model::{
+    label::{Labels, SmolStr},
+    metric::{Descriptor, MetricKind, Unit},
+    sample::{Origin, Sample, Value},
+    time::Timestamp,
+};
 
 /// Maximum number of metrics.
 const MAX_METRICS: usize = 256;
@@ -28,10 +33,8 @@ pub struct OwnMetrics(Arc<Mutex<BTreeMap<String, OwnMetric>>>);
 
 #[derive(Debug)]
 struct OwnMetric {
-    kind: Type,
-    help: String,
-    /// By labels, in the order of registration.
-    series: BTreeMap<Vec<(String, String)>, Arc<Cell>>,
+    descriptor: Arc<Descriptor>,
+    series: BTreeMap<Labels, Arc<Cell>>,
 }
 
 /// The value of one series, as the bits of an `f64`: exact for counts up to 2^53.
@@ -77,22 +80,32 @@ impl OwnMetrics {
     }
 
     /// Name, kind and help of every metric, by name.
-    pub fn described(&self) -> Vec<(String, &'static str, String)> {
-        let described =
-            |(name, metric): (&String, &OwnMetric)| (name.clone(), metric.kind.as_str(), metric.help.clone());
+    pub fn described(&self) -> Vec<(String, MetricKind, String)> {
+        let described = |(name, metric): (&String, &OwnMetric)| {
+            (name.clone(), metric.descriptor.kind, metric.descriptor.help.to_string())
+        };
         self.metrics().iter().map(described).collect()
     }
 
-    /// Adds every metric that has a series.
-    pub(super) fn write(&self, page: &mut Page) {
-        for (name, metric) in self.metrics().iter().filter(|(_, metric)| !metric.series.is_empty()) {
-            page.family(name, metric.kind, &metric.help);
-            for (labels, cell) in &metric.series {
-                let labels: Vec<(&str, Label<'_>)> =
-                    labels.iter().map(|(name, value)| (name.as_str(), Label::Text(value))).collect();
-                page.sample(name, &labels, f64::from_bits(cell.0.load(Ordering::Relaxed)));
-            }
-        }
+    /// A sample of every series, as they are at `at`.
+    pub(super) fn samples(&self, at: Timestamp) -> Vec<Sample> {
+        let metrics = self.metrics();
+        let of_metric = |metric: &OwnMetric| {
+            let sample = |(labels, cell): (&Labels, &Arc<Cell>)| {
+                let value = f64::from_bits(cell.0.load(Ordering::Relaxed));
+                let counts = metric.descriptor.kind == MetricKind::Counter;
+                Sample {
+                    metric: Arc::clone(&metric.descriptor).into(),
+                    labels: labels.clone(),
+                    value: if counts { Value::Counter(value) } else { Value::Gauge(value) },
+                    origin: Origin::Agent,
+                    at,
+                    workload: None,
+                }
+            };
+            metric.series.iter().map(sample).collect::<Vec<_>>()
+        };
+        metrics.values().flat_map(of_metric).collect()
     }
 
     fn metrics(&self) -> MutexGuard<'_, BTreeMap<String, OwnMetric>> {
@@ -100,10 +113,19 @@ impl OwnMetrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn describe(&self, name: &KeyName, kind: Type, help: &SharedString) {
+    fn describe(&self, name: &KeyName, kind: MetricKind, help: &SharedString) {
         let mut metrics = self.metrics();
         if metrics.len() < MAX_METRICS {
-            let metric = OwnMetric { kind, help: help.to_string(), series: BTreeMap::new() };
+            let descriptor = Descriptor {
+                name: name.as_str().to_owned().into(),
+                help: help.to_string().into(),
+                // The name says it.
+                unit: Unit::Count,
+                kind,
+                labels: &[],
+                origins: &[],
+            };
+            let metric = OwnMetric { descriptor: Arc::new(descriptor), series: BTreeMap::new() };
             metrics.entry(name.as_str().to_owned()).or_insert(metric);
         }
     }
@@ -111,8 +133,8 @@ impl OwnMetrics {
     fn cell(&self, key: &Key) -> Option<Arc<Cell>> {
         let mut metrics = self.metrics();
         let series = &mut metrics.get_mut(key.name())?.series;
-        let labels: Vec<(String, String)> =
-            key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+        let mut labels = Labels::none();
+        key.labels().for_each(|label| labels.push(SmolStr::new(label.key()), label.value()));
         if !series.contains_key(&labels) && series.len() >= MAX_SERIES {
             return None;
         }
@@ -121,16 +143,16 @@ impl OwnMetrics {
 }
 
 impl Recorder for OwnMetrics {
-    fn describe_counter(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
-        self.describe(&name, Type::Counter, &help);
+    fn describe_counter(&self, name: KeyName, _: Option<metrics::Unit>, help: SharedString) {
+        self.describe(&name, MetricKind::Counter, &help);
     }
 
-    fn describe_gauge(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
-        self.describe(&name, Type::Gauge, &help);
+    fn describe_gauge(&self, name: KeyName, _: Option<metrics::Unit>, help: SharedString) {
+        self.describe(&name, MetricKind::Gauge, &help);
     }
 
     /// The agent has no histogram of its own.
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<metrics::Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         self.cell(key).map_or_else(Counter::noop, Counter::from_arc)
@@ -151,11 +173,12 @@ mod tests {
     use metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 
     use super::*;
-    use crate::page::Format;
+    use crate::{TextFormat, families, page_writer::PageWriter};
 
     fn page(own: &OwnMetrics) -> String {
-        let mut page = Page::new(Format::Text, 0);
-        own.write(&mut page);
+        let samples = own.samples(Timestamp(0));
+        let mut page = PageWriter::new(TextFormat::Text, 0);
+        families::write(samples.iter().collect(), &mut page);
         page.finish()
     }
 

@@ -12,9 +12,16 @@ use std::{
     time::Duration,
 };
 
-use model::{liveness::Liveness, pace::Pace, schedule::Schedule, snapshot::HostSnapshot, time::Clock};
+use model::{
+    liveness::Liveness,
+    pace::Pace,
+    registry::{WorkloadEvent, WorkloadRegistry},
+    schedule::Schedule,
+    snapshot::HostSnapshot,
+    time::Clock,
+};
 use tokio::{
-    sync::watch,
+    sync::{broadcast, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -29,6 +36,9 @@ use crate::{
 const CHIPS_EVERY: Duration = Duration::from_secs(60);
 /// Minimum time between two scans that callers ask for.
 const REQUESTED_EVERY: Duration = Duration::from_secs(1);
+
+/// Events that wait for a listener.
+const EVENTS: usize = 64;
 
 /// What to look at.
 #[derive(Debug, Clone)]
@@ -50,6 +60,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     snapshot: watch::Sender<HostSnapshot>,
     notes: watch::Sender<Vec<String>>,
+    events: broadcast::Sender<WorkloadEvent>,
     ticks: AtomicU64,
     liveness: Liveness,
     /// Number of requested scans, and of those that are done.
@@ -60,6 +71,7 @@ struct Shared {
 /// State that is kept between two ticks.
 struct ScanState {
     scanner: OwnerScanner,
+    registry: WorkloadRegistry,
     chips_due: Instant,
     /// When the next requested scan may start.
     request_due: Instant,
@@ -73,6 +85,7 @@ impl Discovery {
             clock,
             snapshot: watch::Sender::default(),
             notes: watch::Sender::default(),
+            events: broadcast::Sender::new(EVENTS),
             ticks: AtomicU64::new(0),
             liveness: Liveness::new(Instant::now()),
             requested: watch::Sender::default(),
@@ -88,6 +101,12 @@ impl Discovery {
     /// What could not be read of the chips, as text for a person.
     pub fn notes(&self) -> watch::Receiver<Vec<String>> {
         self.0.notes.subscribe()
+    }
+
+    /// Every start and end of a workload from now on. A listener that is too slow loses the oldest and is told how
+    /// many.
+    pub fn workload_events(&self) -> broadcast::Receiver<WorkloadEvent> {
+        self.0.events.subscribe()
     }
 
     /// Whether the task has stopped making progress.
@@ -120,7 +139,12 @@ impl Discovery {
         let scanner = OwnerScanner::new(paths, workload, Arc::from([]));
         let interval = || pace.interval(&self.0.snapshot.borrow());
         let mut schedule = Schedule::new(epoch, interval());
-        let mut state = ScanState { scanner, chips_due: schedule.due(), request_due: schedule.due() };
+        let mut state = ScanState {
+            scanner,
+            registry: WorkloadRegistry::default(),
+            chips_due: schedule.due(),
+            request_due: schedule.due(),
+        };
         loop {
             self.0.liveness.expect(schedule.due(), schedule.interval());
             if stop
@@ -181,6 +205,18 @@ impl Shared {
         Instant::now() < state.chips_due && state.scanner.is_idle(self.clock.now())
     }
 
+    /// Logs an event and hands it to all listeners.
+    fn publish(&self, event: WorkloadEvent) {
+        let (what, workload) = match &event {
+            WorkloadEvent::Started { workload, .. } => ("started", workload),
+            WorkloadEvent::Ended { workload, .. } => ("ended", workload),
+        };
+        let (job, kind) = (workload.id.job.as_str(), workload.id.kind.as_str());
+        tracing::info!(job, kind, processes = workload.owners.len(), "workload {what}");
+        // An error says that nobody listens.
+        let _ = self.events.send(event);
+    }
+
     /// Scans what is due, and publishes it. Blocks.
     fn tick(&self, mut state: ScanState) -> ScanState {
         let now = Instant::now();
@@ -192,14 +228,23 @@ impl Shared {
             self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips));
         }
         let start = Instant::now();
-        let workloads = state.scanner.tick(self.clock.now());
+        let at = self.clock.now();
+        let workloads = state.scanner.tick(at);
         if state.scanner.was_full_scan() {
             own_metrics::scanned(start.elapsed());
+        }
+        // Processes that cannot be seen have not ended.
+        if state.scanner.sees_processes() {
+            let events = state.registry.observe(&workloads.owners, at);
+            events.into_iter().for_each(|event| self.publish(event));
         }
         // The first scan is published even when it found nothing.
         let first = self.ticks.fetch_add(1, Ordering::Relaxed) == 0;
         self.snapshot.send_if_modified(|snapshot| {
             let changed = first || !Arc::ptr_eq(&snapshot.workloads, &workloads);
+            if changed {
+                snapshot.running = state.registry.running().cloned().collect();
+            }
             snapshot.workloads = workloads;
             changed
         });

@@ -28,12 +28,12 @@ pub fn describe() {
 
 /// Sets the metrics of a source after a read.
 pub(crate) fn read(source: &SourceView) {
-    let (status, name) = (&source.status, source.origin.as_str());
-    counter!(READS, "source" => name).absolute(status.reads);
-    counter!(ERRORS, "source" => name).absolute(status.errors);
-    counter!(MISSED, "source" => name).absolute(status.missed);
-    counter!(OVERRUNS, "source" => name).absolute(status.overruns);
-    gauge!(DURATION, "source" => name).set(status.took.as_secs_f64());
+    let (counters, name) = (&source.counters, source.origin.as_str());
+    counter!(READS, "source" => name).absolute(counters.reads);
+    counter!(ERRORS, "source" => name).absolute(counters.errors);
+    counter!(MISSED, "source" => name).absolute(counters.missed);
+    counter!(OVERRUNS, "source" => name).absolute(counters.overruns);
+    gauge!(DURATION, "source" => name).set(counters.duration.as_secs_f64());
 }
 
 /// Sets the metrics that change between two reads.

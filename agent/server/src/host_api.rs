@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use export::{Format, OwnMetrics};
+use export::{OwnMetrics, TextFormat};
 use model::{
+    label::CHIP,
     snapshot::HostSnapshot,
     time::{Clock, Timestamp},
 };
 use proto::tpuscope::v1::{HistoryReply, SamplesReply, StatusReply};
-use sampling::sampler::{Query, Sampler};
+use sampling::sampler::{RangeQuery, Sampler};
 use tokio::sync::watch;
 
 use super::{own_metrics, protocol, wire};
@@ -113,7 +114,7 @@ impl HostApi {
         let snapshot = self.snapshot.borrow().clone();
         let view = self.sampler.view();
         let samples = view.samples(now);
-        let absent: Vec<_> = view.sources.iter().flat_map(|source| &source.absent).collect();
+        let absent: Vec<_> = view.sources.iter().flat_map(|source| source.absent()).collect();
         let owners = &snapshot.workloads.owners;
         let mut notes = self.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
@@ -142,7 +143,7 @@ impl HostApi {
         let view = self.sampler.view();
         let mut samples = view.samples(now);
         if !metrics.is_empty() {
-            samples.retain(|sample| metrics.iter().any(|metric| *metric == sample.metric));
+            samples.retain(|sample| metrics.iter().any(|metric| *metric == sample.metric.name));
         }
         SamplesReply {
             peer: Some(protocol::own()),
@@ -156,22 +157,22 @@ impl HostApi {
         let now = self.clock.now();
         let last = query.last.map(|last| i64::try_from(last.as_nanos()).unwrap_or(i64::MAX));
         let points = query.limit.filter(|limit| *limit > 0).unwrap_or(MOST_POINTS).min(MOST_POINTS);
-        let mut series = self.sampler.history(&Query {
+        let mut series = self.sampler.history(&RangeQuery {
             metric: &query.metric,
             from: Timestamp(last.map_or(i64::MIN, |last| now.0.saturating_sub(last))),
             to: Timestamp(i64::MAX),
             points: points as usize,
         });
-        series.retain(|series| query.chip.is_none() || series.key.labels.chip == query.chip);
+        series.retain(|series| query.chip.is_none() || series.key.labels.number(CHIP) == query.chip);
         HistoryReply { peer: Some(protocol::own()), series: series.into_iter().map(wire::history).collect() }
     }
 
     /// The page for a scraper.
-    pub fn metrics(&self, format: Format) -> String {
+    pub fn metrics(&self, format: TextFormat) -> String {
         let now = self.clock.now();
         let view = self.sampler.view();
         sampling::own_metrics::update(&view, now);
         own_metrics::ready(self.ready().is_ok());
-        export::render(&view.samples(now), &self.own, format)
+        export::render(&view.samples(now), &self.own, now, format)
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use fakes::libtpu::{Staged, launch};
 use prost::Message as _;
 use proto::tpu::monitoring::runtime::GetTpuRuntimeStatusResponse;
-use sampling::sources::libtpu::process::{ChildFailure, ChildProcess};
+use sampling::sources::libtpu::child_process::{ChildFailure, ChildProcess};
 
 const LONG: Duration = Duration::from_secs(30);
 

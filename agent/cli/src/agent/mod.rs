@@ -13,7 +13,7 @@ use model::{
     pace::Pace,
     time::{Clock, SystemClock},
 };
-use sampling::{sampler::Sampler, settings::sampler::Interval};
+use sampling::{sampler::Sampler, settings::sampler::ReadInterval};
 use server::{
     host_api::{AgentIdentity, HostApi, HostApiInputs},
     settings::check_socket_path,
@@ -108,7 +108,7 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
     let mut supervisor = Supervisor::default();
     let traces = traces::Traces::open(&mut supervisor, &config, &host_name(&config), discovery.clone())?;
     // Neither a slow sampler nor an idle host keeps anybody from being seen when the settings say.
-    let scan = config.workload.scan_interval.get().max(Interval::LEAST.get());
+    let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
     let scouting = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
     look(&mut supervisor, &discovery, sampler.epoch(), scouting);
     sources::drive(&mut supervisor, &config, &sampler, &discovery);

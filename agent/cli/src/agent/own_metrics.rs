@@ -23,6 +23,8 @@ fn describe() {
 
 #[cfg(test)]
 mod tests {
+    use model::metric::MetricKind;
+
     use super::*;
 
     #[test]
@@ -30,15 +32,16 @@ mod tests {
         let own = OwnMetrics::default();
         metrics::with_local_recorder(&own, describe);
         let docs = include_str!("../../../../docs/metrics.md");
-        let mut listed: Vec<(String, &str, String)> = docs
+        let mut listed: Vec<(String, MetricKind, String)> = docs
             .lines()
             .filter(|line| line.starts_with("| `tpuscope_"))
             .map(|line| {
                 let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-                (cells[1].trim_matches('`').to_owned(), cells[2], cells[5].to_owned())
+                let kind = if cells[2] == "counter" { MetricKind::Counter } else { MetricKind::Gauge };
+                (cells[1].trim_matches('`').to_owned(), kind, cells[5].to_owned())
             })
             .collect();
-        listed.sort();
+        listed.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(own.described(), listed);
     }
 }

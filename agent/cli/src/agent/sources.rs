@@ -9,11 +9,11 @@ use sampling::{
     sources::{
         Source,
         host::HostSource,
-        host_service::HostService,
-        libtpu::{Libtpu, locate::Surroundings, process::Launch},
-        orbax_grain::OrbaxGrain,
-        runtime::Runtime,
-        sim::Sim,
+        host_service::HostServiceSource,
+        libtpu::{LibtpuSource, child_process::ChildCommand, locate::LibrarySearch},
+        orbax_grain::OrbaxGrainSource,
+        runtime::RuntimeSource,
+        sim::SimSource,
     },
 };
 
@@ -28,18 +28,22 @@ pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Samp
     let (often, seldom) = (settings.interval.get(), settings.orbax_grain_interval.get());
     let mut start = Start { supervisor, sampler, discovery };
     if settings.runtime {
-        start.source("source runtime", often, || Box::new(Runtime::default()));
+        start.source("source runtime", often, || Box::new(RuntimeSource::default()));
     }
     if settings.host_service {
-        start.source("source host_service", often, || Box::new(HostService::default()));
+        start.source("source host_service", often, || Box::new(HostServiceSource::default()));
     }
     if settings.orbax_grain {
-        start.source("source orbax_grain", seldom, || Box::new(OrbaxGrain::default()));
+        start.source("source orbax_grain", seldom, || Box::new(OrbaxGrainSource::default()));
     }
     if config.libtpu.enabled != Enabled::Off {
         let libtpu = config.libtpu.clone();
         start.source("source libtpu", settings.libtpu_interval.get(), move || {
-            Box::new(Libtpu::new(libtpu.clone(), Surroundings::of_this_process(), Launch::default()))
+            Box::new(LibtpuSource::new(
+                libtpu.clone(),
+                LibrarySearch::of_this_process(),
+                ChildCommand::default(),
+            ))
         });
     }
     if settings.host {
@@ -47,7 +51,7 @@ pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Samp
         start.source("source host", often, move || Box::new(HostSource::new(&paths)));
     }
     if settings.sim_chips > 0 {
-        start.source("source sim", often, move || Box::new(Sim::new(settings.sim_chips)));
+        start.source("source sim", often, move || Box::new(SimSource::new(settings.sim_chips)));
     }
 }
 

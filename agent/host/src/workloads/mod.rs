@@ -120,6 +120,11 @@ impl OwnerScanner {
         self.full
     }
 
+    /// Whether the last tick could read processes at all.
+    pub fn sees_processes(&self) -> bool {
+        self.last_scan.is_some()
+    }
+
     /// Whether a tick has nothing to read: no owner is known and no full scan is due. Does not block.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.known.is_empty() && !self.due(now, false)

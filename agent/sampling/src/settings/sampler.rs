@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     /// How often the workloads, the host's own service and the host are asked. Each question also costs the workload;
     /// at least 250ms.
-    pub interval: Interval,
+    pub interval: ReadInterval,
     /// How often the host is asked while it has neither chips nor workloads nor endpoints, if that is less often; at
     /// least 250ms.
-    pub idle_interval: Interval,
+    pub idle_interval: ReadInterval,
     /// How often the page of Orbax and Grain is read: it costs the workload's interpreter more than the other
     /// questions; at least 250ms.
-    pub orbax_grain_interval: Interval,
+    pub orbax_grain_interval: ReadInterval,
     /// How often the libtpu SDK is asked. It leaks a little at each call; at least 250ms.
-    pub libtpu_interval: Interval,
+    pub libtpu_interval: ReadInterval,
     /// A value that was not renewed for this many intervals is no longer shown.
     pub stale_after: u32,
     /// Memory of the history: about an hour of all values at 1s with 8 chips, and a day at `history_step`.
     pub history: Bytes,
-    /// Older history keeps mean, least and most of such a span.
+    /// Older history keeps the mean, minimum and maximum of such a span.
     pub history_step: Duration,
     /// Ask the runtime metric services of the workloads.
     pub runtime: bool,
@@ -40,10 +40,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            interval: Interval(Duration::from_secs(1)),
-            idle_interval: Interval(Duration::from_secs(5)),
-            orbax_grain_interval: Interval(Duration::from_secs(10)),
-            libtpu_interval: Interval(Duration::from_secs(10)),
+            interval: ReadInterval(Duration::from_secs(1)),
+            idle_interval: ReadInterval(Duration::from_secs(5)),
+            orbax_grain_interval: ReadInterval(Duration::from_secs(10)),
+            libtpu_interval: ReadInterval(Duration::from_secs(10)),
             stale_after: 3,
             history: Bytes::mib(8),
             history_step: Duration::from_secs(60),
@@ -59,13 +59,13 @@ impl Default for Settings {
 /// A time between two reads: never so short that asking slows the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Duration", into = "Duration")]
-pub struct Interval(Duration);
+pub struct ReadInterval(Duration);
 
-impl Interval {
+impl ReadInterval {
     /// The shortest.
-    pub const LEAST: Duration = Duration::from_millis(250);
+    pub const MIN: Duration = Duration::from_millis(250);
     /// The longest: what is rarer is no monitoring.
-    pub const MOST: Duration = Duration::from_secs(3600);
+    pub const MAX: Duration = Duration::from_secs(3600);
 
     /// As std has it.
     pub fn get(self) -> std::time::Duration {
@@ -75,20 +75,20 @@ impl Interval {
 
 /// An interval out of its range.
 #[derive(Debug, thiserror::Error)]
-#[error("an interval lies between {} and {}", Interval::LEAST, Interval::MOST)]
-pub struct IntervalError;
+#[error("an interval lies between {} and {}", ReadInterval::MIN, ReadInterval::MAX)]
+pub struct ReadIntervalError;
 
-impl TryFrom<Duration> for Interval {
-    type Error = IntervalError;
+impl TryFrom<Duration> for ReadInterval {
+    type Error = ReadIntervalError;
 
-    fn try_from(duration: Duration) -> Result<Self, IntervalError> {
-        let in_range = (Self::LEAST.get()..=Self::MOST.get()).contains(&duration.get());
-        in_range.then_some(Self(duration)).ok_or(IntervalError)
+    fn try_from(duration: Duration) -> Result<Self, ReadIntervalError> {
+        let in_range = (Self::MIN.get()..=Self::MAX.get()).contains(&duration.get());
+        in_range.then_some(Self(duration)).ok_or(ReadIntervalError)
     }
 }
 
-impl From<Interval> for Duration {
-    fn from(interval: Interval) -> Self {
+impl From<ReadInterval> for Duration {
+    fn from(interval: ReadInterval) -> Self {
         interval.0
     }
 }

@@ -10,7 +10,6 @@ mod proc_text;
 mod tests;
 
 use std::{
-    borrow::Cow,
     future::Future,
     path::Path,
     pin::Pin,
@@ -22,10 +21,11 @@ use cgroup::Cgroups;
 use host::settings::paths::Paths;
 use kernel_files::{Disks, KernelFiles};
 use model::{
-    catalog::{self, Kind},
-    job::Job,
-    sample::{Labels, Origin, Sample, Value},
-    untrusted::{LABEL, MESSAGE, clean},
+    label::Labels,
+    metric::{Descriptor, MetricKind},
+    sample::{Origin, Sample, Value},
+    untrusted::{MESSAGE, clean, clean_label},
+    workload::Workload,
 };
 use proc_text::TextError;
 
@@ -50,20 +50,19 @@ struct HostReader {
 
 /// A value of the host before it becomes a sample.
 pub(super) struct HostValue {
-    pub(super) metric: &'static str,
-    /// Label name and value.
-    pub(super) label: Option<(&'static str, String)>,
+    pub(super) metric: &'static Descriptor,
+    pub(super) labels: Labels,
     pub(super) value: f64,
-    pub(super) job: Option<Arc<Job>>,
+    pub(super) workload: Option<Arc<Workload>>,
 }
 
 impl HostValue {
-    pub(super) fn plain(metric: &'static str, value: f64) -> Self {
-        Self { metric, label: None, value, job: None }
+    pub(super) fn plain(metric: &'static Descriptor, value: f64) -> Self {
+        Self { metric, labels: Labels::none(), value, workload: None }
     }
 
-    pub(super) fn of(metric: &'static str, name: &'static str, label: &str, value: f64) -> Self {
-        Self { metric, label: Some((name, clean(label, LABEL))), value, job: None }
+    pub(super) fn of(metric: &'static Descriptor, name: &'static str, label: &str, value: f64) -> Self {
+        Self { labels: Labels::one(name, clean_label(label)), ..Self::plain(metric, value) }
     }
 }
 
@@ -101,8 +100,8 @@ impl HostReader {
             let path = proc.join("pressure").join(resource);
             self.file(&path, &mut found, &mut absent, |text| proc_text::pressure(text, resource));
         }
-        self.cgroups.collect(&tick.workloads, &mut self.files, &mut found, &mut absent);
-        Reading { samples: found.into_iter().filter_map(|found| sample(found, tick)).collect(), absent }
+        self.cgroups.collect(tick, &mut self.files, &mut found, &mut absent);
+        Reading { samples: found.into_iter().map(|found| sample(found, tick)).collect(), absent }
     }
 
     fn file(
@@ -127,20 +126,16 @@ fn missing(path: &Path, error: &std::io::Error) -> Absence {
     Absence { what: path.display().to_string(), why: format!("it cannot be read: {error}") }
 }
 
-fn sample(found: HostValue, tick: &Tick) -> Option<Sample> {
-    let metric = catalog::find(found.metric)?;
-    let value =
-        if metric.kind == Kind::Counter { Value::Counter(found.value) } else { Value::Gauge(found.value) };
-    let extra = found.label.map(|(name, value)| (Cow::Borrowed(name), value));
-    Some(Sample {
-        metric: Cow::Borrowed(metric.name),
-        labels: Labels { extra, ..Labels::default() },
-        value,
-        unit: metric.unit,
+fn sample(found: HostValue, tick: &Tick) -> Sample {
+    let counts = found.metric.kind == MetricKind::Counter;
+    Sample {
+        metric: found.metric.into(),
+        labels: found.labels,
+        value: if counts { Value::Counter(found.value) } else { Value::Gauge(found.value) },
         origin: Origin::Host,
         at: tick.at,
-        job: found.job,
-    })
+        workload: found.workload,
+    }
 }
 
 impl Source for HostSource {

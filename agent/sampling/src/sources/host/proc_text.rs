@@ -11,6 +11,8 @@ use procfs_core::{
     PressureRecord, ProcError, net::InterfaceDeviceStatus, parse_pressure_record,
 };
 
+use model::catalog;
+
 use super::HostValue;
 
 /// USER_HZ, 100 on every Linux that has TPUs (x86-64 and arm64).
@@ -56,11 +58,11 @@ pub(super) fn cpu(text: &str) -> Values {
     let mut values: Vec<HostValue> = modes
         .into_iter()
         .filter_map(|(mode, ticks)| {
-            Some(HostValue::of("host_cpu_seconds_total", "mode", mode, seconds(ticks?)))
+            Some(HostValue::of(&catalog::HOST_CPU_SECONDS_TOTAL, "mode", mode, seconds(ticks?)))
         })
         .collect();
     if !stat.cpu_time.is_empty() {
-        values.push(HostValue::plain("host_cpus", stat.cpu_time.len() as f64));
+        values.push(HostValue::plain(&catalog::HOST_CPUS, stat.cpu_time.len() as f64));
     }
     Ok(values)
 }
@@ -70,7 +72,7 @@ pub(super) fn load(text: &str) -> Values {
     let load = LoadAverage::from_read(text.as_bytes())?;
     // The kernel writes two decimals, which an f32 has and an f64 made of it has not.
     let one = (f64::from(load.one) * 100.0).round() / 100.0;
-    Ok(vec![HostValue::plain("host_load1", one)])
+    Ok(vec![HostValue::plain(&catalog::HOST_LOAD1, one)])
 }
 
 /// `/proc/meminfo`.
@@ -80,9 +82,9 @@ pub(super) fn memory(text: &str) -> Values {
     }
     let memory = Meminfo::from_buf_read(text.as_bytes())?;
     let values = [
-        ("host_memory_total_bytes", Some(memory.mem_total)),
-        ("host_memory_available_bytes", memory.mem_available),
-        ("host_swap_used_bytes", Some(memory.swap_total.saturating_sub(memory.swap_free))),
+        (&catalog::HOST_MEMORY_TOTAL_BYTES, Some(memory.mem_total)),
+        (&catalog::HOST_MEMORY_AVAILABLE_BYTES, memory.mem_available),
+        (&catalog::HOST_SWAP_USED_BYTES, Some(memory.swap_total.saturating_sub(memory.swap_free))),
     ];
     Ok(values
         .into_iter()
@@ -110,12 +112,12 @@ pub(super) fn network(text: &str) -> Values {
     devices.truncate(MAX_DEVICES);
     let values = devices.iter().flat_map(|device| {
         [
-            ("host_network_receive_bytes_total", device.recv_bytes),
-            ("host_network_receive_errors_total", device.recv_errs),
-            ("host_network_receive_drops_total", device.recv_drop),
-            ("host_network_transmit_bytes_total", device.sent_bytes),
-            ("host_network_transmit_errors_total", device.sent_errs),
-            ("host_network_transmit_drops_total", device.sent_drop),
+            (&catalog::HOST_NETWORK_RECEIVE_BYTES_TOTAL, device.recv_bytes),
+            (&catalog::HOST_NETWORK_RECEIVE_ERRORS_TOTAL, device.recv_errs),
+            (&catalog::HOST_NETWORK_RECEIVE_DROPS_TOTAL, device.recv_drop),
+            (&catalog::HOST_NETWORK_TRANSMIT_BYTES_TOTAL, device.sent_bytes),
+            (&catalog::HOST_NETWORK_TRANSMIT_ERRORS_TOTAL, device.sent_errs),
+            (&catalog::HOST_NETWORK_TRANSMIT_DROPS_TOTAL, device.sent_drop),
         ]
         .map(|(metric, count)| HostValue::of(metric, "device", &device.name, count as f64))
     });
@@ -131,9 +133,9 @@ pub(super) fn disks(text: &str, names: &[String]) -> Values {
         let Some(name) = names.iter().find(|known| Some(known.as_str()) == name) else { continue };
         let disk = DiskStat::from_line(line)?;
         let of_disk = [
-            ("host_disk_read_bytes_total", disk.sectors_read as f64 * SECTOR_BYTES),
-            ("host_disk_written_bytes_total", disk.sectors_written as f64 * SECTOR_BYTES),
-            ("host_disk_io_seconds_total", disk.time_in_progress as f64 / 1000.0),
+            (&catalog::HOST_DISK_READ_BYTES_TOTAL, disk.sectors_read as f64 * SECTOR_BYTES),
+            (&catalog::HOST_DISK_WRITTEN_BYTES_TOTAL, disk.sectors_written as f64 * SECTOR_BYTES),
+            (&catalog::HOST_DISK_IO_SECONDS_TOTAL, disk.time_in_progress as f64 / 1000.0),
         ];
         values.extend(of_disk.map(|(metric, value)| HostValue::of(metric, "device", name, value)));
     }
@@ -145,8 +147,8 @@ pub(super) fn pressure(text: &str, resource: &'static str) -> Values {
     let mut values = Vec::new();
     for line in text.lines() {
         let metric = match line.split_ascii_whitespace().next() {
-            Some("some") => "host_pressure_waiting_seconds_total",
-            Some("full") if resource != "cpu" => "host_pressure_stalled_seconds_total",
+            Some("some") => &catalog::HOST_PRESSURE_WAITING_SECONDS_TOTAL,
+            Some("full") if resource != "cpu" => &catalog::HOST_PRESSURE_STALLED_SECONDS_TOTAL,
             _ => continue,
         };
         let stalled = pressure_line(line)?.total as f64 / 1e6;

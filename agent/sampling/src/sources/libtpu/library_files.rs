@@ -7,8 +7,8 @@ use model::workload::Workloads;
 
 use super::{
     StartError,
-    locate::{self, Surroundings},
-    trust::{Rights, Trusted, trust},
+    locate::{self, LibrarySearch},
+    trust::{LoadRights, Trusted, trust},
 };
 use crate::settings::libtpu::Settings;
 
@@ -21,7 +21,7 @@ pub(super) trait LibraryFiles: Debug + Send + Sync {
     fn find(
         &self,
         settings: &Settings,
-        surroundings: &Surroundings,
+        search: &LibrarySearch,
         workloads: &Workloads,
     ) -> Result<Trusted, StartError>;
 
@@ -37,12 +37,12 @@ impl LibraryFiles for HostFiles {
     fn find(
         &self,
         settings: &Settings,
-        surroundings: &Surroundings,
+        search: &LibrarySearch,
         workloads: &Workloads,
     ) -> Result<Trusted, StartError> {
-        let rights = Rights::of_this_process(settings.owner_copies);
+        let rights = LoadRights::of_this_process(settings.owner_copies);
         let mut refused = None;
-        for path in locate::candidates(settings.path.as_deref(), surroundings, workloads) {
+        for path in locate::candidates(settings.path.as_deref(), search, workloads) {
             match trust(&path, rights) {
                 Ok(library) => return Ok(library),
                 Err(why) => refused = refused.or(Some(StartError::Untrusted { path, why })),

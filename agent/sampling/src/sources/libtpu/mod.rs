@@ -1,35 +1,36 @@
 //! The libtpu SDK, called in a child process.
 //!
-//! [`child`] is that process: the hidden subcommand of this binary, in a [`sandbox`]. [`process`] is its handle
-//! on the agent's side; the two speak [`wire`]. [`locate`] finds libraries, [`trust`] says which may be loaded and
-//! by whom, [`supervisor`] when a child is started, replaced or given up, [`decode`] what the SDK's strings mean.
+//! [`child`] is that process: the hidden subcommand of this binary, in a [`sandbox`]. [`child_process`] is its handle
+//! on the agent's side; the two speak [`child_protocol`]. [`locate`] finds libraries, [`trust`] says which may be
+//! loaded and by whom, [`metric_names`] what a library may be asked for, [`child_lifecycle`] when a child is started,
+//! replaced or given up, [`sdk_values`] what the SDK's strings mean.
 //!
 //! Must never load a libtpu into the agent, wait for one beyond a deadline, or start one again without a wait.
 
 pub mod child;
-mod decode;
+pub mod child_lifecycle;
+pub mod child_process;
+mod child_protocol;
 mod library_files;
 pub mod locate;
-pub mod process;
+mod metric_names;
 mod sandbox;
-pub mod supervisor;
+mod sdk_values;
 pub mod trust;
-mod wire;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use decode::Context;
+use child_lifecycle::{ChildAction, ChildLifecycle, ChildPolicy};
+use child_process::{ChildCommand, ChildFailure, ChildProcess};
 use library_files::{FileIdentity, HostFiles, LibraryFiles};
-use locate::Surroundings;
+use locate::LibrarySearch;
 use model::{
-    job::Job,
     sample::Origin,
     untrusted::{self, clean},
-    workload::{Address, EndpointKind, Workloads},
+    workload::{Address, EndpointKind, Workload, Workloads},
 };
-use process::{ChildFailure, ChildProcess, Launch};
 use proto::tpuscope::v1::LibraryInfo;
-use supervisor::{ChildAction, ChildSupervisor, Policy};
+use sdk_values::SampleContext;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use trust::Trusted;
@@ -74,7 +75,7 @@ enum StartError {
 
 /// A child with its library loaded.
 #[derive(Debug)]
-struct Ready {
+struct LoadedChild {
     child: ChildProcess,
     library: Trusted,
     /// Differs when another file is put in its place.
@@ -87,55 +88,55 @@ struct Ready {
 }
 
 #[derive(Debug)]
-enum Child {
+enum ChildState {
     None,
-    Starting(AbortOnDropHandle<Result<Ready, StartError>>),
-    Ready(Box<Ready>),
+    Starting(AbortOnDropHandle<Result<LoadedChild, StartError>>),
+    Loaded(Box<LoadedChild>),
 }
 
 /// The source.
 #[derive(Debug)]
-pub struct Libtpu {
+pub struct LibtpuSource {
     settings: Settings,
-    surroundings: Surroundings,
-    launch: Launch,
+    search: LibrarySearch,
+    launch: ChildCommand,
     /// Library files may lie on any disk.
     slots: BlockingSlots,
     files: Arc<dyn LibraryFiles>,
-    supervisor: ChildSupervisor,
-    child: Child,
+    supervisor: ChildLifecycle,
+    child: ChildState,
     /// Time begins here for the supervisor.
     start: Instant,
     /// Why there is no child.
     fault: Option<String>,
 }
 
-impl Libtpu {
+impl LibtpuSource {
     /// A source with the agent's settings; `launch` is how its child is started.
-    pub fn new(settings: Settings, surroundings: Surroundings, launch: Launch) -> Self {
-        let policy = Policy {
+    pub fn new(settings: Settings, search: LibrarySearch, launch: ChildCommand) -> Self {
+        let policy = ChildPolicy {
             max_age: settings.max_age.get(),
             max_memory: settings.max_memory.get(),
-            ..Policy::default()
+            ..ChildPolicy::default()
         };
-        Self::with_policy(settings, surroundings, launch, policy)
+        Self::with_policy(settings, search, launch, policy)
     }
 
     /// [`new`](Self::new) with other figures for the supervisor.
     pub fn with_policy(
         settings: Settings,
-        surroundings: Surroundings,
-        launch: Launch,
-        policy: Policy,
+        search: LibrarySearch,
+        launch: ChildCommand,
+        policy: ChildPolicy,
     ) -> Self {
         Self {
             settings,
-            surroundings,
+            search,
             launch,
             slots: BlockingSlots::new(1),
             files: Arc::new(HostFiles),
-            supervisor: ChildSupervisor::new(policy),
-            child: Child::None,
+            supervisor: ChildLifecycle::new(policy),
+            child: ChildState::None,
             start: Instant::now(),
             fault: None,
         }
@@ -144,8 +145,8 @@ impl Libtpu {
     /// The process id of the child, while there is one.
     pub fn child_pid(&self) -> Option<u32> {
         match &self.child {
-            Child::Ready(ready) => ready.child.pid(),
-            Child::None | Child::Starting(_) => None,
+            ChildState::Loaded(ready) => ready.child.pid(),
+            ChildState::None | ChildState::Starting(_) => None,
         }
     }
 
@@ -156,9 +157,9 @@ impl Libtpu {
     /// Why the SDK is not used on this host, if it is not.
     fn not_used(&self, tick: &Tick) -> Option<&'static str> {
         match self.settings.enabled {
-            Enabled::Off => Some("it is switched off (libtpu.enabled)"),
-            Enabled::Auto if tick.chips.is_empty() => {
-                Some("this host shows no TPU; libtpu.enabled = \"on\" uses it all the same")
+            Enabled::Off => Some("it is off (libtpu.enabled)"),
+            Enabled::Auto if tick.host.chips.is_empty() => {
+                Some("this host shows no TPU; libtpu.enabled = \"on\" uses the SDK all the same")
             }
             Enabled::Auto | Enabled::On => None,
         }
@@ -179,21 +180,21 @@ impl Libtpu {
     async fn ensure_child(&mut self, tick: &Tick) -> Option<Reading> {
         self.replace_for_new_file().await;
         let memory = match &self.child {
-            Child::Ready(ready) => ready.child.resident(),
-            Child::None | Child::Starting(_) => None,
+            ChildState::Loaded(ready) => ready.child.resident(),
+            ChildState::None | ChildState::Starting(_) => None,
         };
         let mut action = self.supervisor.next_action(self.now(), memory);
         if action == ChildAction::Recycle {
             self.end_child().await;
             let now = self.now();
             self.supervisor.recycled(now, fastrand::f64());
-            tracing::info!(memory, "the libtpu child is replaced");
+            tracing::info!(memory, "replacing the libtpu child");
             self.fault = Some("its process grew too fast".to_owned());
             action = self.supervisor.next_action(now, None);
         }
         match action {
             ChildAction::Start => {
-                self.begin_start(tick.workloads.clone());
+                self.begin_start(tick.host.workloads.clone());
                 self.await_start().await
             }
             ChildAction::AwaitStart => self.await_start().await,
@@ -206,7 +207,7 @@ impl Libtpu {
     fn waiting(&self, left: Duration, tripped: bool) -> Reading {
         let fault = self.fault.as_deref().unwrap_or("it failed");
         let seconds = left.as_secs() + 1;
-        let rest = if tripped { ", after failing again and again" } else { "" };
+        let rest = if tripped { ", after repeated failures" } else { "" };
         missing(&format!("{fault}; the next attempt is in {seconds} s{rest}"))
     }
 
@@ -214,17 +215,17 @@ impl Libtpu {
         self.supervisor.starting();
         let starting = start(
             self.settings.clone(),
-            self.surroundings.clone(),
+            self.search.clone(),
             self.launch.clone(),
             workloads,
             self.slots.clone(),
             Arc::clone(&self.files),
         );
-        self.child = Child::Starting(AbortOnDropHandle::new(tokio::spawn(starting)));
+        self.child = ChildState::Starting(AbortOnDropHandle::new(tokio::spawn(starting)));
     }
 
     async fn await_start(&mut self) -> Option<Reading> {
-        let Child::Starting(task) = &mut self.child else { return Some(missing("it is not started")) };
+        let ChildState::Starting(task) = &mut self.child else { return Some(missing("it is not started")) };
         let Ok(joined) = timeout(START_PATIENCE, task).await else {
             return Some(missing("it is still being loaded"));
         };
@@ -233,7 +234,7 @@ impl Libtpu {
             Ok(Ok(ready)) => {
                 tracing::info!(path = ready.info.path, version = ready.info.version, "libtpu is loaded");
                 self.supervisor.up(now);
-                self.child = Child::Ready(Box::new(ready));
+                self.child = ChildState::Loaded(Box::new(ready));
                 self.fault = None;
                 None
             }
@@ -244,7 +245,7 @@ impl Libtpu {
 
     /// The child is gone, or never came up.
     fn gone(&mut self, fault: String) -> Reading {
-        self.child = Child::None;
+        self.child = ChildState::None;
         own_metrics::child_failed();
         self.supervisor.failed(self.now(), fastrand::f64());
         // The same words again and again are one line in the log.
@@ -259,15 +260,15 @@ impl Libtpu {
     }
 
     async fn end_child(&mut self) {
-        if let Child::Ready(ready) = &mut self.child {
+        if let ChildState::Loaded(ready) = &mut self.child {
             ready.child.kill().await;
         }
-        self.child = Child::None;
+        self.child = ChildState::None;
     }
 
     /// An upgrade of libtpu on disk gets a new child. While the file system does not answer, the child stays in use.
     async fn replace_for_new_file(&mut self) {
-        let Child::Ready(ready) = &self.child else { return };
+        let ChildState::Loaded(ready) = &self.child else { return };
         let (path, files) = (ready.library.path.clone(), Arc::clone(&self.files));
         let Ok(file) = self.slots.run(FILE_CHECK, move || files.identity(&path)).await else { return };
         if file != ready.file {
@@ -281,8 +282,8 @@ impl Libtpu {
     async fn round(&mut self, tick: &Tick, end: Instant) -> Reading {
         let now = self.now();
         let mut reading = Reading::default();
-        let Child::Ready(ready) = &mut self.child else { return reading };
-        let context = Context { at: tick.at, chips: &tick.chips, job: job_of_sdk(&tick.workloads) };
+        let ChildState::Loaded(ready) = &mut self.child else { return reading };
+        let context = SampleContext { at: tick.at, chips: &tick.host.chips, workload: workload_of_sdk(tick) };
         let names = ready.names.clone();
         let mut empty = Vec::new();
         let mut fatal = None;
@@ -294,7 +295,7 @@ impl Libtpu {
             asked += 1;
             if let Some(left) = self.supervisor.left_out(name, now) {
                 let why = format!(
-                    "asking for it ended libtpu's process; it is left out for {} s",
+                    "asking for it ended libtpu's process; it is not asked again for {} s",
                     left.as_secs() + 1
                 );
                 reading.absent.push(Absence { what: format!("libtpu {name}"), why });
@@ -316,7 +317,7 @@ impl Libtpu {
         }
         ready.next = (ready.next + asked) % names.len().max(1);
         if !empty.is_empty() {
-            let why = format!("nobody on this host serves {}", empty.join(", "));
+            let why = format!("no process on this host serves {}", empty.join(", "));
             reading.absent.push(Absence { what: "libtpu metrics without values".to_owned(), why });
         }
         if let Some((name, failure)) = fatal {
@@ -342,53 +343,52 @@ fn missing(why: &str) -> Reading {
     Reading { samples: Vec::new(), absent: vec![absence] }
 }
 
-fn add(reading: &mut Reading, name: &str, values: &[String], context: &Context<'_>) {
-    let decoded = decode::decode(name, values, context);
+fn add(reading: &mut Reading, name: &str, values: &[String], context: &SampleContext<'_>) {
+    let decoded = sdk_values::decode(name, values, context);
     let room = MOST_SAMPLES.saturating_sub(reading.samples.len());
     reading.samples.extend(decoded.samples.into_iter().take(room));
-    reading.absent.extend(decoded.trouble.map(|why| Absence { what: format!("libtpu {name}"), why }));
+    reading.absent.extend(decoded.fault.map(|why| Absence { what: format!("libtpu {name}"), why }));
 }
 
 /// Most samples of one read.
 const MOST_SAMPLES: usize = 16 * 1024;
 
-/// The job of the workload behind the SDK's port, if it is one alone.
-fn job_of_sdk(workloads: &Workloads) -> Option<Arc<Job>> {
+/// The workload behind the SDK's port, if it is one alone.
+fn workload_of_sdk(tick: &Tick) -> Option<Arc<Workload>> {
     let serves = |address: &Address| matches!(address, Address::Tcp(at) if at.port() == SDK_PORT);
-    let mut jobs = workloads.owners.iter().filter(|owner| {
+    let owners = tick.host.workloads.owners.iter().filter(|owner| {
         let mut metrics = owner.endpoints.iter().filter(|one| one.kind == EndpointKind::RuntimeMetrics);
         owner.shares_our_network && metrics.any(|endpoint| serves(&endpoint.address))
     });
-    let first = &jobs.next()?.job;
-    jobs.all(|owner| owner.job == *first).then(|| Arc::new(first.clone()))
+    let mut workloads = owners.map(|owner| tick.workload(owner));
+    let first = workloads.next()??;
+    workloads.all(|other| other.is_some_and(|other| other.id == first.id)).then_some(first)
 }
 
 /// Finds a library that may be loaded, and loads it in a new child.
 async fn start(
     settings: Settings,
-    surroundings: Surroundings,
-    launch: Launch,
+    search: LibrarySearch,
+    launch: ChildCommand,
     workloads: Arc<Workloads>,
     slots: BlockingSlots,
     files: Arc<dyn LibraryFiles>,
-) -> Result<Ready, StartError> {
-    let search = move || {
-        files
-            .find(&settings, &surroundings, &workloads)
-            .map(|library| (files.identity(&library.path), library))
+) -> Result<LoadedChild, StartError> {
+    let find = move || {
+        files.find(&settings, &search, &workloads).map(|library| (files.identity(&library.path), library))
     };
-    let (file, library) = slots.run(START, search).await??;
-    let mut child = ChildProcess::start(&Launch { user: library.user, ..launch })?;
+    let (file, library) = slots.run(START, find).await??;
+    let mut child = ChildProcess::start(&ChildCommand { user: library.user, ..launch })?;
     let info = child.load(&library.path, START).await?;
     if info.metric_names.is_empty() {
         let why = if info.fault.is_empty() { "it is too old".to_owned() } else { info.fault };
         return Err(StartError::Useless { path: info.path, why });
     }
     let names = info.metric_names.iter().cloned().collect();
-    Ok(Ready { child, library, file, info, names, next: 0 })
+    Ok(LoadedChild { child, library, file, info, names, next: 0 })
 }
 
-impl Source for Libtpu {
+impl Source for LibtpuSource {
     fn origin(&self) -> Origin {
         Origin::Libtpu
     }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{sampler::Sampler, settings, sources::sim::Sim};
+use crate::{sampler::Sampler, settings, sources::sim::SimSource};
 
 /// A disk that answers nothing before it is released, and counts the threads that wait for it.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl Drop for ReleaseAtEnd {
 }
 
 impl LibraryFiles for HungDisk {
-    fn find(&self, _: &Settings, _: &Surroundings, _: &Workloads) -> Result<Trusted, StartError> {
+    fn find(&self, _: &Settings, _: &LibrarySearch, _: &Workloads) -> Result<Trusted, StartError> {
         self.wait();
         Err(StartError::NotFound)
     }
@@ -67,10 +67,10 @@ impl LibraryFiles for HungDisk {
     }
 }
 
-fn source(disk: &Arc<HungDisk>) -> Libtpu {
+fn source(disk: &Arc<HungDisk>) -> LibtpuSource {
     let settings = Settings { enabled: Enabled::On, ..Settings::default() };
-    let surroundings = Surroundings { root: PathBuf::from("/"), named: vec![], home: None, venv: None };
-    Libtpu { files: disk.clone(), ..Libtpu::new(settings, surroundings, Launch::default()) }
+    let search = LibrarySearch { root: PathBuf::from("/"), named: vec![], home: None, venv: None };
+    LibtpuSource { files: disk.clone(), ..LibtpuSource::new(settings, search, ChildCommand::default()) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,10 +88,10 @@ async fn a_search_that_hangs_moves_no_tick_and_takes_one_thread() {
         let (sampler, snapshot, stop) = (sampler.clone(), snapshot.clone(), stop.clone());
         tokio::spawn(async move { sampler.drive(source, second, snapshot, stop).await })
     };
-    let tasks = [drive(Box::new(source(&disk))), drive(Box::new(Sim::new(1)))];
+    let tasks = [drive(Box::new(source(&disk))), drive(Box::new(SimSource::new(1)))];
     for passed in 0..SECONDS {
         let read = |view: &crate::sampler::View| {
-            view.source(Origin::Sim).is_some_and(|sim| sim.status.reads == passed + 1)
+            view.source(Origin::Sim).is_some_and(|sim| sim.counters.reads == passed + 1)
         };
         // Paused time does not advance by itself while a blocking call runs.
         while !read(&sampler.view()) {
@@ -102,12 +102,12 @@ async fn a_search_that_hangs_moves_no_tick_and_takes_one_thread() {
     }
     let view = sampler.view();
     let sim = view.source(Origin::Sim).unwrap();
-    assert_eq!((sim.status.missed, sim.status.overruns), (0, 0), "{:?}", sim.status);
+    assert_eq!((sim.counters.missed, sim.counters.overruns), (0, 0), "{:?}", sim.counters);
     let libtpu = view.source(Origin::Libtpu).unwrap();
     assert!(
-        libtpu.absent.iter().any(|absence| absence.why.contains("the file system does not answer")),
+        libtpu.absent().iter().any(|absence| absence.why.contains("the file system does not answer")),
         "{:?}",
-        libtpu.absent
+        libtpu.absent()
     );
     assert_eq!(disk.threads(), 1);
     stop.cancel();
@@ -121,8 +121,8 @@ async fn while_the_check_of_the_file_hangs_the_child_stays_in_use() {
     let disk = Arc::new(HungDisk::default());
     let _release = ReleaseAtEnd(disk.clone());
     let mut source = source(&disk);
-    let child = ChildProcess::start(&Launch { program: PathBuf::from("/bin/true"), ..Launch::default() });
-    source.child = Child::Ready(Box::new(Ready {
+    let child = ChildProcess::start(&ChildCommand { program: PathBuf::from("/bin/true"), ..ChildCommand::default() });
+    source.child = ChildState::Loaded(Box::new(LoadedChild {
         child: child.unwrap(),
         library: Trusted { path: PathBuf::from("/mnt/libtpu.so"), user: None },
         file: Some((1, 2, 3)),
@@ -133,12 +133,12 @@ async fn while_the_check_of_the_file_hangs_the_child_stays_in_use() {
     for _ in 0..3 {
         let time = tokio::time::advance(2 * FILE_CHECK);
         tokio::join!(source.replace_for_new_file(), time);
-        assert!(matches!(source.child, Child::Ready(_)));
+        assert!(matches!(source.child, ChildState::Loaded(_)));
     }
     assert_eq!(disk.threads(), 1);
     disk.release();
     // It answers again: the file is another one.
-    while matches!(source.child, Child::Ready(_)) {
+    while matches!(source.child, ChildState::Loaded(_)) {
         source.replace_for_new_file().await;
         tokio::task::yield_now().await;
     }

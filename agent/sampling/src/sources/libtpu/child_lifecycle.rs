@@ -13,9 +13,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use model::backoff::{Backoff, spread};
 
-/// The limits of the supervisor.
+/// The limits of a child's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct ChildPolicy {
     /// Wait after the first failure; doubled by each further one.
     pub first_wait: Duration,
     /// Longest such wait.
@@ -34,7 +34,7 @@ pub struct Policy {
     pub set_aside: Duration,
 }
 
-impl Default for Policy {
+impl Default for ChildPolicy {
     fn default() -> Self {
         Self {
             first_wait: Duration::from_secs(1),
@@ -78,8 +78,8 @@ pub enum ChildAction {
 
 /// The state of the child's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChildSupervisor {
-    policy: Policy,
+pub struct ChildLifecycle {
+    policy: ChildPolicy,
     phase: Phase,
     /// Counts the failures since the last round that worked.
     backoff: Backoff,
@@ -87,25 +87,19 @@ pub struct ChildSupervisor {
     aside: BTreeMap<String, Duration>,
 }
 
-impl ChildSupervisor {
+impl ChildLifecycle {
     /// No child yet.
-    pub fn new(policy: Policy) -> Self {
-        Self {
-            policy,
-            phase: Phase::Down { until: Duration::ZERO },
-            backoff: Backoff::new(policy.first_wait, policy.longest_wait),
-            aside: BTreeMap::new(),
-        }
+    pub fn new(policy: ChildPolicy) -> Self {
+        Self { policy, phase: Phase::Down { until: Duration::ZERO }, backoff: Backoff::new(policy.first_wait, policy.longest_wait), aside: BTreeMap::new() }
     }
 
     /// What is to be done at `now`, with a child of this resident memory.
     pub fn next_action(&self, now: Duration, memory: Option<u64>) -> ChildAction {
         match self.phase {
             Phase::Down { until } if now >= until => ChildAction::Start,
-            Phase::Down { until } => ChildAction::Wait {
-                left: until - now,
-                tripped: self.backoff.failures() >= self.policy.trip_after,
-            },
+            Phase::Down { until } => {
+                ChildAction::Wait { left: until - now, tripped: self.backoff.failures() >= self.policy.trip_after }
+            }
             Phase::Starting => ChildAction::AwaitStart,
             Phase::Up { since } => {
                 let old = now.saturating_sub(since) >= self.policy.max_age;
@@ -181,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_child_that_keeps_dying_rests_longer_and_longer() {
-        let mut supervisor = ChildSupervisor::new(Policy::default());
+        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
         let mut waits = Vec::new();
         for _ in 0..6 {
             supervisor.starting();
@@ -197,16 +191,13 @@ mod tests {
         supervisor.up(at(900));
         supervisor.worked();
         supervisor.failed(at(901), 0.0);
-        assert_eq!(
-            supervisor.next_action(at(901), None),
-            ChildAction::Wait { left: SECOND / 2, tripped: false }
-        );
+        assert_eq!(supervisor.next_action(at(901), None), ChildAction::Wait { left: SECOND / 2, tripped: false });
     }
 
     #[test]
     fn a_large_or_old_child_is_replaced_at_once() {
-        let policy = Policy::default();
-        let mut supervisor = ChildSupervisor::new(policy);
+        let policy = ChildPolicy::default();
+        let mut supervisor = ChildLifecycle::new(policy);
         supervisor.starting();
         supervisor.up(at(0));
         assert_eq!(supervisor.next_action(at(100), Some(policy.max_memory - 1)), ChildAction::Use);
@@ -218,7 +209,7 @@ mod tests {
 
     #[test]
     fn one_that_is_too_large_at_once_has_failed() {
-        let mut supervisor = ChildSupervisor::new(Policy::default());
+        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
         supervisor.starting();
         supervisor.up(at(10));
         supervisor.recycled(at(12), 1.0);
@@ -227,11 +218,11 @@ mod tests {
 
     #[test]
     fn a_deadly_metric_is_left_out_for_a_while() {
-        let mut supervisor = ChildSupervisor::new(Policy::default());
+        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
         supervisor.set_aside("hbm_util", at(5));
-        assert_eq!(supervisor.left_out("hbm_util", at(5)), Some(Policy::default().set_aside));
+        assert_eq!(supervisor.left_out("hbm_util", at(5)), Some(ChildPolicy::default().set_aside));
         assert_eq!(supervisor.left_out("duty_cycle_pct", at(5)), None);
-        assert_eq!(supervisor.left_out("hbm_util", at(5) + Policy::default().set_aside), None);
+        assert_eq!(supervisor.left_out("hbm_util", at(5) + ChildPolicy::default().set_aside), None);
     }
 
     #[derive(Debug, Clone)]
@@ -258,8 +249,8 @@ mod tests {
         /// large or too old, and never more starts than the waits allow.
         #[test]
         fn it_keeps_its_promises(events in proptest::collection::vec(event(), 1..200)) {
-            let policy = Policy::default();
-            let mut supervisor = ChildSupervisor::new(policy);
+            let policy = ChildPolicy::default();
+            let mut supervisor = ChildLifecycle::new(policy);
             let (mut now, mut memory) = (Duration::ZERO, 0);
             let (mut alive, mut born) = (false, Duration::ZERO);
             let mut failed_at: Option<Duration> = None;
