@@ -90,16 +90,22 @@ pub struct ChildLifecycle {
 impl ChildLifecycle {
     /// No child yet.
     pub fn new(policy: ChildPolicy) -> Self {
-        Self { policy, phase: Phase::Down { until: Duration::ZERO }, backoff: Backoff::new(policy.first_wait, policy.longest_wait), aside: BTreeMap::new() }
+        Self {
+            policy,
+            phase: Phase::Down { until: Duration::ZERO },
+            backoff: Backoff::new(policy.first_wait, policy.longest_wait),
+            aside: BTreeMap::new(),
+        }
     }
 
     /// What is to be done at `now`, with a child of this resident memory.
     pub fn next_action(&self, now: Duration, memory: Option<u64>) -> ChildAction {
         match self.phase {
             Phase::Down { until } if now >= until => ChildAction::Start,
-            Phase::Down { until } => {
-                ChildAction::Wait { left: until - now, tripped: self.backoff.failures() >= self.policy.trip_after }
-            }
+            Phase::Down { until } => ChildAction::Wait {
+                left: until - now,
+                tripped: self.backoff.failures() >= self.policy.trip_after,
+            },
             Phase::Starting => ChildAction::AwaitStart,
             Phase::Up { since } => {
                 let old = now.saturating_sub(since) >= self.policy.max_age;
@@ -191,7 +197,10 @@ mod tests {
         supervisor.up(at(900));
         supervisor.worked();
         supervisor.failed(at(901), 0.0);
-        assert_eq!(supervisor.next_action(at(901), None), ChildAction::Wait { left: SECOND / 2, tripped: false });
+        assert_eq!(
+            supervisor.next_action(at(901), None),
+            ChildAction::Wait { left: SECOND / 2, tripped: false }
+        );
     }
 
     #[test]

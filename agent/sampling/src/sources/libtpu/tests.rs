@@ -121,7 +121,8 @@ async fn while_the_check_of_the_file_hangs_the_child_stays_in_use() {
     let disk = Arc::new(HungDisk::default());
     let _release = ReleaseAtEnd(disk.clone());
     let mut source = source(&disk);
-    let child = ChildProcess::start(&ChildCommand { program: PathBuf::from("/bin/true"), ..ChildCommand::default() });
+    let child =
+        ChildProcess::start(&ChildCommand { program: PathBuf::from("/bin/true"), ..ChildCommand::default() });
     source.child = ChildState::Loaded(Box::new(LoadedChild {
         child: child.unwrap(),
         library: Trusted { path: PathBuf::from("/mnt/libtpu.so"), user: None },
