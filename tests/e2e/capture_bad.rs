@@ -109,7 +109,7 @@ fn answers_that_are_no_answers_are_refused() {
 #[test]
 fn declined_and_empty_are_told_apart() {
     bad(Mode::Busy, 13, "Another profiling session active", &[]);
-    bad(Mode::AlreadyExists, 13, "recording continuously", &[]);
+    bad(Mode::AlreadyExists, 13, "continuous profiling is already running", &[]);
     bad(Mode::Empty, 14, "the trace is empty", &[]);
     bad(Mode::Trace(XSpace::default()), 14, "the trace is empty", &[]);
     let idle = XSpace {
@@ -254,7 +254,7 @@ fn a_session_that_exists_is_left_alone() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let first = capture(folder.path(), &fake.target(), &["--session", "s"]);
     assert_eq!(first.code, Some(0), "{first:?}");
-    capture(folder.path(), &fake.target(), &["--session", "s"]).failed(7, "already there");
+    capture(folder.path(), &fake.target(), &["--session", "s"]).failed(7, "already exists");
     assert_eq!(fake.seen().profiles.len(), 1);
 }
 

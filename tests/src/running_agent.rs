@@ -98,6 +98,19 @@ impl RunningAgent {
         Self::ready(home, command)
     }
 
+    /// The same behind `prefix`, a command that starts another, such as `nsenter`.
+    ///
+    /// # Panics
+    /// If the prefix is empty.
+    pub fn start_in(host: &FakeHost, settings: &str, prefix: &[&str]) -> Self {
+        let home = Home::new();
+        let plain = home.command(&host.config(settings));
+        let (program, words) = prefix.split_first().expect("a command");
+        let mut command = Command::new(program);
+        command.args(words).arg(plain.get_program()).args(plain.get_args());
+        Self::ready(home, command)
+    }
+
     /// Starts a prepared command in `home` and waits until it has samples.
     pub fn ready(home: Home, command: Command) -> Self {
         let mut agent = Self::spawn(home, command);

@@ -22,10 +22,10 @@ use model::time::{Clock, Timestamp};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use xprof::{
-    check::Summary,
-    client::{Bounds, Client, Error, Received, Target},
+    check::TraceSummary,
+    client::{Bounds, Error, ProfilerClient, Received, Target},
     session::{
-        Host, HostName, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartName, PartWriter,
+        HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartName, PartWriter,
         SessionName, SessionWriter, Tool, Window,
     },
 };
@@ -98,7 +98,7 @@ pub struct Capture {
 struct ReceivedPart {
     index: usize,
     part: PartWriter,
-    summary: Summary,
+    summary: TraceSummary,
 }
 
 impl Capture {
@@ -211,7 +211,7 @@ impl Capture {
     async fn record(
         self: Arc<Self>,
         index: usize,
-        client: Client,
+        client: ProfilerClient,
         part: PartWriter,
         id: String,
         start: Option<Timestamp>,
@@ -286,7 +286,7 @@ impl Capture {
         in_step: bool,
         clock: &dyn Clock,
     ) -> Result<Kept, CaptureError> {
-        let mut hosts: BTreeMap<HostName, Host> = BTreeMap::new();
+        let mut hosts: BTreeMap<HostName, HostEntry> = BTreeMap::new();
         for ReceivedPart { index, part, summary } in got {
             let target = &self.targets.targets[index];
             let mut facts = facts(&summary, target, &self.spec);
@@ -299,7 +299,7 @@ impl Capture {
             {
                 Ok(entry) => {
                     (self.listener)(Event::Part(index, entry.clone()));
-                    let host = hosts.entry(target.host.clone()).or_insert_with(|| Host {
+                    let host = hosts.entry(target.host.clone()).or_insert_with(|| HostEntry {
                         host: target.host.to_string(),
                         clock: None,
                         parts: Vec::new(),
@@ -326,7 +326,7 @@ impl Capture {
     fn manifest(
         &self,
         session: &SessionName,
-        hosts: BTreeMap<HostName, Host>,
+        hosts: BTreeMap<HostName, HostEntry>,
         failures: &BTreeMap<usize, CaptureError>,
         begin: Timestamp,
     ) -> Manifest {
@@ -340,7 +340,7 @@ impl Capture {
         });
         let start = u64::try_from(begin.0).unwrap_or(0);
         let length = u64::try_from(self.spec.duration.as_nanos()).unwrap_or(0);
-        let mut hosts: Vec<Host> = hosts.into_values().collect();
+        let mut hosts: Vec<HostEntry> = hosts.into_values().collect();
         for host in &mut hosts {
             host.parts.sort_by(|a, b| a.file.cmp(&b.file));
         }
@@ -358,13 +358,13 @@ impl Capture {
 }
 
 /// A profiler that answered, and how fast; or why it cannot be used.
-type Asked = Result<(Client, Duration), CaptureError>;
+type Asked = Result<(ProfilerClient, Duration), CaptureError>;
 
 /// Asks whether `at` is a profiler; `timeout` is what its caller gives any answer.
 async fn ask(at: Target, settings: Settings, timeout: Duration) -> Asked {
     let probe_timeout = settings.probe_timeout.get();
     let asked = async {
-        let client = Client::connect(&at, settings.connect_timeout.get()).await?;
+        let client = ProfilerClient::connect(&at, settings.connect_timeout.get()).await?;
         let fresh = format!("tpuscope-probe-{:016x}", fastrand::u64(..));
         let round_trip = client.probe(&fresh, probe_timeout.min(timeout)).await?;
         Ok((client, round_trip))
@@ -400,7 +400,7 @@ fn part_names(targets: &[CaptureTarget]) -> Vec<PartName> {
     names.into_iter().map(|(_, name)| name).collect()
 }
 
-fn facts(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
+fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
     PartFacts {
         pid: target.process.map(|process| process.pid),
         address: Some(target.at.to_string()),
@@ -415,7 +415,7 @@ fn facts(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> PartF
 }
 
 /// How much later than asked the profile began, where that is much.
-fn late(summary: &Summary, begin: Timestamp) -> Option<u64> {
+fn late(summary: &TraceSummary, begin: Timestamp) -> Option<u64> {
     let (start, _) = summary.window?;
     let late = start.saturating_sub(u64::try_from(begin.0).ok()?);
     (Duration::from_nanos(late) > LATE).then_some(late)

@@ -66,7 +66,7 @@ fn what_a_killed_agent_left_is_replaced() {
     let (code, home) = agent.end();
     assert_eq!(code, None);
     assert!(home.socket().exists());
-    run(home.path(), &["status", "--socket", "agent.sock"]).failed(6, "nobody listens on");
+    run(home.path(), &["status", "--socket", "agent.sock"]).failed(6, "no process listens on");
     let command = home.command(&host.config(""));
     RunningAgent::ready(home, command).status();
 }
@@ -76,10 +76,10 @@ fn a_foreign_listener_or_file_is_left_alone() {
     let host = FakeHost::new();
     let home = Home::new();
     let _foreign = UnixListener::bind(home.socket()).unwrap();
-    start_as(home.command(&host.config(""))).end().failed(7, "something already listens on");
+    start_as(home.command(&host.config(""))).end().failed(7, "another process listens on");
     let home = Home::new();
     fs::write(home.socket(), "precious").unwrap();
-    start_as(home.command(&host.config(""))).end().failed(7, "it is no socket, and is not touched");
+    start_as(home.command(&host.config(""))).end().failed(7, "exists and is not a socket");
     assert_eq!(fs::read_to_string(home.socket()).unwrap(), "precious");
 }
 
@@ -139,12 +139,12 @@ fn wrong_settings_are_one_line_with_their_place() {
         "[sampler]\nintervall = \"1s\"\n",
         "line 2: there is no setting `sampler.intervall` (did you mean `interval`?)",
     );
-    refused("[sampler]\n\ninterval = \"fast\"\n", "line 3: sampler.interval: `fast` is no duration");
-    refused("[sampler]\ninterval = 1\n", "line 2: sampler.interval: `1` has no unit");
     refused(
-        "[api]\nhttp = \"0.0.0.0:4390\"\n",
-        "line 2: api.http: `0.0.0.0:4390` can be reached from other hosts: that needs TLS",
+        "[sampler]\n\ninterval = \"fast\"\n",
+        "line 3: sampler.interval: expected a duration, such as `2s`, got `fast`",
     );
+    refused("[sampler]\ninterval = 1\n", "line 2: sampler.interval: `1` has no unit");
+    refused("[api]\nhttp = \"0.0.0.0:4390\"\n", "line 2: api.http: expected a loopback address");
     refused("[[api]]\n", "line 1: `api` is a section");
     refused(
         "[api]\nhttp = '127.0.0.1:4390'\ngrpc = '127.0.0.1:4390'\n",

@@ -17,7 +17,7 @@ use super::{
     module_extents::ModuleExtents,
 };
 use crate::{
-    reader::{PlaneIndex, Reader, Session},
+    reader::{PlaneIndex, Reader, SessionTimes},
     wire::Error,
 };
 
@@ -140,7 +140,7 @@ impl Survey {
         self.stretches = joined.collect();
     }
 
-    /// The clock to read the core by, and how the two clocks lie to each other.
+    /// The clock to read the core by, and how the two clocks relate.
     pub(super) fn finish(mut self) -> (Clock, Option<ClockFacts>) {
         let straight = self.stretches.len() == 1 && !self.disagrees;
         self.stretches.sort_by_key(|stretch| stretch.line);
@@ -162,7 +162,7 @@ impl Survey {
     }
 }
 
-/// How the two clocks of a core lie to each other.
+/// How the two clocks of a core relate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ClockFacts {
     /// Whether the core is read by the device's clock.
@@ -352,7 +352,7 @@ impl Surveyed {
 pub(super) fn survey<R: Read + Seek>(
     reader: &mut Reader<R>,
     plane: &PlaneIndex,
-    session: &Session,
+    session: &SessionTimes,
     name: &str,
     modules: &[DeviceEvent],
 ) -> Result<Surveyed, Error> {

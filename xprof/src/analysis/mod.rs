@@ -1,4 +1,4 @@
-//! What a trace says: steps, operations, busy and idle time, how the clocks of cores and hosts lie to each other, and
+//! What a trace says: steps, operations, busy and idle time, the offsets between the clocks of hosts, and
 //! which core the others wait for.
 //!
 //! ```text
@@ -67,7 +67,7 @@ pub use self::{
         Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MeasuredBy,
         MissingPart, ModuleReport, OpReport, Report, StepReport, XprofDutyCycle,
     },
-    steps::{Origin, Step},
+    steps::{Step, StepOrigin},
     straggler::Straggler,
     summary::DurationSummary,
     trace::{read, read_any},

@@ -1,4 +1,4 @@
-//! The daemon's log: to the journal, with its fields, when standard error is the journal; else to standard error.
+//! The daemon's log: to the journal, with fields, if standard error is connected to it; otherwise to standard error.
 
 use std::{
     env, io,
@@ -10,14 +10,14 @@ use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, registry, util::SubscriberInitExt};
 
 use super::terminal::may_be_styled;
-use crate::settings::log::{Level, Log};
+use crate::settings::log::{Level, Settings};
 
-/// Starts logging for this process; a second call changes nothing.
-pub fn start(log: &Log) {
+/// Starts logging in this process. A second call has no effect.
+pub fn start(log: &Settings) {
     let level = filter(log.level);
-    // What the libraries say below a warning is about themselves, not about the host.
+    // Messages of libraries below warnings are about the libraries themselves.
     let targets = Targets::new().with_target("tpuscope", level).with_default(level.min(LevelFilter::WARN));
-    // It fails only where a subscriber is set already.
+    // Fails only if a subscriber is already set.
     let _ = tracing_subscriber::registry().with(output().with_filter(targets)).try_init();
 }
 
@@ -27,7 +27,7 @@ fn output() -> Boxed {
     if stderr_is_the_journal()
         && let Ok(journal) = tracing_journald::layer()
     {
-        // The syslog levels of the same names; the library's own choice is one louder.
+        // The syslog levels of the same names. The library's default is one level higher.
         let priorities = PriorityMappings {
             info: Priority::Informational,
             debug: Priority::Debug,
@@ -48,7 +48,7 @@ where
     Box::new(tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(may_be_styled(&io::stderr())))
 }
 
-/// systemd names the journal's stream by device and inode; a redirected standard error is another file.
+/// systemd names the journal's stream by device and inode. A redirected standard error is another file.
 fn stderr_is_the_journal() -> bool {
     let Ok(stream) = env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() else { return false };

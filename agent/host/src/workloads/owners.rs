@@ -32,6 +32,7 @@ impl KnownOwner {
             environment: details.environment.clone(),
             libtpu: details.libtpu.clone(),
             framework: details.framework.clone(),
+            pid_namespace: details.pid_namespace,
             network_namespace: details.network_namespace,
             job: details.job.clone(),
             notes: details.notes.clone(),

@@ -1,4 +1,4 @@
-//! The service `tpuscope.v1.Sessions`: the sessions that are kept, each for the users whose processes are in it.
+//! The gRPC service `tpuscope.v1.Sessions`: the stored sessions, each for the users who own its processes.
 
 use std::{io, pin::Pin, sync::Arc};
 
@@ -6,45 +6,55 @@ use proto::tpuscope::v1::{
     FetchSessionRequest, FilePiece, ListSessionsReply, ListSessionsRequest, RemoveSessionReply,
     RemoveSessionRequest, SessionSummary, ShowSessionReply, ShowSessionRequest, sessions_server,
 };
-use store::{self, Owners, Store, StoreError, Stored};
+use store::{self, Store, StoreError, Stored};
 use tokio::{fs::File, io::AsyncReadExt, sync::mpsc};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 use tracing::info;
 use xprof::session::{MANIFEST_FILE, SessionName};
 
-use super::{access::Scope, protocol, session_messages};
+use super::{access::Scope, protocol, session_grants::SessionGrants, session_messages};
 
-/// Bytes of a piece of a file.
-const PIECE: usize = 128 << 10;
+/// The size of one piece of a file.
+const PIECE_BYTES: usize = 128 << 10;
 /// Pieces that wait for a slow reader.
-const QUEUE: usize = 4;
+const PIECE_QUEUE: usize = 4;
 
-/// Gives out what the store has.
-pub struct Service {
+/// The service.
+#[derive(Clone)]
+pub struct GrpcSessions {
     store: Arc<dyn Store>,
+    grants: Arc<SessionGrants>,
 }
 
-impl Service {
+impl GrpcSessions {
     /// The sessions of `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        Self { store, grants: Arc::default() }
     }
 
-    /// A session of this name that `scope` covers; to others it does not exist.
-    async fn permitted(&self, scope: Scope, id: &str) -> Result<Stored, Status> {
+    pub(super) fn grants(&self) -> Arc<SessionGrants> {
+        self.grants.clone()
+    }
+
+    fn covers(&self, scope: &Scope, stored: &Stored) -> bool {
+        scope.covers_users(&stored.owners.uids) || self.grants.has(scope, &stored.name, stored.created)
+    }
+
+    /// The session of this name. `NOT_FOUND` if `scope` does not include it.
+    async fn permitted(&self, scope: &Scope, id: &str) -> Result<Stored, Status> {
         let name: SessionName =
             id.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?;
         let (store, wanted) = (Arc::clone(&self.store), name.clone());
         let stored = store::blocking(move || store.get(&wanted)).await.map_err(|error| refused(&error))?;
-        if covers(scope, &stored.owners) { Ok(stored) } else { Err(refused(&StoreError::NotFound(name))) }
+        if self.covers(scope, &stored) { Ok(stored) } else { Err(refused(&StoreError::NotFound(name))) }
     }
 }
 
 type Pieces = Pin<Box<dyn Stream<Item = Result<FilePiece, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl sessions_server::Sessions for Service {
+impl sessions_server::Sessions for GrpcSessions {
     type FetchStream = Pieces;
 
     async fn list(
@@ -55,14 +65,14 @@ impl sessions_server::Sessions for Service {
         protocol::check(request.get_ref().peer.as_ref())?;
         let store = Arc::clone(&self.store);
         let all = store::blocking(move || store.list()).await.map_err(|error| refused(&error))?;
-        let sessions = all.iter().filter(|stored| covers(scope, &stored.owners)).map(summary).collect();
+        let sessions = all.iter().filter(|stored| self.covers(&scope, stored)).map(summary).collect();
         Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
     }
 
     async fn show(&self, request: Request<ShowSessionRequest>) -> Result<Response<ShowSessionReply>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let stored = self.permitted(scope, &request.get_ref().id).await?;
+        let stored = self.permitted(&scope, &request.get_ref().id).await?;
         Ok(Response::new(ShowSessionReply {
             peer: Some(protocol::own()),
             session: Some(summary(&stored)),
@@ -73,15 +83,15 @@ impl sessions_server::Sessions for Service {
     async fn fetch(&self, request: Request<FetchSessionRequest>) -> Result<Response<Pieces>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let stored = self.permitted(scope, &request.get_ref().id).await?;
-        let (pieces, queue) = mpsc::channel(QUEUE);
+        let stored = self.permitted(&scope, &request.get_ref().id).await?;
+        let (pieces, queue) = mpsc::channel(PIECE_QUEUE);
         tokio::spawn(async move {
             if let Err(error) = send_files(&stored, &pieces).await {
                 let status = match error.kind() {
                     io::ErrorKind::NotFound => refused(&StoreError::NotFound(stored.name.clone())),
                     _ => Status::data_loss(format!("cannot read the session: {error}")),
                 };
-                // A reader who hung up does not hear it.
+                // The reader may have closed the stream.
                 let _ = pieces.send(Err(status)).await;
             }
         });
@@ -94,23 +104,21 @@ impl sessions_server::Sessions for Service {
     ) -> Result<Response<RemoveSessionReply>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let name = self.permitted(scope, &request.get_ref().id).await?.name;
-        info!(session = %name, "removed on request");
+        let name = self.permitted(&scope, &request.get_ref().id).await?.name;
+        info!(session = %name, "session removed on request");
         let store = Arc::clone(&self.store);
         let freed = store::blocking(move || store.remove(&name)).await.map_err(|error| refused(&error))?;
         Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
     }
 }
 
-/// The rights that the auth_layer has found; none is no right.
+/// The scope that the auth layer added to the request.
+///
+/// # Errors
+/// `PERMISSION_DENIED` if there is none.
 pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
-    let scope = request.extensions().get::<Scope>().copied();
-    scope.ok_or_else(|| Status::permission_denied("this call did not pass the auth_layer"))
-}
-
-/// Traces of several users in one session are none of theirs alone.
-fn covers(scope: Scope, owners: &Owners) -> bool {
-    scope == Scope::All || (!owners.uids.is_empty() && owners.uids.iter().all(|&uid| scope.covers(uid)))
+    let scope = request.extensions().get::<Scope>().cloned();
+    scope.ok_or_else(|| Status::permission_denied("the call did not pass the authorization layer"))
 }
 
 pub(super) fn summary(stored: &Stored) -> SessionSummary {
@@ -136,14 +144,14 @@ fn refused(error: &StoreError) -> Status {
 async fn send_files(stored: &Stored, pieces: &mpsc::Sender<Result<FilePiece, Status>>) -> io::Result<()> {
     let folder = &stored.session.folder;
     let parts = stored.session.parts.iter().map(|part| part.path.clone());
-    // The manifest last: whoever has it has all.
+    // The manifest comes last: a reader that has it has all parts.
     for path in parts.chain(stored.session.manifest.is_some().then(|| folder.join(MANIFEST_FILE))) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut file = File::open(&path).await?;
         let mut offset = 0;
         loop {
-            let mut data = Vec::with_capacity(PIECE);
-            let read = (&mut file).take(PIECE as u64).read_to_end(&mut data).await?;
+            let mut data = Vec::with_capacity(PIECE_BYTES);
+            let read = (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut data).await?;
             if read == 0 && offset > 0 {
                 break;
             }
@@ -158,19 +166,4 @@ async fn send_files(stored: &Stored, pieces: &mpsc::Sender<Result<FilePiece, Sta
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_belongs_to_those_whose_processes_are_all_in_it() {
-        let owners = |uids: &[u32]| Owners { uids: uids.to_vec() };
-        assert!(covers(Scope::All, &owners(&[])));
-        assert!(covers(Scope::User(5), &owners(&[5])));
-        assert!(!covers(Scope::User(5), &owners(&[5, 6])));
-        assert!(!covers(Scope::User(5), &owners(&[6])));
-        assert!(!covers(Scope::User(5), &owners(&[])));
-    }
 }

@@ -1,4 +1,4 @@
-//! The agent's own types as messages.
+//! Conversion of the agent's types to protobuf messages.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use sampling::{
     sources::Absence,
 };
 
-/// One chip with who holds it and how busy it is; `absent` is what the sources could not read.
+/// One chip with its owners and its load. `absent` is what the sources could not read.
 pub(super) fn chip(
     chip: &Chip,
     owners: &[Owner],
@@ -102,9 +102,9 @@ fn missing(lacks: &[&str], idle: bool, absent: &[&Absence]) -> String {
     }
     let what = lacks.join(", ");
     match absent.first() {
-        _ if idle => format!("{what}: no process holds the chip, and only its runtime knows"),
+        _ if idle => format!("{what}: no process uses the chip, and only its runtime has the value"),
         Some(absence) => format!("{what}: {}: {}", absence.what, absence.why),
-        None => format!("{what}: no source gives it"),
+        None => format!("{what}: no source has it"),
     }
 }
 
@@ -162,7 +162,7 @@ pub(super) fn absence(absence: &Absence) -> AbsenceStatus {
     AbsenceStatus { what: absence.what.clone(), why: absence.why.clone() }
 }
 
-/// How one source does.
+/// The state of one source.
 pub(super) fn source(source: &SourceView, now: Timestamp) -> SourceStatus {
     let counters = &source.counters;
     SourceStatus {
