@@ -241,9 +241,9 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
     let mut bytes = fs::read(&part).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&part, bytes).unwrap();
-    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "not what its manifest says");
+    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "does not match its manifest");
     fs::remove_file(&part).unwrap();
-    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "not what its manifest says");
+    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "does not match its manifest");
     assert!(!copy.exists());
     assert_eq!(fs::read_dir(folder.path().join("plugins/.tpuscope")).unwrap().count(), 0);
 }

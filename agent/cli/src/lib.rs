@@ -54,7 +54,7 @@ pub enum Command {
     Goodput(Box<goodput::Args>),
     /// List, copy, remove, analyze, merge and export recorded sessions
     #[command(subcommand)]
-    Sessions(sessions::Command),
+    Sessions(sessions::SessionsCommand),
     /// Inspect a libtpu library
     Libtpu(libtpu::Args),
     /// Load a libtpu library for the agent, which starts this command

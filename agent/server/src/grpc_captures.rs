@@ -9,8 +9,8 @@ use std::{
 
 use ::sessions::{
     CaptureError,
-    capture::{Event, Listener},
-    captures::{CaptureJob, Captures, Done, Running},
+    capture::{CaptureProgress, ProgressListener},
+    capture_runner::{CaptureJob, CaptureRunner, RunningCapture, StoredCapture},
     spec::{CaptureParams, Levels},
     target::{self, Targets},
 };
@@ -44,7 +44,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The service.
 pub struct GrpcCaptures {
-    captures: Arc<Captures>,
+    captures: Arc<CaptureRunner>,
     discovery: Discovery,
     host: HostName,
     grants: Arc<SessionGrants>,
@@ -53,7 +53,7 @@ pub struct GrpcCaptures {
 impl GrpcCaptures {
     /// Captures of the workloads that `discovery` finds. The parts are named after `host`. `sessions` serves the results.
     pub fn new(
-        captures: Arc<Captures>,
+        captures: Arc<CaptureRunner>,
         discovery: Discovery,
         host: HostName,
         sessions: &GrpcSessions,
@@ -105,13 +105,13 @@ impl captures_server::Captures for GrpcCaptures {
         let (events, queue) = mpsc::channel(EVENT_QUEUE);
         let job =
             CaptureJob { params: params(&request), session, targets, listener: listener(events.clone()) };
-        let Running { cancel, done } = match self.captures.start(job).await {
+        let RunningCapture { cancel, result } = match self.captures.start(job).await {
             Ok(running) => running,
             Err(error) => return refusal(&error),
         };
         let grants = self.grants.clone();
         tokio::spawn(async move {
-            let result = done
+            let result = result
                 .await
                 .unwrap_or_else(|_| Err(CaptureError::Panicked("the agent's log has the reason".to_owned())));
             if let Ok(done) = &result {
@@ -155,10 +155,10 @@ fn params(request: &CaptureRequest) -> CaptureParams {
 }
 
 /// Sends events to the caller. Never waits.
-fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> Listener {
+fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> ProgressListener {
     let sent: Mutex<BTreeMap<usize, Instant>> = Mutex::default();
     Arc::new(move |event| {
-        if let Event::Received(index, _) = event {
+        if let CaptureProgress::Received(index, _) = event {
             let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
             let recent = sent.get(&index).is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL);
             if recent || events.capacity() < EVENT_QUEUE / 2 {
@@ -171,7 +171,7 @@ fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> Listener {
     })
 }
 
-fn message(event: Event) -> CaptureEvent {
+fn message(event: CaptureProgress) -> CaptureEvent {
     let of = |index: usize, event| {
         capture_event::Event::Target(TargetEvent {
             index: u32::try_from(index).unwrap_or(u32::MAX),
@@ -179,15 +179,17 @@ fn message(event: Event) -> CaptureEvent {
         })
     };
     let event = match event {
-        Event::Started { session, targets, start } => capture_event::Event::Started(CaptureStarted {
-            peer: Some(protocol::own()),
-            session: session.to_string(),
-            targets: targets.iter().zip(0..).map(|(target, index)| of_target(target, index)).collect(),
-            start_unix_ns: start.0,
-        }),
-        Event::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
-        Event::Part(index, entry) => of(index, target_event::Event::Part(part(entry))),
-        Event::Failed(index, error) => {
+        CaptureProgress::Started { session, targets, start } => {
+            capture_event::Event::Started(CaptureStarted {
+                peer: Some(protocol::own()),
+                session: session.to_string(),
+                targets: targets.iter().zip(0..).map(|(target, index)| of_target(target, index)).collect(),
+                start_unix_ns: start.0,
+            })
+        }
+        CaptureProgress::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
+        CaptureProgress::Part(index, entry) => of(index, target_event::Event::Part(part(entry))),
+        CaptureProgress::Failed(index, error) => {
             of(index, target_event::Event::Failed(session_messages::failure(&error)))
         }
     };
@@ -213,14 +215,14 @@ fn part(entry: PartEntry) -> PartSummary {
     }
 }
 
-fn finished(result: Result<Done, CaptureError>) -> CaptureEvent {
+fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEvent {
     let finished = match result {
-        Ok(Done { kept, stored }) => {
-            let failures: Vec<_> = kept.failures.iter().map(session_messages::failure).collect();
+        Ok(StoredCapture { manifest, failures, stored }) => {
+            let failures: Vec<_> = failures.iter().map(session_messages::failure).collect();
             CaptureFinished {
                 session: Some(grpc_sessions::summary(&stored)),
                 failure: failures.first().cloned(),
-                manifest: Some(session_messages::manifest(kept.manifest)),
+                manifest: Some(session_messages::manifest(manifest)),
                 failures,
             }
         }

@@ -6,7 +6,7 @@ use proto::tpuscope::v1::{
     FetchSessionRequest, FilePiece, ListSessionsReply, ListSessionsRequest, RemoveSessionReply,
     RemoveSessionRequest, SessionSummary, ShowSessionReply, ShowSessionRequest, sessions_server,
 };
-use store::{self, Store, StoreError, Stored};
+use store::{AsyncStore, OpenedSession, StoreError, StoredSession};
 use tokio::{fs::File, io::AsyncReadExt, sync::mpsc};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
@@ -23,13 +23,13 @@ const PIECE_QUEUE: usize = 4;
 /// The service.
 #[derive(Clone)]
 pub struct GrpcSessions {
-    store: Arc<dyn Store>,
+    store: AsyncStore,
     grants: Arc<SessionGrants>,
 }
 
 impl GrpcSessions {
     /// The sessions of `store`.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub fn new(store: AsyncStore) -> Self {
         Self { store, grants: Arc::default() }
     }
 
@@ -37,17 +37,22 @@ impl GrpcSessions {
         self.grants.clone()
     }
 
-    fn covers(&self, scope: &Scope, stored: &Stored) -> bool {
+    fn covers(&self, scope: &Scope, stored: &StoredSession) -> bool {
         scope.covers_users(&stored.owners.uids) || self.grants.has(scope, &stored.name, stored.created)
     }
 
     /// The session of this name. `NOT_FOUND` if `scope` does not include it.
-    async fn permitted(&self, scope: &Scope, id: &str) -> Result<Stored, Status> {
+    async fn permitted(&self, scope: &Scope, id: &str) -> Result<OpenedSession, Status> {
         let name: SessionName =
             id.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?;
-        let (store, wanted) = (Arc::clone(&self.store), name.clone());
-        let stored = store::blocking(move || store.get(&wanted)).await.map_err(|error| refused(&error))?;
-        if self.covers(scope, &stored) { Ok(stored) } else { Err(refused(&StoreError::NotFound(name))) }
+        let wanted = name.clone();
+        let opened = self.store.call(move |store| store.get(&wanted)).await;
+        let opened = opened.map_err(|error| refused(&error))?;
+        if self.covers(scope, &opened.stored) {
+            Ok(opened)
+        } else {
+            Err(refused(&StoreError::NotFound(name)))
+        }
     }
 }
 
@@ -63,8 +68,7 @@ impl sessions_server::Sessions for GrpcSessions {
     ) -> Result<Response<ListSessionsReply>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let store = Arc::clone(&self.store);
-        let all = store::blocking(move || store.list()).await.map_err(|error| refused(&error))?;
+        let all = self.store.call(|store| store.list()).await.map_err(|error| refused(&error))?;
         let sessions = all.iter().filter(|stored| self.covers(&scope, stored)).map(summary).collect();
         Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
     }
@@ -72,23 +76,23 @@ impl sessions_server::Sessions for GrpcSessions {
     async fn show(&self, request: Request<ShowSessionRequest>) -> Result<Response<ShowSessionReply>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let stored = self.permitted(&scope, &request.get_ref().id).await?;
+        let opened = self.permitted(&scope, &request.get_ref().id).await?;
         Ok(Response::new(ShowSessionReply {
             peer: Some(protocol::own()),
-            session: Some(summary(&stored)),
-            manifest: stored.session.manifest.map(session_messages::manifest),
+            session: Some(summary(&opened.stored)),
+            manifest: opened.session.manifest.map(session_messages::manifest),
         }))
     }
 
     async fn fetch(&self, request: Request<FetchSessionRequest>) -> Result<Response<Pieces>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let stored = self.permitted(&scope, &request.get_ref().id).await?;
+        let opened = self.permitted(&scope, &request.get_ref().id).await?;
         let (pieces, queue) = mpsc::channel(PIECE_QUEUE);
         tokio::spawn(async move {
-            if let Err(error) = send_files(&stored, &pieces).await {
+            if let Err(error) = send_files(&opened, &pieces).await {
                 let status = match error.kind() {
-                    io::ErrorKind::NotFound => refused(&StoreError::NotFound(stored.name.clone())),
+                    io::ErrorKind::NotFound => refused(&StoreError::NotFound(opened.stored.name)),
                     _ => Status::data_loss(format!("cannot read the session: {error}")),
                 };
                 // The reader may have closed the stream.
@@ -104,10 +108,10 @@ impl sessions_server::Sessions for GrpcSessions {
     ) -> Result<Response<RemoveSessionReply>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let name = self.permitted(&scope, &request.get_ref().id).await?.name;
+        let name = self.permitted(&scope, &request.get_ref().id).await?.stored.name;
         info!(session = %name, "session removed on request");
-        let store = Arc::clone(&self.store);
-        let freed = store::blocking(move || store.remove(&name)).await.map_err(|error| refused(&error))?;
+        let freed = self.store.call(move |store| store.remove(&name)).await;
+        let freed = freed.map_err(|error| refused(&error))?;
         Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
     }
 }
@@ -121,31 +125,34 @@ pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
     scope.ok_or_else(|| Status::permission_denied("the call did not pass the authorization layer"))
 }
 
-pub(super) fn summary(stored: &Stored) -> SessionSummary {
+pub(super) fn summary(stored: &StoredSession) -> SessionSummary {
     SessionSummary {
         id: stored.name.to_string(),
-        path: stored.session.folder.display().to_string(),
-        created_unix_ns: stored.created.0,
+        path: stored.folder.display().to_string(),
+        created_unix_ns: stored.created.map(|created| created.0),
         bytes: stored.bytes,
-        parts: u32::try_from(stored.session.parts.len()).unwrap_or(u32::MAX),
-        partial: stored.is_partial(),
-        warnings: stored.warnings(),
+        parts: u32::try_from(stored.parts).unwrap_or(u32::MAX),
+        partial: stored.partial,
+        warnings: stored.warnings.clone(),
     }
 }
 
 fn refused(error: &StoreError) -> Status {
     match error {
         StoreError::NotFound(_) => Status::not_found(error.to_string()),
-        StoreError::Running(_) => Status::aborted(error.to_string()),
-        StoreError::Crashed(_) | StoreError::Session(_) => Status::internal(error.to_string()),
+        StoreError::BeingWritten(_) => Status::aborted(error.to_string()),
+        StoreError::Panicked(_) | StoreError::Session(_) => Status::internal(error.to_string()),
     }
 }
 
-async fn send_files(stored: &Stored, pieces: &mpsc::Sender<Result<FilePiece, Status>>) -> io::Result<()> {
-    let folder = &stored.session.folder;
-    let parts = stored.session.parts.iter().map(|part| part.path.clone());
+async fn send_files(
+    opened: &OpenedSession,
+    pieces: &mpsc::Sender<Result<FilePiece, Status>>,
+) -> io::Result<()> {
+    let folder = &opened.session.folder;
+    let parts = opened.session.parts.iter().map(|part| part.path.clone());
     // The manifest comes last: a reader that has it has all parts.
-    for path in parts.chain(stored.session.manifest.is_some().then(|| folder.join(MANIFEST_FILE))) {
+    for path in parts.chain(opened.session.manifest.is_some().then(|| folder.join(MANIFEST_FILE))) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut file = File::open(&path).await?;
         let mut offset = 0;

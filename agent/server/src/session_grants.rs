@@ -25,12 +25,12 @@ struct Grant {
     scope: Scope,
     session: SessionName,
     /// Another session may get the name after this one is removed.
-    created: Timestamp,
+    created: Option<Timestamp>,
 }
 
 impl SessionGrants {
     /// Notes that a caller with this scope captured the session `name`, which was created at `created`.
-    pub(crate) fn add(&self, scope: &Scope, name: &SessionName, created: Timestamp) {
+    pub(crate) fn add(&self, scope: &Scope, name: &SessionName, created: Option<Timestamp>) {
         if !matches!(scope, Scope::UserInNamespace { .. }) {
             return;
         }
@@ -41,7 +41,7 @@ impl SessionGrants {
     }
 
     /// Whether a caller with this scope captured this session.
-    pub(crate) fn has(&self, scope: &Scope, name: &SessionName, created: Timestamp) -> bool {
+    pub(crate) fn has(&self, scope: &Scope, name: &SessionName, created: Option<Timestamp>) -> bool {
         let grants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same =
             |grant: &Grant| grant.scope == *scope && grant.session == *name && grant.created == created;
@@ -59,16 +59,16 @@ mod tests {
         let grants = SessionGrants::default();
         let name: SessionName = "mine".parse().unwrap();
         let of = |uid, inode| Scope::UserInNamespace { uid, pid_namespace: foreign(inode) };
-        grants.add(&of(0, 7), &name, Timestamp(1));
-        grants.add(&Scope::User(5), &name, Timestamp(1));
-        assert!(grants.has(&of(0, 7), &name, Timestamp(1)));
-        assert!(!grants.has(&of(0, 8), &name, Timestamp(1)), "another container");
-        assert!(!grants.has(&of(5, 7), &name, Timestamp(1)), "another user");
-        assert!(!grants.has(&of(0, 7), &name, Timestamp(2)), "a later session of this name");
-        assert!(!grants.has(&Scope::User(5), &name, Timestamp(1)), "decided by the owners");
+        grants.add(&of(0, 7), &name, Some(Timestamp(1)));
+        grants.add(&Scope::User(5), &name, Some(Timestamp(1)));
+        assert!(grants.has(&of(0, 7), &name, Some(Timestamp(1))));
+        assert!(!grants.has(&of(0, 8), &name, Some(Timestamp(1))), "another container");
+        assert!(!grants.has(&of(5, 7), &name, Some(Timestamp(1))), "another user");
+        assert!(!grants.has(&of(0, 7), &name, Some(Timestamp(2))), "a later session of this name");
+        assert!(!grants.has(&Scope::User(5), &name, Some(Timestamp(1))), "decided by the owners");
         for number in 0..MAX_GRANTS {
-            grants.add(&of(0, 7), &format!("s{number}").parse().unwrap(), Timestamp(1));
+            grants.add(&of(0, 7), &format!("s{number}").parse().unwrap(), Some(Timestamp(1)));
         }
-        assert!(!grants.has(&of(0, 7), &name, Timestamp(1)), "the oldest went");
+        assert!(!grants.has(&of(0, 7), &name, Some(Timestamp(1))), "the oldest went");
     }
 }

@@ -3,7 +3,7 @@
 //! An error has a reason, and each reason has a kind. Their names are stable: they stand in JSON and cross the API.
 //! Must never say what a person should do about an error: the command line says that.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use store::StoreError;
@@ -223,7 +223,7 @@ pub enum CaptureError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A call to a profiler failed.
-    #[error("{target}: {error}{}", connected_text(.connected))]
+    #[error("{target}: {error}{}{}", age_text(*.age), connected_text(.connected))]
     Profiler {
         /// The profiler.
         target: Target,
@@ -233,6 +233,14 @@ pub enum CaptureError {
         error: Arc<client::Error>,
         /// Processes that are connected to a busy profiler, such as `pid 17 (python)`.
         connected: Vec<String>,
+        /// How long ago the profiler said so, where it was not asked again.
+        age: Option<Duration>,
+    },
+    /// The reservation of the profiler expired.
+    #[error("{target}: the reservation of the profiler expired")]
+    LeaseExpired {
+        /// The profiler.
+        target: Target,
     },
     /// Another capture of this agent uses the profiler.
     #[error("{target}: the profiler is in use by another capture of this agent (session {session})")]
@@ -310,6 +318,10 @@ pub enum CaptureError {
     Panicked(String),
 }
 
+fn age_text(age: Option<Duration>) -> String {
+    age.map(|age| format!(" (as it answered {:.1} s ago)", age.as_secs_f64())).unwrap_or_default()
+}
+
 fn connected_text(connected: &[String]) -> String {
     if connected.is_empty() { String::new() } else { format!(" (connected to it: {})", connected.join(", ")) }
 }
@@ -337,6 +349,7 @@ impl CaptureError {
         match self {
             Self::Spec(error) => error.reason(),
             Self::Profiler { call, error, .. } => of_call(*call, error),
+            Self::LeaseExpired { .. } => R::LeaseExpired,
             Self::InUse { .. } => R::InUse,
             Self::SameProfiler { .. } => R::SameProfiler,
             Self::NoTarget { .. } => R::NoTarget,
@@ -345,8 +358,8 @@ impl CaptureError {
             Self::TooFewParts { .. } => R::TooFewParts,
             Self::Session(error) => of_session(error),
             Self::Store(error) => match &**error {
-                StoreError::Running(_) => R::SessionBeingWritten,
-                StoreError::NotFound(_) | StoreError::Crashed(_) => R::Internal,
+                StoreError::BeingWritten(_) => R::SessionBeingWritten,
+                StoreError::NotFound(_) | StoreError::Panicked(_) => R::Internal,
                 StoreError::Session(error) => of_session(error),
             },
             Self::StoreFull { .. } => R::NoSpace,
@@ -369,6 +382,7 @@ impl CaptureError {
     pub fn target(&self) -> Option<&Target> {
         match self {
             Self::Profiler { target, .. }
+            | Self::LeaseExpired { target }
             | Self::InUse { target, .. }
             | Self::SameProfiler { target, .. } => Some(target),
             _ => None,
@@ -522,6 +536,7 @@ mod tests {
             call: ProfilerCall::Profile,
             error: Arc::new(error),
             connected: vec!["pid 7 (python)".to_owned()],
+            age: None,
         };
         let failures = vec![cause(client::Error::Busy("x".into())), cause(client::Error::NothingListens)];
         let error = CaptureError::TooFewParts { parts: 0, targets: 2, needed: 1, failures };

@@ -6,12 +6,12 @@
 
 #![forbid(unsafe_code)]
 
-pub mod arbiter;
 pub mod capture;
-pub mod captures;
+pub mod capture_runner;
 mod error;
 pub mod own_metrics;
 mod port_users;
+pub mod profiler;
 pub mod settings;
 pub mod spec;
 pub mod target;

@@ -2,7 +2,7 @@
 
 use metrics::{counter, describe_counter};
 
-use crate::captures::Done;
+use crate::{CaptureError, capture_runner::StoredCapture};
 
 const CAPTURES: &str = "tpuscope_captures_total";
 
@@ -16,9 +16,9 @@ pub fn describe() {
 }
 
 /// Counts a capture that ended.
-pub(crate) fn ended<E>(result: &Result<Done, E>) {
+pub(crate) fn ended(result: &Result<StoredCapture, CaptureError>) {
     let result = match result {
-        Ok(done) if done.stored.is_partial() => "partial",
+        Ok(capture) if capture.stored.partial => "partial",
         Ok(_) => "complete",
         Err(_) => "failed",
     };

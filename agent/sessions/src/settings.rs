@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Captures on demand and their limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Capture {
+pub struct Settings {
     /// Maximum length of a capture.
     pub max_duration: Duration,
     /// Maximum size of the trace of one process. A larger trace is refused before it is received.
@@ -26,7 +26,7 @@ pub struct Capture {
     pub max_captures: u16,
 }
 
-impl Default for Capture {
+impl Default for Settings {
     fn default() -> Self {
         let options = [
             "tpu_trace_mode",

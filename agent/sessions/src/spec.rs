@@ -9,7 +9,7 @@ use proto::tensorflow::{
 };
 use thiserror::Error;
 
-use crate::settings::Capture as Limits;
+use crate::settings::Settings as Limits;
 
 /// How much each tracer records; a level that is left out is JAX's own default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,7 +22,7 @@ pub struct Levels {
     pub python: Option<u32>,
 }
 
-/// What a caller wishes for; see [`CaptureSpec::new`].
+/// What a caller asks for; see [`CaptureSpec::new`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CaptureParams {
     /// Length of the window.
@@ -39,7 +39,7 @@ pub struct CaptureParams {
     pub min_parts: u32,
 }
 
-/// A params within the limits.
+/// Parameters within the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureSpec {
     /// Length of the window, in whole milliseconds.
@@ -56,16 +56,16 @@ pub struct CaptureSpec {
     advanced: BTreeMap<String, String>,
 }
 
-/// Whose params it is.
+/// Where the parameters come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Caller {
+pub enum ParamsSource {
     /// The user, who could call the profiler without us just as well: any option goes.
     Direct,
     /// Somebody through the agent: only the options of the allow-list.
     Agent,
 }
 
-/// Why a params is refused.
+/// Why parameters are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// No window at all.
@@ -109,19 +109,19 @@ pub enum SpecError {
     StartPast(Duration),
 }
 
-/// A start may lie so far back: the way of the params takes time.
+/// A start may lie so far back: the request takes time to arrive.
 const PAST: Duration = Duration::from_secs(1);
 /// The longest wait for an answer, or for a start.
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl CaptureSpec {
-    /// The params, if it keeps within the limits.
+    /// The parameters, if they keep within the limits.
     ///
     /// # Errors
-    /// If it does not.
+    /// If they do not.
     pub fn new(
         params: CaptureParams,
-        caller: Caller,
+        source: ParamsSource,
         limits: &Limits,
         now: Timestamp,
     ) -> Result<Self, SpecError> {
@@ -144,7 +144,7 @@ impl CaptureSpec {
             return Err(SpecError::StartPast(ago));
         }
         check_levels(params.levels, limits.max_tracer_level)?;
-        check_options(&params.advanced, caller, &limits.advanced_options)?;
+        check_options(&params.advanced, source, &limits.advanced_options)?;
         Ok(Self {
             duration: Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)),
             start: params.start,
@@ -197,7 +197,7 @@ fn check_levels(levels: Levels, highest: u32) -> Result<(), SpecError> {
 
 fn check_options(
     options: &BTreeMap<String, String>,
-    caller: Caller,
+    source: ParamsSource,
     allowed: &[String],
 ) -> Result<(), SpecError> {
     if options.len() > 32 {
@@ -211,7 +211,7 @@ fn check_options(
         if value.len() > 256 {
             return Err(SpecError::OptionValue(name.clone()));
         }
-        if caller == Caller::Agent && !allowed.contains(name) {
+        if source == ParamsSource::Agent && !allowed.contains(name) {
             return Err(SpecError::OptionDenied(name.clone(), allowed.join(", ")));
         }
     }
@@ -237,10 +237,10 @@ mod tests {
         CaptureParams { duration: Duration::from_millis(1500), ..CaptureParams::default() }
     }
 
-    fn refused(change: impl FnOnce(&mut CaptureParams), caller: Caller) -> String {
+    fn refused(change: impl FnOnce(&mut CaptureParams), source: ParamsSource) -> String {
         let mut params = params();
         change(&mut params);
-        match CaptureSpec::new(params, caller, &Limits::default(), Timestamp(0)) {
+        match CaptureSpec::new(params, source, &Limits::default(), Timestamp(0)) {
             Ok(spec) => unreachable!("{spec:?}"),
             Err(error) => error.to_string(),
         }
@@ -248,16 +248,19 @@ mod tests {
 
     #[test]
     fn limits_hold() {
-        assert!(refused(|w| w.duration = Duration::from_micros(10), Caller::Direct).contains("too short"));
-        assert!(refused(|w| w.duration = HOUR, Caller::Direct).contains("at most 5m"));
-        assert!(refused(|w| w.timeout = Some(Duration::ZERO), Caller::Direct).contains("out of range"));
         assert!(
-            refused(|w| w.levels.python = Some(2), Caller::Direct).contains("level 2 is too high: at most 1")
+            refused(|w| w.duration = Duration::from_micros(10), ParamsSource::Direct).contains("too short")
         );
-        assert!(refused(|w| w.levels.host = Some(4), Caller::Direct).contains("at most 3"));
-        assert!(refused(|w| w.start = Some(Timestamp(i64::MAX)), Caller::Direct).contains("an hour"));
+        assert!(refused(|w| w.duration = HOUR, ParamsSource::Direct).contains("at most 5m"));
+        assert!(refused(|w| w.timeout = Some(Duration::ZERO), ParamsSource::Direct).contains("out of range"));
+        assert!(
+            refused(|w| w.levels.python = Some(2), ParamsSource::Direct)
+                .contains("level 2 is too high: at most 1")
+        );
+        assert!(refused(|w| w.levels.host = Some(4), ParamsSource::Direct).contains("at most 3"));
+        assert!(refused(|w| w.start = Some(Timestamp(i64::MAX)), ParamsSource::Direct).contains("an hour"));
         let past = CaptureParams { start: Some(Timestamp(0)), ..params() };
-        let late = CaptureSpec::new(past, Caller::Direct, &Limits::default(), Timestamp(2_000_000_000));
+        let late = CaptureSpec::new(past, ParamsSource::Direct, &Limits::default(), Timestamp(2_000_000_000));
         assert_eq!(late, Err(SpecError::StartPast(Duration::from_secs(2))));
         let option = |name: &str| {
             let name = name.to_owned();
@@ -265,8 +268,8 @@ mod tests {
                 w.advanced.insert(name, "1".to_owned());
             }
         };
-        assert!(refused(option("../x"), Caller::Direct).contains("cannot be an option's name"));
-        assert!(refused(option("tpu_dump_dir"), Caller::Agent).contains("not on the agent's list"));
+        assert!(refused(option("../x"), ParamsSource::Direct).contains("cannot be an option's name"));
+        assert!(refused(option("tpu_dump_dir"), ParamsSource::Agent).contains("not on the agent's list"));
     }
 
     #[test]
@@ -274,8 +277,8 @@ mod tests {
         let mut params = params();
         params.advanced.insert("tpu_trace_mode".into(), "TRACE_COMPUTE".into());
         params.advanced.insert("tpu_num_chips_to_profile_per_task".into(), "2".into());
-        let spec =
-            CaptureSpec::new(params, Caller::Agent, &Limits::default(), Timestamp(0)).expect("within limits");
+        let spec = CaptureSpec::new(params, ParamsSource::Agent, &Limits::default(), Timestamp(0))
+            .expect("within limits");
         let request = spec.request("id", Some(Timestamp(7)));
         let options = request.opts.expect("set");
         assert_eq!((request.duration_ms, options.duration_ms), (1500, 1500));
@@ -290,7 +293,7 @@ mod tests {
     fn levels_that_are_left_out_are_the_servers_defaults() {
         let mut params = params();
         params.levels.python = Some(1);
-        let spec = CaptureSpec::new(params, Caller::Direct, &Limits::default(), Timestamp(0))
+        let spec = CaptureSpec::new(params, ParamsSource::Direct, &Limits::default(), Timestamp(0))
             .expect("within limits");
         let options = spec.request("id", None).opts.expect("set");
         assert_eq!(

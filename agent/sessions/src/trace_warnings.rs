@@ -1,4 +1,4 @@
-//! What is doubtful about a trace that arrived whole.
+//! What to warn of in a trace that arrived whole.
 
 use std::time::Duration;
 
@@ -16,38 +16,38 @@ const MAX_SAID: usize = 4;
 
 /// What to say about the part of `target`.
 pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> Vec<String> {
-    let mut doubts = target.notes.clone();
+    let mut warnings = target.notes.clone();
     let cores = summary.planes.iter().filter(|plane| plane.is_tensor_core()).count();
     let devices: Vec<&PlaneSummary> = summary.planes.iter().filter(|plane| plane.is_device()).collect();
     if target.chips > 0 && devices.is_empty() {
-        doubts.push(format!(
+        warnings.push(format!(
             "no device plane, although the process holds {} chip(s): is the device tracer level 0, or did the window \
              miss the device's work?",
             target.chips
         ));
     } else if let Some(expected) = target.devices.filter(|&expected| (cores as u64) < u64::from(expected)) {
-        doubts.push(format!("{cores} device plane(s), although the process has {expected} devices"));
+        warnings.push(format!("{cores} device plane(s), although the process has {expected} devices"));
     }
     if (target.chips > 0 || !devices.is_empty()) && spec.duration > LONG {
-        doubts.push(format!(
+        warnings.push(format!(
             "a window of {} s: captures over {} s are known to lose device lines; several short ones are safer",
             spec.duration.as_secs(),
             LONG.as_secs()
         ));
     }
     if summary.window.is_none() {
-        doubts.push("it does not say its window (no Task Environment plane)".to_owned());
+        warnings.push("it does not say its window (no Task Environment plane)".to_owned());
     }
     let silent = devices.iter().filter(|plane| plane.events == 0);
-    doubts.extend(silent.map(|plane| format!("plane {} has no events", plane.name)));
+    warnings.extend(silent.map(|plane| format!("plane {} has no events", plane.name)));
     // The same words as every later reader of the trace says.
     let known = |kind| kind == LossKind::NoDevicePlane && target.chips > 0;
     let losses = summary.losses().into_iter().filter(|loss| !known(loss.kind));
-    doubts.extend(losses.map(|loss| loss.message));
+    warnings.extend(losses.map(|loss| loss.message));
     let said = summary.errors.iter().map(|text| ("error", text));
     let said = said.chain(summary.warnings.iter().map(|text| ("warning", text)));
-    doubts.extend(said.take(MAX_SAID).map(|(kind, text)| format!("the producer's {kind}: {text}")));
-    doubts
+    warnings.extend(said.take(MAX_SAID).map(|(kind, text)| format!("the producer's {kind}: {text}")));
+    warnings
 }
 
 #[cfg(test)]
@@ -56,13 +56,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        settings::Capture,
-        spec::{Caller, CaptureParams},
+        settings::Settings,
+        spec::{CaptureParams, ParamsSource},
         target::direct,
     };
     use model::time::Timestamp;
 
-    fn doubts(
+    fn warnings(
         planes: &[(&str, Option<i128>)],
         chips: usize,
         devices: Option<u32>,
@@ -72,7 +72,8 @@ mod tests {
         let mut target = direct(&[named], &HostName::sanitised("h")).targets.remove(0);
         (target.chips, target.devices) = (chips, devices);
         let params = CaptureParams { duration: Duration::from_secs(seconds), ..CaptureParams::default() };
-        let spec = CaptureSpec::new(params, Caller::Direct, &Capture::default(), Timestamp(0)).unwrap();
+        let spec =
+            CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
         let plane = |&(name, end_ps): &(&str, Option<i128>)| PlaneSummary {
             name: name.to_owned(),
             end_ps,
@@ -92,20 +93,21 @@ mod tests {
 
     #[test]
     fn a_whole_trace_raises_none() {
-        assert_eq!(doubts(&[("/host:CPU", Some(S))], 0, None, 2), Vec::<String>::new());
+        assert_eq!(warnings(&[("/host:CPU", Some(S))], 0, None, 2), Vec::<String>::new());
         let planes = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:1", Some(2 * S - S / 10))];
-        assert_eq!(doubts(&planes, 2, Some(2), 2), Vec::<String>::new());
+        assert_eq!(warnings(&planes, 2, Some(2), 2), Vec::<String>::new());
     }
 
     #[test]
     fn what_is_missing_is_said() {
-        assert!(doubts(&[("/host:CPU", Some(S))], 4, Some(4), 2)[0].contains("no device plane"));
+        assert!(warnings(&[("/host:CPU", Some(S))], 4, Some(4), 2)[0].contains("no device plane"));
         let one = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:0 SparseCore 0", Some(2 * S))];
-        assert!(doubts(&one, 2, Some(2), 2)[0].contains("1 device plane(s), although the process has 2"));
+        assert!(warnings(&one, 2, Some(2), 2)[0].contains("1 device plane(s), although the process has 2"));
         assert!(
-            doubts(&[("/device:TPU:0", Some(S / 2))], 1, Some(1), 2)[0].contains("end 1.5 s before the end")
+            warnings(&[("/device:TPU:0", Some(S / 2))], 1, Some(1), 2)[0]
+                .contains("end 1.5 s before the end")
         );
-        assert!(doubts(&[("/device:TPU:0", None)], 1, Some(1), 2)[0].contains("has no events"));
-        assert!(doubts(&[("/device:TPU:0", Some(40 * S))], 1, Some(1), 40)[0].contains("over 30 s"));
+        assert!(warnings(&[("/device:TPU:0", None)], 1, Some(1), 2)[0].contains("has no events"));
+        assert!(warnings(&[("/device:TPU:0", Some(40 * S))], 1, Some(1), 40)[0].contains("over 30 s"));
     }
 }

@@ -2,8 +2,6 @@
 
 use metrics::{Unit, describe_gauge, gauge};
 
-use crate::Stored;
-
 const BYTES: &str = "tpuscope_store_bytes";
 const SESSIONS: &str = "tpuscope_store_sessions";
 
@@ -11,10 +9,11 @@ const SESSIONS: &str = "tpuscope_store_sessions";
 pub fn describe() {
     describe_gauge!(BYTES, Unit::Bytes, "Bytes of the sessions in the store.");
     describe_gauge!(SESSIONS, "Sessions in the store.");
+    stored(0, 0);
 }
 
-/// Sets the metrics to these sessions, which are all.
-pub(crate) fn holds(sessions: &[Stored]) {
-    gauge!(BYTES).set(sessions.iter().map(|session| session.bytes).sum::<u64>() as f64);
-    gauge!(SESSIONS).set(sessions.len() as f64);
+/// Sets the metrics after a change of the catalog.
+pub(crate) fn stored(sessions: usize, bytes: u64) {
+    gauge!(SESSIONS).set(sessions as f64);
+    gauge!(BYTES).set(bytes as f64);
 }

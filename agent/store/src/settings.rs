@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Retention of the sessions in the state directory. The oldest sessions are removed first. Without limits none is removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Store {
+pub struct Settings {
     /// Maximum size of all sessions. "0B": no limit.
     pub max_size: Bytes,
     /// Maximum age of a session. "0s": no limit.

@@ -148,7 +148,7 @@ fn wrong_settings_are_one_line_with_their_place() {
     refused("[[api]]\n", "line 1: `api` is a section");
     refused(
         "[api]\nhttp = '127.0.0.1:4390'\ngrpc = '127.0.0.1:4390'\n",
-        "api.http and api.grpc are one address",
+        "api.http and api.grpc have the same address",
     );
     refused("[api]\nmax_connections = 0\n", "line 2: api.max_connections is 0");
     refused("[capture]\nmax_captures = 0\n", "capture.max_captures is 0");
@@ -156,7 +156,7 @@ fn wrong_settings_are_one_line_with_their_place() {
     refused("[capture]\ntimeout = '0s'\n", "line 2: capture.timeout is 0");
     refused(
         "[libtpu]\nenabled = 'off'\n[sampler]\nruntime = false\nhost_service = false\norbax_grain = false\nhost = false\n",
-        "line 7: every source in [sampler] and libtpu.enabled is off",
+        "line 7: every source in [sampler] is off, and libtpu.enabled is off",
     );
     refused("[sampler]\nsim_chips = 100000\n", "sampler.sim_chips is over 1024");
     refused("[sampler]\nhistory = '9TiB'\n", "sampler.history is over 1GiB");
@@ -243,7 +243,7 @@ fn an_agent_that_stands_still_is_not_fed() {
         manager.recv(&mut text).map(|length| text[..length].starts_with(b"WATCHDOG=1"))
     };
     eventually("five periods of silence", || fed().is_err().then_some(()));
-    assert!(agent.alive() && agent.log().contains("it stands still"), "{}", agent.log());
+    assert!(agent.alive() && agent.log().contains("the task makes no progress"), "{}", agent.log());
     assert_eq!(agent.get("/healthz", "").status, 503);
     // The device answers again.
     fs::write(&vendor, "0x8086\n").unwrap();
@@ -263,7 +263,7 @@ fn completions_and_manual_pages_are_made() {
     let checked = Command::new("bash").arg("-n").arg(&script).status().unwrap();
     assert!(checked.success(), "bash reads its script");
     assert_eq!(run(home.path(), &["man", "pages"]).code, Some(0));
-    run(home.path(), &["man", "/proc/pages"]).failed(4, "cannot write pages to /proc/pages");
+    run(home.path(), &["man", "/proc/pages"]).failed(4, "cannot write the manual pages to /proc/pages");
     let page = fs::read_to_string(home.path().join("pages/tpuscope-status.1")).unwrap();
     assert!(page.contains("\\-\\-socket"), "{page}");
     assert!(Path::new(&home.path().join("pages/tpuscope.1")).exists());

@@ -43,6 +43,7 @@ mod runs;
 mod stepping;
 mod steps;
 mod straggler;
+mod straight_fit;
 mod summary;
 mod trace;
 mod union;

@@ -10,7 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{MANIFEST_FILE, MANIFEST_VERSION, Manifest, PART_SUFFIX, SessionError, failed, sessions_folder};
+use super::{
+    FinishedSession, MANIFEST_FILE, MANIFEST_VERSION, Manifest, PART_SUFFIX, SessionError, failed,
+    sessions_folder,
+};
 use crate::input::open_regular;
 
 /// The largest manifest that is read: 16 MiB describe some 30,000 parts.
@@ -198,6 +201,28 @@ impl Session {
         Ok(Some(session))
     }
 
+    /// The session that was just finished, without reading it again.
+    pub fn finished(finished: &FinishedSession) -> Self {
+        let FinishedSession { manifest, folder, .. } = finished;
+        let entries = manifest.hosts.iter().flat_map(|host| host.parts.iter().map(move |part| (host, part)));
+        let mut parts: Vec<PartFile> = entries
+            .map(|(host, entry)| PartFile {
+                name: entry.file.strip_suffix(PART_SUFFIX).unwrap_or(&entry.file).to_owned(),
+                host: host.host.clone(),
+                path: folder.join(&entry.file),
+                size: entry.size,
+            })
+            .collect();
+        parts.sort_by(|a, b| a.path.cmp(&b.path));
+        Self {
+            name: manifest.session.clone(),
+            folder: folder.clone(),
+            manifest: Some(manifest.clone()),
+            parts,
+            faults: not_captured(manifest).collect(),
+        }
+    }
+
     fn read_manifest(&mut self, path: &Path) {
         let kind = match load_manifest(path) {
             Ok(manifest) => return self.manifest = Some(manifest),
@@ -252,14 +277,19 @@ impl Session {
             };
             self.faults.push(Fault { file: file.clone(), kind });
         }
-        for missing in &manifest.missing {
-            let file = match &missing.process {
-                Some(process) => format!("{} {process}", missing.host),
-                None => missing.host.clone(),
-            };
-            self.faults.push(Fault { file, kind: FaultKind::NotCaptured(missing.why.clone()) });
-        }
+        self.faults.extend(not_captured(manifest));
     }
+}
+
+/// What never arrived, as the manifest itself says.
+fn not_captured(manifest: &Manifest) -> impl Iterator<Item = Fault> {
+    manifest.missing.iter().map(|missing| {
+        let file = match &missing.process {
+            Some(process) => format!("{} {process}", missing.host),
+            None => missing.host.clone(),
+        };
+        Fault { file, kind: FaultKind::NotCaptured(missing.why.clone()) }
+    })
 }
 
 fn load_manifest(path: &Path) -> Result<Manifest, FaultKind> {

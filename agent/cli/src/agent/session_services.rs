@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use ::sessions::captures::Captures;
+use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
 use host::discovery::Discovery;
 use model::time::SystemClock;
 use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
 use server::{grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions};
-use store::{Files, Store};
+use store::{AsyncStore, SessionStore};
+use tracing::warn;
 use xprof::session::HostName;
 
 use crate::{
@@ -31,18 +32,10 @@ impl SessionServices {
         host: &str,
         discovery: Discovery,
     ) -> Result<Self, Failure> {
-        let (state_dir, settings) = (config.agent.state_dir.clone(), config.store.clone());
-        let store = store::blocking(move || Files::open(&state_dir, settings)).await;
-        let store: Arc<dyn Store> = Arc::new(store.map_err(remedies::store)?);
-        let listed = Arc::clone(&store);
-        // For the store's own metrics; a session that cannot be read is in the log.
-        tokio::task::spawn_blocking(move || listed.list());
-        let captures = Captures::new(
-            config.capture.clone(),
-            config.paths.procfs.clone(),
-            store.clone(),
-            Arc::new(SystemClock),
-        );
+        let store = open_store(config).await?;
+        let profilers = Profilers::new(config.paths.procfs.clone());
+        let captures =
+            CaptureRunner::new(config.capture.clone(), profilers, store.clone(), Arc::new(SystemClock));
         let ending = captures.clone();
         supervisor.task(Stage::Captures, "captures", OnEnd::EndProcess, move |stop| {
             let captures = ending.clone();
@@ -58,4 +51,19 @@ impl SessionServices {
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
         })
     }
+}
+
+/// Opens the store and reads its sessions in the background.
+async fn open_store(config: &Config) -> Result<AsyncStore, Failure> {
+    let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
+    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits)).await;
+    let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
+    let store = AsyncStore::new(opened.map_err(remedies::store)?);
+    let filled = store.clone();
+    tokio::spawn(async move {
+        if let Err(error) = filled.call(SessionStore::fill).await {
+            warn!(%error, "cannot read the sessions in the store");
+        }
+    });
+    Ok(store)
 }

@@ -20,7 +20,7 @@ use super::{
         sessions::fetch,
     },
     Args,
-    progress::CaptureProgress,
+    progress::ProgressLine,
     report::CaptureReport,
 };
 use crate::lifecycle::signals::StopSignals;
@@ -60,7 +60,7 @@ async fn capture_and_fetch(
     if let Some(output) = &args.output {
         fetch::check(args.session.as_ref(), output)?;
     }
-    let (report, name) = ask(channel.clone(), request, CaptureProgress::new(args.duration.get())).await?;
+    let (report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
     let Some(output) = &args.output else { return Ok(report) };
     let name = captured.get_or_init(|| name);
     let fetched = fetch::fetch(channel, name, output).await.map_err(|failure| {
@@ -93,7 +93,7 @@ fn request(args: &Args) -> Result<CaptureRequest, Failure> {
 async fn ask(
     channel: Channel,
     request: CaptureRequest,
-    progress: CaptureProgress,
+    progress: ProgressLine,
 ) -> Result<(CaptureReport, SessionName), Failure> {
     let mut captures = CapturesClient::new(channel);
     let events = client::within(client::CALL_TIMEOUT, captures.capture(request)).await?.into_inner();
@@ -124,7 +124,7 @@ fn kept_nothing(failure: Option<&CaptureFailure>) -> Failure {
 
 async fn receive(
     mut events: Streaming<proto::tpuscope::v1::CaptureEvent>,
-    progress: &CaptureProgress,
+    progress: &ProgressLine,
 ) -> Result<CaptureFinished, Failure> {
     loop {
         let event = events.message().await.map_err(|status| {

@@ -10,8 +10,9 @@ use model::time::{Clock, SystemClock};
 use server::session_messages;
 use sessions::{
     CaptureError,
-    capture::{Capture, Kept, Listener},
-    spec::{Caller, CaptureSpec},
+    capture::{CaptureRun, CapturedSession, ProgressListener},
+    profiler::Profilers,
+    spec::{CaptureSpec, ParamsSource},
     target,
 };
 use tokio::runtime;
@@ -24,7 +25,7 @@ use super::{
         remedies::{self, Destination},
     },
     Args,
-    progress::CaptureProgress,
+    progress::ProgressLine,
     report::CaptureReport,
 };
 use crate::lifecycle::signals::StopSignals;
@@ -35,20 +36,21 @@ const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
 pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let config = args.settings.load()?;
     let settings = config.capture;
-    let spec = CaptureSpec::new(args.params()?, Caller::Direct, &settings, SystemClock.now())
+    let spec = CaptureSpec::new(args.params()?, ParamsSource::Direct, &settings, SystemClock.now())
         .map_err(|error| failed(&error.into()))?;
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemTime::now(), ABANDONED);
     let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
+    let writer = Arc::new(writer);
     let host = nix::unistd::gethostname().map_err(Failure::internal)?;
     let targets = target::direct(&args.target, &HostName::sanitised(&host.to_string_lossy()));
-    let progress = Arc::new(CaptureProgress::new(spec.duration));
+    let progress = Arc::new(ProgressLine::new(spec.duration));
     let shown = Arc::clone(&progress);
-    let listener: Listener = Arc::new(move |event| shown.show_event(&event));
+    let listener: ProgressListener = Arc::new(move |event| shown.show_event(&event));
     let cancel = CancellationToken::new();
-    let capture =
-        Capture { spec, targets, settings, procfs: config.paths.procfs, listener, cancel: cancel.clone() };
+    let profilers = Profilers::new(config.paths.procfs);
+    let capture = CaptureRun { spec, targets, settings, profilers, listener, cancel: cancel.clone() };
     // One thread moves the bytes, a second checks and writes them.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Failure::internal)?;
@@ -60,9 +62,9 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
         kept.map_err(|error| failed(&error))
     });
     progress.finish();
-    let Kept { manifest, failures } = kept?;
+    let CapturedSession { finished, failures } = kept?;
     let failures = failures.iter().map(session_messages::failure).collect();
-    Ok(CaptureReport::new(manifest, failures, &writer.folder(), Destination::Folder))
+    Ok(CaptureReport::new(finished.manifest, failures, &finished.folder, Destination::Folder))
 }
 
 fn failed(error: &CaptureError) -> Failure {

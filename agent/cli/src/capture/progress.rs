@@ -6,14 +6,14 @@ use std::{
 };
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use sessions::capture::Event;
+use sessions::capture::CaptureProgress;
 
 /// The interval between two updates of the line.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The line: first the recording, then the received bytes.
 #[derive(Debug)]
-pub(super) struct CaptureProgress {
+pub(super) struct ProgressLine {
     bar: ProgressBar,
     duration: Duration,
     state: Mutex<State>,
@@ -26,7 +26,7 @@ struct State {
     shown: Option<Instant>,
 }
 
-impl CaptureProgress {
+impl ProgressLine {
     pub(super) fn new(duration: Duration) -> Self {
         let style = ProgressStyle::with_template("{spinner} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
@@ -36,11 +36,11 @@ impl CaptureProgress {
     }
 
     /// Shows an event of the capture.
-    pub(super) fn show_event(&self, event: &Event) {
+    pub(super) fn show_event(&self, event: &CaptureProgress) {
         match event {
-            Event::Started { targets, start, .. } => self.started(targets.len(), start.0),
-            Event::Received(index, bytes) => self.received(*index, *bytes),
-            Event::Part(..) | Event::Failed(..) => self.done(),
+            CaptureProgress::Started { targets, start, .. } => self.started(targets.len(), start.0),
+            CaptureProgress::Received(index, bytes) => self.received(*index, *bytes),
+            CaptureProgress::Part(..) | CaptureProgress::Failed(..) => self.done(),
         }
     }
 

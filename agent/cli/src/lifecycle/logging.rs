@@ -15,10 +15,20 @@ use crate::settings::log::{Level, Settings};
 /// Starts logging in this process. A second call has no effect.
 pub fn start(log: &Settings) {
     let level = filter(log.level);
-    // Messages of libraries below warnings are about the libraries themselves.
-    let targets = Targets::new().with_target("tpuscope", level).with_default(level.min(LevelFilter::WARN));
     // Fails only if a subscriber is already set.
-    let _ = tracing_subscriber::registry().with(output().with_filter(targets)).try_init();
+    let _ = tracing_subscriber::registry().with(output().with_filter(targets(level))).try_init();
+}
+
+/// The crates of the agent. Their log targets start with these names.
+const CRATES: [&str; 8] = ["cli", "export", "host", "model", "sampling", "server", "sessions", "store"];
+
+/// Messages of libraries below warnings are about the libraries themselves.
+fn targets(level: LevelFilter) -> Targets {
+    let libraries = Targets::new().with_default(level.min(LevelFilter::WARN));
+    CRATES
+        .into_iter()
+        .chain(["xprof", "goodput"])
+        .fold(libraries, |targets, name| targets.with_target(name, level))
 }
 
 type Boxed = Box<dyn Layer<registry::Registry> + Send + Sync>;
@@ -63,5 +73,23 @@ fn filter(level: Level) -> LevelFilter {
         Level::Info => LevelFilter::INFO,
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level as TracingLevel;
+
+    use super::*;
+
+    #[test]
+    fn every_crate_of_the_agent_logs_at_the_level_of_the_settings() {
+        let targets = targets(LevelFilter::INFO);
+        let crates = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
+        for name in crates.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+            assert!(targets.would_enable(&format!("{name}::module"), &TracingLevel::INFO), "{name}");
+        }
+        assert!(!targets.would_enable("h2::proto", &TracingLevel::INFO));
+        assert!(targets.would_enable("h2::proto", &TracingLevel::WARN));
     }
 }

@@ -42,7 +42,7 @@ fn value(session: &SessionSummary) -> serde_json::Value {
     serde_json::json!({
         "session": session.id,
         "folder": session.path,
-        "created": Timestamp(session.created_unix_ns),
+        "created": session.created_unix_ns.map(Timestamp),
         "size": session.bytes,
         "parts": session.parts,
         "complete": !session.partial,
@@ -59,10 +59,10 @@ fn table(sessions: &[SessionSummary]) -> String {
             1 => format!("{state}, 1 warning"),
             count => format!("{state}, {count} warnings"),
         };
-        let created = Timestamp(session.created_unix_ns - session.created_unix_ns.rem_euclid(1_000_000_000));
+        let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
         table.row([
             session.id.clone(),
-            created.to_string(),
+            created.map_or_else(|| "unknown".to_owned(), |created| created.to_string()),
             session.parts.to_string(),
             HumanBytes(session.bytes).to_string(),
             state,

@@ -18,7 +18,7 @@ use clap::Subcommand;
 
 /// The subcommands of `sessions`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum SessionsCommand {
     /// List the sessions in the agent's store, oldest first
     List(list::Args),
     /// Copy a session from the agent's store to a folder
@@ -33,16 +33,16 @@ pub enum Command {
     Export(export::Args),
 }
 
-pub(super) fn run(command: &Command) -> CommandResult {
-    if matches!(command, Command::Show(_) | Command::Merge(_) | Command::Export(_)) {
+pub(super) fn run(command: &SessionsCommand) -> CommandResult {
+    if matches!(command, SessionsCommand::Show(_) | SessionsCommand::Merge(_) | SessionsCommand::Export(_)) {
         interrupt::watch();
     }
     match command {
-        Command::List(args) => list::run(args),
-        Command::Fetch(args) => fetch::run(args),
-        Command::Rm(args) => rm::run(args),
-        Command::Show(args) => show::run(args),
-        Command::Merge(args) => merge::run(args),
-        Command::Export(args) => export::run(args),
+        SessionsCommand::List(args) => list::run(args),
+        SessionsCommand::Fetch(args) => fetch::run(args),
+        SessionsCommand::Rm(args) => rm::run(args),
+        SessionsCommand::Show(args) => show::run(args),
+        SessionsCommand::Merge(args) => merge::run(args),
+        SessionsCommand::Export(args) => export::run(args),
     }
 }

@@ -69,7 +69,7 @@ sections! {
     /// The search for workloads.
     workload: host::settings::workload::Settings,
     /// Captures on demand.
-    capture: sessions::settings::Capture,
+    capture: sessions::settings::Settings,
     /// The retention of sessions.
-    store: store::settings::Store,
+    store: store::settings::Settings,
 }

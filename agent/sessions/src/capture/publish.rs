@@ -1,0 +1,138 @@
+//! After the window: the parts become visible, and the manifest is written.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use model::time::{Clock, Timestamp};
+use xprof::{
+    check::TraceSummary,
+    session::{
+        HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionName, SessionWriter,
+        Tool, Window,
+    },
+};
+
+use super::{
+    CaptureRun, CapturedSession, Failures, blocking,
+    progress::CaptureProgress,
+    record::{CaptureWindow, ReceivedPart},
+};
+use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_warnings};
+
+/// A start that is later than this is written down.
+const LATE: Duration = Duration::from_millis(50);
+
+/// The hosts of a session, by name.
+type Hosts = BTreeMap<HostName, HostEntry>;
+
+impl CaptureRun {
+    /// Makes the parts visible and writes the manifest. If that fails, nothing stays visible.
+    pub(super) async fn publish(
+        &self,
+        writer: &Arc<SessionWriter>,
+        received: Vec<ReceivedPart>,
+        mut failures: Failures,
+        window: CaptureWindow,
+        clock: &dyn Clock,
+    ) -> Result<CapturedSession, CaptureError> {
+        let hosts = self.commit(received, &mut failures, window).await?;
+        let files: Vec<String> =
+            hosts.values().flat_map(|host| &host.parts).map(|part| part.file.clone()).collect();
+        let enough = self.check_enough(files.len(), &failures);
+        let manifest = self.manifest(writer.name(), hosts, &failures, window.begin, clock.now());
+        let writer = Arc::clone(writer);
+        let finished = blocking(move || match enough.and_then(|()| Ok(writer.finish(manifest)?)) {
+            Ok(finished) => Ok(finished),
+            Err(error) => {
+                writer.take_back(&files);
+                Err(error)
+            }
+        });
+        Ok(CapturedSession { finished: finished.await??, failures: failures.into_values().collect() })
+    }
+
+    async fn commit(
+        &self,
+        received: Vec<ReceivedPart>,
+        failures: &mut Failures,
+        window: CaptureWindow,
+    ) -> Result<Hosts, CaptureError> {
+        let mut hosts = Hosts::new();
+        for ReceivedPart { index, part, summary } in received {
+            let target = &self.targets.targets[index];
+            let mut facts = facts(&summary, target, &self.spec);
+            // Another host's clock may be off by more than any lateness.
+            let our_clock = target.at.is_loopback() || target.process.is_some();
+            let told = window.common_start.is_some() && our_clock;
+            facts.late_start_ns = late(&summary, window.begin).filter(|_| told);
+            match blocking(move || part.into_writer().commit(facts)).await? {
+                Ok(entry) => {
+                    (self.listener)(CaptureProgress::Part(index, entry.clone()));
+                    let host = hosts.entry(target.host.clone()).or_insert_with(|| HostEntry {
+                        host: target.host.to_string(),
+                        clock: None,
+                        parts: Vec::new(),
+                        warnings: Vec::new(),
+                    });
+                    host.parts.push(entry);
+                }
+                Err(error) => self.fail(index, error.into(), failures),
+            }
+        }
+        Ok(hosts)
+    }
+
+    fn manifest(
+        &self,
+        session: &SessionName,
+        hosts: Hosts,
+        failures: &Failures,
+        begin: Timestamp,
+        now: Timestamp,
+    ) -> Manifest {
+        let failed = failures.iter().map(|(&index, error)| {
+            let target = &self.targets.targets[index];
+            Missing {
+                host: target.host.to_string(),
+                process: Some(target.at.to_string()),
+                why: error.to_string(),
+            }
+        });
+        let start = u64::try_from(begin.0).unwrap_or(0);
+        let length = u64::try_from(self.spec.duration.as_nanos()).unwrap_or(0);
+        let mut hosts: Vec<HostEntry> = hosts.into_values().collect();
+        for host in &mut hosts {
+            host.parts.sort_by(|a, b| a.file.cmp(&b.file));
+        }
+        Manifest {
+            version: MANIFEST_VERSION,
+            session: session.to_string(),
+            tool: Tool::this(),
+            created: jiff::Timestamp::from_nanosecond(i128::from(now.0)).ok(),
+            window: Window::from_ns(start, start.saturating_add(length)),
+            hosts,
+            missing: failed.chain(self.targets.missing.iter().cloned()).collect(),
+            warnings: self.targets.warnings.clone(),
+        }
+    }
+}
+
+fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
+    PartFacts {
+        pid: target.process.map(|process| process.pid),
+        address: Some(target.at.to_string()),
+        job: None,
+        planes: summary.plane_count,
+        lines: summary.lines,
+        events: summary.events,
+        window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
+        late_start_ns: None,
+        warnings: trace_warnings::of(summary, target, spec),
+    }
+}
+
+/// How much later than asked the profile began, where that is much.
+fn late(summary: &TraceSummary, begin: Timestamp) -> Option<u64> {
+    let (start, _) = summary.window?;
+    let late = start.saturating_sub(u64::try_from(begin.0).ok()?);
+    (Duration::from_nanos(late) > LATE).then_some(late)
+}

@@ -1,0 +1,157 @@
+//! Before the window: every target's profiler is reserved and probed, and the start of the window is chosen.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use model::time::Timestamp;
+use tokio::task::JoinSet;
+use xprof::{client::Target, session::SessionName};
+
+use super::CaptureRun;
+use crate::{
+    CaptureError, ProfilerCall,
+    profiler::{
+        ProbeAnswer, ProbeTimeouts, ProfilerError, ProfilerLease,
+        queue::{ProfilerUser, Refusal},
+    },
+};
+
+/// Lead of a common start beyond the slowest round trip: time for the requests to arrive and be set up.
+const LEAD: Duration = Duration::from_millis(15);
+const MAX_LEAD: Duration = Duration::from_millis(500);
+/// A lease holds so much longer than the capture may take: its own end frees the profiler before that.
+const LEASE_SLACK: Duration = Duration::from_secs(30);
+
+/// One target's profiler, or why it cannot be used.
+pub(super) type Reserved = Result<ProfilerLease, CaptureError>;
+/// A profiler that answered, or why it cannot be used.
+pub(super) type Probed = Result<(ProfilerLease, ProbeAnswer), CaptureError>;
+
+impl CaptureRun {
+    /// Reserves the profilers of all targets.
+    pub(super) async fn reserve_all(&self, session: &SessionName, now: Timestamp) -> Vec<Reserved> {
+        let user = ProfilerUser::Capture(session.clone());
+        let within = self.until_start(now) + self.spec.duration + self.spec.timeout + LEASE_SLACK;
+        let mut reserved = Vec::new();
+        for target in &self.targets.targets {
+            let lease = self.profilers.reserve(target, &user, within).await;
+            reserved.push(lease.map_err(|refusal| refused(target.at.clone(), refusal)));
+        }
+        reserved
+    }
+
+    /// Probes all targets. If the start is far ahead, waits, and probes them again: connections that idle that long may be
+    /// closed by then. The workloads' servers could wait for the start themselves, but would be busy all the time, and
+    /// deaf to a cancel.
+    pub(super) async fn probe_in_time(
+        &self,
+        reserved: Vec<Reserved>,
+        now: Timestamp,
+    ) -> Result<Vec<Probed>, CaptureError> {
+        let probed = self.probe_all(reserved).await?;
+        let needed = self.settings.connect_timeout.get() + self.settings.probe_timeout.get() + MAX_LEAD;
+        let Some(wait) = self.until_start(now).checked_sub(needed).filter(|wait| !wait.is_zero()) else {
+            return Ok(probed);
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.cancel.cancelled() => return Err(CaptureError::Cancelled),
+        }
+        self.probe_all(probed.into_iter().map(|probed| probed.map(|(lease, _)| lease)).collect()).await
+    }
+
+    /// How long it is until the start that the caller asked for.
+    fn until_start(&self, now: Timestamp) -> Duration {
+        let ahead = self.spec.start.map_or(0, |start| start.0.saturating_sub(now.0));
+        Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))
+    }
+
+    async fn probe_all(&self, reserved: Vec<Reserved>) -> Result<Vec<Probed>, CaptureError> {
+        let timeouts = ProbeTimeouts {
+            connect: self.settings.connect_timeout.get(),
+            answer: self.settings.probe_timeout.get().min(self.spec.timeout),
+        };
+        let call = if self.spec.timeout < self.settings.probe_timeout.get() {
+            ProfilerCall::ProbeWithin
+        } else {
+            ProfilerCall::Probe
+        };
+        let mut probes = JoinSet::new();
+        for (index, reserved) in reserved.into_iter().enumerate() {
+            probes.spawn(async move {
+                let probed = match reserved {
+                    Ok(lease) => match lease.probe(timeouts).await {
+                        Ok(answer) => Ok((lease, answer)),
+                        Err(error) => Err(failed(lease.target().clone(), call, error)),
+                    },
+                    Err(error) => Err(error),
+                };
+                (index, probed)
+            });
+        }
+        let mut probed = Vec::new();
+        while let Some(one) = tokio::select! {
+            one = probes.join_next() => one,
+            () = self.cancel.cancelled() => return Err(CaptureError::Cancelled),
+        } {
+            probed.push(one.map_err(CaptureError::panicked)?);
+        }
+        probed.sort_by_key(|&(index, _)| index);
+        let mut probed: Vec<Probed> = probed.into_iter().map(|(_, probed)| probed).collect();
+        refuse_second_names(&mut probed);
+        Ok(probed)
+    }
+}
+
+/// A reservation that was refused, as the failure of its target.
+fn refused(target: Target, refusal: Refusal) -> CaptureError {
+    match refusal {
+        Refusal::Reserved(ProfilerUser::Capture(session)) => CaptureError::InUse { target, session },
+        Refusal::Foreign(foreign, age) => CaptureError::Profiler {
+            target,
+            call: ProfilerCall::Profile,
+            error: Arc::new((&foreign).into()),
+            connected: foreign.connected,
+            age: Some(age),
+        },
+    }
+}
+
+/// A call that failed, as the failure of its target.
+pub(super) fn failed(target: Target, call: ProfilerCall, error: ProfilerError) -> CaptureError {
+    match error {
+        ProfilerError::Call { error, connected } => {
+            CaptureError::Profiler { target, call, error: Arc::new(error), connected, age: None }
+        }
+        ProfilerError::Cancelled => CaptureError::Cancelled,
+        ProfilerError::LeaseExpired => CaptureError::LeaseExpired { target },
+    }
+}
+
+/// A profiler has one session at a time: under a second name it would only be busy with the first.
+fn refuse_second_names(probed: &mut [Probed]) {
+    let mut names: HashMap<SocketAddr, Target> = HashMap::new();
+    for probed in probed {
+        let Ok((lease, answer)) = probed else { continue };
+        let target = lease.target().clone();
+        match names.entry(answer.peer) {
+            Entry::Vacant(first) => {
+                first.insert(target);
+            }
+            Entry::Occupied(first) => {
+                *probed = Err(CaptureError::SameProfiler { target, first: first.get().clone() });
+            }
+        }
+    }
+}
+
+/// One start for several targets; a single one starts when it is asked.
+pub(super) fn common_start(probed: &[Probed], now: Timestamp) -> Option<Timestamp> {
+    let round_trips: Vec<Duration> = probed.iter().flatten().map(|(_, answer)| answer.round_trip).collect();
+    let slowest = round_trips.iter().max().filter(|_| round_trips.len() > 1)?;
+    Some(now.plus((LEAD + *slowest * 2).min(MAX_LEAD)))
+}

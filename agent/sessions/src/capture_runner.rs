@@ -1,0 +1,188 @@
+//! The captures of this agent: a bounded number at a time, each into a session of the store.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use model::time::Clock;
+use store::{AsyncStore, SessionOwners, SessionStore, StagedSession, StoreError, StoredSession};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+use tracing::info;
+use xprof::session::{Manifest, SessionError, SessionName};
+
+use crate::{
+    CaptureError, FailureKind,
+    capture::{CaptureRun, CapturedSession, ProgressListener, no_target},
+    own_metrics,
+    profiler::Profilers,
+    settings::Settings,
+    spec::{CaptureParams, CaptureSpec, ParamsSource},
+    target::Targets,
+};
+
+/// Runs captures into a store.
+pub struct CaptureRunner {
+    settings: Settings,
+    profilers: Arc<Profilers>,
+    store: AsyncStore,
+    clock: Arc<dyn Clock>,
+    permits: Arc<Semaphore>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// What a caller asks for.
+pub struct CaptureJob {
+    /// What to record.
+    pub params: CaptureParams,
+    /// Name of the session; `None`: the time.
+    pub session: Option<SessionName>,
+    /// The profilers to ask.
+    pub targets: Targets,
+    /// Receives the progress.
+    pub listener: ProgressListener,
+}
+
+/// A capture that was kept.
+#[derive(Debug)]
+pub struct StoredCapture {
+    /// The manifest of its session.
+    pub manifest: Manifest,
+    /// What failed, in order of the targets; empty if all that was asked for is there.
+    pub failures: Vec<CaptureError>,
+    /// The session as the store has it.
+    pub stored: StoredSession,
+}
+
+/// A capture that runs.
+pub struct RunningCapture {
+    /// Dropping it ends the capture with nothing kept.
+    pub cancel: DropGuard,
+    /// How it ends.
+    pub result: oneshot::Receiver<Result<StoredCapture, CaptureError>>,
+}
+
+impl CaptureRunner {
+    /// Captures with `profilers` into `store`, none running.
+    pub fn new(
+        settings: Settings,
+        profilers: Arc<Profilers>,
+        store: AsyncStore,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(usize::from(settings.max_captures)));
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        Arc::new(Self { settings, profilers, store, clock, permits, tasks, stop })
+    }
+
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// If it cannot begin; then no workload was disturbed.
+    pub async fn start(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
+        let CaptureJob { params, session, targets, listener } = job;
+        let spec = CaptureSpec::new(params, ParamsSource::Agent, &self.settings, self.clock.now())?;
+        // Who has nothing to profile learns nothing of the store's sessions.
+        if targets.targets.is_empty() {
+            return Err(no_target(&targets));
+        }
+        let permit = self.permit()?;
+        let owners = owners(&targets);
+        let begin = move |store: &SessionStore| match session {
+            Some(name) => store.begin(name, owners),
+            None => begin_by_time(store, &owners),
+        };
+        let staged = self.store.call(begin).await?;
+        let cancel = self.stop.child_token();
+        let (reply, result) = oneshot::channel();
+        let capture = CaptureRun {
+            spec,
+            targets,
+            settings: self.settings.clone(),
+            profilers: Arc::clone(&self.profilers),
+            listener,
+            cancel: cancel.clone(),
+        };
+        let this = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let result = this.run(capture, staged).await;
+            own_metrics::ended(&result);
+            drop(permit);
+            // The caller may be gone.
+            let _ = reply.send(result);
+        });
+        Ok(RunningCapture { cancel: cancel.drop_guard(), result })
+    }
+
+    /// Ends all captures once `stop` is cancelled, and waits until the workloads' profilers are free.
+    pub async fn end_with(&self, stop: CancellationToken) {
+        stop.cancelled().await;
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn permit(&self) -> Result<OwnedSemaphorePermit, CaptureError> {
+        if self.stop.is_cancelled() {
+            return Err(CaptureError::Stopping);
+        }
+        Arc::clone(&self.permits)
+            .try_acquire_owned()
+            .map_err(|_| CaptureError::TooManyCaptures(self.settings.max_captures))
+    }
+
+    async fn run(&self, capture: CaptureRun, staged: StagedSession) -> Result<StoredCapture, CaptureError> {
+        let session = staged.writer.name().clone();
+        info!(%session, targets = capture.targets.targets.len(), "capture begins");
+        let captured = match capture.run(&staged.writer, &*self.clock).await {
+            Ok(captured) => captured,
+            Err(error) => {
+                let error = in_store(error, &staged);
+                info!(%session, reason = error.reason().as_str(), %error, "capture failed");
+                // What is staged is removed on a thread that may block.
+                self.store.call(|_| Ok(drop(staged))).await?;
+                return Err(error);
+            }
+        };
+        let CapturedSession { finished, failures } = captured;
+        let now = self.clock.now();
+        let kept = self.store.call(move |store| {
+            let stored = store.finish(staged, &finished, now);
+            Ok((stored, finished.manifest))
+        });
+        let (stored, manifest) = kept.await?;
+        info!(%session, bytes = stored.bytes, missing = manifest.missing.len(), "capture kept");
+        Ok(StoredCapture { manifest, failures, stored })
+    }
+}
+
+/// Says where a disk is full that the caller did not name.
+fn in_store(error: CaptureError, staged: &StagedSession) -> CaptureError {
+    if error.kind() != FailureKind::NoSpace {
+        return error;
+    }
+    CaptureError::StoreFull { folder: staged.folder.clone(), cause: Box::new(error) }
+}
+
+/// A session named after the time; a second one of the same second gets a suffix.
+fn begin_by_time(store: &SessionStore, owners: &SessionOwners) -> Result<StagedSession, StoreError> {
+    let name = SessionName::from_local_time(jiff::ZonedDateTime::now().datetime());
+    match store.begin(name.clone(), owners.clone()) {
+        Err(
+            StoreError::BeingWritten(_)
+            | StoreError::Session(SessionError::Exists(_) | SessionError::Running(_)),
+        ) => {
+            let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
+            store.begin(name, owners.clone())
+        }
+        staged => staged,
+    }
+}
+
+/// Whose the session will be: its processes' users', unless one of them is not known.
+fn owners(targets: &Targets) -> SessionOwners {
+    let uids: Option<BTreeSet<u32>> = targets.targets.iter().map(|target| target.uid).collect();
+    SessionOwners { uids: uids.unwrap_or_default().into_iter().collect() }
+}

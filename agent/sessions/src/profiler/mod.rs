@@ -1,0 +1,208 @@
+//! Profilers of workloads: one task for each, which alone talks to it.
+//!
+//! Users reserve a profiler ([`Profilers::reserve`]) and use it through the [`ProfilerLease`]. What happens when is
+//! decided by the [`queue`]; the task ([`task`]) does it. Dropping a lease ends what it began in the workload.
+//! Must never end a session that the queue does not call its own.
+
+pub mod queue;
+mod task;
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use model::workload::ProcessKey;
+use proto::tensorflow::ProfileRequest;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use xprof::client::{self, Bounds, Received, Target};
+
+use self::{
+    queue::{ForeignUse, LeaseId, ProfilerUser, Refusal},
+    task::{Message, ProfilerTask},
+};
+use crate::{capture::StagedPart, target::CaptureTarget};
+
+/// Messages that wait for a task.
+const INBOX: usize = 16;
+
+/// A profiler, by what cannot be mistaken for a later one where that is known.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProfilerKey {
+    /// Of a known process: its pid, its start time and its port.
+    Process(ProcessKey, u16),
+    /// Only an address is known.
+    Address(Target),
+}
+
+impl ProfilerKey {
+    fn of(target: &CaptureTarget) -> Self {
+        match target.process {
+            Some(process) => Self::Process(process, target.at.port()),
+            None => Self::Address(target.at.clone()),
+        }
+    }
+}
+
+/// How to probe a profiler.
+#[derive(Debug, Clone, Copy)]
+pub struct ProbeTimeouts {
+    /// For the connection.
+    pub connect: Duration,
+    /// For the answer.
+    pub answer: Duration,
+}
+
+/// A profiler that answered a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbeAnswer {
+    /// The address that answered: the same for two names of one profiler.
+    pub peer: SocketAddr,
+    /// How long the answer took.
+    pub round_trip: Duration,
+}
+
+/// One profile to record.
+pub struct ProfileJob {
+    /// The request. Its session id must be fresh.
+    pub request: ProfileRequest,
+    /// Where the trace goes.
+    pub sink: StagedPart,
+    /// Deadline and size.
+    pub bounds: Bounds,
+    /// Receives the number of bytes so far. Must not block.
+    pub progress: Box<dyn FnMut(u64) + Send + Sync>,
+    /// Ends it early.
+    pub cancel: CancellationToken,
+}
+
+/// Why a profiler could not be used.
+#[derive(Debug)]
+pub enum ProfilerError {
+    /// The call failed. `connected` names the processes that are connected to a busy profiler.
+    Call {
+        /// Why.
+        error: client::Error,
+        /// Such as `pid 17 (python)`.
+        connected: Vec<String>,
+    },
+    /// It was cancelled.
+    Cancelled,
+    /// The lease expired.
+    LeaseExpired,
+}
+
+/// The profilers that are in use, each with its task.
+#[derive(Debug)]
+pub struct Profilers {
+    procfs: PathBuf,
+    tasks: Mutex<BTreeMap<ProfilerKey, mpsc::Sender<Message>>>,
+}
+
+impl Profilers {
+    /// No profiler yet. `procfs` is this host's, to name the users of a busy profiler.
+    pub fn new(procfs: PathBuf) -> Arc<Self> {
+        Arc::new(Self { procfs, tasks: Mutex::default() })
+    }
+
+    /// Reserves the profiler of `target` for `user`, for `within` at most.
+    ///
+    /// # Errors
+    /// If somebody has it.
+    pub async fn reserve(
+        &self,
+        target: &CaptureTarget,
+        user: &ProfilerUser,
+        within: Duration,
+    ) -> Result<ProfilerLease, Refusal> {
+        loop {
+            let task = self.task(target);
+            let over = CancellationToken::new();
+            let (reply, answer) = oneshot::channel();
+            let message = Message::Reserve { user: user.clone(), within, over: over.clone(), reply };
+            // A task that was idle may end just now: then the next one is asked.
+            if task.send(message).await.is_err() {
+                continue;
+            }
+            if let Ok(answer) = answer.await {
+                let lease = answer?;
+                let target = target.at.clone();
+                return Ok(ProfilerLease { task, lease, target, _over: over.drop_guard() });
+            }
+        }
+    }
+
+    /// The task of the profiler, started if there is none.
+    fn task(&self, target: &CaptureTarget) -> mpsc::Sender<Message> {
+        // The map is whole even if a holder of the lock panicked.
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|_, task| !task.is_closed());
+        tasks
+            .entry(ProfilerKey::of(target))
+            .or_insert_with(|| {
+                let (task, inbox) = mpsc::channel(INBOX);
+                let on_this_host = target.at.is_loopback() || target.process.is_some();
+                let procfs = on_this_host.then(|| self.procfs.clone());
+                tokio::spawn(ProfilerTask::new(target.at.clone(), procfs, inbox).run());
+                task
+            })
+            .clone()
+    }
+}
+
+/// The right to use one profiler. Dropped, it is given back, and what it began is ended.
+#[derive(Debug)]
+pub struct ProfilerLease {
+    task: mpsc::Sender<Message>,
+    lease: LeaseId,
+    target: Target,
+    _over: DropGuard,
+}
+
+impl ProfilerLease {
+    /// Where the profiler listens.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Connects to the profiler and asks a harmless question.
+    ///
+    /// # Errors
+    /// If it does not answer as a profiler does.
+    pub async fn probe(&self, timeouts: ProbeTimeouts) -> Result<ProbeAnswer, ProfilerError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Message::Probe { lease: self.lease, timeouts, reply }, answer).await
+    }
+
+    /// Records a profile. A session that may be left in the workload after an error is ended before this returns.
+    ///
+    /// # Errors
+    /// If there is no complete trace.
+    pub async fn profile(&self, job: ProfileJob) -> Result<Received<StagedPart>, ProfilerError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Message::Profile { lease: self.lease, job, reply }, answer).await
+    }
+
+    async fn ask<T>(
+        &self,
+        message: Message,
+        answer: oneshot::Receiver<Result<T, ProfilerError>>,
+    ) -> Result<T, ProfilerError> {
+        // The task keeps running while there is a lease; it drops a request when the lease expires.
+        if self.task.send(message).await.is_err() {
+            return Err(ProfilerError::LeaseExpired);
+        }
+        answer.await.unwrap_or(Err(ProfilerError::LeaseExpired))
+    }
+}
+
+impl From<&ForeignUse> for client::Error {
+    fn from(foreign: &ForeignUse) -> Self {
+        let message = foreign.message.clone();
+        if foreign.continuous { Self::AlreadyExists(message) } else { Self::Busy(message) }
+    }
+}

@@ -1,0 +1,355 @@
+//! The task of one profiler: does what the queue says, one action at a time.
+
+use std::{collections::BTreeMap, future::Future, path::PathBuf, pin::Pin, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+use xprof::client::{self, ProfilerClient, Received, Target};
+
+use super::{
+    ProbeAnswer, ProbeTimeouts, ProfileJob, ProfilerError,
+    queue::{
+        Action, ForeignUse, LeaseId, Operation, Outcome, ProfilerUser, Refusal, RequestId, RequestQueue,
+    },
+};
+use crate::{capture::StagedPart, port_users};
+
+/// How long ending a session of ours may take.
+const END: Duration = Duration::from_millis(500);
+/// How long the search for the users of a busy profiler may take.
+const LOOK: Duration = Duration::from_millis(500);
+/// A task without anything to do ends after this time.
+const IDLE: Duration = Duration::from_secs(10);
+
+type Reply<T> = oneshot::Sender<Result<T, ProfilerError>>;
+
+/// What a user tells the task.
+pub(super) enum Message {
+    /// Reserve the profiler until `over` is cancelled, for `within` at most.
+    Reserve {
+        user: ProfilerUser,
+        within: Duration,
+        over: CancellationToken,
+        reply: oneshot::Sender<Result<LeaseId, Refusal>>,
+    },
+    Probe {
+        lease: LeaseId,
+        timeouts: ProbeTimeouts,
+        reply: Reply<ProbeAnswer>,
+    },
+    Profile {
+        lease: LeaseId,
+        job: ProfileJob,
+        reply: Reply<Received<StagedPart>>,
+    },
+}
+
+/// A request that waits.
+enum Waiting {
+    Probe(ProbeTimeouts, Reply<ProbeAnswer>),
+    Profile(ProfileJob, Reply<Received<StagedPart>>),
+}
+
+/// How an action ended, and what is left to do then.
+struct Ended {
+    outcome: Outcome,
+    /// The connection that a probe made.
+    client: Option<ProfilerClient>,
+    /// Answers the user, once no session of ours can be open.
+    answer: Box<dyn FnOnce() + Send>,
+}
+
+type Running = Pin<Box<dyn Future<Output = Ended> + Send>>;
+
+/// The task; see the module.
+pub(super) struct ProfilerTask {
+    target: Target,
+    /// This host's, for a profiler on this host.
+    procfs: Option<PathBuf>,
+    inbox: mpsc::Receiver<Message>,
+    queue: RequestQueue,
+    epoch: Instant,
+    client: Option<ProfilerClient>,
+    waiting: BTreeMap<RequestId, Waiting>,
+    lease: Option<(LeaseId, CancellationToken)>,
+    /// The answer to a failed profile, held back until its session is ended.
+    held_back: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl ProfilerTask {
+    pub(super) fn new(target: Target, procfs: Option<PathBuf>, inbox: mpsc::Receiver<Message>) -> Self {
+        Self {
+            target,
+            procfs,
+            inbox,
+            queue: RequestQueue::default(),
+            epoch: Instant::now(),
+            client: None,
+            waiting: BTreeMap::new(),
+            lease: None,
+            held_back: None,
+        }
+    }
+
+    /// Runs until it was idle for a while, or all users are gone and nothing of ours is left in the workload.
+    pub(super) async fn run(mut self) {
+        let mut running: Option<Running> = None;
+        loop {
+            self.queue.expire(self.now());
+            self.forget_over();
+            if self.queue.must_abandon() {
+                // Dropping the call resets its stream, which ends the session in the workload.
+                running = None;
+                self.queue.finished(Outcome::Failed, self.now());
+            }
+            if running.is_none() {
+                running = self.queue.next().and_then(|action| self.begin(action));
+            }
+            let idle = self.queue.is_idle();
+            let wake = if idle { Some(self.now() + IDLE) } else { self.queue.next_expiry() };
+            let wake = wake.map(|at| self.epoch + at);
+            let over = self.lease.as_ref().map(|(_, over)| over.clone());
+            tokio::select! {
+                message = self.inbox.recv() => match message {
+                    Some(message) => self.take(message),
+                    None if idle => return,
+                    // No user is left: what runs belongs to nobody.
+                    None => self.finish_alone(running.take()).await,
+                },
+                () = cancelled(over) => self.release(),
+                ended = pending_or(&mut running) => {
+                    running = None;
+                    self.ended(ended);
+                }
+                () = sleep_until(wake) => if idle {
+                    // Whoever has sent something meanwhile asks the next task.
+                    return self.inbox.close();
+                },
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Reserve { user, within, over, reply } => {
+                let now = self.now();
+                let answer = self.queue.reserve(user, now + within, now);
+                if let Ok(lease) = answer {
+                    self.lease = Some((lease, over));
+                }
+                // A user who is gone has cancelled the token.
+                let _ = reply.send(answer);
+            }
+            // A request that is not accepted is dropped, and its user sees that.
+            Message::Probe { lease, timeouts, reply } => {
+                if let Ok(request) = self.queue.push(lease, Operation::Probe) {
+                    self.waiting.insert(request, Waiting::Probe(timeouts, reply));
+                }
+            }
+            Message::Profile { lease, job, reply } => {
+                let session = job.request.session_id.clone();
+                if let Ok(request) = self.queue.push(lease, Operation::Profile(session)) {
+                    self.waiting.insert(request, Waiting::Profile(job, reply));
+                }
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        if let Some((lease, _)) = self.lease.take() {
+            self.queue.release(lease);
+        }
+    }
+
+    /// Drops the requests of a lease that is over.
+    fn forget_over(&mut self) {
+        let over = self.lease.take_if(|(lease, _)| !self.queue.holds(*lease)).is_some();
+        if over || self.lease.is_none() {
+            self.waiting.clear();
+        }
+    }
+
+    fn begin(&mut self, action: Action) -> Option<Running> {
+        match action {
+            Action::Probe(request) => match self.waiting.remove(&request) {
+                Some(Waiting::Probe(timeouts, reply)) => {
+                    Some(Box::pin(probe(self.target.clone(), timeouts, reply)))
+                }
+                _ => self.nothing_to_do(),
+            },
+            Action::Profile(request, _) => match self.waiting.remove(&request) {
+                Some(Waiting::Profile(job, reply)) => {
+                    let client = self.client.clone();
+                    Some(Box::pin(profile(client, self.procfs.clone(), job, reply)))
+                }
+                _ => self.nothing_to_do(),
+            },
+            Action::End(session) => {
+                let client = self.client.clone();
+                Some(Box::pin(end(client, session)))
+            }
+        }
+    }
+
+    fn nothing_to_do(&mut self) -> Option<Running> {
+        self.queue.finished(Outcome::Done, self.now());
+        None
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        if ended.client.is_some() {
+            self.client = ended.client;
+        }
+        let failed = ended.outcome == Outcome::Failed;
+        self.queue.finished(ended.outcome, self.now());
+        if failed && self.queue.has_to_end() {
+            self.held_back = Some(ended.answer);
+            return;
+        }
+        (ended.answer)();
+        if let Some(answer) = self.held_back.take() {
+            answer();
+        }
+    }
+
+    /// Gives up what runs and ends what may be open.
+    async fn finish_alone(&mut self, running: Option<Running>) {
+        self.release();
+        if running.is_some() {
+            drop(running);
+            self.queue.finished(Outcome::Failed, self.now());
+        }
+        while let Some(action) = self.queue.next() {
+            if let Action::End(session) = action {
+                end(self.client.clone(), session).await;
+            }
+            self.queue.finished(Outcome::Done, self.now());
+        }
+    }
+}
+
+async fn cancelled(over: Option<CancellationToken>) {
+    match over {
+        Some(over) => over.cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn pending_or(running: &mut Option<Running>) -> Ended {
+    match running {
+        Some(running) => running.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn probe(target: Target, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer>) -> Ended {
+    let asked = async {
+        let client = ProfilerClient::connect(&target, timeouts.connect).await?;
+        let fresh = format!("tpuscope-probe-{:016x}", fastrand::u64(..));
+        let round_trip = client.probe(&fresh, timeouts.answer).await?;
+        Ok((client, round_trip))
+    };
+    let (client, answer) = match asked.await {
+        Ok((client, round_trip)) => {
+            let answer = ProbeAnswer { peer: client.peer(), round_trip };
+            (Some(client), Ok(answer))
+        }
+        Err(error) => (None, Err(ProfilerError::Call { error, connected: Vec::new() })),
+    };
+    Ended { outcome: Outcome::Done, client, answer: Box::new(move || drop(reply.send(answer))) }
+}
+
+async fn profile(
+    client: Option<ProfilerClient>,
+    procfs: Option<PathBuf>,
+    job: ProfileJob,
+    mut reply: Reply<Received<StagedPart>>,
+) -> Ended {
+    let ProfileJob { request, sink, bounds, progress, cancel } = job;
+    let result = match client {
+        None => Err(not_connected()),
+        Some(client) => {
+            let port = client.target().port();
+            let result = tokio::select! {
+                result = client.profile(&request, sink, bounds, progress) => result.map_err(Some),
+                () = cancel.cancelled() => Err(None),
+                // Its user is gone.
+                () = reply.closed() => Err(None),
+            };
+            match result {
+                Err(Some(error @ (client::Error::Busy(_) | client::Error::AlreadyExists(_)))) => {
+                    return foreign(error, procfs, port, reply).await;
+                }
+                Err(Some(error)) => Err(ProfilerError::Call { error, connected: Vec::new() }),
+                Err(None) => Err(ProfilerError::Cancelled),
+                Ok(received) if received.said_empty || received.summary.events == 0 => {
+                    let error = client::Error::EmptyTrace;
+                    Err(ProfilerError::Call { error, connected: Vec::new() })
+                }
+                Ok(received) => Ok(received),
+            }
+        }
+    };
+    let outcome = if result.is_ok() { Outcome::Done } else { Outcome::Failed };
+    Ended { outcome, client: None, answer: Box::new(move || drop(reply.send(result))) }
+}
+
+fn not_connected() -> ProfilerError {
+    let error = client::Error::Broken("it was not probed".to_owned());
+    ProfilerError::Call { error, connected: Vec::new() }
+}
+
+/// Another program has the profiler: says which processes may be it.
+async fn foreign(
+    error: client::Error,
+    procfs: Option<PathBuf>,
+    port: u16,
+    reply: Reply<Received<StagedPart>>,
+) -> Ended {
+    let connected = match procfs {
+        Some(procfs) => users_of(procfs, port).await,
+        None => Vec::new(),
+    };
+    let (continuous, message) = match &error {
+        client::Error::AlreadyExists(message) => (true, message.clone()),
+        client::Error::Busy(message) => (false, message.clone()),
+        other => (false, other.to_string()),
+    };
+    let known = ForeignUse { continuous, message, connected: connected.clone() };
+    let result = Err(ProfilerError::Call { error, connected });
+    Ended {
+        outcome: Outcome::Foreign(known),
+        client: None,
+        answer: Box::new(move || drop(reply.send(result))),
+    }
+}
+
+async fn users_of(procfs: PathBuf, port: u16) -> Vec<String> {
+    let own = std::process::id();
+    let looking = tokio::task::spawn_blocking(move || port_users::connected(&procfs, port, own));
+    // A hint is worth no long wait.
+    tokio::time::timeout(LOOK, looking).await.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+/// Ends a session of ours. Resetting the stream has freed the workload's profiler; this is for one that did not notice.
+/// It cannot reach anybody else's session: nobody else knows this id.
+async fn end(client: Option<ProfilerClient>, session: String) -> Ended {
+    if let Some(client) = client {
+        let _ = client.terminate(&session, END).await;
+    }
+    Ended { outcome: Outcome::Done, client: None, answer: Box::new(|| {}) }
+}

@@ -1,0 +1,158 @@
+//! The sessions that are being written, and whose they are.
+//!
+//! ```text
+//! <state>/sessions/plugins/.tpuscope/…    parts that are being written, as `xprof::session` stages them
+//!                  owners/<session>.json  whose a session is, written before its first part
+//! ```
+//!
+//! Must never remove what a living writer has.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use xprof::session::{SessionError, SessionName, SessionWriter, sessions_folder};
+
+use super::{
+    StoreError,
+    session_store::{create_folder, failed},
+};
+
+/// The longest file that says whose a session is.
+const MAX_OWNERS: u64 = 64 << 10;
+
+/// Whose a session is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SessionOwners {
+    /// The users of the processes in it.
+    pub uids: Vec<u32>,
+}
+
+/// A session that is being written. Dropped without being finished, it leaves what its writer has published.
+#[derive(Debug)]
+pub struct StagedSession {
+    /// Writes it.
+    pub writer: Arc<SessionWriter>,
+    /// Where it will lie.
+    pub folder: PathBuf,
+    /// Whose it is.
+    pub owners: SessionOwners,
+    _name: NameGuard,
+}
+
+/// The names that are being written below one logdir.
+#[derive(Debug, Clone)]
+pub(crate) struct Staging {
+    logdir: PathBuf,
+    names: Arc<Mutex<BTreeSet<SessionName>>>,
+}
+
+impl Staging {
+    pub(crate) fn new(logdir: &Path) -> Self {
+        Self { logdir: logdir.to_owned(), names: Arc::default() }
+    }
+
+    /// Begins the session `name`.
+    ///
+    /// # Errors
+    /// If the name is taken, or the disk refuses.
+    pub(crate) fn begin(
+        &self,
+        name: SessionName,
+        owners: SessionOwners,
+    ) -> Result<StagedSession, StoreError> {
+        if !self.names().insert(name.clone()) {
+            return Err(StoreError::BeingWritten(name));
+        }
+        let guard = NameGuard { name: name.clone(), staging: self.clone() };
+        let writer = SessionWriter::create(&self.logdir, name.clone())?;
+        self.write_owners(&name, &owners)?;
+        Ok(StagedSession { folder: writer.folder(), writer: Arc::new(writer), owners, _name: guard })
+    }
+
+    /// Whether the session is being written.
+    pub(crate) fn is_writing(&self, name: &SessionName) -> bool {
+        self.names().contains(name)
+    }
+
+    /// Whose the session is: nobody's if the file is missing or damaged. Then only administrators have it.
+    pub(crate) fn owners(&self, name: &SessionName) -> SessionOwners {
+        let mut text = Vec::new();
+        let read =
+            File::open(self.owners_file(name)).and_then(|file| file.take(MAX_OWNERS).read_to_end(&mut text));
+        read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    /// Forgets whose the session is, unless its name is being written.
+    pub(crate) fn forget_owners(&self, name: &SessionName) {
+        let names = self.names();
+        if !names.contains(name) {
+            // Only untidy when it stays: the next start clears it away.
+            let _ = fs::remove_file(self.owners_file(name));
+        }
+    }
+
+    /// Removes the owner files of sessions that never came to be.
+    pub(crate) fn forget_ownerless(&self) -> Result<(), SessionError> {
+        let folder = self.logdir.join("owners");
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(failed("list", &folder))?,
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let name = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+            let Some(name): Option<SessionName> = name else { continue };
+            if !self.folder(&name).is_dir() {
+                self.forget_owners(&name);
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeSet<SessionName>> {
+        // A set of names is whole even if a holder panicked.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self, name: &SessionName) -> PathBuf {
+        sessions_folder(&self.logdir).join(name.as_str())
+    }
+
+    fn owners_file(&self, name: &SessionName) -> PathBuf {
+        self.logdir.join("owners").join(format!("{name}.json"))
+    }
+
+    fn write_owners(&self, name: &SessionName, owners: &SessionOwners) -> Result<(), SessionError> {
+        let path = self.owners_file(name);
+        create_folder(&self.logdir.join("owners"))?;
+        let text = serde_json::to_vec(owners).expect("numbers only");
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(true).mode(0o640).open(&path);
+        let written = file.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()));
+        written.map_err(failed("write", &path))
+    }
+}
+
+/// Ends the writing of a session; one that never came to be has no owners either.
+#[derive(Debug)]
+struct NameGuard {
+    name: SessionName,
+    staging: Staging,
+}
+
+impl Drop for NameGuard {
+    fn drop(&mut self) {
+        let there = self.staging.folder(&self.name).is_dir();
+        self.staging.names().remove(&self.name);
+        if !there {
+            self.staging.forget_owners(&self.name);
+        }
+    }
+}
