@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// What the agent answers is JSON too, on HTTP and in `--json`: one definition for both. Times are RFC 3339 there.
 fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
-    const MESSAGES: [&str; 14] = [
+    const MESSAGES: [&str; 15] = [
         "Peer",
         "StatusReply",
         "ChipStatus",
@@ -37,16 +37,18 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
         "SamplesReply",
         "SeriesValue",
         "WindowDistribution",
+        "CumulativeHistogram",
         "HistoryReply",
         "History",
         "Point",
     ];
-    const TIMES: [(&str, &str); 5] = [
+    const TIMES: [(&str, &str); 6] = [
         ("StatusReply.at_unix_ns", "at"),
         ("StatusReply.started_unix_ns", "started"),
         ("SamplesReply.at_unix_ns", "at"),
         ("SeriesValue.at_unix_ns", "at"),
         ("Point.at_unix_ns", "at"),
+        ("CumulativeHistogram.since_unix_ns", "since"),
     ];
     for message in MESSAGES {
         let derive = "#[derive(serde::Serialize)] #[serde(rename_all = \"snake_case\")]";
@@ -56,5 +58,6 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
         let attribute = format!("#[serde(rename = \"{name}\", serialize_with = \"crate::rfc3339\")]");
         builder = builder.field_attribute(format!(".tpuscope.v1.{field}"), attribute);
     }
-    builder
+    let absent_if_none = "#[serde(skip_serializing_if = \"Option::is_none\")]";
+    builder.field_attribute(".tpuscope.v1.SeriesValue.histogram", absent_if_none)
 }

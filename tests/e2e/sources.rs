@@ -11,7 +11,9 @@ use fakes::fake_host::FakeHost;
 use host::chips;
 use model::{
     device::{Chip, Generation},
+    label::{CHIP, CORE},
     sample::{Sample, Value},
+    snapshot::HostSnapshot,
     time::Timestamp,
     workload::{Address, Endpoint, EndpointKind, EndpointOrigin, Workloads},
 };
@@ -33,7 +35,9 @@ fn tick(kind: EndpointKind, addresses: &[Address], chips: &Arc<[Chip]>) -> Tick 
         unreachable: None,
     };
     let workloads = Workloads { endpoints: addresses.iter().map(endpoint).collect(), ..Workloads::default() };
-    Tick { at: Timestamp(1_795_000_000_000_000_000), chips: chips.clone(), workloads: Arc::new(workloads) }
+    let host =
+        HostSnapshot { chips: chips.clone(), workloads: Arc::new(workloads), ..HostSnapshot::default() };
+    Tick { at: Timestamp(1_795_000_000_000_000_000), host }
 }
 
 /// A read a second after the last one.
@@ -44,9 +48,9 @@ async fn read(source: &mut dyn Source, tick: &mut Tick) -> Reading {
 
 /// All gauges of a metric as (chip, core, value).
 fn gauges(reading: &Reading, metric: &str) -> Vec<(Option<u32>, Option<u32>, f64)> {
-    let of = |sample: &&Sample| sample.metric == metric;
+    let of = |sample: &&Sample| sample.metric.name == metric;
     let gauge = |sample: &Sample| match sample.value {
-        Value::Gauge(value) => (sample.labels.chip, sample.labels.core, value),
+        Value::Gauge(value) => (sample.labels.number(CHIP), sample.labels.number(CORE), value),
         _ => panic!("{sample:?} is no gauge"),
     };
     reading.samples.iter().filter(of).map(gauge).collect()

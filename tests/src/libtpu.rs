@@ -3,20 +3,21 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
 use model::{
     device::{Chip, ChipIndex},
+    snapshot::HostSnapshot,
     time::{Clock, SystemClock},
-    workload::Workloads,
 };
 use sampling::{
-    settings::libtpu::{Enabled, Libtpu as Settings},
+    settings::libtpu::{Enabled, Settings},
     sources::{
         Reading, Source, Tick,
-        libtpu::{Libtpu, locate::Surroundings, process::Launch, supervisor::Policy},
+        libtpu::{
+            LibtpuSource, child_lifecycle::ChildPolicy, child_process::ChildCommand, locate::LibrarySearch,
+        },
     },
 };
 use tempfile::TempDir;
@@ -67,29 +68,29 @@ impl Staged {
 }
 
 /// How the built binary is started as a child.
-pub fn launch() -> Launch {
-    Launch { program: tpuscope(), ..Launch::default() }
+pub fn launch() -> ChildCommand {
+    ChildCommand { program: tpuscope(), ..ChildCommand::default() }
 }
 
 /// A supervisor that hardly waits.
-pub fn hasty() -> Policy {
-    Policy {
+pub fn hasty() -> ChildPolicy {
+    ChildPolicy {
         first_wait: Duration::from_millis(1),
         longest_wait: Duration::from_millis(2),
         least_age: Duration::ZERO,
-        ..Policy::default()
+        ..ChildPolicy::default()
     }
 }
 
 /// A source for this library alone.
-pub fn source(library: &Path, policy: Policy, owner_copies: bool) -> Libtpu {
+pub fn source(library: &Path, policy: ChildPolicy, owner_copies: bool) -> LibtpuSource {
     let settings = Settings {
         enabled: Enabled::On,
         path: Some(library.to_owned()),
         owner_copies,
         ..Settings::default()
     };
-    Libtpu::with_policy(settings, Surroundings::of_this_process(), launch(), policy)
+    LibtpuSource::with_policy(settings, LibrarySearch::of_this_process(), launch(), policy)
 }
 
 /// A tick of a host with so many chips and no workload.
@@ -97,13 +98,12 @@ pub fn tick(chips: u32) -> Tick {
     let chip = |index| Chip { index: ChipIndex(index), ..Chip::default() };
     Tick {
         at: SystemClock.now(),
-        chips: (0..chips).map(chip).collect::<Vec<_>>().into(),
-        workloads: Arc::new(Workloads::default()),
+        host: HostSnapshot { chips: (0..chips).map(chip).collect(), ..HostSnapshot::default() },
     }
 }
 
 /// Reads once.
-pub async fn read(source: &mut Libtpu, tick: &Tick) -> Reading {
+pub async fn read(source: &mut LibtpuSource, tick: &Tick) -> Reading {
     Source::read(source, tick).await
 }
 
@@ -111,7 +111,7 @@ pub async fn read(source: &mut Libtpu, tick: &Tick) -> Reading {
 ///
 /// # Panics
 /// When it does not come.
-pub async fn read_until(source: &mut Libtpu, wanted: impl Fn(&Reading) -> bool) -> Reading {
+pub async fn read_until(source: &mut LibtpuSource, wanted: impl Fn(&Reading) -> bool) -> Reading {
     let reading = eventually_async("a reading as wanted", async || {
         let reading = read(source, &tick(0)).await;
         let instead = || format!("{} samples, absent: {:#?}", reading.samples.len(), reading.absent);

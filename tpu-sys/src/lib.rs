@@ -2,7 +2,7 @@
 //!
 //! [`sdk`] is the SDK table (metrics and runtime status), [`pjrt`] the PJRT header with its extensions and the
 //! profiler among them, [`legacy`] the older `TpuProfiler_*` exports, [`abi`] the structs as libtpu lays them out.
-//! [`version`] says before loading which libtpu it is and which metric names it may be asked for.
+//! [`version`] says before loading which libtpu it is.
 //!
 //! A libtpu may hang, abort, crash or lie at any call, and loading it installs signal handlers and starts
 //! threads: only a process that may be lost at any moment should come here. What it must never do: call

@@ -162,8 +162,7 @@ pub struct Client<'sdk> {
 }
 
 impl Client<'_> {
-    /// One metric. Below 0.0.24 a name that this libtpu does not know aborts the process
-    /// ([`crate::version::metric_names`] has the safe ones). It may block for as long as the metric service does.
+    /// One metric. Below 0.0.24 a name that this libtpu does not know aborts the process. It may block for as long as the metric service does.
     ///
     /// # Errors
     /// What libtpu says, or an answer of absurd size.

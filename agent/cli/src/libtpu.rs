@@ -11,8 +11,8 @@ use model::unit;
 use proto::tpuscope::v1::LibraryInfo;
 use sampling::sources::libtpu::{
     child,
-    process::{ChildFailure, ChildProcess, Launch},
-    trust::{Rights, trust},
+    child_process::{ChildCommand, ChildFailure, ChildProcess},
+    trust::{LoadRights, trust},
 };
 use serde_json::json;
 
@@ -70,9 +70,9 @@ pub(super) fn run_child(args: &ChildArgs) -> CommandResult {
 pub(super) fn run(args: &Args) -> CommandResult {
     let Command::Probe(args) = &args.command;
     let path = library_in(&args.path);
-    let trusted = trust(&path, Rights::of_this_process(true))
+    let trusted = trust(&path, LoadRights::of_this_process(true))
         .map_err(|error| remedies::untrusted_library(&path, &error))?;
-    let launch = Launch { user: trusted.user, ..Launch::default() };
+    let launch = ChildCommand { user: trusted.user, ..ChildCommand::default() };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -104,7 +104,11 @@ struct ProbedLibrary {
     sdk_failure: Option<ChildFailure>,
 }
 
-async fn probe(launch: &Launch, path: &Path, deadline: Duration) -> Result<ProbedLibrary, ChildFailure> {
+async fn probe(
+    launch: &ChildCommand,
+    path: &Path,
+    deadline: Duration,
+) -> Result<ProbedLibrary, ChildFailure> {
     let mut child = ChildProcess::start(launch)?;
     let info = child.probe(path, deadline).await?;
     if !info.sdk_export {

@@ -12,9 +12,16 @@ use std::{
     time::Duration,
 };
 
-use model::{liveness::Liveness, pace::Pace, schedule::Schedule, snapshot::HostSnapshot, time::Clock};
+use model::{
+    liveness::Liveness,
+    pace::Pace,
+    registry::{WorkloadEvent, WorkloadRegistry},
+    schedule::Schedule,
+    snapshot::HostSnapshot,
+    time::Clock,
+};
 use tokio::{
-    sync::watch,
+    sync::{broadcast, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -29,6 +36,9 @@ use crate::{
 const CHIPS_EVERY: Duration = Duration::from_secs(60);
 /// A look that somebody asks for is as dear as any other: this often at most.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
+
+/// Events that wait for a listener.
+const EVENTS: usize = 64;
 
 /// What to look at.
 #[derive(Debug, Clone)]
@@ -50,6 +60,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     snapshot: watch::Sender<HostSnapshot>,
     notes: watch::Sender<Vec<String>>,
+    events: broadcast::Sender<WorkloadEvent>,
     looks: AtomicU64,
     liveness: Liveness,
     /// Full looks that were asked for, and as many of them as are done.
@@ -60,6 +71,7 @@ struct Shared {
 /// What is kept from one look to the next.
 struct Memory {
     discovery: OwnerScanner,
+    registry: WorkloadRegistry,
     chips_due: Instant,
     /// When a look may be had for the asking.
     asking_due: Instant,
@@ -73,6 +85,7 @@ impl Discovery {
             clock,
             snapshot: watch::Sender::default(),
             notes: watch::Sender::default(),
+            events: broadcast::Sender::new(EVENTS),
             looks: AtomicU64::new(0),
             liveness: Liveness::new(Instant::now()),
             asked: watch::Sender::default(),
@@ -88,6 +101,12 @@ impl Discovery {
     /// What could not be seen of the chips, in words.
     pub fn notes(&self) -> watch::Receiver<Vec<String>> {
         self.0.notes.subscribe()
+    }
+
+    /// Every start and end of a workload from now on. A listener that is too slow loses the oldest and is told how
+    /// many.
+    pub fn workload_events(&self) -> broadcast::Receiver<WorkloadEvent> {
+        self.0.events.subscribe()
     }
 
     /// Whether the scout stands still.
@@ -120,7 +139,12 @@ impl Discovery {
         let discovery = OwnerScanner::new(paths, workload, Arc::from([]));
         let interval = || pace.interval(&self.0.snapshot.borrow());
         let mut schedule = Schedule::new(epoch, interval());
-        let mut memory = Memory { discovery, chips_due: schedule.due(), asking_due: schedule.due() };
+        let mut memory = Memory {
+            discovery,
+            registry: WorkloadRegistry::default(),
+            chips_due: schedule.due(),
+            asking_due: schedule.due(),
+        };
         loop {
             self.0.liveness.expect(schedule.due(), schedule.interval());
             if stop.run_until_cancelled(self.0.turn(schedule.due(), memory.asking_due)).await.is_none() {
@@ -181,6 +205,18 @@ impl Shared {
         quiet
     }
 
+    /// Logs an event and hands it to all listeners.
+    fn publish(&self, event: WorkloadEvent) {
+        let (what, workload) = match &event {
+            WorkloadEvent::Started { workload, .. } => ("started", workload),
+            WorkloadEvent::Ended { workload, .. } => ("ended", workload),
+        };
+        let (job, kind) = (workload.id.job.as_str(), workload.id.kind.as_str());
+        tracing::info!(job, kind, processes = workload.owners.len(), "workload {what}");
+        // An error says that nobody listens.
+        let _ = self.events.send(event);
+    }
+
     fn look(&self, mut memory: Memory) -> Memory {
         let now = Instant::now();
         if memory.chips_due <= now {
@@ -190,11 +226,20 @@ impl Shared {
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
             self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips));
         }
-        let workloads = memory.discovery.tick(self.clock.now());
+        let at = self.clock.now();
+        let workloads = memory.discovery.tick(at);
+        // Processes that cannot be seen have not ended.
+        if memory.discovery.sees_processes() {
+            let events = memory.registry.observe(&workloads.owners, at);
+            events.into_iter().for_each(|event| self.publish(event));
+        }
         // The first look is news even when it found nothing.
         let first = self.looks.fetch_add(1, Ordering::Relaxed) == 0;
         self.snapshot.send_if_modified(|snapshot| {
             let news = first || !Arc::ptr_eq(&snapshot.workloads, &workloads);
+            if news {
+                snapshot.running = memory.registry.running().cloned().collect();
+            }
             snapshot.workloads = workloads;
             news
         });

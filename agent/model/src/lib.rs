@@ -6,10 +6,14 @@
 
 pub mod catalog;
 pub mod device;
+pub mod distribution;
 pub mod hostlist;
 pub mod job;
+pub mod label;
 pub mod liveness;
+pub mod metric;
 pub mod pace;
+pub mod registry;
 pub mod sample;
 pub mod schedule;
 pub mod snapshot;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{device::Chip, workload::Workloads};
+use crate::{
+    device::Chip,
+    workload::{ProcessKey, Workload, Workloads},
+};
 
 /// The chips of the host and the processes that hold them.
 #[derive(Debug, Clone)]
@@ -11,6 +14,8 @@ pub struct HostSnapshot {
     pub chips: Arc<[Chip]>,
     /// The owners of the chips.
     pub workloads: Arc<Workloads>,
+    /// The workloads that these owners make up.
+    pub running: Arc<[Arc<Workload>]>,
 }
 
 impl HostSnapshot {
@@ -18,10 +23,15 @@ impl HostSnapshot {
     pub fn is_idle(&self) -> bool {
         self.chips.is_empty() && self.workloads.owners.is_empty() && self.workloads.endpoints.is_empty()
     }
+
+    /// The workload of a process.
+    pub fn workload_of(&self, process: ProcessKey) -> Option<&Arc<Workload>> {
+        self.running.iter().find(|workload| workload.owners.contains(&process))
+    }
 }
 
 impl Default for HostSnapshot {
     fn default() -> Self {
-        Self { chips: Arc::from([]), workloads: Arc::default() }
+        Self { chips: Arc::from([]), workloads: Arc::default(), running: Arc::from([]) }
     }
 }

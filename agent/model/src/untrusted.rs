@@ -2,6 +2,8 @@
 //!
 //! Must never lose the fact that something was cut or replaced.
 
+use crate::label::SmolStr;
+
 /// Longest error text that is kept.
 pub const MESSAGE: usize = 200;
 /// Longest label value that is kept.
@@ -15,6 +17,15 @@ pub fn clean(text: &str, longest: usize) -> String {
         shown.push('…');
     }
     shown
+}
+
+/// [`clean`] for the value of a label, without a detour through the heap where the text is short and harmless.
+pub fn clean_label(text: &str) -> SmolStr {
+    if text.len() <= LABEL && text.chars().all(harmless) {
+        SmolStr::new(text)
+    } else {
+        clean(text, LABEL).into()
+    }
 }
 
 /// Whether `c` is shown as what it is: no control character, and nothing invisible or that turns the direction.
@@ -41,5 +52,8 @@ mod tests {
         assert_eq!(clean("nix\u{61c}\u{ad}\u{e0041}b", LABEL), "nix\u{fffd}\u{fffd}\u{fffd}b");
         assert_eq!(clean("äöüäöü", 3), "äöü…");
         assert_eq!(clean("äöü", 3), "äöü");
+        assert_eq!(clean_label("8MB+"), "8MB+");
+        assert_eq!(clean_label("a\n"), "a\u{fffd}");
+        assert_eq!(clean_label(&"x".repeat(99)), clean(&"x".repeat(99), LABEL));
     }
 }

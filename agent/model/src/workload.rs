@@ -10,7 +10,10 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{device::ChipIndex, job::Job};
+use crate::{
+    device::ChipIndex,
+    job::{Job, JobKind},
+};
 
 /// A process that cannot be mistaken for a later one with its number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -19,6 +22,33 @@ pub struct ProcessKey {
     pub pid: u32,
     /// Its start time, clock ticks since boot (`/proc/<pid>/stat` field 22).
     pub start_ticks: u64,
+}
+
+/// What names a workload: the job, whose id is the same on all its hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct WorkloadId {
+    /// What names the job.
+    pub kind: JobKind,
+    /// The job's id.
+    pub job: String,
+}
+
+impl WorkloadId {
+    /// The workload of this job.
+    pub fn of(job: &Job) -> Self {
+        Self { kind: job.kind, job: job.id.clone() }
+    }
+}
+
+/// The processes of one job on this host, during one attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Workload {
+    /// Its id.
+    pub id: WorkloadId,
+    /// Its job, as its first process shows it.
+    pub job: Job,
+    /// Its processes, by pid.
+    pub owners: Vec<ProcessKey>,
 }
 
 /// What a port is for.

@@ -9,13 +9,14 @@ use std::{
     time::Duration,
 };
 
-use export::{self, Format, Own, SourceFigures};
+use export::{AgentFigures, SourceFigures, TextFormat};
 use model::{
+    label::CHIP,
     snapshot::HostSnapshot,
     time::{Clock, Timestamp},
 };
 use proto::tpuscope::v1::{HistoryReply, SamplesReply, StatusReply};
-use sampling::sampler::{Query, Sampler, SourceView};
+use sampling::sampler::{RangeQuery, Sampler, SourceView};
 use tokio::sync::watch;
 
 use super::{messages, protocol};
@@ -114,7 +115,7 @@ impl HostApi {
         let snapshot = self.snapshot.borrow().clone();
         let view = self.sampler.view();
         let samples = view.samples(now);
-        let absent: Vec<_> = view.sources.iter().flat_map(|source| &source.absent).collect();
+        let absent: Vec<_> = view.sources.iter().flat_map(|source| source.absent()).collect();
         let owners = &snapshot.workloads.owners;
         let mut notes = self.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
@@ -133,7 +134,7 @@ impl HostApi {
             sources: view
                 .sources
                 .iter()
-                .map(|source| messages::source(&figures(source, now), &source.absent))
+                .map(|source| messages::source(&figures(source, now), source.absent()))
                 .collect(),
             notes,
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
@@ -147,7 +148,7 @@ impl HostApi {
         let view = self.sampler.view();
         let mut samples = view.samples(now);
         if !metrics.is_empty() {
-            samples.retain(|sample| metrics.iter().any(|metric| *metric == sample.metric));
+            samples.retain(|sample| metrics.iter().any(|metric| *metric == sample.metric.name));
         }
         SamplesReply {
             peer: Some(protocol::own()),
@@ -161,13 +162,13 @@ impl HostApi {
         let now = self.clock.now();
         let last = query.last.map(|last| i64::try_from(last.as_nanos()).unwrap_or(i64::MAX));
         let points = query.limit.filter(|limit| *limit > 0).unwrap_or(MAX_POINTS).min(MAX_POINTS);
-        let mut series = self.sampler.history(&Query {
+        let mut series = self.sampler.history(&RangeQuery {
             metric: &query.metric,
             from: Timestamp(last.map_or(i64::MIN, |last| now.0.saturating_sub(last))),
             to: Timestamp(i64::MAX),
             points: points as usize,
         });
-        series.retain(|series| query.chip.is_none() || series.key.labels.chip == query.chip);
+        series.retain(|series| query.chip.is_none() || series.key.labels.number(CHIP) == query.chip);
         HistoryReply {
             peer: Some(protocol::own()),
             series: series.into_iter().map(messages::history).collect(),
@@ -175,30 +176,31 @@ impl HostApi {
     }
 
     /// The metrics page.
-    pub fn metrics(&self, format: Format) -> String {
+    pub fn metrics(&self, format: TextFormat) -> String {
         let now = self.clock.now();
         let view = self.sampler.view();
         let snapshot = self.snapshot.borrow().clone();
         let sources: Vec<_> = view.sources.iter().map(|source| figures(source, now)).collect();
-        let own = Own {
+        let agent = AgentFigures {
+            at: now,
             started: self.started,
             chips: snapshot.chips.len(),
             owners: snapshot.workloads.owners.len(),
             ready: self.ready().is_ok(),
             sources: &sources,
         };
-        export::render(&view.samples(now), &own, format)
+        export::render(&view.samples(now), &agent, format)
     }
 }
 
 fn figures(source: &SourceView, now: Timestamp) -> SourceFigures {
-    let status = &source.status;
+    let counters = &source.counters;
     SourceFigures {
         origin: source.origin,
-        reads: status.reads,
-        errors: status.errors,
-        last_read: status.read_at.map(|_| status.took),
-        age: status.read_at.map(|at| at.plus(status.took).age(now)),
+        reads: counters.reads,
+        errors: counters.errors,
+        last_read: counters.read_at.map(|_| counters.duration),
+        age: counters.read_at.map(|at| at.plus(counters.duration).age(now)),
         series: source.samples(now).count(),
     }
 }

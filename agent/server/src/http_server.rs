@@ -6,7 +6,7 @@
 use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use export::Format;
+use export::TextFormat;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{server::conn::http1, service::service_fn};
@@ -136,7 +136,7 @@ fn respond_to(
 /// The metrics page, in the format and encoding that the headers ask for.
 pub(super) fn metrics(headers: &HeaderMap, host_api: &HostApi) -> HttpResponse {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let format = Format::negotiate(accept);
+    let format = TextFormat::negotiate(accept);
     let page = host_api.metrics(format);
     let mut response = if accepts_gzip(headers) {
         let mut response = respond(StatusCode::OK, format.content_type(), gzip(page.as_bytes()));

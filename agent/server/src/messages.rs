@@ -3,25 +3,23 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use model::{
+    catalog::{TPU_HBM_TOTAL_BYTES, TPU_HBM_USED_BYTES, TPU_TENSORCORE_DUTY_CYCLE_RATIO},
     device::{Chip, ChipIndex},
     job::Job,
-    sample::{Labels, Origin, Sample, Unit, Value},
+    label::{CHIP, CORE, Labels},
+    metric::{Descriptor, MetricRef, Unit},
+    sample::{Origin, Sample, Value},
     time::Timestamp,
-    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner},
+    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner, WorkloadId},
 };
 use proto::tpuscope::v1::{
-    AbsenceStatus, ChipStatus, EndpointStatus, History, JobIdentity, OwnerStatus, Point, SeriesValue,
-    SourceStatus, WindowDistribution, series_value,
+    AbsenceStatus, ChipStatus, CumulativeHistogram, EndpointStatus, History, JobIdentity, OwnerStatus, Point,
+    SeriesValue, SourceStatus, WindowDistribution, series_value,
 };
 use sampling::{
-    sampler::{Part, Series},
+    sampler::{HistorySeries, Statistic},
     sources::Absence,
 };
-
-/// The metrics that `status` shows of a chip.
-const DUTY_CYCLE: &str = "tpu_tensorcore_duty_cycle_ratio";
-const HBM_USED: &str = "tpu_hbm_used_bytes";
-const HBM_TOTAL: &str = "tpu_hbm_total_bytes";
 
 /// One chip with its owners and its load. `absent` is what the sources could not read.
 pub(super) fn chip(
@@ -33,8 +31,9 @@ pub(super) fn chip(
 ) -> ChipStatus {
     let owners: Vec<u32> =
         owners.iter().filter(|it| it.chips.contains(&chip.index)).map(|it| it.process.pid).collect();
-    let cores = |metric: &str| Cores::of(chip.index, metric, samples);
-    let (duty, used, total) = (cores(DUTY_CYCLE), cores(HBM_USED), cores(HBM_TOTAL));
+    let cores = |metric: &'static Descriptor| Cores::of(chip.index, metric, samples);
+    let duty = cores(&TPU_TENSORCORE_DUTY_CYCLE_RATIO);
+    let (used, total) = (cores(&TPU_HBM_USED_BYTES), cores(&TPU_HBM_TOTAL_BYTES));
     let oldest = [duty.oldest, used.oldest, total.oldest].into_iter().flatten().min();
     let lacks: Vec<&str> = [("duty cycle", &duty), ("HBM used", &used), ("HBM total", &total)]
         .into_iter()
@@ -68,14 +67,16 @@ struct Cores {
 }
 
 impl Cores {
-    fn of(chip: ChipIndex, metric: &str, samples: &[&Sample]) -> Self {
+    fn of(chip: ChipIndex, metric: &'static Descriptor, samples: &[&Sample]) -> Self {
+        let metric = MetricRef::from(metric);
         let mut cores = Self::default();
         let mut seen = Vec::new();
         for sample in samples {
             let Value::Gauge(value) = sample.value else { continue };
             // Two sources of one core's value are one value.
-            let core = sample.labels.core;
-            if sample.metric != metric || sample.labels.chip != Some(chip.0) || seen.contains(&core) {
+            let core = sample.labels.number(CORE);
+            let is_it = sample.metric == metric && sample.labels.number(CHIP) == Some(chip.0);
+            if !is_it || seen.contains(&core) {
                 continue;
             }
             seen.push(core);
@@ -177,57 +178,67 @@ pub(super) fn source(figures: &export::SourceFigures, absent: &[Absence]) -> Sou
 
 /// One sample.
 pub(super) fn sample(sample: &Sample) -> SeriesValue {
+    let (value, histogram) = match &sample.value {
+        Value::Gauge(value) => (Some(series_value::Value::Gauge(*value)), None),
+        Value::Counter(value) => (Some(series_value::Value::Counter(*value)), None),
+        Value::Distribution(distribution) => {
+            let window = distribution.window.as_ref().map(|window| {
+                series_value::Value::Window(WindowDistribution {
+                    bounds: window.bounds.to_vec(),
+                    counts: window.counts.clone(),
+                    mean: window.mean,
+                })
+            });
+            let histogram = &distribution.histogram;
+            let histogram = CumulativeHistogram {
+                since_unix_ns: histogram.since.0,
+                bounds: histogram.bounds.to_vec(),
+                counts: histogram.counts.clone(),
+                sum: histogram.sum,
+            };
+            (window, Some(histogram))
+        }
+    };
     SeriesValue {
         metric: sample.metric.to_string(),
-        labels: labels(&sample.labels, sample.origin, sample.job.as_deref()),
-        unit: unit(sample.unit).into(),
+        labels: labels(&sample.labels, sample.origin, sample.workload_id()),
+        unit: unit(sample.metric.unit).into(),
         at_unix_ns: sample.at.0,
-        value: Some(match &sample.value {
-            Value::Gauge(value) => series_value::Value::Gauge(*value),
-            Value::Counter(value) => series_value::Value::Counter(*value),
-            Value::Window(window) => series_value::Value::Window(WindowDistribution {
-                bounds: window.bounds.clone(),
-                counts: window.counts.clone(),
-                mean: window.mean,
-            }),
-        }),
+        value,
+        histogram,
     }
 }
 
 /// As on the metrics page.
-fn labels(labels: &Labels, origin: Origin, job: Option<&Job>) -> BTreeMap<String, String> {
-    let mut all = BTreeMap::from([("source".to_owned(), origin.as_str().to_owned())]);
-    let mut add = |name: &str, value: Option<String>| {
-        all.extend(value.map(|value| (name.to_owned(), value)));
-    };
-    add("chip", labels.chip.map(|chip| chip.to_string()));
-    add("core", labels.core.map(|core| core.to_string()));
-    add("job", job.map(|job| job.id.clone()));
-    add("job_kind", job.map(|job| job.kind.as_str().to_owned()));
-    if let Some((name, value)) = &labels.extra {
-        all.entry(name.to_string()).or_insert_with(|| value.clone());
+fn labels(labels: &Labels, origin: Origin, workload: Option<&WorkloadId>) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> =
+        labels.iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
+    all.insert("source".to_owned(), origin.as_str().to_owned());
+    if let Some(id) = workload {
+        all.insert("job".to_owned(), id.job.clone());
+        all.insert("job_kind".to_owned(), id.kind.as_str().to_owned());
     }
     all
 }
 
 /// One series of the history.
-pub(super) fn history(series: Series) -> History {
+pub(super) fn history(series: HistorySeries) -> History {
     let key = series.key;
-    let mut labels = labels(&key.labels, key.origin, key.job.as_deref());
-    let part = match key.part {
-        Part::Value => None,
-        Part::Mean => Some("mean"),
-        Part::Median => Some("median"),
-        Part::P99 => Some("p99"),
+    let mut labels = labels(&key.labels, key.origin, key.workload_id());
+    let statistic = match key.statistic {
+        Statistic::Value => None,
+        Statistic::Mean => Some("mean"),
+        Statistic::Median => Some("median"),
+        Statistic::P99 => Some("p99"),
     };
-    labels.extend(part.map(|part| ("part".to_owned(), part.to_owned())));
+    labels.extend(statistic.map(|statistic| ("part".to_owned(), statistic.to_owned())));
     let points = series.points.into_iter().map(|point| Point {
         at_unix_ns: point.at.0,
         value: point.value,
-        least: point.least,
-        most: point.most,
+        min: point.min,
+        max: point.max,
     });
-    History { metric: key.metric.into_owned(), labels, points: points.collect() }
+    History { metric: key.metric.to_string(), labels, points: points.collect() }
 }
 
 fn unit(unit: Unit) -> &'static str {

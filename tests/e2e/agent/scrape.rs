@@ -25,7 +25,7 @@ struct Scene {
     agent: RunningAgent,
 }
 
-/// An agent that samples a fake workload's metrics, windows included.
+/// An agent that samples a fake workload's metrics, distributions included.
 fn snapshot() -> Scene {
     let host = FakeHost::with(Generation::V6e, 4);
     let runtime = FakeRuntime::with_devices(&[0, 1, 2, 3]);
@@ -38,14 +38,15 @@ fn snapshot() -> Scene {
 }
 
 impl Scene {
-    /// A page with windows: the workload must have done something since the read before.
-    fn page(&self, headers: &str) -> Answer {
-        let mut step = 1;
-        eventually("windows", || {
-            step += 1;
-            self.runtime.set_all(fake_runtime::workload(&[0, 1, 2, 3], step));
+    /// A page with histograms of so many steps.
+    fn page(&self, headers: &str, steps: i64) -> Answer {
+        self.runtime.set_all(fake_runtime::workload(&[0, 1, 2, 3], steps));
+        let counted = format!("core_type=\"tensorcore\",source=\"runtime\"}} {}\n", 20 * steps);
+        eventually("histograms", || {
             let answer = self.agent.get("/metrics", headers);
-            answer.body.contains("tpu_hlo_execution_seconds{").then_some(answer)
+            let timing = answer.body.split("\ntpu_hlo_execution_seconds_count{").nth(1)?;
+            timing.starts_with("chip=\"0\"").then_some(())?;
+            timing.contains(&counted).then_some(answer)
         })
     }
 }
@@ -67,14 +68,14 @@ fn promtool(page: &str) {
 #[test]
 fn the_page_is_clean_under_promtool() {
     let snapshot = snapshot();
-    let answer = snapshot.page("");
+    let answer = snapshot.page("", 3);
     assert!(answer.headers.contains("text/plain; version=0.0.4"), "{}", answer.headers);
     promtool(&answer.body);
     for series in [
         "tpu_hbm_used_bytes{",
-        "tpu_hlo_execution_seconds{",
-        "tpu_hlo_execution_mean_seconds{",
-        "tpu_hlo_execution_samples{",
+        "tpu_hlo_execution_seconds_bucket{",
+        "tpu_hlo_execution_seconds_sum{",
+        "tpu_hlo_execution_seconds_count{",
         "host_cpu_seconds_total{",
         "tpuscope_cpu_seconds_total ",
         "tpuscope_resident_memory_bytes ",
@@ -180,13 +181,23 @@ fn listener_of(pid: u32) -> Option<SocketAddr> {
 #[test]
 fn prometheus_scrapes_open_metrics() {
     let snapshot = snapshot();
-    let page = snapshot.page(OPEN_METRICS);
+    let page = snapshot.page(OPEN_METRICS, 3);
     assert!(page.headers.contains("application/openmetrics-text; version=1.0.0"), "{}", page.headers);
     assert!(page.body.ends_with("# EOF\n"));
     let prometheus = Prometheus::scraping(snapshot.agent.http());
     assert_eq!(prometheus.values(USED), 4);
     assert!(prometheus.values("host_cpu_seconds_total") > 1);
     assert_eq!(prometheus.values("tpuscope_cpu_seconds_total"), 1);
+    // No step is lost between two scrapes: Prometheus sees all that happened since the workload started.
+    snapshot.page(OPEN_METRICS, 40);
+    eventually("prometheus to see every step", || {
+        let found = prometheus.ask("/api/v1/query?query=sum(tpu_hlo_execution_seconds_count)");
+        (found["data"]["result"][0]["value"][1] == "3200").then_some(())
+    });
+    assert_eq!(
+        prometheus.values("histogram_quantile(0.5,sum%20by(le)(tpu_hlo_execution_seconds_bucket))"),
+        1
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use fakes::{
 };
 use prost::Message as _;
 use proto::tpu::monitoring::runtime::GetTpuRuntimeStatusResponse;
-use sampling::sources::libtpu::process::{ChildFailure, ChildProcess};
+use sampling::sources::libtpu::child_process::{ChildFailure, ChildProcess};
 
 const LONG: Duration = Duration::from_secs(30);
 

@@ -11,10 +11,7 @@ use fakes::{
     fake_runtime::workload,
     harness::{artifact, peer},
 };
-use model::{
-    catalog::{self, Kind},
-    sample::Origin,
-};
+use model::{catalog, metric::MetricKind, sample::Origin};
 use proto::{
     libtpu::tpunetd::MetricType,
     tpu::monitoring::runtime::{gauge, metric::Measure},
@@ -30,13 +27,13 @@ type Values = BTreeMap<String, Vec<(Option<String>, f64)>>;
 fn served() -> BTreeMap<&'static str, Values> {
     let mut all: BTreeMap<&'static str, Values> = BTreeMap::new();
     let mut put = |origin, wire: &str, label: Option<String>, number: f64| {
-        let (metric, wire) = catalog::by_wire(origin, wire).expect("a metric of the table");
-        let Some(sdk) = metric.wires.iter().find(|wire| wire.origin == Origin::Libtpu) else { return };
+        let (metric, named) = catalog::by_origin(origin, wire).expect("a metric of the catalog");
+        let Some(sdk) = metric.at(Origin::Libtpu) else { return };
         let name = match metric.kind {
-            Kind::Window => metric.lifetime_name("mean"),
-            Kind::Gauge | Kind::Counter => metric.name.to_owned(),
+            MetricKind::Histogram => metric.lifetime_name("mean"),
+            MetricKind::Gauge | MetricKind::Counter => metric.name.to_string(),
         };
-        all.entry(sdk.name).or_default().entry(name).or_default().push((label, number * wire.scale));
+        all.entry(sdk.name).or_default().entry(name).or_default().push((label, named.scale.apply(number)));
     };
     let devices: Vec<i64> = (0..i64::from(CHIPS)).collect();
     for metric in workload(&devices, 1) {
@@ -96,7 +93,12 @@ fn seen(round: &Value) -> Values {
     for sample in round["samples"].as_array().unwrap() {
         assert_eq!(sample["origin"], "libtpu");
         let metric = sample["metric"].as_str().unwrap().to_owned();
-        let label = sample["labels"]["extra"][1].as_str().map(str::to_owned);
+        let own = sample["labels"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|(name, _)| !["chip", "core"].contains(&name.as_str()));
+        let label = own.map(|(_, value)| value.as_str().unwrap().to_owned());
         all.entry(metric).or_default().push((label, sample["value"]["gauge"].as_f64().unwrap()));
     }
     all
@@ -106,24 +108,25 @@ fn compare(version: &str, names: usize) {
     let round = read(version);
     let seen = seen(&round);
     let served = served();
-    let version_number = version.parse().unwrap();
-    let asked = tpu_sys::version::metric_names(Some(&version_number), 17);
+    let number: tpu_sys::version::Version = version.parse().unwrap();
+    let known = catalog::of_origin(Origin::Libtpu).filter(|(_, named)| number.at_least(named.since));
+    let asked: Vec<_> = known.map(|(_, named)| named.name).collect();
     assert_eq!(asked.len(), names);
     assert_eq!(round["absent"], serde_json::json!([]), "{version}");
     for name in asked {
         for (metric, expected) in &served[name] {
             let got = seen.get(metric).unwrap_or_else(|| panic!("{version}: no {metric} for {name}"));
             assert_eq!(got.len(), expected.len(), "{version} {name}: {got:?}");
-            let (entry, wire) = catalog::by_wire(Origin::Libtpu, name).unwrap();
+            let (entry, named) = catalog::by_origin(Origin::Libtpu, name).unwrap();
             for ((got_label, got), (label, expected)) in got.iter().zip(expected) {
                 // Two digits after the point is what the SDK gives.
-                let close = (got - expected).abs() <= 0.00501 * wire.scale;
+                let close = (got - expected).abs() <= named.scale.apply(0.00501);
                 assert!(close, "{version} {name}: {got} is not {expected}");
                 if label.is_some() {
                     assert_eq!(got_label, label, "{version} {name}");
                 }
             }
-            if entry.kind == Kind::Window {
+            if entry.kind == MetricKind::Histogram {
                 let figure = |figure: &str| seen[&entry.lifetime_name(figure)][0].1;
                 let quantiles = ["p50", "p90", "p95", "p999"].map(figure);
                 assert!(quantiles[0] > 0.0 && quantiles.is_sorted(), "{version} {name}: {quantiles:?}");

@@ -3,13 +3,13 @@
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use fakes::libtpu::{Staged, hasty, launch, read, source, tick};
-use sampling::sources::libtpu::process::{ChildProcess, Launch, User};
+use sampling::sources::libtpu::child_process::{ChildCommand, ChildProcess, RunAs};
 
 const LONG: Duration = Duration::from_secs(30);
 /// A user without any right, and not the owner of anything.
 const NOBODY: u32 = 65_534;
 
-async fn facts(launch: &Launch, staged: &Staged) -> Vec<String> {
+async fn facts(launch: &ChildCommand, staged: &Staged) -> Vec<String> {
     let mut child = ChildProcess::start(launch).unwrap();
     child.load(&staged.library(), LONG).await.unwrap();
     child.metric("hbm_util", LONG).await.unwrap().values
@@ -71,7 +71,7 @@ async fn another_users_library_is_not_loaded() {
 async fn an_owners_library_runs_as_its_owner_without_capabilities() {
     let staged = Staged::new(None, "hbm_util = facts");
     staged.give_to(NOBODY);
-    let owner = Launch { user: Some(User { uid: NOBODY, gid: NOBODY }), ..launch() };
+    let owner = ChildCommand { user: Some(RunAs { uid: NOBODY, gid: NOBODY }), ..launch() };
     let facts = facts(&owner, &staged).await;
     for id in ["Uid:", "Gid:"] {
         assert_eq!(fact(&facts, id), format!("{NOBODY} {NOBODY} {NOBODY} {NOBODY}"));
@@ -82,7 +82,7 @@ async fn an_owners_library_runs_as_its_owner_without_capabilities() {
     staged.set("");
     let mut allowed = source(&staged.library(), hasty(), true);
     let reading = fakes::libtpu::read_until(&mut allowed, |reading| !reading.samples.is_empty()).await;
-    assert!(reading.samples.iter().any(|sample| sample.metric == "tpu_hbm_used_bytes"));
+    assert!(reading.samples.iter().any(|sample| sample.metric.name == "tpu_hbm_used_bytes"));
     let status = std::fs::read_to_string(format!("/proc/{}/status", allowed.child_pid().unwrap())).unwrap();
     assert!(status.contains(&format!("Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}")), "{status}");
 }

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use fakes::libtpu::{Staged, hasty, read, read_until, source, tick};
-use sampling::sources::{Reading, libtpu::supervisor::Policy};
+use sampling::sources::{Reading, libtpu::child_lifecycle::ChildPolicy};
 
 fn has(reading: &Reading, metric: &str) -> bool {
-    reading.samples.iter().any(|sample| sample.metric == metric)
+    reading.samples.iter().any(|sample| sample.metric.name == metric)
 }
 
 fn why(reading: &Reading) -> String {
@@ -50,7 +50,7 @@ async fn a_deadly_metric_does_not_hide_the_others() {
 async fn a_library_that_always_dies_is_given_up() {
     let staged = Staged::new(Some("0.0.52"), "sdk = abort");
     let mut source = source(&staged.library(), hasty(), false);
-    let given_up = read_until(&mut source, |reading| why(reading).contains("again and again")).await;
+    let given_up = read_until(&mut source, |reading| why(reading).contains("after repeated failures")).await;
     assert!(why(&given_up).contains("SIGABRT"), "{}", why(&given_up));
     // It rests, though the library would be well by now.
     staged.set("");
@@ -61,7 +61,7 @@ async fn a_library_that_always_dies_is_given_up() {
 #[tokio::test]
 async fn a_leaking_child_is_replaced() {
     let staged = Staged::new(Some("0.0.52"), "hbm_util = leak 60000000");
-    let policy = Policy { max_memory: 150 << 20, ..hasty() };
+    let policy = ChildPolicy { max_memory: 150 << 20, ..hasty() };
     let mut source = source(&staged.library(), policy, false);
     read_until(&mut source, |reading| !reading.samples.is_empty()).await;
     let first = source.child_pid().unwrap();
@@ -128,7 +128,7 @@ async fn a_slow_library_keeps_the_read_short() {
         // The sampler gives up a read after 5 s: after three answers of a second each, a fourth may come too late.
         let answers = slow.iter().filter(|(_, metric)| has(&next, metric)).count();
         assert!(answers <= 3, "{answers} slow answers in one read");
-        seen.extend(next.samples.into_iter().map(|sample| sample.metric));
+        seen.extend(next.samples.into_iter().map(|sample| sample.metric.to_string()));
     }
     assert!(
         seen.contains("grain_python_data_loader_iterator_get_next") && seen.contains("tpu_hlo_queue_size")
@@ -138,12 +138,12 @@ async fn a_slow_library_keeps_the_read_short() {
 #[tokio::test]
 async fn without_a_tpu_or_a_library_it_says_why() {
     use sampling::{
-        settings::libtpu::Libtpu as Settings,
-        sources::libtpu::{Libtpu, locate::Surroundings},
+        settings::libtpu::Settings,
+        sources::libtpu::{LibtpuSource, locate::LibrarySearch},
     };
     let root = tempfile::tempdir().unwrap();
-    let nowhere = Surroundings { root: root.path().to_owned(), named: vec![], home: None, venv: None };
-    let mut source = Libtpu::new(Settings::default(), nowhere, fakes::libtpu::launch());
+    let nowhere = LibrarySearch { root: root.path().to_owned(), named: vec![], home: None, venv: None };
+    let mut source = LibtpuSource::new(Settings::default(), nowhere, fakes::libtpu::launch());
     let reading = read(&mut source, &tick(0)).await;
     assert!(why(&reading).contains("this host shows no TPU"), "{}", why(&reading));
     let reading = read(&mut source, &tick(4)).await;

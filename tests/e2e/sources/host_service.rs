@@ -9,7 +9,7 @@ use model::{
     device::Generation,
     workload::{Address, EndpointKind},
 };
-use sampling::sources::{Tick, host_service::HostService};
+use sampling::sources::{Tick, host_service::HostServiceSource};
 
 use super::{chips, gauges, read, why};
 
@@ -25,7 +25,7 @@ fn at(address: Address) -> Tick {
 async fn every_chip_and_link_and_only_the_one_call() {
     let fake = FakeHostService::start(local(), 4);
     let sent = metrics(4, 1);
-    let (mut source, mut tick) = (HostService::default(), at(Address::Tcp(fake.address())));
+    let (mut source, mut tick) = (HostServiceSource::default(), at(Address::Tcp(fake.address())));
     let reading = read(&mut source, &mut tick).await;
     let utilization = gauges(&reading, "tpu_chip_tensorcore_utilization_ratio");
     for (chip, (entry, got)) in (0..).zip(sent.metrics_data.iter().zip(&utilization)) {
@@ -49,21 +49,21 @@ async fn over_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vbar.sock");
     let _fake = FakeHostService::start(Listen::Unix(path.clone()), 2);
-    let reading = read(&mut HostService::default(), &mut at(Address::Unix(path))).await;
+    let reading = read(&mut HostServiceSource::default(), &mut at(Address::Unix(path))).await;
     assert_eq!(gauges(&reading, "tpu_chip_tensorcore_utilization_ratio").len(), 2);
 }
 
 #[tokio::test]
 async fn what_is_wrong_is_said_and_over_when_it_is_over() {
     let fake = FakeHostService::start(local(), 1);
-    let (mut source, mut tick) = (HostService::default(), at(Address::Tcp(fake.address())));
+    let (mut source, mut tick) = (HostServiceSource::default(), at(Address::Tcp(fake.address())));
     for (reply, says) in [
         (Reply::Status(12, "unimplemented".into()), "status 12"),
         (Reply::Message(vec![0xff; 3].into()), "cannot be read"),
         (Reply::Hang, "no answer within 500 ms"),
     ] {
         fake.set_reply(reply);
-        let reading = read(&mut HostService::default(), &mut tick).await;
+        let reading = read(&mut HostServiceSource::default(), &mut tick).await;
         assert_eq!(reading.samples, []);
         assert!(why(&reading, &fake.address().to_string()).contains(says));
     }
@@ -82,6 +82,6 @@ async fn what_is_wrong_is_said_and_over_when_it_is_over() {
 #[tokio::test]
 async fn a_host_without_it_says_so() {
     let mut tick = super::tick(EndpointKind::HostService, &[], &chips(Generation::V6e, 1));
-    let reading = read(&mut HostService::default(), &mut tick).await;
+    let reading = read(&mut HostServiceSource::default(), &mut tick).await;
     assert!(why(&reading, "host service").contains("8353"));
 }

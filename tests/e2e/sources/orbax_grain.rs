@@ -5,7 +5,7 @@ use model::{
     device::Generation,
     workload::{Address, EndpointKind},
 };
-use sampling::sources::{Tick, orbax_grain::OrbaxGrain};
+use sampling::sources::{Tick, orbax_grain::OrbaxGrainSource};
 
 use super::{chips, gauges, read, why};
 
@@ -21,7 +21,7 @@ fn fake() -> FakeOrbax {
 #[tokio::test]
 async fn their_metrics_in_base_units_and_nothing_else() {
     let fake = fake();
-    let reading = read(&mut OrbaxGrain::default(), &mut at(&[&fake])).await;
+    let reading = read(&mut OrbaxGrainSource::default(), &mut at(&[&fake])).await;
     for (metric, value) in [
         ("jax_orbax_write_bytes", 1.5e9),
         ("jax_orbax_write_bytes_per_second", 2.5e9),
@@ -47,7 +47,7 @@ async fn bad_pages_are_bounded_explained_and_delay_no_other() {
     ] {
         let (bad, good) = (fake(), fake());
         bad.set(page);
-        let reading = read(&mut OrbaxGrain::default(), &mut at(&[&bad, &good])).await;
+        let reading = read(&mut OrbaxGrainSource::default(), &mut at(&[&bad, &good])).await;
         let why = why(&reading, &bad.address().to_string());
         assert!(why.contains(says), "{why}");
         assert_eq!(reading.samples.len(), 13, "{says}");

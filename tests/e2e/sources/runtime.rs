@@ -13,10 +13,11 @@ use fakes::{
 };
 use model::{
     device::Generation,
+    distribution::{Distribution, Window},
     sample::{Sample, Value},
     workload::{Address, EndpointKind},
 };
-use sampling::sources::{Reading, Tick, runtime::Runtime};
+use sampling::sources::{Reading, Tick, runtime::RuntimeSource};
 
 use super::{chips, gauges, read, why};
 
@@ -32,13 +33,24 @@ fn on(fakes: &[&FakeRuntime], generation: Generation, count: u32) -> Tick {
     super::tick(EndpointKind::RuntimeMetrics, &addresses, &chips(generation, count))
 }
 
-fn windows<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, Vec<u64>)> {
-    let of = |sample: &&Sample| sample.metric == metric;
-    let window = |sample: &'a Sample| match &sample.value {
-        Value::Window(window) => (sample, window.counts.clone()),
-        _ => panic!("{sample:?} is no window"),
+fn distributions<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, &'a Distribution)> {
+    let of = |sample: &&Sample| sample.metric.name == metric;
+    let distribution = |sample: &'a Sample| match &sample.value {
+        Value::Distribution(distribution) => (sample, &**distribution),
+        _ => panic!("{sample:?} is no distribution"),
     };
-    reading.samples.iter().filter(of).map(window).collect()
+    reading.samples.iter().filter(of).map(distribution).collect()
+}
+
+/// The windows of a metric.
+fn windows<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, &'a Window)> {
+    let all = distributions(reading, metric).into_iter();
+    all.filter_map(|(sample, distribution)| Some((sample, distribution.window.as_ref()?))).collect()
+}
+
+/// What is counted since the start, of the first series of a metric.
+fn counted(reading: &Reading, metric: &str) -> Vec<u64> {
+    distributions(reading, metric)[0].1.histogram.counts.clone()
 }
 
 #[tokio::test]
@@ -46,7 +58,7 @@ async fn every_metric_with_its_unit_chip_and_core() {
     let fake = FakeRuntime::with_devices(&[4, 5, 6, 7]);
     fake.set(&per_device(NAMES[1], &[(4, 1000.0), (5, 2000.0), (6, 3000.0), (7, 4000.0)], true));
     fake.set(&per_device(NAMES[2], &[(4, 12.5), (5, 100.0), (6, 0.0), (7, 50.0)], false));
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let first = read(&mut source, &mut tick).await;
     let core = |chip: u32, value: f64| (Some(chip), Some(chip + 4), value);
     assert_eq!(gauges(&first, USED), [core(0, 1000.0), core(1, 2000.0), core(2, 3000.0), core(3, 4000.0)]);
@@ -58,15 +70,15 @@ async fn every_metric_with_its_unit_chip_and_core() {
     let second = read(&mut source, &mut tick).await;
     let timing = windows(&second, "tpu_hlo_execution_seconds");
     assert_eq!(timing.len(), 4);
-    let (sample, counts) = &timing[0];
-    assert_eq!(*counts, [0, 2, 8, 18, 10, 2, 0]);
-    assert_eq!(sample.labels.extra.as_ref().unwrap().1, "tensorcore");
-    let Value::Window(window) = &sample.value else { unreachable!() };
+    let (sample, window) = timing[0];
+    assert_eq!(window.counts, [0, 2, 8, 18, 10, 2, 0]);
+    assert_eq!(counted(&second, "tpu_hlo_execution_seconds"), [0, 3, 12, 27, 15, 3, 0]);
+    assert_eq!(sample.labels.get("core_type"), Some(&"tensorcore".into()));
     assert_eq!(window.bounds[..3], [1e-6, 2e-6, 4e-6]);
     assert!((window.mean - 7.5e-6).abs() < 1e-12);
     let sizes: Vec<_> = windows(&second, "tpu_dcn_transfer_seconds")
         .iter()
-        .map(|(sample, _)| sample.labels.extra.clone().unwrap().1)
+        .map(|(sample, _)| sample.labels.get("buffer_size").unwrap().to_string())
         .collect();
     assert_eq!(sizes, ["2MB+", "8MB+", "64MB+"]);
     assert_eq!(windows(&second, "tpu_dcn_tcp_delivery_rate_bytes_per_second").len(), 1);
@@ -77,7 +89,7 @@ async fn only_what_is_listed_is_asked_on_one_kept_connection() {
     let fake = FakeRuntime::with_devices(&[0]);
     fake.remove(NAMES[3]);
     fake.set(&per_device("tpu.runtime.something.new", &[(0, 1.0)], false));
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     for _ in 0..5 {
         read(&mut source, &mut tick).await;
     }
@@ -98,7 +110,7 @@ async fn one_bad_metric_never_hides_the_others() {
     fake.set_reply(NAMES[4], Reply::Message(vec![0; 300 << 10].into()));
     fake.set_reply(NAMES[5], Reply::Message(Bytes::from_static(b"\xff\xff\xff\xff")));
     fake.set_reply(NAMES[6], Reply::Status(5, "not found".into()));
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let reading = read(&mut source, &mut tick).await;
     assert_eq!(gauges(&reading, USED).len(), 2);
     for (name, says) in [
@@ -125,7 +137,7 @@ async fn one_bad_metric_never_hides_the_others() {
 #[tokio::test]
 async fn no_data_is_absent_and_never_zero() {
     let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let idle = read(&mut source, &mut tick).await;
     assert_eq!(idle.samples, []);
     assert!(why(&idle, &fake.address().to_string()).contains("no program has been loaded"));
@@ -135,7 +147,7 @@ async fn no_data_is_absent_and_never_zero() {
     let reading = read(&mut source, &mut tick).await;
     assert_eq!(gauges(&reading, USED), []);
     assert_eq!(gauges(&reading, DUTY).iter().map(|gauge| gauge.2).collect::<Vec<_>>(), [0.5]);
-    assert!(why(&reading, NAMES[2]).contains("no finite number"));
+    assert!(why(&reading, NAMES[2]).contains("not a finite number"));
 }
 
 #[tokio::test]
@@ -144,7 +156,7 @@ async fn lists_of_different_lengths_keep_their_own_cores() {
     fake.set(&per_device(NAMES[0], &[(0, 32.0), (1, 32.0), (2, 32.0), (3, 32.0)], true));
     fake.set(&per_device(NAMES[1], &[(3, 4.0), (1, 2.0)], true));
     fake.set(&metric(NAMES[5], vec![series(Some(core(2, true)), double_gauge(7.0))]));
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let reading = read(&mut source, &mut tick).await;
     assert_eq!(gauges(&reading, "tpu_hbm_total_bytes").len(), 4);
     assert_eq!(gauges(&reading, USED), [(Some(3), Some(3), 4.0), (Some(1), Some(1), 2.0)]);
@@ -157,7 +169,7 @@ async fn on_v3_a_duty_cycle_is_a_chips_and_memory_a_cores() {
     let memory: Vec<_> = (0..8).map(|core| (core, 16.0)).collect();
     fake.set(&per_device(NAMES[1], &memory, true));
     fake.set(&per_device(NAMES[2], &[(0, 10.0), (1, 20.0), (2, 30.0), (3, 40.0)], false));
-    let (mut source, mut tick) = (Runtime::default(), on(&[&fake], Generation::V3, 4));
+    let (mut source, mut tick) = (RuntimeSource::default(), on(&[&fake], Generation::V3, 4));
     let reading = read(&mut source, &mut tick).await;
     let duty = |chip: u32, value: f64| (Some(chip), None, value);
     assert_eq!(gauges(&reading, DUTY), [duty(0, 0.1), duty(1, 0.2), duty(2, 0.3), duty(3, 0.4)]);
@@ -168,7 +180,7 @@ async fn on_v3_a_duty_cycle_is_a_chips_and_memory_a_cores() {
 #[tokio::test]
 async fn a_chip_is_not_named_when_it_cannot_be_known() {
     let fake = FakeRuntime::with_devices(&[0, 1, 2]);
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let reading = read(&mut source, &mut tick).await;
     assert!(gauges(&reading, USED).iter().all(|(chip, core, _)| chip.is_none() && core.is_some()));
 }
@@ -177,12 +189,14 @@ async fn a_chip_is_not_named_when_it_cannot_be_known() {
 async fn a_workload_that_starts_again_gives_a_window_of_its_new_counts() {
     let fake = FakeRuntime::with_devices(&[0]);
     let timing = |counts: &[i64]| metric(NAMES[6], vec![series(Some(core(0, false)), doubling(counts, 3.0))]);
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let mut seen = Vec::new();
     for counts in [[0, 50, 50, 0], [0, 60, 55, 0], [0, 2, 1, 0], [0, 2, 1, 0]] {
         fake.set(&timing(&counts));
         let reading = read(&mut source, &mut tick).await;
-        seen.extend(windows(&reading, "tpu_hlo_execution_seconds").into_iter().map(|(_, counts)| counts));
+        seen.extend(
+            windows(&reading, "tpu_hlo_execution_seconds").into_iter().map(|(_, it)| it.counts.clone()),
+        );
     }
     assert_eq!(seen, [[0, 10, 5, 0], [0, 2, 1, 0], [0, 0, 0, 0]]);
 }
@@ -194,7 +208,7 @@ async fn series_of_one_buffer_size_are_added_bucket_by_bucket() {
         let labels = pairs(&[("direction", text(direction)), ("buffer-size", text(size))]);
         series(Some(attribute("labels", labels)), doubling(counts, 2.0))
     };
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let mut reading = Reading::default();
     for round in [1, 2] {
         let series = vec![
@@ -207,7 +221,9 @@ async fn series_of_one_buffer_size_are_added_bucket_by_bucket() {
     }
     let found: Vec<_> = windows(&reading, "tpu_dcn_transfer_seconds")
         .into_iter()
-        .map(|(sample, counts)| (sample.labels.extra.clone().unwrap().1, counts))
+        .map(|(sample, window)| {
+            (sample.labels.get("buffer_size").unwrap().to_string(), window.counts.clone())
+        })
         .collect();
     assert_eq!(found, [("8MB+".to_owned(), vec![0, 2, 4, 0]), ("2MB+".to_owned(), vec![1, 0, 0, 0])]);
 }
@@ -215,19 +231,19 @@ async fn series_of_one_buffer_size_are_added_bucket_by_bucket() {
 #[tokio::test]
 async fn a_port_that_answers_for_all_counts_no_device_twice() {
     let (whole, part) = (FakeRuntime::with_devices(&[0, 1, 2, 3]), FakeRuntime::with_devices(&[2, 3]));
-    let (mut source, mut tick) = (Runtime::default(), at(&[&whole, &part]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&whole, &part]));
     read(&mut source, &mut tick).await;
     whole.set_all(workload(&[0, 1, 2, 3], 2));
     part.set_all(workload(&[2, 3], 2));
     let reading = read(&mut source, &mut tick).await;
     assert_eq!(gauges(&reading, USED).len(), 4);
-    assert_eq!(windows(&reading, "tpu_dcn_tcp_min_rtt_seconds")[0].1, [0, 0, 0, 2, 1, 0]);
+    assert_eq!(windows(&reading, "tpu_dcn_tcp_min_rtt_seconds")[0].1.counts, [0, 0, 0, 2, 1, 0]);
 }
 
 #[tokio::test]
 async fn ports_with_a_part_each_make_a_whole() {
     let fakes: Vec<_> = (0..4).map(|device| FakeRuntime::with_devices(&[device])).collect();
-    let (mut source, mut tick) = (Runtime::default(), at(&fakes.iter().collect::<Vec<_>>()));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&fakes.iter().collect::<Vec<_>>()));
     read(&mut source, &mut tick).await;
     for (device, fake) in (0..).zip(&fakes) {
         fake.set_all(workload(&[device], 2));
@@ -236,7 +252,35 @@ async fn ports_with_a_part_each_make_a_whole() {
     let cores: Vec<_> = gauges(&reading, USED).iter().map(|gauge| gauge.1.unwrap()).collect();
     assert_eq!(cores, [0, 1, 2, 3]);
     // What is not of a device is the sum over the processes of the job.
-    assert_eq!(windows(&reading, "tpu_dcn_tcp_min_rtt_seconds")[0].1, [0, 0, 0, 8, 4, 0]);
+    assert_eq!(windows(&reading, "tpu_dcn_tcp_min_rtt_seconds")[0].1.counts, [0, 0, 0, 8, 4, 0]);
+}
+
+#[tokio::test]
+async fn a_histogram_survives_a_late_answer_and_starts_again_with_its_workload() {
+    let metric = "tpu_dcn_tcp_min_rtt_seconds";
+    let (steady, late) = (FakeRuntime::with_devices(&[0]), FakeRuntime::with_devices(&[1]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&steady, &late]));
+    assert_eq!(counted(&read(&mut source, &mut tick).await, metric), [0, 0, 0, 4, 2, 0]);
+    let since = |reading: &Reading| distributions(reading, metric)[0].1.histogram.since;
+    let start = tick.at;
+    steady.set_all(workload(&[0], 2));
+    late.set_reply(NAMES[13], Reply::Status(13, "busy".into()));
+    let reading = read(&mut source, &mut tick).await;
+    // The sum holds what the silent one last counted: a fall would look like a restart.
+    assert_eq!((counted(&reading, metric), since(&reading)), (vec![0, 0, 0, 6, 3, 0], start));
+    assert_eq!(windows(&reading, metric)[0].1.counts, [0, 0, 0, 2, 1, 0]);
+    late.set_all(workload(&[1], 5));
+    let reading = eventually_async("the late endpoint", async || {
+        let reading = read(&mut source, &mut tick).await;
+        if counted(&reading, metric) == [0, 0, 0, 6, 3, 0] { Err(reading.absent) } else { Ok(reading) }
+    })
+    .await;
+    assert_eq!((counted(&reading, metric), since(&reading)), (vec![0, 0, 0, 14, 7, 0], start));
+    // Both start again: so does the histogram.
+    steady.set_all(workload(&[0], 1));
+    late.set_all(workload(&[1], 1));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!((counted(&reading, metric), since(&reading)), (vec![0, 0, 0, 4, 2, 0], tick.at));
 }
 
 #[tokio::test]
@@ -245,7 +289,7 @@ async fn what_hangs_or_speaks_nonsense_takes_nothing_from_the_others() {
     silent.set_manner(Manner::Silent);
     nonsense.set_manner(Manner::Garbage);
     let good = FakeRuntime::with_devices(&[2]);
-    let (mut source, mut tick) = (Runtime::default(), at(&[&silent, &nonsense, &good]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&silent, &nonsense, &good]));
     let reading = read(&mut source, &mut tick).await;
     assert_eq!(gauges(&reading, USED).len(), 1);
     assert!(why(&reading, &silent.address().to_string()).contains("no answer within 500 ms"));
@@ -256,7 +300,7 @@ async fn what_hangs_or_speaks_nonsense_takes_nothing_from_the_others() {
 async fn an_endpoint_that_appears_later_is_picked_up_within_seconds() {
     let gone = FakeRuntime::with_devices(&[0]);
     let address = gone.address();
-    let (mut source, mut tick) = (Runtime::default(), at(&[&gone]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&gone]));
     drop(gone);
     for _ in 0..20 {
         let reading = read(&mut source, &mut tick).await;
@@ -275,7 +319,7 @@ async fn an_endpoint_that_appears_later_is_picked_up_within_seconds() {
 async fn a_workload_that_ends_and_comes_back_is_asked_for_its_list_again() {
     let first = FakeRuntime::with_devices(&[0, 1]);
     let address = first.address();
-    let (mut source, mut tick) = (Runtime::default(), at(&[&first]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&first]));
     assert_eq!(gauges(&read(&mut source, &mut tick).await, USED).len(), 2);
     drop(first);
     let second = FakeRuntime::start(Listen::Tcp(address));
@@ -293,10 +337,10 @@ async fn a_workload_that_ends_and_comes_back_is_asked_for_its_list_again() {
 async fn an_unreachable_endpoint_is_explained_and_left_alone() {
     let fake = FakeRuntime::with_devices(&[0]);
     let mut tick = at(&[&fake]);
-    let mut workloads = (*tick.workloads).clone();
+    let mut workloads = (*tick.host.workloads).clone();
     workloads.endpoints[0].unreachable = Some("it is in another network namespace".into());
-    tick.workloads = Arc::new(workloads);
-    let reading = read(&mut Runtime::default(), &mut tick).await;
+    tick.host.workloads = Arc::new(workloads);
+    let reading = read(&mut RuntimeSource::default(), &mut tick).await;
     assert_eq!(why(&reading, &fake.address().to_string()), "it is in another network namespace");
     assert_eq!(fake.connections(), 0);
 }
@@ -306,7 +350,7 @@ async fn a_libtpu_without_the_list_is_tried_name_by_name() {
     let fake = FakeRuntime::with_devices(&[0]);
     fake.set_list(Some(Reply::Status(12, "unimplemented".into())));
     fake.remove(NAMES[5]);
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let reading = read(&mut source, &mut tick).await;
     assert_eq!(gauges(&reading, USED).len(), 1);
     assert!(why(&reading, NAMES[5]).contains("does not have it"));
@@ -319,8 +363,8 @@ async fn cardinality_is_bounded() {
     let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
     let one = |device: i64| series(Some(attribute("device-id", int(device))), double_gauge(1.0));
     fake.set(&metric(NAMES[2], (0..2000).map(one).collect()));
-    let (mut source, mut tick) = (Runtime::default(), at(&[&fake]));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let reading = read(&mut source, &mut tick).await;
     assert_eq!(gauges(&reading, DUTY).len(), 512);
-    assert!(why(&reading, NAMES[2]).contains("1488 series beyond the first 512"));
+    assert!(why(&reading, NAMES[2]).contains("1488 series beyond the first 512 are ignored"));
 }

@@ -7,7 +7,7 @@ use model::{
     device::Generation,
     workload::{Address, EndpointKind},
 };
-use sampling::sources::{Reading, runtime::Runtime};
+use sampling::sources::{Reading, runtime::RuntimeSource};
 
 use super::{chips, gauges, read, tick};
 
@@ -43,7 +43,7 @@ async fn our_values_are_those_of_tpu_info() {
     let fake = FakeRuntime::with_devices(&[3, 0, 1, 2]);
     let address = fake.address();
     let mut tick = tick(EndpointKind::RuntimeMetrics, &[Address::Tcp(address)], &chips(Generation::V6e, 4));
-    let reading = read(&mut Runtime::default(), &mut tick).await;
+    let reading = read(&mut RuntimeSource::default(), &mut tick).await;
     let theirs = theirs(&address.to_string());
     for (metric, values) in theirs.as_object().unwrap() {
         let ours = ours(&reading, metric);

@@ -20,8 +20,8 @@ use fakes::{
     libtpu::{launch, read, tick},
 };
 use sampling::{
-    settings::libtpu::{Enabled, Libtpu as Settings},
-    sources::libtpu::{Libtpu, locate::Surroundings},
+    settings::libtpu::{Enabled, Settings},
+    sources::libtpu::{LibtpuSource, locate::LibrarySearch},
 };
 use tokio::time::{Instant, sleep};
 
@@ -55,7 +55,7 @@ async fn main() {
         }
     }
     let settings = Settings { enabled: Enabled::On, path: Some(library), ..Settings::default() };
-    let mut source = Libtpu::new(settings, Surroundings::of_this_process(), launch());
+    let mut source = LibtpuSource::new(settings, LibrarySearch::of_this_process(), launch());
     let mut round = 0;
     let end = Instant::now() + PATIENCE;
     while stay || round < rounds {

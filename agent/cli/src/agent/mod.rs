@@ -11,7 +11,7 @@ use model::{
     pace::Pace,
     time::{Clock, SystemClock},
 };
-use sampling::{sampler::Sampler, settings::sampler::Interval};
+use sampling::{sampler::Sampler, settings::sampler::ReadInterval};
 use server::{
     host_api::{AgentIdentity, HostApi, HostApiInputs},
     settings::check_socket_path,
@@ -99,7 +99,7 @@ async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
     let host = host_name(&config);
     let session_services = SessionServices::start(&mut supervisor, &config, &host, discovery.clone()).await?;
     // Processes are scanned at the interval of the settings, even if the sampler is slower or the host idle.
-    let scan = config.workload.scan_interval.get().max(Interval::LEAST.get());
+    let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery);

@@ -8,12 +8,12 @@ use sampling::{
     settings::libtpu::Enabled,
     sources::{
         Source,
-        host::Host,
-        host_service::HostService,
-        libtpu::{Libtpu, locate::Surroundings, process::Launch},
-        orbax_grain::OrbaxGrain,
-        runtime::Runtime,
-        sim::Sim,
+        host::HostSource,
+        host_service::HostServiceSource,
+        libtpu::{LibtpuSource, child_process::ChildCommand, locate::LibrarySearch},
+        orbax_grain::OrbaxGrainSource,
+        runtime::RuntimeSource,
+        sim::SimSource,
     },
 };
 
@@ -33,26 +33,30 @@ pub(super) fn start(
     let (interval, orbax_grain_interval) = (settings.interval.get(), settings.orbax_grain_interval.get());
     let mut tasks = SourceTasks { supervisor, sampler, discovery };
     if settings.runtime {
-        tasks.source("source runtime", interval, || Box::new(Runtime::default()));
+        tasks.source("source runtime", interval, || Box::new(RuntimeSource::default()));
     }
     if settings.host_service {
-        tasks.source("source host_service", interval, || Box::new(HostService::default()));
+        tasks.source("source host_service", interval, || Box::new(HostServiceSource::default()));
     }
     if settings.orbax_grain {
-        tasks.source("source orbax_grain", orbax_grain_interval, || Box::new(OrbaxGrain::default()));
+        tasks.source("source orbax_grain", orbax_grain_interval, || Box::new(OrbaxGrainSource::default()));
     }
     if config.libtpu.enabled != Enabled::Off {
         let libtpu = config.libtpu.clone();
         tasks.source("source libtpu", settings.libtpu_interval.get(), move || {
-            Box::new(Libtpu::new(libtpu.clone(), Surroundings::of_this_process(), Launch::default()))
+            Box::new(LibtpuSource::new(
+                libtpu.clone(),
+                LibrarySearch::of_this_process(),
+                ChildCommand::default(),
+            ))
         });
     }
     if settings.host {
         let paths = config.paths.clone();
-        tasks.source("source host", interval, move || Box::new(Host::new(&paths)));
+        tasks.source("source host", interval, move || Box::new(HostSource::new(&paths)));
     }
     if settings.sim_chips > 0 {
-        tasks.source("source sim", interval, move || Box::new(Sim::new(settings.sim_chips)));
+        tasks.source("source sim", interval, move || Box::new(SimSource::new(settings.sim_chips)));
     }
 }
 

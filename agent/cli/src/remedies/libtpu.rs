@@ -2,7 +2,7 @@
 
 use std::{io, path::Path};
 
-use sampling::sources::libtpu::{process::ChildFailure, trust::TrustError};
+use sampling::sources::libtpu::{child_process::ChildFailure, trust::TrustError};
 
 use crate::{exit::Exit, failure::Failure};
 

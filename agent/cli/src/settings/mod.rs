@@ -61,9 +61,9 @@ sections! {
     /// The paths of the kernel's interfaces.
     paths: host::settings::paths::Paths,
     /// The sources and their intervals.
-    sampler: sampling::settings::sampler::Sampler,
+    sampler: sampling::settings::sampler::Settings,
     /// The libtpu SDK as a source.
-    libtpu: sampling::settings::libtpu::Libtpu,
+    libtpu: sampling::settings::libtpu::Settings,
     /// Additional chip types.
     device: host::settings::device::Device,
     /// The search for workloads.

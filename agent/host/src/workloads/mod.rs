@@ -120,6 +120,11 @@ impl OwnerScanner {
         self.full
     }
 
+    /// Whether the last tick could see processes at all.
+    pub fn sees_processes(&self) -> bool {
+        self.last_scan.is_some()
+    }
+
     /// Whether no full look is due and every known owner is as it was: a few reads of what the kernel has at hand,
     /// which do not block.
     pub fn is_quiet(&mut self, now: Timestamp) -> bool {

@@ -1,13 +1,15 @@
-//! The sampler: reads every source at its pace, keeps a history, and shows what is known at the moment.
+//! The sampler: reads every source at its interval, and publishes what it gave as a batch.
 //!
 //! ```text
-//! source ──tick──▶ reading ──▶ view (latest, by source)  ──▶ export, api
-//!                         └──▶ history (fixed in bytes)  ──▶ api
+//! source ──tick──▶ reading ──▶ batch ──▶ view (latest, by source)  ──▶ export, api
+//!                                   ├──▶ history (fixed in bytes)  ──▶ api
+//!                                   └──▶ listeners (bounded queue)
 //! ```
 //!
 //! One task a source. Ticks lie on an absolute schedule: they do not drift, reads of one source never overlap, and a
 //! tick that would fall into the read before it is skipped and counted. Must never let one source wait for another.
 
+mod batch;
 mod history;
 mod view;
 
@@ -33,15 +35,18 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use batch::BatchPublisher;
+
 use crate::{
     settings,
     sources::{Absence, Reading, Source, Tick},
 };
 
-pub use history::{History, Key, Part, Point, Query, Series};
-pub use view::{Fresh, SourceView, Status, View};
+pub use batch::{Batch, BatchListener, Received};
+pub use history::{History, HistoryPoint, HistorySeries, RangeQuery, SeriesKey, Statistic};
+pub use view::{FreshSample, SourceCounters, SourceView, View};
 
-/// A read that takes longer has lost its own deadlines, and is given up.
+/// A read that takes longer missed its own deadlines, and is cancelled.
 const OVERRUN: Duration = Duration::from_secs(5);
 
 /// The sampler; clones share it.
@@ -55,6 +60,7 @@ struct Shared {
     idle: Duration,
     view: RwLock<Arc<View>>,
     history: Mutex<History>,
+    batches: BatchPublisher,
     /// Of the sources that are read most often, whose interval in milliseconds this is.
     liveness: Liveness,
     often: AtomicU64,
@@ -64,16 +70,17 @@ struct Shared {
 }
 
 impl Sampler {
-    /// A sampler that knows nothing yet.
-    pub fn new(settings: &settings::sampler::Sampler, clock: Arc<dyn Clock>) -> Self {
+    /// A sampler without samples yet.
+    pub fn new(settings: &settings::sampler::Settings, clock: Arc<dyn Clock>) -> Self {
         let epoch = Instant::now();
         Self(Arc::new(Shared {
             clock,
             stale_after: settings.stale_after,
-            // Invented chips are worth the full pace as real ones are.
+            // Simulated chips are read as often as real ones.
             idle: if settings.sim_chips > 0 { Duration::ZERO } else { settings.idle_interval.get() },
             view: RwLock::default(),
             history: Mutex::new(History::new(settings.history.as_usize(), settings.history_step.get())),
+            batches: BatchPublisher::new(),
             liveness: Liveness::new(epoch),
             often: AtomicU64::new(u64::MAX),
             first: watch::Sender::new(false),
@@ -87,8 +94,13 @@ impl Sampler {
     }
 
     /// The history of one metric.
-    pub fn history(&self, query: &Query<'_>) -> Vec<Series> {
+    pub fn history(&self, query: &RangeQuery<'_>) -> Vec<HistorySeries> {
         self.0.history.lock().unwrap_or_else(PoisonError::into_inner).query(query)
+    }
+
+    /// Every batch from now on. A listener that waits too long between two loses the oldest and is told how many.
+    pub fn batches(&self) -> BatchListener {
+        self.0.batches.subscribe()
     }
 
     /// Bytes and series of the history.
@@ -97,7 +109,7 @@ impl Sampler {
         (history.bytes(), history.series())
     }
 
-    /// Whether the sampler stands still.
+    /// Whether no tick has come for too long.
     pub fn is_late(&self) -> bool {
         self.0.liveness.is_late()
     }
@@ -107,7 +119,7 @@ impl Sampler {
         self.0.epoch
     }
 
-    /// How often something is done that the settings want every `interval`.
+    /// The pace of what the settings want every `interval`.
     pub fn pace(&self, interval: Duration) -> Pace {
         Pace::new(interval, self.0.idle)
     }
@@ -132,24 +144,30 @@ impl Sampler {
         let mut schedule = Schedule::new(self.0.epoch, pace.interval(&snapshot.borrow()));
         let mut view = Arc::new(SourceView::new(source.origin()));
         while stop.run_until_cancelled(turn(&mut schedule, pace, &mut snapshot)).await.is_some() {
-            let now = snapshot.borrow().clone();
+            let host = snapshot.borrow().clone();
             let lasting = schedule.interval().saturating_mul(self.0.stale_after.max(1));
-            let at = self.due_time(schedule.due());
-            let tick = Tick { at, chips: now.chips, workloads: now.workloads };
-            let begun = Instant::now();
+            let tick = Tick { at: self.due_time(schedule.due()), host };
+            let start = Instant::now();
             let read = timeout(OVERRUN, source.read(&tick));
             let Some(read) = stop.run_until_cancelled(read).await else { return };
             let (reading, overran) =
                 read.map_or_else(|_| (overrun(source.origin()), 1), |reading| (reading, 0));
-            let status = Status {
-                reads: view.status.reads + 1,
-                overruns: view.status.overruns + overran,
-                missed: view.status.missed + schedule.advance(Instant::now()),
-                read_at: Some(at),
-                took: begun.elapsed(),
-                ..view.status
+            let counters = SourceCounters {
+                reads: view.counters.reads + 1,
+                overruns: view.counters.overruns + overran,
+                missed: view.counters.missed + schedule.advance(Instant::now()),
+                read_at: Some(tick.at),
+                duration: start.elapsed(),
+                ..view.counters
             };
-            view = self.publish(&view, reading, status, at.plus(lasting));
+            let batch = Arc::new(Batch {
+                origin: source.origin(),
+                at: tick.at,
+                fresh_until: tick.at.plus(lasting),
+                samples: reading.samples,
+                absent: reading.absent,
+            });
+            view = self.publish(&view, batch, counters);
             if milliseconds <= self.0.often.load(Ordering::Relaxed) {
                 self.0.liveness.expect(schedule.due(), schedule.interval());
             }
@@ -163,24 +181,20 @@ impl Sampler {
         Timestamp(self.0.clock.now().0.saturating_sub(late))
     }
 
-    fn publish(
-        &self,
-        before: &SourceView,
-        reading: Reading,
-        status: Status,
-        until: Timestamp,
-    ) -> Arc<SourceView> {
-        let seen = !reading.samples.is_empty();
-        if seen {
+    /// Hands a batch to the history, the view and all listeners.
+    fn publish(&self, before: &SourceView, batch: Arc<Batch>, counters: SourceCounters) -> Arc<SourceView> {
+        let has_samples = !batch.samples.is_empty();
+        if has_samples {
             let mut history = self.0.history.lock().unwrap_or_else(PoisonError::into_inner);
-            reading.samples.iter().for_each(|sample| history.push(sample));
+            batch.samples.iter().for_each(|sample| history.push(sample));
         }
-        let after = Arc::new(before.after(reading, status, until));
+        let after = Arc::new(before.after(batch.clone(), counters));
         {
             let mut view = self.0.view.write().unwrap_or_else(PoisonError::into_inner);
             *view = Arc::new(view.with(after.clone()));
         }
-        if seen && !*self.0.first.borrow() {
+        self.0.batches.publish(batch);
+        if has_samples && !*self.0.first.borrow() {
             self.0.first.send_replace(true);
         }
         after
@@ -201,7 +215,7 @@ async fn turn(schedule: &mut Schedule, pace: Pace, snapshot: &mut watch::Receive
 }
 
 fn overrun(origin: Origin) -> Reading {
-    let why = format!("the read was given up after {} s", OVERRUN.as_secs());
+    let why = format!("the read was cancelled after {} s", OVERRUN.as_secs());
     Reading { samples: Vec::new(), absent: vec![Absence { what: origin.as_str().to_owned(), why }] }
 }
 

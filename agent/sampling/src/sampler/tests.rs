@@ -1,9 +1,11 @@
 //! The sampler on made-up sources and a paused clock.
 
-use std::{borrow::Cow, future::Future, pin::Pin};
+use std::{future::Future, pin::Pin};
 
 use model::{
-    sample::{Labels, Sample, Unit, Value},
+    catalog::TPU_HBM_USED_BYTES,
+    label::Labels,
+    sample::{Sample, Value},
     time::ManualClock,
     workload::{Endpoint, EndpointKind, EndpointOrigin, Workloads},
 };
@@ -32,13 +34,12 @@ impl Source for Paced {
             };
             tokio::time::sleep(self.takes.get(read).copied().unwrap_or_default()).await;
             let sample = Sample {
-                metric: Cow::Borrowed("tpu_hbm_used_bytes"),
-                labels: Labels::default(),
+                metric: (&TPU_HBM_USED_BYTES).into(),
+                labels: Labels::none(),
                 value: Value::Gauge(1.0),
-                unit: Unit::Bytes,
                 origin: self.origin,
                 at: tick.at,
-                job: None,
+                workload: None,
             };
             Reading { samples: vec![sample], absent: Vec::new() }
         })
@@ -52,7 +53,7 @@ fn paced(origin: Origin, takes: &[u64]) -> (Box<Paced>, Arc<Mutex<Vec<Duration>>
 }
 
 fn sampler() -> Sampler {
-    Sampler::new(&crate::settings::sampler::Sampler::default(), Arc::new(ManualClock::at(Timestamp(0))))
+    Sampler::new(&crate::settings::sampler::Settings::default(), Arc::new(ManualClock::at(Timestamp(0))))
 }
 
 /// A host with something to watch.
@@ -72,7 +73,7 @@ fn busy() -> HostSnapshot {
 
 /// Drives a source for `run` of paused time.
 async fn drive(sampler: &Sampler, source: Box<Paced>, run: Duration) {
-    let (_scene, snapshot) = watch::channel(busy());
+    let (_discovery, snapshot) = watch::channel(busy());
     let stop = CancellationToken::new();
     let driving = sampler.drive(source, Duration::from_secs(1), snapshot, stop.clone());
     let _ = timeout(run, driving).await;
@@ -89,7 +90,7 @@ async fn ticks_do_not_drift_whatever_a_read_takes() {
     drive(&sampler, source, Duration::from_millis(60_500)).await;
     let wanted: Vec<u128> = (0..=60).map(|tick| tick * 1000).collect();
     assert_eq!(milliseconds(&begun), wanted);
-    assert_eq!(sampler.view().source(Origin::Runtime).unwrap().status.reads, 61);
+    assert_eq!(sampler.view().source(Origin::Runtime).unwrap().counters.reads, 61);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +99,7 @@ async fn a_slow_read_skips_ticks_that_are_counted_and_overlaps_none() {
     let sampler = sampler();
     drive(&sampler, source, Duration::from_millis(7_500)).await;
     assert_eq!(milliseconds(&begun), [0, 1000, 4000, 5000, 7000]);
-    assert_eq!(sampler.view().source(Origin::Runtime).unwrap().status.missed, 3);
+    assert_eq!(sampler.view().source(Origin::Runtime).unwrap().counters.missed, 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,8 +112,8 @@ async fn a_source_that_hangs_is_given_up_and_delays_no_other() {
     assert_eq!(milliseconds(&begun).len(), 11);
     let view = sampler.view();
     let hung = view.source(Origin::Runtime).unwrap();
-    assert!(hung.status.overruns >= 1 && hung.status.missed >= 5, "{:?}", hung.status);
-    assert_eq!(hung.absent[0].why, "the read was given up after 5 s");
+    assert!(hung.counters.overruns >= 1 && hung.counters.missed >= 5, "{:?}", hung.counters);
+    assert_eq!(hung.absent()[0].why, "the read was cancelled after 5 s");
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,8 +138,10 @@ async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
     assert_eq!(milliseconds(&begun), [0, 5000, 10_000, 13_000, 14_000, 15_000, 20_000, 25_000]);
     let view = sampler.view();
     let view = view.source(Origin::Host).unwrap();
-    assert_eq!(view.status.missed, 0);
-    assert_eq!(view.values[0].until, view.status.read_at.unwrap().plus(Duration::from_secs(15)));
+    assert_eq!(view.counters.missed, 0);
+    let last = view.counters.read_at.unwrap();
+    assert_eq!(view.samples(last.plus(Duration::from_secs(15))).count(), 1);
+    assert_eq!(view.samples(last.plus(Duration::from_nanos(15_000_000_001))).count(), 0);
 }
 
 /// Whatever the snapshot does, and whenever one looks, a sampler that ticks is never late; one that does not, soon.
@@ -146,7 +149,7 @@ async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
 async fn a_change_of_pace_is_no_standstill() {
     let idle = "10m".parse::<model::unit::Duration>().unwrap();
     let settings =
-        crate::settings::sampler::Sampler { idle_interval: idle.try_into().unwrap(), ..Default::default() };
+        crate::settings::sampler::Settings { idle_interval: idle.try_into().unwrap(), ..Default::default() };
     let sampler = Sampler::new(&settings, Arc::new(ManualClock::at(Timestamp(0))));
     let (snapshot, seen) = watch::channel(HostSnapshot::default());
     let (often, _) = paced(Origin::Host, &[]);
@@ -186,7 +189,7 @@ async fn a_sampler_that_never_begins_is_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_whose_scout_is_gone_is_asked_all_the_same() {
+async fn a_host_is_read_when_discovery_has_ended() {
     let (source, begun) = paced(Origin::Host, &[]);
     let (snapshot, seen) = watch::channel(busy());
     drop(snapshot);
@@ -212,7 +215,7 @@ async fn the_first_sample_is_announced() {
 #[tokio::test]
 async fn stopping_ends_a_read_under_way() {
     let (source, _) = paced(Origin::Host, &[1_000_000]);
-    let (_scene, snapshot) = watch::channel(HostSnapshot::default());
+    let (_discovery, snapshot) = watch::channel(HostSnapshot::default());
     let stop = CancellationToken::new();
     let sampler = sampler();
     let driving = sampler.drive(source, Duration::from_secs(1), snapshot, stop.clone());
@@ -222,4 +225,25 @@ async fn stopping_ends_a_read_under_way() {
     };
     let ended = timeout(Duration::from_secs(5), async { tokio::join!(driving, stopping) }).await;
     assert!(ended.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_listener_gets_every_batch_of_every_source() {
+    let (runtime, _) = paced(Origin::Runtime, &[]);
+    let (host, _) = paced(Origin::Host, &[]);
+    let sampler = sampler();
+    let mut listeners = [sampler.batches(), sampler.batches()];
+    let run = Duration::from_millis(3500);
+    tokio::join!(drive(&sampler, runtime, run), drive(&sampler, host, run));
+    for listener in &mut listeners {
+        let mut origins = Vec::new();
+        for _ in 0..8 {
+            let Some(Received::Batch(batch)) = listener.next().await else { panic!("a batch is missing") };
+            assert_eq!((batch.samples.len(), batch.absent.len()), (1, 0));
+            assert_eq!(batch.fresh_until, batch.at.plus(Duration::from_secs(3)));
+            origins.push(batch.origin);
+        }
+        origins.sort_unstable();
+        assert_eq!(origins, [[Origin::Runtime; 4], [Origin::Host; 4]].concat());
+    }
 }

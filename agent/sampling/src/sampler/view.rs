@@ -1,4 +1,4 @@
-//! What is known at the moment: a snapshot that readers share without holding the sampler up.
+//! What is known at the moment: a view that readers share without holding the sampler up.
 //!
 //! Must never show a value longer than it is fresh: some of the intervals at which its source was read with it.
 
@@ -9,11 +9,13 @@ use std::{
 };
 
 use model::{
+    metric::MetricRef,
     sample::{Origin, Sample},
     time::Timestamp,
 };
 
-use crate::sources::{Absence, Reading};
+use super::batch::Batch;
+use crate::sources::Absence;
 
 /// Everything known at the moment.
 #[derive(Debug, Clone, Default)]
@@ -22,55 +24,54 @@ pub struct View {
     pub sources: Vec<Arc<SourceView>>,
 }
 
-/// What one source gave, and how it fares.
+/// The latest of one source.
 #[derive(Debug, Clone)]
 pub struct SourceView {
-    /// Which.
+    /// The source.
     pub origin: Origin,
-    /// Its latest values.
-    pub values: Vec<Fresh>,
-    /// What is missing at the moment.
-    pub absent: Vec<Absence>,
-    /// How it fares.
-    pub status: Status,
+    /// Its last batch; `None` before its first read.
+    batch: Option<Arc<Batch>>,
+    /// Samples of earlier batches that the last one did not renew.
+    carried: Vec<FreshSample>,
+    /// Its counters.
+    pub counters: SourceCounters,
 }
 
-/// A value and how long it is fresh.
+/// A sample and how long it is fresh.
 #[derive(Debug, Clone)]
-pub struct Fresh {
-    /// The value.
+pub struct FreshSample {
+    /// The sample.
     pub sample: Sample,
     /// It is shown until then, if it is not renewed.
     pub until: Timestamp,
 }
 
-/// How a source fares.
+/// The counters of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Status {
+pub struct SourceCounters {
     /// Reads that came to their end.
     pub reads: u64,
-    /// How often something that was there before, or was asked for the first time, turned out missing: counted when it
-    /// begins, not for as long as it lasts.
+    /// Number of times a requested value was missing; counted once, when it goes missing.
     pub errors: u64,
     /// Ticks that passed while the read before was still going on.
     pub missed: u64,
-    /// Reads that were given up because they overran every deadline.
+    /// Reads that were cancelled because they overran every deadline.
     pub overruns: u64,
     /// When the last read was due.
     pub read_at: Option<Timestamp>,
     /// How long it took.
-    pub took: Duration,
+    pub duration: Duration,
 }
 
 impl View {
     /// The values to show: of each metric from the best source that has a fresh one.
     pub fn samples(&self, now: Timestamp) -> Vec<&Sample> {
         let mut shown = Vec::new();
-        let mut answered: HashSet<&str> = HashSet::new();
+        let mut answered: HashSet<&MetricRef> = HashSet::new();
         for source in &self.sources {
             let from = shown.len();
-            shown.extend(source.samples(now).filter(|sample| !answered.contains(sample.metric.as_ref())));
-            answered.extend(shown[from..].iter().map(|sample| sample.metric.as_ref()));
+            shown.extend(source.samples(now).filter(|sample| !answered.contains(&sample.metric)));
+            answered.extend(shown[from..].iter().map(|sample| &sample.metric));
         }
         shown
     }
@@ -84,13 +85,13 @@ impl View {
     pub(super) fn with(&self, source: Arc<SourceView>) -> Self {
         let mut sources = self.sources.clone();
         sources.retain(|known| known.origin != source.origin);
-        let place = sources.partition_point(|known| rank(known.origin) < rank(source.origin));
-        sources.insert(place, source);
+        let position = sources.partition_point(|known| rank(known.origin) < rank(source.origin));
+        sources.insert(position, source);
         Self { sources }
     }
 }
 
-/// The wire wins over the SDK, which is only another client of the same services; what is measured over what is made up.
+/// The wire wins over the SDK, which is only another client of the same services; measured values over simulated ones.
 fn rank(origin: Origin) -> u8 {
     match origin {
         Origin::Runtime => 0,
@@ -99,83 +100,88 @@ fn rank(origin: Origin) -> u8 {
         Origin::Host => 3,
         Origin::Libtpu => 4,
         Origin::Sim => 5,
+        Origin::Agent => 6,
     }
 }
 
 impl SourceView {
     /// A source that has not been read yet.
     pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, values: Vec::new(), absent: Vec::new(), status: Status::default() }
+        Self { origin, batch: None, carried: Vec::new(), counters: SourceCounters::default() }
     }
 
-    /// Its values that are fresh.
+    /// Its samples that are fresh.
     pub fn samples(&self, now: Timestamp) -> impl Iterator<Item = &Sample> {
-        let fresh = move |value: &&Fresh| now <= value.until;
-        self.values.iter().filter(fresh).map(|value| &value.sample)
+        let latest = self.batch.iter().filter(move |batch| now <= batch.fresh_until);
+        let carried = self.carried.iter().filter(move |value| now <= value.until).map(|value| &value.sample);
+        latest.flat_map(|batch| &batch.samples).chain(carried)
     }
 
-    /// This source after a reading that is fresh until then: what it does not renew stays until it is stale.
-    pub(super) fn after(&self, reading: Reading, status: Status, until: Timestamp) -> Self {
-        let began = |absence: &&Absence| !self.absent.iter().any(|known| known.what == absence.what);
-        let errors = reading.absent.iter().filter(began).count() as u64;
-        let mut values: Vec<Fresh> =
-            reading.samples.into_iter().map(|sample| Fresh { sample, until }).collect();
-        if let Some(at) = status.read_at {
-            self.carry_over(&mut values, at);
-        }
+    /// What is missing at the moment.
+    pub fn absent(&self) -> &[Absence] {
+        self.batch.as_ref().map_or(&[], |batch| &batch.absent)
+    }
+
+    /// This source after its next batch: what that does not renew stays until it is stale.
+    pub(super) fn after(&self, batch: Arc<Batch>, counters: SourceCounters) -> Self {
+        let began = |absence: &&Absence| !self.absent().iter().any(|known| known.what == absence.what);
+        let errors = batch.absent.iter().filter(began).count() as u64;
         Self {
-            values,
-            absent: reading.absent,
-            status: Status { errors: self.status.errors + errors, ..status },
             origin: self.origin,
+            carried: self.carried_over(&batch),
+            counters: SourceCounters { errors: self.counters.errors + errors, ..counters },
+            batch: Some(batch),
         }
     }
 
-    /// Adds the known values that `values` lacks and that are not stale.
-    fn carry_over(&self, values: &mut Vec<Fresh>, at: Timestamp) {
+    /// The known samples that `batch` lacks and that are not stale.
+    fn carried_over(&self, batch: &Batch) -> Vec<FreshSample> {
         // Almost always the same series come in the same order.
-        let same = |(old, new): (&Fresh, &Fresh)| same_series(&old.sample, &new.sample);
-        if self.values.len() == values.len() && self.values.iter().zip(values.iter()).all(same) {
-            return;
+        let latest = self.batch.as_ref().map_or(&[][..], |batch| &batch.samples);
+        let same = |(old, new): (&Sample, &Sample)| old.is_same_series(new);
+        if self.carried.is_empty()
+            && latest.len() == batch.samples.len()
+            && latest.iter().zip(&batch.samples).all(same)
+        {
+            return Vec::new();
         }
-        let mut renewed: HashMap<_, Vec<&Fresh>> = HashMap::new();
-        for value in values.iter() {
-            renewed.entry(value.sample.metric.as_ref()).or_default().push(value);
+        let mut renewed: HashMap<&MetricRef, Vec<&Sample>> = HashMap::new();
+        for sample in &batch.samples {
+            renewed.entry(&sample.metric).or_default().push(sample);
         }
-        let kept: Vec<Fresh> = self
-            .values
-            .iter()
-            .filter(|old| at < old.until)
-            .filter(|old| {
-                let metric = renewed.get(old.sample.metric.as_ref());
-                !metric.is_some_and(|new| new.iter().any(|new| same_series(&old.sample, &new.sample)))
-            })
-            .cloned()
-            .collect();
-        values.extend(kept);
+        let is_renewed = |old: &Sample| {
+            renewed.get(&old.metric).is_some_and(|new| new.iter().any(|new| old.is_same_series(new)))
+        };
+        let mut kept = Vec::new();
+        for last in self.batch.iter().filter(|last| batch.at < last.fresh_until) {
+            let gone = last.samples.iter().filter(|sample| !is_renewed(sample));
+            kept.extend(gone.map(|sample| FreshSample { sample: sample.clone(), until: last.fresh_until }));
+        }
+        let still = self.carried.iter().filter(|old| batch.at < old.until && !is_renewed(&old.sample));
+        kept.extend(still.cloned());
+        kept
     }
-}
-
-fn same_series(a: &Sample, b: &Sample) -> bool {
-    a.metric == b.metric && a.labels == b.labels && a.job == b.job
 }
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
+    use model::{
+        catalog::{TPU_HBM_TOTAL_BYTES, TPU_HBM_USED_BYTES},
+        label::{CORE, Labels},
+        metric::Descriptor,
+        sample::Value,
+    };
 
     use super::*;
-    use model::sample::{Labels, Unit, Value};
 
-    fn sample(metric: &'static str, core: u32, value: f64, origin: Origin) -> Sample {
+    fn sample(metric: &'static Descriptor, core: u32, value: f64, origin: Origin) -> Sample {
         Sample {
-            metric: Cow::Borrowed(metric),
-            labels: Labels { core: Some(core), ..Labels::default() },
+            metric: metric.into(),
+            labels: Labels::one(CORE, core),
             value: Value::Gauge(value),
-            unit: Unit::Bytes,
             origin,
             at: Timestamp(0),
-            job: None,
+            workload: None,
         }
     }
 
@@ -183,49 +189,49 @@ mod tests {
         Timestamp(seconds * 1_000_000_000)
     }
 
-    /// Of a read at such a second.
-    fn read(seconds: i64) -> Status {
-        Status { read_at: Some(at(seconds)), ..Status::default() }
-    }
-
-    fn reading(samples: Vec<Sample>) -> Reading {
-        Reading { samples, absent: Vec::new() }
+    /// A source after a tick at such a second.
+    fn after(
+        source: &SourceView,
+        second: i64,
+        until: i64,
+        samples: Vec<Sample>,
+        absent: Vec<Absence>,
+    ) -> SourceView {
+        let (at, fresh_until) = (at(second), at(until));
+        source
+            .after(Batch { origin: source.origin, at, fresh_until, samples, absent }.into(), source.counters)
     }
 
     fn names(view: &View, now: Timestamp) -> Vec<(&str, Origin)> {
-        view.samples(now).into_iter().map(|sample| (sample.metric.as_ref(), sample.origin)).collect()
+        view.samples(now).into_iter().map(|sample| (sample.metric.name.as_ref(), sample.origin)).collect()
     }
 
     #[test]
     fn the_wire_wins_and_the_sdk_fills_what_is_missing() {
-        let wire = SourceView::new(Origin::Runtime).after(
-            reading(vec![sample("used", 0, 1.0, Origin::Runtime)]),
-            read(10),
-            at(13),
-        );
-        let sdk = SourceView::new(Origin::Libtpu).after(
-            reading(vec![sample("used", 0, 2.0, Origin::Libtpu), sample("total", 0, 3.0, Origin::Libtpu)]),
-            read(10),
-            at(40),
-        );
+        let wire = SourceView::new(Origin::Runtime);
+        let wire =
+            after(&wire, 10, 13, vec![sample(&TPU_HBM_USED_BYTES, 0, 1.0, Origin::Runtime)], Vec::new());
+        let both = vec![
+            sample(&TPU_HBM_USED_BYTES, 0, 2.0, Origin::Libtpu),
+            sample(&TPU_HBM_TOTAL_BYTES, 0, 3.0, Origin::Libtpu),
+        ];
+        let sdk = after(&SourceView::new(Origin::Libtpu), 10, 40, both, Vec::new());
+        let (used, total) = ("tpu_hbm_used_bytes", "tpu_hbm_total_bytes");
         let view = View::default().with(sdk.into()).with(wire.into());
-        assert_eq!(names(&view, at(11)), [("used", Origin::Runtime), ("total", Origin::Libtpu)]);
+        assert_eq!(names(&view, at(11)), [(used, Origin::Runtime), (total, Origin::Libtpu)]);
         // The wire falls silent: its value gets stale, and the SDK's takes its place.
-        assert_eq!(names(&view, at(14)), [("used", Origin::Libtpu), ("total", Origin::Libtpu)]);
+        assert_eq!(names(&view, at(14)), [(used, Origin::Libtpu), (total, Origin::Libtpu)]);
         assert_eq!(names(&view, at(41)), []);
     }
 
     #[test]
     fn one_missed_read_makes_no_gap_and_three_end_the_series() {
-        let both = || vec![sample("used", 0, 1.0, Origin::Runtime), sample("used", 1, 1.0, Origin::Runtime)];
-        let mut source = SourceView::new(Origin::Runtime).after(reading(both()), read(0), at(3));
+        let used = |core, value| sample(&TPU_HBM_USED_BYTES, core, value, Origin::Runtime);
+        let source = SourceView::new(Origin::Runtime);
+        let mut source = after(&source, 0, 3, vec![used(0, 1.0), used(1, 1.0)], Vec::new());
         for now in 1..=4 {
-            source = source.after(
-                reading(vec![sample("used", 1, 2.0, Origin::Runtime)]),
-                read(now),
-                // The pace gets slower: what was read at the old one is not shown for longer.
-                at(now + 10),
-            );
+            // The interval gets longer: what was read at the old one is not shown for longer.
+            source = after(&source, now, now + 10, vec![used(1, 2.0)], Vec::new());
             let left = source.samples(at(now)).count();
             assert_eq!(left, if now < 3 { 2 } else { 1 }, "{now}");
         }
@@ -241,8 +247,8 @@ mod tests {
             (2, vec![], 2),
             (3, vec![missing("a")], 3),
         ] {
-            source = source.after(Reading { samples: Vec::new(), absent }, source.status, at(now + 3));
-            assert_eq!(source.status.errors, errors, "{now}");
+            source = after(&source, now, now + 3, Vec::new(), absent);
+            assert_eq!(source.counters.errors, errors, "{now}");
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The libtpu SDK as a source of metrics that no metric service has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Libtpu {
+pub struct Settings {
     /// When to use the SDK: `auto` (if the host has a TPU), `on` or `off`.
     pub enabled: Enabled,
     /// Path of the library. Not set: the first of TPU_LIBRARY_PATH, LIBTPU_PATH, the library of the workload, and the
@@ -25,7 +25,7 @@ pub struct Libtpu {
     pub max_age: Duration,
 }
 
-impl Default for Libtpu {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             enabled: Enabled::Auto,

@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 /// The sources of metrics, their intervals, and the history in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Sampler {
+pub struct Settings {
     /// Interval between reads of the workloads, the host service and the host; at least 250ms. Each read also costs CPU
     /// time of the workload.
-    pub interval: Interval,
+    pub interval: ReadInterval,
     /// Interval while the host has no chips, workloads or endpoints; at least 250ms. It applies if it is longer than
     /// `interval`.
-    pub idle_interval: Interval,
+    pub idle_interval: ReadInterval,
     /// Interval between reads of the Orbax and Grain metrics; at least 250ms. These reads cost more time of the workload
     /// than the others.
-    pub orbax_grain_interval: Interval,
+    pub orbax_grain_interval: ReadInterval,
     /// Interval between reads of the libtpu SDK; at least 250ms. The SDK leaks memory with each read.
-    pub libtpu_interval: Interval,
+    pub libtpu_interval: ReadInterval,
     /// Number of intervals without a new value after which a series is no longer served.
     pub stale_after: u32,
     /// Maximum memory of the history. The default holds about one hour of all values of 8 chips at 1s, and one day at
@@ -38,13 +38,13 @@ pub struct Sampler {
     pub sim_chips: u32,
 }
 
-impl Default for Sampler {
+impl Default for Settings {
     fn default() -> Self {
         Self {
-            interval: Interval(Duration::from_secs(1)),
-            idle_interval: Interval(Duration::from_secs(5)),
-            orbax_grain_interval: Interval(Duration::from_secs(10)),
-            libtpu_interval: Interval(Duration::from_secs(10)),
+            interval: ReadInterval(Duration::from_secs(1)),
+            idle_interval: ReadInterval(Duration::from_secs(5)),
+            orbax_grain_interval: ReadInterval(Duration::from_secs(10)),
+            libtpu_interval: ReadInterval(Duration::from_secs(10)),
             stale_after: 3,
             history: Bytes::mib(8),
             history_step: Duration::from_secs(60),
@@ -60,13 +60,13 @@ impl Default for Sampler {
 /// A time between two reads: never so short that asking slows the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Duration", into = "Duration")]
-pub struct Interval(Duration);
+pub struct ReadInterval(Duration);
 
-impl Interval {
+impl ReadInterval {
     /// The shortest.
-    pub const LEAST: Duration = Duration::from_millis(250);
+    pub const MIN: Duration = Duration::from_millis(250);
     /// The longest: what is rarer is no monitoring.
-    pub const MOST: Duration = Duration::from_secs(3600);
+    pub const MAX: Duration = Duration::from_secs(3600);
 
     /// As std has it.
     pub fn get(self) -> std::time::Duration {
@@ -76,20 +76,20 @@ impl Interval {
 
 /// An interval out of its range.
 #[derive(Debug, thiserror::Error)]
-#[error("an interval lies between {} and {}", Interval::LEAST, Interval::MOST)]
-pub struct IntervalError;
+#[error("an interval lies between {} and {}", ReadInterval::MIN, ReadInterval::MAX)]
+pub struct ReadIntervalError;
 
-impl TryFrom<Duration> for Interval {
-    type Error = IntervalError;
+impl TryFrom<Duration> for ReadInterval {
+    type Error = ReadIntervalError;
 
-    fn try_from(duration: Duration) -> Result<Self, IntervalError> {
-        let in_range = (Self::LEAST.get()..=Self::MOST.get()).contains(&duration.get());
-        in_range.then_some(Self(duration)).ok_or(IntervalError)
+    fn try_from(duration: Duration) -> Result<Self, ReadIntervalError> {
+        let in_range = (Self::MIN.get()..=Self::MAX.get()).contains(&duration.get());
+        in_range.then_some(Self(duration)).ok_or(ReadIntervalError)
     }
 }
 
-impl From<Interval> for Duration {
-    fn from(interval: Interval) -> Self {
+impl From<ReadInterval> for Duration {
+    fn from(interval: ReadInterval) -> Self {
         interval.0
     }
 }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn an_interval_keeps_its_distance() {
-        let read = |text: &str| toml::from_str::<Sampler>(&format!("interval = \"{text}\""));
+        let read = |text: &str| toml::from_str::<Settings>(&format!("interval = \"{text}\""));
         assert_eq!(read("250ms").unwrap().interval.get().as_millis(), 250);
         for bad in ["249ms", "0s", "2h"] {
             let error = read(bad).unwrap_err().to_string();

@@ -2,14 +2,15 @@
 //!
 //! Must never call anything but GetHostMetrics: the service's other calls change the state of the host.
 
-use std::{borrow::Cow, collections::HashSet, future::Future, pin::Pin};
+use std::{collections::HashSet, future::Future, pin::Pin};
 
 use model::{
     catalog,
     device::Chip,
-    sample::{Labels, Origin, Sample, Value},
+    label::Labels,
+    sample::{Origin, Sample, Value},
     time::Timestamp,
-    untrusted::{LABEL, clean},
+    untrusted::clean_label,
     workload::{Address, EndpointKind},
 };
 use prost::Message;
@@ -19,7 +20,6 @@ use tokio::time::Instant;
 use super::{
     Absence, Reading, Source, Tick,
     backoff::Backoff,
-    endpoints,
     fields::{Malformed, each},
     grpc::{Call, CallError, Connection},
 };
@@ -31,31 +31,31 @@ const MOST_CHIPS: usize = 256;
 const MOST_VALUES: usize = 4096;
 
 /// The source.
-pub struct HostService {
+pub struct HostServiceSource {
     call: Call,
     address: Option<Address>,
     connection: Option<Connection>,
     backoff: Backoff,
-    trouble: Option<String>,
+    fault: Option<String>,
 }
 
-impl Default for HostService {
+impl Default for HostServiceSource {
     fn default() -> Self {
         Self {
             call: Call::new(GET, &GetHostMetricsRequest {}),
             address: None,
             connection: None,
             backoff: Backoff::default(),
-            trouble: None,
+            fault: None,
         }
     }
 }
 
-impl HostService {
+impl HostServiceSource {
     /// The first endpoint that can be reached, or why there is none.
     fn choose(&mut self, tick: &Tick) -> Result<(), Absence> {
         let mut unreachable = None;
-        for (_, endpoint) in endpoints(&tick.workloads, EndpointKind::HostService) {
+        for (_, endpoint) in tick.endpoints(EndpointKind::HostService) {
             match &endpoint.unreachable {
                 Some(why) => unreachable = unreachable.or(Some((endpoint.address.to_string(), why.clone()))),
                 None => {
@@ -102,22 +102,21 @@ impl HostService {
             Ok(None) => {}
             Ok(Some(reply)) => {
                 self.backoff.succeeded();
-                self.trouble =
-                    samples(&reply, tick, &mut reading.samples).err().map(|error| error.to_string());
+                self.fault = samples(&reply, tick, &mut reading.samples).err().map(|error| error.to_string());
             }
             Err(error) => {
                 self.backoff.failed(Instant::now());
-                self.trouble = Some(error.to_string());
+                self.fault = Some(error.to_string());
             }
         }
-        if let (Some(why), Some(address)) = (&self.trouble, &self.address) {
+        if let (Some(why), Some(address)) = (&self.fault, &self.address) {
             reading.absent.push(Absence { what: address.to_string(), why: why.clone() });
         }
         reading
     }
 }
 
-impl Source for HostService {
+impl Source for HostServiceSource {
     fn origin(&self) -> Origin {
         Origin::HostService
     }
@@ -144,29 +143,28 @@ fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), M
             return Ok(());
         }
         let entry = UtilizationMetricData::decode(entry)?;
-        for (name, labels, value) in values(&entry, chips - 1, &tick.chips) {
-            let Some((metric, wire)) = catalog::by_wire(Origin::HostService, name) else { continue };
+        for (name, labels, value) in values(&entry, chips - 1, &tick.host.chips) {
+            let Some((metric, named)) = catalog::by_origin(Origin::HostService, name) else { continue };
             if !value.is_finite()
                 || samples.len() >= MOST_VALUES
-                || !seen.insert((metric.name, labels.clone()))
+                || !seen.insert((named.name, labels.clone()))
             {
                 continue;
             }
             samples.push(Sample {
-                metric: Cow::Borrowed(metric.name),
+                metric: metric.into(),
                 labels,
-                value: Value::Gauge(value * wire.scale),
-                unit: metric.unit,
+                value: Value::Gauge(named.scale.apply(value)),
                 origin: Origin::HostService,
                 at: measured(&entry, tick.at),
-                job: None,
+                workload: None,
             });
         }
         Ok(())
     })
 }
 
-/// What one entry says: wire name, labels, value.
+/// What one entry says: the name there, labels, value.
 fn values(
     entry: &UtilizationMetricData,
     position: usize,
@@ -181,11 +179,12 @@ fn values(
         .collect();
     let Some(health) = &entry.tpu_health_metrics else { return values };
     if let Some(it) = &health.chip_throttling_metric {
-        let place = format!("{}-{}", it.tray_id, it.chip_id);
-        values.push(("throttling_score", extra("tray_chip", place), it.throttling_score as f64));
+        let labels = Labels::one("tray_chip", format!("{}-{}", it.tray_id, it.chip_id));
+        values.push(("throttling_score", labels, it.throttling_score as f64));
     }
     for link in &health.ici_link_metrics {
-        values.push(("link_health", extra("link", clean(&link.port_id, LABEL)), link.link_health as f64));
+        let labels = Labels::one("link", clean_label(&link.port_id));
+        values.push(("link_health", labels, link.link_health as f64));
     }
     values
 }
@@ -199,13 +198,9 @@ fn chip_labels(identifier: &str, position: usize, chips: &[Chip]) -> Labels {
     };
     match by_pci.or_else(by_index) {
         Some(chip) => Labels::chip(chip.index),
-        None if identifier.is_empty() => extra("chip_id", format!("entry {position}")),
-        None => extra("chip_id", clean(identifier, LABEL)),
+        None if identifier.is_empty() => Labels::one("chip_id", format!("entry {position}")),
+        None => Labels::one("chip_id", clean_label(identifier)),
     }
-}
-
-fn extra(name: &'static str, value: String) -> Labels {
-    Labels { extra: Some((Cow::Borrowed(name), value)), ..Labels::default() }
 }
 
 /// When an entry was measured: as it says, if that is within a minute before now.
@@ -216,6 +211,7 @@ fn measured(entry: &UtilizationMetricData, read: Timestamp) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use model::snapshot::HostSnapshot;
     use proto::libtpu::tpunetd::{
         ChipThrottlingMetric, GetHostMetricsResponse, IciLinkMetric, TpuHealthMetrics, UtilizationMetric,
     };
@@ -240,7 +236,8 @@ mod tests {
 
     fn tick() -> Tick {
         let chips = [chip(0, "0000:00:04"), chip(1, "0000:00:05")];
-        Tick { at: Timestamp(5_000_000_000), chips: chips.into(), workloads: std::sync::Arc::default() }
+        let host = HostSnapshot { chips: chips.into(), ..HostSnapshot::default() };
+        Tick { at: Timestamp(5_000_000_000), host }
     }
 
     fn used(kind: MetricType, utilization: f32) -> UtilizationMetric {
@@ -272,13 +269,10 @@ mod tests {
         samples(&reply.encode_to_vec(), &tick(), &mut found).unwrap();
         let shown: Vec<_> = found
             .iter()
-            .map(|s| {
-                (
-                    s.metric.as_ref(),
-                    s.labels.chip,
-                    s.labels.extra.as_ref().map(|e| e.1.as_str()),
-                    s.value.clone(),
-                )
+            .map(|sample| {
+                let labels: Vec<_> =
+                    sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                (sample.metric.name.as_ref(), labels.join(","), sample.value.clone())
             })
             .collect();
         let util = "tpu_chip_tensorcore_utilization_ratio";
@@ -286,13 +280,13 @@ mod tests {
         assert_eq!(
             shown,
             [
-                (util, Some(1), None, Value::Gauge(0.5)),
-                (throttle, None, Some("0-0"), Value::Gauge(3.0)),
-                (link, None, Some("tray0.chip0.ici0.int"), Value::Gauge(5.0)),
-                (util, Some(0), None, Value::Gauge(0.5)),
-                (throttle, None, Some("1-0"), Value::Gauge(3.0)),
-                (link, None, Some("tray1.chip0.ici0.int"), Value::Gauge(5.0)),
-                (util, None, Some("x\u{fffd}"), Value::Gauge(0.5)),
+                (util, "chip=1".to_owned(), Value::Gauge(0.5)),
+                (throttle, "tray_chip=0-0".to_owned(), Value::Gauge(3.0)),
+                (link, "link=tray0.chip0.ici0.int".to_owned(), Value::Gauge(5.0)),
+                (util, "chip=0".to_owned(), Value::Gauge(0.5)),
+                (throttle, "tray_chip=1-0".to_owned(), Value::Gauge(3.0)),
+                (link, "link=tray1.chip0.ici0.int".to_owned(), Value::Gauge(5.0)),
+                (util, "chip_id=x\u{fffd}".to_owned(), Value::Gauge(0.5)),
             ]
         );
     }

@@ -1,9 +1,10 @@
-//! Where samples come from: each source yields typed samples with an age, and says in words why it has none.
+//! Where samples come from: each source yields typed samples with an age, and gives the reason when it has none.
 //!
 //! Must never invent a value (absent is absent), contact a port that [`model::workload`] does not name,
 //! or let one bad metric hide the others.
 
 mod backoff;
+mod distribution;
 mod fields;
 mod grpc;
 pub mod host;
@@ -12,15 +13,14 @@ pub mod libtpu;
 pub mod orbax_grain;
 pub mod runtime;
 pub mod sim;
-mod window;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use model::{
-    device::Chip,
     sample::{Origin, Sample},
+    snapshot::HostSnapshot,
     time::Timestamp,
-    workload::{Endpoint, EndpointKind, Owner, Workloads},
+    workload::{Endpoint, EndpointKind, Owner, Workload},
 };
 use serde::Serialize;
 
@@ -29,10 +29,27 @@ use serde::Serialize;
 pub struct Tick {
     /// When the tick was due.
     pub at: Timestamp,
-    /// The host's chips.
-    pub chips: Arc<[Chip]>,
-    /// Who holds them.
-    pub workloads: Arc<Workloads>,
+    /// The host's chips, their owners and the workloads.
+    pub host: HostSnapshot,
+}
+
+impl Tick {
+    /// The endpoints of one kind, with their owners where they have one.
+    fn endpoints(&self, kind: EndpointKind) -> impl Iterator<Item = (Option<&Owner>, &Endpoint)> {
+        let of_owners = self
+            .host
+            .workloads
+            .owners
+            .iter()
+            .flat_map(|owner| owner.endpoints.iter().map(move |endpoint| (Some(owner), endpoint)));
+        let shared = self.host.workloads.endpoints.iter().map(|endpoint| (None, endpoint));
+        of_owners.chain(shared).filter(move |(_, endpoint)| endpoint.kind == kind)
+    }
+
+    /// The workload of an owner.
+    fn workload(&self, owner: &Owner) -> Option<Arc<Workload>> {
+        self.host.workload_of(owner.process).cloned()
+    }
 }
 
 /// Something that a source could not read, and why.
@@ -40,7 +57,7 @@ pub struct Tick {
 pub struct Absence {
     /// What is missing: an endpoint, or a metric's name.
     pub what: String,
-    /// Why, in words, and what would change it. Untrusted text is already escaped and bounded.
+    /// The reason, and what would change it. Untrusted text is already escaped and bounded.
     pub why: String,
 }
 
@@ -60,16 +77,6 @@ pub trait Source: Send {
 
     /// Reads once, within deadlines and byte limits of its own; never fails as a whole.
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>>;
-}
-
-/// The endpoints of one kind, with their owners where they have one.
-fn endpoints(workloads: &Workloads, kind: EndpointKind) -> impl Iterator<Item = (Option<&Owner>, &Endpoint)> {
-    let of_owners = workloads
-        .owners
-        .iter()
-        .flat_map(|owner| owner.endpoints.iter().map(move |endpoint| (Some(owner), endpoint)));
-    let shared = workloads.endpoints.iter().map(|endpoint| (None, endpoint));
-    of_owners.chain(shared).filter(move |(_, endpoint)| endpoint.kind == kind)
 }
 
 /// A clock of a peer that is further off than this is not believed.

@@ -1,30 +1,34 @@
-//! The history: recent points of every series as they were, older ones as mean, least and most of a step, in memory
-//! whose size is fixed.
+//! The history: recent points of every series as they were, older ones as mean, minimum and maximum of a step, in
+//! memory whose size is fixed.
 //!
-//! All points live in one arena of [`page`]s. When it is full, the oldest page goes: of the fine points or of the
+//! All points live in one arena of [`block`]s. When it is full, the oldest block goes: of the fine points or of the
 //! coarse ones, whichever has more than its half. Must never take more bytes than it was given, and never show a
 //! point at a time at which it was not measured.
 
-mod page;
-mod query;
+mod block;
+mod range_query;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{HashMap, VecDeque},
     hash::{Hash, Hasher},
+    sync::Arc,
 };
 
+use block::{BLOCK, Block, Encoder};
 use model::{
-    sample::{Sample, Value},
+    label::Labels,
+    metric::MetricRef,
+    sample::{Origin, Sample, Value},
     time::Timestamp,
+    workload::{Workload, WorkloadId},
 };
-use page::{Cursor, PAGE, Page};
-pub use query::{Point, Query, Series};
+pub use range_query::{HistoryPoint, HistorySeries, RangeQuery};
 
 /// Which number of a sample a series keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum Statistic {
     /// A gauge's value, or how much a counter rose per second.
     Value,
     /// The mean of a window.
@@ -36,54 +40,79 @@ pub enum Part {
 }
 
 /// What a series is: everything of its samples that does not change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
-    /// Metric name.
-    pub metric: std::borrow::Cow<'static, str>,
+#[derive(Debug, Clone)]
+pub struct SeriesKey {
+    /// The metric.
+    pub metric: MetricRef,
     /// Which number of it.
-    pub part: Part,
+    pub statistic: Statistic,
     /// What it is about.
-    pub labels: model::sample::Labels,
+    pub labels: Labels,
     /// Who measured it.
-    pub origin: model::sample::Origin,
-    /// Whose process gave it.
-    pub job: Option<std::sync::Arc<model::job::Job>>,
+    pub origin: Origin,
+    /// The workload whose process gave it, as it was when the series began; its id tells series apart.
+    pub workload: Option<Arc<Workload>>,
 }
 
-impl Key {
-    fn is_of(&self, sample: &Sample, part: Part) -> bool {
-        self.part == part
+impl SeriesKey {
+    fn of(sample: &Sample, statistic: Statistic) -> Self {
+        Self {
+            metric: sample.metric.clone(),
+            statistic,
+            labels: sample.labels.clone(),
+            origin: sample.origin,
+            workload: sample.workload.clone(),
+        }
+    }
+
+    fn is_of(&self, sample: &Sample, statistic: Statistic) -> bool {
+        self.statistic == statistic
             && self.origin == sample.origin
             && self.metric == sample.metric
             && self.labels == sample.labels
-            && self.job == sample.job
+            && self.workload_id() == sample.workload_id()
+    }
+
+    /// The id of its workload.
+    pub fn workload_id(&self) -> Option<&WorkloadId> {
+        self.workload.as_deref().map(|workload| &workload.id)
     }
 }
 
-impl Hash for Key {
-    /// A job can name hundreds of hosts; its id is enough to find it.
+impl PartialEq for SeriesKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.statistic == other.statistic
+            && self.origin == other.origin
+            && self.metric == other.metric
+            && self.labels == other.labels
+            && self.workload_id() == other.workload_id()
+    }
+}
+
+impl Eq for SeriesKey {}
+
+impl Hash for SeriesKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let job = self.job.as_ref().map(|job| (job.kind, job.id.as_str()));
-        (&self.metric, self.part, &self.labels, self.origin, job).hash(state);
+        (&self.metric, self.statistic, &self.labels, self.origin, self.workload_id()).hash(state);
     }
 }
 
-/// What a series costs beside its pages: its key with the longest labels, its place in two tables.
-const SERIES: usize = 640;
-/// What a page costs beside its bytes: its places in the orders of age.
-const PLACE: usize = 24;
+/// What a series costs beside its blocks: its key with the longest labels, and its entries in two tables.
+const SERIES: usize = 960;
+/// What a block costs beside its bytes: its entries in the orders of age.
+const SLOT: usize = 24;
 /// Samples closer to the last one than this, but before it, are jitter of the peer's clock and not a clock step.
 const JITTER: i64 = 1000;
 
 /// The points of one series at one resolution.
 struct Tier<const COLUMNS: usize> {
-    pages: VecDeque<u32>,
-    open: Option<Cursor<COLUMNS>>,
+    blocks: VecDeque<u32>,
+    open: Option<Encoder<COLUMNS>>,
 }
 
 impl<const COLUMNS: usize> Default for Tier<COLUMNS> {
     fn default() -> Self {
-        Self { pages: VecDeque::new(), open: None }
+        Self { blocks: VecDeque::new(), open: None }
     }
 }
 
@@ -92,13 +121,13 @@ impl<const COLUMNS: usize> Default for Tier<COLUMNS> {
 struct Span {
     start: i64,
     sum: f64,
-    least: f32,
-    most: f32,
+    min: f32,
+    max: f32,
     points: u32,
 }
 
 struct Entry {
-    key: Key,
+    key: Arc<SeriesKey>,
     /// The series that came after this one last time: almost always it does so again.
     next: u32,
     last: i64,
@@ -109,19 +138,19 @@ struct Entry {
     span: Option<Span>,
 }
 
-/// A page in its order of age; stale when the lease is no longer the page's.
+/// A block in its order of age; stale when the generation is no longer the block's.
 #[derive(Clone, Copy)]
-struct Aged {
-    page: u32,
-    lease: u32,
+struct AgedBlock {
+    block: u32,
+    generation: u32,
 }
 
-/// The pages, those that are free, and the order in which the others were begun.
+/// The blocks, those that are free, and the order in which the others were begun.
 struct Arena {
-    pages: Vec<Page>,
+    blocks: Vec<Block>,
     free: Vec<u32>,
-    /// Of the fine pages and of the coarse ones.
-    orders: [VecDeque<Aged>; 2],
+    /// Of the fine blocks and of the coarse ones.
+    orders: [VecDeque<AgedBlock>; 2],
     /// How many of each are in use.
     used: [usize; 2],
 }
@@ -132,8 +161,8 @@ pub struct History {
     step: i64,
     entries: Vec<Option<Entry>>,
     vacant: Vec<u32>,
-    ids: HashMap<Key, u32>,
-    /// The series that was asked for last.
+    ids: HashMap<Arc<SeriesKey>, u32>,
+    /// The series that was used last.
     previous: u32,
     arena: Arena,
 }
@@ -152,7 +181,7 @@ impl History {
             ids: HashMap::new(),
             previous: 0,
             arena: Arena {
-                pages: Vec::new(),
+                blocks: Vec::new(),
                 free: Vec::new(),
                 orders: [VecDeque::new(), VecDeque::new()],
                 used: [0; 2],
@@ -162,7 +191,7 @@ impl History {
 
     /// The bytes that it takes; never more than its budget.
     pub fn bytes(&self) -> usize {
-        self.ids.len() * SERIES + self.arena.in_use() * (PAGE + PLACE)
+        self.ids.len() * SERIES + self.arena.in_use() * (BLOCK + SLOT)
     }
 
     /// How many series it holds.
@@ -174,22 +203,24 @@ impl History {
     pub fn push(&mut self, sample: &Sample) {
         let at = sample.at.0.div_euclid(1_000_000);
         match &sample.value {
-            Value::Gauge(value) => self.part(sample, Part::Value, at, *value),
+            Value::Gauge(value) => self.statistic(sample, Statistic::Value, at, *value),
             Value::Counter(total) => self.counter(sample, at, *total),
-            Value::Window(window) if window.samples() > 0 => {
-                self.part(sample, Part::Mean, at, window.mean);
-                for (part, q) in [(Part::Median, 0.5), (Part::P99, 0.99)] {
+            Value::Distribution(distribution) => {
+                let Some(window) = distribution.window.as_ref().filter(|window| window.count() > 0) else {
+                    return;
+                };
+                self.statistic(sample, Statistic::Mean, at, window.mean);
+                for (statistic, q) in [(Statistic::Median, 0.5), (Statistic::P99, 0.99)] {
                     if let Some(value) = window.quantile(q) {
-                        self.part(sample, part, at, value);
+                        self.statistic(sample, statistic, at, value);
                     }
                 }
             }
-            Value::Window(_) => {}
         }
     }
 
-    fn part(&mut self, sample: &Sample, part: Part, at: i64, value: f64) {
-        if let Some(id) = self.id(sample, part) {
+    fn statistic(&mut self, sample: &Sample, statistic: Statistic, at: i64, value: f64) {
+        if let Some(id) = self.id(sample, statistic) {
             #[expect(clippy::cast_possible_truncation, reason = "seven digits are enough to draw")]
             self.point(id, at, value as f32);
         }
@@ -197,7 +228,7 @@ impl History {
 
     /// A counter is kept as its rise per second; totals would lose their last digits.
     fn counter(&mut self, sample: &Sample, at: i64, total: f64) {
-        let Some(id) = self.id(sample, Part::Value) else { return };
+        let Some(id) = self.id(sample, Statistic::Value) else { return };
         let Some(entry) = &mut self.entries[id as usize] else { return };
         let Some((last, before)) = entry.total.replace((at, total)) else { return };
         let seconds = (at - last) as f64 / 1000.0;
@@ -208,16 +239,16 @@ impl History {
     }
 
     /// The series of a sample, made if there is room for it.
-    fn id(&mut self, sample: &Sample, part: Part) -> Option<u32> {
+    fn id(&mut self, sample: &Sample, statistic: Statistic) -> Option<u32> {
         let entry = |id: u32| self.entries.get(id as usize)?.as_ref();
         let guess = entry(self.previous).map(|entry| entry.next);
         if let Some(guess) = guess
-            && entry(guess).is_some_and(|entry| entry.key.is_of(sample, part))
+            && entry(guess).is_some_and(|entry| entry.key.is_of(sample, statistic))
         {
             self.previous = guess;
             return Some(guess);
         }
-        let id = self.look_up(sample, part)?;
+        let id = self.look_up(sample, statistic)?;
         if let Some(Some(entry)) = self.entries.get_mut(self.previous as usize) {
             entry.next = id;
         }
@@ -225,28 +256,23 @@ impl History {
         Some(id)
     }
 
-    fn look_up(&mut self, sample: &Sample, part: Part) -> Option<u32> {
-        let key = Key {
-            metric: sample.metric.clone(),
-            part,
-            labels: sample.labels.clone(),
-            origin: sample.origin,
-            job: sample.job.clone(),
-        };
+    fn look_up(&mut self, sample: &Sample, statistic: Statistic) -> Option<u32> {
+        let key = SeriesKey::of(sample, statistic);
         if let Some(id) = self.ids.get(&key) {
             return Some(*id);
         }
-        let most = self.budget / (SERIES + 2 * (PAGE + PLACE));
+        let most = self.budget / (SERIES + 2 * (BLOCK + SLOT));
         if most == 0 {
             return None;
         }
         if self.ids.len() >= most {
             self.forget_quietest();
         }
-        // The new series' own bytes are taken from the pages.
+        // The new series' own bytes are taken from the blocks.
         while self.bytes() + SERIES > self.budget {
             self.evict()?;
         }
+        let key = Arc::new(key);
         let entry = Entry {
             key: key.clone(),
             next: 0,
@@ -271,8 +297,8 @@ impl History {
         let Some((_, id)) = self.entries.iter().enumerate().filter_map(quiet).min() else { return };
         if let Some(entry) = self.entries[id].take() {
             self.ids.remove(&entry.key);
-            entry.fine.pages.iter().for_each(|page| self.arena.release(*page, FINE));
-            entry.coarse.pages.iter().for_each(|page| self.arena.release(*page, COARSE));
+            entry.fine.blocks.iter().for_each(|block| self.arena.release(*block, FINE));
+            entry.coarse.blocks.iter().for_each(|block| self.arena.release(*block, COARSE));
             self.vacant.push(u32::try_from(id).expect("there are fewer series than bytes"));
         }
     }
@@ -289,8 +315,8 @@ impl History {
         if let Some(span) = self.tally(id, at, value) {
             let mean = span.sum / f64::from(span.points);
             #[expect(clippy::cast_possible_truncation, reason = "seven digits are enough to draw")]
-            let mean = (mean as f32).clamp(span.least, span.most);
-            self.store(id, COARSE, span.start, |entry| &mut entry.coarse, [mean, span.least, span.most]);
+            let mean = (mean as f32).clamp(span.min, span.max);
+            self.store(id, COARSE, span.start, |entry| &mut entry.coarse, [mean, span.min, span.max]);
         }
         self.store(id, FINE, at, |entry| &mut entry.fine, [value]);
         if let Some(entry) = &mut self.entries[id as usize] {
@@ -305,16 +331,16 @@ impl History {
         match &mut entry.span {
             Some(span) if span.start == start => {
                 span.sum += f64::from(value);
-                span.least = span.least.min(value);
-                span.most = span.most.max(value);
+                span.min = span.min.min(value);
+                span.max = span.max.max(value);
                 span.points = span.points.saturating_add(1);
                 None
             }
-            span => span.replace(Span { start, sum: value.into(), least: value, most: value, points: 1 }),
+            span => span.replace(Span { start, sum: value.into(), min: value, max: value, points: 1 }),
         }
     }
 
-    /// Puts a point into the open page of a tier, or into a new one.
+    /// Puts a point into the open block of a tier, or into a new one.
     fn store<const COLUMNS: usize>(
         &mut self,
         id: u32,
@@ -325,44 +351,44 @@ impl History {
     ) {
         let Some(entry) = &mut self.entries[id as usize] else { return };
         let open = tier(entry);
-        if let (Some(cursor), Some(page)) = (&mut open.open, open.pages.back())
-            && self.arena.pages[*page as usize].push(cursor, at, values)
+        if let (Some(encoder), Some(block)) = (&mut open.open, open.blocks.back())
+            && self.arena.blocks[*block as usize].push(encoder, at, values)
         {
             return;
         }
-        while self.bytes() + PAGE + PLACE > self.budget {
+        while self.bytes() + BLOCK + SLOT > self.budget {
             if self.evict().is_none() {
                 return;
             }
         }
         let Some(entry) = &mut self.entries[id as usize] else { return };
         let open = tier(entry);
-        let page = self.arena.lease(kind);
-        open.open = Some(self.arena.pages[page as usize].start(id, at, values));
-        open.pages.push_back(page);
+        let block = self.arena.allocate(kind);
+        open.open = Some(self.arena.blocks[block as usize].start(id, at, values));
+        open.blocks.push_back(block);
     }
 
-    /// Frees the oldest page of the kind that has more than its half; `None` when no page is left.
+    /// Frees the oldest block of the kind that has more than its half; `None` when no block is left.
     fn evict(&mut self) -> Option<()> {
         let [fine, coarse] = self.arena.used;
         let kind = if coarse > fine { COARSE } else { FINE };
-        let page = self.arena.oldest(kind)?;
-        let owner = self.arena.pages[page as usize].owner;
+        let block = self.arena.oldest(kind)?;
+        let owner = self.arena.blocks[block as usize].owner;
         if let Some(entry) = &mut self.entries[owner as usize] {
-            if kind == FINE { entry.fine.lose(page) } else { entry.coarse.lose(page) }
+            if kind == FINE { entry.fine.lose(block) } else { entry.coarse.lose(block) }
         }
-        self.arena.release(page, kind);
+        self.arena.release(block, kind);
         Some(())
     }
 
     /// The clock was set back to `at`: what lies after it never was.
     fn rewind(&mut self, id: u32, at: i64) {
         let Some(entry) = &mut self.entries[id as usize] else { return };
-        for page in entry.fine.cut(&self.arena, at) {
-            self.arena.release(page, FINE);
+        for block in entry.fine.cut(&self.arena, at) {
+            self.arena.release(block, FINE);
         }
-        for page in entry.coarse.cut(&self.arena, at) {
-            self.arena.release(page, COARSE);
+        for block in entry.coarse.cut(&self.arena, at) {
+            self.arena.release(block, COARSE);
         }
         entry.span = None;
         entry.last = at - 1;
@@ -370,21 +396,21 @@ impl History {
 }
 
 impl<const COLUMNS: usize> Tier<COLUMNS> {
-    /// Forgets a page that is given to another.
-    fn lose(&mut self, page: u32) {
-        if self.pages.back() == Some(&page) {
+    /// Forgets a block that is given to another.
+    fn lose(&mut self, block: u32) {
+        if self.blocks.back() == Some(&block) {
             self.open = None;
         }
-        self.pages.retain(|known| *known != page);
+        self.blocks.retain(|known| *known != block);
     }
 
-    /// Takes out the pages that begin at `at` or later, and closes the one that reaches into it: readers stop where
-    /// the next page begins.
+    /// Takes out the blocks that begin at `at` or later, and closes the one that reaches into it: readers stop where
+    /// the next block begins.
     fn cut(&mut self, arena: &Arena, at: i64) -> Vec<u32> {
         self.open = None;
-        let begins = |page: &u32| arena.pages[*page as usize].first;
-        let keep = self.pages.iter().position(|page| begins(page) >= at).unwrap_or(self.pages.len());
-        self.pages.split_off(keep).into()
+        let begins = |block: &u32| arena.blocks[*block as usize].first;
+        let keep = self.blocks.iter().position(|block| begins(block) >= at).unwrap_or(self.blocks.len());
+        self.blocks.split_off(keep).into()
     }
 }
 
@@ -393,36 +419,36 @@ impl Arena {
         self.used.iter().sum()
     }
 
-    /// A page for `kind`, the youngest of its order.
-    fn lease(&mut self, kind: usize) -> u32 {
-        let page = self.free.pop().unwrap_or_else(|| {
-            self.pages.push(Page::empty());
-            u32::try_from(self.pages.len() - 1).expect("there are fewer pages than bytes")
+    /// A block for `kind`, the youngest of its order.
+    fn allocate(&mut self, kind: usize) -> u32 {
+        let block = self.free.pop().unwrap_or_else(|| {
+            self.blocks.push(Block::empty());
+            u32::try_from(self.blocks.len() - 1).expect("there are fewer blocks than bytes")
         });
         self.used[kind] += 1;
-        let lease = self.pages[page as usize].lease;
+        let generation = self.blocks[block as usize].generation;
         let order = &mut self.orders[kind];
         if order.len() > 2 * self.used[kind] + 64 {
-            let pages = &self.pages;
-            order.retain(|aged| pages[aged.page as usize].lease == aged.lease);
+            let blocks = &self.blocks;
+            order.retain(|aged| blocks[aged.block as usize].generation == aged.generation);
         }
-        order.push_back(Aged { page, lease });
-        page
+        order.push_back(AgedBlock { block, generation });
+        block
     }
 
-    fn release(&mut self, page: u32, kind: usize) {
-        let lease = &mut self.pages[page as usize].lease;
-        *lease = lease.wrapping_add(1);
+    fn release(&mut self, block: u32, kind: usize) {
+        let generation = &mut self.blocks[block as usize].generation;
+        *generation = generation.wrapping_add(1);
         self.used[kind] -= 1;
-        self.free.push(page);
+        self.free.push(block);
     }
 
-    /// The page of `kind` that was begun first.
+    /// The block of `kind` that was begun first.
     fn oldest(&mut self, kind: usize) -> Option<u32> {
         loop {
             let aged = self.orders[kind].pop_front()?;
-            if self.pages[aged.page as usize].lease == aged.lease {
-                return Some(aged.page);
+            if self.blocks[aged.block as usize].generation == aged.generation {
+                return Some(aged.block);
             }
         }
     }

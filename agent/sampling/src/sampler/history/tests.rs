@@ -1,8 +1,13 @@
 //! The history: its bound in bytes, and that no point comes back at a wrong time.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use model::sample::{Distribution, Labels, Origin, Unit};
+use model::{
+    catalog::TPU_HBM_USED_BYTES,
+    distribution::{Distribution, Histogram},
+    label::{CORE, Labels},
+    sample::Origin,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -11,18 +16,17 @@ const STEP: Duration = Duration::from_secs(60);
 
 fn sample(series: u32, at_ms: i64, value: Value) -> Sample {
     Sample {
-        metric: Cow::Borrowed("tpu_hbm_used_bytes"),
-        labels: Labels { core: Some(series), ..Labels::default() },
+        metric: (&TPU_HBM_USED_BYTES).into(),
+        labels: Labels::one(CORE, series),
         value,
-        unit: Unit::Bytes,
         origin: Origin::Runtime,
         at: time(at_ms),
-        job: None,
+        workload: None,
     }
 }
 
-fn all(history: &History) -> Vec<Series> {
-    let query = Query {
+fn all(history: &History) -> Vec<HistorySeries> {
+    let query = RangeQuery {
         metric: "tpu_hbm_used_bytes",
         from: Timestamp(i64::MIN),
         to: Timestamp(i64::MAX),
@@ -33,8 +37,8 @@ fn all(history: &History) -> Vec<Series> {
 
 /// The bytes that are really there, as far as they can be counted from inside.
 fn counted(history: &History) -> usize {
-    let tiers = |entry: &Entry| entry.fine.pages.len() + entry.coarse.pages.len();
-    history.entries.iter().flatten().map(tiers).sum::<usize>() * (PAGE + PLACE) + history.ids.len() * SERIES
+    let tiers = |entry: &Entry| entry.fine.blocks.len() + entry.coarse.blocks.len();
+    history.entries.iter().flatten().map(tiers).sum::<usize>() * (BLOCK + SLOT) + history.ids.len() * SERIES
 }
 
 #[test]
@@ -70,15 +74,24 @@ fn counters_are_kept_as_rates_and_windows_as_mean_and_quantiles() {
         all(&history)[0].points.iter().map(|point| (point.at.0 / 1_000_000, point.value)).collect();
     assert_eq!(points, [(1000, 50.0), (3000, 10.0), (5000, 1.0)]);
 
-    let window = Distribution { bounds: vec![1.0, 2.0, 4.0], counts: vec![0, 2, 2, 0], mean: 2.25 };
-    history.push(&sample(1, 0, Value::Window(window)));
+    let histogram = |counts: [u64; 4], sum| Histogram {
+        since: time(0),
+        bounds: [1.0, 2.0, 4.0].into(),
+        counts: counts.into(),
+        sum,
+    };
+    let before = histogram([0, 7, 0, 0], 10.0);
+    let distribution = Distribution::following(histogram([0, 9, 2, 0], 19.0), &before);
+    history.push(&sample(1, 0, Value::Distribution(Distribution::first(before).into())));
+    history.push(&sample(1, 1000, Value::Distribution(distribution.into())));
     let parts: BTreeMap<_, _> = all(&history)
         .into_iter()
-        .filter(|series| series.key.labels.core == Some(1))
-        .map(|series| (series.key.part, series.points[0].value))
+        .filter(|series| series.key.labels.number(CORE) == Some(1))
+        .map(|series| (series.key.statistic, series.points[0].value))
         .collect();
-    assert_eq!((parts[&Part::Mean], parts[&Part::Median]), (2.25, 2.0));
-    assert!((parts[&Part::P99] - 3.96).abs() < 1e-6);
+    assert_eq!(parts.len(), 3, "the first read has no window");
+    assert_eq!((parts[&Statistic::Mean], parts[&Statistic::Median]), (2.25, 2.0));
+    assert!((parts[&Statistic::P99] - 3.96).abs() < 1e-6);
 }
 
 #[test]
@@ -103,24 +116,24 @@ fn a_query_is_bounded_in_time_and_number() {
     for at in (0..100_000).step_by(1000) {
         history.push(&sample(0, at, Value::Gauge((at / 1000) as f64)));
     }
-    let query = Query { metric: "tpu_hbm_used_bytes", from: time(10_000), to: time(29_000), points: 4 };
+    let query = RangeQuery { metric: "tpu_hbm_used_bytes", from: time(10_000), to: time(29_000), points: 4 };
     let points = history.query(&query).remove(0).points;
-    let shown: Vec<_> = points.iter().map(|p| (p.at.0 / 1_000_000_000, p.value, p.least, p.most)).collect();
+    let shown: Vec<_> = points.iter().map(|p| (p.at.0 / 1_000_000_000, p.value, p.min, p.max)).collect();
     assert_eq!(
         shown,
         [(10, 12.0, 10.0, 14.0), (15, 17.0, 15.0, 19.0), (20, 22.0, 20.0, 24.0), (25, 27.0, 25.0, 29.0)]
     );
-    assert!(history.query(&Query { metric: "other", ..query }).is_empty());
+    assert!(history.query(&RangeQuery { metric: "other", ..query }).is_empty());
 }
 
 #[test]
 fn newer_series_push_out_the_quietest() {
-    let mut history = History::new(20 * (SERIES + 2 * (PAGE + PLACE)), STEP);
+    let mut history = History::new(20 * (SERIES + 2 * (BLOCK + SLOT)), STEP);
     for series in 0..1000 {
         history.push(&sample(series, i64::from(series) * 1000, Value::Gauge(1.0)));
         assert!(history.bytes() <= history.budget);
     }
-    let left: Vec<_> = all(&history).iter().map(|series| series.key.labels.core.unwrap()).collect();
+    let left: Vec<_> = all(&history).iter().map(|series| series.key.labels.number(CORE).unwrap()).collect();
     assert_eq!(left.len(), 20);
     assert!(left.contains(&999) && !left.contains(&0));
 }
@@ -144,15 +157,15 @@ proptest! {
             prop_assert_eq!(history.bytes(), counted(&history));
         }
         for series in all(&history) {
-            let mine = &put[&series.key.labels.core.unwrap()];
+            let mine = &put[&series.key.labels.number(CORE).unwrap()];
             prop_assert!(series.points.windows(2).all(|pair| pair[0].at < pair[1].at));
             for point in &series.points {
                 let ms = point.at.0 / 1_000_000;
                 let exact = mine.get(&ms).is_some_and(|value| f64::from(*value) == point.value);
                 let step: Vec<f64> = mine.range(ms..ms + 60_000).map(|(_, value)| (*value).into()).collect();
                 let spans = ms % 60_000 == 0
-                    && step.iter().copied().fold(f64::INFINITY, f64::min) == point.least
-                    && step.iter().copied().fold(f64::NEG_INFINITY, f64::max) == point.most;
+                    && step.iter().copied().fold(f64::INFINITY, f64::min) == point.min
+                    && step.iter().copied().fold(f64::NEG_INFINITY, f64::max) == point.max;
                 prop_assert!(exact || spans, "{point:?}");
             }
         }

@@ -9,13 +9,14 @@ use std::{
 
 use host::settings::paths::Paths;
 use model::{
-    job::Job,
+    catalog,
+    metric::Descriptor,
     untrusted::{LABEL, clean},
-    workload::{ProcessKey, Workloads},
+    workload::{ProcessKey, Workload},
 };
 
-use super::{Found, files::Files, missing};
-use crate::sources::Absence;
+use super::{HostValue, kernel_files::KernelFiles, missing};
+use crate::sources::{Absence, Tick};
 
 /// The most control groups that are read.
 const MOST_GROUPS: usize = 64;
@@ -26,12 +27,12 @@ const NO_LIMIT: f64 = 4.611_686_018_427_388e18;
 pub(super) struct Cgroups {
     proc: PathBuf,
     root: PathBuf,
-    known: HashMap<Option<ProcessKey>, Group>,
+    known: HashMap<Option<ProcessKey>, ControlGroup>,
 }
 
 /// Where a process's group is, in each hierarchy that it was found in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(super) struct Group {
+pub(super) struct ControlGroup {
     label: String,
     unified: Option<PathBuf>,
     memory: Option<PathBuf>,
@@ -44,26 +45,23 @@ impl Cgroups {
         Self { proc: paths.procfs.clone(), root: paths.sysfs.join("fs/cgroup"), known: HashMap::new() }
     }
 
-    /// Each group once, with the job of the first owner in it.
+    /// Each group once, with the workload of the first owner in it.
     pub(super) fn collect(
         &mut self,
-        workloads: &Workloads,
-        files: &mut Files,
-        found: &mut Vec<Found>,
+        tick: &Tick,
+        files: &mut KernelFiles,
+        found: &mut Vec<HostValue>,
         absent: &mut Vec<Absence>,
     ) {
-        let mut wanted: Vec<(Option<ProcessKey>, Option<Arc<Job>>)> = workloads
-            .owners
-            .iter()
-            .take(MOST_GROUPS)
-            .map(|owner| (Some(owner.process), Some(Arc::new(owner.job.clone()))))
-            .collect();
+        let owners = tick.host.workloads.owners.iter().take(MOST_GROUPS);
+        let mut wanted: Vec<(Option<ProcessKey>, Option<Arc<Workload>>)> =
+            owners.map(|owner| (Some(owner.process), tick.workload(owner))).collect();
         if wanted.is_empty() {
             wanted.push((None, None));
         }
         self.known.retain(|process, _| wanted.iter().any(|(wanted, _)| wanted == process));
-        let mut seen: Vec<Group> = Vec::new();
-        for (process, job) in wanted {
+        let mut seen: Vec<ControlGroup> = Vec::new();
+        for (process, workload) in wanted {
             let group = match self.group(process, files) {
                 Ok(group) => group,
                 Err((path, error)) => {
@@ -75,9 +73,9 @@ impl Cgroups {
                 continue;
             }
             let values = group.values(files);
-            found.extend(values.into_iter().map(|(metric, value)| Found {
-                job: job.clone(),
-                ..Found::of(metric, "cgroup", &group.label, value)
+            found.extend(values.into_iter().map(|(metric, value)| HostValue {
+                workload: workload.clone(),
+                ..HostValue::of(metric, "cgroup", &group.label, value)
             }));
             seen.push(group);
         }
@@ -86,8 +84,8 @@ impl Cgroups {
     fn group(
         &mut self,
         process: Option<ProcessKey>,
-        files: &mut Files,
-    ) -> Result<Group, (PathBuf, io::Error)> {
+        files: &mut KernelFiles,
+    ) -> Result<ControlGroup, (PathBuf, io::Error)> {
         if let Some(group) = self.known.get(&process) {
             return Ok(group.clone());
         }
@@ -101,8 +99,8 @@ impl Cgroups {
 }
 
 /// Reads `/proc/<pid>/cgroup`: lines of `number:controllers:path`, without controllers for version 2.
-fn locate(text: &str, root: &Path) -> Group {
-    let mut group = Group::default();
+fn locate(text: &str, root: &Path) -> ControlGroup {
+    let mut group = ControlGroup::default();
     for line in text.lines() {
         let mut parts = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
@@ -139,7 +137,7 @@ fn inside(path: &str) -> Option<PathBuf> {
     path.components().all(|part| matches!(part, Component::Normal(_))).then(|| path.to_owned())
 }
 
-impl Group {
+impl ControlGroup {
     /// Named after its last part; the longest path tells most.
     fn name(&mut self, path: &Path) {
         let name =
@@ -149,7 +147,7 @@ impl Group {
         }
     }
 
-    fn values(&self, files: &mut Files) -> Vec<(&'static str, f64)> {
+    fn values(&self, files: &mut KernelFiles) -> Vec<(&'static Descriptor, f64)> {
         let mut read = |base: &Option<PathBuf>, file: &str| {
             let text = files.read(&base.as_ref()?.join(file)).ok()?;
             Some(text.to_owned())
@@ -166,10 +164,10 @@ impl Group {
         let limit = read(&self.memory, "memory.limit_in_bytes").or_else(|| read(&self.unified, "memory.max"));
         let limit = limit.and_then(|text| number(&text)).filter(|limit| *limit < NO_LIMIT);
         let values = [
-            ("cgroup_cpu_seconds_total", usage.or_else(|| micro("usage_usec"))),
-            ("cgroup_cpu_throttled_seconds_total", throttled.or_else(|| micro("throttled_usec"))),
-            ("cgroup_memory_used_bytes", used.and_then(|text| number(&text))),
-            ("cgroup_memory_limit_bytes", limit),
+            (&catalog::CGROUP_CPU_SECONDS_TOTAL, usage.or_else(|| micro("usage_usec"))),
+            (&catalog::CGROUP_CPU_THROTTLED_SECONDS_TOTAL, throttled.or_else(|| micro("throttled_usec"))),
+            (&catalog::CGROUP_MEMORY_USED_BYTES, used.and_then(|text| number(&text))),
+            (&catalog::CGROUP_MEMORY_LIMIT_BYTES, limit),
         ];
         values.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
     }

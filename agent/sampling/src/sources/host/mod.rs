@@ -4,58 +4,58 @@
 //! kept open so that a tick costs a few system calls.
 
 mod cgroup;
-mod files;
+mod kernel_files;
 mod parse;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, future::Future, path::Path, pin::Pin, sync::Arc};
+use std::{future::Future, path::Path, pin::Pin, sync::Arc};
 
 use cgroup::Cgroups;
-use files::{Disks, Files};
 use host::settings::paths::Paths;
+use kernel_files::{Disks, KernelFiles};
 use model::{
-    catalog::{self, Kind},
-    job::Job,
-    sample::{Labels, Origin, Sample, Value},
-    untrusted::{LABEL, clean},
+    label::Labels,
+    metric::{Descriptor, MetricKind},
+    sample::{Origin, Sample, Value},
+    untrusted::clean_label,
+    workload::Workload,
 };
 
 use super::{Absence, Reading, Source, Tick};
 
 /// The source.
-pub struct Host {
+pub struct HostSource {
     paths: Paths,
-    files: Files,
+    files: KernelFiles,
     disks: Disks,
     cgroups: Cgroups,
     ticks_per_second: f64,
 }
 
 /// A value of the host before it becomes a sample.
-pub(super) struct Found {
-    pub(super) metric: &'static str,
-    /// Label name and value.
-    pub(super) label: Option<(&'static str, String)>,
+pub(super) struct HostValue {
+    pub(super) metric: &'static Descriptor,
+    pub(super) labels: Labels,
     pub(super) value: f64,
-    pub(super) job: Option<Arc<Job>>,
+    pub(super) workload: Option<Arc<Workload>>,
 }
 
-impl Found {
-    pub(super) fn plain(metric: &'static str, value: f64) -> Self {
-        Self { metric, label: None, value, job: None }
+impl HostValue {
+    pub(super) fn plain(metric: &'static Descriptor, value: f64) -> Self {
+        Self { metric, labels: Labels::none(), value, workload: None }
     }
 
-    pub(super) fn of(metric: &'static str, name: &'static str, label: &str, value: f64) -> Self {
-        Self { metric, label: Some((name, clean(label, LABEL))), value, job: None }
+    pub(super) fn of(metric: &'static Descriptor, name: &'static str, label: &str, value: f64) -> Self {
+        Self { labels: Labels::one(name, clean_label(label)), ..Self::plain(metric, value) }
     }
 }
 
-impl Host {
+impl HostSource {
     /// The host below these roots.
     pub fn new(paths: &Paths) -> Self {
         Self {
-            files: Files::default(),
+            files: KernelFiles::default(),
             disks: Disks::new(paths.sysfs.join("block")),
             cgroups: Cgroups::new(paths),
             ticks_per_second: parse::TICKS_PER_SECOND,
@@ -81,16 +81,16 @@ impl Host {
             let path = proc.join("pressure").join(resource);
             self.file(&path, &mut found, &mut absent, |text| parse::pressure(text, resource));
         }
-        self.cgroups.collect(&tick.workloads, &mut self.files, &mut found, &mut absent);
-        Reading { samples: found.into_iter().filter_map(|found| sample(found, tick)).collect(), absent }
+        self.cgroups.collect(tick, &mut self.files, &mut found, &mut absent);
+        Reading { samples: found.into_iter().map(|found| sample(found, tick)).collect(), absent }
     }
 
     fn file(
         &mut self,
         path: &Path,
-        found: &mut Vec<Found>,
+        found: &mut Vec<HostValue>,
         absent: &mut Vec<Absence>,
-        parse: impl FnOnce(&str) -> Vec<Found>,
+        parse: impl FnOnce(&str) -> Vec<HostValue>,
     ) {
         match self.files.read(path) {
             Ok(text) => found.extend(parse(text)),
@@ -103,23 +103,19 @@ fn missing(path: &Path, error: &std::io::Error) -> Absence {
     Absence { what: path.display().to_string(), why: format!("it cannot be read: {error}") }
 }
 
-fn sample(found: Found, tick: &Tick) -> Option<Sample> {
-    let metric = catalog::find(found.metric)?;
-    let value =
-        if metric.kind == Kind::Counter { Value::Counter(found.value) } else { Value::Gauge(found.value) };
-    let extra = found.label.map(|(name, value)| (Cow::Borrowed(name), value));
-    Some(Sample {
-        metric: Cow::Borrowed(metric.name),
-        labels: Labels { extra, ..Labels::default() },
-        value,
-        unit: metric.unit,
+fn sample(found: HostValue, tick: &Tick) -> Sample {
+    let counts = found.metric.kind == MetricKind::Counter;
+    Sample {
+        metric: found.metric.into(),
+        labels: found.labels,
+        value: if counts { Value::Counter(found.value) } else { Value::Gauge(found.value) },
         origin: Origin::Host,
         at: tick.at,
-        job: found.job,
-    })
+        workload: found.workload,
+    }
 }
 
-impl Source for Host {
+impl Source for HostSource {
     fn origin(&self) -> Origin {
         Origin::Host
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use model::{time::Timestamp, workload::Workloads};
+use model::{snapshot::HostSnapshot, time::Timestamp};
 
 use super::*;
 
@@ -28,14 +28,11 @@ impl Tree {
     }
 
     fn read(&self) -> (BTreeMap<String, f64>, Vec<Absence>) {
-        let tick = Tick { at: Timestamp(0), chips: [].into(), workloads: Arc::new(Workloads::default()) };
-        let reading = Host::new(&self.paths()).collect(&tick);
+        let tick = Tick { at: Timestamp(0), host: HostSnapshot::default() };
+        let reading = HostSource::new(&self.paths()).collect(&tick);
         let shown = reading.samples.iter().map(|sample| {
-            let label = sample
-                .labels
-                .extra
-                .as_ref()
-                .map_or(String::new(), |(name, value)| format!(" {name}={value}"));
+            let label: String =
+                sample.labels.iter().map(|(name, value)| format!(" {name}={value}")).collect();
             let (Value::Gauge(value) | Value::Counter(value)) = sample.value else { panic!("{sample:?}") };
             (format!("{}{label}", sample.metric), value)
         });
@@ -183,9 +180,9 @@ fn a_path_that_leads_out_is_not_followed() {
 
 #[test]
 fn this_very_host_has_values() {
-    let tick = Tick { at: Timestamp(0), chips: [].into(), workloads: Arc::default() };
-    let reading = Host::new(&Paths::default()).collect(&tick);
-    let metrics: Vec<_> = reading.samples.iter().map(|sample| sample.metric.as_ref()).collect();
+    let tick = Tick { at: Timestamp(0), host: HostSnapshot::default() };
+    let reading = HostSource::new(&Paths::default()).collect(&tick);
+    let metrics: Vec<_> = reading.samples.iter().map(|sample| sample.metric.name.as_ref()).collect();
     for metric in
         ["host_cpu_seconds_total", "host_memory_available_bytes", "host_network_receive_bytes_total"]
     {

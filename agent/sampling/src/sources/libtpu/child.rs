@@ -25,10 +25,10 @@ use tpu_sys::{
     legacy::Legacy,
     pjrt::Pjrt,
     sdk::{Client, Sdk},
-    version::{self, Version},
+    version::Version,
 };
 
-use super::{sandbox, wire};
+use super::{child_protocol as protocol, metric_names::metric_names, sandbox};
 
 /// A client's metric handles go with it: after this many it is replaced.
 const METRICS_PER_CLIENT: u32 = 256;
@@ -51,10 +51,10 @@ pub enum ChildEnd {
 pub fn run(parent: u32) -> Result<(), ChildEnd> {
     sandbox::enter(parent).map_err(|error| ChildEnd::Sandbox(error.to_string()))?;
     let mut agent = take_socket()?;
-    let mut loaded = Loaded::default();
-    while let Some(request) = wire::receive::<ChildRequest>(&mut agent, wire::MAX_REQUEST)? {
+    let mut loaded = LoadedLibrary::default();
+    while let Some(request) = protocol::receive::<ChildRequest>(&mut agent, protocol::MAX_REQUEST)? {
         let reply = ChildReply { id: request.id, result: Some(loaded.answer(request.call)) };
-        wire::send(&mut agent, &reply)?;
+        protocol::send(&mut agent, &reply)?;
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ fn take_socket() -> io::Result<UnixStream> {
 }
 
 #[derive(Default)]
-struct Loaded {
+struct LoadedLibrary {
     library: Option<&'static Library>,
     client: Option<Client<'static>>,
     sdk: Option<&'static Sdk<'static>>,
@@ -88,7 +88,7 @@ fn call_failed(error: CallError) -> ChildError {
     }
 }
 
-impl Loaded {
+impl LoadedLibrary {
     fn answer(&mut self, call: Option<Call>) -> Answer {
         let answer = match call {
             Some(Call::Probe(probe)) => self.probe(Path::new(&probe.path)).map(Answer::Library),
@@ -136,9 +136,9 @@ impl Loaded {
         let library = self.library(path)?;
         match Sdk::load(library) {
             Ok(sdk) => {
-                let names = version::metric_names(version.as_ref(), sdk.slots());
+                let names = metric_names(version.as_ref(), sdk.slots());
                 info.sdk_slots = u32::try_from(sdk.slots()).unwrap_or(0);
-                info.metric_names = names.iter().map(|name| (*name).to_owned()).collect();
+                info.metric_names = names.into_iter().map(str::to_owned).collect();
                 self.client = None;
                 self.sdk = Some(Box::leak(Box::new(sdk)));
             }
@@ -161,7 +161,7 @@ impl Loaded {
 
     fn runtime_status(&mut self, include_hlo_info: bool) -> Result<Vec<u8>, ChildError> {
         let status = self.client()?.runtime_status(include_hlo_info).map_err(call_failed)?;
-        if status.len() > wire::MAX_STATUS {
+        if status.len() > protocol::MAX_STATUS {
             return Err(failed(format!("a runtime status of {} bytes is too large", status.len())));
         }
         Ok(status)

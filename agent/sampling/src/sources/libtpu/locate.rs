@@ -21,7 +21,7 @@ const MAX_ENTRIES: usize = 4096;
 
 /// What the search depends on beside the host's workloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct LibrarySearch {
     /// The root of the file system.
     pub root: PathBuf,
     /// The values of `TPU_LIBRARY_PATH` and `LIBTPU_PATH`, in that order, where set.
@@ -32,7 +32,7 @@ pub struct Surroundings {
     pub venv: Option<PathBuf>,
 }
 
-impl Surroundings {
+impl LibrarySearch {
     /// Those of this process.
     pub fn of_this_process() -> Self {
         let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -48,22 +48,21 @@ impl Surroundings {
 /// Every library there is, best first, each once.
 pub(super) fn candidates(
     setting: Option<&Path>,
-    surroundings: &Surroundings,
+    search: &LibrarySearch,
     workloads: &Workloads,
 ) -> Vec<PathBuf> {
     // Who sets a path wants that one and no other.
     if let Some(path) = setting {
         return vec![path.to_owned()];
     }
-    let mut found = surroundings.named.clone();
+    let mut found = search.named.clone();
     for owner in &workloads.owners {
         let named = NAMED_BY.iter().filter_map(|name| owner.environment.get(*name)).map(PathBuf::from);
         // A workload's word leads to no other library of this host.
         found.extend(named.chain(owner.libtpu.clone()).filter(|path| is_called_libtpu(path)));
     }
-    found.extend(SYSTEM.map(|folder| surroundings.root.join(folder).join("libtpu.so")));
-    found
-        .extend(packages(surroundings).iter().flat_map(|folder| IN_PACKAGES.map(|inner| folder.join(inner))));
+    found.extend(SYSTEM.map(|folder| search.root.join(folder).join("libtpu.so")));
+    found.extend(packages(search).iter().flat_map(|folder| IN_PACKAGES.map(|inner| folder.join(inner))));
     let mut seen = Vec::new();
     for path in found.into_iter().filter(|path| path.is_absolute() && path.is_file()) {
         if !seen.contains(&path) {
@@ -78,10 +77,10 @@ fn is_called_libtpu(path: &Path) -> bool {
 }
 
 /// Folders that Python packages lie in.
-fn packages(surroundings: &Surroundings) -> Vec<PathBuf> {
-    let home = surroundings.home.as_ref().map(|home| home.join(".local/lib"));
-    let venv = surroundings.venv.as_ref().map(|venv| venv.join("lib"));
-    let system = ["usr/local/lib", "usr/lib"].map(|folder| surroundings.root.join(folder));
+fn packages(search: &LibrarySearch) -> Vec<PathBuf> {
+    let home = search.home.as_ref().map(|home| home.join(".local/lib"));
+    let venv = search.venv.as_ref().map(|venv| venv.join("lib"));
+    let system = ["usr/local/lib", "usr/lib"].map(|folder| search.root.join(folder));
     let mut all = Vec::new();
     for folder in venv.into_iter().chain(home).chain(system) {
         for python in pythons(&folder) {
@@ -125,21 +124,21 @@ mod tests {
             make("usr/local/lib/python3.12/dist-packages/libtpu/libtpu.so"),
             make("usr/local/lib/python3.10/dist-packages/torch_xla/lib/libtpu.so"),
         ];
-        let surroundings = Surroundings {
+        let search = LibrarySearch {
             root: root.path().to_owned(),
             named: vec![named, root.path().join("missing.so")],
             home: Some(root.path().join("home")),
             venv: Some(root.path().join("venv")),
         };
-        assert_eq!(candidates(None, &surroundings, &Workloads::default()), expected);
+        assert_eq!(candidates(None, &search, &Workloads::default()), expected);
         let owner = |path: &str| Owner { libtpu: Some(root.path().join(path)), ..Owner::default() };
         let workloads = Workloads {
             owners: vec![owner("opt/named.so"), owner("usr/lib/libtpu.so")],
             ..Workloads::default()
         };
-        let nothing = Surroundings { named: vec![], home: None, venv: None, ..surroundings.clone() };
+        let nothing = LibrarySearch { named: vec![], home: None, venv: None, ..search.clone() };
         assert_eq!(candidates(None, &nothing, &workloads)[0], root.path().join("usr/lib/libtpu.so"));
         let setting = root.path().join("elsewhere.so");
-        assert_eq!(candidates(Some(&setting), &surroundings, &Workloads::default()), [setting]);
+        assert_eq!(candidates(Some(&setting), &search, &Workloads::default()), [setting]);
     }
 }

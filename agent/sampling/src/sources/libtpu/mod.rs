@@ -1,44 +1,45 @@
 //! The libtpu SDK, called in a child process.
 //!
-//! [`child`] is that process: the hidden subcommand of this binary, in a [`sandbox`]. [`process`] is its handle
-//! on the agent's side; the two speak [`wire`]. [`locate`] finds libraries, [`trust`] says which may be loaded and
-//! by whom, [`supervisor`] when a child is started, replaced or given up, [`decode`] what the SDK's strings mean.
+//! [`child`] is that process: the hidden subcommand of this binary, in a [`sandbox`]. [`child_process`] is its handle
+//! on the agent's side; the two speak [`child_protocol`]. [`locate`] finds libraries, [`trust`] says which may be
+//! loaded and by whom, [`metric_names`] what a library may be asked for, [`child_lifecycle`] when a child is started,
+//! replaced or given up, [`sdk_values`] what the SDK's strings mean.
 //!
 //! Must never load a libtpu into the agent, wait for one beyond a deadline, or start one again without a wait.
 
 pub mod child;
-mod decode;
+pub mod child_lifecycle;
+pub mod child_process;
+mod child_protocol;
 pub mod locate;
-pub mod process;
+mod metric_names;
 mod sandbox;
-pub mod supervisor;
+mod sdk_values;
 pub mod trust;
-mod wire;
 
 use std::{fs, future::Future, os::unix::fs::MetadataExt, path::Path, pin::Pin, sync::Arc, time::Duration};
 
-use decode::Context;
-use locate::Surroundings;
+use child_lifecycle::{ChildAction, ChildLifecycle, ChildPolicy};
+use child_process::{ChildCommand, ChildFailure, ChildProcess};
+use locate::LibrarySearch;
 use model::{
     device::Chip,
-    job::Job,
     sample::{Origin, Sample},
     time::Timestamp,
     untrusted::{self, clean},
-    workload::{Address, EndpointKind, Workloads},
+    workload::{Address, EndpointKind, Workload, Workloads},
 };
-use process::{ChildFailure, ChildProcess, Launch};
 use proto::tpuscope::v1::{ChildReply, LibraryInfo};
-use supervisor::{Order, Policy, Supervisor};
+use sdk_values::SampleContext;
 use tokio::{
     task::JoinHandle,
     time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use trust::{Rights, Trusted, trust};
+use trust::{LoadRights, Trusted, trust};
 
 use crate::{
-    settings::libtpu::{Enabled, Libtpu as Settings},
+    settings::libtpu::{Enabled, Settings},
     sources::{Absence, Reading, Source, Tick},
 };
 
@@ -70,7 +71,7 @@ enum StartError {
 
 /// A child with its library loaded.
 #[derive(Debug)]
-struct Ready {
+struct LoadedChild {
     child: ChildProcess,
     library: Trusted,
     /// What tells this file from one put in its place.
@@ -83,50 +84,50 @@ struct Ready {
 }
 
 #[derive(Debug)]
-enum Child {
+enum ChildState {
     None,
-    Starting(AbortOnDropHandle<Result<Ready, StartError>>),
-    Ready(Box<Ready>),
+    Starting(AbortOnDropHandle<Result<LoadedChild, StartError>>),
+    Loaded(Box<LoadedChild>),
 }
 
 /// The source.
 #[derive(Debug)]
-pub struct Libtpu {
+pub struct LibtpuSource {
     settings: Settings,
-    surroundings: Surroundings,
-    launch: Launch,
-    supervisor: Supervisor,
-    child: Child,
+    search: LibrarySearch,
+    launch: ChildCommand,
+    supervisor: ChildLifecycle,
+    child: ChildState,
     /// Time begins here for the supervisor.
     start: Instant,
     /// Why there is no child.
     fault: Option<String>,
 }
 
-impl Libtpu {
+impl LibtpuSource {
     /// A source with the agent's settings; `launch` is how its child is started.
-    pub fn new(settings: Settings, surroundings: Surroundings, launch: Launch) -> Self {
-        let policy = Policy {
+    pub fn new(settings: Settings, search: LibrarySearch, launch: ChildCommand) -> Self {
+        let policy = ChildPolicy {
             max_age: settings.max_age.get(),
             max_memory: settings.max_memory.get(),
-            ..Policy::default()
+            ..ChildPolicy::default()
         };
-        Self::with_policy(settings, surroundings, launch, policy)
+        Self::with_policy(settings, search, launch, policy)
     }
 
     /// [`new`](Self::new) with other figures for the supervisor.
     pub fn with_policy(
         settings: Settings,
-        surroundings: Surroundings,
-        launch: Launch,
-        policy: Policy,
+        search: LibrarySearch,
+        launch: ChildCommand,
+        policy: ChildPolicy,
     ) -> Self {
         Self {
             settings,
-            surroundings,
+            search,
             launch,
-            supervisor: Supervisor::new(policy),
-            child: Child::None,
+            supervisor: ChildLifecycle::new(policy),
+            child: ChildState::None,
             start: Instant::now(),
             fault: None,
         }
@@ -135,8 +136,8 @@ impl Libtpu {
     /// The process id of the child, while there is one.
     pub fn child_pid(&self) -> Option<u32> {
         match &self.child {
-            Child::Ready(ready) => ready.child.pid(),
-            Child::None | Child::Starting(_) => None,
+            ChildState::Loaded(ready) => ready.child.pid(),
+            ChildState::None | ChildState::Starting(_) => None,
         }
     }
 
@@ -147,9 +148,9 @@ impl Libtpu {
     /// Why the SDK is not used on this host, if it is not.
     fn not_used(&self, tick: &Tick) -> Option<&'static str> {
         match self.settings.enabled {
-            Enabled::Off => Some("it is switched off (libtpu.enabled)"),
-            Enabled::Auto if tick.chips.is_empty() => {
-                Some("this host shows no TPU; libtpu.enabled = \"on\" uses it all the same")
+            Enabled::Off => Some("it is off (libtpu.enabled)"),
+            Enabled::Auto if tick.host.chips.is_empty() => {
+                Some("this host shows no TPU; libtpu.enabled = \"on\" uses the SDK all the same")
             }
             Enabled::Auto | Enabled::On => None,
         }
@@ -170,47 +171,46 @@ impl Libtpu {
     async fn ensure_child(&mut self, tick: &Tick) -> Option<Reading> {
         self.replace_for_new_file().await;
         let memory = match &self.child {
-            Child::Ready(ready) => ready.child.resident(),
-            Child::None | Child::Starting(_) => None,
+            ChildState::Loaded(ready) => ready.child.resident(),
+            ChildState::None | ChildState::Starting(_) => None,
         };
         let mut order = self.supervisor.order(self.now(), memory);
-        if order == Order::Recycle {
+        if order == ChildAction::Recycle {
             self.end_child().await;
             let now = self.now();
             self.supervisor.recycled(now, fastrand::f64());
-            tracing::info!(memory, "the libtpu child is replaced");
+            tracing::info!(memory, "replacing the libtpu child");
             self.fault = Some("its process grew too fast".to_owned());
             order = self.supervisor.order(now, None);
         }
         match order {
-            Order::Start => {
-                self.begin_start(tick.workloads.clone());
+            ChildAction::Start => {
+                self.begin_start(tick.host.workloads.clone());
                 self.await_start().await
             }
-            Order::AwaitStart => self.await_start().await,
-            Order::Use => None,
-            Order::Recycle => Some(missing("its process is being replaced")),
-            Order::Wait { left, tripped } => Some(self.waiting(left, tripped)),
+            ChildAction::AwaitStart => self.await_start().await,
+            ChildAction::Use => None,
+            ChildAction::Recycle => Some(missing("its process is being replaced")),
+            ChildAction::Wait { left, tripped } => Some(self.waiting(left, tripped)),
         }
     }
 
     fn waiting(&self, left: Duration, tripped: bool) -> Reading {
         let fault = self.fault.as_deref().unwrap_or("it failed");
         let seconds = left.as_secs() + 1;
-        let rest = if tripped { ", after failing again and again" } else { "" };
+        let rest = if tripped { ", after repeated failures" } else { "" };
         missing(&format!("{fault}; the next attempt is in {seconds} s{rest}"))
     }
 
     fn begin_start(&mut self, workloads: Arc<Workloads>) {
         self.supervisor.starting();
-        let starting =
-            start(self.settings.clone(), self.surroundings.clone(), self.launch.clone(), workloads);
+        let starting = start(self.settings.clone(), self.search.clone(), self.launch.clone(), workloads);
         let task: JoinHandle<_> = tokio::spawn(starting);
-        self.child = Child::Starting(AbortOnDropHandle::new(task));
+        self.child = ChildState::Starting(AbortOnDropHandle::new(task));
     }
 
     async fn await_start(&mut self) -> Option<Reading> {
-        let Child::Starting(task) = &mut self.child else { return Some(missing("it is not started")) };
+        let ChildState::Starting(task) = &mut self.child else { return Some(missing("it is not started")) };
         let Ok(joined) = timeout(START_PATIENCE, task).await else {
             return Some(missing("it is still being loaded"));
         };
@@ -219,7 +219,7 @@ impl Libtpu {
             Ok(Ok(ready)) => {
                 tracing::info!(path = ready.info.path, version = ready.info.version, "libtpu is loaded");
                 self.supervisor.up(now);
-                self.child = Child::Ready(Box::new(ready));
+                self.child = ChildState::Loaded(Box::new(ready));
                 self.fault = None;
                 None
             }
@@ -230,7 +230,7 @@ impl Libtpu {
 
     /// The child is gone, or never came up.
     fn gone(&mut self, fault: String) -> Reading {
-        self.child = Child::None;
+        self.child = ChildState::None;
         self.supervisor.failed(self.now(), fastrand::f64());
         // The same words again and again are one line in the log.
         if self.fault.as_deref() != Some(&fault) {
@@ -238,21 +238,21 @@ impl Libtpu {
         }
         self.fault = Some(fault);
         match self.supervisor.order(self.now(), None) {
-            Order::Wait { left, tripped } => self.waiting(left, tripped),
+            ChildAction::Wait { left, tripped } => self.waiting(left, tripped),
             _ => missing("it failed"),
         }
     }
 
     async fn end_child(&mut self) {
-        if let Child::Ready(ready) = &mut self.child {
+        if let ChildState::Loaded(ready) = &mut self.child {
             ready.child.kill().await;
         }
-        self.child = Child::None;
+        self.child = ChildState::None;
     }
 
     /// An upgrade of libtpu on disk gets a new child.
     async fn replace_for_new_file(&mut self) {
-        let Child::Ready(ready) = &self.child else { return };
+        let ChildState::Loaded(ready) = &self.child else { return };
         if identity(&ready.library.path) != ready.file {
             tracing::info!("libtpu was replaced on disk");
             self.end_child().await;
@@ -264,8 +264,8 @@ impl Libtpu {
     async fn round(&mut self, tick: &Tick, end: Instant) -> Reading {
         let now = self.now();
         let mut reading = Reading::default();
-        let Child::Ready(ready) = &mut self.child else { return reading };
-        let context = Context { at: tick.at, chips: &tick.chips, job: job_of_sdk(&tick.workloads) };
+        let ChildState::Loaded(ready) = &mut self.child else { return reading };
+        let context = SampleContext { at: tick.at, chips: &tick.host.chips, workload: workload_of_sdk(tick) };
         let names = ready.names.clone();
         let mut empty = Vec::new();
         let mut fatal = None;
@@ -277,7 +277,7 @@ impl Libtpu {
             asked += 1;
             if let Some(left) = self.supervisor.left_out(name, now) {
                 let why = format!(
-                    "asking for it ended libtpu's process; it is left out for {} s",
+                    "asking for it ended libtpu's process; it is not asked again for {} s",
                     left.as_secs() + 1
                 );
                 reading.absent.push(Absence { what: format!("libtpu {name}"), why });
@@ -299,7 +299,7 @@ impl Libtpu {
         }
         ready.next = (ready.next + asked) % names.len().max(1);
         if !empty.is_empty() {
-            let why = format!("nobody on this host serves {}", empty.join(", "));
+            let why = format!("no process on this host serves {}", empty.join(", "));
             reading.absent.push(Absence { what: "libtpu metrics without values".to_owned(), why });
         }
         if let Some((name, failure)) = fatal {
@@ -325,36 +325,38 @@ fn missing(why: &str) -> Reading {
     Reading { samples: Vec::new(), absent: vec![absence] }
 }
 
-fn add(reading: &mut Reading, name: &str, values: &[String], context: &Context<'_>) {
-    let decoded = decode::decode(name, values, context);
+fn add(reading: &mut Reading, name: &str, values: &[String], context: &SampleContext<'_>) {
+    let decoded = sdk_values::decode(name, values, context);
     let room = MOST_SAMPLES.saturating_sub(reading.samples.len());
     reading.samples.extend(decoded.samples.into_iter().take(room));
-    reading.absent.extend(decoded.trouble.map(|why| Absence { what: format!("libtpu {name}"), why }));
+    reading.absent.extend(decoded.fault.map(|why| Absence { what: format!("libtpu {name}"), why }));
 }
 
 /// The samples of the values that the SDK gives for `name`, without I/O.
 pub fn decode_values(name: &str, values: &[String], chips: &[Chip]) -> Vec<Sample> {
-    let context = Context { at: Timestamp(0), chips, job: None };
-    decode::decode(name, values, &context).samples
+    let context = SampleContext { at: Timestamp(0), chips, workload: None };
+    sdk_values::decode(name, values, &context).samples
 }
 
 /// The child's replies in a stream of frames, up to its end or the first bad frame. Without I/O.
 pub fn decode_replies(mut stream: &[u8]) -> Vec<ChildReply> {
-    std::iter::from_fn(|| wire::receive(&mut stream, wire::MAX_REPLY).ok().flatten()).collect()
+    std::iter::from_fn(|| child_protocol::receive(&mut stream, child_protocol::MAX_REPLY).ok().flatten())
+        .collect()
 }
 
 /// Most samples of one read.
 const MOST_SAMPLES: usize = 16 * 1024;
 
-/// The job of the workload behind the SDK's port, if it is one alone.
-fn job_of_sdk(workloads: &Workloads) -> Option<Arc<Job>> {
+/// The workload behind the SDK's port, if it is one alone.
+fn workload_of_sdk(tick: &Tick) -> Option<Arc<Workload>> {
     let serves = |address: &Address| matches!(address, Address::Tcp(at) if at.port() == SDK_PORT);
-    let mut jobs = workloads.owners.iter().filter(|owner| {
+    let owners = tick.host.workloads.owners.iter().filter(|owner| {
         let mut metrics = owner.endpoints.iter().filter(|one| one.kind == EndpointKind::RuntimeMetrics);
         owner.shares_our_network && metrics.any(|endpoint| serves(&endpoint.address))
     });
-    let first = &jobs.next()?.job;
-    jobs.all(|owner| owner.job == *first).then(|| Arc::new(first.clone()))
+    let mut workloads = owners.map(|owner| tick.workload(owner));
+    let first = workloads.next()??;
+    workloads.all(|other| other.is_some_and(|other| other.id == first.id)).then_some(first)
 }
 
 fn identity(path: &Path) -> Option<(u64, u64, i64)> {
@@ -364,34 +366,30 @@ fn identity(path: &Path) -> Option<(u64, u64, i64)> {
 /// Finds a library that may be loaded, and loads it in a new child.
 async fn start(
     settings: Settings,
-    surroundings: Surroundings,
-    launch: Launch,
+    search: LibrarySearch,
+    launch: ChildCommand,
     workloads: Arc<Workloads>,
-) -> Result<Ready, StartError> {
+) -> Result<LoadedChild, StartError> {
     let finding = tokio::task::spawn_blocking(move || {
-        find(&settings, &surroundings, &workloads).map(|library| (identity(&library.path), library))
+        find(&settings, &search, &workloads).map(|library| (identity(&library.path), library))
     });
     let found = timeout(START, finding).await.map_err(|_| StartError::Stuck)?;
     let (file, library) = found.map_err(|_| StartError::Stuck)??;
-    let mut child = ChildProcess::start(&Launch { user: library.user, ..launch })?;
+    let mut child = ChildProcess::start(&ChildCommand { user: library.user, ..launch })?;
     let info = child.load(&library.path, START).await?;
     if info.metric_names.is_empty() {
         let why = if info.fault.is_empty() { "it is too old".to_owned() } else { info.fault };
         return Err(StartError::Useless { path: info.path, why });
     }
     let names = info.metric_names.iter().cloned().collect();
-    Ok(Ready { child, library, file, info, names, next: 0 })
+    Ok(LoadedChild { child, library, file, info, names, next: 0 })
 }
 
 /// The first library that may be loaded; without one, why the first found may not.
-fn find(
-    settings: &Settings,
-    surroundings: &Surroundings,
-    workloads: &Workloads,
-) -> Result<Trusted, StartError> {
-    let rights = Rights::of_this_process(settings.owner_copies);
+fn find(settings: &Settings, search: &LibrarySearch, workloads: &Workloads) -> Result<Trusted, StartError> {
+    let rights = LoadRights::of_this_process(settings.owner_copies);
     let mut refused = None;
-    for path in locate::candidates(settings.path.as_deref(), surroundings, workloads) {
+    for path in locate::candidates(settings.path.as_deref(), search, workloads) {
         match trust(&path, rights) {
             Ok(library) => return Ok(library),
             Err(why) => refused = refused.or(Some(StartError::Untrusted { path, why })),
@@ -400,7 +398,7 @@ fn find(
     Err(refused.unwrap_or(StartError::NotFound))
 }
 
-impl Source for Libtpu {
+impl Source for LibtpuSource {
     fn origin(&self) -> Origin {
         Origin::Libtpu
     }

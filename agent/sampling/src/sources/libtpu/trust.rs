@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::process::User;
+use super::child_process::RunAs;
 
 /// Why a library may not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -56,14 +56,14 @@ pub enum TrustError {
 
 /// What matters of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Facts {
+struct Ownership {
     uid: u32,
     gid: u32,
     mode: u32,
     folder: bool,
 }
 
-impl Facts {
+impl Ownership {
     /// Whether someone beside the owner could put something else in its place.
     fn writable_by(&self, who: u32) -> bool {
         // In a sticky folder only the owner of an entry can replace it, and each entry's owner is checked.
@@ -79,11 +79,11 @@ const OTHERS: u32 = 0o002;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Code {
     Root,
-    Of(User),
+    Of(RunAs),
 }
 
 /// Judges a library by itself and every folder above it, from the root down; the library comes last.
-fn judge(chain: &[(PathBuf, Facts)]) -> Result<Code, TrustError> {
+fn judge(chain: &[(PathBuf, Ownership)]) -> Result<Code, TrustError> {
     let Some((library, last)) = chain.last() else { return Err(TrustError::NotAFile(PathBuf::new())) };
     if last.folder {
         return Err(TrustError::NotAFile(library.clone()));
@@ -98,9 +98,9 @@ fn judge(chain: &[(PathBuf, Facts)]) -> Result<Code, TrustError> {
         }
         match owner {
             _ if facts.uid == 0 => {}
-            None => owner = Some(User { uid: facts.uid, gid: facts.gid }),
-            Some(User { uid, .. }) if uid == facts.uid => {}
-            Some(User { uid, .. }) => {
+            None => owner = Some(RunAs { uid: facts.uid, gid: facts.gid }),
+            Some(RunAs { uid, .. }) if uid == facts.uid => {}
+            Some(RunAs { uid, .. }) => {
                 return Err(TrustError::Mixed { path: path.clone(), other: uid, owner: facts.uid });
             }
         }
@@ -114,7 +114,7 @@ fn judge(chain: &[(PathBuf, Facts)]) -> Result<Code, TrustError> {
 
 /// What this process may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rights {
+pub struct LoadRights {
     /// Its effective user.
     pub uid: u32,
     /// Whether it can start a process as another user.
@@ -123,7 +123,7 @@ pub struct Rights {
     pub owner_copies: bool,
 }
 
-impl Rights {
+impl LoadRights {
     /// Those of this process.
     pub fn of_this_process(owner_copies: bool) -> Self {
         use caps::{CapSet, Capability};
@@ -136,13 +136,13 @@ impl Rights {
     }
 }
 
-fn allow(code: Code, rights: Rights) -> Result<Option<User>, TrustError> {
+fn allow(code: Code, rights: LoadRights) -> Result<Option<RunAs>, TrustError> {
     match code {
         Code::Root => Ok(None),
-        Code::Of(User { uid, .. }) if uid == rights.uid => Ok(None),
-        Code::Of(User { uid, .. }) if !rights.owner_copies => Err(TrustError::OwnersOff { owner: uid }),
+        Code::Of(RunAs { uid, .. }) if uid == rights.uid => Ok(None),
+        Code::Of(RunAs { uid, .. }) if !rights.owner_copies => Err(TrustError::OwnersOff { owner: uid }),
         Code::Of(user) if rights.becomes_others => Ok(Some(user)),
-        Code::Of(User { uid, .. }) => Err(TrustError::NotOurs { owner: uid, me: rights.uid }),
+        Code::Of(RunAs { uid, .. }) => Err(TrustError::NotOurs { owner: uid, me: rights.uid }),
     }
 }
 
@@ -152,14 +152,14 @@ pub struct Trusted {
     /// Its path without links: what was judged is what is loaded.
     pub path: PathBuf,
     /// Who must run it; `None`: the agent's own user.
-    pub user: Option<User>,
+    pub user: Option<RunAs>,
 }
 
 /// Whether the library at `path` may be loaded, and by whom.
 ///
 /// # Errors
 /// When it may not, or cannot be looked at.
-pub fn trust(path: &Path, rights: Rights) -> Result<Trusted, TrustError> {
+pub fn trust(path: &Path, rights: LoadRights) -> Result<Trusted, TrustError> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
         move |source| TrustError::Unreadable { path, source }
@@ -171,7 +171,7 @@ pub fn trust(path: &Path, rights: Rights) -> Result<Trusted, TrustError> {
         if part == real && !metadata.is_file() {
             return Err(TrustError::NotAFile(real));
         }
-        let facts = Facts {
+        let facts = Ownership {
             uid: metadata.uid(),
             gid: metadata.gid(),
             mode: metadata.mode(),
@@ -188,14 +188,14 @@ pub fn trust(path: &Path, rights: Rights) -> Result<Trusted, TrustError> {
 mod tests {
     use super::*;
 
-    const ROOT: Rights = Rights { uid: 0, becomes_others: true, owner_copies: true };
+    const ROOT: LoadRights = LoadRights { uid: 0, becomes_others: true, owner_copies: true };
 
-    fn folder(uid: u32, mode: u32) -> (PathBuf, Facts) {
-        (PathBuf::from("/x"), Facts { uid, gid: uid, mode, folder: true })
+    fn folder(uid: u32, mode: u32) -> (PathBuf, Ownership) {
+        (PathBuf::from("/x"), Ownership { uid, gid: uid, mode, folder: true })
     }
 
-    fn file(uid: u32, mode: u32) -> (PathBuf, Facts) {
-        (PathBuf::from("/x/libtpu.so"), Facts { uid, gid: uid, mode, folder: false })
+    fn file(uid: u32, mode: u32) -> (PathBuf, Ownership) {
+        (PathBuf::from("/x/libtpu.so"), Ownership { uid, gid: uid, mode, folder: false })
     }
 
     #[test]
@@ -222,15 +222,18 @@ mod tests {
     #[test]
     fn a_users_library_is_run_by_that_user() {
         let code = judge(&[folder(0, 0o755), folder(7, 0o775), file(7, 0o664)]).unwrap();
-        let user = User { uid: 7, gid: 7 };
+        let user = RunAs { uid: 7, gid: 7 };
         assert_eq!(code, Code::Of(user));
         // Root's file in a user's folder is the user's: the folder decides.
         assert_eq!(judge(&[folder(7, 0o755), file(0, 0o644)]).unwrap(), Code::Of(user));
         assert_eq!(allow(code, ROOT).unwrap(), Some(user));
-        assert_eq!(allow(code, Rights { uid: 7, becomes_others: false, owner_copies: false }).unwrap(), None);
+        assert_eq!(
+            allow(code, LoadRights { uid: 7, becomes_others: false, owner_copies: false }).unwrap(),
+            None
+        );
         let refused = [
-            Rights { owner_copies: false, ..ROOT },
-            Rights { uid: 8, becomes_others: false, owner_copies: true },
+            LoadRights { owner_copies: false, ..ROOT },
+            LoadRights { uid: 8, becomes_others: false, owner_copies: true },
         ];
         for rights in refused {
             assert!(allow(code, rights).is_err(), "{rights:?}");
@@ -250,7 +253,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("real.so"), "x").unwrap();
         std::os::unix::fs::symlink("real.so", dir.path().join("libtpu.so")).unwrap();
-        let rights = Rights::of_this_process(false);
+        let rights = LoadRights::of_this_process(false);
         let trusted = trust(&dir.path().join("libtpu.so"), rights).unwrap();
         assert_eq!(trusted.path, fs::canonicalize(dir.path()).unwrap().join("real.so"));
         assert!(matches!(trust(dir.path(), rights), Err(TrustError::NotAFile(_))));

@@ -3,25 +3,25 @@
 //! A scrape costs the workload's interpreter a little, so it is made seldom. Must never follow a redirect, read more
 //! than [`LONGEST_PAGE`], or wait beyond [`DEADLINE`].
 
+mod prometheus_text;
 mod scrape;
-mod text;
 
-use std::{
-    borrow::Cow, collections::HashMap, future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration,
-};
+use std::{collections::HashMap, future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use model::{
-    catalog::{self, suffix},
-    job::Job,
-    sample::{Labels, Origin, Sample, Unit, Value},
+    catalog,
+    distribution::Distribution,
+    label::Labels,
+    metric::{Descriptor, MetricKind, MetricRef, Scale, Unit},
+    sample::{Origin, Sample, Value},
     time::Timestamp,
-    workload::{Address, EndpointKind},
+    workload::{Address, EndpointKind, Workload},
 };
-use text::{Family, Measure};
+use prometheus_text::{MetricFamily, SeriesValue};
 use tokio::time::Instant;
 
-use super::{Absence, Reading, Source, Tick, backoff::Backoff, endpoints, window::Total};
+use super::{Absence, Reading, Source, Tick, backoff::Backoff};
 
 /// How long a scrape may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
@@ -31,46 +31,56 @@ pub(super) const LONGEST_PAGE: usize = 512 * 1024;
 const AT_ONCE: usize = 4;
 /// More endpoints than any host has.
 const MOST_ENDPOINTS: usize = 64;
+/// Most descriptors that are kept for one endpoint.
+const MOST_DESCRIPTORS: usize = 1024;
+/// Help of a series that the catalog does not list: Orbax and Grain name theirs themselves.
+const HELP: &str = "A series that the workload exports under this name.";
 
 /// The source.
 #[derive(Default)]
-pub struct OrbaxGrain {
-    pages: Vec<Page>,
+pub struct OrbaxGrainSource {
+    targets: Vec<ScrapeTarget>,
 }
 
 /// One endpoint.
-struct Page {
+struct ScrapeTarget {
     address: Address,
-    job: Option<Arc<Job>>,
+    workload: Option<Arc<Workload>>,
     backoff: Backoff,
-    trouble: Option<String>,
-    totals: HashMap<(String, Labels), Total>,
+    fault: Option<String>,
+    /// The distributions of the last page.
+    distributions: HashMap<(String, Labels), Arc<Distribution>>,
+    /// What their metrics are here, so that the samples of a series share one descriptor.
+    descriptors: HashMap<(String, MetricKind), (MetricRef, Scale)>,
 }
 
-impl OrbaxGrain {
-    /// Pages exactly for the reachable endpoints; known ones keep what they counted.
+impl OrbaxGrainSource {
+    /// Targets exactly for the reachable endpoints; known ones keep what they counted.
     fn follow(&mut self, tick: &Tick) -> Vec<Absence> {
         let mut absent = Vec::new();
-        let mut before = std::mem::take(&mut self.pages);
-        for (owner, endpoint) in endpoints(&tick.workloads, EndpointKind::OrbaxGrain) {
+        let mut before = std::mem::take(&mut self.targets);
+        for (owner, endpoint) in tick.endpoints(EndpointKind::OrbaxGrain) {
             if let Some(why) = &endpoint.unreachable {
                 absent.push(Absence { what: endpoint.address.to_string(), why: why.clone() });
                 continue;
             }
-            let twice = self.pages.iter().any(|page| page.address == endpoint.address);
-            if twice || self.pages.len() == MOST_ENDPOINTS {
+            let twice = self.targets.iter().any(|target| target.address == endpoint.address);
+            if twice || self.targets.len() == MOST_ENDPOINTS {
                 continue;
             }
-            let job = owner.map(|owner| Arc::new(owner.job.clone()));
-            let known = before.iter().position(|page| page.address == endpoint.address && page.job == job);
-            self.pages.push(
-                known.map_or_else(
-                    || Page::new(endpoint.address.clone(), job),
-                    |known| before.swap_remove(known),
-                ),
+            let workload = owner.and_then(|owner| tick.workload(owner));
+            let id = |workload: &Option<Arc<Workload>>| workload.as_ref().map(|workload| workload.id.clone());
+            let known = before.iter().position(|target| {
+                target.address == endpoint.address && id(&target.workload) == id(&workload)
+            });
+            let mut target = known.map_or_else(
+                || ScrapeTarget::new(endpoint.address.clone()),
+                |known| before.swap_remove(known),
             );
+            target.workload = workload;
+            self.targets.push(target);
         }
-        if self.pages.is_empty() && absent.is_empty() {
+        if self.targets.is_empty() && absent.is_empty() {
             let why = "no workload opens the endpoint: it does when ENABLE_ORBAX_PROMETHEUS_TELEMETRY or \
                        ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY is true in its environment";
             absent.push(Absence { what: "Orbax and Grain".to_owned(), why: why.to_owned() });
@@ -81,11 +91,14 @@ impl OrbaxGrain {
 
 /// The samples of pages that one endpoint showed one after the other, without I/O.
 pub fn decode_pages(pages: &[&str]) -> Vec<Sample> {
-    let mut endpoint = Page::new(Address::Unix(PathBuf::new()), None);
-    pages.iter().flat_map(|page| endpoint.samples(text::parse(page), Timestamp(0))).collect()
+    let mut target = ScrapeTarget::new(Address::Unix(PathBuf::new()));
+    pages
+        .iter()
+        .flat_map(|page| target.samples(prometheus_text::parse(page, Timestamp(0)), Timestamp(0)))
+        .collect()
 }
 
-impl Source for OrbaxGrain {
+impl Source for OrbaxGrainSource {
     fn origin(&self) -> Origin {
         Origin::OrbaxGrain
     }
@@ -93,7 +106,7 @@ impl Source for OrbaxGrain {
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
         Box::pin(async move {
             let mut whole = Reading { samples: Vec::new(), absent: self.follow(tick) };
-            let reads: Vec<_> = self.pages.iter_mut().map(|page| page.read(tick.at)).collect();
+            let reads: Vec<_> = self.targets.iter_mut().map(|target| target.read(tick.at)).collect();
             let readings: Vec<Reading> = stream::iter(reads).buffered(AT_ONCE).collect().await;
             for reading in readings {
                 whole.samples.extend(reading.samples);
@@ -104,9 +117,16 @@ impl Source for OrbaxGrain {
     }
 }
 
-impl Page {
-    fn new(address: Address, job: Option<Arc<Job>>) -> Self {
-        Self { address, job, backoff: Backoff::default(), trouble: None, totals: HashMap::new() }
+impl ScrapeTarget {
+    fn new(address: Address) -> Self {
+        Self {
+            address,
+            workload: None,
+            backoff: Backoff::default(),
+            fault: None,
+            distributions: HashMap::new(),
+            descriptors: HashMap::new(),
+        }
     }
 
     async fn read(&mut self, at: Timestamp) -> Reading {
@@ -116,104 +136,121 @@ impl Page {
             match scrape::get(&self.address).await {
                 Ok(page) => {
                     self.backoff.succeeded();
-                    let families = text::parse(&page);
-                    self.trouble = families
-                        .is_empty()
-                        .then(|| "it answers and has no value of Orbax or Grain yet".to_owned());
+                    let families = prometheus_text::parse(&page, at);
+                    self.fault =
+                        families.is_empty().then(|| "the page has no value of Orbax or Grain yet".to_owned());
                     reading.samples = self.samples(families, at);
                 }
                 Err(error) => {
                     self.backoff.failed(now);
-                    self.trouble = Some(error.to_string());
+                    self.fault = Some(error.to_string());
                 }
             }
         }
-        if let Some(why) = &self.trouble {
+        if let Some(why) = &self.fault {
             reading.absent.push(Absence { what: self.address.to_string(), why: why.clone() });
         }
         reading
     }
 
-    fn samples(&mut self, families: Vec<Family>, at: Timestamp) -> Vec<Sample> {
-        let mut before = std::mem::take(&mut self.totals);
+    fn samples(&mut self, families: Vec<MetricFamily>, at: Timestamp) -> Vec<Sample> {
+        let mut before = std::mem::take(&mut self.distributions);
         let mut samples = Vec::new();
         for family in families {
-            let named = name(&family.name);
-            for (labels, measure) in family.series {
-                let (metric, value) = match measure {
-                    Measure::Gauge(number) => (named.metric.clone(), Value::Gauge(number * named.scale)),
-                    Measure::Counter(number) => {
-                        (Cow::Owned(format!("{}_total", named.metric)), Value::Counter(number * named.scale))
-                    }
-                    Measure::Total(mut total) => {
-                        total.scale(named.scale);
+            for (labels, value) in family.series {
+                let (metric, scale) = self.describe(&family.name, value.kind());
+                let value = match value {
+                    SeriesValue::Gauge(number) => Value::Gauge(scale.apply(number)),
+                    SeriesValue::Counter(number) => Value::Counter(scale.apply(number)),
+                    SeriesValue::Histogram(mut now) => {
+                        now.bounds = now.bounds.iter().map(|bound| scale.apply(*bound)).collect();
+                        now.sum = scale.apply(now.sum);
                         let key = (family.name.clone(), labels.clone());
-                        let window = before.remove(&key).map(|before| total.since(&before));
-                        self.totals.insert(key, total);
-                        let Some(window) = window else { continue };
-                        (named.metric.clone(), Value::Window(window))
+                        let next = Arc::new(match before.remove(&key) {
+                            Some(before) => Distribution::following(now, &before.histogram),
+                            None => Distribution::first(now),
+                        });
+                        self.distributions.insert(key, next.clone());
+                        Value::Distribution(next)
                     }
                 };
                 samples.push(Sample {
                     metric,
                     labels,
                     value,
-                    unit: named.unit,
                     origin: Origin::OrbaxGrain,
                     at,
-                    job: self.job.clone(),
+                    workload: self.workload.clone(),
                 });
             }
         }
         samples
     }
-}
 
-/// What we call a metric of theirs.
-struct Named {
-    metric: Cow<'static, str>,
-    unit: Unit,
-    scale: f64,
-}
-
-/// The name of the table, else theirs with its unit made a base unit.
-fn name(theirs: &str) -> Named {
-    if let Some((metric, wire)) = catalog::by_wire(Origin::OrbaxGrain, theirs) {
-        return Named { metric: Cow::Borrowed(metric.name), unit: metric.unit, scale: wire.scale };
+    /// What a metric of theirs is here.
+    fn describe(&mut self, theirs: &str, kind: MetricKind) -> (MetricRef, Scale) {
+        if self.descriptors.len() >= MOST_DESCRIPTORS {
+            self.descriptors.clear();
+        }
+        let key = (theirs.to_owned(), kind);
+        self.descriptors.entry(key).or_insert_with(|| describe(theirs, kind)).clone()
     }
-    const RULES: &[(&str, Unit, f64)] = &[
-        ("_gbytes_per_sec", Unit::BytesPerSecond, 1e9),
-        ("_gbytes", Unit::Bytes, 1e9),
-        ("_secs", Unit::Seconds, 1.0),
-        ("_ns", Unit::Seconds, 1e-9),
-        ("_ms", Unit::Seconds, 1e-3),
-        ("_seconds", Unit::Seconds, 1.0),
-        ("_bytes", Unit::Bytes, 1.0),
+}
+
+/// The metric of the catalog, else theirs with its unit made a base unit.
+fn describe(theirs: &str, kind: MetricKind) -> (MetricRef, Scale) {
+    let (name, help, unit, scale) = match catalog::by_origin(Origin::OrbaxGrain, theirs) {
+        Some((metric, named)) if metric.kind == kind => return (metric.into(), named.scale),
+        Some((metric, named)) => (metric.name.to_string(), metric.help.clone(), metric.unit, named.scale),
+        None => {
+            let (name, unit, scale) = by_rule(theirs);
+            (name, HELP.into(), unit, scale)
+        }
+    };
+    let name = if kind == MetricKind::Counter { format!("{name}_total") } else { name };
+    let descriptor = Descriptor { name: name.into(), help, unit, kind, labels: &[], origins: &[] };
+    (Arc::new(descriptor).into(), scale)
+}
+
+/// Their name with the suffix of a base unit, the unit, and the scale to it.
+fn by_rule(theirs: &str) -> (String, Unit, Scale) {
+    const RULES: &[(&str, Unit, Scale)] = &[
+        ("_gbytes_per_sec", Unit::BytesPerSecond, Scale::times(1e9)),
+        ("_gbytes", Unit::Bytes, Scale::times(1e9)),
+        ("_secs", Unit::Seconds, Scale::ONE),
+        ("_ns", Unit::Seconds, Scale::over(1e9)),
+        ("_ms", Unit::Seconds, Scale::over(1e3)),
+        ("_seconds", Unit::Seconds, Scale::ONE),
+        ("_bytes", Unit::Bytes, Scale::ONE),
     ];
-    for (ending, unit, scale) in RULES {
-        if let Some(stem) = theirs.strip_suffix(ending) {
-            let metric = Cow::Owned(format!("{stem}{}", suffix(*unit)));
-            return Named { metric, unit: *unit, scale: *scale };
+    for (suffix, unit, scale) in RULES {
+        if let Some(stem) = theirs.strip_suffix(suffix) {
+            return (format!("{stem}{}", unit.suffix()), *unit, *scale);
         }
     }
-    Named { metric: Cow::Owned(theirs.to_owned()), unit: Unit::Count, scale: 1.0 }
+    (theirs.to_owned(), Unit::Count, Scale::ONE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn page() -> Page {
-        Page::new(Address::Tcp(([127, 0, 0, 1], 9431).into()), None)
+    fn target() -> ScrapeTarget {
+        ScrapeTarget::new(Address::Tcp(([127, 0, 0, 1], 9431).into()))
     }
 
     fn shown(samples: &[Sample]) -> Vec<(&str, Value)> {
-        samples.iter().map(|sample| (sample.metric.as_ref(), sample.value.clone())).collect()
+        samples.iter().map(|sample| (sample.metric.name.as_ref(), sample.value.clone())).collect()
+    }
+
+    fn distribution(sample: &Sample) -> &Distribution {
+        let Value::Distribution(distribution) = &sample.value else { panic!("{sample:?}") };
+        distribution
     }
 
     #[test]
-    fn names_of_the_table_and_by_rule() {
-        for (theirs, ours, scale) in [
+    fn names_of_the_catalog_and_by_rule() {
+        for (theirs, ours, scaled) in [
             ("jax_orbax_write_gbytes", "jax_orbax_write_bytes", 1e9),
             ("grain_python_dataset_next_duration_ns", "grain_python_dataset_next_duration_seconds", 1e-9),
             (
@@ -223,13 +260,15 @@ mod tests {
             ),
             ("grain_python_other", "grain_python_other", 1.0),
         ] {
-            let named = name(theirs);
-            assert_eq!((named.metric.as_ref(), named.scale), (ours, scale));
+            let (metric, scale) = describe(theirs, MetricKind::Gauge);
+            assert_eq!((metric.name.as_ref(), scale.apply(1.0)), (ours, scaled));
         }
+        let (metric, _) = describe("jax_orbax_write_gbytes", MetricKind::Histogram);
+        assert_eq!((metric.kind, metric.name.as_ref()), (MetricKind::Histogram, "jax_orbax_write_bytes"));
     }
 
     #[test]
-    fn a_histogram_becomes_a_window_of_what_is_new() {
+    fn a_histogram_is_kept_with_a_window_of_what_is_new() {
         let text = |fast: u64, slow: u64, sum: f64| {
             format!(
                 "# TYPE jax_checkpoint_write_x_secs histogram\n\
@@ -243,12 +282,19 @@ mod tests {
                 fast + slow
             )
         };
-        let mut page = page();
-        assert!(page.samples(text::parse(&text(3, 1, 7.5)), Timestamp(0)).is_empty());
-        let samples = page.samples(text::parse(&text(4, 3, 17.5)), Timestamp(1));
-        let window =
-            model::sample::Distribution { bounds: vec![1.0, 10.0], counts: vec![1, 2, 0], mean: 10.0 / 3.0 };
-        assert_eq!(shown(&samples), [("jax_checkpoint_write_x_seconds", Value::Window(window))]);
+        let mut target = target();
+        let first = target.samples(prometheus_text::parse(&text(3, 1, 7.5), Timestamp(5)), Timestamp(5));
+        assert_eq!(distribution(&first[0]).window, None);
+        let samples = target.samples(prometheus_text::parse(&text(4, 3, 17.5), Timestamp(6)), Timestamp(6));
+        assert_eq!(samples[0].metric.name, "jax_checkpoint_write_x_seconds");
+        let Distribution { histogram, window } = distribution(&samples[0]);
+        assert_eq!(
+            (histogram.counts.as_slice(), histogram.sum, histogram.since),
+            (&[4, 3, 0][..], 17.5, Timestamp(5))
+        );
+        let window = window.as_ref().unwrap();
+        assert_eq!((window.counts.as_slice(), window.mean), (&[1, 2, 0][..], 10.0 / 3.0));
+        assert_eq!(window.bounds[..], [1.0, 10.0]);
     }
 
     #[test]
@@ -256,21 +302,25 @@ mod tests {
         let text = "# TYPE grain_python_reads counter\ngrain_python_reads_total 5\ngrain_python_reads_created 1e9\n\
                     # TYPE grain_python_wait_ns summary\ngrain_python_wait_ns_count 2\ngrain_python_wait_ns_sum 6e9\n\
                     jax_orbax_write_gbytes{kind=\"full\"} 1.5\nprocess_cpu_seconds_total 3\n";
-        let mut page = page();
-        let first = page.samples(text::parse(text), Timestamp(0));
+        let mut target = target();
+        let first = target.samples(prometheus_text::parse(text, Timestamp(0)), Timestamp(0));
         assert_eq!(
-            shown(&first),
+            shown(&first)[..2],
             [
                 ("grain_python_reads_total", Value::Counter(5.0)),
-                ("jax_orbax_write_bytes", Value::Gauge(1.5e9))
+                ("grain_python_wait_seconds", first[1].value.clone()),
             ]
         );
-        assert_eq!(first[1].labels.extra, Some(("kind".into(), "full".into())));
-        let later = page.samples(
-            text::parse(&text.replace("6e9", "9e9").replace("ns_count 2", "ns_count 3")),
-            Timestamp(1),
+        assert_eq!(shown(&first)[2], ("jax_orbax_write_bytes", Value::Gauge(1.5e9)));
+        assert_eq!(first[2].labels, Labels::one("kind", "full"));
+        let later = text.replace("6e9", "9e9").replace("ns_count 2", "ns_count 3");
+        let later = target.samples(prometheus_text::parse(&later, Timestamp(1)), Timestamp(1));
+        let Distribution { histogram, window } = distribution(&later[1]);
+        assert_eq!((histogram.counts.as_slice(), histogram.sum), (&[3][..], 9.0));
+        assert_eq!(window.as_ref().map(|window| (window.count(), window.mean)), Some((1, 3.0)));
+        // The samples of a series share one descriptor.
+        assert!(
+            matches!((&first[1].metric, &later[1].metric), (MetricRef::Shared(a), MetricRef::Shared(b)) if Arc::ptr_eq(a, b))
         );
-        let window = model::sample::Distribution { bounds: vec![], counts: vec![1], mean: 3.0 };
-        assert!(shown(&later).contains(&("grain_python_wait_seconds", Value::Window(window))));
     }
 }

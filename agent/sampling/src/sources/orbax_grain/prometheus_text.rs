@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 
 use model::{
-    sample::Labels,
-    untrusted::{LABEL, clean},
+    distribution::Histogram,
+    label::{Labels, RESERVED, SmolStr},
+    metric::MetricKind,
+    time::Timestamp,
+    untrusted::{LABEL, clean, clean_label},
 };
-
-use crate::sources::window::Total;
 
 /// The most series of one page.
 const MOST_SERIES: usize = 256;
@@ -20,75 +21,88 @@ const LONGEST_NAME: usize = 128;
 
 /// A metric of the page.
 #[derive(Debug, PartialEq)]
-pub(super) struct Family {
+pub(super) struct MetricFamily {
     pub(super) name: String,
-    pub(super) series: Vec<(Labels, Measure)>,
+    pub(super) series: Vec<(Labels, SeriesValue)>,
 }
 
-/// What a series says.
+/// The value of a series.
 #[derive(Debug, PartialEq)]
-pub(super) enum Measure {
+pub(super) enum SeriesValue {
     Gauge(f64),
     Counter(f64),
-    /// A histogram, or (without buckets) a summary.
-    Total(Total),
+    /// A histogram, or a summary as one without buckets.
+    Histogram(Histogram),
 }
 
+impl SeriesValue {
+    pub(super) fn kind(&self) -> MetricKind {
+        match self {
+            Self::Gauge(_) => MetricKind::Gauge,
+            Self::Counter(_) => MetricKind::Counter,
+            Self::Histogram(_) => MetricKind::Histogram,
+        }
+    }
+}
+
+/// What a TYPE line says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DeclaredType {
     Gauge,
     Counter,
     Histogram,
     Summary,
 }
 
-/// A histogram or summary under way.
+/// The lines of one histogram or summary.
 #[derive(Default)]
-struct Parts {
+struct HistogramLines {
     /// Upper bound and the count up to it.
     buckets: Vec<(f64, f64)>,
     sum: f64,
     count: f64,
 }
 
-/// The families of Orbax and Grain, in order of name.
-pub(super) fn parse(page: &str) -> Vec<Family> {
-    let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
-    let mut plain: BTreeMap<(String, Labels), Measure> = BTreeMap::new();
-    let mut parts: BTreeMap<(String, Labels), Parts> = BTreeMap::new();
+/// The families of Orbax and Grain of a page that was read `at` this time, in order of name.
+pub(super) fn parse(page: &str, at: Timestamp) -> Vec<MetricFamily> {
+    let mut types: BTreeMap<&str, DeclaredType> = BTreeMap::new();
+    let mut plain: BTreeMap<(String, Labels), SeriesValue> = BTreeMap::new();
+    let mut parts: BTreeMap<(String, Labels), HistogramLines> = BTreeMap::new();
     for line in page.lines() {
         if let Some(declared) = line.strip_prefix("# TYPE ") {
             if let Some((name, kind)) = declared.trim().split_once(' ')
-                && ours(name)
-                && let Some(kind) = kind_of(kind.trim())
+                && is_known_library(name)
+                && let Some(kind) = type_of(kind.trim())
             {
-                kinds.insert(name, kind);
+                types.insert(name, kind);
             }
-        } else if ours(line)
+        } else if is_known_library(line)
             && let Some(sample) = Line::parse(line)
             && plain.len() + parts.len() < MOST_SERIES
         {
-            sample.sort_in(&kinds, &mut plain, &mut parts);
+            sample.file_into(&types, &mut plain, &mut parts);
         }
     }
-    let totals = parts.into_iter().filter_map(|(key, parts)| Some((key, Measure::Total(parts.total()?))));
-    let mut families: BTreeMap<String, Vec<(Labels, Measure)>> = BTreeMap::new();
-    for ((name, labels), measure) in plain.into_iter().chain(totals) {
+    let histograms = parts
+        .into_iter()
+        .filter_map(|(key, parts)| Some((key, SeriesValue::Histogram(parts.histogram(at)?))));
+    let mut families: BTreeMap<String, Vec<(Labels, SeriesValue)>> = BTreeMap::new();
+    for ((name, labels), measure) in plain.into_iter().chain(histograms) {
         families.entry(name).or_default().push((labels, measure));
     }
-    families.into_iter().map(|(name, series)| Family { name, series }).collect()
+    families.into_iter().map(|(name, series)| MetricFamily { name, series }).collect()
 }
 
-fn ours(text: &str) -> bool {
+fn is_known_library(text: &str) -> bool {
     text.starts_with("jax_") || text.starts_with("grain_")
 }
 
-fn kind_of(word: &str) -> Option<Kind> {
+fn type_of(word: &str) -> Option<DeclaredType> {
     match word {
-        "gauge" | "untyped" | "unknown" => Some(Kind::Gauge),
-        "counter" => Some(Kind::Counter),
-        "histogram" => Some(Kind::Histogram),
-        "summary" => Some(Kind::Summary),
+        "gauge" | "untyped" | "unknown" => Some(DeclaredType::Gauge),
+        "counter" => Some(DeclaredType::Counter),
+        "histogram" => Some(DeclaredType::Histogram),
+        "summary" => Some(DeclaredType::Summary),
         _ => None,
     }
 }
@@ -112,19 +126,20 @@ impl<'a> Line<'a> {
         (name.len() <= LONGEST_NAME).then_some(Self { name, labels, value })
     }
 
-    /// Puts the sample where its family's kind wants it.
-    fn sort_in(
+    /// Adds the sample to its family by the family's type.
+    fn file_into(
         mut self,
-        kinds: &BTreeMap<&str, Kind>,
-        plain: &mut BTreeMap<(String, Labels), Measure>,
-        parts: &mut BTreeMap<(String, Labels), Parts>,
+        types: &BTreeMap<&str, DeclaredType>,
+        plain: &mut BTreeMap<(String, Labels), SeriesValue>,
+        parts: &mut BTreeMap<(String, Labels), HistogramLines>,
     ) {
-        let of = |kind: Kind, ending: &str| {
+        let of = |kind: DeclaredType, ending: &str| {
             let family = self.name.strip_suffix(ending)?;
-            (kinds.get(family) == Some(&kind)).then_some(family)
+            (types.get(family) == Some(&kind)).then_some(family)
         };
-        let either = |ending: &str| of(Kind::Histogram, ending).or_else(|| of(Kind::Summary, ending));
-        if let Some(family) = of(Kind::Histogram, "_bucket") {
+        let either =
+            |ending: &str| of(DeclaredType::Histogram, ending).or_else(|| of(DeclaredType::Summary, ending));
+        if let Some(family) = of(DeclaredType::Histogram, "_bucket") {
             let family = family.to_owned();
             let Some(le) = self.take("le").and_then(|le| number(&le)) else { return };
             let known = parts.entry((family, self.rest())).or_default();
@@ -135,12 +150,12 @@ impl<'a> Line<'a> {
             parts.entry((family.to_owned(), self.rest())).or_default().sum = self.value;
         } else if let Some(family) = either("_count") {
             parts.entry((family.to_owned(), self.rest())).or_default().count = self.value;
-        } else if self.name.ends_with("_created") || kinds.get(self.name) == Some(&Kind::Summary) {
+        } else if self.name.ends_with("_created") || types.get(self.name) == Some(&DeclaredType::Summary) {
             // When it was made; quantiles since the start.
-        } else if let Some(family) = counter(kinds, self.name) {
-            plain.insert((family.to_owned(), self.rest()), Measure::Counter(self.value));
+        } else if let Some(family) = counter(types, self.name) {
+            plain.insert((family.to_owned(), self.rest()), SeriesValue::Counter(self.value));
         } else if self.value.is_finite() {
-            plain.insert((self.name.to_owned(), self.rest()), Measure::Gauge(self.value));
+            plain.insert((self.name.to_owned(), self.rest()), SeriesValue::Gauge(self.value));
         }
     }
 
@@ -151,22 +166,26 @@ impl<'a> Line<'a> {
 
     /// One label is kept as it is, several as one.
     fn rest(&self) -> Labels {
-        let extra = match self.labels.as_slice() {
-            [] => None,
-            [(name, value)] => Some(((*name).to_owned().into(), clean(value, LABEL))),
+        let mut labels = Labels::none();
+        match self.labels.as_slice() {
+            [] => {}
+            [(name, value)] if RESERVED.contains(name) => {
+                labels.push(format!("exported_{name}").into(), clean_label(value));
+            }
+            [(name, value)] => labels.push(SmolStr::new(name), clean_label(value)),
             several => {
                 let pairs: Vec<_> = several.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                Some(("labels".into(), clean(&pairs.join(","), LABEL)))
+                labels.push(SmolStr::new_static("labels"), clean(&pairs.join(","), LABEL));
             }
-        };
-        Labels { extra, ..Labels::default() }
+        }
+        labels
     }
 }
 
 /// The family of a counter's sample, which may lack the ending or carry it in its own name.
-fn counter<'a>(kinds: &BTreeMap<&str, Kind>, name: &'a str) -> Option<&'a str> {
+fn counter<'a>(types: &BTreeMap<&str, DeclaredType>, name: &'a str) -> Option<&'a str> {
     let stem = name.strip_suffix("_total").unwrap_or(name);
-    let declared = |name: &str| kinds.get(name) == Some(&Kind::Counter);
+    let declared = |name: &str| types.get(name) == Some(&DeclaredType::Counter);
     (declared(stem) || declared(name)).then_some(stem)
 }
 
@@ -211,9 +230,9 @@ fn number(text: &str) -> Option<f64> {
     }
 }
 
-impl Parts {
+impl HistogramLines {
     /// The counts bucket by bucket; `None` when they make no sense.
-    fn total(mut self) -> Option<Total> {
+    fn histogram(mut self, at: Timestamp) -> Option<Histogram> {
         self.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
         self.buckets.dedup_by(|a, b| a.0 == b.0);
         self.buckets.retain(|(bound, _)| bound.is_finite());
@@ -224,7 +243,7 @@ impl Parts {
             below = up_to;
         }
         let bounds = self.buckets.into_iter().map(|bucket| bucket.0).collect();
-        self.sum.is_finite().then_some(Total { bounds, counts, sum: self.sum })
+        self.sum.is_finite().then_some(Histogram { since: at, bounds, counts, sum: self.sum })
     }
 }
 
@@ -242,30 +261,37 @@ mod tests {
     #[test]
     fn labels_are_read_with_their_escapes() {
         let line = r#"grain_x{a="1\"2",b="c\\d"} 7 1700000000"#;
-        let families = parse(line);
-        let extra = families[0].series[0].0.extra.clone().unwrap();
-        assert_eq!((extra.0.as_ref(), extra.1.as_str()), ("labels", r#"a=1"2,b=c\d"#));
-        assert_eq!(families[0].series[0].1, Measure::Gauge(7.0));
+        let families = parse(line, Timestamp(0));
+        assert_eq!(families[0].series[0].0, Labels::one("labels", r#"a=1"2,b=c\d"#));
+        assert_eq!(families[0].series[0].1, SeriesValue::Gauge(7.0));
+    }
+
+    #[test]
+    fn a_label_cannot_take_the_name_of_ours() {
+        let families = parse("grain_x{job=\"theirs\"} 1\n", Timestamp(0));
+        let mut wanted = Labels::none();
+        wanted.push("exported_job".into(), "theirs");
+        assert_eq!(families[0].series[0].0, wanted);
     }
 
     #[test]
     fn nonsense_hides_nothing() {
         let page =
             "grain_a 1\ngrain_b{x=\"1\n} 2\ngrain_c\ngrain_d zwei\njax_e NaN\nother 1\n\u{0}\njax_f 3\n";
-        let names: Vec<_> = parse(page).into_iter().map(|family| family.name).collect();
+        let names: Vec<_> = parse(page, Timestamp(0)).into_iter().map(|family| family.name).collect();
         assert_eq!(names, ["grain_a", "jax_f"]);
     }
 
     #[test]
     fn series_are_bounded() {
         let page: String = (0..1000).map(|n| format!("grain_x{{n=\"{n}\"}} 1\n")).collect();
-        assert_eq!(parse(&page)[0].series.len(), MOST_SERIES);
+        assert_eq!(parse(&page, Timestamp(0))[0].series.len(), MOST_SERIES);
     }
 
     proptest! {
         #[test]
         fn any_text_is_read(page in "(# TYPE )?(grain_|jax_)[a-z_{}=\",\\\\ 0-9+.\n]{0,200}") {
-            let _ = parse(&page);
+            let _ = parse(&page, Timestamp(0));
         }
     }
 }

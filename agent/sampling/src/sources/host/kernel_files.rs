@@ -22,13 +22,13 @@ const MOST_DISKS: usize = 64;
 
 /// The open files.
 #[derive(Default)]
-pub(super) struct Files {
+pub(super) struct KernelFiles {
     open: HashMap<PathBuf, File>,
     buffer: Vec<u8>,
     text: String,
 }
 
-impl Files {
+impl KernelFiles {
     /// The text of a file, or its first [`LONGEST`] bytes.
     pub(super) fn read(&mut self, path: &Path) -> io::Result<&str> {
         let read = self.fill(path);

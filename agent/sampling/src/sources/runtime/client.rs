@@ -11,19 +11,20 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use model::{
-    catalog::{self, METRICS, Metric},
-    job::Job,
-    sample::Origin,
+    catalog,
+    metric::{Descriptor, OriginName},
+    sample::{Origin, Sample, Value},
     time::Timestamp,
     untrusted::{LABEL, clean},
-    workload::Address,
+    workload::{Address, Workload},
 };
 use proto::tpu::monitoring::runtime::{ListSupportedMetricsRequest, MetricRequest};
 use tokio::time::Instant;
 
 use super::{
-    Cores, decode,
-    series::{Found, Interpreter},
+    CoreMap,
+    interpreter::{Interpreted, Interpreter},
+    reply,
 };
 use crate::sources::{
     Absence, Reading,
@@ -39,43 +40,45 @@ const LIST_AGAIN: Duration = Duration::from_secs(30);
 const MOST_UNKNOWN: usize = 16;
 
 /// A metric that the service lists and we know.
-struct Asked {
-    metric: &'static Metric,
-    /// Its name on the wire.
-    name: &'static str,
-    scale: f64,
+struct RequestedMetric {
+    metric: &'static Descriptor,
+    /// What the service calls it.
+    named: &'static OriginName,
     call: Call,
     /// What was refused or not answered is asked again later.
     backoff: Backoff,
     /// What was wrong with it when it was last asked.
-    trouble: Option<String>,
+    fault: Option<String>,
 }
 
 /// One service.
-pub(super) struct Peer {
+pub(super) struct RuntimeClient {
     address: Address,
     connection: Option<Connection>,
     backoff: Backoff,
-    trouble: Option<String>,
+    fault: Option<String>,
     list: Call,
     listed: Option<Instant>,
-    asked: Vec<Asked>,
+    requested: Vec<RequestedMetric>,
     unknown: Vec<String>,
     interpreter: Interpreter,
+    /// Whether no other endpoint of the host gave its devices when it last gave samples.
+    pub(super) speaks_for_itself: bool,
 }
 
-impl Peer {
+impl RuntimeClient {
     pub(super) fn new(address: Address) -> Self {
         Self {
             address,
             connection: None,
             backoff: Backoff::default(),
-            trouble: None,
+            fault: None,
             list: Call::new(LIST, &ListSupportedMetricsRequest::default()),
             listed: None,
-            asked: Vec::new(),
+            requested: Vec::new(),
             unknown: Vec::new(),
             interpreter: Interpreter::default(),
+            speaks_for_itself: true,
         }
     }
 
@@ -83,13 +86,36 @@ impl Peer {
         &self.address
     }
 
-    /// Who is behind it. Another job than before is another process: nothing known of the old one holds.
-    pub(super) fn belongs_to(&mut self, job: Option<Arc<Job>>, own: Cores, host: Cores) {
-        if self.interpreter.job() != job.as_ref() {
+    /// Whose it is. Another workload than before, or another attempt, is another process: nothing known of the old one
+    /// holds.
+    pub(super) fn set_workload(&mut self, workload: Option<Arc<Workload>>, own: CoreMap, host: CoreMap) {
+        if self.interpreter.is_other_workload(workload.as_ref()) {
             let list = self.list.clone();
-            *self = Self { list, interpreter: Interpreter::new(job), ..Self::new(self.address.clone()) };
+            *self = Self { list, interpreter: Interpreter::new(workload), ..Self::new(self.address.clone()) };
+        } else {
+            self.interpreter.set_workload(workload);
         }
         self.interpreter.set_cores(own, host);
+    }
+
+    /// The last distributions of the workload's own series that `reading` lacks: they still count in a sum over several
+    /// processes, which must not fall because one of them did not answer.
+    pub(super) fn silent(&self, reading: &Reading, at: Timestamp) -> Vec<Sample> {
+        let distributions = self.interpreter.distributions().filter(|(metric, labels, _)| {
+            let is_it = |sample: &Sample| {
+                std::ptr::eq::<Descriptor>(&*sample.metric, *metric) && sample.labels == **labels
+            };
+            !reading.samples.iter().any(is_it)
+        });
+        let sample = |(metric, labels, last): (&'static Descriptor, &model::label::Labels, &Arc<_>)| Sample {
+            metric: metric.into(),
+            labels: labels.clone(),
+            value: Value::Distribution(Arc::clone(last)),
+            origin: Origin::Runtime,
+            at,
+            workload: self.interpreter.workload().cloned(),
+        };
+        distributions.map(sample).collect()
     }
 
     /// Reads everything that it has.
@@ -100,16 +126,16 @@ impl Peer {
             Err(why) => {
                 self.connection = None;
                 self.backoff.failed(now);
-                self.trouble = Some(why);
+                self.fault = Some(why);
             }
             Ok(false) => {}
             Ok(true) => {
                 self.backoff.succeeded();
-                self.trouble = None;
+                self.fault = None;
                 self.values(now, at, &mut reading).await;
             }
         }
-        self.say_what_is_missing(&mut reading.absent);
+        self.add_absences(&mut reading.absent);
         reading
     }
 
@@ -135,8 +161,8 @@ impl Peer {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let reply = connection.all(&[&self.list]).await.pop().unwrap_or(Err(CallError::Deadline));
         let names = match reply {
-            Ok(reply) => decode::names(&reply).map_err(|error| error.to_string())?,
-            // Older than the list: every name is tried, and what it lacks rests.
+            Ok(reply) => reply::names(&reply).map_err(|error| error.to_string())?,
+            // This libtpu has no list: every name is tried, and what it lacks is asked again later.
             Err(CallError::Status { code: UNIMPLEMENTED, .. }) => known_names(),
             Err(error) => return Err(unreached(&error)),
         };
@@ -146,25 +172,24 @@ impl Peer {
     }
 
     fn adopt(&mut self, names: &[String]) {
-        self.asked.retain(|asked| names.iter().any(|name| name == asked.name));
+        self.requested.retain(|asked| names.iter().any(|name| name == asked.named.name));
         self.unknown.clear();
         for name in names {
-            let Some((metric, wire)) = catalog::by_wire(Origin::Runtime, name) else {
+            let Some((metric, named)) = catalog::by_origin(Origin::Runtime, name) else {
                 self.unknown.push(clean(name, LABEL));
                 continue;
             };
-            if let Some(asked) = self.asked.iter_mut().find(|asked| asked.name == wire.name) {
+            if let Some(asked) = self.requested.iter_mut().find(|asked| asked.named.name == named.name) {
                 asked.backoff.succeeded();
                 continue;
             }
             let request = MetricRequest { metric_name: name.clone(), ..MetricRequest::default() };
-            self.asked.push(Asked {
+            self.requested.push(RequestedMetric {
                 metric,
-                name: wire.name,
-                scale: wire.scale,
+                named,
                 call: Call::new(GET, &request),
                 backoff: Backoff::default(),
-                trouble: None,
+                fault: None,
             });
         }
         self.unknown.truncate(MOST_UNKNOWN);
@@ -173,7 +198,8 @@ impl Peer {
     /// Asks for all metrics at once.
     async fn values(&mut self, now: Instant, at: Timestamp, reading: &mut Reading) {
         let Some(connection) = &mut self.connection else { return };
-        let due: Vec<&mut Asked> = self.asked.iter_mut().filter(|asked| asked.backoff.due(now)).collect();
+        let due: Vec<&mut RequestedMetric> =
+            self.requested.iter_mut().filter(|asked| asked.backoff.due(now)).collect();
         let calls: Vec<&Call> = due.iter().map(|asked| &asked.call).collect();
         let replies = connection.all(&calls).await;
         let mut decoded = Vec::with_capacity(due.len());
@@ -184,47 +210,50 @@ impl Peer {
             }
         }
         for (asked, found) in decoded {
-            let Found { samples, trouble } = self.interpreter.samples(asked.metric, asked.scale, found, at);
-            asked.trouble = trouble;
+            let Interpreted { samples, fault } =
+                self.interpreter.samples(asked.metric, asked.named.scale, found, at);
+            asked.fault = fault;
             reading.samples.extend(samples);
         }
     }
 
-    fn say_what_is_missing(&self, absent: &mut Vec<Absence>) {
-        let mut say = |why: String| absent.push(Absence { what: self.address.to_string(), why });
-        if let Some(why) = &self.trouble {
-            return say(why.clone());
+    fn add_absences(&self, absent: &mut Vec<Absence>) {
+        let mut add = |why: String| absent.push(Absence { what: self.address.to_string(), why });
+        if let Some(why) = &self.fault {
+            return add(why.clone());
         }
-        if self.asked.is_empty() {
-            say("it listens and lists no metric that we know: no program has been loaded yet".to_owned());
+        if self.requested.is_empty() {
+            add("it lists no known metric: no program has been loaded yet".to_owned());
         }
         if !self.unknown.is_empty() {
-            say(format!("this release does not know {}", self.unknown.join(", ")));
+            add(format!("unknown to this release: {}", self.unknown.join(", ")));
         }
-        for asked in &self.asked {
-            if let Some(why) = &asked.trouble {
-                absent
-                    .push(Absence { what: format!("{} of {}", asked.name, self.address), why: why.clone() });
+        for asked in &self.requested {
+            if let Some(why) = &asked.fault {
+                absent.push(Absence {
+                    what: format!("{} of {}", asked.named.name, self.address),
+                    why: why.clone(),
+                });
             }
         }
     }
 }
 
-impl Asked {
-    /// Takes one reply, or its failure as this metric's trouble alone.
-    fn judge(&mut self, now: Instant, reply: Result<Bytes, CallError>) -> Option<decode::Series> {
-        match reply.map(|reply| decode::series(&reply)) {
+impl RequestedMetric {
+    /// Takes one reply, or its failure as this metric's fault alone.
+    fn judge(&mut self, now: Instant, reply: Result<Bytes, CallError>) -> Option<reply::SeriesOfMetric> {
+        match reply.map(|reply| reply::series(&reply)) {
             Ok(Ok(found)) => {
                 self.backoff.succeeded();
                 return Some(found);
             }
-            Ok(Err(error)) => self.trouble = Some(error.to_string()),
+            Ok(Err(error)) => self.fault = Some(error.to_string()),
             Err(CallError::Status { code: NOT_FOUND, .. }) => {
-                self.trouble = Some("this workload's libtpu does not have it".to_owned());
+                self.fault = Some("this workload's libtpu does not have it".to_owned());
                 self.backoff.rest(now + LIST_AGAIN);
                 return None;
             }
-            Err(error) => self.trouble = Some(error.to_string()),
+            Err(error) => self.fault = Some(error.to_string()),
         }
         self.backoff.failed(now);
         None
@@ -233,8 +262,7 @@ impl Asked {
 
 /// Every name that some libtpu has.
 fn known_names() -> Vec<String> {
-    let wires = METRICS.iter().flat_map(|metric| metric.wires);
-    wires.filter(|wire| wire.origin == Origin::Runtime).map(|wire| wire.name.to_owned()).collect()
+    catalog::of_origin(Origin::Runtime).map(|(_, named)| named.name.to_owned()).collect()
 }
 
 /// Why an endpoint gave nothing at all, with what to look at.

@@ -5,15 +5,20 @@
 //! (`8MB+-AllReduce, 123.46, 12.00, 90.00, 95.00, 99.90`). Must never name a chip that it cannot be sure of, nor
 //! show a since-the-start figure under the name of a window.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
 use model::{
-    catalog::{self, Kind, Metric},
+    catalog,
     device::Chip,
-    job::Job,
-    sample::{Labels, Origin, Sample, Value},
+    label::{CHIP, CORE, Labels, SmolStr},
+    metric::{Descriptor, MetricKind, MetricRef},
+    sample::{Origin, Sample, Value},
     time::Timestamp,
-    untrusted::{self, clean},
+    untrusted::{self, clean, clean_label},
+    workload::Workload,
 };
 
 /// Most series of one metric.
@@ -21,72 +26,94 @@ const MOST_SERIES: usize = 1024;
 /// What the SDK gives of a distribution, in its order.
 const FIGURES: [&str; 5] = ["mean", "p50", "p90", "p95", "p999"];
 
-/// What is needed to make samples, beside the strings.
-#[derive(Debug, Clone)]
-pub(super) struct Context<'a> {
-    pub(super) at: Timestamp,
-    pub(super) chips: &'a [Chip],
-    /// The job of the workload that the SDK reads from, where there is one alone.
-    pub(super) job: Option<Arc<Job>>,
+/// The descriptors of the figures of each distribution: gauges of all values since the start of the workload.
+static LIFETIME: LazyLock<HashMap<&str, [MetricRef; 5]>> = LazyLock::new(|| {
+    let distributions =
+        catalog::of_origin(Origin::Libtpu).filter(|(metric, _)| metric.kind == MetricKind::Histogram);
+    distributions.map(|(metric, _)| (&*metric.name, FIGURES.map(|figure| lifetime(metric, figure)))).collect()
+});
+
+fn lifetime(metric: &Descriptor, figure: &str) -> MetricRef {
+    let what = if figure == "mean" { "Mean" } else { "Percentile" };
+    let help = format!("{} {what} since the start of the workload, as the SDK gives it.", metric.help);
+    Arc::new(Descriptor {
+        name: metric.lifetime_name(figure).into(),
+        help: help.into(),
+        unit: metric.unit,
+        kind: MetricKind::Gauge,
+        labels: metric.labels,
+        origins: &[],
+    })
+    .into()
 }
 
-/// The samples of one metric, and what could not be used, in words.
+/// What is needed to make samples, beside the strings.
+#[derive(Debug, Clone)]
+pub(super) struct SampleContext<'a> {
+    pub(super) at: Timestamp,
+    pub(super) chips: &'a [Chip],
+    /// The workload that the SDK reads from, where there is one alone.
+    pub(super) workload: Option<Arc<Workload>>,
+}
+
+/// The samples of one metric, and what could not be used.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Decoded {
+pub(super) struct DecodedMetric {
     pub(super) samples: Vec<Sample>,
-    pub(super) trouble: Option<String>,
+    pub(super) fault: Option<String>,
 }
 
 /// The samples of the metric that the SDK calls `name`.
-pub(super) fn decode(name: &str, values: &[String], context: &Context<'_>) -> Decoded {
-    let Some((metric, wire)) = catalog::by_wire(Origin::Libtpu, name) else {
-        return Decoded {
-            trouble: Some("tpuscope does not know this metric".to_owned()),
-            ..Decoded::default()
-        };
+pub(super) fn decode(name: &str, values: &[String], context: &SampleContext<'_>) -> DecodedMetric {
+    let Some((metric, named)) = catalog::by_origin(Origin::Libtpu, name) else {
+        let fault = Some("the catalog does not list this metric".to_owned());
+        return DecodedMetric { fault, ..DecodedMetric::default() };
     };
-    let mut decoded = Decoded::default();
+    let mut decoded = DecodedMetric::default();
     for (position, value) in values.iter().take(MOST_SERIES).enumerate() {
         let read = match metric.kind {
-            Kind::Window => figures(metric, value),
-            Kind::Gauge | Kind::Counter => level(metric, value, position, values.len(), context.chips),
+            MetricKind::Histogram => figures(metric, value),
+            MetricKind::Gauge | MetricKind::Counter => {
+                level(metric, value, position, values.len(), context.chips)
+            }
         };
         match read {
             Some(series) => {
-                decoded.samples.extend(series.into_iter().map(|(metric_name, labels, number)| {
-                    sample(metric, metric_name, labels, number * wire.scale, context)
+                decoded.samples.extend(series.into_iter().map(|(shown, labels, number)| {
+                    sample(metric, shown, labels, named.scale.apply(number), context)
                 }));
             }
-            None => decoded.trouble = Some(format!("libtpu answers `{}`", clean(value, untrusted::LABEL))),
+            None => {
+                decoded.fault = Some(format!("cannot read the value `{}`", clean(value, untrusted::LABEL)));
+            }
         }
     }
     if values.len() > MOST_SERIES {
-        decoded.trouble = Some(format!("{} of its values are left out", values.len() - MOST_SERIES));
+        decoded.fault = Some(format!("values beyond the first {MOST_SERIES} are ignored"));
     }
     decoded
 }
 
 fn sample(
-    metric: &'static Metric,
-    name: Cow<'static, str>,
+    metric: &'static Descriptor,
+    shown: MetricRef,
     labels: Labels,
     number: f64,
-    context: &Context<'_>,
+    context: &SampleContext<'_>,
 ) -> Sample {
-    // What the host's service gives belongs to no job.
-    let of_host = metric.wires.iter().any(|wire| wire.origin == Origin::HostService);
+    // What the host's service gives belongs to no workload.
+    let of_host = metric.at(Origin::HostService).is_some();
     Sample {
-        metric: name,
+        metric: shown,
         labels,
         value: Value::Gauge(number),
-        unit: metric.unit,
         origin: Origin::Libtpu,
         at: context.at,
-        job: if of_host { None } else { context.job.clone() },
+        workload: if of_host { None } else { context.workload.clone() },
     }
 }
 
-type Series = (Cow<'static, str>, Labels, f64);
+type DecodedSeries = (MetricRef, Labels, f64);
 
 /// A finite number; 0.0.13 writes a unit behind it.
 fn number(text: &str) -> Option<f64> {
@@ -96,12 +123,12 @@ fn number(text: &str) -> Option<f64> {
 
 /// One value, with the label that stands before it or that its position gives.
 fn level(
-    metric: &'static Metric,
+    metric: &'static Descriptor,
     value: &str,
     position: usize,
     count: usize,
     chips: &[Chip],
-) -> Option<Vec<Series>> {
+) -> Option<Vec<DecodedSeries>> {
     let (label, number) = match value.rsplit_once(": ") {
         Some((label, value)) => (Some(label), number(value)?),
         None => (None, number(value)?),
@@ -110,11 +137,11 @@ fn level(
         Some(label) => labelled(metric, label),
         None => placed(metric, position, count, chips),
     };
-    Some(vec![(Cow::Borrowed(metric.name), labels, number)])
+    Some(vec![(metric.into(), labels, number)])
 }
 
 /// Mean and quantiles behind an optional label. The label may hold commas, so it is read from the end.
-fn figures(metric: &'static Metric, value: &str) -> Option<Vec<Series>> {
+fn figures(metric: &'static Descriptor, value: &str) -> Option<Vec<DecodedSeries>> {
     let mut rest = value;
     let mut numbers = Vec::with_capacity(FIGURES.len());
     for _ in FIGURES {
@@ -122,34 +149,43 @@ fn figures(metric: &'static Metric, value: &str) -> Option<Vec<Series>> {
         numbers.push(number(last)?);
         rest = before;
     }
-    let labels = if rest.is_empty() { Labels::default() } else { labelled(metric, rest) };
-    let named = FIGURES.iter().zip(numbers.into_iter().rev());
+    let labels = if rest.is_empty() { Labels::none() } else { labelled(metric, rest) };
+    let shown = LIFETIME.get(&*metric.name)?;
     Some(
-        named.map(|(figure, number)| (metric.lifetime_name(figure).into(), labels.clone(), number)).collect(),
+        shown
+            .iter()
+            .zip(numbers.into_iter().rev())
+            .map(|(shown, number)| (shown.clone(), labels.clone(), number))
+            .collect(),
     )
 }
 
-/// Labels of a text like `0-tensorcore`, `1-0`, `tray1.chip0.ici0.int` or `8MB+-AllReduce`.
-fn labelled(metric: &Metric, label: &str) -> Labels {
-    let extra = |name: &'static str, text: &str| Some((Cow::Borrowed(name), clean(text, untrusted::LABEL)));
-    let own = metric.labels.iter().find(|name| !["chip", "core"].contains(*name));
-    if metric.labels.contains(&"core_type") {
-        let (core, kind) = match label.split_once('-') {
-            Some((core, kind)) if core.parse::<u32>().is_ok() => (core.parse().ok(), kind),
-            _ => (None, label),
-        };
-        return Labels { chip: None, core, extra: extra("core_type", kind) };
+/// Labels of a text like `0-tensorcore`, `1-0`, `tray1.chip0.ici0.int` or `8MB+-AllReduce`: of a metric per core its
+/// core, then the metric's own label.
+fn labelled(metric: &Descriptor, text: &str) -> Labels {
+    let own = metric.labels.iter().find(|name| ![CHIP, CORE].contains(*name));
+    let mut labels = Labels::none();
+    let mut rest = text;
+    if metric.has_label(CORE)
+        && let Some((core, behind)) = text.split_once('-')
+        && let Ok(core) = core.parse::<u32>()
+    {
+        labels.push(SmolStr::new_static(CORE), core);
+        rest = behind;
     }
-    Labels { extra: own.and_then(|name| extra(name, label)), ..Labels::default() }
+    if let Some(own) = own {
+        labels.push(SmolStr::new_static(own), clean_label(rest));
+    }
+    labels
 }
 
 /// Labels of the value at a position. The SDK drops what says which chip a value is of; only where there is one
 /// chip with one value it is known.
-fn placed(metric: &Metric, position: usize, count: usize, chips: &[Chip]) -> Labels {
+fn placed(metric: &Descriptor, position: usize, count: usize, chips: &[Chip]) -> Labels {
     match chips {
-        _ if !metric.labels.contains(&"chip") => Labels::default(),
+        _ if !metric.has_label(CHIP) => Labels::none(),
         [only] if count == 1 => Labels::chip(only.index),
-        _ => Labels { extra: Some((Cow::Borrowed("position"), position.to_string())), ..Labels::default() },
+        _ => Labels::one("position", position.to_string()),
     }
 }
 
@@ -158,23 +194,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use model::{device::ChipIndex, job::JobKind};
+    use model::{
+        device::ChipIndex,
+        job::{Job, JobKind},
+        workload::WorkloadId,
+    };
 
     fn chip(index: u32) -> Chip {
         Chip { index: ChipIndex(index), ..Chip::default() }
     }
 
-    fn context(chips: &[Chip]) -> Context<'_> {
-        let job = Job {
-            kind: JobKind::Process,
-            id: "1-2".to_owned(),
-            attempt: None,
-            name: None,
-            user: None,
-            rank: None,
-            hosts: vec![],
-        };
-        Context { at: Timestamp(5), chips, job: Some(Arc::new(job)) }
+    fn context(chips: &[Chip]) -> SampleContext<'_> {
+        let job = Job { kind: JobKind::Process, id: "1-2".to_owned(), ..Job::default() };
+        let workload = Workload { id: WorkloadId::of(&job), job, owners: Vec::new() };
+        SampleContext { at: Timestamp(5), chips, workload: Some(Arc::new(workload)) }
     }
 
     /// `metric{labels} value`, one for each sample.
@@ -182,13 +215,9 @@ mod tests {
         let chips = [chip(0), chip(1)];
         let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
         let decoded = decode(name, &values, &context(&chips));
-        assert_eq!(decoded.trouble, None, "{name}");
+        assert_eq!(decoded.fault, None, "{name}");
         let label = |sample: &Sample| {
-            let Labels { chip, core, extra } = &sample.labels;
-            let mut parts = Vec::new();
-            parts.extend(chip.map(|chip| format!("chip={chip}")));
-            parts.extend(core.map(|core| format!("core={core}")));
-            parts.extend(extra.as_ref().map(|(name, value)| format!("{name}={value}")));
+            let parts: Vec<_> = sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
             parts.join(",")
         };
         let value = |sample: &Sample| match sample.value {
@@ -260,35 +289,24 @@ mod tests {
         let chips = [chip(0)];
         let duty = decode("duty_cycle_pct", &["50".to_owned()], &context(&chips));
         assert_eq!(duty.samples[0].labels, Labels::chip(ChipIndex(0)));
-        assert!(duty.samples[0].job.is_some());
+        assert!(duty.samples[0].workload.is_some());
         let utilization = decode("hbm_util", &["50".to_owned()], &context(&chips));
-        assert_eq!(utilization.samples[0].job, None);
-    }
-
-    #[test]
-    fn every_name_of_the_sdk_is_known() {
-        let newest = "0.0.52".parse().unwrap();
-        let names = tpu_sys::version::metric_names(Some(&newest), 17);
-        assert_eq!(names.len(), 32);
-        for name in names {
-            assert!(catalog::by_wire(Origin::Libtpu, name).is_some(), "{name}");
-        }
+        assert_eq!(utilization.samples[0].workload, None);
     }
 
     proptest! {
         #[test]
-        fn any_text_is_a_finite_sample_or_a_trouble(
+        fn any_text_is_a_finite_sample_or_a_fault(
             at in 0_usize..32,
             values in proptest::collection::vec(".{0,40}|[-0-9.,: inafe]{0,30}", 0..20),
         ) {
-            let newest = "0.0.52".parse().unwrap();
-            let name = tpu_sys::version::metric_names(Some(&newest), 17)[at];
-            let decoded = decode(name, &values, &context(&[]));
+            let (_, named) = catalog::of_origin(Origin::Libtpu).nth(at).unwrap();
+            let decoded = decode(named.name, &values, &context(&[]));
             for sample in &decoded.samples {
                 let Value::Gauge(value) = sample.value else { panic!("no gauge") };
                 prop_assert!(value.is_finite());
             }
-            prop_assert!(decoded.trouble.is_some() || decoded.samples.len() >= values.len());
+            prop_assert!(decoded.fault.is_some() || decoded.samples.len() >= values.len());
         }
     }
 }

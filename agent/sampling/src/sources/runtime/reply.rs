@@ -3,7 +3,7 @@
 //! The outer messages are walked by hand: a hostile reply of many empty series would otherwise grow a hundredfold
 //! when decoded. Must never give more than [`MOST_SERIES`], or let one bad series hide the others.
 
-use model::untrusted::{LABEL, clean};
+use model::{label::SmolStr, untrusted::clean_label};
 use prost::Message;
 use proto::tpu::monitoring::runtime::{
     AttrValue, Attribute, Metric, SupportedMetric, attr_value::Attr, gauge, metric::Measure,
@@ -18,7 +18,7 @@ pub(super) const MOST_NAMES: usize = 256;
 
 /// What a reply holds.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Series {
+pub(super) struct SeriesOfMetric {
     /// The series that can be read.
     pub(super) good: Vec<Metric>,
     /// How many could not be read.
@@ -28,8 +28,8 @@ pub(super) struct Series {
 }
 
 /// The series of a MetricResponse.
-pub(super) fn series(reply: &[u8]) -> Result<Series, Malformed> {
-    let mut found = Series::default();
+pub(super) fn series(reply: &[u8]) -> Result<SeriesOfMetric, Malformed> {
+    let mut found = SeriesOfMetric::default();
     each(reply, 1, |metric| {
         each(metric, 3, |series| {
             if found.good.len() == MOST_SERIES {
@@ -97,26 +97,33 @@ fn whole(value: &AttrValue) -> Option<u32> {
     }
 }
 
-/// The text of the pair `key` in a list; with `first` that of the first attribute where there is no such pair.
-pub(super) fn label(attribute: Option<&Attribute>, key: &str, first: bool) -> Option<String> {
+/// The text of the pair `key` in a list, spelled with `-` or `_`; with `first` that of the first attribute where there
+/// is no such pair.
+pub(super) fn label(attribute: Option<&Attribute>, key: &str, first: bool) -> Option<SmolStr> {
     let value = attribute?.value.as_ref()?;
     match value.attr.as_ref()? {
         Attr::KvlistAttr(list) => {
-            let named = list.attributes.iter().find(|one| one.key == key);
+            let named = list.attributes.iter().find(|one| is_spelling_of(&one.key, key));
             let chosen = if first { named.or(list.attributes.first()) } else { named };
-            words(chosen?.value.as_ref()?)
+            text(chosen?.value.as_ref()?)
         }
-        _ if first => words(value),
+        _ if first => text(value),
         _ => None,
     }
 }
 
-fn words(value: &AttrValue) -> Option<String> {
+/// Whether a key of the wire is this label: `buffer-size` is `buffer_size`.
+fn is_spelling_of(key: &str, label: &str) -> bool {
+    let underscored = key.bytes().map(|byte| if byte == b'-' { b'_' } else { byte });
+    underscored.eq(label.bytes())
+}
+
+fn text(value: &AttrValue) -> Option<SmolStr> {
     match value.attr.as_ref()? {
-        Attr::StringAttr(text) => Some(clean(text, LABEL)),
-        Attr::IntAttr(number) => Some(number.to_string()),
-        Attr::BoolAttr(set) => Some(set.to_string()),
-        Attr::DoubleAttr(number) => Some(number.to_string()),
+        Attr::StringAttr(text) => Some(clean_label(text)),
+        Attr::IntAttr(number) => Some(number.to_string().into()),
+        Attr::BoolAttr(set) => Some(set.to_string().into()),
+        Attr::DoubleAttr(number) => Some(number.to_string().into()),
         _ => None,
     }
 }
@@ -178,7 +185,7 @@ mod tests {
             let attribute = pairs(ordinal);
             assert_eq!(device(Some(&attribute)), Some(5));
             assert_eq!(label(Some(&attribute), "core_type", false).as_deref(), Some("tensorcore"));
-            assert_eq!(label(Some(&attribute), "buffer-size", false), None);
+            assert_eq!(label(Some(&attribute), "buffer_size", false), None);
         }
         assert_eq!(device(None), None);
         assert_eq!(device(Some(&pairs(Attr::IntAttr(-1)))), None);

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// The supervisor's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct ChildPolicy {
     /// Wait after the first failure; doubled by each further one.
     pub first_wait: Duration,
     /// Longest such wait.
@@ -32,7 +32,7 @@ pub struct Policy {
     pub set_aside: Duration,
 }
 
-impl Default for Policy {
+impl Default for ChildPolicy {
     fn default() -> Self {
         Self {
             first_wait: Duration::from_secs(1),
@@ -56,7 +56,7 @@ enum Phase {
 
 /// What is to be done with the child now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum ChildAction {
     /// Start one.
     Start,
     /// Wait for the one that is starting.
@@ -76,8 +76,8 @@ pub enum Order {
 
 /// The state of the child's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Supervisor {
-    policy: Policy,
+pub struct ChildLifecycle {
+    policy: ChildPolicy,
     phase: Phase,
     /// Failures since the last round that worked.
     failures: u32,
@@ -85,24 +85,24 @@ pub struct Supervisor {
     aside: BTreeMap<String, Duration>,
 }
 
-impl Supervisor {
+impl ChildLifecycle {
     /// No child yet.
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: ChildPolicy) -> Self {
         Self { policy, phase: Phase::Down { until: Duration::ZERO }, failures: 0, aside: BTreeMap::new() }
     }
 
     /// What is to be done at `now`, with a child of this resident memory.
-    pub fn order(&self, now: Duration, memory: Option<u64>) -> Order {
+    pub fn order(&self, now: Duration, memory: Option<u64>) -> ChildAction {
         match self.phase {
-            Phase::Down { until } if now >= until => Order::Start,
+            Phase::Down { until } if now >= until => ChildAction::Start,
             Phase::Down { until } => {
-                Order::Wait { left: until - now, tripped: self.failures >= self.policy.trip_after }
+                ChildAction::Wait { left: until - now, tripped: self.failures >= self.policy.trip_after }
             }
-            Phase::Starting => Order::AwaitStart,
+            Phase::Starting => ChildAction::AwaitStart,
             Phase::Up { since } => {
                 let old = now.saturating_sub(since) >= self.policy.max_age;
                 let large = memory.is_some_and(|bytes| bytes >= self.policy.max_memory);
-                if old || large { Order::Recycle } else { Order::Use }
+                if old || large { ChildAction::Recycle } else { ChildAction::Use }
             }
         }
     }
@@ -136,7 +136,7 @@ impl Supervisor {
         self.phase = Phase::Down { until };
     }
 
-    /// The child was ended because [`Order::Recycle`] said so.
+    /// The child was ended because [`ChildAction::Recycle`] said so.
     pub fn recycled(&mut self, now: Duration, luck: f64) {
         match self.phase {
             // One that grows so fast would be replaced again and again.
@@ -178,52 +178,54 @@ mod tests {
 
     #[test]
     fn a_child_that_keeps_dying_rests_longer_and_longer() {
-        let mut supervisor = Supervisor::new(Policy::default());
+        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
         let mut waits = Vec::new();
         for _ in 0..6 {
             supervisor.starting();
             supervisor.failed(at(0), 1.0);
-            let Order::Wait { left, tripped } = supervisor.order(at(0), None) else { panic!("must wait") };
+            let ChildAction::Wait { left, tripped } = supervisor.order(at(0), None) else {
+                panic!("must wait")
+            };
             waits.push((left.as_secs(), tripped));
         }
         assert_eq!(waits, [(1, false), (2, false), (4, false), (8, false), (900, true), (900, true)]);
-        assert_eq!(supervisor.order(at(900), None), Order::Start);
+        assert_eq!(supervisor.order(at(900), None), ChildAction::Start);
         supervisor.starting();
         supervisor.up(at(900));
         supervisor.worked();
         supervisor.failed(at(901), 0.0);
-        assert_eq!(supervisor.order(at(901), None), Order::Wait { left: SECOND / 2, tripped: false });
+        assert_eq!(supervisor.order(at(901), None), ChildAction::Wait { left: SECOND / 2, tripped: false });
     }
 
     #[test]
     fn a_large_or_old_child_is_replaced_at_once() {
-        let policy = Policy::default();
-        let mut supervisor = Supervisor::new(policy);
+        let policy = ChildPolicy::default();
+        let mut supervisor = ChildLifecycle::new(policy);
         supervisor.starting();
         supervisor.up(at(0));
-        assert_eq!(supervisor.order(at(100), Some(policy.max_memory - 1)), Order::Use);
-        assert_eq!(supervisor.order(at(100), Some(policy.max_memory)), Order::Recycle);
-        assert_eq!(supervisor.order(policy.max_age, None), Order::Recycle);
+        assert_eq!(supervisor.order(at(100), Some(policy.max_memory - 1)), ChildAction::Use);
+        assert_eq!(supervisor.order(at(100), Some(policy.max_memory)), ChildAction::Recycle);
+        assert_eq!(supervisor.order(policy.max_age, None), ChildAction::Recycle);
         supervisor.recycled(at(100), 0.5);
-        assert_eq!(supervisor.order(at(100), None), Order::Start);
+        assert_eq!(supervisor.order(at(100), None), ChildAction::Start);
     }
 
     #[test]
     fn one_that_is_too_large_at_once_has_failed() {
-        let mut supervisor = Supervisor::new(Policy::default());
+        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
         supervisor.starting();
         supervisor.up(at(10));
         supervisor.recycled(at(12), 1.0);
-        assert!(matches!(supervisor.order(at(12), None), Order::Wait { .. }));
+        assert!(matches!(supervisor.order(at(12), None), ChildAction::Wait { .. }));
     }
 
     #[test]
     fn a_deadly_metric_is_left_out_for_a_while() {
-        let mut supervisor = Supervisor::new(Policy::default());
+        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
         supervisor.set_aside("hbm_util", at(5));
-        assert_eq!(supervisor.left_out("hbm_util", at(5)), Some(Policy::default().set_aside));
+        assert_eq!(supervisor.left_out("hbm_util", at(5)), Some(ChildPolicy::default().set_aside));
         assert_eq!(supervisor.left_out("duty_cycle_pct", at(5)), None);
-        assert_eq!(supervisor.left_out("hbm_util", at(5) + Policy::default().set_aside), None);
+        assert_eq!(supervisor.left_out("hbm_util", at(5) + ChildPolicy::default().set_aside), None);
     }
 
     #[derive(Debug, Clone)]
@@ -250,14 +252,14 @@ mod tests {
         /// large or too old, and never more starts than the waits allow.
         #[test]
         fn it_keeps_its_promises(events in proptest::collection::vec(event(), 1..200)) {
-            let policy = Policy::default();
-            let mut supervisor = Supervisor::new(policy);
+            let policy = ChildPolicy::default();
+            let mut supervisor = ChildLifecycle::new(policy);
             let (mut now, mut memory) = (Duration::ZERO, 0);
             let (mut alive, mut born) = (false, Duration::ZERO);
             let mut failed_at: Option<Duration> = None;
             for event in events {
                 match supervisor.order(now, Some(memory)) {
-                    Order::Start => {
+                    ChildAction::Start => {
                         prop_assert!(!alive);
                         if let Some(failed) = failed_at {
                             prop_assert!(now - failed >= policy.first_wait / 2);
@@ -265,18 +267,18 @@ mod tests {
                         supervisor.starting();
                         (alive, memory) = (true, 0);
                     }
-                    Order::AwaitStart => prop_assert!(alive),
-                    Order::Use => {
+                    ChildAction::AwaitStart => prop_assert!(alive),
+                    ChildAction::Use => {
                         prop_assert!(alive && memory < policy.max_memory && now - born < policy.max_age);
                     }
-                    Order::Recycle => {
+                    ChildAction::Recycle => {
                         prop_assert!(alive);
                         let young = now - born < policy.least_age;
                         supervisor.recycled(now, 0.0);
                         alive = false;
                         failed_at = young.then_some(now);
                     }
-                    Order::Wait { left, .. } => {
+                    ChildAction::Wait { left, .. } => {
                         prop_assert!(!alive && left > Duration::ZERO && left <= policy.rest);
                     }
                 }

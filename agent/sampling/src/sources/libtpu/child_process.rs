@@ -30,7 +30,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{sandbox, wire};
+use super::{child_protocol as protocol, sandbox};
 
 /// The hidden subcommand of this binary that [`super::child::run`] stands behind.
 pub const SUBCOMMAND: &str = "libtpu-child";
@@ -46,8 +46,8 @@ const LINES_WINDOW: Duration = Duration::from_secs(60);
 
 /// Who the child runs as, where that is not the agent's own user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct User {
-    /// User id.
+pub struct RunAs {
+    /// RunAs id.
     pub uid: u32,
     /// Group id; there are no supplementary groups.
     pub gid: u32,
@@ -55,16 +55,16 @@ pub struct User {
 
 /// How to start a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
+pub struct ChildCommand {
     /// The `tpuscope` binary.
     pub program: PathBuf,
     /// `None`: the agent's own user.
-    pub user: Option<User>,
+    pub user: Option<RunAs>,
     /// `TPU_ACCELERATOR_TYPE`, where the host says; libtpu's metrics do not depend on it.
     pub accelerator_type: Option<String>,
 }
 
-impl Default for Launch {
+impl Default for ChildCommand {
     fn default() -> Self {
         // Not the path: a binary replaced by an upgrade would speak another protocol.
         Self { program: PathBuf::from("/proc/self/exe"), user: None, accelerator_type: None }
@@ -132,11 +132,11 @@ impl ChildProcess {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn start(launch: &Launch) -> Result<Self, ChildFailure> {
+    pub fn start(launch: &ChildCommand) -> Result<Self, ChildFailure> {
         Self::spawn(launch).map_err(ChildFailure::Start)
     }
 
-    fn spawn(launch: &Launch) -> io::Result<Self> {
+    fn spawn(launch: &ChildCommand) -> io::Result<Self> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = Command::new(&launch.program);
@@ -239,8 +239,8 @@ impl ChildProcess {
         self.next_id += 1;
         let request = ChildRequest { id, call: Some(call) };
         let exchange = async {
-            wire::send_async(&mut self.stream, &request).await?;
-            wire::receive_async::<ChildReply>(&mut self.stream, wire::MAX_REPLY).await
+            protocol::send_async(&mut self.stream, &request).await?;
+            protocol::receive_async::<ChildReply>(&mut self.stream, protocol::MAX_REPLY).await
         };
         let reply = match timeout(deadline, exchange).await {
             Err(_elapsed) => {
