@@ -5,10 +5,9 @@ use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
-use fakes::{command, harness, schema::Schema};
+use fakes::{command, harness, schema::Schema, wait::until};
 use flate2::read::GzDecoder;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -312,14 +311,11 @@ fn an_interrupted_command_says_so_and_leaves_nothing() {
     for (at, command) in commands.into_iter().enumerate() {
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             let mut running = command::start(folder.path(), command);
-            let begun = Instant::now();
             // Those that write at once have begun to; the others are ready for the signal.
-            while running.alive()
-                && (!heeds(running.pid(), signal) || at > 1 && files(folder.path()).len() == 1)
-            {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{command:?} never heeds {signal}");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            until("a handler of the signal, and what is written", || {
+                let writes = || at <= 1 || files(folder.path()).len() > 1;
+                !running.alive() || heeds(running.pid(), signal) && writes()
+            });
             let ended = running.signal_and_end(signal);
             assert_eq!(ended.code, Some(130), "{command:?} {signal}: {ended:?}");
             assert_eq!(files(folder.path()), ["long.xplane.pb"], "{command:?} {signal}");

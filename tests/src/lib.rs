@@ -22,3 +22,4 @@ pub mod pid_ns;
 pub mod running_agent;
 pub mod schema;
 pub mod small_disk;
+pub mod wait;

@@ -185,7 +185,8 @@ fn values<'a>(query: &'a str, name: &'static str) -> impl Iterator<Item = String
         .map(|(_, value)| value.into_owned())
 }
 
-fn history_query(query: &str) -> Result<HistoryQuery, String> {
+/// What the query of `/api/v1/history` asks for; the error is the answer's text.
+pub fn history_query(query: &str) -> Result<HistoryQuery, String> {
     let one = |name| values(query, name).next();
     let number = |name: &'static str| match one(name) {
         None => Ok(None),

@@ -12,8 +12,9 @@ use fakes::{
     command::{run, start_as},
     fake_host::FakeHost,
     harness::tpuscope,
-    running_agent::{Home, LIMIT, RunningAgent, eventually},
+    running_agent::{Home, RunningAgent},
     schema::Schema,
+    wait::{LIMIT, eventually},
 };
 use nix::sys::signal::Signal;
 

@@ -30,7 +30,7 @@ pub use manifest::{
     ClockOffset, HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool, Window,
 };
 pub use name::{HostName, NameError, PartName, SessionName};
-pub use read::{Fault, FaultKind, PartFile, Session, resolve};
+pub use read::{Fault, FaultKind, PartFile, Session, parse_manifest, resolve};
 pub use staging::remove_abandoned;
 pub use write::{FinishedSession, PartFacts, PartWriter, SessionWriter};
 

@@ -301,8 +301,13 @@ fn load_manifest(path: &Path) -> Result<Manifest, FaultKind> {
     if text.len() as u64 > MAX_MANIFEST {
         return Err(FaultKind::BadManifest(format!("it is larger than {MAX_MANIFEST} bytes")));
     }
+    parse_manifest(&text)
+}
+
+/// The manifest in the bytes of its file.
+pub fn parse_manifest(text: &[u8]) -> Result<Manifest, FaultKind> {
     let bad = |error: serde_json::Error| FaultKind::BadManifest(error.to_string());
-    let json: serde_json::Value = serde_json::from_slice(&text).map_err(bad)?;
+    let json: serde_json::Value = serde_json::from_slice(text).map_err(bad)?;
     if !json.is_object() {
         return Err(FaultKind::BadManifest("it is not a JSON object".to_owned()));
     }

@@ -25,11 +25,13 @@ use child_process::{ChildCommand, ChildFailure, ChildProcess};
 use library_files::{FileIdentity, HostFiles, LibraryFiles};
 use locate::LibrarySearch;
 use model::{
-    sample::Origin,
+    device::Chip,
+    sample::{Origin, Sample},
+    time::Timestamp,
     untrusted::{self, clean},
     workload::{Address, EndpointKind, Workload, Workloads},
 };
-use proto::tpuscope::v1::LibraryInfo;
+use proto::tpuscope::v1::{ChildReply, LibraryInfo};
 use sdk_values::SampleContext;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -348,6 +350,18 @@ fn add(reading: &mut Reading, name: &str, values: &[String], context: &SampleCon
     let room = MOST_SAMPLES.saturating_sub(reading.samples.len());
     reading.samples.extend(decoded.samples.into_iter().take(room));
     reading.absent.extend(decoded.fault.map(|why| Absence { what: format!("libtpu {name}"), why }));
+}
+
+/// The samples of the values that the SDK gives for `name`, without I/O.
+pub fn decode_values(name: &str, values: &[String], chips: &[Chip]) -> Vec<Sample> {
+    let context = SampleContext { at: Timestamp(0), chips, workload: None };
+    sdk_values::decode(name, values, &context).samples
+}
+
+/// The child's replies in a stream of frames, up to its end or the first bad frame. Without I/O.
+pub fn decode_replies(mut stream: &[u8]) -> Vec<ChildReply> {
+    std::iter::from_fn(|| child_protocol::receive(&mut stream, child_protocol::MAX_REPLY).ok().flatten())
+        .collect()
 }
 
 /// Most samples of one read.

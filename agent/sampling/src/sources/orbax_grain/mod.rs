@@ -6,7 +6,7 @@
 mod prometheus_text;
 mod scrape;
 
-use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use model::{
@@ -87,6 +87,15 @@ impl OrbaxGrainSource {
         }
         absent
     }
+}
+
+/// The samples of pages that one endpoint showed one after the other, without I/O.
+pub fn decode_pages(pages: &[&str]) -> Vec<Sample> {
+    let mut target = ScrapeTarget::new(Address::Unix(PathBuf::new()));
+    pages
+        .iter()
+        .flat_map(|page| target.samples(prometheus_text::parse(page, Timestamp(0)), Timestamp(0)))
+        .collect()
 }
 
 impl Source for OrbaxGrainSource {

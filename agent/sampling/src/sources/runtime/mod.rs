@@ -16,8 +16,10 @@ use client::RuntimeClient;
 use futures_util::{StreamExt, stream};
 use join::JoinedSamples;
 use model::{
+    catalog,
     device::{Chip, DutyCyclePer},
-    sample::Origin,
+    sample::{Origin, Sample},
+    time::Timestamp,
     workload::{Address, Endpoint, EndpointKind, Owner, Workload},
 };
 
@@ -113,6 +115,26 @@ fn core_map(chips: &[Chip]) -> CoreMap {
         of_core: if unknown { Vec::new() } else { of_core.collect() },
         duty_per_chip: chips.iter().any(|chip| chip.duty_cycle_per == Some(DutyCyclePer::Chip)),
     }
+}
+
+/// The samples of replies to GetRuntimeMetric that came one after the other, for the metric that libtpu calls `name`.
+/// Without I/O; `None` where the metric is unknown or a reply cannot be read.
+pub fn decode_replies(name: &str, replies: &[&[u8]], chips: &[Chip]) -> Option<Vec<Sample>> {
+    let (metric, named) = catalog::by_origin(Origin::Runtime, name)?;
+    let mut interpreter = interpreter::Interpreter::new(None);
+    interpreter.set_cores(core_map(chips), core_map(chips));
+    let mut samples = Vec::new();
+    for reply in replies {
+        let found = reply::series(reply).ok()?;
+        interpreter.learn(metric, &found);
+        samples.extend(interpreter.samples(metric, named.scale, found, Timestamp(0)).samples);
+    }
+    Some(samples)
+}
+
+/// The names in a reply to ListSupportedMetrics, without I/O; `None` where it cannot be read.
+pub fn decode_names(reply: &[u8]) -> Option<Vec<String>> {
+    reply::names(reply).ok()
 }
 
 impl Source for RuntimeSource {
