@@ -12,7 +12,7 @@ use host::chips;
 use model::{
     device::{Chip, Generation},
     label::{CHIP, CORE},
-    sample::{Sample, Value},
+    sample::{Sample, SampleValue},
     snapshot::HostSnapshot,
     time::Timestamp,
     workload::{Address, Endpoint, EndpointKind, EndpointOrigin, Workloads},
@@ -50,7 +50,7 @@ async fn read(source: &mut dyn Source, tick: &mut Tick) -> Reading {
 fn gauges(reading: &Reading, metric: &str) -> Vec<(Option<u32>, Option<u32>, f64)> {
     let of = |sample: &&Sample| sample.metric.name == metric;
     let gauge = |sample: &Sample| match sample.value {
-        Value::Gauge(value) => (sample.labels.number(CHIP), sample.labels.number(CORE), value),
+        SampleValue::Gauge(value) => (sample.labels.number(CHIP), sample.labels.number(CORE), value),
         _ => panic!("{sample:?} is no gauge"),
     };
     reading.samples.iter().filter(of).map(gauge).collect()

@@ -6,7 +6,7 @@ use model::{
     distribution::Histogram,
     label::RESERVED,
     metric::MetricKind,
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
 };
 
 use super::page_writer::{Number, PageWriter, is_name};
@@ -25,12 +25,12 @@ pub(super) fn write(mut samples: Vec<&Sample>, page: &mut PageWriter) {
     }
 }
 
-fn value_fits(kind: MetricKind, value: &Value) -> bool {
+fn value_fits(kind: MetricKind, value: &SampleValue) -> bool {
     matches!(
         (kind, value),
-        (MetricKind::Gauge, Value::Gauge(_))
-            | (MetricKind::Counter, Value::Counter(_))
-            | (MetricKind::Histogram, Value::Distribution(_))
+        (MetricKind::Gauge, SampleValue::Gauge(_))
+            | (MetricKind::Counter, SampleValue::Counter(_))
+            | (MetricKind::Histogram, SampleValue::Distribution(_))
     )
 }
 
@@ -41,8 +41,8 @@ fn write_family(family: &[&Sample], page: &mut PageWriter) {
     for sample in family.iter().filter(|sample| value_fits(first.metric.kind, &sample.value)) {
         write_labels(sample, page);
         match &sample.value {
-            Value::Gauge(value) | Value::Counter(value) => page.line(name, "", Number(*value)),
-            Value::Distribution(distribution) => write_histogram(name, &distribution.histogram, page),
+            SampleValue::Gauge(value) | SampleValue::Counter(value) => page.line(name, "", Number(*value)),
+            SampleValue::Distribution(distribution) => write_histogram(name, &distribution.histogram, page),
         }
     }
 }
@@ -98,14 +98,14 @@ mod tests {
     use super::*;
     use crate::page_writer::TextFormat;
 
-    fn sample(metric: MetricRef, labels: Labels, value: Value) -> Sample {
+    fn sample(metric: MetricRef, labels: Labels, value: SampleValue) -> Sample {
         Sample { metric, labels, value, origin: Origin::Runtime, at: Timestamp(0), workload: None }
     }
 
-    fn distribution() -> Value {
+    fn distribution() -> SampleValue {
         let histogram =
             Histogram { since: Timestamp(0), bounds: [0.5, 2.0].into(), counts: vec![1, 2, 3], sum: 12.5 };
-        Value::Distribution(Arc::new(Distribution::first(histogram)))
+        SampleValue::Distribution(Arc::new(Distribution::first(histogram)))
     }
 
     fn page(samples: &[Sample], format: TextFormat) -> String {
@@ -149,8 +149,8 @@ mod tests {
     fn every_metric_of_the_catalog_is_rendered_from_its_descriptor_alone() {
         for metric in catalog::METRICS {
             let value = match metric.kind {
-                MetricKind::Gauge => Value::Gauge(1.5),
-                MetricKind::Counter => Value::Counter(1.5),
+                MetricKind::Gauge => SampleValue::Gauge(1.5),
+                MetricKind::Counter => SampleValue::Counter(1.5),
                 MetricKind::Histogram => distribution(),
             };
             let text = page(&[sample((*metric).into(), Labels::none(), value)], TextFormat::Text);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_would_break_the_page_is_left_out() {
-        let gauge = |name, labels| sample(named(name, MetricKind::Gauge), labels, Value::Gauge(1.0));
+        let gauge = |name, labels| sample(named(name, MetricKind::Gauge), labels, SampleValue::Gauge(1.0));
         let mut evil = Labels::one("source", "theirs").with("le", "1");
         evil.push("a-b".into(), "x");
         evil.push("c".into(), "y\"");

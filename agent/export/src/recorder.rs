@@ -18,7 +18,7 @@ use metrics::{
 use model::{
     label::{Labels, SmolStr},
     metric::{Descriptor, MetricKind, Unit},
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
 };
 
@@ -97,7 +97,7 @@ impl OwnMetrics {
                 Sample {
                     metric: Arc::clone(&metric.descriptor).into(),
                     labels: labels.clone(),
-                    value: if counts { Value::Counter(value) } else { Value::Gauge(value) },
+                    value: if counts { SampleValue::Counter(value) } else { SampleValue::Gauge(value) },
                     origin: Origin::Agent,
                     at,
                     workload: None,

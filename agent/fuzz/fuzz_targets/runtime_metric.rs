@@ -3,27 +3,22 @@
 
 use libfuzzer_sys::fuzz_target;
 use model::{
-    catalog::METRICS,
+    catalog,
     device::{Chip, ChipIndex},
-    sample::{Origin, Value},
+    sample::{Origin, SampleValue},
 };
 use sampling::sources::runtime::{decode_names, decode_replies};
 
 fuzz_target!(|data: &[u8]| {
     let _ = decode_names(data);
     let [which, cut, rest @ ..] = data else { return };
-    let names: Vec<_> = METRICS
-        .iter()
-        .flat_map(|metric| metric.wires)
-        .filter(|wire| wire.origin == Origin::Runtime)
-        .map(|wire| wire.name)
-        .collect();
+    let names: Vec<_> = catalog::of_origin(Origin::Runtime).map(|(_, named)| named.name).collect();
     let name = names[usize::from(*which) % names.len()];
     let chips = [0, 1].map(|index| Chip { index: ChipIndex(index), cores: Some(2), ..Chip::default() });
     let (first, second) = rest.split_at(rest.len() * usize::from(*cut) / 255);
     let Some(samples) = decode_replies(name, &[first, second], &chips) else { return };
     for sample in samples {
-        if let Value::Gauge(value) = sample.value {
+        if let SampleValue::Gauge(value) = sample.value {
             assert!(!value.is_nan(), "{name}");
         }
     }

@@ -23,7 +23,7 @@ pub struct Histogram {
 
 /// What was counted between two reads.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Window {
+pub struct HistogramWindow {
     /// As in [`Histogram`].
     pub bounds: Arc<[f64]>,
     /// One count per bucket: `bounds.len() + 1`.
@@ -38,7 +38,7 @@ pub struct Distribution {
     /// Since the start of the workload.
     pub histogram: Histogram,
     /// Since the read before; `None` at the first one, which would show the whole past as the present.
-    pub window: Option<Window>,
+    pub window: Option<HistogramWindow>,
 }
 
 fn total(counts: &[u64]) -> u64 {
@@ -72,7 +72,7 @@ impl Histogram {
     }
 }
 
-impl Window {
+impl HistogramWindow {
     fn of(bounds: Arc<[f64]>, counts: Vec<u64>, sum: f64) -> Self {
         let count = total(&counts);
         // Counts beyond 2^53 lose their last digits, which no mean shows.
@@ -147,9 +147,9 @@ impl Distribution {
                 now.bounds = before.bounds.clone();
                 // The wire gives the mean: its rounding may let the product fall.
                 now.sum = now.sum.max(before.sum);
-                Window::of(now.bounds.clone(), counts, now.sum - before.sum)
+                HistogramWindow::of(now.bounds.clone(), counts, now.sum - before.sum)
             }
-            None => Window::of(now.bounds.clone(), now.counts.clone(), now.sum),
+            None => HistogramWindow::of(now.bounds.clone(), now.counts.clone(), now.sum),
         };
         Self { histogram: now, window: Some(window) }
     }
@@ -167,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    fn window(counts: [u64; 4]) -> Window {
-        Window { bounds: [1.0, 2.0, 4.0].into(), counts: counts.into(), mean: 2.2 }
+    fn window(counts: [u64; 4]) -> HistogramWindow {
+        HistogramWindow { bounds: [1.0, 2.0, 4.0].into(), counts: counts.into(), mean: 2.2 }
     }
 
     fn histogram(since: i64, counts: [u64; 4], sum: f64) -> Histogram {
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(window([0, 0, 0, 7]).quantile(0.5), Some(4.0));
         assert_eq!(window([4, 0, 0, 0]).quantile(0.5), Some(0.5));
         assert_eq!(window([0; 4]).quantile(0.5), None);
-        let bare = Window { bounds: [].into(), counts: vec![3], mean: 1.0 };
+        let bare = HistogramWindow { bounds: [].into(), counts: vec![3], mean: 1.0 };
         assert_eq!((bare.quantile(0.5), bare.count()), (None, 3));
     }
 
@@ -193,10 +193,10 @@ mod tests {
         let first = histogram(5, [0, 10, 0, 0], 15.0);
         let next = Distribution::following(histogram(9, [0, 10, 6, 0], 36.0), &first);
         assert_eq!(next.histogram, histogram(5, [0, 10, 6, 0], 36.0));
-        assert_eq!(next.window, Some(Window { mean: 3.5, ..window([0, 0, 6, 0]) }));
+        assert_eq!(next.window, Some(HistogramWindow { mean: 3.5, ..window([0, 0, 6, 0]) }));
         let restarted = Distribution::following(histogram(12, [0, 2, 0, 0], 3.0), &next.histogram);
         assert_eq!(restarted.histogram, histogram(12, [0, 2, 0, 0], 3.0));
-        assert_eq!(restarted.window, Some(Window { mean: 1.5, ..window([0, 2, 0, 0]) }));
+        assert_eq!(restarted.window, Some(HistogramWindow { mean: 1.5, ..window([0, 2, 0, 0]) }));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Origin {
 /// A measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Value {
+pub enum SampleValue {
     /// A value that goes up and down.
     Gauge(f64),
     /// A rising total since some start.
@@ -67,7 +67,7 @@ pub struct Sample {
     /// What it is about.
     pub labels: Labels,
     /// The value, in the metric's unit.
-    pub value: Value,
+    pub value: SampleValue,
     /// Who measured it.
     pub origin: Origin,
     /// When it was measured, by the source's clock where it says, else when it was read.

@@ -8,7 +8,7 @@ use model::{
     job::Job,
     label::{CHIP, CORE, Labels},
     metric::{Descriptor, MetricRef, Unit},
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     workload::{Endpoint, EndpointKind, EndpointOrigin, Owner, WorkloadId},
 };
@@ -72,7 +72,7 @@ impl Cores {
         let mut cores = Self::default();
         let mut seen = Vec::new();
         for sample in samples {
-            let Value::Gauge(value) = sample.value else { continue };
+            let SampleValue::Gauge(value) = sample.value else { continue };
             // Two sources of one core's value are one value.
             let core = sample.labels.number(CORE);
             let is_it = sample.metric == metric && sample.labels.number(CHIP) == Some(chip.0);
@@ -179,9 +179,9 @@ pub(super) fn source(source: &SourceView, now: Timestamp) -> SourceStatus {
 /// One sample.
 pub(super) fn sample(sample: &Sample) -> SeriesValue {
     let (value, histogram) = match &sample.value {
-        Value::Gauge(value) => (Some(series_value::Value::Gauge(*value)), None),
-        Value::Counter(value) => (Some(series_value::Value::Counter(*value)), None),
-        Value::Distribution(distribution) => {
+        SampleValue::Gauge(value) => (Some(series_value::Value::Gauge(*value)), None),
+        SampleValue::Counter(value) => (Some(series_value::Value::Counter(*value)), None),
+        SampleValue::Distribution(distribution) => {
             let window = distribution.window.as_ref().map(|window| {
                 series_value::Value::Window(WindowDistribution {
                     bounds: window.bounds.to_vec(),

@@ -23,7 +23,7 @@ use benches::{
 };
 use fakes::{fake_host::FakeHost, harness::artifact, net_ns::NetNs};
 use model::device::Generation;
-use sampling::settings::sampler::Settings;
+use sampling::settings::sampler;
 use tempfile::TempDir;
 
 const PROCESSES: usize = 500;
@@ -153,7 +153,7 @@ fn eight_chips(ports: usize, seconds: u64, share: &Share) -> bool {
     {
         print(name, *used_by, used[0]);
     }
-    let history = Settings::default().history.as_usize() as f64 / f64::from(1 << 20);
+    let history = sampler::Settings::default().history.as_usize() as f64 / f64::from(1 << 20);
     let cpu = share.kept("tpu-info's library (3 metrics)", used[0], used[1]);
     let memory = promise::at_most("peak MiB of the agent with its history", used[0].mib, MIB + history);
     cpu && memory

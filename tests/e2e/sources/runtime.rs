@@ -13,8 +13,8 @@ use fakes::{
 };
 use model::{
     device::Generation,
-    distribution::{Distribution, Window},
-    sample::{Sample, Value},
+    distribution::{Distribution, HistogramWindow},
+    sample::{Sample, SampleValue},
     workload::{Address, EndpointKind},
 };
 use sampling::sources::{Reading, Tick, runtime::RuntimeSource};
@@ -36,14 +36,14 @@ fn on(fakes: &[&FakeRuntime], generation: Generation, count: u32) -> Tick {
 fn distributions<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, &'a Distribution)> {
     let of = |sample: &&Sample| sample.metric.name == metric;
     let distribution = |sample: &'a Sample| match &sample.value {
-        Value::Distribution(distribution) => (sample, &**distribution),
+        SampleValue::Distribution(distribution) => (sample, &**distribution),
         _ => panic!("{sample:?} is no distribution"),
     };
     reading.samples.iter().filter(of).map(distribution).collect()
 }
 
 /// The windows of a metric.
-fn windows<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, &'a Window)> {
+fn windows<'a>(reading: &'a Reading, metric: &str) -> Vec<(&'a Sample, &'a HistogramWindow)> {
     let all = distributions(reading, metric).into_iter();
     all.filter_map(|(sample, distribution)| Some((sample, distribution.window.as_ref()?))).collect()
 }
@@ -270,11 +270,12 @@ async fn a_histogram_survives_a_late_answer_and_starts_again_with_its_workload()
     assert_eq!((counted(&reading, metric), since(&reading)), (vec![0, 0, 0, 6, 3, 0], start));
     assert_eq!(windows(&reading, metric)[0].1.counts, [0, 0, 0, 2, 1, 0]);
     late.set_all(workload(&[1], 5));
-    let reading = eventually_async("the late endpoint", async || {
+    let reading = eventually_async("its answer", async || {
         let reading = read(&mut source, &mut tick).await;
-        if counted(&reading, metric) == [0, 0, 0, 6, 3, 0] { Err(format!("{:?}", reading.absent)) } else { Ok(reading) }
-    })
-    .await;
+        let now = counted(&reading, metric);
+        if now == [0, 0, 0, 6, 3, 0] { Err(format!("{now:?}")) } else { Ok(reading) }
+    });
+    let reading = reading.await;
     assert_eq!((counted(&reading, metric), since(&reading)), (vec![0, 0, 0, 14, 7, 0], start));
     // Both start again: so does the histogram.
     steady.set_all(workload(&[0], 1));

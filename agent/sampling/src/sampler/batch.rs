@@ -51,7 +51,7 @@ impl BatchPublisher {
 
 /// What a listener receives.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Received {
+pub enum Delivery {
     /// The next batch.
     Batch(Arc<Batch>),
     /// The listener was too slow: so many batches are lost to it.
@@ -65,10 +65,10 @@ pub struct BatchListener {
 
 impl BatchListener {
     /// The next batch, or how many were lost; `None` when the sampler is gone.
-    pub async fn next(&mut self) -> Option<Received> {
+    pub async fn next(&mut self) -> Option<Delivery> {
         match self.receiver.recv().await {
-            Ok(batch) => Some(Received::Batch(batch)),
-            Err(broadcast::error::RecvError::Lagged(lost)) => Some(Received::Lost(lost)),
+            Ok(batch) => Some(Delivery::Batch(batch)),
+            Err(broadcast::error::RecvError::Lagged(lost)) => Some(Delivery::Lost(lost)),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
@@ -90,12 +90,12 @@ mod tests {
         let published = 40_i64;
         for second in 0..published {
             publisher.publish(batch(second));
-            assert_eq!(quick.next().await, Some(Received::Batch(batch(second))));
+            assert_eq!(quick.next().await, Some(Delivery::Batch(batch(second))));
         }
         let kept = i64::try_from(QUEUE).unwrap();
-        assert_eq!(slow.next().await, Some(Received::Lost((published - kept).unsigned_abs())));
+        assert_eq!(slow.next().await, Some(Delivery::Lost((published - kept).unsigned_abs())));
         for second in published - kept..published {
-            assert_eq!(slow.next().await, Some(Received::Batch(batch(second))));
+            assert_eq!(slow.next().await, Some(Delivery::Batch(batch(second))));
         }
         drop(publisher);
         assert_eq!((slow.next().await, quick.next().await), (None, None));

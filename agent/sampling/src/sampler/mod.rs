@@ -42,7 +42,7 @@ use crate::{
     sources::{Absence, Reading, Source, Tick},
 };
 
-pub use batch::{Batch, BatchListener, Received};
+pub use batch::{Batch, BatchListener, Delivery};
 pub use history::{History, HistoryPoint, HistorySeries, RangeQuery, SeriesKey, Statistic};
 pub use view::{FreshSample, SourceCounters, SourceView, View};
 

@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin};
 use model::{
     catalog::TPU_HBM_USED_BYTES,
     label::Labels,
-    sample::{Sample, Value},
+    sample::{Sample, SampleValue},
     time::ManualClock,
     workload::{Endpoint, EndpointKind, EndpointOrigin, Workloads},
 };
@@ -16,7 +16,7 @@ use super::*;
 struct Paced {
     origin: Origin,
     takes: Vec<Duration>,
-    begun: Arc<Mutex<Vec<Duration>>>,
+    starts: Arc<Mutex<Vec<Duration>>>,
     start: Instant,
 }
 
@@ -28,15 +28,15 @@ impl Source for Paced {
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
         Box::pin(async move {
             let read = {
-                let mut begun = self.begun.lock().unwrap();
-                begun.push(self.start.elapsed());
-                begun.len() - 1
+                let mut starts = self.starts.lock().unwrap();
+                starts.push(self.start.elapsed());
+                starts.len() - 1
             };
             tokio::time::sleep(self.takes.get(read).copied().unwrap_or_default()).await;
             let sample = Sample {
                 metric: (&TPU_HBM_USED_BYTES).into(),
                 labels: Labels::none(),
-                value: Value::Gauge(1.0),
+                value: SampleValue::Gauge(1.0),
                 origin: self.origin,
                 at: tick.at,
                 workload: None,
@@ -47,9 +47,9 @@ impl Source for Paced {
 }
 
 fn paced(origin: Origin, takes: &[u64]) -> (Box<Paced>, Arc<Mutex<Vec<Duration>>>) {
-    let begun: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let starts: Arc<Mutex<Vec<Duration>>> = Arc::default();
     let takes = takes.iter().copied().map(Duration::from_millis).collect();
-    (Box::new(Paced { origin, takes, begun: begun.clone(), start: Instant::now() }), begun)
+    (Box::new(Paced { origin, takes, starts: starts.clone(), start: Instant::now() }), starts)
 }
 
 fn sampler() -> Sampler {
@@ -79,37 +79,37 @@ async fn drive(sampler: &Sampler, source: Box<Paced>, run: Duration) {
     let _ = timeout(run, driving).await;
 }
 
-fn milliseconds(begun: &Mutex<Vec<Duration>>) -> Vec<u128> {
-    begun.lock().unwrap().iter().map(Duration::as_millis).collect()
+fn milliseconds(starts: &Mutex<Vec<Duration>>) -> Vec<u128> {
+    starts.lock().unwrap().iter().map(Duration::as_millis).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn ticks_do_not_drift_whatever_a_read_takes() {
-    let (source, begun) = paced(Origin::Runtime, &[300; 100]);
+    let (source, starts) = paced(Origin::Runtime, &[300; 100]);
     let sampler = sampler();
     drive(&sampler, source, Duration::from_millis(60_500)).await;
     let wanted: Vec<u128> = (0..=60).map(|tick| tick * 1000).collect();
-    assert_eq!(milliseconds(&begun), wanted);
+    assert_eq!(milliseconds(&starts), wanted);
     assert_eq!(sampler.view().source(Origin::Runtime).unwrap().counters.reads, 61);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_read_skips_ticks_that_are_counted_and_overlaps_none() {
-    let (source, begun) = paced(Origin::Runtime, &[0, 2500, 0, 1000, 0]);
+    let (source, starts) = paced(Origin::Runtime, &[0, 2500, 0, 1000, 0]);
     let sampler = sampler();
     drive(&sampler, source, Duration::from_millis(7_500)).await;
-    assert_eq!(milliseconds(&begun), [0, 1000, 4000, 5000, 7000]);
+    assert_eq!(milliseconds(&starts), [0, 1000, 4000, 5000, 7000]);
     assert_eq!(sampler.view().source(Origin::Runtime).unwrap().counters.missed, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_hangs_is_given_up_and_delays_no_other() {
     let (hung, _) = paced(Origin::Runtime, &[1_000_000; 10]);
-    let (good, begun) = paced(Origin::Host, &[]);
+    let (good, starts) = paced(Origin::Host, &[]);
     let sampler = sampler();
     let run = Duration::from_millis(10_500);
     tokio::join!(drive(&sampler, hung, run), drive(&sampler, good, run));
-    assert_eq!(milliseconds(&begun).len(), 11);
+    assert_eq!(milliseconds(&starts).len(), 11);
     let view = sampler.view();
     let hung = view.source(Origin::Runtime).unwrap();
     assert!(hung.counters.overruns >= 1 && hung.counters.missed >= 5, "{:?}", hung.counters);
@@ -118,7 +118,7 @@ async fn a_source_that_hangs_is_given_up_and_delays_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
-    let (source, begun) = paced(Origin::Host, &[]);
+    let (source, starts) = paced(Origin::Host, &[]);
     let sampler = sampler();
     let (snapshot, seen) = watch::channel(HostSnapshot::default());
     let changes = async {
@@ -135,7 +135,7 @@ async fn an_idle_host_is_asked_less_often_and_a_workload_at_once() {
     }
     // The tick at 15 s was due when the snapshot changed for the second time: it is not put off, so that no value is
     // stale before the next.
-    assert_eq!(milliseconds(&begun), [0, 5000, 10_000, 13_000, 14_000, 15_000, 20_000, 25_000]);
+    assert_eq!(milliseconds(&starts), [0, 5000, 10_000, 13_000, 14_000, 15_000, 20_000, 25_000]);
     let view = sampler.view();
     let view = view.source(Origin::Host).unwrap();
     assert_eq!(view.counters.missed, 0);
@@ -190,23 +190,23 @@ async fn a_sampler_that_never_begins_is_late() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_is_read_when_discovery_has_ended() {
-    let (source, begun) = paced(Origin::Host, &[]);
+    let (source, starts) = paced(Origin::Host, &[]);
     let (snapshot, seen) = watch::channel(busy());
     drop(snapshot);
     let sampler = sampler();
     let driving = sampler.drive(source, Duration::from_secs(1), seen, CancellationToken::new());
     let _ = timeout(Duration::from_millis(2500), driving).await;
-    assert_eq!(milliseconds(&begun), [0, 1000, 2000]);
+    assert_eq!(milliseconds(&starts), [0, 1000, 2000]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_sample_is_announced() {
     let (source, _) = paced(Origin::Host, &[50]);
     let sampler = sampler();
-    let begun = Instant::now();
+    let starts = Instant::now();
     let first = async {
         sampler.first_sample().await;
-        begun.elapsed()
+        starts.elapsed()
     };
     let (seen, ()) = tokio::join!(first, drive(&sampler, source, Duration::from_millis(500)));
     assert_eq!(seen, Duration::from_millis(50));
@@ -238,7 +238,7 @@ async fn every_listener_gets_every_batch_of_every_source() {
     for listener in &mut listeners {
         let mut origins = Vec::new();
         for _ in 0..8 {
-            let Some(Received::Batch(batch)) = listener.next().await else { panic!("a batch is missing") };
+            let Some(Delivery::Batch(batch)) = listener.next().await else { panic!("a batch is missing") };
             assert_eq!((batch.samples.len(), batch.absent.len()), (1, 0));
             assert_eq!(batch.fresh_until, batch.at.plus(Duration::from_secs(3)));
             origins.push(batch.origin);

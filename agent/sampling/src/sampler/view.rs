@@ -174,7 +174,7 @@ mod tests {
         catalog::{TPU_HBM_TOTAL_BYTES, TPU_HBM_USED_BYTES},
         label::{CORE, Labels},
         metric::Descriptor,
-        sample::Value,
+        sample::SampleValue,
     };
 
     use super::*;
@@ -183,7 +183,7 @@ mod tests {
         Sample {
             metric: metric.into(),
             labels: Labels::one(CORE, core),
-            value: Value::Gauge(value),
+            value: SampleValue::Gauge(value),
             origin,
             at: Timestamp(0),
             workload: None,

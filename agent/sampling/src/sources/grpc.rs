@@ -104,12 +104,12 @@ impl From<xprof::wire::Error> for Malformed {
 
 /// A call that can be made again and again: path and framed message are built once.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct UnaryCall {
     uri: Uri,
     body: Bytes,
 }
 
-impl Call {
+impl UnaryCall {
     /// The call of `path` with `message`.
     pub(super) fn new(path: &'static str, message: &impl Message) -> Self {
         let uri = Uri::builder().scheme("http").authority("localhost").path_and_query(path);
@@ -179,13 +179,13 @@ impl AsyncWrite for Unwatched {
 }
 
 /// An open connection.
-pub(super) struct Connection {
+pub(super) struct GrpcConnection {
     send: SendRequest<Bytes>,
     driver: h2::client::Connection<Unwatched, Bytes>,
     broken: bool,
 }
 
-impl Connection {
+impl GrpcConnection {
     /// Connects, within [`CONNECT_DEADLINE`].
     pub(super) async fn open(address: &Address) -> Result<Self, CallError> {
         let refused = |error: io::Error| CallError::Refused(error.kind().to_string());
@@ -224,7 +224,7 @@ impl Connection {
     }
 
     /// Makes all `calls` at once and gives their results in the same order, within [`CALL_DEADLINE`].
-    pub(super) async fn all(&mut self, calls: &[&Call]) -> Vec<Result<Bytes, CallError>> {
+    pub(super) async fn all(&mut self, calls: &[&UnaryCall]) -> Vec<Result<Bytes, CallError>> {
         let mut slots: Vec<Slot> = calls.iter().map(|_| Slot::Unsent).collect();
         let deadline = Instant::now() + CALL_DEADLINE;
         let mut pause = FIRST_LOOK;
@@ -238,7 +238,7 @@ impl Connection {
     }
 
     /// Sends what can be sent, takes what has come; true when every call has its result.
-    fn advance(&mut self, calls: &[&Call], slots: &mut [Slot]) -> bool {
+    fn advance(&mut self, calls: &[&UnaryCall], slots: &mut [Slot]) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
         for (slot, call) in slots.iter_mut().zip(calls) {
             if matches!(slot, Slot::Unsent) && !self.send(cx, slot, call) {
@@ -261,7 +261,7 @@ impl Connection {
     }
 
     /// Sends one call; false when the peer takes no more at the moment.
-    fn send(&mut self, cx: &mut Context<'_>, slot: &mut Slot, call: &Call) -> bool {
+    fn send(&mut self, cx: &mut Context<'_>, slot: &mut Slot, call: &UnaryCall) -> bool {
         let sent = match self.send.poll_ready(cx) {
             Poll::Pending => return false,
             Poll::Ready(Err(error)) => Err(error),

@@ -8,7 +8,7 @@ use model::{
     catalog,
     device::Chip,
     label::Labels,
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     untrusted::clean_label,
     workload::{Address, EndpointKind},
@@ -20,7 +20,7 @@ use xprof::wire::Fields;
 
 use super::{
     Absence, Reading, Source, Tick,
-    grpc::{Call, CallError, Connection, Malformed},
+    grpc::{CallError, GrpcConnection, Malformed, UnaryCall},
     retry::Retry,
 };
 
@@ -32,9 +32,9 @@ const MOST_VALUES: usize = 4096;
 
 /// The source.
 pub struct HostServiceSource {
-    call: Call,
+    call: UnaryCall,
     address: Option<Address>,
-    connection: Option<Connection>,
+    connection: Option<GrpcConnection>,
     retry: Retry,
     fault: Option<String>,
 }
@@ -42,7 +42,7 @@ pub struct HostServiceSource {
 impl Default for HostServiceSource {
     fn default() -> Self {
         Self {
-            call: Call::new(GET, &GetHostMetricsRequest {}),
+            call: UnaryCall::new(GET, &GetHostMetricsRequest {}),
             address: None,
             connection: None,
             retry: Retry::default(),
@@ -79,7 +79,7 @@ impl HostServiceSource {
 
     /// The reply; `None` while the next try is not due.
     async fn ask(&mut self) -> Result<Option<prost::bytes::Bytes>, CallError> {
-        if self.connection.as_ref().is_none_or(Connection::is_broken) {
+        if self.connection.as_ref().is_none_or(GrpcConnection::is_broken) {
             self.connection = None;
         }
         let Some(address) = &self.address else { return Ok(None) };
@@ -88,7 +88,7 @@ impl HostServiceSource {
         }
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(Connection::open(address).await?),
+            none => none.insert(GrpcConnection::open(address).await?),
         };
         connection.all(&[&self.call]).await.pop().unwrap_or(Err(CallError::Deadline)).map(Some)
     }
@@ -154,7 +154,7 @@ fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), M
             samples.push(Sample {
                 metric: metric.into(),
                 labels,
-                value: Value::Gauge(named.scale.apply(value)),
+                value: SampleValue::Gauge(named.scale.apply(value)),
                 origin: Origin::HostService,
                 at: measured(&entry, tick.at),
                 workload: None,
@@ -280,13 +280,13 @@ mod tests {
         assert_eq!(
             shown,
             [
-                (util, "chip=1".to_owned(), Value::Gauge(0.5)),
-                (throttle, "tray_chip=0-0".to_owned(), Value::Gauge(3.0)),
-                (link, "link=tray0.chip0.ici0.int".to_owned(), Value::Gauge(5.0)),
-                (util, "chip=0".to_owned(), Value::Gauge(0.5)),
-                (throttle, "tray_chip=1-0".to_owned(), Value::Gauge(3.0)),
-                (link, "link=tray1.chip0.ici0.int".to_owned(), Value::Gauge(5.0)),
-                (util, "chip_id=x\u{fffd}".to_owned(), Value::Gauge(0.5)),
+                (util, "chip=1".to_owned(), SampleValue::Gauge(0.5)),
+                (throttle, "tray_chip=0-0".to_owned(), SampleValue::Gauge(3.0)),
+                (link, "link=tray0.chip0.ici0.int".to_owned(), SampleValue::Gauge(5.0)),
+                (util, "chip=0".to_owned(), SampleValue::Gauge(0.5)),
+                (throttle, "tray_chip=1-0".to_owned(), SampleValue::Gauge(3.0)),
+                (link, "link=tray1.chip0.ici0.int".to_owned(), SampleValue::Gauge(5.0)),
+                (util, "chip_id=x\u{fffd}".to_owned(), SampleValue::Gauge(0.5)),
             ]
         );
     }

@@ -1,6 +1,6 @@
 //! Where samples come from: each source yields typed samples with an age, and gives the reason when it has none.
 //!
-//! Must never invent a value (absent is absent), contact a port that [`model::workload`] does not name,
+//! Must never give a value that nobody measured (absent is absent), contact a port that [`model::workload`] does not name,
 //! or let one bad metric hide the others.
 
 mod blocking;

@@ -13,7 +13,7 @@ use model::{
     distribution::{Distribution, Histogram},
     label::{CHIP, CORE, Labels},
     metric::Descriptor,
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
 };
 
@@ -54,9 +54,9 @@ impl SimSource {
         let mut samples = Vec::new();
         for (chip, simulated) in (0..).zip(&mut self.chips) {
             let steps = simulated.count_steps(chip, tick.at);
-            let levels =
-                values(tick.at.0 as f64 / 1e9, chip).map(|(metric, value)| (metric, Value::Gauge(value)));
-            let steps = [(&TPU_HLO_EXECUTION_SECONDS, Value::Distribution(steps))];
+            let levels = values(tick.at.0 as f64 / 1e9, chip)
+                .map(|(metric, value)| (metric, SampleValue::Gauge(value)));
+            let steps = [(&TPU_HLO_EXECUTION_SECONDS, SampleValue::Distribution(steps))];
             for (metric, value) in levels.into_iter().chain(steps) {
                 samples.push(Sample {
                     metric: metric.into(),
@@ -148,7 +148,7 @@ mod tests {
             assert_eq!(samples.len(), 8 * 7);
             for sample in &samples {
                 assert_eq!(sample.origin, Origin::Sim);
-                let Value::Gauge(value) = sample.value else { continue };
+                let SampleValue::Gauge(value) = sample.value else { continue };
                 let most = if sample.metric.name.ends_with("_ratio") { 1.0 } else { HBM };
                 assert!((0.0..=most).contains(&value), "{sample:?}");
                 let duty = sample.metric == MetricRef::from(&TPU_TENSORCORE_DUTY_CYCLE_RATIO);
@@ -166,7 +166,7 @@ mod tests {
         let mut last = None;
         for second in (960..=1080).step_by(5) {
             let samples = sim.samples(&tick(second));
-            let Value::Distribution(steps) = &samples[6].value else { panic!("{samples:?}") };
+            let SampleValue::Distribution(steps) = &samples[6].value else { panic!("{samples:?}") };
             in_windows += steps.window.as_ref().map_or(0, |window| window.count());
             last = Some(steps.clone());
         }

@@ -20,7 +20,7 @@ use block::{BLOCK, Block, Encoder};
 use model::{
     label::Labels,
     metric::MetricRef,
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     workload::{Workload, WorkloadId},
 };
@@ -118,7 +118,7 @@ impl<const COLUMNS: usize> Default for Tier<COLUMNS> {
 
 /// A step under way.
 #[derive(Clone, Copy)]
-struct Span {
+struct CoarseStep {
     start: i64,
     sum: f64,
     min: f32,
@@ -126,7 +126,7 @@ struct Span {
     points: u32,
 }
 
-struct Entry {
+struct SeriesEntry {
     key: Arc<SeriesKey>,
     /// The series that came after this one last time: almost always it does so again.
     next: u32,
@@ -135,7 +135,7 @@ struct Entry {
     total: Option<(i64, f64)>,
     fine: Tier<1>,
     coarse: Tier<3>,
-    span: Option<Span>,
+    span: Option<CoarseStep>,
 }
 
 /// A block in its order of age; stale when the generation is no longer the block's.
@@ -145,7 +145,7 @@ struct AgedBlock {
     generation: u32,
 }
 
-/// The blocks, those that are free, and the order in which the others were begun.
+/// The blocks, those that are free, and the order in which the others were first used.
 struct Arena {
     blocks: Vec<Block>,
     free: Vec<u32>,
@@ -159,7 +159,7 @@ struct Arena {
 pub struct History {
     budget: usize,
     step: i64,
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<SeriesEntry>>,
     vacant: Vec<u32>,
     ids: HashMap<Arc<SeriesKey>, u32>,
     /// The series that was used last.
@@ -203,9 +203,9 @@ impl History {
     pub fn push(&mut self, sample: &Sample) {
         let at = sample.at.0.div_euclid(1_000_000);
         match &sample.value {
-            Value::Gauge(value) => self.statistic(sample, Statistic::Value, at, *value),
-            Value::Counter(total) => self.counter(sample, at, *total),
-            Value::Distribution(distribution) => {
+            SampleValue::Gauge(value) => self.statistic(sample, Statistic::Value, at, *value),
+            SampleValue::Counter(total) => self.counter(sample, at, *total),
+            SampleValue::Distribution(distribution) => {
                 let Some(window) = distribution.window.as_ref().filter(|window| window.count() > 0) else {
                     return;
                 };
@@ -273,7 +273,7 @@ impl History {
             self.evict()?;
         }
         let key = Arc::new(key);
-        let entry = Entry {
+        let entry = SeriesEntry {
             key: key.clone(),
             next: 0,
             last: i64::MIN,
@@ -293,7 +293,7 @@ impl History {
 
     /// Gives up the series that was silent for longest: the newest ones are those that matter.
     fn forget_quietest(&mut self) {
-        let quiet = |(id, entry): (usize, &Option<Entry>)| entry.as_ref().map(|entry| (entry.last, id));
+        let quiet = |(id, entry): (usize, &Option<SeriesEntry>)| entry.as_ref().map(|entry| (entry.last, id));
         let Some((_, id)) = self.entries.iter().enumerate().filter_map(quiet).min() else { return };
         if let Some(entry) = self.entries[id].take() {
             self.ids.remove(&entry.key);
@@ -325,7 +325,7 @@ impl History {
     }
 
     /// Counts a value into its step; gives the step before when a new one begins.
-    fn tally(&mut self, id: u32, at: i64, value: f32) -> Option<Span> {
+    fn tally(&mut self, id: u32, at: i64, value: f32) -> Option<CoarseStep> {
         let start = at.div_euclid(self.step).saturating_mul(self.step);
         let entry = self.entries[id as usize].as_mut()?;
         match &mut entry.span {
@@ -336,7 +336,7 @@ impl History {
                 span.points = span.points.saturating_add(1);
                 None
             }
-            span => span.replace(Span { start, sum: value.into(), min: value, max: value, points: 1 }),
+            span => span.replace(CoarseStep { start, sum: value.into(), min: value, max: value, points: 1 }),
         }
     }
 
@@ -346,7 +346,7 @@ impl History {
         id: u32,
         kind: usize,
         at: i64,
-        tier: fn(&mut Entry) -> &mut Tier<COLUMNS>,
+        tier: fn(&mut SeriesEntry) -> &mut Tier<COLUMNS>,
         values: [f32; COLUMNS],
     ) {
         let Some(entry) = &mut self.entries[id as usize] else { return };
@@ -443,7 +443,7 @@ impl Arena {
         self.free.push(block);
     }
 
-    /// The block of `kind` that was begun first.
+    /// The block of `kind` that has been in use for longest.
     fn oldest(&mut self, kind: usize) -> Option<u32> {
         loop {
             let aged = self.orders[kind].pop_front()?;

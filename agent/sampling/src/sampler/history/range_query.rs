@@ -2,7 +2,7 @@
 
 use model::time::Timestamp;
 
-use super::{Arena, Entry, History, SeriesKey, Tier, time};
+use super::{Arena, History, SeriesEntry, SeriesKey, Tier, time};
 
 /// Which points are wanted.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ pub struct HistorySeries {
 impl History {
     /// All series of a metric that have points in the range.
     pub fn query(&self, query: &RangeQuery<'_>) -> Vec<HistorySeries> {
-        let wanted = |entry: &&Entry| entry.key.metric.name == query.metric;
+        let wanted = |entry: &&SeriesEntry| entry.key.metric.name == query.metric;
         let mut found: Vec<HistorySeries> = self
             .entries
             .iter()
@@ -58,7 +58,7 @@ impl History {
         found
     }
 
-    fn points(&self, entry: &Entry, query: &RangeQuery<'_>) -> Vec<HistoryPoint> {
+    fn points(&self, entry: &SeriesEntry, query: &RangeQuery<'_>) -> Vec<HistoryPoint> {
         let mut fine = Vec::new();
         entry.fine.each(&self.arena, |at, [value]| fine.push(point(at, value, value, value)));
         let begin = fine.first().map_or(Timestamp(i64::MAX), |first| first.at);

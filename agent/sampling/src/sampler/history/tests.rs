@@ -14,7 +14,7 @@ use super::*;
 
 const STEP: Duration = Duration::from_secs(60);
 
-fn sample(series: u32, at_ms: i64, value: Value) -> Sample {
+fn sample(series: u32, at_ms: i64, value: SampleValue) -> Sample {
     Sample {
         metric: (&TPU_HBM_USED_BYTES).into(),
         labels: Labels::one(CORE, series),
@@ -37,8 +37,18 @@ fn all(history: &History) -> Vec<HistorySeries> {
 
 /// The bytes that are really there, as far as they can be counted from inside.
 fn counted(history: &History) -> usize {
-    let tiers = |entry: &Entry| entry.fine.blocks.len() + entry.coarse.blocks.len();
+    let tiers = |entry: &SeriesEntry| entry.fine.blocks.len() + entry.coarse.blocks.len();
     history.entries.iter().flatten().map(tiers).sum::<usize>() * (BLOCK + SLOT) + history.ids.len() * SERIES
+}
+
+/// A series is charged for all that it holds: key, entry, its part of the table at half load, the longest label.
+#[test]
+fn a_series_costs_no_more_than_it_is_charged_for() {
+    let key = size_of::<SeriesKey>() + 2 * size_of::<usize>();
+    let table = 2 * (size_of::<(Arc<SeriesKey>, u32)>() + 1);
+    let label = 4 * model::untrusted::LABEL + 3 + model::untrusted::LABEL;
+    let all = key + size_of::<Option<SeriesEntry>>() + table + label;
+    assert!(all <= SERIES, "{all}");
 }
 
 #[test]
@@ -50,7 +60,7 @@ fn an_hour_of_eight_chips_fits_and_older_hours_stay_as_steps() {
     for second in 0..26 * 3600 {
         for series in 0..10 {
             let value = if series % 2 == 0 { 0.0 } else { noise.f64() };
-            history.push(&sample(series, second * 1000, Value::Gauge(value)));
+            history.push(&sample(series, second * 1000, SampleValue::Gauge(value)));
         }
     }
     assert!(history.bytes() <= (8 << 20) / 27);
@@ -68,7 +78,7 @@ fn an_hour_of_eight_chips_fits_and_older_hours_stay_as_steps() {
 fn counters_are_kept_as_rates_and_windows_as_mean_and_quantiles() {
     let mut history = History::new(1 << 16, STEP);
     for (at, total) in [(0, 100.0), (1000, 150.0), (3000, 170.0), (4000, 5.0), (5000, 6.0)] {
-        history.push(&sample(0, at, Value::Counter(total)));
+        history.push(&sample(0, at, SampleValue::Counter(total)));
     }
     let points: Vec<_> =
         all(&history)[0].points.iter().map(|point| (point.at.0 / 1_000_000, point.value)).collect();
@@ -82,8 +92,8 @@ fn counters_are_kept_as_rates_and_windows_as_mean_and_quantiles() {
     };
     let before = histogram([0, 7, 0, 0], 10.0);
     let distribution = Distribution::following(histogram([0, 9, 2, 0], 19.0), &before);
-    history.push(&sample(1, 0, Value::Distribution(Distribution::first(before).into())));
-    history.push(&sample(1, 1000, Value::Distribution(distribution.into())));
+    history.push(&sample(1, 0, SampleValue::Distribution(Distribution::first(before).into())));
+    history.push(&sample(1, 1000, SampleValue::Distribution(distribution.into())));
     let parts: BTreeMap<_, _> = all(&history)
         .into_iter()
         .filter(|series| series.key.labels.number(CORE) == Some(1))
@@ -98,10 +108,10 @@ fn counters_are_kept_as_rates_and_windows_as_mean_and_quantiles() {
 fn a_clock_set_back_hides_what_lies_after_it() {
     let mut history = History::new(1 << 16, STEP);
     for at in (0..200_000).step_by(1000) {
-        history.push(&sample(0, at, Value::Gauge(1.0)));
+        history.push(&sample(0, at, SampleValue::Gauge(1.0)));
     }
     for at in (100_500..110_500).step_by(1000) {
-        history.push(&sample(0, at, Value::Gauge(2.0)));
+        history.push(&sample(0, at, SampleValue::Gauge(2.0)));
     }
     let points = &all(&history)[0].points;
     assert!(points.windows(2).all(|pair| pair[0].at < pair[1].at));
@@ -114,7 +124,7 @@ fn a_clock_set_back_hides_what_lies_after_it() {
 fn a_query_is_bounded_in_time_and_number() {
     let mut history = History::new(1 << 16, STEP);
     for at in (0..100_000).step_by(1000) {
-        history.push(&sample(0, at, Value::Gauge((at / 1000) as f64)));
+        history.push(&sample(0, at, SampleValue::Gauge((at / 1000) as f64)));
     }
     let query = RangeQuery { metric: "tpu_hbm_used_bytes", from: time(10_000), to: time(29_000), points: 4 };
     let points = history.query(&query).remove(0).points;
@@ -130,7 +140,7 @@ fn a_query_is_bounded_in_time_and_number() {
 fn newer_series_push_out_the_quietest() {
     let mut history = History::new(20 * (SERIES + 2 * (BLOCK + SLOT)), STEP);
     for series in 0..1000 {
-        history.push(&sample(series, i64::from(series) * 1000, Value::Gauge(1.0)));
+        history.push(&sample(series, i64::from(series) * 1000, SampleValue::Gauge(1.0)));
         assert!(history.bytes() <= history.budget);
     }
     let left: Vec<_> = all(&history).iter().map(|series| series.key.labels.number(CORE).unwrap()).collect();
@@ -151,7 +161,7 @@ proptest! {
         let mut at = 0;
         for (series, wait, value) in pushes {
             at += wait;
-            history.push(&sample(series, at, Value::Gauge(value.into())));
+            history.push(&sample(series, at, SampleValue::Gauge(value.into())));
             put.entry(series).or_default().insert(at, value);
             prop_assert!(history.bytes() <= budget, "{} of {budget}", history.bytes());
             prop_assert_eq!(history.bytes(), counted(&history));

@@ -23,7 +23,7 @@ use kernel_files::{Disks, KernelFiles};
 use model::{
     label::Labels,
     metric::{Descriptor, MetricKind},
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     untrusted::{MESSAGE, clean, clean_label},
     workload::Workload,
 };
@@ -131,7 +131,7 @@ fn sample(found: HostValue, tick: &Tick) -> Sample {
     Sample {
         metric: found.metric.into(),
         labels: found.labels,
-        value: if counts { Value::Counter(found.value) } else { Value::Gauge(found.value) },
+        value: if counts { SampleValue::Counter(found.value) } else { SampleValue::Gauge(found.value) },
         origin: Origin::Host,
         at: tick.at,
         workload: found.workload,

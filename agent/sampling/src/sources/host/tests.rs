@@ -33,7 +33,9 @@ impl Tree {
         let shown = reading.samples.iter().map(|sample| {
             let label: String =
                 sample.labels.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-            let (Value::Gauge(value) | Value::Counter(value)) = sample.value else { panic!("{sample:?}") };
+            let (SampleValue::Gauge(value) | SampleValue::Counter(value)) = sample.value else {
+                panic!("{sample:?}")
+            };
             (format!("{}{label}", sample.metric), value)
         });
         (shown.collect(), reading.absent)

@@ -15,7 +15,7 @@ use model::{
     device::Chip,
     label::{CHIP, CORE, Labels, SmolStr},
     metric::{Descriptor, MetricKind, MetricRef},
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     untrusted::{self, clean, clean_label},
     workload::Workload,
@@ -106,7 +106,7 @@ fn sample(
     Sample {
         metric: shown,
         labels,
-        value: Value::Gauge(number),
+        value: SampleValue::Gauge(number),
         origin: Origin::Libtpu,
         at: context.at,
         workload: if of_host { None } else { context.workload.clone() },
@@ -222,7 +222,7 @@ mod tests {
         };
         let value = |sample: &Sample| match sample.value {
             // Twelve digits: scaling by a power of ten costs the last bit.
-            Value::Gauge(value) => format!("{value:.11e}").parse::<f64>().unwrap(),
+            SampleValue::Gauge(value) => format!("{value:.11e}").parse::<f64>().unwrap(),
             _ => panic!("no gauge"),
         };
         decoded.samples.iter().map(|one| format!("{}{{{}}} {}", one.metric, label(one), value(one))).collect()
@@ -303,7 +303,7 @@ mod tests {
             let (_, named) = catalog::of_origin(Origin::Libtpu).nth(at).unwrap();
             let decoded = decode(named.name, &values, &context(&[]));
             for sample in &decoded.samples {
-                let Value::Gauge(value) = sample.value else { panic!("no gauge") };
+                let SampleValue::Gauge(value) = sample.value else { panic!("no gauge") };
                 prop_assert!(value.is_finite());
             }
             prop_assert!(decoded.fault.is_some() || decoded.samples.len() >= values.len());

@@ -14,7 +14,7 @@ use model::{
     distribution::Distribution,
     label::Labels,
     metric::{Descriptor, MetricKind, MetricRef, Scale, Unit},
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     workload::{Address, EndpointKind, Workload},
 };
@@ -91,11 +91,8 @@ impl OrbaxGrainSource {
 
 /// The samples of pages that one endpoint showed one after the other, without I/O.
 pub fn decode_pages(pages: &[&str]) -> Vec<Sample> {
-    let mut target = ScrapeTarget::new(Address::Unix(PathBuf::new()));
-    pages
-        .iter()
-        .flat_map(|page| target.samples(prometheus_text::parse(page, Timestamp(0)), Timestamp(0)))
-        .collect()
+    let (mut target, at) = (ScrapeTarget::new(Address::Unix(PathBuf::new())), Timestamp(0));
+    pages.iter().flat_map(|page| target.samples(prometheus_text::parse(page, at), at)).collect()
 }
 
 impl Source for OrbaxGrainSource {
@@ -160,8 +157,8 @@ impl ScrapeTarget {
             for (labels, value) in family.series {
                 let (metric, scale) = self.describe(&family.name, value.kind());
                 let value = match value {
-                    SeriesValue::Gauge(number) => Value::Gauge(scale.apply(number)),
-                    SeriesValue::Counter(number) => Value::Counter(scale.apply(number)),
+                    SeriesValue::Gauge(number) => SampleValue::Gauge(scale.apply(number)),
+                    SeriesValue::Counter(number) => SampleValue::Counter(scale.apply(number)),
                     SeriesValue::Histogram(mut now) => {
                         now.bounds = now.bounds.iter().map(|bound| scale.apply(*bound)).collect();
                         now.sum = scale.apply(now.sum);
@@ -171,7 +168,7 @@ impl ScrapeTarget {
                             None => Distribution::first(now),
                         });
                         self.distributions.insert(key, next.clone());
-                        Value::Distribution(next)
+                        SampleValue::Distribution(next)
                     }
                 };
                 samples.push(Sample {
@@ -239,12 +236,12 @@ mod tests {
         ScrapeTarget::new(Address::Tcp(([127, 0, 0, 1], 9431).into()))
     }
 
-    fn shown(samples: &[Sample]) -> Vec<(&str, Value)> {
+    fn shown(samples: &[Sample]) -> Vec<(&str, SampleValue)> {
         samples.iter().map(|sample| (sample.metric.name.as_ref(), sample.value.clone())).collect()
     }
 
     fn distribution(sample: &Sample) -> &Distribution {
-        let Value::Distribution(distribution) = &sample.value else { panic!("{sample:?}") };
+        let SampleValue::Distribution(distribution) = &sample.value else { panic!("{sample:?}") };
         distribution
     }
 
@@ -307,11 +304,11 @@ mod tests {
         assert_eq!(
             shown(&first)[..2],
             [
-                ("grain_python_reads_total", Value::Counter(5.0)),
+                ("grain_python_reads_total", SampleValue::Counter(5.0)),
                 ("grain_python_wait_seconds", first[1].value.clone()),
             ]
         );
-        assert_eq!(shown(&first)[2], ("jax_orbax_write_bytes", Value::Gauge(1.5e9)));
+        assert_eq!(shown(&first)[2], ("jax_orbax_write_bytes", SampleValue::Gauge(1.5e9)));
         assert_eq!(first[2].labels, Labels::one("kind", "full"));
         let later = text.replace("6e9", "9e9").replace("ns_count 2", "ns_count 3");
         let later = target.samples(prometheus_text::parse(&later, Timestamp(1)), Timestamp(1));

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use model::{
     catalog,
     metric::{Descriptor, OriginName},
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     untrusted::{LABEL, clean},
     workload::{Address, Workload},
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::sources::{
     Absence, Reading,
-    grpc::{Call, CallError, Connection, NOT_FOUND, UNIMPLEMENTED},
+    grpc::{CallError, GrpcConnection, NOT_FOUND, UNIMPLEMENTED, UnaryCall},
     retry::Retry,
 };
 
@@ -44,7 +44,7 @@ struct RequestedMetric {
     metric: &'static Descriptor,
     /// What the service calls it.
     named: &'static OriginName,
-    call: Call,
+    call: UnaryCall,
     /// What was refused or not answered is asked again later.
     retry: Retry,
     /// What was wrong with it when it was last asked.
@@ -54,10 +54,10 @@ struct RequestedMetric {
 /// One service.
 pub(super) struct RuntimeClient {
     address: Address,
-    connection: Option<Connection>,
+    connection: Option<GrpcConnection>,
     retry: Retry,
     fault: Option<String>,
-    list: Call,
+    list: UnaryCall,
     listed: Option<Instant>,
     requested: Vec<RequestedMetric>,
     unknown: Vec<String>,
@@ -73,7 +73,7 @@ impl RuntimeClient {
             connection: None,
             retry: Retry::default(),
             fault: None,
-            list: Call::new(LIST, &ListSupportedMetricsRequest::default()),
+            list: UnaryCall::new(LIST, &ListSupportedMetricsRequest::default()),
             listed: None,
             requested: Vec::new(),
             unknown: Vec::new(),
@@ -110,7 +110,7 @@ impl RuntimeClient {
         let sample = |(metric, labels, last): (&'static Descriptor, &model::label::Labels, &Arc<_>)| Sample {
             metric: metric.into(),
             labels: labels.clone(),
-            value: Value::Distribution(Arc::clone(last)),
+            value: SampleValue::Distribution(Arc::clone(last)),
             origin: Origin::Runtime,
             at,
             workload: self.interpreter.workload().cloned(),
@@ -141,12 +141,13 @@ impl RuntimeClient {
 
     /// Connects if it is time to, and finds out what can be asked; false while it waits for its next try.
     async fn prepare(&mut self, now: Instant) -> Result<bool, String> {
-        if self.connection.as_ref().is_none_or(Connection::is_broken) {
+        if self.connection.as_ref().is_none_or(GrpcConnection::is_broken) {
             self.connection = None;
             if !self.retry.due(now) {
                 return Ok(false);
             }
-            self.connection = Some(Connection::open(&self.address).await.map_err(|error| unreached(&error))?);
+            self.connection =
+                Some(GrpcConnection::open(&self.address).await.map_err(|error| unreached(&error))?);
             self.listed = None;
             self.interpreter.forget_devices();
         }
@@ -187,7 +188,7 @@ impl RuntimeClient {
             self.requested.push(RequestedMetric {
                 metric,
                 named,
-                call: Call::new(GET, &request),
+                call: UnaryCall::new(GET, &request),
                 retry: Retry::default(),
                 fault: None,
             });
@@ -200,7 +201,7 @@ impl RuntimeClient {
         let Some(connection) = &mut self.connection else { return };
         let due: Vec<&mut RequestedMetric> =
             self.requested.iter_mut().filter(|asked| asked.retry.due(now)).collect();
-        let calls: Vec<&Call> = due.iter().map(|asked| &asked.call).collect();
+        let calls: Vec<&UnaryCall> = due.iter().map(|asked| &asked.call).collect();
         let replies = connection.all(&calls).await;
         let mut decoded = Vec::with_capacity(due.len());
         for (asked, reply) in due.into_iter().zip(replies) {

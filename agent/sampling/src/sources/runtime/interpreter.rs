@@ -10,7 +10,7 @@ use model::{
     distribution::{Distribution, Histogram},
     label::{CHIP, CORE, Labels, SmolStr},
     metric::{Descriptor, MetricKind, Scale},
-    sample::{Origin, Sample, Value},
+    sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     workload::Workload,
 };
@@ -143,9 +143,9 @@ impl Interpreter {
             };
             let number = scale.apply(number);
             let value = if metric.kind == MetricKind::Counter {
-                Value::Counter(number)
+                SampleValue::Counter(number)
             } else {
-                Value::Gauge(number)
+                SampleValue::Gauge(number)
             };
             out.samples.push(self.sample(metric, labels, value, measured(one, at)));
         }
@@ -196,14 +196,25 @@ impl Interpreter {
                 Some((_, last)) => Distribution::following(histogram, &last.histogram),
                 None => Distribution::first(histogram),
             });
-            out.samples.push(self.sample(metric, labels.clone(), Value::Distribution(next.clone()), at));
+            out.samples.push(self.sample(
+                metric,
+                labels.clone(),
+                SampleValue::Distribution(next.clone()),
+                at,
+            ));
             after.push((labels, next));
         }
         self.distributions.insert(&metric.name, LastRead { metric, series: after });
         out
     }
 
-    fn sample(&self, metric: &'static Descriptor, labels: Labels, value: Value, at: Timestamp) -> Sample {
+    fn sample(
+        &self,
+        metric: &'static Descriptor,
+        labels: Labels,
+        value: SampleValue,
+        at: Timestamp,
+    ) -> Sample {
         Sample {
             metric: metric.into(),
             labels,

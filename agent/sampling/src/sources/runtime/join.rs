@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc};
 use model::{
     label::{CHIP, CORE, Labels},
     metric::MetricRef,
-    sample::{Sample, Value},
+    sample::{Sample, SampleValue},
 };
 
 /// What makes two samples the same.
@@ -58,7 +58,8 @@ impl JoinedSamples {
             if sum.workload_id() != sample.workload_id() {
                 continue;
             }
-            if let (Value::Distribution(mine), Value::Distribution(theirs)) = (&mut sum.value, &sample.value)
+            if let (SampleValue::Distribution(mine), SampleValue::Distribution(theirs)) =
+                (&mut sum.value, &sample.value)
             {
                 Arc::make_mut(mine).histogram.add(&theirs.histogram);
             }
@@ -89,8 +90,8 @@ fn key(sample: &Sample) -> Key {
     (sample.metric.clone(), labels)
 }
 
-fn add_up(mine: &mut Value, theirs: &Value) {
-    let (Value::Distribution(mine), Value::Distribution(theirs)) = (mine, theirs) else { return };
+fn add_up(mine: &mut SampleValue, theirs: &SampleValue) {
+    let (SampleValue::Distribution(mine), SampleValue::Distribution(theirs)) = (mine, theirs) else { return };
     let mine = Arc::make_mut(mine);
     mine.histogram.add(&theirs.histogram);
     match (&mut mine.window, &theirs.window) {

@@ -14,6 +14,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use client::RuntimeClient;
 use futures_util::{StreamExt, stream};
+use interpreter::Interpreter;
 use join::JoinedSamples;
 use model::{
     catalog,
@@ -121,11 +122,11 @@ fn core_map(chips: &[Chip]) -> CoreMap {
 /// Without I/O; `None` where the metric is unknown or a reply cannot be read.
 pub fn decode_replies(name: &str, replies: &[&[u8]], chips: &[Chip]) -> Option<Vec<Sample>> {
     let (metric, named) = catalog::by_origin(Origin::Runtime, name)?;
-    let mut interpreter = interpreter::Interpreter::new(None);
+    let mut interpreter = Interpreter::new(None);
     interpreter.set_cores(core_map(chips), core_map(chips));
     let mut samples = Vec::new();
-    for reply in replies {
-        let found = reply::series(reply).ok()?;
+    for bytes in replies {
+        let found = reply::series(bytes).ok()?;
         interpreter.learn(metric, &found);
         samples.extend(interpreter.samples(metric, named.scale, found, Timestamp(0)).samples);
     }

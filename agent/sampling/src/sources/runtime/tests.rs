@@ -7,7 +7,7 @@ use model::{
     catalog,
     label::{CHIP, CORE},
     metric::{Descriptor, MetricKind, OriginName, Scale, Unit},
-    sample::{Sample, Value},
+    sample::{Sample, SampleValue},
     time::Timestamp,
 };
 use proto::tpu::monitoring::runtime::{
@@ -98,7 +98,7 @@ fn an_entry_of_the_catalog_is_all_that_a_metric_needs() {
             .collect();
         assert_eq!(shown, wanted, "{}", metric.name);
         match (metric.kind, &sample.value) {
-            (MetricKind::Histogram, Value::Distribution(distribution)) => {
+            (MetricKind::Histogram, SampleValue::Distribution(distribution)) => {
                 assert_eq!(distribution.histogram.counts, [1, 2, 1]);
                 assert_eq!(distribution.histogram.sum, named.scale.apply(20.0));
                 assert_eq!(
@@ -106,7 +106,7 @@ fn an_entry_of_the_catalog_is_all_that_a_metric_needs() {
                     [1.0, 10.0].map(|bound| named.scale.apply(bound))
                 );
             }
-            (MetricKind::Gauge, Value::Gauge(value)) => assert_eq!(*value, named.scale.apply(5.0)),
+            (MetricKind::Gauge, SampleValue::Gauge(value)) => assert_eq!(*value, named.scale.apply(5.0)),
             other => panic!("{other:?}"),
         }
     }
