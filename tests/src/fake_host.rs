@@ -135,7 +135,7 @@ impl FakeHost {
 
     /// The chips as the agent sees them.
     pub fn chips(&self) -> Vec<Chip> {
-        chips::scan(&self.paths(), &host::settings::device::Device::default()).chips
+        chips::scan(&self.paths(), &host::settings::device::Settings::default()).chips
     }
 
     /// Writes a configuration with `[paths]` of this host and then `rest`.

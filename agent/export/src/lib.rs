@@ -1,23 +1,25 @@
 //! What leaves the agent as time series: the Prometheus page, rendered at scrape time from the latest samples,
 //! so that a series that went stale is gone.
 //!
-//! The agent's own metrics are samples as the measured ones are, and there is one rule for all. Must never keep values
-//! of its own between scrapes, know a metric by name, or let text from outside break the page.
+//! The agent's own metrics become samples as the measured ones are, and there is one rule for all. Must never keep
+//! measured values between scrapes, know a metric by name, or let text from outside break the page.
 
 #![forbid(unsafe_code)]
 
-mod agent_metrics;
 mod families;
+pub mod own_metrics;
 mod page_writer;
+mod recorder;
 
-use model::sample::Sample;
+use model::{sample::Sample, time::Timestamp};
 
-pub use agent_metrics::{AgentFigures, SourceFigures};
 pub use page_writer::TextFormat;
+pub use recorder::OwnMetrics;
 
-/// The whole page: what was measured, and what the agent says of itself.
-pub fn render(samples: &[&Sample], agent: &AgentFigures<'_>, format: TextFormat) -> String {
-    let own = agent_metrics::samples(agent);
+/// The whole page at `at`: the measured samples, and the agent's own metrics.
+pub fn render(samples: &[&Sample], own: &OwnMetrics, at: Timestamp, format: TextFormat) -> String {
+    own_metrics::update();
+    let own = own.samples(at);
     let all: Vec<&Sample> = samples.iter().copied().chain(&own).collect();
     let mut page = page_writer::PageWriter::new(format, all.len() * 128);
     families::write(all, &mut page);

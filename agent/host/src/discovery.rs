@@ -1,8 +1,8 @@
-//! The scout: looks at the host's chips and at who holds them, at its own pace, so that every source is told the
-//! same snapshot.
+//! The discovery task: scans the host's chips and their owners at its own pace and publishes one snapshot for all
+//! sources.
 //!
-//! Looking blocks, and so happens on a thread of its own kind; a glance that finds nothing changed does not. Must never
-//! hold the sampler up: a look that hangs leaves the last snapshot standing, and the scout late.
+//! Everything that reads a file runs on a blocking thread. Must never delay the sampler: while a scan hangs, the last
+//! snapshot stays, and the discovery is late.
 
 use std::{
     sync::{
@@ -27,15 +27,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    chips,
-    settings::{device::Device, paths::Paths, workload::Workload},
+    chips, own_metrics,
+    settings::{device, paths::Paths, workload},
     workloads::OwnerScanner,
 };
 
 /// Chips come and go with reboots and re-attachments only.
 const CHIPS_EVERY: Duration = Duration::from_secs(60);
-/// A look that somebody asks for is as dear as any other: this often at most.
-const ASKED_EVERY: Duration = Duration::from_secs(1);
+/// Minimum time between two scans that callers ask for.
+const REQUESTED_EVERY: Duration = Duration::from_secs(1);
 
 /// Events that wait for a listener.
 const EVENTS: usize = 64;
@@ -43,15 +43,15 @@ const EVENTS: usize = 64;
 /// What to look at.
 #[derive(Debug, Clone)]
 pub struct DiscoveryConfig {
-    /// The roots.
+    /// The roots below which the agent reads.
     pub paths: Paths,
     /// Chips beyond the table.
-    pub device: Device,
-    /// Whom to look for.
-    pub workload: Workload,
+    pub device: device::Settings,
+    /// Which processes to look for.
+    pub workload: workload::Settings,
 }
 
-/// What the scout sees, for whoever wants to know; clones share it.
+/// The discovery task and what it has found; clones share it.
 #[derive(Clone)]
 pub struct Discovery(Arc<Shared>);
 
@@ -61,24 +61,24 @@ struct Shared {
     snapshot: watch::Sender<HostSnapshot>,
     notes: watch::Sender<Vec<String>>,
     events: broadcast::Sender<WorkloadEvent>,
-    looks: AtomicU64,
+    ticks: AtomicU64,
     liveness: Liveness,
-    /// Full looks that were asked for, and as many of them as are done.
-    asked: watch::Sender<u64>,
-    answered: watch::Sender<u64>,
+    /// Number of requested scans, and of those that are done.
+    requested: watch::Sender<u64>,
+    completed: watch::Sender<u64>,
 }
 
-/// What is kept from one look to the next.
-struct Memory {
-    discovery: OwnerScanner,
+/// State that is kept between two ticks.
+struct ScanState {
+    scanner: OwnerScanner,
     registry: WorkloadRegistry,
     chips_due: Instant,
-    /// When a look may be had for the asking.
-    asking_due: Instant,
+    /// When the next requested scan may start.
+    request_due: Instant,
 }
 
 impl Discovery {
-    /// A scout that has seen nothing yet.
+    /// A discovery that has not scanned yet.
     pub fn new(config: DiscoveryConfig, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Shared {
             config,
@@ -86,19 +86,19 @@ impl Discovery {
             snapshot: watch::Sender::default(),
             notes: watch::Sender::default(),
             events: broadcast::Sender::new(EVENTS),
-            looks: AtomicU64::new(0),
+            ticks: AtomicU64::new(0),
             liveness: Liveness::new(Instant::now()),
-            asked: watch::Sender::default(),
-            answered: watch::Sender::default(),
+            requested: watch::Sender::default(),
+            completed: watch::Sender::default(),
         }))
     }
 
-    /// The chips, and who holds them.
+    /// The chips and their owners.
     pub fn snapshot(&self) -> watch::Receiver<HostSnapshot> {
         self.0.snapshot.subscribe()
     }
 
-    /// What could not be seen of the chips, in words.
+    /// What could not be read of the chips, as text for a person.
     pub fn notes(&self) -> watch::Receiver<Vec<String>> {
         self.0.notes.subscribe()
     }
@@ -109,56 +109,60 @@ impl Discovery {
         self.0.events.subscribe()
     }
 
-    /// Whether the scout stands still.
+    /// Whether the task has stopped making progress.
     pub fn is_late(&self) -> bool {
         self.0.liveness.is_late()
     }
 
-    /// Returns after the first look.
+    /// Returns after the first scan.
     pub async fn first_scan(&self) {
-        // The sender lives as long as the scout.
-        let _ = self.snapshot().wait_for(|_| self.0.looks.load(Ordering::Relaxed) > 0).await;
+        // The sender lives as long as `self`.
+        let _ = self.snapshot().wait_for(|_| self.0.ticks.load(Ordering::Relaxed) > 0).await;
     }
 
-    /// Looks at every process now rather than when it is due, and returns when that is done, or after `within`.
-    /// Several who ask get one look, and there is one a second at most.
+    /// Scans all processes now rather than when it is due. Returns when the scan is done, or after `within`.
+    /// Concurrent callers share one scan, and there is at most one a second.
     pub async fn scan_now(&self, within: Duration) {
         let mut wanted = 0;
-        self.0.asked.send_modify(|asked| {
-            *asked += 1;
-            wanted = *asked;
+        self.0.requested.send_modify(|requested| {
+            *requested += 1;
+            wanted = *requested;
         });
-        let mut answered = self.0.answered.subscribe();
-        // Without an answer in time the last snapshot stands.
-        let _ = tokio::time::timeout(within, answered.wait_for(|answered| *answered >= wanted)).await;
+        let mut completed = self.0.completed.subscribe();
+        // Without a scan in time the last snapshot stays.
+        let _ = tokio::time::timeout(within, completed.wait_for(|completed| *completed >= wanted)).await;
     }
 
-    /// Looks at once and then at this pace from `epoch` on, until `stop`. An error says that a look panicked.
+    /// Scans at once and then at this pace from `epoch` on, until `stop`. An error says that a scan panicked.
     pub async fn run(&self, epoch: Instant, pace: Pace, stop: CancellationToken) -> Result<(), String> {
         let DiscoveryConfig { paths, workload, .. } = self.0.config.clone();
-        let discovery = OwnerScanner::new(paths, workload, Arc::from([]));
+        let scanner = OwnerScanner::new(paths, workload, Arc::from([]));
         let interval = || pace.interval(&self.0.snapshot.borrow());
         let mut schedule = Schedule::new(epoch, interval());
-        let mut memory = Memory {
-            discovery,
+        let mut state = ScanState {
+            scanner,
             registry: WorkloadRegistry::default(),
             chips_due: schedule.due(),
-            asking_due: schedule.due(),
+            request_due: schedule.due(),
         };
         loop {
             self.0.liveness.expect(schedule.due(), schedule.interval());
-            if stop.run_until_cancelled(self.0.turn(schedule.due(), memory.asking_due)).await.is_none() {
+            if stop
+                .run_until_cancelled(self.0.wait_for_turn(schedule.due(), state.request_due))
+                .await
+                .is_none()
+            {
                 return Ok(());
             }
-            let answers = self.0.take_request(&mut memory);
-            if !self.0.glance(&mut memory) {
-                let scout = self.0.clone();
-                let look = tokio::task::spawn_blocking(move || scout.look(memory));
-                let Some(looked) = stop.run_until_cancelled(look).await else { return Ok(()) };
-                memory = looked.map_err(|error| error.to_string())?;
+            let served = self.0.take_request(&mut state);
+            if !self.0.is_idle(&state) {
+                let shared = self.0.clone();
+                let tick = tokio::task::spawn_blocking(move || shared.tick(state));
+                let Some(done) = stop.run_until_cancelled(tick).await else { return Ok(()) };
+                state = done.map_err(|error| error.to_string())?;
             }
-            if let Some(answers) = answers {
-                self.0.answered.send_replace(answers);
+            if let Some(served) = served {
+                self.0.completed.send_replace(served);
             }
             let now = Instant::now();
             if schedule.due() <= now {
@@ -170,39 +174,35 @@ impl Discovery {
 }
 
 impl Shared {
-    /// Returns when a look is due, or was asked for and may be had.
-    async fn turn(&self, due: Instant, asking_due: Instant) {
-        let answered = *self.answered.borrow();
-        let mut requests = self.asked.subscribe();
-        let asked = async {
-            // The sender lives as long as the scout.
-            let _ = requests.wait_for(|asked| *asked > answered).await;
-            sleep_until(asking_due).await;
+    /// Returns when a tick is due, or when a scan was requested and may start.
+    async fn wait_for_turn(&self, due: Instant, request_due: Instant) {
+        let completed = *self.completed.borrow();
+        let mut requests = self.requested.subscribe();
+        let request = async {
+            // The sender lives as long as `self`.
+            let _ = requests.wait_for(|requested| *requested > completed).await;
+            sleep_until(request_due).await;
         };
         tokio::select! {
             () = sleep_until(due) => {}
-            () = asked => {}
+            () = request => {}
         }
     }
 
-    /// Makes the next look a full one if somebody waits for it; gives how many requests it answers.
-    fn take_request(&self, memory: &mut Memory) -> Option<u64> {
-        let (asked, now) = (*self.asked.borrow(), Instant::now());
-        if asked == *self.answered.borrow() || now < memory.asking_due {
+    /// Makes the next tick a full scan if one was requested; returns how many requests it serves.
+    fn take_request(&self, state: &mut ScanState) -> Option<u64> {
+        let (requested, now) = (*self.requested.borrow(), Instant::now());
+        if requested == *self.completed.borrow() || now < state.request_due {
             return None;
         }
-        memory.asking_due = now + ASKED_EVERY;
-        memory.discovery.look_at_all();
-        Some(asked)
+        state.request_due = now + REQUESTED_EVERY;
+        state.scanner.request_full_scan();
+        Some(requested)
     }
 
-    /// Whether there is nothing to be looked at more closely.
-    fn glance(&self, memory: &mut Memory) -> bool {
-        let quiet = Instant::now() < memory.chips_due && memory.discovery.is_quiet(self.clock.now());
-        if quiet {
-            self.looks.fetch_add(1, Ordering::Relaxed);
-        }
-        quiet
+    /// Whether a tick has nothing to read now, and so needs no blocking thread.
+    fn is_idle(&self, state: &ScanState) -> bool {
+        Instant::now() < state.chips_due && state.scanner.is_idle(self.clock.now())
     }
 
     /// Logs an event and hands it to all listeners.
@@ -217,46 +217,52 @@ impl Shared {
         let _ = self.events.send(event);
     }
 
-    fn look(&self, mut memory: Memory) -> Memory {
+    /// Scans what is due, and publishes it. Blocks.
+    fn tick(&self, mut state: ScanState) -> ScanState {
         let now = Instant::now();
-        if memory.chips_due <= now {
-            memory.chips_due = now + CHIPS_EVERY;
+        if state.chips_due <= now {
+            state.chips_due = now + CHIPS_EVERY;
             let seen = chips::scan(&self.config.paths, &self.config.device);
-            memory.discovery.set_chips(seen.chips.clone().into());
+            state.scanner.set_chips(seen.chips.clone().into());
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
             self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips));
         }
+        let start = Instant::now();
         let at = self.clock.now();
-        let workloads = memory.discovery.tick(at);
+        let workloads = state.scanner.tick(at);
+        if state.scanner.was_full_scan() {
+            own_metrics::scanned(start.elapsed());
+        }
         // Processes that cannot be seen have not ended.
-        if memory.discovery.sees_processes() {
-            let events = memory.registry.observe(&workloads.owners, at);
+        if state.scanner.sees_processes() {
+            let events = state.registry.observe(&workloads.owners, at);
             events.into_iter().for_each(|event| self.publish(event));
         }
-        // The first look is news even when it found nothing.
-        let first = self.looks.fetch_add(1, Ordering::Relaxed) == 0;
+        // The first scan is published even when it found nothing.
+        let first = self.ticks.fetch_add(1, Ordering::Relaxed) == 0;
         self.snapshot.send_if_modified(|snapshot| {
-            let news = first || !Arc::ptr_eq(&snapshot.workloads, &workloads);
-            if news {
-                snapshot.running = memory.registry.running().cloned().collect();
+            let changed = first || !Arc::ptr_eq(&snapshot.workloads, &workloads);
+            if changed {
+                snapshot.running = state.registry.running().cloned().collect();
             }
             snapshot.workloads = workloads;
-            news
+            changed
         });
-        memory
+        own_metrics::found(&self.snapshot.borrow());
+        state
     }
 }
 
 fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
-    let news = *old != new;
+    let changed = *old != new;
     *old = new;
-    news
+    changed
 }
 
 fn replace_chips(snapshot: &mut HostSnapshot, chips: Vec<model::device::Chip>) -> bool {
-    let news = *snapshot.chips != *chips;
-    if news {
+    let changed = *snapshot.chips != *chips;
+    if changed {
         snapshot.chips = chips.into();
     }
-    news
+    changed
 }

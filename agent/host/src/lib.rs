@@ -1,4 +1,4 @@
-//! This machine: its chips (sysfs, /dev), the processes that hold them, their endpoints and jobs.
+//! This machine: its chips (sysfs, /dev), the processes that own them, their endpoints and jobs.
 //!
 //! Must never open a chip, signal a process, or contact a port that the owner, a known default or the settings do not
 //! name.
@@ -7,5 +7,8 @@
 
 pub mod chips;
 pub mod discovery;
+pub mod own_metrics;
+pub mod process_memory;
 pub mod settings;
+pub mod tcp_table;
 pub mod workloads;

@@ -1,4 +1,5 @@
-//! The catalog: every metric that tpuscope knows, each written once.
+//! The catalog: every metric that tpuscope measures, each written once. (What the agent counts of itself is described
+//! in the crate that counts it.)
 //!
 //! An entry is all that a new metric needs in code: its name and help text, unit, kind and labels, and what its
 //! origins call it. Sources find it by the origin's name, samples carry it, the exporter renders it.
@@ -365,34 +366,6 @@ catalog! {
         "Memory limit of the control group; absent without one.",
         []
     );
-    // The agent itself.
-    TPUSCOPE_BUILD_INFO = gauge("tpuscope_build_info", Count, &["version"], "1, with the agent's version.", []);
-    TPUSCOPE_START_TIME_SECONDS = gauge("tpuscope_start_time_seconds", Seconds, &[], "When the agent started.", []);
-    TPUSCOPE_CPU_SECONDS_TOTAL = counter(
-        "tpuscope_cpu_seconds_total", Seconds, &[], "CPU time of the agent, its children apart.", []
-    );
-    TPUSCOPE_RESIDENT_MEMORY_BYTES = gauge(
-        "tpuscope_resident_memory_bytes", Bytes, &[], "Memory of the agent, its children apart.", []
-    );
-    TPUSCOPE_READY = gauge("tpuscope_ready", Count, &[], "1 when samples are taken, 0 when not.", []);
-    TPUSCOPE_CHIPS = gauge("tpuscope_chips", Count, &[], "Chips found on this host.", []);
-    TPUSCOPE_OWNERS = gauge("tpuscope_owners", Count, &[], "Processes that hold chips of this host.", []);
-    TPUSCOPE_SOURCE_READS_TOTAL = counter(
-        "tpuscope_source_reads_total", Count, &["source"], "Reads of the source.", []
-    );
-    TPUSCOPE_SOURCE_ERRORS_TOTAL = counter(
-        "tpuscope_source_errors_total", Count, &["source"],
-        "Number of times a requested value was missing; counted once, when it goes missing.", []
-    );
-    TPUSCOPE_SOURCE_READ_DURATION_SECONDS = gauge(
-        "tpuscope_source_read_duration_seconds", Seconds, &["source"], "Duration of the last read of the source.", []
-    );
-    TPUSCOPE_SOURCE_AGE_SECONDS = gauge(
-        "tpuscope_source_age_seconds", Seconds, &["source"], "Time since the last read of the source ended.", []
-    );
-    TPUSCOPE_SOURCE_SERIES = gauge(
-        "tpuscope_source_series", Count, &["source"], "Series that the source gives now.", []
-    );
 }
 
 #[cfg(test)]
@@ -433,7 +406,7 @@ mod tests {
     #[test]
     fn the_docs_show_this_table() {
         let docs = include_str!("../../../docs/metrics.md");
-        let prefixes = ["| `tpu_", "| `jax_", "| `grain_", "| `host_", "| `cgroup_", "| `tpuscope_"];
+        let prefixes = ["| `tpu_", "| `jax_", "| `grain_", "| `host_", "| `cgroup_"];
         let shown: Vec<_> =
             docs.lines().filter(|line| prefixes.iter().any(|prefix| line.starts_with(prefix))).collect();
         let wanted: Vec<_> = METRICS.iter().map(|metric| row(metric)).collect();

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 pub mod catalog;
 pub mod device;
 pub mod distribution;

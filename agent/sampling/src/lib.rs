@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod own_metrics;
 pub mod sampler;
 pub mod settings;
 pub mod sources;

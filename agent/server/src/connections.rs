@@ -21,6 +21,7 @@ use tracing::warn;
 
 use super::{
     connection_limits::{ConnectionLimits, ConnectionSlot},
+    own_metrics,
     peer::UnixPeer,
 };
 
@@ -183,6 +184,7 @@ pub async fn accept(
         };
         let uid = info.uid();
         let Some(slot) = connection_limits.take(uid) else {
+            own_metrics::connection_refused();
             refused.add(uid);
             continue;
         };

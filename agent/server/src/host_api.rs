@@ -9,17 +9,17 @@ use std::{
     time::Duration,
 };
 
-use export::{AgentFigures, SourceFigures, TextFormat};
+use export::{OwnMetrics, TextFormat};
 use model::{
     label::CHIP,
     snapshot::HostSnapshot,
     time::{Clock, Timestamp},
 };
 use proto::tpuscope::v1::{HistoryReply, SamplesReply, StatusReply};
-use sampling::sampler::{RangeQuery, Sampler, SourceView};
+use sampling::sampler::{RangeQuery, Sampler};
 use tokio::sync::watch;
 
-use super::{messages, protocol};
+use super::{messages, own_metrics, protocol};
 
 /// The most points of one series in an answer.
 const MAX_POINTS: u32 = 3600;
@@ -32,6 +32,7 @@ pub struct HostApi {
     sampler: Sampler,
     snapshot: watch::Receiver<HostSnapshot>,
     notes: watch::Receiver<Vec<String>>,
+    own: OwnMetrics,
     /// Whether a source has given a sample.
     sampled: AtomicBool,
 }
@@ -68,12 +69,14 @@ pub struct HostApiInputs {
     pub snapshot: watch::Receiver<HostSnapshot>,
     /// What could not be read on this host, and why.
     pub notes: watch::Receiver<Vec<String>>,
+    /// The agent's own metrics.
+    pub own: OwnMetrics,
 }
 
 impl HostApi {
     /// The API of an agent that starts now.
     pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, inputs: HostApiInputs) -> Self {
-        let HostApiInputs { sampler, snapshot, notes } = inputs;
+        let HostApiInputs { sampler, snapshot, notes, own } = inputs;
         Self {
             identity,
             started: clock.now(),
@@ -81,6 +84,7 @@ impl HostApi {
             sampler,
             snapshot,
             notes,
+            own,
             sampled: AtomicBool::new(false),
         }
     }
@@ -131,11 +135,7 @@ impl HostApi {
                 .map(|chip| messages::chip(chip, owners, &samples, &absent, now))
                 .collect(),
             owners: owners.iter().map(messages::owner).collect(),
-            sources: view
-                .sources
-                .iter()
-                .map(|source| messages::source(&figures(source, now), source.absent()))
-                .collect(),
+            sources: view.sources.iter().map(|source| messages::source(source, now)).collect(),
             notes,
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
             grpc_address: self.identity.grpc.map(|at| at.to_string()).unwrap_or_default(),
@@ -179,28 +179,8 @@ impl HostApi {
     pub fn metrics(&self, format: TextFormat) -> String {
         let now = self.clock.now();
         let view = self.sampler.view();
-        let snapshot = self.snapshot.borrow().clone();
-        let sources: Vec<_> = view.sources.iter().map(|source| figures(source, now)).collect();
-        let agent = AgentFigures {
-            at: now,
-            started: self.started,
-            chips: snapshot.chips.len(),
-            owners: snapshot.workloads.owners.len(),
-            ready: self.ready().is_ok(),
-            sources: &sources,
-        };
-        export::render(&view.samples(now), &agent, format)
-    }
-}
-
-fn figures(source: &SourceView, now: Timestamp) -> SourceFigures {
-    let counters = &source.counters;
-    SourceFigures {
-        origin: source.origin,
-        reads: counters.reads,
-        errors: counters.errors,
-        last_read: counters.read_at.map(|_| counters.duration),
-        age: counters.read_at.map(|at| at.plus(counters.duration).age(now)),
-        series: source.samples(now).count(),
+        sampling::own_metrics::update(&view, now);
+        own_metrics::ready(self.ready().is_ok());
+        export::render(&view.samples(now), &self.own, now, format)
     }
 }

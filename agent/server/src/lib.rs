@@ -17,6 +17,7 @@ pub mod grpc_sessions;
 pub mod host_api;
 pub mod http_server;
 mod messages;
+pub mod own_metrics;
 pub mod peer;
 pub mod protocol;
 pub mod scrape;

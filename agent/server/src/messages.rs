@@ -1,6 +1,6 @@
 //! Conversion of the agent's types to protobuf messages.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use model::{
     catalog::{TPU_HBM_TOTAL_BYTES, TPU_HBM_USED_BYTES, TPU_TENSORCORE_DUTY_CYCLE_RATIO},
@@ -17,7 +17,7 @@ use proto::tpuscope::v1::{
     SeriesValue, SourceStatus, WindowDistribution, series_value,
 };
 use sampling::{
-    sampler::{HistorySeries, Statistic},
+    sampler::{HistorySeries, SourceView, Statistic},
     sources::Absence,
 };
 
@@ -163,16 +163,16 @@ pub(super) fn absence(absence: &Absence) -> AbsenceStatus {
 }
 
 /// The state of one source.
-pub(super) fn source(figures: &export::SourceFigures, absent: &[Absence]) -> SourceStatus {
-    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+pub(super) fn source(source: &SourceView, now: Timestamp) -> SourceStatus {
+    let counters = &source.counters;
     SourceStatus {
-        source: figures.origin.as_str().into(),
-        reads: figures.reads,
-        errors: figures.errors,
-        series: figures.series as u64,
-        last_read_seconds: seconds(figures.last_read),
-        age_seconds: seconds(figures.age),
-        absent: absent.iter().map(absence).collect(),
+        source: source.origin.as_str().into(),
+        reads: counters.reads,
+        errors: counters.errors,
+        series: source.samples(now).count() as u64,
+        last_read_seconds: counters.read_at.map(|_| counters.duration.as_secs_f64()),
+        age_seconds: source.age(now).map(|age| age.as_secs_f64()),
+        absent: source.absent().iter().map(absence).collect(),
     }
 }
 

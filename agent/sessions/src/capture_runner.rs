@@ -15,6 +15,7 @@ use xprof::session::{Manifest, SessionError, SessionName};
 use crate::{
     CaptureError, FailureKind,
     capture::{CaptureRun, CapturedSession, ProgressListener, no_target},
+    own_metrics,
     profiler::Profilers,
     settings::Settings,
     spec::{CaptureParams, CaptureSpec, ParamsSource},
@@ -107,6 +108,7 @@ impl CaptureRunner {
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
             let result = this.run(capture, staged).await;
+            own_metrics::ended(&result);
             drop(permit);
             // The caller may be gone.
             let _ = reply.send(result);

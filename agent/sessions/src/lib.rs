@@ -9,6 +9,7 @@
 pub mod capture;
 pub mod capture_runner;
 mod error;
+pub mod own_metrics;
 mod port_users;
 pub mod profiler;
 pub mod settings;

@@ -5,15 +5,12 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File},
-    io::{BufRead, BufReader, Read},
+    fs,
     path::{Path, PathBuf},
 };
 
-/// The state of a connection that is open, in the kernel's tables.
-const ESTABLISHED: &str = "01";
-/// Bytes of a table that are looked at.
-const MAX_TABLE: u64 = 16 << 20;
+use host::tcp_table;
+
 /// Processes that are looked at, and descriptors of each.
 const MAX_PROCESSES: usize = 20_000;
 const MAX_DESCRIPTORS: usize = 4_096;
@@ -22,39 +19,24 @@ const MAX_NAMED: usize = 3;
 
 /// The processes, such as `pid 17 (python)`, but for `own`, that are connected to `port` of this host.
 pub(super) fn connected(procfs: &Path, port: u16, own: u32) -> Vec<String> {
-    let mut inodes = BTreeSet::new();
-    for table in ["net/tcp", "net/tcp6"] {
-        if let Ok(file) = File::open(procfs.join(table)) {
-            let lines = BufReader::new(file.take(MAX_TABLE)).lines().map_while(Result::ok);
-            inodes.extend(lines.filter_map(|line| client(&line, port)));
-        }
-    }
-    if inodes.is_empty() {
+    let sockets: BTreeSet<String> =
+        tcp_table::connected_to(procfs, port).into_iter().map(|inode| format!("socket:[{inode}]")).collect();
+    if sockets.is_empty() {
         return Vec::new();
     }
     let Ok(entries) = fs::read_dir(procfs) else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let holds = |pid: &u32| *pid != own && holds_one(&procfs.join(pid.to_string()), &inodes);
+    let holds = |pid: &u32| *pid != own && holds_one(&procfs.join(pid.to_string()), &sockets);
     pids.take(MAX_PROCESSES).filter(holds).take(MAX_NAMED).map(|pid| named(procfs, pid)).collect()
 }
 
-/// The socket of a line of the table, if it is open and its other end is `port`.
-fn client(line: &str, port: u16) -> Option<String> {
-    let mut fields = line.split_whitespace().skip(2);
-    let (remote, state) = (fields.next()?, fields.next()?);
-    let (_, remote_port) = remote.rsplit_once(':')?;
-    let inode = fields.nth(5)?;
-    let ours = state == ESTABLISHED && u16::from_str_radix(remote_port, 16) == Ok(port);
-    ours.then(|| format!("socket:[{inode}]"))
-}
-
-fn holds_one(process: &Path, inodes: &BTreeSet<String>) -> bool {
+fn holds_one(process: &Path, sockets: &BTreeSet<String>) -> bool {
     let Ok(descriptors) = fs::read_dir(process.join("fd")) else { return false };
     let links =
         descriptors.flatten().take(MAX_DESCRIPTORS).filter_map(|entry| fs::read_link(entry.path()).ok());
     links
         .filter_map(|link: PathBuf| link.into_os_string().into_string().ok())
-        .any(|link| inodes.contains(&link))
+        .any(|link| sockets.contains(&link))
 }
 
 fn named(procfs: &Path, pid: u32) -> String {
@@ -81,15 +63,5 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with(&format!("pid {} (", std::process::id())), "{found:?}");
         assert_eq!(connected(proc, port, std::process::id()), [""; 0]);
-    }
-
-    #[test]
-    fn lines_of_the_table_are_read() {
-        let line =
-            "   1: 0100007F:D2F0 0100007F:2334 01 00000000:00000000 00:00000000 00000000  1000 0 4711 1 0000";
-        assert_eq!(client(line, 9012).as_deref(), Some("socket:[4711]"));
-        assert_eq!(client(line, 9013), None);
-        assert_eq!(client(&line.replace(" 01 ", " 06 "), 9012), None);
-        assert_eq!(client("  sl  local_address rem_address", 1), None);
     }
 }

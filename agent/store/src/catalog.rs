@@ -10,7 +10,7 @@ use std::{
 use model::time::Timestamp;
 use xprof::session::{Manifest, Session, SessionName};
 
-use super::SessionOwners;
+use super::{SessionOwners, own_metrics};
 
 /// A session that is kept, as the catalog knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +98,7 @@ impl Catalog {
         self.bytes += session.bytes;
         self.by_age.insert(session.age_key());
         self.sessions.insert(session.name.clone(), session);
+        own_metrics::stored(self.sessions.len(), self.bytes);
     }
 
     /// Forgets a session.
@@ -105,6 +106,7 @@ impl Catalog {
         let session = self.sessions.remove(name)?;
         self.bytes -= session.bytes;
         self.by_age.remove(&session.age_key());
+        own_metrics::stored(self.sessions.len(), self.bytes);
         Some(session)
     }
 

@@ -7,6 +7,7 @@
 
 mod catalog;
 pub mod lock;
+pub mod own_metrics;
 mod retention;
 mod session_store;
 pub mod settings;

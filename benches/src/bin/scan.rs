@@ -16,7 +16,7 @@ use benches::crowd::Crowd;
 use host::{
     settings::{
         paths::Paths,
-        workload::{Discover, Workload},
+        workload::{Discover, Settings},
     },
     workloads::OwnerScanner,
 };
@@ -40,7 +40,7 @@ fn cpu() -> Duration {
 /// The median CPU time of a look, after the first. One of the crowd's processes holds the chip of `dev`.
 fn ours(dev: &Path, discover: Discover, interval: Duration) -> Duration {
     let chips = vec![Chip { index: ChipIndex(0), nodes: vec![dev.join("accel0")], ..Chip::default() }];
-    let settings = Workload { discover, ..Workload::default() };
+    let settings = Settings { discover, ..Settings::default() };
     let paths = Paths { dev: dev.to_owned(), ..Paths::default() };
     let mut discovery = OwnerScanner::new(paths, settings, chips.into());
     // Others on this machine may run JAX, but none holds this chip.

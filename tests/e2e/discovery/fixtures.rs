@@ -4,7 +4,7 @@ use std::fs;
 
 use fakes::{fake_host::FakeHost, fake_proc::FakeProcess};
 use host::{
-    settings::workload::{Discover, Workload},
+    settings::workload::{Discover, Settings},
     workloads::OwnerScanner,
 };
 use model::{
@@ -56,7 +56,7 @@ fn a_container_as_a_sidecar_sees_it() {
     for package in ["jaxlib", "jaxlib-0.9.1.dist-info", "libtpu"] {
         fs::create_dir_all(folder.join("root").join(site.trim_start_matches('/')).join(package)).unwrap();
     }
-    let seen = look(&host, Workload::default());
+    let seen = look(&host, Settings::default());
     let owner = owner(&seen, 4321);
     assert_eq!((owner.container_pid, owner.uid, owner.command.as_str()), (Some(8), 1000, "python3"));
     assert_eq!(owner.chips, [ChipIndex(0), ChipIndex(1)]);
@@ -85,7 +85,7 @@ fn slurm_by_cgroup_of_both_versions() {
         .environment(&variables)
         .descriptor(4, "/dev/vfio/9")
         .write(&procfs);
-    let seen = look(&host, Workload::default());
+    let seen = look(&host, Settings::default());
     assert_eq!(owner(&seen, 100).job, owner(&seen, 200).job);
     let job = &owner(&seen, 100).job;
     assert_eq!((job.kind, job.id.as_str(), job.attempt, job.rank), (JobKind::Slurm, "34", Some(0), Some(0)));
@@ -98,7 +98,7 @@ fn an_exec_and_a_reused_pid_are_noticed_at_the_next_tick() {
     let procfs = host.paths().procfs;
     let process = |start| FakeProcess::new(100, start).environment(&[]).descriptor(4, "/dev/vfio/10");
     process(10).write(&procfs);
-    let mut discovery = OwnerScanner::new(host.paths(), Workload::default(), host.chips().into());
+    let mut discovery = OwnerScanner::new(host.paths(), Settings::default(), host.chips().into());
     let at = |seconds: i64| Timestamp(seconds * 1_000_000_000);
     assert_eq!(discovery.tick(at(0)).owners[0].process.start_ticks, 10);
     process(11).write(&procfs);
@@ -119,7 +119,7 @@ fn a_library_that_is_loaded_late_is_found_and_files_that_are_missing_are_said() 
     let torch = FakeProcess::new(200, 10).maps(&["/srv/site-packages/_XLAC.cpython-311-x86_64-linux-gnu.so"]);
     let folder = torch.write(&procfs);
     fs::remove_file(folder.join("ns/net")).unwrap();
-    let settings = Workload { discover: Discover::Any, ..Workload::default() };
+    let settings = Settings { discover: Discover::Any, ..Settings::default() };
     let mut discovery = OwnerScanner::new(host.paths(), settings, host.chips().into());
     let seen = discovery.tick(Timestamp(0));
     assert_eq!(seen.owners.len(), 1, "{seen:#?}");
@@ -144,7 +144,7 @@ fn an_accelerator_that_sysfs_does_not_show_is_said() {
         .descriptor(4, "/dev/accel0")
         .descriptor(5, "/dev/vfio/12")
         .write(&procfs);
-    let seen = look(&host, Workload::default());
+    let seen = look(&host, Settings::default());
     let owner = owner(&seen, 100);
     assert!(owner.chips.is_empty(), "{owner:#?}");
     assert!(
@@ -162,7 +162,7 @@ fn a_forked_data_loader_is_told_from_its_parent() {
         |process: FakeProcess| process.descriptor(6, "socket:[900]").listeners(&[("[::]:9012", 1000, 900)]);
     listening(process(100)).write(&procfs);
     listening(process(200).parent(100)).write(&procfs);
-    let seen = look(&host, Workload::default());
+    let seen = look(&host, Settings::default());
     let (parent, child) = (owner(&seen, 100), owner(&seen, 200));
     assert_eq!(parent.endpoints.len(), 1, "{seen:#?}");
     assert_eq!(parent.endpoints[0].listeners, [parent.process], "one socket, one listener");

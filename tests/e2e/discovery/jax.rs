@@ -1,20 +1,20 @@
 //! A real JAX job on a host without chips.
 
 use fakes::{fake_host::FakeHost, jax_job::JaxJob};
-use host::settings::workload::{Discover, Probe, Workload};
+use host::settings::workload::{Discover, Probe, Settings};
 use model::workload::{Endpoint, EndpointKind, EndpointOrigin};
 
 use super::{look, owner};
 
-fn settings(probe: Probe) -> Workload {
-    Workload { discover: Discover::Any, probe, ..Workload::default() }
+fn settings(probe: Probe) -> Settings {
+    Settings { discover: Discover::Any, probe, ..Settings::default() }
 }
 
 #[test]
 fn jax_without_chips_is_found_with_its_profiler() {
     let host = FakeHost::new();
     let mut job = JaxJob::new().start();
-    assert!(look(&host, Workload::default()).owners.is_empty(), "only chips count by default");
+    assert!(look(&host, Settings::default()).owners.is_empty(), "only chips count by default");
 
     let profiler = |probe| -> Option<Endpoint> {
         let seen = look(&host, settings(probe));

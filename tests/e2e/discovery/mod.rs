@@ -9,14 +9,14 @@ mod real;
 use std::{path::Path, process::Command};
 
 use fakes::{fake_host::FakeHost, harness::artifact};
-use host::{settings::workload::Workload, workloads::OwnerScanner};
+use host::{settings::workload::Settings, workloads::OwnerScanner};
 use model::{
     time::Timestamp,
     workload::{Owner, Workloads},
 };
 
 /// One full look at a host from this process.
-fn look(host: &FakeHost, settings: Workload) -> Workloads {
+fn look(host: &FakeHost, settings: Settings) -> Workloads {
     let mut discovery = OwnerScanner::new(host.paths(), settings, host.chips().into());
     Workloads::clone(&discovery.tick(Timestamp(0)))
 }

@@ -1,7 +1,7 @@
 //! Real processes on a fake host.
 
 use fakes::{fake_host::FakeHost, fake_workload::FakeWorkload, net_ns::NetNs};
-use host::settings::workload::Workload;
+use host::settings::workload::Settings;
 use model::{
     device::{ChipIndex, Generation},
     job::JobKind,
@@ -37,7 +37,7 @@ fn every_generation_is_found_and_its_owners_too() {
         // The container node alone makes nobody an owner.
         let bystander = FakeWorkload::new().hold(&host.dev().join("vfio/vfio")).start();
         let (first, last) = (holding(0), holding(3));
-        let seen = look(&host, Workload::default());
+        let seen = look(&host, Settings::default());
         assert_eq!(owner(&seen, first.pid()).chips, [ChipIndex(0)], "{name}");
         assert_eq!(owner(&seen, last.pid()).chips, [ChipIndex(3)], "{name}");
         assert!(seen.owners.iter().all(|owner| owner.process.pid != bystander.pid()));
@@ -51,7 +51,7 @@ fn a_new_generation_is_reported_and_its_owner_found() {
     let chips = host.chips();
     assert_eq!(chips[0].name, "unknown TPU 0x0099");
     let holding = FakeWorkload::new().hold(&chips[0].nodes[0]).start();
-    assert_eq!(owner(&look(&host, Workload::default()), holding.pid()).chips, [ChipIndex(0)]);
+    assert_eq!(owner(&look(&host, Settings::default()), holding.pid()).chips, [ChipIndex(0)]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn an_owner_in_another_pid_namespace_has_both_pids() {
     let host = FakeHost::with(Generation::V5e, 1);
     let prefix = ["unshare", "--pid", "--fork", "--kill-child"];
     let _inside = FakeWorkload::below(&prefix).hold(&host.chips()[0].nodes[0]).start();
-    let seen = look(&host, Workload::default());
+    let seen = look(&host, Settings::default());
     let [owner] = &seen.owners[..] else { panic!("{seen:#?}") };
     assert_eq!(owner.container_pid, Some(1));
     assert_ne!(owner.process.pid, 1);
@@ -78,7 +78,7 @@ fn an_owner_in_another_network_namespace_is_not_reached_over_our_loopback() {
         .listen(&format!("127.0.0.1:{port}"))
         .variable("TPUSCOPE_PROFILER_PORT", &port.to_string())
         .start();
-    let seen = look(&host, Workload::default());
+    let seen = look(&host, Settings::default());
     let owner = owner(&seen, there.pid());
     assert!(!owner.shares_our_network);
     let [endpoint] = &owner.endpoints[..] else { panic!("{owner:#?}") };
@@ -106,7 +106,7 @@ fn processes_that_share_a_port_are_told() {
             .start()
     };
     let second = named(1);
-    let seen = look(&host, Workload::default());
+    let seen = look(&host, Settings::default());
     let endpoint = &owner(&seen, second.pid()).endpoints[0];
     assert_eq!(endpoint.address, Address::Tcp(([127, 0, 0, 1], port).into()));
     assert_eq!(endpoint.origin, EndpointOrigin::Variable("TPUSCOPE_PROFILER_PORT".into()));
@@ -131,7 +131,7 @@ fn a_childs_listener_is_the_owners_when_a_variable_names_it() {
         .child_listens(&format!("127.0.0.1:{port}"))
         .start();
     fakes::wait::eventually("the child to listen", || {
-        let seen = look(&host, Workload::default());
+        let seen = look(&host, Settings::default());
         let endpoint = owner(&seen, parent.pid()).endpoints.first()?.clone();
         (endpoint.kind == EndpointKind::OrbaxGrain && endpoint.unreachable.is_none()).then_some(())
     });

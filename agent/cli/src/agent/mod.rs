@@ -1,6 +1,7 @@
 //! `tpuscope agent`: assembles and runs the daemon.
 
 mod listeners;
+mod own_metrics;
 mod session_services;
 mod sources;
 
@@ -79,6 +80,7 @@ async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
         .map_err(|error| Failure::internal(format_args!("cannot handle signals: {error}")))?;
     let listeners = listeners::Listeners::bind(&config.api, socket_setting).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let own = own_metrics::install(clock.now());
     let sampler = Sampler::new(&config.sampler, clock.clone());
     let discovery_config = DiscoveryConfig {
         paths: config.paths.clone(),
@@ -91,8 +93,12 @@ async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
         http: listeners.http_address(),
         grpc: listeners.grpc_address(),
     };
-    let inputs =
-        HostApiInputs { sampler: sampler.clone(), snapshot: discovery.snapshot(), notes: discovery.notes() };
+    let inputs = HostApiInputs {
+        sampler: sampler.clone(),
+        snapshot: discovery.snapshot(),
+        notes: discovery.notes(),
+        own,
+    };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));
 
     let mut supervisor = TaskSupervisor::default();

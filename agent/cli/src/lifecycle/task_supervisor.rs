@@ -1,16 +1,13 @@
 //! Supervision of the long-lived tasks: a task that panics or returns is restarted with backoff, or ends the process with
 //! its reason. Tasks stop stage by stage, each stage within a deadline.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    time::{Duration, Instant},
-};
+use std::{future::Future, pin::Pin, time::Duration};
 
+use model::backoff::Backoff;
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{error, info, warn};
@@ -37,8 +34,9 @@ pub enum OnEnd {
     EndProcess,
 }
 
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Waits before a task is restarted.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// A task that ran this long starts again with the shortest backoff.
 const RECOVERED: Duration = Duration::from_secs(60);
 
@@ -78,7 +76,7 @@ impl TaskSupervisor {
         let mut start =
             move |stop| -> Pin<Box<dyn Future<Output = TaskResult> + Send>> { Box::pin(make(stop)) };
         tasks.spawn(async move {
-            let mut backoff = BACKOFF_MIN;
+            let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
             loop {
                 let started = Instant::now();
                 let why = why_ended(AbortOnDropHandle::new(tokio::spawn(start(stop.clone()))).await);
@@ -92,15 +90,14 @@ impl TaskSupervisor {
                     return;
                 }
                 if started.elapsed() > RECOVERED {
-                    backoff = BACKOFF_MIN;
+                    backoff.succeeded();
                 }
-                let wait = backoff.mul_f64(0.5 + fastrand::f64());
+                let wait = backoff.failed(fastrand::f64());
                 warn!(task = name, why, ?wait, "a task ended and will be restarted");
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(wait) => {}
                 }
-                backoff = (backoff * 2).min(BACKOFF_MAX);
             }
         });
     }

@@ -65,9 +65,9 @@ sections! {
     /// The libtpu SDK as a source.
     libtpu: sampling::settings::libtpu::Settings,
     /// Additional chip types.
-    device: host::settings::device::Device,
+    device: host::settings::device::Settings,
     /// The search for workloads.
-    workload: host::settings::workload::Workload,
+    workload: host::settings::workload::Settings,
     /// Captures on demand.
     capture: sessions::settings::Settings,
     /// The retention of sessions.

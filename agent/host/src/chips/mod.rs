@@ -1,7 +1,7 @@
 //! The chips of this host, from the PCI functions in sysfs and the nodes below `/dev`.
 //!
-//! Must never open a device node, load libtpu, or fail because a file is missing: what cannot be read is
-//! unknown, and said.
+//! Must never open a device node, load libtpu, or fail because a file is missing: what cannot be read is unknown and
+//! becomes a note.
 
 mod pci;
 mod table;
@@ -13,10 +13,10 @@ use std::{
 
 use model::device::{Chip, ChipIndex, Generation};
 use pci::Function;
-use table::{Match, Row};
+use table::{ChipKind, Match};
 
 use crate::settings::{
-    device::{Device, NodeKind},
+    device::{NodeKind, Settings},
     paths::Paths,
 };
 
@@ -24,21 +24,21 @@ use crate::settings::{
 const VENDOR: u16 = 0x1ae0;
 /// PCI base class "processing accelerator".
 const ACCELERATOR: u8 = 0x12;
-/// More functions than any host has; what lies beyond is not looked at.
-const MOST_FUNCTIONS: usize = 4096;
+/// Maximum number of PCI functions that are read: more than any host has.
+const MAX_FUNCTIONS: usize = 4096;
 
-/// What one look at the host found.
+/// The chips that one scan found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Scan {
+pub struct ChipScan {
     /// The chips in PCI order.
     pub chips: Vec<Chip>,
-    /// What could not be seen, in words and with what would change it.
+    /// What could not be read, and what would change that.
     pub notes: Vec<String>,
 }
 
-/// Looks at every PCI function once. Blocking, but only on sysfs and device names.
-pub fn scan(paths: &Paths, settings: &Device) -> Scan {
-    let functions = match pci::functions(&paths.sysfs, MOST_FUNCTIONS) {
+/// Reads every PCI function once. Blocks, on sysfs and device names only.
+pub fn scan(paths: &Paths, settings: &Settings) -> ChipScan {
+    let functions = match pci::functions(&paths.sysfs, MAX_FUNCTIONS) {
         Ok(functions) => functions,
         Err(error) => {
             let at = paths.sysfs.join(pci::DEVICES);
@@ -46,7 +46,7 @@ pub fn scan(paths: &Paths, settings: &Device) -> Scan {
                 "cannot list PCI functions in {} ({error}): chips are unknown; mount the host's sysfs, or set paths.sysfs",
                 at.display()
             );
-            return Scan { chips: Vec::new(), notes: vec![note] };
+            return ChipScan { chips: Vec::new(), notes: vec![note] };
         }
     };
     let unreadable = functions.iter().filter(|function| function.vendor.is_none()).count();
@@ -56,26 +56,26 @@ pub fn scan(paths: &Paths, settings: &Device) -> Scan {
             "the vendor of {unreadable} PCI functions cannot be read: a TPU may be among them"
         ));
     }
-    let tpus: Vec<(Function, Row)> =
+    let tpus: Vec<(Function, ChipKind)> =
         functions.into_iter().filter_map(|function| recognise(function, settings)).collect();
     let mut chips: Vec<Chip> = Vec::new();
     for group in tpus.chunk_by(same_chip) {
         let index = ChipIndex(u32::try_from(chips.len()).unwrap_or(u32::MAX));
         chips.push(chip(index, group, &Nodes { paths, all: &tpus }));
     }
-    Scan { chips, notes }
+    ChipScan { chips, notes }
 }
 
-/// The function and its row, when it is a TPU.
-fn recognise(function: Function, settings: &Device) -> Option<(Function, Row)> {
+/// The function and its kind, when it is a TPU.
+fn recognise(function: Function, settings: &Settings) -> Option<(Function, ChipKind)> {
     if function.vendor != Some(VENDOR) {
         return None;
     }
     let found = function.device.map_or(Match::No, |id| table::find(id, function.subsystem, &settings.extra));
     let row = match found {
-        Match::Row(row) | Match::Ambiguous(row) => row,
+        Match::Kind(row) | Match::Ambiguous(row) => row,
         Match::No if function.class.map(|class| class >> 16) == Some(u32::from(ACCELERATOR)) => {
-            Row::unnamed()
+            ChipKind::unnamed()
         }
         Match::No => return None,
     };
@@ -83,11 +83,11 @@ fn recognise(function: Function, settings: &Device) -> Option<(Function, Row)> {
 }
 
 /// Whether two neighbours in PCI order are one chip: functions of one device, where the generation has several.
-fn same_chip(a: &(Function, Row), b: &(Function, Row)) -> bool {
+fn same_chip(a: &(Function, ChipKind), b: &(Function, ChipKind)) -> bool {
     a.1.functions > 1 && a.1 == b.1 && a.0.slot.same_device(b.0.slot)
 }
 
-fn chip(index: ChipIndex, functions: &[(Function, Row)], nodes: &Nodes<'_>) -> Chip {
+fn chip(index: ChipIndex, functions: &[(Function, ChipKind)], nodes: &Nodes<'_>) -> Chip {
     let (first, row) = &functions[0];
     let mut chip = Chip {
         index,
@@ -105,7 +105,7 @@ fn chip(index: ChipIndex, functions: &[(Function, Row)], nodes: &Nodes<'_>) -> C
         chip.faults.push(format!("shows {} of its {} PCI functions", functions.len(), row.functions));
     }
     for (function, row) in functions {
-        // An absent node stays listed: owners outside this container may hold it all the same.
+        // An absent node stays listed: owners outside this container may hold it.
         match nodes.of(function, row) {
             Ok(node) => {
                 chip.faults.extend(absence(&node));
@@ -117,7 +117,7 @@ fn chip(index: ChipIndex, functions: &[(Function, Row)], nodes: &Nodes<'_>) -> C
     chip
 }
 
-fn name(function: &Function, row: &Row) -> String {
+fn name(function: &Function, row: &ChipKind) -> String {
     let id = function.device.map_or("0x????".to_owned(), |id| format!("{id:#06x}"));
     match (&row.name, row.generation) {
         (Some(name), _) => name.clone(),
@@ -129,12 +129,12 @@ fn name(function: &Function, row: &Row) -> String {
 /// Finds the device node of a PCI function.
 struct Nodes<'a> {
     paths: &'a Paths,
-    all: &'a [(Function, Row)],
+    all: &'a [(Function, ChipKind)],
 }
 
 impl Nodes<'_> {
     /// The node below the configured root, or why it is unknown.
-    fn of(&self, function: &Function, row: &Row) -> Result<PathBuf, String> {
+    fn of(&self, function: &Function, row: &ChipKind) -> Result<PathBuf, String> {
         match row.node {
             Some(NodeKind::Accel) => Ok(self.accel(function)),
             Some(NodeKind::Vfio) => self.vfio(function),
@@ -164,7 +164,7 @@ impl Nodes<'_> {
     }
 }
 
-/// What is wrong when the node is not there; what cannot be looked at is not called absent.
+/// What is wrong when the node is absent or cannot be read.
 fn absence(node: &Path) -> Option<String> {
     let at = node.display();
     match fs::symlink_metadata(node) {
@@ -172,7 +172,7 @@ fn absence(node: &Path) -> Option<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Some(format!(
             "device node {at} is absent: the driver is not bound, or the node is not passed into this container"
         )),
-        Err(error) => Some(format!("device node {at} cannot be looked at ({error}): its state is unknown")),
+        Err(error) => Some(format!("device node {at} cannot be read ({error}): its state is unknown")),
     }
 }
 

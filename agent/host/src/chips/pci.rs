@@ -119,7 +119,7 @@ pub(super) fn accel_number(sysfs: &Path, function: &Function) -> Option<u32> {
 fn names(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries
-        .take(super::MOST_FUNCTIONS)
+        .take(super::MAX_FUNCTIONS)
         .flatten()
         .map(|e| e.file_name().to_string_lossy().into_owned())
         .collect()

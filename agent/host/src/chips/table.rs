@@ -8,17 +8,17 @@ use serde::Deserialize;
 
 use crate::settings::device::{ExtraChip, NodeKind};
 
-/// One row: a kind of chip.
+/// One row of the table: a kind of chip.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Row {
+pub(super) struct ChipKind {
     pub(super) generation: Generation,
     /// Its name, when that is not the generation's.
     #[serde(skip)]
     pub(super) name: Option<String>,
     device: u16,
     subsystem: Option<u16>,
-    /// `None` when nobody says: found by looking for either.
+    /// `None` when it is not known: both kinds are tried.
     pub(super) node: Option<NodeKind>,
     #[serde(default = "one")]
     pub(super) functions: u32,
@@ -34,7 +34,7 @@ fn one() -> u32 {
     1
 }
 
-impl Row {
+impl ChipKind {
     /// A TPU that is not in the table.
     pub(super) fn unnamed() -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Row {
     }
 }
 
-impl From<&ExtraChip> for Row {
+impl From<&ExtraChip> for ChipKind {
     fn from(chip: &ExtraChip) -> Self {
         Self {
             generation: Generation::Unknown,
@@ -76,14 +76,16 @@ impl From<&ExtraChip> for Row {
 }
 
 #[derive(Deserialize)]
-struct File {
-    chip: Vec<Row>,
+struct ChipTable {
+    chip: Vec<ChipKind>,
 }
 
-fn built_in() -> &'static [Row] {
-    static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
+fn built_in() -> &'static [ChipKind] {
+    static ROWS: OnceLock<Vec<ChipKind>> = OnceLock::new();
     ROWS.get_or_init(|| {
-        toml::from_str::<File>(include_str!("chips.toml")).expect("a unit test reads the built-in table").chip
+        toml::from_str::<ChipTable>(include_str!("chips.toml"))
+            .expect("a unit test reads the built-in table")
+            .chip
     })
 }
 
@@ -91,9 +93,9 @@ fn built_in() -> &'static [Row] {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Match {
     /// This kind of chip.
-    Row(Row),
+    Kind(ChipKind),
     /// A TPU, but one of several kinds: the subsystem id could not be read or is new.
-    Ambiguous(Row),
+    Ambiguous(ChipKind),
     /// Not in the table.
     No,
 }
@@ -101,13 +103,13 @@ pub(super) enum Match {
 /// Looks up a device id of Google's.
 pub(super) fn find(device: u16, subsystem: Option<u16>, extra: &[ExtraChip]) -> Match {
     if let Some(chip) = extra.iter().find(|chip| chip.device == device) {
-        return Match::Row(chip.into());
+        return Match::Kind(chip.into());
     }
     let mut same_id = built_in().iter().filter(|row| row.device == device);
     let Some(first) = same_id.clone().next() else { return Match::No };
     match same_id.find(|row| row.subsystem.is_none() || row.subsystem == subsystem) {
-        Some(row) => Match::Row(row.clone()),
-        None => Match::Ambiguous(Row {
+        Some(row) => Match::Kind(row.clone()),
+        None => Match::Ambiguous(ChipKind {
             generation: Generation::Unknown,
             subsystem: None,
             cores: None,
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn v2_and_v3_differ_by_subsystem_alone() {
         let generation = |subsystem| match find(0x27, subsystem, &[]) {
-            Match::Row(row) => Some(row.generation),
+            Match::Kind(row) => Some(row.generation),
             Match::Ambiguous(row) => {
                 assert_eq!(
                     (row.generation, row.hbm_gib, row.node),

@@ -34,11 +34,11 @@ impl Host {
         fs::write(self.at("dev/vfio").join(group.to_string()), "").unwrap();
     }
 
-    fn scan(&self) -> Scan {
-        self.scan_with(&Device::default())
+    fn scan(&self) -> ChipScan {
+        self.scan_with(&Settings::default())
     }
 
-    fn scan_with(&self, settings: &Device) -> Scan {
+    fn scan_with(&self, settings: &Settings) -> ChipScan {
         let paths = Paths { sysfs: self.at("sys"), procfs: self.at("proc"), dev: self.at("dev") };
         scan(&paths, settings)
     }

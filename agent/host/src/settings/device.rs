@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Chip types in addition to the built-in table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Device {
+pub struct Settings {
     /// Additional chip types. A type with an id of the built-in table replaces that entry.
     pub extra: Vec<ExtraChip>,
 }

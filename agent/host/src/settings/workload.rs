@@ -1,4 +1,4 @@
-//! Section `[workload]`: whom to look for, and where they may be asked.
+//! Section `[workload]`: which processes to look for, and which of their ports may be contacted.
 
 use documented::{Documented, DocumentedFields};
 use model::{
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The search for workloads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Workload {
+pub struct Settings {
     /// Processes to report: `chips` for processes that have a chip open; `any` also for processes that have jaxlib,
     /// torch_xla or libtpu mapped, for hosts without chips.
     pub discover: Discover,
@@ -24,7 +24,7 @@ pub struct Workload {
     pub endpoints: Vec<StaticEndpoint>,
 }
 
-impl Default for Workload {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             discover: Discover::Chips,

@@ -1,4 +1,4 @@
-//! The variables of an owner that may be known, and what they say about ports.
+//! The variables of an owner that may be read, and the ports that they name.
 //!
 //! Must never keep a variable that is not on the list: environments hold secrets.
 
@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The allowed variables of one process.
 pub(super) type Environment = BTreeMap<String, String>;
 
-/// A workload that sets this to `1` is left alone.
+/// A workload that sets this to `1` is ignored.
 pub(super) const IGNORE: &str = "TPUSCOPE_IGNORE";
-/// Ours: where this process's profiler listens.
+/// Defined by tpuscope: the port of this process's profiler.
 pub(super) const PROFILER_PORT: &str = "TPUSCOPE_PROFILER_PORT";
 
-/// Longer values are dropped; host lists of large jobs are the longest that are wanted.
+/// Maximum length of a value; longer ones are dropped. Host lists of large jobs are the longest that are used.
 const LONGEST_VALUE: usize = 64 * 1024;
 
 /// The allow-list.
@@ -118,7 +118,7 @@ pub(super) fn parse(environ: &[u8]) -> Environment {
     kept
 }
 
-/// Whether the process asked to be left alone.
+/// Whether the process asked to be ignored.
 pub(super) fn ignored(environment: &Environment) -> bool {
     environment.get(IGNORE).is_some_and(|value| value == "1")
 }

@@ -1,22 +1,22 @@
-//! Who holds the chips of this host, which job that is, and where it may be asked.
+//! The processes that own chips of this host, the job of each, and the endpoints that may be contacted.
 //!
-//! Must never keep an environment beyond the allow-list of [`environment`], contact a port that [`endpoints`]
-//! does not allow, wait for a workload's own files, or read more of a process that holds no chip than the
-//! links of its descriptors.
+//! Must never keep an environment variable that is not on the list in [`environment`], contact a port that
+//! [`endpoints`] does not allow, wait for a workload's own files, or read more of a process that holds no chip than
+//! the links of its descriptors.
 
+mod capabilities;
 mod endpoints;
 mod environment;
-mod facts;
-mod identity;
+mod job_identity;
 mod libraries;
-mod listeners;
-mod network;
 mod owners;
-mod probe;
+mod port_listeners;
+mod process_details;
+mod process_scan;
+mod process_status;
 mod procfs;
-mod profile;
-mod rights;
-mod sweep;
+mod profiler_probe;
+mod workload_files;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,74 +25,74 @@ use std::{
     time::Duration,
 };
 
-use endpoints::{EndpointInputs, Plan, Subject};
-use facts::Stat;
+use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs};
 use model::{
     device::Chip,
     time::Timestamp,
     workload::{Owner, Workloads},
 };
-use owners::{Known, forked_from};
-use probe::Prober;
+use owners::{KnownOwner, forked_from};
+use process_details::ProcessReader;
+use process_scan::{DeviceNodes, HeldDevice, ProcessScan, ProcessScanner};
+use process_status::ProcessStat;
 use procfs::Procfs;
-use profile::Profiler;
-use sweep::{Held, Nodes, Sweep, Sweeper};
+use profiler_probe::ProfilerProbe;
 
 use crate::settings::{
     paths::Paths,
-    workload::{Discover, Probe, Workload as Settings},
+    workload::{Discover, Probe, Settings},
 };
 
-/// Changes bring the next full look forward, but not closer than this to the last.
-const LEAST_GAP: Duration = Duration::from_secs(1);
-/// Ticks come a little earlier or later than they are due: what is due within this time is not left to the next.
-const HAIR: Duration = Duration::from_millis(100);
-/// Where nobody is expected, every so many intervals will do; who captures is given a look at once.
-const SELDOM: u32 = 6;
-/// More owners are not listed.
-const MOST_OWNERS: usize = 512;
+/// A change makes the next full scan due earlier, but not sooner than this after the last.
+const MIN_SCAN_GAP: Duration = Duration::from_secs(1);
+/// A tick may come a little early: a scan that is due within this time is not left to the next tick.
+const DUE_TOLERANCE: Duration = Duration::from_millis(100);
+/// On a host where no owner is expected the scan interval is multiplied by this; a capture asks for a scan at once.
+const IDLE_FACTOR: u32 = 6;
+/// Maximum number of owners that are listed.
+const MAX_OWNERS: usize = 512;
 
-/// Finds the owners, and keeps what it knows about them from one look to the next.
+/// Finds the owners, and keeps what is known about them from one tick to the next.
 ///
-/// A full look blocks, and is to be called through `spawn_blocking`.
+/// [`tick`](Self::tick) blocks: call it through `spawn_blocking`.
 #[derive(Debug)]
 pub struct OwnerScanner {
     paths: Paths,
     settings: Settings,
     chips: Arc<[Chip]>,
-    nodes: Nodes,
-    known: BTreeMap<u32, Known>,
-    verdicts: HashMap<u32, Verdict>,
-    profiler: Profiler,
-    prober: Prober,
-    sweeper: Sweeper,
-    /// Space that the sweep uses again.
+    nodes: DeviceNodes,
+    known: BTreeMap<u32, KnownOwner>,
+    mapped_checks: HashMap<u32, MappedCheck>,
+    reader: ProcessReader,
+    probe: ProfilerProbe,
+    scanner: ProcessScanner,
+    /// Buffer of the scan, kept for the next one.
     sockets: Vec<(u64, u32)>,
     current: Arc<Workloads>,
     last_scan: Option<Timestamp>,
     full: bool,
 }
 
-/// Whether a process has a framework mapped; holds until its address space changes.
+/// Whether a process has a framework mapped; valid until its address space changes.
 #[derive(Debug)]
-struct Verdict {
-    stat: Stat,
+struct MappedCheck {
+    stat: ProcessStat,
     mapped: bool,
 }
 
 impl OwnerScanner {
-    /// Nothing is looked at before the first tick.
+    /// A scanner that has not read anything yet.
     pub fn new(paths: Paths, settings: Settings, chips: Arc<[Chip]>) -> Self {
         Self {
-            nodes: Nodes::of(&chips, &paths.dev),
+            nodes: DeviceNodes::of(&chips, &paths.dev),
             paths,
             settings,
             chips,
             known: BTreeMap::new(),
-            verdicts: HashMap::new(),
-            profiler: Profiler::default(),
-            prober: Prober::default(),
-            sweeper: Sweeper::default(),
+            mapped_checks: HashMap::new(),
+            reader: ProcessReader::default(),
+            probe: ProfilerProbe::default(),
+            scanner: ProcessScanner::default(),
             sockets: Vec::new(),
             current: Arc::default(),
             last_scan: None,
@@ -100,46 +100,42 @@ impl OwnerScanner {
         }
     }
 
-    /// Takes the chips of a newer device scan; a change makes the next tick look at every process.
+    /// Takes the chips of a newer device scan; a change makes the next tick a full scan.
     pub fn set_chips(&mut self, chips: Arc<[Chip]>) {
         if self.chips != chips {
-            self.nodes = Nodes::of(&chips, &self.paths.dev);
+            self.nodes = DeviceNodes::of(&chips, &self.paths.dev);
             self.chips = chips;
-            self.sweeper.forget();
+            self.scanner.clear();
             self.last_scan = None;
         }
     }
 
-    /// Makes the next tick look at every process.
-    pub fn look_at_all(&mut self) {
+    /// Makes the next tick a full scan.
+    pub fn request_full_scan(&mut self) {
         self.last_scan = None;
     }
 
-    /// Whether the last tick looked at every process.
+    /// Whether the last tick was a full scan.
     pub fn was_full_scan(&self) -> bool {
         self.full
     }
 
-    /// Whether the last tick could see processes at all.
+    /// Whether the last tick could read processes at all.
     pub fn sees_processes(&self) -> bool {
         self.last_scan.is_some()
     }
 
-    /// Whether no full look is due and every known owner is as it was: a few reads of what the kernel has at hand,
-    /// which do not block.
-    pub fn is_quiet(&mut self, now: Timestamp) -> bool {
-        let unchanged = |discovery: &mut Self| {
-            Procfs::open(&discovery.paths.procfs).is_ok_and(|proc| discovery.gone(&proc).is_empty())
-        };
-        !self.due(now, false) && (self.known.is_empty() || unchanged(self))
+    /// Whether a tick has nothing to read: no owner is known and no full scan is due. Does not block.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        self.known.is_empty() && !self.due(now, false)
     }
 
-    /// The owners now. Known ones are checked; every process is looked at when the interval has passed or a
-    /// known owner has changed. The answer is the same `Arc` as before when nothing changed.
+    /// The owners now. Known owners are checked; a full scan is made when the interval has passed or a known owner has
+    /// changed. Returns the same `Arc` as before when nothing changed.
     pub fn tick(&mut self, now: Timestamp) -> Arc<Workloads> {
         let mut proc = match Procfs::open(&self.paths.procfs) {
             Ok(proc) => proc,
-            Err(error) => return self.blind(&error),
+            Err(error) => return self.unreadable(&error),
         };
         let gone = self.gone(&proc);
         self.full = self.due(now, !gone.is_empty());
@@ -147,61 +143,61 @@ impl OwnerScanner {
             self.last_scan = Some(now);
             match self.scan(&mut proc) {
                 Ok(workloads) => self.publish(workloads),
-                Err(error) => return self.blind(&error),
+                Err(error) => return self.unreadable(&error),
             }
         } else if !gone.is_empty() {
             self.known.retain(|pid, _| !gone.contains(pid));
             let mut left = Workloads::clone(&self.current);
             left.owners.retain(|owner| !gone.contains(&owner.process.pid));
-            // The full look that finds out more has to wait a moment, but comes with the next tick after it.
+            // The full scan that finds out more is made by the first tick after the minimum gap.
             self.last_scan = self.last_scan.map(|at| self.interval_before(at));
             self.publish(left);
         }
         Arc::clone(&self.current)
     }
 
-    /// Where there are no chips nobody is expected to hold one; somebody may yet hold what sysfs does not show.
-    fn nobody_expected(&self) -> bool {
+    /// Without chips no owner is expected; a process may still hold a device that sysfs does not show.
+    fn no_owner_expected(&self) -> bool {
         self.chips.is_empty()
             && self.known.is_empty()
             && self.settings.discover == Discover::Chips
             && self.settings.endpoints.is_empty()
     }
 
-    /// From one full look to the next.
+    /// The time between two full scans.
     fn interval(&self) -> Duration {
         let interval = self.settings.scan_interval.get();
-        if self.nobody_expected() { interval.saturating_mul(SELDOM) } else { interval }
+        if self.no_owner_expected() { interval.saturating_mul(IDLE_FACTOR) } else { interval }
     }
 
-    /// Moves the last look back so that the next one is due [`LEAST_GAP`] after it.
+    /// Moves the last scan back so that the next one is due [`MIN_SCAN_GAP`] after it.
     fn interval_before(&self, at: Timestamp) -> Timestamp {
-        let back = self.interval().saturating_sub(LEAST_GAP);
+        let back = self.interval().saturating_sub(MIN_SCAN_GAP);
         Timestamp(at.0.saturating_sub(i64::try_from(back.as_nanos()).unwrap_or(i64::MAX)))
     }
 
     fn due(&self, now: Timestamp, changed: bool) -> bool {
         let Some(last) = self.last_scan else { return true };
-        let wait = if changed { LEAST_GAP } else { self.interval() };
+        let wait = if changed { MIN_SCAN_GAP } else { self.interval() };
         // The clock may have been set back.
-        now < last || last.age(now) + HAIR >= wait
+        now < last || last.age(now) + DUE_TOLERANCE >= wait
     }
 
-    /// Known owners that ended, exec'd another program or let go of a chip.
+    /// Known owners that ended, called exec or closed a chip.
     fn gone(&mut self, proc: &Procfs) -> Vec<u32> {
-        let (profiler, nodes) = (&mut self.profiler, &self.nodes);
-        let holds = |pid: u32, (descriptor, held): &(u32, Held)| {
+        let (reader, nodes) = (&mut self.reader, &self.nodes);
+        let holds = |pid: u32, (descriptor, held): &(u32, HeldDevice)| {
             let target = proc.link(&pid.to_string(), &format!("fd/{descriptor}"));
             target.is_ok_and(|target| nodes.held(&target).as_ref() == Some(held))
         };
         let changed = self.known.iter().filter(|(pid, known)| {
-            profiler.same(proc, **pid, known.profile.stat).is_none()
+            reader.unchanged(proc, **pid, known.details.stat).is_none()
                 || !known.held.iter().all(|one| holds(**pid, one))
         });
         changed.map(|(pid, _)| *pid).collect()
     }
 
-    fn blind(&mut self, error: &io::Error) -> Arc<Workloads> {
+    fn unreadable(&mut self, error: &io::Error) -> Arc<Workloads> {
         self.full = false;
         self.last_scan = None;
         self.known.clear();
@@ -224,29 +220,29 @@ impl OwnerScanner {
 
     fn scan(&mut self, proc: &mut Procfs) -> io::Result<Workloads> {
         let sockets = std::mem::take(&mut self.sockets);
-        let sweep = self.sweeper.sweep(proc, &self.nodes, sockets)?;
-        let mut notes = self.notes(proc, &sweep);
-        let ignored = self.take_in(proc, &sweep);
+        let scan = self.scanner.scan(proc, &self.nodes, sockets)?;
+        let mut notes = self.notes(proc, &scan);
+        let ignored = self.update_known(proc, &scan);
         if ignored > 0 {
-            notes.push(format!("{ignored} owners asked to be left alone (TPUSCOPE_IGNORE=1)"));
+            notes.push(format!("{ignored} owners are ignored: they set TPUSCOPE_IGNORE=1"));
         }
-        if self.known.len() > MOST_OWNERS {
-            notes.push(format!("{} owners found, the first {MOST_OWNERS} are listed", self.known.len()));
-            while self.known.len() > MOST_OWNERS {
+        if self.known.len() > MAX_OWNERS {
+            notes.push(format!("{} owners found, the first {MAX_OWNERS} are listed", self.known.len()));
+            while self.known.len() > MAX_OWNERS {
                 self.known.pop_last();
             }
         }
-        let plan = self.plan(proc, &sweep);
+        let plan = self.plan(proc, &scan);
         notes.extend(plan.notes);
-        self.sockets = sweep.sockets;
-        let owners = self.known.iter().zip(plan.subjects);
-        let our_namespace = network::our_namespace(proc);
+        self.sockets = scan.sockets;
+        let owners = self.known.iter().zip(plan.owners);
+        let our_namespace = port_listeners::our_namespace(proc);
         Ok(Workloads {
             owners: owners
                 .map(|((pid, known), (endpoints, notes))| Owner {
                     endpoints,
                     shares_our_network: our_namespace.is_some()
-                        && known.profile.network_namespace == our_namespace,
+                        && known.details.network_namespace == our_namespace,
                     ..known.owner(*pid, forked_from(&self.known, known), notes)
                 })
                 .collect(),
@@ -255,19 +251,19 @@ impl OwnerScanner {
         })
     }
 
-    /// What cannot be seen from here.
-    fn notes(&self, proc: &Procfs, sweep: &Sweep) -> Vec<String> {
+    /// What the scan could not see, and what would change that.
+    fn notes(&self, proc: &Procfs, scan: &ProcessScan) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some(pid) = sweep.denied {
+        if let Some(pid) = scan.denied {
             notes.push(format!(
-                "some processes, such as {pid}, cannot be looked into: a chip that they hold seems free; {}",
-                rights::remedy()
+                "the descriptors of some processes, such as {pid}, cannot be read: a chip that they hold looks free; {}",
+                capabilities::remedy()
             ));
         }
-        if sweep.pids.first() != Some(&1) {
+        if scan.pids.first() != Some(&1) {
             notes.push(format!(
-                "{} does not show process 1: it is mounted with hidepid, and processes of other users are hidden; \
-                 the agent needs to be in the group that hidepid lets through (gid=)",
+                "{} does not show process 1: it is mounted with hidepid, which hides the processes of other users; add \
+                 the agent's user to the group of the mount option gid=",
                 proc.path().display()
             ));
         }
@@ -275,56 +271,56 @@ impl OwnerScanner {
         const FIRST_PID_NAMESPACE: u64 = 4_026_531_836;
         let namespace = proc.namespace("self", "pid");
         if !self.chips.is_empty()
-            && sweep.holders.is_empty()
+            && scan.owners.is_empty()
             && namespace.is_some_and(|at| at != FIRST_PID_NAMESPACE)
         {
             notes.push(
-                "nobody in this pid namespace holds a chip, and processes outside it are invisible: share it with \
-                 the workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
+                "no process in this pid namespace holds a chip, and processes outside it are invisible: share the \
+                 namespace with the workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
                     .to_owned(),
             );
         }
         notes
     }
 
-    /// Updates what is known from a sweep. Returns how many owners asked to be left alone.
-    fn take_in(&mut self, proc: &Procfs, sweep: &Sweep) -> usize {
+    /// Updates what is known from a scan. Returns how many owners are ignored because they asked for it.
+    fn update_known(&mut self, proc: &Procfs, scan: &ProcessScan) -> usize {
         let mut before = std::mem::take(&mut self.known);
         let mut ignored = 0;
-        for pid in &sweep.pids {
-            let held = sweep.holders.get(pid);
+        for pid in &scan.pids {
+            let held = scan.owners.get(pid);
             if held.is_none() && !(self.settings.discover == Discover::Any && self.has_mapped(proc, *pid)) {
                 continue;
             }
             let old = before.remove(pid);
             let same =
-                old.and_then(|old| Some((self.profiler.same(proc, *pid, old.profile.stat)?, old.profile)));
-            let profile = match same {
-                Some((stat, mut profile)) => {
-                    self.profiler.refresh(proc, stat, *pid, held.is_some(), &mut profile);
-                    Some(profile)
+                old.and_then(|old| Some((self.reader.unchanged(proc, *pid, old.details.stat)?, old.details)));
+            let details = match same {
+                Some((stat, mut details)) => {
+                    self.reader.refresh(proc, stat, *pid, held.is_some(), &mut details);
+                    Some(details)
                 }
-                None => self.profiler.read(proc, *pid, held.is_some()),
+                None => self.reader.read(proc, *pid, held.is_some()),
             };
-            let Some(profile) = profile else { continue };
-            if environment::ignored(&profile.environment) {
+            let Some(details) = details else { continue };
+            if environment::ignored(&details.environment) {
                 ignored += 1;
                 continue;
             }
-            self.known.insert(*pid, Known { profile, held: held.cloned().unwrap_or_default() });
+            self.known.insert(*pid, KnownOwner { details, held: held.cloned().unwrap_or_default() });
         }
         if self.settings.discover == Discover::Any {
-            self.verdicts.retain(|pid, _| sweep.pids.binary_search(pid).is_ok());
+            self.mapped_checks.retain(|pid, _| scan.pids.binary_search(pid).is_ok());
         }
         ignored
     }
 
-    /// Whether a process has jaxlib, torch_xla or libtpu mapped. Its map is read only when its address space
-    /// has changed since it was read last. Our own child that loads libtpu is no workload.
+    /// Whether a process has jaxlib, torch_xla or libtpu mapped. Its map is read only when its address space has
+    /// changed since the last read. The agent's own child that loads libtpu is not a workload.
     fn has_mapped(&mut self, proc: &Procfs, pid: u32) -> bool {
-        let Some(stat) = self.profiler.stat(proc, pid) else { return false };
-        if let Some(Verdict { stat: before, mapped }) = self.verdicts.get(&pid) {
-            // What is mapped stays mapped until the process execs.
+        let Some(stat) = self.reader.stat(proc, pid) else { return false };
+        if let Some(MappedCheck { stat: before, mapped }) = self.mapped_checks.get(&pid) {
+            // A mapped library stays mapped until the process calls exec.
             if *before == stat || (*mapped && before.same_program(stat)) {
                 return *mapped;
             }
@@ -333,48 +329,48 @@ impl OwnerScanner {
         let ours = || program("self").is_some_and(|own| program(&pid.to_string()) == Some(own));
         let mapped = proc.file(&pid.to_string(), "maps").and_then(libraries::mapped);
         let mapped = mapped.is_ok_and(|mapped| mapped.any()) && !ours();
-        self.verdicts.insert(pid, Verdict { stat, mapped });
+        self.mapped_checks.insert(pid, MappedCheck { stat, mapped });
         mapped
     }
 
-    /// Decides on endpoints; asks listeners where that is wanted.
-    fn plan(&mut self, proc: &Procfs, sweep: &Sweep) -> Plan {
-        let profiler = &mut self.profiler;
-        let subjects: Vec<Subject<'_>> = self
+    /// Decides on endpoints; probes listeners where the settings allow it.
+    fn plan(&mut self, proc: &Procfs, scan: &ProcessScan) -> EndpointPlan {
+        let reader = &mut self.reader;
+        let owners: Vec<OwnerInputs<'_>> = self
             .known
             .iter()
-            .map(|(pid, known)| Subject {
+            .map(|(pid, known)| OwnerInputs {
                 process: known.key(*pid),
-                uid: known.profile.status.uid,
+                uid: known.details.ids.uid,
                 holds_chips: !known.held.is_empty() && forked_from(&self.known, known).is_none(),
-                environment: &known.profile.environment,
-                namespace: known.profile.network_namespace,
-                metrics_socket: profiler.unix_socket(&known.profile),
+                environment: &known.details.environment,
+                namespace: known.details.network_namespace,
+                metrics_socket: reader.unix_socket(&known.details),
             })
             .collect();
         let chips = !self.chips.is_empty();
-        if subjects.is_empty() && !chips && self.settings.endpoints.is_empty() {
-            return Plan::default();
+        if owners.is_empty() && !chips && self.settings.endpoints.is_empty() {
+            return EndpointPlan::default();
         }
-        let network = network::look(proc, profiler, &subjects, &self.settings.endpoints, &sweep.sockets);
-        let scene = |profilers| EndpointInputs {
-            subjects: &subjects,
+        let network = port_listeners::read(proc, reader, &owners, &self.settings.endpoints, &scan.sockets);
+        let inputs = |profilers| EndpointInputs {
+            owners: &owners,
             listeners: &network.listeners,
             our_namespace: network.our_namespace,
             local_addresses: &network.local_addresses,
-            statics: &self.settings.endpoints,
+            configured: &self.settings.endpoints,
             probe: self.settings.probe == Probe::Listeners,
             profilers,
             chips,
         };
-        let known = self.prober.profilers().clone();
-        let plan = endpoints::plan(&scene(&known));
-        self.prober.keep(&network.listeners.iter().map(|listener| listener.inode).collect());
-        if !self.prober.ask(&plan.candidates) {
+        let known = self.probe.profilers().clone();
+        let plan = endpoints::plan(&inputs(&known));
+        self.probe.keep(&network.listeners.iter().map(|listener| listener.inode).collect());
+        if !self.probe.probe(&plan.candidates) {
             return plan;
         }
-        let known = self.prober.profilers().clone();
-        endpoints::plan(&scene(&known))
+        let known = self.probe.profilers().clone();
+        endpoints::plan(&inputs(&known))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Cheap, bounded reads below the procfs root: one system call per descriptor, buffers used again.
+//! Cheap, bounded reads below the procfs root: one system call per descriptor, buffers reused.
 //!
 //! Must never read a file without a limit, and never follow a link of another process here.
 
@@ -17,25 +17,25 @@ use rustix::{
 
 /// Bytes of directory entries read at a time.
 const ENTRIES: usize = 16 * 1024;
-/// Longer link targets are cut: nothing that is looked for is as long.
+/// Longer link targets are cut: no device or socket name is as long.
 const LINK: usize = 512;
-/// More descriptors of one process are not looked at.
-const MOST_DESCRIPTORS: usize = 1 << 20;
+/// Maximum number of descriptors of one process that are read.
+const MAX_DESCRIPTORS: usize = 1 << 20;
 
-/// How much of a process could be seen.
+/// How much of a process could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcVisibility {
     /// All of it.
     Full,
     /// The kernel refused.
     Denied,
-    /// It is gone.
+    /// It has ended.
     Gone,
 }
 
-/// The descriptors of a process as a whole: differs when the process is another one, or their number is.
+/// The descriptor folder of a process: differs when the process is another one or their number has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Folder {
+pub(super) struct DescriptorSummary {
     inode: u64,
     descriptors: i64,
 }
@@ -55,12 +55,12 @@ impl Procfs {
         Ok(Self { path: path.to_owned(), root, entries: vec![MaybeUninit::uninit(); ENTRIES] })
     }
 
-    /// Where it is.
+    /// The path of the root.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Every process, rising.
+    /// All processes in ascending order.
     pub(super) fn pids(&mut self) -> io::Result<Vec<u32>> {
         let mut pids = Vec::with_capacity(512);
         let folder = self.folder(".")?;
@@ -69,10 +69,10 @@ impl Procfs {
         Ok(pids)
     }
 
-    /// The descriptors of a process as a whole; `None` where the kernel does not tell their number.
-    pub(super) fn descriptor_folder(&self, pid: u32) -> Option<Folder> {
+    /// The descriptor folder of a process; `None` where the kernel does not give their number.
+    pub(super) fn descriptor_summary(&self, pid: u32) -> Option<DescriptorSummary> {
         let stat = statat(&self.root, format!("{pid}/fd"), AtFlags::empty()).ok()?;
-        (stat.st_size > 0).then_some(Folder { inode: stat.st_ino, descriptors: stat.st_size })
+        (stat.st_size > 0).then_some(DescriptorSummary { inode: stat.st_ino, descriptors: stat.st_size })
     }
 
     /// Calls `visit` with number and link target of each descriptor of a process.
@@ -82,25 +82,25 @@ impl Procfs {
             Err(Errno::ACCESS | Errno::PERM) => return ProcVisibility::Denied,
             Err(_) => return ProcVisibility::Gone,
         };
-        let mut sight = ProcVisibility::Full;
-        let mut left = MOST_DESCRIPTORS;
+        let mut visibility = ProcVisibility::Full;
+        let mut left = MAX_DESCRIPTORS;
         let mut link = [MaybeUninit::uninit(); LINK];
         let walked = each_name(&folder, &mut self.entries, |name| {
             let Some(descriptor) = number(name) else { return };
-            if left == 0 || sight == ProcVisibility::Denied {
+            if left == 0 || visibility == ProcVisibility::Denied {
                 return;
             }
             left -= 1;
             match readlinkat_raw(&folder, name, &mut link[..]) {
                 Ok((target, _)) => visit(descriptor, target),
-                // Without the right, every link of this process is refused alike.
-                Err(Errno::ACCESS | Errno::PERM) => sight = ProcVisibility::Denied,
+                // Without the capability the kernel refuses every link of this process.
+                Err(Errno::ACCESS | Errno::PERM) => visibility = ProcVisibility::Denied,
                 // Closed in the meantime.
                 Err(_) => {}
             }
         });
         match walked {
-            Ok(()) => sight,
+            Ok(()) => visibility,
             Err(_) => ProcVisibility::Gone,
         }
     }
@@ -122,7 +122,7 @@ impl Procfs {
             .ok()
     }
 
-    /// Opens a file below a process's folder for a bounded read by the caller.
+    /// Opens a file below a process's folder; the caller bounds the read.
     pub(super) fn file(&self, process: &str, name: &str) -> io::Result<std::fs::File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         Ok(openat(&self.root, format!("{process}/{name}"), flags, Mode::empty())?.into())

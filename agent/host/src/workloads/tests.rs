@@ -109,11 +109,7 @@ fn several_owners_of_one_chip_and_one_that_wants_no_part() {
     let seen = discovery.tick(at(0));
     assert_eq!(seen.owners.len(), 2);
     assert!(seen.owners.iter().all(|owner| owner.chips == [ChipIndex(0)]));
-    assert!(
-        seen.notes.iter().any(|note| note.contains("1 owners asked to be left alone")),
-        "{:?}",
-        seen.notes
-    );
+    assert!(seen.notes.iter().any(|note| note.contains("1 owners are ignored")), "{:?}", seen.notes);
 }
 
 #[test]
@@ -124,9 +120,9 @@ fn without_chips_processes_are_looked_at_seldom() {
         let mut discovery = OwnerScanner::new(paths, settings, chips);
         discovery.tick(at(0));
         assert!(discovery.was_full_scan());
-        let quiet = discovery.is_quiet(at(seconds));
+        let idle = discovery.is_idle(at(seconds));
         discovery.tick(at(seconds));
-        assert_eq!(discovery.was_full_scan(), !quiet);
+        assert_eq!(discovery.was_full_scan(), !idle);
         discovery.was_full_scan()
     };
     let settings = Settings::default;
@@ -197,7 +193,8 @@ fn a_process_that_opens_a_chip_later_is_found() {
     both.sort_unstable();
     assert_eq!(owners(&last), both);
     opener.run("exec 7<&-");
-    assert!(!discovery.is_quiet(at(131)));
     assert_eq!(owners(&discovery.tick(at(131))), [swapper.process.0.id()]);
-    assert!(discovery.is_quiet(at(132)), "{:?}", discovery.current);
+    assert!(discovery.was_full_scan(), "a change makes a full scan due");
+    discovery.tick(at(132));
+    assert!(!discovery.was_full_scan(), "{:?}", discovery.current);
 }

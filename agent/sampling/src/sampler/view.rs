@@ -110,6 +110,11 @@ impl SourceView {
         Self { origin, batch: None, carried: Vec::new(), counters: SourceCounters::default() }
     }
 
+    /// Time since its last read ended.
+    pub fn age(&self, now: Timestamp) -> Option<Duration> {
+        self.counters.read_at.map(|at| at.plus(self.counters.duration).age(now))
+    }
+
     /// Its samples that are fresh.
     pub fn samples(&self, now: Timestamp) -> impl Iterator<Item = &Sample> {
         let latest = self.batch.iter().filter(move |batch| now <= batch.fresh_until);

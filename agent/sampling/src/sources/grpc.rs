@@ -8,11 +8,12 @@ use std::{
     future::Future,
     io::{self, Read, Write},
     pin::Pin,
+    sync::LazyLock,
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, HeaderValue, Request, Uri, header::CONTENT_TYPE};
 use model::{
@@ -23,8 +24,15 @@ use prost::Message;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
+    runtime::Handle,
     time::{Instant, sleep_until, timeout},
 };
+use xprof::framing;
+
+use super::blocking::{BlockingSlots, Unanswered};
+
+/// Looking up the paths of Unix sockets: those that hang may not take all blocking threads.
+static PATH_LOOKUPS: LazyLock<BlockingSlots> = LazyLock::new(|| BlockingSlots::new(4));
 
 /// How long a connection may take.
 pub(super) const CONNECT_DEADLINE: Duration = Duration::from_millis(100);
@@ -77,6 +85,23 @@ pub(super) enum CallError {
     },
 }
 
+/// Why a reply cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the reply cannot be read: {0}")]
+pub(super) struct Malformed(String);
+
+impl From<prost::DecodeError> for Malformed {
+    fn from(error: prost::DecodeError) -> Self {
+        Self(clean(&error.to_string(), 80))
+    }
+}
+
+impl From<xprof::wire::Error> for Malformed {
+    fn from(error: xprof::wire::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// A call that can be made again and again: path and framed message are built once.
 #[derive(Debug, Clone)]
 pub(super) struct UnaryCall {
@@ -87,12 +112,8 @@ pub(super) struct UnaryCall {
 impl UnaryCall {
     /// The call of `path` with `message`.
     pub(super) fn new(path: &'static str, message: &impl Message) -> Self {
-        let mut body = BytesMut::with_capacity(5 + message.encoded_len());
-        body.put_u8(0);
-        body.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
-        message.encode_raw(&mut body);
         let uri = Uri::builder().scheme("http").authority("localhost").path_and_query(path);
-        Self { uri: uri.build().expect("our paths are well-formed"), body: body.freeze() }
+        Self { uri: uri.build().expect("our paths are well-formed"), body: framing::framed(message) }
     }
 
     fn request(&self) -> Request<()> {
@@ -176,7 +197,12 @@ impl GrpcConnection {
                     Box::new(stream.into_std().map_err(refused)?)
                 }
                 Address::Unix(path) => {
-                    Box::new(UnixStream::connect(path).await.and_then(UnixStream::into_std).map_err(refused)?)
+                    // A workload names the path, and its disk may hang: the look-up is for a blocking thread.
+                    let (path, runtime) = (path.clone(), Handle::current());
+                    let connect = move || runtime.block_on(UnixStream::connect(path));
+                    let stream = PATH_LOOKUPS.run(CONNECT_DEADLINE, connect).await;
+                    let stream = stream.map_err(|Unanswered| CallError::ConnectDeadline)?;
+                    Box::new(stream.and_then(UnixStream::into_std).map_err(refused)?)
                 }
             };
             let (send, driver) = h2::client::Builder::new()
@@ -316,7 +342,7 @@ fn read(
             Ok(data) => data,
             Err(error) => return Poll::Ready(Err(broken(&error))),
         };
-        if body.len() + data.len() > LONGEST_REPLY + 5 {
+        if body.len() + data.len() > LONGEST_REPLY + framing::PREFIX_LEN {
             return Poll::Ready(Err(CallError::TooLong));
         }
         body.extend_from_slice(&data);
@@ -329,25 +355,12 @@ fn read(
         Ok(Some(trailers)) => match status(&trailers) {
             None => Err(CallError::NotGrpc("it ends without a status".to_owned())),
             Some(Err(error)) => Err(error),
-            Some(Ok(())) => message(std::mem::take(body).freeze()),
+            Some(Ok(())) => {
+                let message = framing::unframed(std::mem::take(body).freeze());
+                message.map_err(|error| CallError::NotGrpc(error.to_string()))
+            }
         },
     })
-}
-
-/// The message behind its prefix.
-fn message(mut body: Bytes) -> Result<Bytes, CallError> {
-    if body.len() < 5 {
-        return Err(CallError::NotGrpc("it has no message".to_owned()));
-    }
-    if body.get_u8() != 0 {
-        return Err(CallError::NotGrpc("it is compressed, which was not asked for".to_owned()));
-    }
-    let length = body.get_u32();
-    if usize::try_from(length) != Ok(body.len()) {
-        let words = format!("its message should have {length} bytes and has {}", body.len());
-        return Err(CallError::NotGrpc(words));
-    }
-    Ok(body)
 }
 
 /// The gRPC status in these headers, if there is one.

@@ -16,12 +16,12 @@ use model::{
 use prost::Message;
 use proto::libtpu::tpunetd::{GetHostMetricsRequest, MetricType, UtilizationMetricData};
 use tokio::time::Instant;
+use xprof::wire::Fields;
 
 use super::{
     Absence, Reading, Source, Tick,
-    backoff::Backoff,
-    fields::{Malformed, each},
-    grpc::{CallError, GrpcConnection, UnaryCall},
+    grpc::{CallError, GrpcConnection, Malformed, UnaryCall},
+    retry::Retry,
 };
 
 const GET: &str = "/libtpu.tpunetd.VBARControl/GetHostMetrics";
@@ -35,7 +35,7 @@ pub struct HostServiceSource {
     call: UnaryCall,
     address: Option<Address>,
     connection: Option<GrpcConnection>,
-    backoff: Backoff,
+    retry: Retry,
     fault: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Default for HostServiceSource {
             call: UnaryCall::new(GET, &GetHostMetricsRequest {}),
             address: None,
             connection: None,
-            backoff: Backoff::default(),
+            retry: Retry::default(),
             fault: None,
         }
     }
@@ -83,7 +83,7 @@ impl HostServiceSource {
             self.connection = None;
         }
         let Some(address) = &self.address else { return Ok(None) };
-        if !self.backoff.due(Instant::now()) {
+        if !self.retry.due(Instant::now()) {
             return Ok(None);
         }
         let connection = match &mut self.connection {
@@ -101,11 +101,11 @@ impl HostServiceSource {
         match self.ask().await {
             Ok(None) => {}
             Ok(Some(reply)) => {
-                self.backoff.succeeded();
+                self.retry.succeeded();
                 self.fault = samples(&reply, tick, &mut reading.samples).err().map(|error| error.to_string());
             }
             Err(error) => {
-                self.backoff.failed(Instant::now());
+                self.retry.failed(Instant::now());
                 self.fault = Some(error.to_string());
             }
         }
@@ -137,7 +137,7 @@ pub fn decode_reply(reply: &[u8], tick: &Tick) -> Option<Vec<Sample>> {
 fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), Malformed> {
     let mut seen = HashSet::new();
     let mut chips = 0;
-    each(reply, 1, |entry| {
+    Fields::new(reply, 0).each(1, |entry| {
         chips += 1;
         if chips > MOST_CHIPS {
             return Ok(());

@@ -3,14 +3,14 @@
 //! Must never give a value that nobody measured (absent is absent), contact a port that [`model::workload`] does not name,
 //! or let one bad metric hide the others.
 
-mod backoff;
+mod blocking;
 mod distribution;
-mod fields;
 mod grpc;
 pub mod host;
 pub mod host_service;
 pub mod libtpu;
 pub mod orbax_grain;
+mod retry;
 pub mod runtime;
 pub mod sim;
 

@@ -1,4 +1,4 @@
-//! What holds for every scene: nobody is contacted who should not be.
+//! For all inputs: no process is contacted that may not be.
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -41,16 +41,16 @@ fn environment() -> impl Strategy<Value = Environment> {
 }
 
 /// A listener of process 1 to 5, of which 1 to 3 are owners and 4 is a child of 1.
-fn listener() -> impl Strategy<Value = Listener> {
+fn listener() -> impl Strategy<Value = PortListener> {
     (select(ADDRESSES), select(PORTS), 1..=2_u64, vec(1..=5_u32, 0..3), any::<u32>(), any::<bool>()).prop_map(
-        |(ip, port, namespace, pids, inode, root)| Listener {
+        |(ip, port, namespace, pids, inode, root)| PortListener {
             namespace,
             address: SocketAddr::new(ip.parse().unwrap(), port),
             inode: u64::from(inode),
             uid: if root { 0 } else { 1000 },
-            held_by: pids
+            processes: pids
                 .into_iter()
-                .map(|pid| Holder {
+                .map(|pid| ListenerProcess {
                     process: key(pid),
                     owner: match pid {
                         1..=3 => Some(key(pid)),
@@ -63,7 +63,7 @@ fn listener() -> impl Strategy<Value = Listener> {
     )
 }
 
-fn statics() -> impl Strategy<Value = Vec<StaticEndpoint>> {
+fn configured() -> impl Strategy<Value = Vec<StaticEndpoint>> {
     let kind = select(&[EndpointKind::Profiler, EndpointKind::RuntimeMetrics, EndpointKind::HostService][..]);
     let one = (kind, select(PORTS)).prop_map(|(kind, port)| StaticEndpoint {
         kind,
@@ -73,7 +73,7 @@ fn statics() -> impl Strategy<Value = Vec<StaticEndpoint>> {
 }
 
 /// Whether a call to `address` in our namespace could end at a listener that satisfies `bad`.
-fn could_reach(listeners: &[Listener], address: SocketAddr, bad: impl Fn(&Listener) -> bool) -> bool {
+fn could_reach(listeners: &[PortListener], address: SocketAddr, bad: impl Fn(&PortListener) -> bool) -> bool {
     listeners.iter().any(|at| at.namespace == 1 && covers(at.address, address) && bad(at))
 }
 
@@ -84,10 +84,10 @@ proptest! {
     fn nobody_is_contacted_who_should_not_be(
         environments in vec((environment(), option::of(1..=2_u64)), 3),
         listeners in vec(listener(), 0..8),
-        statics in statics(),
+        configured in configured(),
         probe in any::<bool>(),
     ) {
-        let subjects: Vec<Subject<'_>> = environments.iter().zip(1..).map(|((environment, namespace), pid)| Subject {
+        let owners: Vec<OwnerInputs<'_>> = environments.iter().zip(1..).map(|((environment, namespace), pid)| OwnerInputs {
             process: key(pid),
             uid: 1000,
             holds_chips: true,
@@ -95,21 +95,21 @@ proptest! {
             namespace: *namespace,
             metrics_socket: None,
         }).collect();
-        let scene = EndpointInputs {
-            subjects: &subjects,
+        let inputs = EndpointInputs {
+            owners: &owners,
             listeners: &listeners,
             our_namespace: Some(1),
             local_addresses: &["10.0.0.5".parse().unwrap()],
-            statics: &statics,
+            configured: &configured,
             probe,
             profilers: &listeners.iter().map(|at| at.inode).filter(|inode| inode % 2 == 0).collect(),
             chips: true,
         };
-        let plan = plan(&scene);
-        let private: BTreeSet<u16> = subjects.iter().filter(|subject| subject.namespace == Some(1))
-            .flat_map(|subject| environment::private_ports(subject.environment).into_keys()).collect();
-        let own = plan.subjects.iter().zip(&subjects).flat_map(|((endpoints, _), subject)| endpoints.iter().map(move |at| (Some(subject), at)));
-        for (subject, endpoint) in own.chain(plan.shared.iter().map(|at| (None, at))) {
+        let plan = plan(&inputs);
+        let private: BTreeSet<u16> = owners.iter().filter(|owner| owner.namespace == Some(1))
+            .flat_map(|owner| environment::private_ports(owner.environment).into_keys()).collect();
+        let own = plan.owners.iter().zip(&owners).flat_map(|((endpoints, _), owner)| endpoints.iter().map(move |at| (Some(owner), at)));
+        for (owner, endpoint) in own.chain(plan.shared.iter().map(|at| (None, at))) {
             let Address::Tcp(at) = endpoint.address else { continue };
             if endpoint.unreachable.is_some() {
                 continue;
@@ -119,12 +119,12 @@ proptest! {
             if endpoint.origin == EndpointOrigin::Config {
                 continue;
             }
-            if let Some(subject) = subject {
-                // Never another namespace, and never a bystander, not even one that shares the port.
-                prop_assert_eq!(subject.namespace, Some(1));
-                let bystander = |at: &Listener| principal(at).is_none_or(|holder| holder.owner.is_none());
-                prop_assert!(!could_reach(&listeners, at, bystander), "{endpoint:?}");
-                let its = |at: &Listener| principal(at).is_some_and(|holder| holder.owner == Some(subject.process));
+            if let Some(owner) = owner {
+                // Never another namespace, and never an unrelated process, not even one that shares the port.
+                prop_assert_eq!(owner.namespace, Some(1));
+                let unrelated = |at: &PortListener| opener(at).is_none_or(|opener| opener.owner.is_none());
+                prop_assert!(!could_reach(&listeners, at, unrelated), "{endpoint:?}");
+                let its = |at: &PortListener| opener(at).is_some_and(|opener| opener.owner == Some(owner.process));
                 prop_assert!(could_reach(&listeners, at, its), "{endpoint:?}");
             } else {
                 prop_assert_eq!(endpoint.kind, EndpointKind::HostService);

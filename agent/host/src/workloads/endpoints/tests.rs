@@ -1,4 +1,4 @@
-//! The rules, one by one. Owner A is process 10 and owner B process 20; 30 is a bystander.
+//! The rules, one by one. Owner A is process 10 and owner B process 20; 30 is unrelated.
 
 use super::*;
 
@@ -13,8 +13,8 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn subject(pid: u32, environment: &Environment) -> Subject<'_> {
-    Subject {
+fn owner(pid: u32, environment: &Environment) -> OwnerInputs<'_> {
+    OwnerInputs {
         process: key(pid),
         uid: 1000,
         holds_chips: true,
@@ -24,53 +24,53 @@ fn subject(pid: u32, environment: &Environment) -> Subject<'_> {
     }
 }
 
-/// A listener of `pid`; of a bystander unless it is 10 or 20 or their child 11 or 21.
-fn listener(address: &str, pid: u32) -> Listener {
+/// A listener of `pid`; of an unrelated process unless it is 10 or 20 or their child 11 or 21.
+fn listener(address: &str, pid: u32) -> PortListener {
     let address: SocketAddr = address.parse().unwrap();
     let owner = [10, 20].into_iter().find(|owner| (*owner..*owner + 2).contains(&pid)).map(key);
-    let held_by = vec![Holder { process: key(pid), owner }];
-    Listener {
+    let processes = vec![ListenerProcess { process: key(pid), owner }];
+    PortListener {
         namespace: OURS,
         address,
         inode: u64::from(address.port()) << 16 | u64::from(pid),
         uid: 1000,
-        held_by,
+        processes,
     }
 }
 
 struct Given<'a> {
-    subjects: Vec<Subject<'a>>,
-    listeners: Vec<Listener>,
-    statics: Vec<StaticEndpoint>,
+    owners: Vec<OwnerInputs<'a>>,
+    listeners: Vec<PortListener>,
+    configured: Vec<StaticEndpoint>,
     probe: bool,
     profilers: BTreeSet<u64>,
 }
 
 impl<'a> Given<'a> {
-    fn new(subjects: Vec<Subject<'a>>, listeners: Vec<Listener>) -> Self {
-        Self { subjects, listeners, statics: Vec::new(), probe: false, profilers: BTreeSet::new() }
+    fn new(owners: Vec<OwnerInputs<'a>>, listeners: Vec<PortListener>) -> Self {
+        Self { owners, listeners, configured: Vec::new(), probe: false, profilers: BTreeSet::new() }
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> EndpointPlan {
         plan(&EndpointInputs {
-            subjects: &self.subjects,
+            owners: &self.owners,
             listeners: &self.listeners,
             our_namespace: Some(OURS),
             local_addresses: &["10.0.0.5".parse().unwrap()],
-            statics: &self.statics,
+            configured: &self.configured,
             probe: self.probe,
             profilers: &self.profilers,
             chips: true,
         })
     }
 
-    /// Kind and address of what can be reached, by subject.
+    /// Kind and address of what can be reached, by owner.
     fn reachable(&self) -> Vec<Vec<(EndpointKind, String)>> {
         let reachable = |endpoints: &Vec<Endpoint>| {
             let open = endpoints.iter().filter(|endpoint| endpoint.unreachable.is_none());
             open.map(|endpoint| (endpoint.kind, endpoint.address.to_string())).collect()
         };
-        self.plan().subjects.iter().map(|(endpoints, _)| reachable(endpoints)).collect()
+        self.plan().owners.iter().map(|(endpoints, _)| reachable(endpoints)).collect()
     }
 }
 
@@ -86,14 +86,14 @@ fn profiler(address: &str) -> (EndpointKind, String) {
 fn a_default_counts_only_where_the_owner_itself_listens() {
     let none = Environment::new();
     let given = Given::new(
-        vec![subject(10, &none)],
+        vec![owner(10, &none)],
         vec![listener("127.0.0.1:8431", 10), listener("[::]:9012", 10), listener("0.0.0.0:9999", 30)],
     );
     assert_eq!(given.reachable(), [vec![metrics("127.0.0.1:8431"), profiler("127.0.0.1:9012")]]);
     // A child's listener is no default of its parent.
-    let given = Given::new(vec![subject(10, &none)], vec![listener("127.0.0.1:9999", 11)]);
+    let given = Given::new(vec![owner(10, &none)], vec![listener("127.0.0.1:9999", 11)]);
     assert_eq!(given.reachable(), [vec![]]);
-    assert!(given.plan().subjects[0].1[0].contains("does not listen on 8431"));
+    assert!(given.plan().owners[0].1[0].contains("does not listen on 8431"));
 }
 
 #[test]
@@ -112,18 +112,17 @@ fn ports_of_the_workloads_own_traffic_are_never_contacted() {
             [None, Some(("TPUSCOPE_PROFILER_PORT", "9012")), Some(("TPU_RUNTIME_METRICS_PORTS", "9012"))]
         {
             environment.extend(extra.map(|(name, value)| (name.to_owned(), value.to_owned())));
-            let mut given = Given::new(vec![subject(10, &environment)], vec![listener("0.0.0.0:9012", 10)]);
+            let mut given = Given::new(vec![owner(10, &environment)], vec![listener("0.0.0.0:9012", 10)]);
             given.probe = true;
             let kind = EndpointKind::Profiler;
-            given.statics = vec![StaticEndpoint { kind, address: "127.0.0.1:9012".parse().unwrap() }];
+            given.configured = vec![StaticEndpoint { kind, address: "127.0.0.1:9012".parse().unwrap() }];
             assert_eq!(given.reachable(), [vec![]], "{environment:?}");
             assert!(given.plan().candidates.is_empty(), "{environment:?}");
         }
     }
     // Another owner's rendezvous is as private.
     let (none, master) = (Environment::new(), environment(&[("MASTER_PORT", "9012")]));
-    let given =
-        Given::new(vec![subject(10, &none), subject(20, &master)], vec![listener("0.0.0.0:9012", 10)]);
+    let given = Given::new(vec![owner(10, &none), owner(20, &master)], vec![listener("0.0.0.0:9012", 10)]);
     assert_eq!(given.reachable(), [vec![], vec![]]);
 }
 
@@ -137,34 +136,34 @@ fn each_owner_gets_its_own_port_of_the_list() {
     let mut b = a.clone();
     b.insert("TPU_PROCESS_PORT".into(), "8477".into());
     let given = Given::new(
-        vec![subject(10, &a), subject(20, &b)],
+        vec![owner(10, &a), owner(20, &b)],
         vec![listener("127.0.0.1:8431", 10), listener("127.0.0.1:8432", 20)],
     );
     assert_eq!(given.reachable(), [vec![metrics("127.0.0.1:8431")], vec![metrics("127.0.0.1:8432")]]);
     // B does not listen yet: its place says which port it will be, and A's is not shown twice.
-    let given = Given::new(vec![subject(10, &a), subject(20, &b)], vec![listener("127.0.0.1:8431", 10)]);
-    let (endpoints, _) = &given.plan().subjects[1];
+    let given = Given::new(vec![owner(10, &a), owner(20, &b)], vec![listener("127.0.0.1:8431", 10)]);
+    let (endpoints, _) = &given.plan().owners[1];
     assert_eq!(endpoints.len(), 1);
     assert_eq!(endpoints[0].address.to_string(), "127.0.0.1:8432");
     assert_eq!(endpoints[0].unreachable.as_deref(), Some("nothing listens there"));
 }
 
 #[test]
-fn a_bystander_on_a_named_port_is_left_alone() {
+fn an_unrelated_process_on_a_named_port_is_left_alone() {
     let named = environment(&[("TPUSCOPE_PROFILER_PORT", "7000")]);
-    let given = Given::new(vec![subject(10, &named)], vec![listener("127.0.0.1:7000", 30)]);
+    let given = Given::new(vec![owner(10, &named)], vec![listener("127.0.0.1:7000", 30)]);
     assert_eq!(given.reachable(), [vec![]]);
-    assert!(given.plan().subjects[0].0[0].unreachable.as_ref().unwrap().contains("process 30 listens there"));
+    assert!(given.plan().owners[0].0[0].unreachable.as_ref().unwrap().contains("process 30 listens there"));
     // Its own child is part of the workload.
-    let given = Given::new(vec![subject(10, &named)], vec![listener("127.0.0.1:7000", 11)]);
+    let given = Given::new(vec![owner(10, &named)], vec![listener("127.0.0.1:7000", 11)]);
     assert_eq!(given.reachable(), [vec![profiler("127.0.0.1:7000")]]);
-    // A bystander that would answer on loopback in the owner's place.
+    // An unrelated process that would answer on loopback in the owner's place.
     let both = vec![listener("127.0.0.1:7000", 30), listener("[::]:7000", 10)];
-    let given = Given::new(vec![subject(10, &named)], both);
+    let given = Given::new(vec![owner(10, &named)], both);
     assert_eq!(given.reachable(), [vec![]]);
     // One on another address would not.
     let both = vec![listener("10.0.0.5:7000", 30), listener("127.0.0.1:7000", 10)];
-    let given = Given::new(vec![subject(10, &named)], both);
+    let given = Given::new(vec![owner(10, &named)], both);
     assert_eq!(given.reachable(), [vec![profiler("127.0.0.1:7000")]]);
 }
 
@@ -172,10 +171,10 @@ fn a_bystander_on_a_named_port_is_left_alone() {
 fn processes_that_share_a_port_are_all_listed() {
     let none = Environment::new();
     let given = Given::new(
-        vec![subject(10, &none), subject(20, &none)],
+        vec![owner(10, &none), owner(20, &none)],
         vec![listener("[::]:9012", 10), listener("[::]:9012", 20)],
     );
-    for (endpoints, _) in given.plan().subjects {
+    for (endpoints, _) in given.plan().owners {
         assert_eq!(
             (endpoints[0].listeners.clone(), endpoints[0].unreachable.clone()),
             (vec![key(10), key(20)], None)
@@ -186,19 +185,19 @@ fn processes_that_share_a_port_are_all_listed() {
 #[test]
 fn another_network_namespace_is_never_reached_over_our_loopback() {
     let named = environment(&[("TPU_RUNTIME_METRICS_PORTS", "8431"), ("TPUSCOPE_PROFILER_PORT", "7000")]);
-    let there = Subject { namespace: Some(THEIRS), ..subject(10, &named) };
+    let there = OwnerInputs { namespace: Some(THEIRS), ..owner(10, &named) };
     let mut at = listener("127.0.0.1:8431", 10);
     at.namespace = THEIRS;
     let mut given = Given::new(vec![there.clone()], vec![at, listener("127.0.0.1:7000", 30)]);
     given.probe = true;
     let plan = given.plan();
     assert!(plan.candidates.is_empty());
-    let (endpoints, _) = &plan.subjects[0];
+    let (endpoints, _) = &plan.owners[0];
     assert_eq!(endpoints.len(), 2);
     assert!(
         endpoints.iter().all(|at| at.unreachable.as_ref().is_some_and(|why| why.contains("hostNetwork")))
     );
-    let unknown = Subject { namespace: None, ..there };
+    let unknown = OwnerInputs { namespace: None, ..there };
     let given = Given::new(vec![unknown], vec![listener("127.0.0.1:8431", 10)]);
     assert_eq!(given.reachable(), [vec![]]);
 }
@@ -206,19 +205,19 @@ fn another_network_namespace_is_never_reached_over_our_loopback() {
 #[test]
 fn metrics_may_be_off_or_on_a_socket() {
     let off = environment(&[("TPU_RUNTIME_METRICS_PORTS", "")]);
-    let given = Given::new(vec![subject(10, &off)], vec![listener("127.0.0.1:8431", 10)]);
+    let given = Given::new(vec![owner(10, &off)], vec![listener("127.0.0.1:8431", 10)]);
     assert_eq!(given.reachable(), [vec![]]);
-    assert!(given.plan().subjects[0].1[0].contains("turned off"));
+    assert!(given.plan().owners[0].1[0].contains("metric service is off"));
     let local = environment(&[("TPU_PROCESS_ADDRESSES", "local")]);
-    let given = Given::new(vec![subject(10, &local)], vec![]);
-    assert!(given.plan().subjects[0].1[0].contains("`local`"));
+    let given = Given::new(vec![owner(10, &local)], vec![]);
+    assert!(given.plan().owners[0].1[0].contains("`local`"));
 
     let named = environment(&[("TPU_RUNTIME_METRICS_ADDRESS", "unix:/run/tpu.sock")]);
-    for (owner, open) in [(Some(1000), true), (Some(0), false), (None, false)] {
-        let mut subject = subject(10, &named);
-        subject.metrics_socket = Some(UnixSocket { path: "/run/tpu.sock".into(), owner });
-        let given = Given::new(vec![subject], vec![]);
-        assert_eq!(!given.reachable()[0].is_empty(), open, "{owner:?}");
+    for (uid, open) in [(Some(1000), true), (Some(0), false), (None, false)] {
+        let mut owner = owner(10, &named);
+        owner.metrics_socket = Some(UnixSocket { path: "/run/tpu.sock".into(), owner: uid });
+        let given = Given::new(vec![owner], vec![]);
+        assert_eq!(!given.reachable()[0].is_empty(), open, "{uid:?}");
     }
 }
 
@@ -226,25 +225,25 @@ fn metrics_may_be_off_or_on_a_socket() {
 fn prometheus_needs_its_switch() {
     let mut named = environment(&[("ORBAX_PROMETHEUS_PORT", "9431")]);
     let listeners = vec![listener("0.0.0.0:9431", 10)];
-    assert_eq!(Given::new(vec![subject(10, &named)], listeners.clone()).reachable(), [vec![]]);
+    assert_eq!(Given::new(vec![owner(10, &named)], listeners.clone()).reachable(), [vec![]]);
     named.insert("ENABLE_ORBAX_PROMETHEUS_TELEMETRY".into(), "True".into());
     let want = (EndpointKind::OrbaxGrain, "127.0.0.1:9431".to_owned());
-    assert_eq!(Given::new(vec![subject(10, &named)], listeners).reachable(), [vec![want]]);
+    assert_eq!(Given::new(vec![owner(10, &named)], listeners).reachable(), [vec![want]]);
 }
 
 #[test]
 fn the_configuration_gives_an_address_to_its_owner() {
     let none = Environment::new();
     let kind = EndpointKind::Profiler;
-    let mut given = Given::new(vec![subject(10, &none)], vec![listener("0.0.0.0:7000", 10)]);
-    given.statics = ["127.0.0.1:7000", "127.0.0.1:7001", "192.0.2.7:9012"]
+    let mut given = Given::new(vec![owner(10, &none)], vec![listener("0.0.0.0:7000", 10)]);
+    given.configured = ["127.0.0.1:7000", "127.0.0.1:7001", "192.0.2.7:9012"]
         .map(|address| StaticEndpoint { kind, address: address.parse().unwrap() })
         .into();
     let plan = given.plan();
     let addresses =
         |endpoints: &[Endpoint]| endpoints.iter().map(|at| at.address.to_string()).collect::<Vec<_>>();
-    assert_eq!(addresses(&plan.subjects[0].0), ["127.0.0.1:7000"]);
-    assert_eq!(plan.subjects[0].0[0].origin, EndpointOrigin::Config);
+    assert_eq!(addresses(&plan.owners[0].0), ["127.0.0.1:7000"]);
+    assert_eq!(plan.owners[0].0[0].origin, EndpointOrigin::Config);
     assert_eq!(addresses(&plan.shared), ["127.0.0.1:7001", "192.0.2.7:9012"]);
 }
 
@@ -252,7 +251,7 @@ fn the_configuration_gives_an_address_to_its_owner() {
 fn probing_is_opt_in_and_remembers() {
     let none = Environment::new();
     let mut given = Given::new(
-        vec![subject(10, &none)],
+        vec![owner(10, &none)],
         vec![listener("127.0.0.1:7000", 10), listener("127.0.0.1:8476", 10), listener("127.0.0.1:7001", 30)],
     );
     assert!(given.plan().candidates.is_empty());
@@ -265,7 +264,7 @@ fn probing_is_opt_in_and_remembers() {
     assert!(given.plan().candidates.is_empty());
     // The port that JAX derives from a Slurm job id is its coordinator's.
     let slurm = environment(&[("SLURM_JOB_ID", "12")]);
-    let mut given = Given::new(vec![subject(10, &slurm)], vec![listener("0.0.0.0:61452", 10)]);
+    let mut given = Given::new(vec![owner(10, &slurm)], vec![listener("0.0.0.0:61452", 10)]);
     given.probe = true;
     assert!(given.plan().candidates.is_empty());
 }
@@ -273,16 +272,16 @@ fn probing_is_opt_in_and_remembers() {
 #[test]
 fn the_host_service_is_roots_or_named() {
     let none = Environment::new();
-    let shared = |listener: Listener, environment: &Environment| {
-        let plan = Given::new(vec![subject(10, environment)], vec![listener]).plan();
+    let shared = |listener: PortListener, environment: &Environment| {
+        let plan = Given::new(vec![owner(10, environment)], vec![listener]).plan();
         let open = plan.shared.into_iter().filter(|at| at.unreachable.is_none());
         (open.map(|at| at.address.to_string()).collect::<Vec<_>>(), plan.notes)
     };
-    let root = |address: &str| Listener { uid: 0, ..listener(address, 30) };
+    let root = |address: &str| PortListener { uid: 0, ..listener(address, 30) };
     assert_eq!(shared(root("127.0.0.1:8353"), &none).0, ["127.0.0.1:8353"]);
     assert!(shared(listener("127.0.0.1:8353", 30), &none).0.is_empty());
     let url = |url| environment(&[("VBAR_CONTROL_SERVICE_URL", url)]);
-    let own = |address: &str| Listener { uid: subject(10, &none).uid, ..listener(address, 30) };
+    let own = |address: &str| PortListener { uid: owner(10, &none).uid, ..listener(address, 30) };
     assert_eq!(shared(own("0.0.0.0:8400"), &url("10.0.0.5:8400")).0, ["10.0.0.5:8400"]);
     // Whoever names root's listener is not root, and cannot have it called.
     assert!(shared(root("0.0.0.0:8400"), &url("10.0.0.5:8400")).0.is_empty());
@@ -290,16 +289,16 @@ fn the_host_service_is_roots_or_named() {
     let two = vec![root("127.0.0.1:8353"), own("127.0.0.1:8400")];
     for told in ["127.0.0.1:8400", "127.0.0.1:1"] {
         let told = url(told);
-        let plan = Given::new(vec![subject(10, &told)], two.clone()).plan();
+        let plan = Given::new(vec![owner(10, &told)], two.clone()).plan();
         let addresses: Vec<_> = plan.shared.iter().map(|at| at.address.to_string()).collect();
         assert_eq!(addresses, ["127.0.0.1:8353"]);
     }
     // And a process that holds no chip has no say.
     let told = url("127.0.0.1:8400");
-    let onlooker = Subject { holds_chips: false, ..subject(10, &told) };
+    let onlooker = OwnerInputs { holds_chips: false, ..owner(10, &told) };
     assert!(Given::new(vec![onlooker], vec![own("127.0.0.1:8400")]).plan().shared.is_empty());
     let elsewhere = shared(root("0.0.0.0:80"), &url("169.254.169.254:80"));
     assert!(elsewhere.0.is_empty() && elsewhere.1[0].contains("not this host"), "{elsewhere:?}");
-    let stranger = Listener { uid: 7, ..listener("0.0.0.0:8400", 30) };
+    let stranger = PortListener { uid: 7, ..listener("0.0.0.0:8400", 30) };
     assert!(shared(stranger, &url("localhost:8400")).0.is_empty());
 }

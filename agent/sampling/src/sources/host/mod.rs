@@ -1,15 +1,21 @@
 //! The host from procfs and sysfs: CPU, memory, network, disks, pressure, and the control groups of the workloads.
 //!
-//! Must never fail as a whole: a file that is missing or unreadable is one absence. Reads are bounded, and files are
-//! kept open so that a tick costs a few system calls.
+//! Must never fail as a whole: a file that is missing, unreadable or of another shape is one absence. Reads are bounded,
+//! and files are kept open so that a tick costs a few system calls.
 
 mod cgroup;
 mod kernel_files;
-mod parse;
+mod proc_text;
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, path::Path, pin::Pin, sync::Arc};
+use std::{
+    future::Future,
+    path::Path,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use cgroup::Cgroups;
 use host::settings::paths::Paths;
@@ -18,19 +24,28 @@ use model::{
     label::Labels,
     metric::{Descriptor, MetricKind},
     sample::{Origin, Sample, SampleValue},
-    untrusted::clean_label,
+    untrusted::{MESSAGE, clean, clean_label},
     workload::Workload,
 };
+use proc_text::TextError;
 
-use super::{Absence, Reading, Source, Tick};
+use super::{Absence, Reading, Source, Tick, blocking::BlockingSlots};
 
-/// The source.
+/// How long the files of the kernel may take to answer.
+const DEADLINE: Duration = Duration::from_secs(4);
+
+/// The source. Its files are read on a blocking thread.
 pub struct HostSource {
+    reader: Arc<Mutex<HostReader>>,
+    slots: BlockingSlots,
+}
+
+/// Reads the files, and keeps them open.
+struct HostReader {
     paths: Paths,
     files: KernelFiles,
     disks: Disks,
     cgroups: Cgroups,
-    ticks_per_second: f64,
 }
 
 /// A value of the host before it becomes a sample.
@@ -54,11 +69,16 @@ impl HostValue {
 impl HostSource {
     /// The host below these roots.
     pub fn new(paths: &Paths) -> Self {
+        Self { reader: Arc::new(Mutex::new(HostReader::new(paths))), slots: BlockingSlots::new(1) }
+    }
+}
+
+impl HostReader {
+    fn new(paths: &Paths) -> Self {
         Self {
             files: KernelFiles::default(),
             disks: Disks::new(paths.sysfs.join("block")),
             cgroups: Cgroups::new(paths),
-            ticks_per_second: parse::TICKS_PER_SECOND,
             paths: paths.clone(),
         }
     }
@@ -67,19 +87,18 @@ impl HostSource {
         let mut found = Vec::with_capacity(64);
         let mut absent = Vec::new();
         let proc = self.paths.procfs.clone();
-        let per_second = self.ticks_per_second;
-        self.file(&proc.join("stat"), &mut found, &mut absent, |text| parse::cpu(text, per_second));
-        self.file(&proc.join("loadavg"), &mut found, &mut absent, parse::load);
-        self.file(&proc.join("meminfo"), &mut found, &mut absent, parse::memory);
-        // Process 1 lives in the network namespace of the host (or of the pod).
+        self.file(&proc.join("stat"), &mut found, &mut absent, proc_text::cpu);
+        self.file(&proc.join("loadavg"), &mut found, &mut absent, proc_text::load);
+        self.file(&proc.join("meminfo"), &mut found, &mut absent, proc_text::memory);
+        // Process 1 is in the network namespace of the host (or of the pod).
         let network = [proc.join("1/net/dev"), proc.join("net/dev")];
         let network = network.iter().find(|path| self.files.readable(path)).unwrap_or(&network[1]);
-        self.file(network, &mut found, &mut absent, parse::network);
+        self.file(network, &mut found, &mut absent, proc_text::network);
         let disks = self.disks.names().clone();
-        self.file(&proc.join("diskstats"), &mut found, &mut absent, |text| parse::disks(text, &disks));
+        self.file(&proc.join("diskstats"), &mut found, &mut absent, |text| proc_text::disks(text, &disks));
         for resource in ["cpu", "memory", "io"] {
             let path = proc.join("pressure").join(resource);
-            self.file(&path, &mut found, &mut absent, |text| parse::pressure(text, resource));
+            self.file(&path, &mut found, &mut absent, |text| proc_text::pressure(text, resource));
         }
         self.cgroups.collect(tick, &mut self.files, &mut found, &mut absent);
         Reading { samples: found.into_iter().map(|found| sample(found, tick)).collect(), absent }
@@ -90,10 +109,14 @@ impl HostSource {
         path: &Path,
         found: &mut Vec<HostValue>,
         absent: &mut Vec<Absence>,
-        parse: impl FnOnce(&str) -> Vec<HostValue>,
+        parse: impl FnOnce(&str) -> Result<Vec<HostValue>, TextError>,
     ) {
-        match self.files.read(path) {
-            Ok(text) => found.extend(parse(text)),
+        match self.files.read(path).map(parse) {
+            Ok(Ok(values)) => found.extend(values),
+            Ok(Err(error)) => absent.push(Absence {
+                what: path.display().to_string(),
+                why: format!("it cannot be parsed: {}", clean(&error.to_string(), MESSAGE)),
+            }),
             Err(error) => absent.push(missing(path, &error)),
         }
     }
@@ -121,6 +144,13 @@ impl Source for HostSource {
     }
 
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
-        Box::pin(async { self.collect(tick) })
+        let (reader, tick) = (Arc::clone(&self.reader), tick.clone());
+        Box::pin(async {
+            let work = move || reader.lock().unwrap_or_else(PoisonError::into_inner).collect(&tick);
+            self.slots.run(DEADLINE, work).await.unwrap_or_else(|error| Reading {
+                samples: Vec::new(),
+                absent: vec![Absence { what: "host".to_owned(), why: error.to_string() }],
+            })
+        })
     }
 }

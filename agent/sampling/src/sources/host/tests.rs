@@ -29,7 +29,7 @@ impl Tree {
 
     fn read(&self) -> (BTreeMap<String, f64>, Vec<Absence>) {
         let tick = Tick { at: Timestamp(0), host: HostSnapshot::default() };
-        let reading = HostSource::new(&self.paths()).collect(&tick);
+        let reading = HostReader::new(&self.paths()).collect(&tick);
         let shown = reading.samples.iter().map(|sample| {
             let label: String =
                 sample.labels.iter().map(|(name, value)| format!(" {name}={value}")).collect();
@@ -45,12 +45,15 @@ impl Tree {
 const PROC: &[(&str, &str)] = &[
     (
         "proc/stat",
-        "cpu  100 0 50 1000 4 0 6 0 0 0\ncpu0 50 0 25 500 2 0 3 0 0 0\ncpu1 50 0 25 500 2 0 3 0 0 0\nintr 5\n",
+        "cpu  100 0 50 1000 4 0 6 0 0 0\ncpu0 50 0 25 500 2 0 3 0 0 0\ncpu1 50 0 25 500 2 0 3 0 0 0\nintr 5\n\
+         ctxt 9\nbtime 1700000000\nprocesses 7\nprocs_running 1\nprocs_blocked 0\n",
     ),
     ("proc/loadavg", "1.50 1.00 0.50 2/500 1234\n"),
     (
         "proc/meminfo",
-        "MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    600 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n",
+        "MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    600 kB\nBuffers: 0 kB\nCached: 0 kB\nSwapCached: 0 kB\n\
+         Active: 0 kB\nInactive: 0 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\nDirty: 0 kB\nWriteback: 0 kB\nMapped: 0 kB\n\
+         Slab: 0 kB\nCommitted_AS: 0 kB\nVmallocTotal: 0 kB\nVmallocUsed: 0 kB\nVmallocChunk: 0 kB\nBalloon: 0 kB\n",
     ),
     (
         "proc/net/dev",
@@ -181,9 +184,21 @@ fn a_path_that_leads_out_is_not_followed() {
 }
 
 #[test]
+fn a_text_of_another_shape_is_named() {
+    let tree = Tree::new(PROC);
+    tree.put("proc/meminfo", "MemTotal: lots\n");
+    let (shown, absent) = tree.read();
+    assert!(!shown.keys().any(|name| name.starts_with("host_memory")) && shown.contains_key("host_load1"));
+    assert!(
+        absent.iter().any(|it| it.what.ends_with("/meminfo") && it.why.contains("cannot be parsed")),
+        "{absent:?}"
+    );
+}
+
+#[test]
 fn this_very_host_has_values() {
     let tick = Tick { at: Timestamp(0), host: HostSnapshot::default() };
-    let reading = HostSource::new(&Paths::default()).collect(&tick);
+    let reading = HostReader::new(&Paths::default()).collect(&tick);
     let metrics: Vec<_> = reading.samples.iter().map(|sample| sample.metric.name.as_ref()).collect();
     for metric in
         ["host_cpu_seconds_total", "host_memory_available_bytes", "host_network_receive_bytes_total"]

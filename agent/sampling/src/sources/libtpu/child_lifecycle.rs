@@ -11,7 +11,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// The supervisor's figures.
+use model::backoff::{Backoff, spread};
+
+/// The limits of a child's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildPolicy {
     /// Wait after the first failure; doubled by each further one.
@@ -79,8 +81,8 @@ pub enum ChildAction {
 pub struct ChildLifecycle {
     policy: ChildPolicy,
     phase: Phase,
-    /// Failures since the last round that worked.
-    failures: u32,
+    /// Counts the failures since the last round that worked.
+    backoff: Backoff,
     /// Metrics left out, and until when.
     aside: BTreeMap<String, Duration>,
 }
@@ -88,16 +90,22 @@ pub struct ChildLifecycle {
 impl ChildLifecycle {
     /// No child yet.
     pub fn new(policy: ChildPolicy) -> Self {
-        Self { policy, phase: Phase::Down { until: Duration::ZERO }, failures: 0, aside: BTreeMap::new() }
+        Self {
+            policy,
+            phase: Phase::Down { until: Duration::ZERO },
+            backoff: Backoff::new(policy.first_wait, policy.longest_wait),
+            aside: BTreeMap::new(),
+        }
     }
 
     /// What is to be done at `now`, with a child of this resident memory.
-    pub fn order(&self, now: Duration, memory: Option<u64>) -> ChildAction {
+    pub fn next_action(&self, now: Duration, memory: Option<u64>) -> ChildAction {
         match self.phase {
             Phase::Down { until } if now >= until => ChildAction::Start,
-            Phase::Down { until } => {
-                ChildAction::Wait { left: until - now, tripped: self.failures >= self.policy.trip_after }
-            }
+            Phase::Down { until } => ChildAction::Wait {
+                left: until - now,
+                tripped: self.backoff.failures() >= self.policy.trip_after,
+            },
             Phase::Starting => ChildAction::AwaitStart,
             Phase::Up { since } => {
                 let old = now.saturating_sub(since) >= self.policy.max_age;
@@ -119,29 +127,24 @@ impl ChildLifecycle {
 
     /// A whole round went well.
     pub fn worked(&mut self) {
-        self.failures = 0;
+        self.backoff.succeeded();
     }
 
-    /// The child is gone, or was never there. `luck` from 0 to 1 spreads the waits of many hosts.
-    pub fn failed(&mut self, now: Duration, luck: f64) {
-        self.failures = self.failures.saturating_add(1);
-        let wait = if self.failures >= self.policy.trip_after {
-            self.policy.rest
-        } else {
-            let doubled = self.policy.first_wait.saturating_mul(1 << (self.failures - 1).min(16));
-            doubled.min(self.policy.longest_wait)
-        };
-        // At least half of it: a failure is never retried at once.
-        let until = now + wait.mul_f64(0.5 + 0.5 * luck.clamp(0.0, 1.0));
-        self.phase = Phase::Down { until };
+    /// The child has ended, or never came up. `random` from 0 to 1 spreads the waits of many hosts.
+    pub fn failed(&mut self, now: Duration, random: f64) {
+        let mut wait = self.backoff.failed(random);
+        if self.backoff.failures() >= self.policy.trip_after {
+            wait = spread(self.policy.rest / 2, self.policy.rest, random);
+        }
+        self.phase = Phase::Down { until: now + wait };
     }
 
     /// The child was ended because [`ChildAction::Recycle`] said so.
-    pub fn recycled(&mut self, now: Duration, luck: f64) {
+    pub fn recycled(&mut self, now: Duration, random: f64) {
         match self.phase {
             // One that grows so fast would be replaced again and again.
             Phase::Up { since } if now.saturating_sub(since) < self.policy.least_age => {
-                self.failed(now, luck);
+                self.failed(now, random);
             }
             _ => self.phase = Phase::Down { until: now },
         }
@@ -183,18 +186,21 @@ mod tests {
         for _ in 0..6 {
             supervisor.starting();
             supervisor.failed(at(0), 1.0);
-            let ChildAction::Wait { left, tripped } = supervisor.order(at(0), None) else {
+            let ChildAction::Wait { left, tripped } = supervisor.next_action(at(0), None) else {
                 panic!("must wait")
             };
             waits.push((left.as_secs(), tripped));
         }
         assert_eq!(waits, [(1, false), (2, false), (4, false), (8, false), (900, true), (900, true)]);
-        assert_eq!(supervisor.order(at(900), None), ChildAction::Start);
+        assert_eq!(supervisor.next_action(at(900), None), ChildAction::Start);
         supervisor.starting();
         supervisor.up(at(900));
         supervisor.worked();
         supervisor.failed(at(901), 0.0);
-        assert_eq!(supervisor.order(at(901), None), ChildAction::Wait { left: SECOND / 2, tripped: false });
+        assert_eq!(
+            supervisor.next_action(at(901), None),
+            ChildAction::Wait { left: SECOND / 2, tripped: false }
+        );
     }
 
     #[test]
@@ -203,11 +209,11 @@ mod tests {
         let mut supervisor = ChildLifecycle::new(policy);
         supervisor.starting();
         supervisor.up(at(0));
-        assert_eq!(supervisor.order(at(100), Some(policy.max_memory - 1)), ChildAction::Use);
-        assert_eq!(supervisor.order(at(100), Some(policy.max_memory)), ChildAction::Recycle);
-        assert_eq!(supervisor.order(policy.max_age, None), ChildAction::Recycle);
+        assert_eq!(supervisor.next_action(at(100), Some(policy.max_memory - 1)), ChildAction::Use);
+        assert_eq!(supervisor.next_action(at(100), Some(policy.max_memory)), ChildAction::Recycle);
+        assert_eq!(supervisor.next_action(policy.max_age, None), ChildAction::Recycle);
         supervisor.recycled(at(100), 0.5);
-        assert_eq!(supervisor.order(at(100), None), ChildAction::Start);
+        assert_eq!(supervisor.next_action(at(100), None), ChildAction::Start);
     }
 
     #[test]
@@ -216,7 +222,7 @@ mod tests {
         supervisor.starting();
         supervisor.up(at(10));
         supervisor.recycled(at(12), 1.0);
-        assert!(matches!(supervisor.order(at(12), None), ChildAction::Wait { .. }));
+        assert!(matches!(supervisor.next_action(at(12), None), ChildAction::Wait { .. }));
     }
 
     #[test]
@@ -258,7 +264,7 @@ mod tests {
             let (mut alive, mut born) = (false, Duration::ZERO);
             let mut failed_at: Option<Duration> = None;
             for event in events {
-                match supervisor.order(now, Some(memory)) {
+                match supervisor.next_action(now, Some(memory)) {
                     ChildAction::Start => {
                         prop_assert!(!alive);
                         if let Some(failed) = failed_at {
@@ -284,8 +290,8 @@ mod tests {
                 }
                 match event {
                     Event::Pass(milliseconds) => now += Duration::from_millis(milliseconds),
-                    Event::Fail(luck) if alive => {
-                        supervisor.failed(now, luck);
+                    Event::Fail(random) if alive => {
+                        supervisor.failed(now, random);
                         (alive, failed_at) = (false, Some(now));
                     }
                     Event::Load if alive && supervisor.phase == Phase::Starting => {

@@ -7,7 +7,7 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
+    io,
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream as StdUnixStream, process::ExitStatusExt},
@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use host::process_memory::resident_bytes;
 use model::untrusted::{self, clean};
 use nix::sys::signal::Signal;
 use proto::tpuscope::v1::{
@@ -169,10 +170,7 @@ impl ChildProcess {
 
     /// Its resident memory in bytes, where `/proc` shows it.
     pub fn resident(&self) -> Option<u64> {
-        let statm = fs::read_to_string(format!("/proc/{}/statm", self.pid()?)).ok()?;
-        let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok()??;
-        Some(pages * u64::try_from(page).ok()?)
+        resident_bytes(Some(self.pid()?))
     }
 
     /// Loads a library and looks at what starts nothing.

@@ -11,16 +11,18 @@ pub mod child;
 pub mod child_lifecycle;
 pub mod child_process;
 mod child_protocol;
+mod library_files;
 pub mod locate;
 mod metric_names;
 mod sandbox;
 mod sdk_values;
 pub mod trust;
 
-use std::{fs, future::Future, os::unix::fs::MetadataExt, path::Path, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use child_lifecycle::{ChildAction, ChildLifecycle, ChildPolicy};
 use child_process::{ChildCommand, ChildFailure, ChildProcess};
+use library_files::{FileIdentity, HostFiles, LibraryFiles};
 use locate::LibrarySearch;
 use model::{
     device::Chip,
@@ -31,16 +33,17 @@ use model::{
 };
 use proto::tpuscope::v1::{ChildReply, LibraryInfo};
 use sdk_values::SampleContext;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
-use trust::{LoadRights, Trusted, trust};
+use trust::Trusted;
 
 use crate::{
+    own_metrics,
     settings::libtpu::{Enabled, Settings},
-    sources::{Absence, Reading, Source, Tick},
+    sources::{
+        Absence, Reading, Source, Tick,
+        blocking::{BlockingSlots, Unanswered},
+    },
 };
 
 /// A whole read stays below this: the sampler gives up one that takes 5 s.
@@ -54,6 +57,9 @@ const START_PATIENCE: Duration = Duration::from_millis(1500);
 /// The port of the only workload that the SDK reads from.
 const SDK_PORT: u16 = 8431;
 
+/// How long the library's file may take to show whether it was replaced.
+const FILE_CHECK: Duration = Duration::from_millis(250);
+
 /// Why no child could be started.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
@@ -61,8 +67,8 @@ enum StartError {
     NotFound,
     #[error("{} is not loaded: {why}", .path.display())]
     Untrusted { path: std::path::PathBuf, why: trust::TrustError },
-    #[error("looking for libtpu took too long: a file system does not answer")]
-    Stuck,
+    #[error("the search for libtpu was given up: {0}")]
+    Unanswered(#[from] Unanswered),
     #[error("{0}")]
     Child(#[from] ChildFailure),
     #[error("{path} has no metrics to ask for: {why}")]
@@ -74,8 +80,8 @@ enum StartError {
 struct LoadedChild {
     child: ChildProcess,
     library: Trusted,
-    /// What tells this file from one put in its place.
-    file: Option<(u64, u64, i64)>,
+    /// Differs when another file is put in its place.
+    file: Option<FileIdentity>,
     info: LibraryInfo,
     /// The metrics that this libtpu may be asked for.
     names: Arc<[String]>,
@@ -96,6 +102,9 @@ pub struct LibtpuSource {
     settings: Settings,
     search: LibrarySearch,
     launch: ChildCommand,
+    /// Library files may lie on any disk.
+    slots: BlockingSlots,
+    files: Arc<dyn LibraryFiles>,
     supervisor: ChildLifecycle,
     child: ChildState,
     /// Time begins here for the supervisor.
@@ -126,6 +135,8 @@ impl LibtpuSource {
             settings,
             search,
             launch,
+            slots: BlockingSlots::new(1),
+            files: Arc::new(HostFiles),
             supervisor: ChildLifecycle::new(policy),
             child: ChildState::None,
             start: Instant::now(),
@@ -174,16 +185,16 @@ impl LibtpuSource {
             ChildState::Loaded(ready) => ready.child.resident(),
             ChildState::None | ChildState::Starting(_) => None,
         };
-        let mut order = self.supervisor.order(self.now(), memory);
-        if order == ChildAction::Recycle {
+        let mut action = self.supervisor.next_action(self.now(), memory);
+        if action == ChildAction::Recycle {
             self.end_child().await;
             let now = self.now();
             self.supervisor.recycled(now, fastrand::f64());
             tracing::info!(memory, "replacing the libtpu child");
             self.fault = Some("its process grew too fast".to_owned());
-            order = self.supervisor.order(now, None);
+            action = self.supervisor.next_action(now, None);
         }
-        match order {
+        match action {
             ChildAction::Start => {
                 self.begin_start(tick.host.workloads.clone());
                 self.await_start().await
@@ -204,9 +215,15 @@ impl LibtpuSource {
 
     fn begin_start(&mut self, workloads: Arc<Workloads>) {
         self.supervisor.starting();
-        let starting = start(self.settings.clone(), self.search.clone(), self.launch.clone(), workloads);
-        let task: JoinHandle<_> = tokio::spawn(starting);
-        self.child = ChildState::Starting(AbortOnDropHandle::new(task));
+        let starting = start(
+            self.settings.clone(),
+            self.search.clone(),
+            self.launch.clone(),
+            workloads,
+            self.slots.clone(),
+            Arc::clone(&self.files),
+        );
+        self.child = ChildState::Starting(AbortOnDropHandle::new(tokio::spawn(starting)));
     }
 
     async fn await_start(&mut self) -> Option<Reading> {
@@ -231,13 +248,14 @@ impl LibtpuSource {
     /// The child is gone, or never came up.
     fn gone(&mut self, fault: String) -> Reading {
         self.child = ChildState::None;
+        own_metrics::child_failed();
         self.supervisor.failed(self.now(), fastrand::f64());
         // The same words again and again are one line in the log.
         if self.fault.as_deref() != Some(&fault) {
             tracing::warn!("libtpu gives no metrics: {fault}");
         }
         self.fault = Some(fault);
-        match self.supervisor.order(self.now(), None) {
+        match self.supervisor.next_action(self.now(), None) {
             ChildAction::Wait { left, tripped } => self.waiting(left, tripped),
             _ => missing("it failed"),
         }
@@ -250,10 +268,12 @@ impl LibtpuSource {
         self.child = ChildState::None;
     }
 
-    /// An upgrade of libtpu on disk gets a new child.
+    /// An upgrade of libtpu on disk gets a new child. While the file system does not answer, the child stays in use.
     async fn replace_for_new_file(&mut self) {
         let ChildState::Loaded(ready) = &self.child else { return };
-        if identity(&ready.library.path) != ready.file {
+        let (path, files) = (ready.library.path.clone(), Arc::clone(&self.files));
+        let Ok(file) = self.slots.run(FILE_CHECK, move || files.identity(&path)).await else { return };
+        if file != ready.file {
             tracing::info!("libtpu was replaced on disk");
             self.end_child().await;
             self.supervisor.replaced(self.now());
@@ -359,22 +379,19 @@ fn workload_of_sdk(tick: &Tick) -> Option<Arc<Workload>> {
     workloads.all(|other| other.is_some_and(|other| other.id == first.id)).then_some(first)
 }
 
-fn identity(path: &Path) -> Option<(u64, u64, i64)> {
-    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino(), metadata.mtime()))
-}
-
 /// Finds a library that may be loaded, and loads it in a new child.
 async fn start(
     settings: Settings,
     search: LibrarySearch,
     launch: ChildCommand,
     workloads: Arc<Workloads>,
+    slots: BlockingSlots,
+    files: Arc<dyn LibraryFiles>,
 ) -> Result<LoadedChild, StartError> {
-    let finding = tokio::task::spawn_blocking(move || {
-        find(&settings, &search, &workloads).map(|library| (identity(&library.path), library))
-    });
-    let found = timeout(START, finding).await.map_err(|_| StartError::Stuck)?;
-    let (file, library) = found.map_err(|_| StartError::Stuck)??;
+    let find = move || {
+        files.find(&settings, &search, &workloads).map(|library| (files.identity(&library.path), library))
+    };
+    let (file, library) = slots.run(START, find).await??;
     let mut child = ChildProcess::start(&ChildCommand { user: library.user, ..launch })?;
     let info = child.load(&library.path, START).await?;
     if info.metric_names.is_empty() {
@@ -383,19 +400,6 @@ async fn start(
     }
     let names = info.metric_names.iter().cloned().collect();
     Ok(LoadedChild { child, library, file, info, names, next: 0 })
-}
-
-/// The first library that may be loaded; without one, why the first found may not.
-fn find(settings: &Settings, search: &LibrarySearch, workloads: &Workloads) -> Result<Trusted, StartError> {
-    let rights = LoadRights::of_this_process(settings.owner_copies);
-    let mut refused = None;
-    for path in locate::candidates(settings.path.as_deref(), search, workloads) {
-        match trust(&path, rights) {
-            Ok(library) => return Ok(library),
-            Err(why) => refused = refused.or(Some(StartError::Untrusted { path, why })),
-        }
-    }
-    Err(refused.unwrap_or(StartError::NotFound))
 }
 
 impl Source for LibtpuSource {
@@ -407,3 +411,6 @@ impl Source for LibtpuSource {
         Box::pin(self.read_once(tick))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ use model::{
 use prometheus_text::{MetricFamily, SeriesValue};
 use tokio::time::Instant;
 
-use super::{Absence, Reading, Source, Tick, backoff::Backoff};
+use super::{Absence, Reading, Source, Tick, retry::Retry};
 
 /// How long a scrape may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub struct OrbaxGrainSource {
 struct ScrapeTarget {
     address: Address,
     workload: Option<Arc<Workload>>,
-    backoff: Backoff,
+    retry: Retry,
     fault: Option<String>,
     /// The distributions of the last page.
     distributions: HashMap<(String, Labels), Arc<Distribution>>,
@@ -119,7 +119,7 @@ impl ScrapeTarget {
         Self {
             address,
             workload: None,
-            backoff: Backoff::default(),
+            retry: Retry::default(),
             fault: None,
             distributions: HashMap::new(),
             descriptors: HashMap::new(),
@@ -129,17 +129,17 @@ impl ScrapeTarget {
     async fn read(&mut self, at: Timestamp) -> Reading {
         let mut reading = Reading::default();
         let now = Instant::now();
-        if self.backoff.due(now) {
+        if self.retry.due(now) {
             match scrape::get(&self.address).await {
                 Ok(page) => {
-                    self.backoff.succeeded();
+                    self.retry.succeeded();
                     let families = prometheus_text::parse(&page, at);
                     self.fault =
                         families.is_empty().then(|| "the page has no value of Orbax or Grain yet".to_owned());
                     reading.samples = self.samples(families, at);
                 }
                 Err(error) => {
-                    self.backoff.failed(now);
+                    self.retry.failed(now);
                     self.fault = Some(error.to_string());
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            connect              list                    metrics
-//! (backoff) ───────▶ connected ───────▶ asked each tick ──────────▶ samples
+//! (retry) ─────────▶ connected ───────▶ asked each tick ──────────▶ samples
 //!     ▲                  │ list empty: asked again next tick   │
 //!     └──────────────────┴──────── broken ◀────────────────────┘
 //! ```
@@ -28,8 +28,8 @@ use super::{
 };
 use crate::sources::{
     Absence, Reading,
-    backoff::Backoff,
     grpc::{CallError, GrpcConnection, NOT_FOUND, UNIMPLEMENTED, UnaryCall},
+    retry::Retry,
 };
 
 const LIST: &str = "/tpu.monitoring.runtime.RuntimeMetricService/ListSupportedMetrics";
@@ -46,7 +46,7 @@ struct RequestedMetric {
     named: &'static OriginName,
     call: UnaryCall,
     /// What was refused or not answered is asked again later.
-    backoff: Backoff,
+    retry: Retry,
     /// What was wrong with it when it was last asked.
     fault: Option<String>,
 }
@@ -55,7 +55,7 @@ struct RequestedMetric {
 pub(super) struct RuntimeClient {
     address: Address,
     connection: Option<GrpcConnection>,
-    backoff: Backoff,
+    retry: Retry,
     fault: Option<String>,
     list: UnaryCall,
     listed: Option<Instant>,
@@ -71,7 +71,7 @@ impl RuntimeClient {
         Self {
             address,
             connection: None,
-            backoff: Backoff::default(),
+            retry: Retry::default(),
             fault: None,
             list: UnaryCall::new(LIST, &ListSupportedMetricsRequest::default()),
             listed: None,
@@ -125,12 +125,12 @@ impl RuntimeClient {
         match self.prepare(now).await {
             Err(why) => {
                 self.connection = None;
-                self.backoff.failed(now);
+                self.retry.failed(now);
                 self.fault = Some(why);
             }
             Ok(false) => {}
             Ok(true) => {
-                self.backoff.succeeded();
+                self.retry.succeeded();
                 self.fault = None;
                 self.values(now, at, &mut reading).await;
             }
@@ -143,7 +143,7 @@ impl RuntimeClient {
     async fn prepare(&mut self, now: Instant) -> Result<bool, String> {
         if self.connection.as_ref().is_none_or(GrpcConnection::is_broken) {
             self.connection = None;
-            if !self.backoff.due(now) {
+            if !self.retry.due(now) {
                 return Ok(false);
             }
             self.connection =
@@ -181,7 +181,7 @@ impl RuntimeClient {
                 continue;
             };
             if let Some(asked) = self.requested.iter_mut().find(|asked| asked.named.name == named.name) {
-                asked.backoff.succeeded();
+                asked.retry.succeeded();
                 continue;
             }
             let request = MetricRequest { metric_name: name.clone(), ..MetricRequest::default() };
@@ -189,7 +189,7 @@ impl RuntimeClient {
                 metric,
                 named,
                 call: UnaryCall::new(GET, &request),
-                backoff: Backoff::default(),
+                retry: Retry::default(),
                 fault: None,
             });
         }
@@ -200,7 +200,7 @@ impl RuntimeClient {
     async fn values(&mut self, now: Instant, at: Timestamp, reading: &mut Reading) {
         let Some(connection) = &mut self.connection else { return };
         let due: Vec<&mut RequestedMetric> =
-            self.requested.iter_mut().filter(|asked| asked.backoff.due(now)).collect();
+            self.requested.iter_mut().filter(|asked| asked.retry.due(now)).collect();
         let calls: Vec<&UnaryCall> = due.iter().map(|asked| &asked.call).collect();
         let replies = connection.all(&calls).await;
         let mut decoded = Vec::with_capacity(due.len());
@@ -245,18 +245,18 @@ impl RequestedMetric {
     fn judge(&mut self, now: Instant, reply: Result<Bytes, CallError>) -> Option<reply::SeriesOfMetric> {
         match reply.map(|reply| reply::series(&reply)) {
             Ok(Ok(found)) => {
-                self.backoff.succeeded();
+                self.retry.succeeded();
                 return Some(found);
             }
             Ok(Err(error)) => self.fault = Some(error.to_string()),
             Err(CallError::Status { code: NOT_FOUND, .. }) => {
                 self.fault = Some("this workload's libtpu does not have it".to_owned());
-                self.backoff.rest(now + LIST_AGAIN);
+                self.retry.rest(now + LIST_AGAIN);
                 return None;
             }
             Err(error) => self.fault = Some(error.to_string()),
         }
-        self.backoff.failed(now);
+        self.retry.failed(now);
         None
     }
 }

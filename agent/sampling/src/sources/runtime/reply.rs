@@ -8,8 +8,9 @@ use prost::Message;
 use proto::tpu::monitoring::runtime::{
     AttrValue, Attribute, Metric, SupportedMetric, attr_value::Attr, gauge, metric::Measure,
 };
+use xprof::wire::Fields;
 
-use crate::sources::fields::{Malformed, each};
+use crate::sources::grpc::Malformed;
 
 /// The most series of one metric that are taken from one endpoint.
 pub(super) const MOST_SERIES: usize = 512;
@@ -30,8 +31,8 @@ pub(super) struct SeriesOfMetric {
 /// The series of a MetricResponse.
 pub(super) fn series(reply: &[u8]) -> Result<SeriesOfMetric, Malformed> {
     let mut found = SeriesOfMetric::default();
-    each(reply, 1, |metric| {
-        each(metric, 3, |series| {
+    Fields::new(reply, 0).each(1, |metric| -> Result<(), Malformed> {
+        Fields::new(metric, 0).each(3, |series| {
             if found.good.len() == MOST_SERIES {
                 found.beyond += 1;
                 return Ok(());
@@ -49,7 +50,7 @@ pub(super) fn series(reply: &[u8]) -> Result<SeriesOfMetric, Malformed> {
 /// The names of a ListSupportedMetricsResponse.
 pub(super) fn names(reply: &[u8]) -> Result<Vec<String>, Malformed> {
     let mut names = Vec::new();
-    each(reply, 1, |entry| {
+    Fields::new(reply, 0).each(1, |entry| -> Result<(), Malformed> {
         if names.len() < MOST_NAMES {
             names.push(SupportedMetric::decode(entry)?.metric_name);
         }

@@ -1,4 +1,4 @@
-//! Endpoints of an owner: what its variables name, and known defaults that it listens on.
+//! Endpoints of an owner: the addresses that its variables name, and known defaults on which it listens.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -6,7 +6,7 @@ use model::workload::{Address, Endpoint, EndpointKind, EndpointOrigin};
 
 use super::{
     super::environment::{PROFILER_PORT, is_true, ports_in},
-    Listener, Planner, Subject, belongs_to, principal,
+    EndpointPlanner, OwnerInputs, PortListener, belongs_to, opener,
 };
 
 const METRICS_PORTS: &str = "TPU_RUNTIME_METRICS_PORTS";
@@ -24,36 +24,39 @@ const PROMETHEUS: &[(&str, &str)] = &[
 ];
 const PROMETHEUS_DEFAULT: u16 = 9431;
 /// More ports in one variable are not looked at.
-const MOST_PORTS: usize = 64;
+const MAX_PORTS: usize = 64;
 
-/// The endpoints of a subject, and what to say about those that are missing.
-pub(super) fn endpoints(planner: &Planner<'_>, subject: &Subject<'_>) -> (Vec<Endpoint>, Vec<String>) {
-    let mut found = Found { planner, subject, endpoints: Vec::new(), notes: Vec::new() };
+/// The endpoints of an owner, and notes about those that are missing.
+pub(super) fn endpoints(
+    planner: &EndpointPlanner<'_>,
+    owner: &OwnerInputs<'_>,
+) -> (Vec<Endpoint>, Vec<String>) {
+    let mut found = OwnerEndpoints { planner, owner, endpoints: Vec::new(), notes: Vec::new() };
     found.metrics();
     found.profiler();
     found.prometheus();
     (found.endpoints, found.notes)
 }
 
-struct Found<'a> {
-    planner: &'a Planner<'a>,
-    subject: &'a Subject<'a>,
+struct OwnerEndpoints<'a> {
+    planner: &'a EndpointPlanner<'a>,
+    owner: &'a OwnerInputs<'a>,
     endpoints: Vec<Endpoint>,
     notes: Vec<String>,
 }
 
-/// Who listens on a named port.
-enum Listening<'a> {
-    /// The owner, or a child of its.
-    Owner(&'a Listener),
+/// What listens on a named port.
+enum PortState<'a> {
+    /// The owner or one of its children.
+    Owner(&'a PortListener),
     /// Another owner: the variable lists the ports of all processes of the host.
     Sibling,
-    /// Somebody who has no part in this.
-    Bystander(&'a Listener),
-    Nobody,
+    /// A process that is no part of a workload.
+    Unrelated(&'a PortListener),
+    Free,
 }
 
-impl<'a> Found<'a> {
+impl<'a> OwnerEndpoints<'a> {
     fn metrics(&mut self) {
         let kind = EndpointKind::RuntimeMetrics;
         if let Some(address) = self.variable(METRICS_ADDRESS) {
@@ -61,7 +64,7 @@ impl<'a> Found<'a> {
         }
         match self.variable(METRICS_PORTS) {
             Some("") => {
-                self.notes.push(format!("its metric service is turned off: {METRICS_PORTS} is empty"));
+                self.notes.push(format!("its metric service is off: {METRICS_PORTS} is empty"));
             }
             Some(list) => {
                 let ports: Vec<u16> = ports_in_order(list);
@@ -71,14 +74,14 @@ impl<'a> Found<'a> {
                 for port in &ports {
                     self.named(kind, METRICS_PORTS, *port, Some(*port) == own);
                 }
-                if self.endpoints.len() == before && self.subject.holds_chips {
+                if self.endpoints.len() == before && self.owner.holds_chips {
                     self.notes.push(format!("{METRICS_PORTS} names {list}, but it listens on none of them"));
                 }
             }
             None => {
                 let before = self.endpoints.len();
                 self.default(kind, METRICS_DEFAULT);
-                if self.endpoints.len() == before && self.subject.holds_chips {
+                if self.endpoints.len() == before && self.owner.holds_chips {
                     self.notes.push(self.why_no_metrics());
                 }
             }
@@ -96,7 +99,7 @@ impl<'a> Found<'a> {
     }
 
     fn metrics_address(&mut self, address: &str) {
-        let Some(socket) = &self.subject.metrics_socket else {
+        let Some(socket) = &self.owner.metrics_socket else {
             for port in ports_in_order(address) {
                 self.named(EndpointKind::RuntimeMetrics, METRICS_ADDRESS, port, true);
             }
@@ -104,17 +107,17 @@ impl<'a> Found<'a> {
         };
         let at = socket.path.display();
         let unreachable = match socket.owner {
-            Some(uid) if uid == self.subject.uid => None,
+            Some(uid) if uid == self.owner.uid => None,
             Some(uid) => {
-                Some(format!("{at} belongs to user {uid}, not to the workload's: it is not contacted"))
+                Some(format!("{at} belongs to user {uid}, not to the workload's user: it is not contacted"))
             }
-            None => Some(format!("{at} is no socket, or cannot be looked at")),
+            None => Some(format!("{at} is not a socket, or cannot be read")),
         };
         self.endpoints.push(Endpoint {
             kind: EndpointKind::RuntimeMetrics,
             address: Address::Unix(socket.path.clone()),
             origin: EndpointOrigin::Variable(METRICS_ADDRESS.to_owned()),
-            listeners: vec![self.subject.process],
+            listeners: vec![self.owner.process],
             unreachable,
         });
     }
@@ -136,7 +139,7 @@ impl<'a> Found<'a> {
 
     fn prometheus(&mut self) {
         for (switch, name) in PROMETHEUS {
-            if !is_true(self.subject.environment, switch) {
+            if !is_true(self.owner.environment, switch) {
                 continue;
             }
             match self.variable(name) {
@@ -152,53 +155,56 @@ impl<'a> Found<'a> {
 
     /// A port that a variable names. When nobody listens there yet, `own` ports are shown as unreachable.
     fn named(&mut self, kind: EndpointKind, name: &str, port: u16, own: bool) {
-        if let Some(why) = self.planner.forbidden.why(self.subject.namespace, port) {
+        if let Some(why) = self.planner.private_ports.reason(self.owner.namespace, port) {
             self.notes.push(format!("{name} names {port}, but {why}"));
             return;
         }
         let origin = EndpointOrigin::Variable(name.to_owned());
         let unreachable = match self.listening(port) {
-            Listening::Owner(at) => {
-                let endpoint = self.planner.at_listener(kind, origin, self.subject, at);
+            PortState::Owner(at) => {
+                let endpoint = self.planner.at_listener(kind, origin, self.owner, at);
                 return self.add(endpoint);
             }
-            Listening::Sibling => return,
-            Listening::Bystander(_) | Listening::Nobody if !own => return,
-            Listening::Bystander(at) => match principal(at) {
-                Some(holder) => format!(
-                    "process {} listens there, which holds no chip and is no child of this one: it is not contacted",
-                    holder.process.pid
+            PortState::Sibling => return,
+            PortState::Unrelated(_) | PortState::Free if !own => return,
+            PortState::Unrelated(at) => match opener(at) {
+                Some(opener) => format!(
+                    "process {} listens there, which holds no chip and is not a child of this one: it is not contacted",
+                    opener.process.pid
                 ),
-                None => format!("an unseen process of user {} listens there: it is not contacted", at.uid),
+                None => format!(
+                    "a process of user {} that cannot be read listens there: it is not contacted",
+                    at.uid
+                ),
             },
-            Listening::Nobody => "nothing listens there".to_owned(),
+            PortState::Free => "nothing listens there".to_owned(),
         };
-        let unreachable = self.planner.elsewhere(self.subject.namespace).unwrap_or(unreachable);
+        let unreachable = self.planner.other_namespace(self.owner.namespace).unwrap_or(unreachable);
         let address = Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         self.add(Endpoint { kind, address, origin, listeners: Vec::new(), unreachable: Some(unreachable) });
     }
 
-    /// A known default: only where this very process listens.
+    /// A known default: only where the owner itself listens.
     fn default(&mut self, kind: EndpointKind, port: u16) {
-        if self.planner.forbidden.why(self.subject.namespace, port).is_some() {
+        if self.planner.private_ports.reason(self.owner.namespace, port).is_some() {
             return;
         }
-        let own = |at: &&Listener| belongs_to(at, self.subject.process);
-        let Some(at) = self.planner.on_port(self.subject.namespace, port).find(own) else { return };
-        let endpoint = self.planner.at_listener(kind, EndpointOrigin::KnownDefault, self.subject, at);
+        let own = |at: &&PortListener| belongs_to(at, self.owner.process);
+        let Some(at) = self.planner.on_port(self.owner.namespace, port).find(own) else { return };
+        let endpoint = self.planner.at_listener(kind, EndpointOrigin::KnownDefault, self.owner, at);
         if !self.endpoints.iter().any(|known| known.address == endpoint.address) {
             self.add(endpoint);
         }
     }
 
-    fn listening(&self, port: u16) -> Listening<'a> {
-        let mut best = Listening::Nobody;
-        for listener in self.planner.on_port(self.subject.namespace, port) {
-            let owner = principal(listener).and_then(|holder| holder.owner);
+    fn listening(&self, port: u16) -> PortState<'a> {
+        let mut best = PortState::Free;
+        for listener in self.planner.on_port(self.owner.namespace, port) {
+            let owner = opener(listener).and_then(|opener| opener.owner);
             match (owner, &best) {
-                (Some(owner), _) if owner == self.subject.process => return Listening::Owner(listener),
-                (Some(_), _) => best = Listening::Sibling,
-                (None, Listening::Nobody) => best = Listening::Bystander(listener),
+                (Some(owner), _) if owner == self.owner.process => return PortState::Owner(listener),
+                (Some(_), _) => best = PortState::Sibling,
+                (None, PortState::Free) => best = PortState::Unrelated(listener),
                 (None, _) => {}
             }
         }
@@ -212,7 +218,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The process's place among the processes of its host.
+    /// The index of the process among the processes of its job on this host.
     fn position(&self) -> Option<usize> {
         let port = self.variable("TPU_PROCESS_PORT").and_then(|port| port.parse::<u16>().ok());
         let addresses = ports_in_order(self.variable("TPU_PROCESS_ADDRESSES").unwrap_or_default());
@@ -221,11 +227,11 @@ impl<'a> Found<'a> {
     }
 
     fn variable(&self, name: &str) -> Option<&'a str> {
-        self.subject.environment.get(name).map(|value| value.trim())
+        self.owner.environment.get(name).map(|value| value.trim())
     }
 }
 
 /// The ports of a comma-separated list of ports or addresses, in its order.
 fn ports_in_order(list: &str) -> Vec<u16> {
-    list.split(',').filter_map(|item| ports_in(item).into_iter().next()).take(MOST_PORTS).collect()
+    list.split(',').filter_map(|item| ports_in(item).into_iter().next()).take(MAX_PORTS).collect()
 }

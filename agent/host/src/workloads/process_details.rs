@@ -1,4 +1,4 @@
-//! What is known about one owner, read once and kept while the process runs the same program.
+//! The details of an owner's process, read once and kept while it runs the same program.
 
 use std::{
     io,
@@ -8,25 +8,26 @@ use std::{
 use model::{job::Job, workload::ProcessKey};
 
 use super::{
+    capabilities,
     endpoints::UnixSocket,
     environment::{self, Environment},
-    facts::{self, Stat, Status},
-    identity::{self, Clues},
-    libraries::{self, Files, Mapped},
+    job_identity::{self, JobInputs},
+    libraries::{self, Mapped},
+    process_status::{self, ProcessIds, ProcessStat},
     procfs::Procfs,
-    rights,
+    workload_files::{Hanging, WorkloadFiles},
 };
 
-/// Bounds of the files that are read.
-const ENVIRON: u64 = 4 << 20;
-const SMALL: u64 = 16 * 1024;
-const PASSWD: u64 = 1 << 20;
+/// Maximum number of bytes that are read of each file.
+const MAX_ENVIRON: u64 = 4 << 20;
+const MAX_SMALL: usize = 16 * 1024;
+const MAX_PASSWD: u64 = 1 << 20;
 
-/// One owner.
+/// The details of one process.
 #[derive(Debug, Clone)]
-pub(super) struct Profile {
-    pub(super) stat: Stat,
-    pub(super) status: Status,
+pub(super) struct ProcessDetails {
+    pub(super) stat: ProcessStat,
+    pub(super) ids: ProcessIds,
     pub(super) command: String,
     pub(super) environment: Environment,
     pub(super) job: Job,
@@ -35,47 +36,47 @@ pub(super) struct Profile {
     pub(super) libtpu: Option<PathBuf>,
     pub(super) framework: Option<String>,
     pub(super) notes: Vec<String>,
-    /// A metric socket that its variables name, as this agent finds it.
+    /// The metric socket that its variables name, as a path for this agent.
     pub(super) socket: Option<PathBuf>,
-    libraries: Libraries,
+    libraries: LibraryState,
 }
 
-/// How far its libraries are known.
+/// How much is known of its libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Libraries {
-    /// All there is to know.
-    Known,
-    /// Some were not mapped yet, which takes a change of the address space.
-    Partly,
+enum LibraryState {
+    /// All of them are known.
+    Complete,
+    /// Some were not mapped yet; mapping one changes the address space.
+    Partial,
     /// Its files did not answer.
-    Hanging,
+    Unanswered,
 }
 
-/// Reads profiles; buffers are used again.
+/// Reads the details of processes; buffers are reused.
 #[derive(Debug, Default)]
-pub(super) struct Profiler {
-    files: Files,
+pub(super) struct ProcessReader {
+    files: WorkloadFiles,
     buffer: Vec<u8>,
     passwd: Option<String>,
 }
 
-impl Profiler {
+impl ProcessReader {
     /// `stat` of a process.
-    pub(super) fn stat(&mut self, proc: &Procfs, pid: u32) -> Option<Stat> {
-        proc.read(&pid.to_string(), "stat", SMALL, &mut self.buffer).ok()?;
-        facts::stat(&self.buffer)
+    pub(super) fn stat(&mut self, proc: &Procfs, pid: u32) -> Option<ProcessStat> {
+        proc.read(&pid.to_string(), "stat", MAX_SMALL as u64, &mut self.buffer).ok()?;
+        process_status::stat(&self.buffer)
     }
 
-    /// `stat` of a process that still is the same and runs the same program as before.
-    pub(super) fn same(&mut self, proc: &Procfs, pid: u32, before: Stat) -> Option<Stat> {
+    /// `stat` of a process, if it still is the same and runs the same program as before.
+    pub(super) fn unchanged(&mut self, proc: &Procfs, pid: u32, before: ProcessStat) -> Option<ProcessStat> {
         self.stat(proc, pid).filter(|now| now.same_program(before))
     }
 
-    /// Everything about a process; `None` when it is gone.
-    pub(super) fn read(&mut self, proc: &Procfs, pid: u32, holds_chip: bool) -> Option<Profile> {
+    /// All details of a process; `None` when it has ended.
+    pub(super) fn read(&mut self, proc: &Procfs, pid: u32, holds_chip: bool) -> Option<ProcessDetails> {
         let process = pid.to_string();
         let stat = self.stat(proc, pid)?;
-        let status = facts::status(&self.text(proc, &process, "status")?)?;
+        let ids = process_status::ids(&self.text(proc, &process, "status")?)?;
         let command = self.text(proc, &process, "comm")?.trim_end_matches('\n').to_owned();
         let cgroup = self.text(proc, &process, "cgroup").unwrap_or_default();
         let mut notes = Vec::new();
@@ -83,19 +84,23 @@ impl Profiler {
             notes.push(refused("its environment", &error));
             Environment::new()
         });
-        let user = self.user(status.uid);
+        let user = self.user(ids.uid);
         let key = ProcessKey { pid, start_ticks: stat.start_ticks };
-        let job =
-            identity::job(Clues { process: key, environment: &environment, cgroup: &cgroup, user: &user });
+        let job = job_identity::job(JobInputs {
+            process: key,
+            environment: &environment,
+            cgroup: &cgroup,
+            user: &user,
+        });
         let socket = environment
             .get("TPU_RUNTIME_METRICS_ADDRESS")
             .and_then(|address| {
                 address.strip_prefix("unix:").or(Some(address)).filter(|path| path.starts_with('/'))
             })
             .map(|path| inside(proc, &process, Path::new(&format!("/{}", path.trim_start_matches('/')))));
-        let mut profile = Profile {
+        let mut details = ProcessDetails {
             stat,
-            status,
+            ids,
             command,
             environment,
             job,
@@ -105,85 +110,85 @@ impl Profiler {
             framework: None,
             notes,
             socket,
-            libraries: Libraries::Partly,
+            libraries: LibraryState::Partial,
         };
-        self.libraries(proc, pid, holds_chip, &mut profile);
-        Some(profile)
+        self.libraries(proc, pid, holds_chip, &mut details);
+        Some(details)
     }
 
-    /// Looks for libraries that were not known when it was last looked at: they may be loaded late.
+    /// Reads the libraries that were not known at the last read: they may be loaded late.
     pub(super) fn refresh(
         &mut self,
         proc: &Procfs,
-        now: Stat,
+        now: ProcessStat,
         pid: u32,
         holds_chip: bool,
-        profile: &mut Profile,
+        details: &mut ProcessDetails,
     ) {
-        let changed = std::mem::replace(&mut profile.stat, now).address_space != now.address_space;
-        match profile.libraries {
-            Libraries::Partly if changed => self.libraries(proc, pid, holds_chip, profile),
-            Libraries::Hanging => self.libraries(proc, pid, holds_chip, profile),
-            Libraries::Partly | Libraries::Known => {}
+        let changed = std::mem::replace(&mut details.stat, now).address_space != now.address_space;
+        match details.libraries {
+            LibraryState::Partial if changed => self.libraries(proc, pid, holds_chip, details),
+            LibraryState::Unanswered => self.libraries(proc, pid, holds_chip, details),
+            LibraryState::Partial | LibraryState::Complete => {}
         }
     }
 
-    fn libraries(&mut self, proc: &Procfs, pid: u32, holds_chip: bool, profile: &mut Profile) {
+    fn libraries(&mut self, proc: &Procfs, pid: u32, holds_chip: bool, details: &mut ProcessDetails) {
         let process = pid.to_string();
         let mapped = match proc.file(&process, "maps").and_then(libraries::mapped) {
             Ok(mapped) => mapped,
-            Err(error) => return note(&mut profile.notes, refused("its memory map", &error)),
+            Err(error) => return note(&mut details.notes, refused("its memory map", &error)),
         };
         if mapped.libtpu_deleted {
-            note(&mut profile.notes, "its libtpu.so was replaced on disk since it was loaded".to_owned());
+            note(&mut details.notes, "its libtpu.so was replaced on disk after it was loaded".to_owned());
         }
         let Mapped { libtpu, framework, .. } = mapped;
         let all = framework.is_some() && (libtpu.is_some() || !holds_chip);
-        profile.libraries = if all { Libraries::Known } else { Libraries::Partly };
-        profile.libtpu = libtpu.map(|path| inside(proc, &process, &path));
+        details.libraries = if all { LibraryState::Complete } else { LibraryState::Partial };
+        details.libtpu = libtpu.map(|path| inside(proc, &process, &path));
         let Some((package, library)) = framework else { return };
-        let silent = format!("the files of its {package} do not answer: version unknown");
+        let unanswered = format!("the version of its {package} is unknown: the file system does not answer");
         match self.files.version(package, inside(proc, &process, &library)) {
             Ok(version) => {
-                profile.framework = version.map(|version| format!("{package} {version}"));
-                profile.notes.retain(|note| *note != silent);
+                details.framework = version.map(|version| format!("{package} {version}"));
+                details.notes.retain(|note| *note != unanswered);
             }
-            Err(libraries::Hanging) => {
-                profile.libraries = Libraries::Hanging;
-                note(&mut profile.notes, silent);
+            Err(Hanging) => {
+                details.libraries = LibraryState::Unanswered;
+                note(&mut details.notes, unanswered);
             }
         }
     }
 
-    /// Who made the Unix socket that the profile names.
-    pub(super) fn unix_socket(&mut self, profile: &Profile) -> Option<UnixSocket> {
-        let path = profile.socket.clone()?;
+    /// The metric socket of a process, with its user.
+    pub(super) fn unix_socket(&mut self, details: &ProcessDetails) -> Option<UnixSocket> {
+        let path = details.socket.clone()?;
         let owner = self.files.socket_owner(path.clone()).unwrap_or(None);
         Some(UnixSocket { path, owner })
     }
 
     fn environment(&mut self, proc: &Procfs, process: &str) -> io::Result<Environment> {
-        proc.read(process, "environ", ENVIRON, &mut self.buffer)?;
+        proc.read(process, "environ", MAX_ENVIRON, &mut self.buffer)?;
         let kept = environment::parse(&self.buffer);
-        // What is not on the list shall not stay in our memory either.
+        // Variables that are not on the list do not stay in memory either.
         self.buffer.fill(0);
-        self.buffer.shrink_to(SMALL as usize);
+        self.buffer.shrink_to(MAX_SMALL);
         Ok(kept)
     }
 
     fn text(&mut self, proc: &Procfs, process: &str, file: &str) -> Option<String> {
-        proc.read(process, file, SMALL, &mut self.buffer).ok()?;
+        proc.read(process, file, MAX_SMALL as u64, &mut self.buffer).ok()?;
         Some(String::from_utf8_lossy(&self.buffer).into_owned())
     }
 
-    /// A user's name, or the number where this machine's passwd file has none; no name service is asked.
+    /// A user's name from this machine's passwd file, or the number; no name service is asked.
     fn user(&mut self, uid: u32) -> String {
         let passwd = self.passwd.get_or_insert_with(|| {
             let mut text = String::new();
             let file = std::fs::File::open("/etc/passwd");
             // Without it users have numbers.
-            let _ =
-                file.and_then(|file| io::Read::read_to_string(&mut io::Read::take(file, PASSWD), &mut text));
+            let _ = file
+                .and_then(|file| io::Read::read_to_string(&mut io::Read::take(file, MAX_PASSWD), &mut text));
             text
         });
         let name = passwd.lines().find_map(|line| {
@@ -195,7 +200,7 @@ impl Profiler {
     }
 }
 
-/// A path of the process as this agent finds it: as it stands when both see the same files.
+/// A path of the process as a path for this agent: the same one when both see the same files.
 fn inside(proc: &Procfs, process: &str, path: &Path) -> PathBuf {
     let same_files =
         proc.namespace(process, "mnt").is_some_and(|theirs| proc.namespace("self", "mnt") == Some(theirs))
@@ -214,7 +219,7 @@ fn note(notes: &mut Vec<String>, text: String) {
 
 fn refused(what: &str, error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => format!("{what} cannot be read: {}", rights::remedy()),
+        io::ErrorKind::PermissionDenied => format!("{what} cannot be read: {}", capabilities::remedy()),
         _ => format!("{what} cannot be read ({error})"),
     }
 }

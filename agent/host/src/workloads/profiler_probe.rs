@@ -1,5 +1,5 @@
-//! Opt-in: asks a listener of an owner, once in its life, whether it is a profiler. The call is Terminate for a
-//! session that does not exist, which no profiler heeds.
+//! Opt-in: finds out whether a listener of an owner is a profiler, with one call in the life of its socket. The call
+//! is Terminate for a session that does not exist, which a profiler ignores.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -7,45 +7,45 @@ use proto::tensorflow::{TerminateRequest, profiler_service_client::ProfilerServi
 use tokio::{runtime, task::JoinSet, time::timeout};
 use tonic::transport::Endpoint;
 
-use super::endpoints::Candidate;
+use super::endpoints::ProbeCandidate;
 
 const CONNECT: Duration = Duration::from_millis(100);
 const ANSWER: Duration = Duration::from_millis(500);
-/// Listeners asked in one go; the others wait for the next look.
-const MOST_AT_ONCE: usize = 16;
+/// Maximum number of listeners that one scan probes; the others wait for the next scan.
+const MAX_AT_ONCE: usize = 16;
 
-/// Remembers who was asked.
+/// Remembers which sockets were probed.
 #[derive(Debug, Default)]
-pub(super) struct Prober {
-    asked: BTreeSet<u64>,
+pub(super) struct ProfilerProbe {
+    probed: BTreeSet<u64>,
     profilers: BTreeSet<u64>,
 }
 
-impl Prober {
-    /// Those that answered as profilers, by socket inode.
+impl ProfilerProbe {
+    /// Inodes of the sockets that answered as a profiler does.
     pub(super) fn profilers(&self) -> &BTreeSet<u64> {
         &self.profilers
     }
 
-    /// Forgets sockets that are gone.
+    /// Forgets closed sockets.
     pub(super) fn keep(&mut self, live: &BTreeSet<u64>) {
-        self.asked.retain(|inode| live.contains(inode));
+        self.probed.retain(|inode| live.contains(inode));
         self.profilers.retain(|inode| live.contains(inode));
     }
 
-    /// Asks those that were never asked. Returns whether a profiler was among them.
-    pub(super) fn ask(&mut self, candidates: &[Candidate]) -> bool {
-        let fresh: Vec<&Candidate> =
-            candidates.iter().filter(|at| !self.asked.contains(&at.inode)).take(MOST_AT_ONCE).collect();
+    /// Calls the listeners that were never called. Returns whether a profiler was among them.
+    pub(super) fn probe(&mut self, candidates: &[ProbeCandidate]) -> bool {
+        let fresh: Vec<&ProbeCandidate> =
+            candidates.iter().filter(|at| !self.probed.contains(&at.inode)).take(MAX_AT_ONCE).collect();
         if fresh.is_empty() {
             return false;
         }
         // A runtime of its own: this runs on a thread that may block, with or without one around it.
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return false };
-        self.asked.extend(fresh.iter().map(|at| at.inode));
+        self.probed.extend(fresh.iter().map(|at| at.inode));
         let found = runtime.block_on(async {
             let mut calls = JoinSet::new();
-            for Candidate { inode, address } in fresh.into_iter().cloned() {
+            for ProbeCandidate { inode, address } in fresh.into_iter().cloned() {
                 calls.spawn(async move { is_profiler(address).await.then_some(inode) });
             }
             calls.join_all().await

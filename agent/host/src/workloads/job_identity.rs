@@ -1,6 +1,6 @@
-//! Which job a process belongs to, from its variables and its cgroup path. Pure.
+//! The job of a process, from its variables and its cgroup path. Pure.
 //!
-//! The cgroup path is the kernel's word and wins; variables are the process's own.
+//! The cgroup path comes from the kernel and wins over variables, which the process sets itself.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use model::{
 
 use super::environment::Environment;
 
-/// Text from a process that becomes a name is cut here.
+/// Maximum number of characters of a name that comes from a process.
 const LONGEST_NAME: usize = 256;
 
-/// What is known about the process.
+/// What identifies the job of a process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clues<'a> {
+pub(super) struct JobInputs<'a> {
     pub(super) process: ProcessKey,
     pub(super) environment: &'a Environment,
     /// `/proc/<pid>/cgroup`, of either version.
@@ -27,17 +27,17 @@ pub(super) struct Clues<'a> {
 }
 
 /// The job of a process; [`JobKind::Process`] when nothing else names one.
-pub(super) fn job(clues: Clues<'_>) -> Job {
-    slurm(clues).or_else(|| kubernetes(clues)).or_else(|| run(clues)).unwrap_or_else(|| process(clues))
+pub(super) fn job(inputs: JobInputs<'_>) -> Job {
+    slurm(inputs).or_else(|| kubernetes(inputs)).or_else(|| run(inputs)).unwrap_or_else(|| process(inputs))
 }
 
-fn slurm(clues: Clues<'_>) -> Option<Job> {
+fn slurm(inputs: JobInputs<'_>) -> Option<Job> {
     let from_variable =
-        || value(clues.environment, &["SLURM_JOB_ID", "SLURM_JOBID"]).filter(|id| is_number(id));
-    let id = slurm_cgroup(clues.cgroup).or_else(from_variable)?;
+        || value(inputs.environment, &["SLURM_JOB_ID", "SLURM_JOBID"]).filter(|id| is_number(id));
+    let id = slurm_cgroup(inputs.cgroup).or_else(from_variable)?;
     // The variables may be another job's: a shell can outlive the job that it was started in.
     let same_job = from_variable().as_ref() == Some(&id);
-    let variable = |name| value(clues.environment, &[name]).filter(|_| same_job);
+    let variable = |name| value(inputs.environment, &[name]).filter(|_| same_job);
     let restarts = variable("SLURM_RESTART_COUNT").map_or(Some(0), |count| count.parse().ok());
     Some(Job {
         kind: JobKind::Slurm,
@@ -45,9 +45,9 @@ fn slurm(clues: Clues<'_>) -> Option<Job> {
         // The count is absent on the first run.
         attempt: restarts.filter(|_| same_job),
         name: variable("SLURM_JOB_NAME"),
-        user: variable("SLURM_JOB_USER").or_else(|| Some(clues.user.to_owned())),
+        user: variable("SLURM_JOB_USER").or_else(|| Some(inputs.user.to_owned())),
         rank: variable("SLURM_NODEID").and_then(|rank| rank.parse().ok()),
-        hosts: clues
+        hosts: inputs
             .environment
             .get("SLURM_JOB_NODELIST")
             .filter(|_| same_job)
@@ -70,10 +70,10 @@ fn slurm_cgroup(cgroup: &str) -> Option<String> {
     })
 }
 
-fn kubernetes(clues: Clues<'_>) -> Option<Job> {
-    let environment = clues.environment;
+fn kubernetes(inputs: JobInputs<'_>) -> Option<Job> {
+    let environment = inputs.environment;
     let jobset = value(environment, &["JOBSET_NAME"]);
-    let pod_uid = pod_cgroup(clues.cgroup);
+    let pod_uid = pod_cgroup(inputs.cgroup);
     if jobset.is_none() && pod_uid.is_none() {
         return None;
     }
@@ -91,7 +91,7 @@ fn kubernetes(clues: Clues<'_>) -> Option<Job> {
         id: namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}")),
         attempt: number(environment, "JOBSET_RESTART_ATTEMPT"),
         name: Some(name),
-        user: Some(clues.user.to_owned()),
+        user: Some(inputs.user.to_owned()),
         rank,
         hosts,
     })
@@ -123,8 +123,8 @@ fn job_of_pod(pod: &str, index: Option<u32>) -> String {
     numbered.unwrap_or(base).to_owned()
 }
 
-fn run(clues: Clues<'_>) -> Option<Job> {
-    let environment = clues.environment;
+fn run(inputs: JobInputs<'_>) -> Option<Job> {
+    let environment = inputs.environment;
     let id = value(environment, &["TPUSCOPE_JOB_ID"])?;
     let (rank, hosts) = rank_and_hosts(environment, None);
     let named = environment.get("TPUSCOPE_JOB_HOSTS").and_then(|list| hostlist::expand(list));
@@ -133,25 +133,25 @@ fn run(clues: Clues<'_>) -> Option<Job> {
         id,
         attempt: number(environment, "TPUSCOPE_JOB_ATTEMPT"),
         name: value(environment, &["TPUSCOPE_JOB_NAME"]),
-        user: Some(clues.user.to_owned()),
+        user: Some(inputs.user.to_owned()),
         rank: number(environment, "TPUSCOPE_JOB_RANK").or(rank),
         hosts: named.unwrap_or(hosts),
     })
 }
 
-fn process(clues: Clues<'_>) -> Job {
-    let (rank, hosts) = rank_and_hosts(clues.environment, None);
+fn process(inputs: JobInputs<'_>) -> Job {
+    let (rank, hosts) = rank_and_hosts(inputs.environment, None);
     Job {
         kind: JobKind::Process,
-        id: format!("{}-{}", clues.process.pid, clues.process.start_ticks),
-        user: Some(clues.user.to_owned()),
+        id: format!("{}-{}", inputs.process.pid, inputs.process.start_ticks),
+        user: Some(inputs.user.to_owned()),
         rank,
         hosts,
         ..Job::default()
     }
 }
 
-/// This host's place among all hosts of the job, and these hosts; each slice knows only its own.
+/// This host's rank among the hosts of the job, and those hosts; each slice knows only its own.
 fn rank_and_hosts(environment: &Environment, index: Option<u32>) -> (Option<u32>, Vec<String>) {
     let worker = number(environment, "TPU_WORKER_ID");
     let hosts = hosts(environment);
@@ -203,7 +203,7 @@ mod tests {
         let environment =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let process = ProcessKey { pid: 40, start_ticks: 77 };
-        job(Clues { process, environment: &environment, cgroup, user: "ada" })
+        job(JobInputs { process, environment: &environment, cgroup, user: "ada" })
     }
 
     #[test]

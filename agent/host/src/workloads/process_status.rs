@@ -1,0 +1,118 @@
+//! What `/proc/<pid>/stat` and `/proc/<pid>/status` say about a process. Pure: text in, values out.
+//!
+//! `procfs-core` parses `stat`. It slices around the command's brackets without looking, so a text of another shape is
+//! refused first. `status` is read here: three of its lines are wanted, and `procfs-core` needs 16 times as long for
+//! all sixty (26 µs against 1.6 µs) and refuses the text where a sandbox such as gVisor shows fewer.
+
+use procfs_core::{FromRead, process};
+
+/// From `/proc/<pid>/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ProcessStat {
+    pub(super) parent: u32,
+    pub(super) start_ticks: u64,
+    /// Bytes of address space: mapping a library changes it.
+    pub(super) address_space: u64,
+    /// Address of its environment, which an exec moves; 0 when the kernel hides it.
+    pub(super) image: u64,
+}
+
+impl ProcessStat {
+    /// Whether it is the same process and has not called exec in between.
+    pub(super) fn same_program(self, other: Self) -> bool {
+        (self.start_ticks, self.image) == (other.start_ticks, other.image)
+    }
+}
+
+/// Parses `stat`; the command in it may contain spaces and brackets.
+pub(super) fn stat(text: &[u8]) -> Option<ProcessStat> {
+    if !has_stat_shape(text) {
+        return None;
+    }
+    let stat = process::Stat::from_read(text).ok()?;
+    Some(ProcessStat {
+        parent: u32::try_from(stat.ppid).ok()?,
+        start_ticks: stat.starttime,
+        address_space: stat.vsize,
+        image: stat.env_start.unwrap_or(0),
+    })
+}
+
+/// Whether the text begins as the kernel's does: `PID (COMMAND) S`.
+fn has_stat_shape(text: &[u8]) -> bool {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let Some(close) = text.iter().rposition(|byte| *byte == b')') else { return false };
+    let opens = digits > 0 && text[digits..].starts_with(b" (") && close > digits + 1;
+    opens && matches!(text[close + 1..], [b' ', state, ..] if state.is_ascii_alphabetic())
+}
+
+/// From `/proc/<pid>/status`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ProcessIds {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Its pid in its own namespace, when that is not the one of this procfs.
+    pub(super) container_pid: Option<u32>,
+}
+
+/// Parses `status`; `None` without a user id.
+pub(super) fn ids(text: &str) -> Option<ProcessIds> {
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    let first = |key: &str| value(key)?.split_ascii_whitespace().next()?.parse::<u32>().ok();
+    let mut pids = value("NSpid").into_iter().flat_map(str::split_ascii_whitespace);
+    let outer = pids.next();
+    let inner = pids.next_back();
+    Some(ProcessIds {
+        uid: first("Uid")?,
+        gid: first("Gid")?,
+        container_pid: inner.filter(|_| outer.is_some()).and_then(|pid| pid.parse().ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_command_may_contain_brackets() {
+        let mut line = String::from("41 (a) b (c)) S 7 ");
+        line.extend((5..=52).map(|number| format!("{number} ")));
+        let want = ProcessStat { parent: 7, start_ticks: 22, address_space: 23, image: 50 };
+        assert_eq!(stat(line.as_bytes()), Some(want));
+        // A command need not be UTF-8.
+        let odd: Vec<u8> = line.bytes().map(|byte| if byte == b'c' { 0xe2 } else { byte }).collect();
+        assert_eq!(stat(&odd), Some(want));
+        assert_eq!(stat(b"41 (x) S"), None);
+        assert_eq!(stat(b""), None);
+    }
+
+    #[test]
+    fn this_process_is_parsed() {
+        let text = std::fs::read("/proc/self/stat").unwrap();
+        assert_eq!(stat(&text).unwrap().parent, std::os::unix::process::parent_id());
+    }
+
+    #[test]
+    fn the_innermost_pid_is_the_containers() {
+        let text = "Name:\tx\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\nNSpid:\t901\t33\t7\n";
+        assert_eq!(ids(text), Some(ProcessIds { uid: 1000, gid: 5, container_pid: Some(7) }));
+        let text = "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nNSpid:\t901\n";
+        assert_eq!(ids(text).and_then(|ids| ids.container_pid), None);
+        assert_eq!(ids("Name:\tx\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            near in "[0-9]{0,2} ?[()]{0,3}[ -~é]{0,3}[()]{0,2}[ ]{0,2}[A-Z]?[ 0-9]{0,80}",
+            text in any::<String>(),
+        ) {
+            let _ = stat(&bytes);
+            let _ = stat(near.as_bytes());
+            let _ = ids(&text);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The agent's own metrics of this crate: how each source is read.
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use model::time::Timestamp;
+
+use crate::sampler::{SourceView, View};
+
+const READS: &str = "tpuscope_source_reads_total";
+const ERRORS: &str = "tpuscope_source_errors_total";
+const MISSED: &str = "tpuscope_source_missed_ticks_total";
+const OVERRUNS: &str = "tpuscope_source_overruns_total";
+const DURATION: &str = "tpuscope_source_read_duration_seconds";
+const AGE: &str = "tpuscope_source_age_seconds";
+const SERIES: &str = "tpuscope_source_series";
+const CHILD_FAILURES: &str = "tpuscope_libtpu_child_failures_total";
+
+/// Describes the metrics of this crate.
+pub fn describe() {
+    describe_counter!(READS, "Reads of the source.");
+    describe_counter!(ERRORS, "Number of times a requested value was missing.");
+    describe_counter!(MISSED, "Ticks that passed while the read before was still going on.");
+    describe_counter!(OVERRUNS, "Reads that were cancelled because they exceeded every deadline.");
+    describe_gauge!(DURATION, Unit::Seconds, "Duration of the last read of the source.");
+    describe_gauge!(AGE, Unit::Seconds, "Time since the last read of the source ended.");
+    describe_gauge!(SERIES, "Series that the source gives now.");
+    describe_counter!(CHILD_FAILURES, "Number of times the libtpu child ended or could not be started.");
+}
+
+/// Sets the metrics of a source after a read.
+pub(crate) fn read(source: &SourceView) {
+    let (counters, name) = (&source.counters, source.origin.as_str());
+    counter!(READS, "source" => name).absolute(counters.reads);
+    counter!(ERRORS, "source" => name).absolute(counters.errors);
+    counter!(MISSED, "source" => name).absolute(counters.missed);
+    counter!(OVERRUNS, "source" => name).absolute(counters.overruns);
+    gauge!(DURATION, "source" => name).set(counters.duration.as_secs_f64());
+}
+
+/// Sets the metrics that change between two reads.
+pub fn update(view: &View, now: Timestamp) {
+    for source in &view.sources {
+        let name = source.origin.as_str();
+        if let Some(age) = source.age(now) {
+            gauge!(AGE, "source" => name).set(age.as_secs_f64());
+        }
+        gauge!(SERIES, "source" => name).set(source.samples(now).count() as f64);
+    }
+}
+
+/// Counts an end of the libtpu child that nobody wanted.
+pub(crate) fn child_failed() {
+    counter!(CHILD_FAILURES).increment(1);
+}

@@ -1,0 +1,26 @@
+//! The agent's own metrics of this crate: captures by their result.
+
+use metrics::{counter, describe_counter};
+
+use crate::{CaptureError, capture_runner::StoredCapture};
+
+const CAPTURES: &str = "tpuscope_captures_total";
+
+/// Describes the metrics of this crate.
+pub fn describe() {
+    describe_counter!(CAPTURES, "Captures that ended: complete, partial or failed.");
+    // A result that has not happened yet is zero, not absent.
+    for result in ["complete", "partial", "failed"] {
+        counter!(CAPTURES, "result" => result).absolute(0);
+    }
+}
+
+/// Counts a capture that ended.
+pub(crate) fn ended(result: &Result<StoredCapture, CaptureError>) {
+    let result = match result {
+        Ok(capture) if capture.stored.partial => "partial",
+        Ok(_) => "complete",
+        Err(_) => "failed",
+    };
+    counter!(CAPTURES, "result" => result).increment(1);
+}

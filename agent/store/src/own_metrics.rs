@@ -1,0 +1,19 @@
+//! The agent's own metrics of this crate: what the store holds.
+
+use metrics::{Unit, describe_gauge, gauge};
+
+const BYTES: &str = "tpuscope_store_bytes";
+const SESSIONS: &str = "tpuscope_store_sessions";
+
+/// Describes the metrics of this crate.
+pub fn describe() {
+    describe_gauge!(BYTES, Unit::Bytes, "Bytes of the sessions in the store.");
+    describe_gauge!(SESSIONS, "Sessions in the store.");
+    stored(0, 0);
+}
+
+/// Sets the metrics after a change of the catalog.
+pub(crate) fn stored(sessions: usize, bytes: u64) {
+    gauge!(SESSIONS).set(sessions as f64);
+    gauge!(BYTES).set(bytes as f64);
+}
