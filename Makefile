@@ -1,14 +1,39 @@
-# make test   everything that CI runs: format, lints, licences, all tests against real peers
-# make demo   a host in miniature: fake chips, a real JAX job, the agent, a capture opened with xprof
-# make bench  the speed and memory promises, as ratios against peers measured in the same run
-# make fmt    format the sources
+# make check        format, lint, unit tests: needs cargo alone, no root and no network
+# make e2e T=name   the end-to-end tests whose name contains T; all of them without T
+# make test         what CI runs: lint, licences, all tests against real peers; the first line says what it installs
+# make bench        the promises of speed and memory beside peers of the same run; BENCH=name runs one
+# make fuzz T=name  the fuzz target T for FUZZ_SECONDS (60)
+# make demo         a small TPU host: fake chips, a real JAX job, the agent, a capture opened with XProf
+# make fmt          format the sources
 
-.PHONY: test demo bench fmt setup lint
+.PHONY: check e2e test bench fuzz demo fmt setup lint
 
 CARGO ?= cargo
+T ?=
+FUZZ_SECONDS ?= 60
 
-setup:
-	tests/setup.sh
+check: lint
+	$(CARGO) test --locked --workspace --exclude tpuscope-tests --exclude tpuscope-benches --exclude fake-libtpu
+
+e2e:
+	$(CARGO) build --locked --workspace
+	$(CARGO) test --locked --workspace --test e2e -- $(T)
+
+# The first line of its output says what it will install and as which user.
+test: setup lint
+	target/tools/bin/cargo-deny --log-level error check licenses bans sources
+	$(CARGO) build --workspace --locked
+	$(CARGO) test --workspace --locked
+
+bench: setup
+	benches/run.sh
+
+fuzz:
+	@tests/setup.sh fuzz
+	tests/fuzz.sh $(T) $(FUZZ_SECONDS)
+
+demo:
+	packaging/demo/run.sh
 
 fmt:
 	$(CARGO) fmt --all
@@ -17,13 +42,5 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-test: setup lint
-	target/tools/bin/cargo-deny --log-level error check licenses bans sources
-	$(CARGO) build --workspace --locked
-	$(CARGO) test --workspace --locked
-
-demo:
-	packaging/demo/run.sh
-
-bench: setup
-	benches/run.sh
+setup:
+	@tests/setup.sh

@@ -1,4 +1,4 @@
-//! What the benches share: running a command and measuring its time and peak memory.
+//! What the benches share: commands and daemons whose time and memory are measured, what they run among, and promises.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
 
@@ -10,6 +10,11 @@ use std::{
 };
 
 use nix::sys::resource::{UsageWho, getrusage};
+
+pub mod crowd;
+pub mod daemon;
+pub mod promise;
+pub mod services;
 
 /// What a command cost.
 #[derive(Debug, Clone, Copy)]

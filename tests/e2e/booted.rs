@@ -3,16 +3,15 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
 };
 
 use fakes::{
-    containers::{Booted, wait_with},
+    containers::Booted,
     harness::{artifact, peer, peers, tpuscope, workspace},
+    wait::{LIMIT, wait_with},
 };
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const FAKE: &str = "/opt/fake-host";
 const RUNTIME_PORT: &str = "18431";
 const PROFILER_PORT: &str = "19012";

@@ -6,7 +6,7 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use fakes::{
@@ -15,18 +15,15 @@ use fakes::{
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
     jax_job::{JaxJob, free_port},
-    running_agent::until,
     schema::Schema,
     small_disk::SmallDisk,
+    wait::{LIMIT, until},
 };
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use tempfile::TempDir;
-
-/// The longest that anything here is waited for; a loaded machine is slow.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// An agent whose only workloads are the profilers that its file names; killed on drop.
 struct Agent {
@@ -166,7 +163,7 @@ fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {
     Schema::open("capture").admits(&report);
     assert_eq!((report["parts"].as_array().unwrap().len(), &report["complete"]), (2, &true.into()));
     assert_eq!(agent.sessions(), ["both"]);
-    assert_eq!(agent.ask(&["capture", "--session", "both"]).failed(7, "already there").code, Some(7));
+    assert_eq!(agent.ask(&["capture", "--session", "both"]).failed(7, "already exists").code, Some(7));
     let shown = agent.ask(&["sessions", "list"]);
     assert!(shown.stdout.contains("both") && shown.stdout.contains("complete"), "{shown:?}");
     Schema::open("sessions-list").admits(&agent.ask(&["sessions", "list", "--json"]).json());
@@ -202,7 +199,7 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
     let manifest = serde_json::from_slice(&fs::read(copy.join("manifest.json")).unwrap()).unwrap();
     Schema::open("manifest").admits(&manifest);
 
-    agent.ask(&["sessions", "fetch", "one", "--output", &out]).failed(7, "already there");
+    agent.ask(&["sessions", "fetch", "one", "--output", &out]).failed(7, "already exists");
     agent.ask(&["sessions", "fetch", "two", "--output", &out]).failed(5, "there is no session two");
     let shown = run(folder.path(), &["sessions", "show", "one"]);
     shown.failed(5, "one does not exist");
@@ -231,7 +228,7 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
     let text = fs::read(&manifest).unwrap();
     fs::remove_dir_all(&copy).unwrap();
     fs::write(&manifest, "{").unwrap();
-    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(18, "no manifest that can be read");
+    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(18, "no readable manifest");
     fs::write(&manifest, text).unwrap();
 
     // What rotted in the store is not passed on as good.
@@ -241,9 +238,9 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
     let mut bytes = fs::read(&part).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&part, bytes).unwrap();
-    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "not what its manifest says");
+    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "does not match its manifest");
     fs::remove_file(&part).unwrap();
-    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "not what its manifest says");
+    agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "does not match its manifest");
     assert!(!copy.exists());
     assert_eq!(fs::read_dir(folder.path().join("plugins/.tpuscope")).unwrap().count(), 0);
 }
@@ -278,7 +275,7 @@ fn what_cannot_be_copied_out_is_not_captured_or_stays_in_the_store() {
     capture(&file.display().to_string()).failed(4, "cannot create");
     let there = disk.path().join("plugins/profile/one");
     fs::create_dir_all(&there).unwrap();
-    capture(&out).failed(7, "already there");
+    capture(&out).failed(7, "already exists");
     assert_eq!((fake.seen().profiles.len(), agent.sessions().len()), (0, 0));
     fs::remove_dir(&there).unwrap();
     let ended = capture(&out);
@@ -331,9 +328,7 @@ fn an_agent_that_hangs_is_given_up() {
     let capture = command::start(agent.home.path(), &agent.arguments(&["capture", "--duration", "60s"]));
     until("the window", || !fake.seen().profiles.is_empty());
     agent.signal(Signal::SIGSTOP);
-    let ended = capture.end();
-    ended.failed(6, "answers no more");
-    assert!(ended.took < LIMIT, "{ended:?}");
+    capture.end().failed(6, "does not answer");
 }
 
 #[test]

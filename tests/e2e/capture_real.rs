@@ -10,6 +10,7 @@ use fakes::{
     command::{self, Ended, run},
     harness::{peer, workspace},
     jax_job::{JaxJob, Running},
+    wait::until,
 };
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -58,18 +59,14 @@ fn in_mid_window(folder: &Path, job: &Running) -> command::Running {
     panic!("no capture came to its window")
 }
 
-/// The profiler takes a session again, and soon.
+/// The profiler takes a session again.
 fn is_free_again(job: &Running) {
     let folder = folder();
-    let begin = Instant::now();
-    loop {
+    until("the profiler to be free", || {
         let ended = capture(folder.path(), &[job], &["--duration", "200ms"]);
-        match ended.code {
-            Some(0) => return,
-            Some(13) if begin.elapsed() < Duration::from_secs(5) => {}
-            _ => panic!("not free: {ended:?}"),
-        }
-    }
+        assert!(matches!(ended.code, Some(0 | 13)), "{ended:?}");
+        ended.code == Some(0)
+    });
 }
 
 fn no_session(folder: &Path) {

@@ -5,10 +5,9 @@ use std::{
     io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
-use fakes::{command, harness, schema::Schema};
+use fakes::{command, harness, schema::Schema, wait::until};
 use flate2::read::GzDecoder;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -100,7 +99,7 @@ fn hosts_of_a_session_come_onto_one_time_line() {
     assert_eq!(files(&folder.path().join("tables")), ["operations.csv", "steps.csv"]);
     let steps = fs::read_to_string(folder.path().join("tables/steps.csv")).unwrap();
     assert!(
-        steps.starts_with("host,file,kind,plane,step_num,start_ps,duration_ps,aligned_start_ps\n"),
+        steps.starts_with("host,file,kind,plane,step_num,start_ps,duration_ps,aligned_start_ps,program\n"),
         "{steps}"
     );
     assert!(steps.lines().count() > 10 && steps.contains("t1v-n-cccc-w-1"), "{steps}");
@@ -152,7 +151,7 @@ fn bad_input_is_one_line_and_no_file() {
     sessions(folder.path(), &["merge", "none.xplane.pb", "-o", "out"]).failed(5, "none.xplane.pb");
     sessions(folder.path(), &["merge", "folder", "-o", "out"]).failed(5, "folder is a folder");
     sessions(folder.path(), &["merge", "whole.xplane.pb", "./whole.xplane.pb", "-o", "out"])
-        .failed(2, "named twice");
+        .failed(2, "given twice");
     sessions(folder.path(), &["export", "none", "--format", "csv", "-o", "out"])
         .failed(5, "none does not exist");
     sessions(folder.path(), &["export", "folder", "--format", "csv", "-o", "out"])
@@ -204,7 +203,7 @@ fn what_is_no_regular_file_is_never_replaced() {
     fs::create_dir_all(folder.path().join("tables")).unwrap();
     pipe(&folder.path().join("tables"), "steps.csv");
     let before = files(folder.path());
-    for (out, says) in [("pipe", "not a regular"), ("null", "not a regular"), ("nowhere", "leads nowhere")] {
+    for (out, says) in [("pipe", "not a regular"), ("null", "not a regular"), ("nowhere", "does not exist")] {
         sessions(folder.path(), &["merge", &input, "-o", out]).failed(7, says);
         let ended = sessions(folder.path(), &["export", &input, "--format", "perfetto", "-o", out]);
         assert!(ended.failed(7, says).stderr.contains("name a regular file"), "{ended:?}");
@@ -312,14 +311,11 @@ fn an_interrupted_command_says_so_and_leaves_nothing() {
     for (at, command) in commands.into_iter().enumerate() {
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             let mut running = command::start(folder.path(), command);
-            let begun = Instant::now();
             // Those that write at once have begun to; the others are ready for the signal.
-            while running.alive()
-                && (!heeds(running.pid(), signal) || at > 1 && files(folder.path()).len() == 1)
-            {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{command:?} never heeds {signal}");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            until("a handler of the signal, and what is written", || {
+                let writes = || at <= 1 || files(folder.path()).len() > 1;
+                !running.alive() || heeds(running.pid(), signal) && writes()
+            });
             let ended = running.signal_and_end(signal);
             assert_eq!(ended.code, Some(130), "{command:?} {signal}: {ended:?}");
             assert_eq!(files(folder.path()), ["long.xplane.pb"], "{command:?} {signal}");

@@ -314,3 +314,26 @@ fn control_bytes_in_names_never_reach_the_terminal() {
     assert!(!ended.stdout.contains('\x1b') && !ended.stdout.contains('\x07'), "{:?}", ended.stdout);
     assert!(ended.stdout.contains("\\u{1b}"), "{:?}", ended.stdout);
 }
+
+#[test]
+fn runs_of_one_program_stand_for_steps_where_no_marker_tells_them() {
+    let case = |case: &str| data().join("golden").join(case);
+    let text = show(&case("xplane_clock/clock_jumps"), &[]).stdout;
+    assert!(
+        text.contains("steps      20 runs of jit_train_step: mean 100.041 ms, median 100.048 ms"),
+        "{text}"
+    );
+    assert!(text.contains("the line's clock jumped"), "{text}");
+    let text = show(&case("xplane_ids/inference_modules_only_ids"), &[]).stdout;
+    assert!(text.contains("steps      15 runs of jit_decode: "), "{text}");
+    let text = show(&case("xplane/idle_gaps"), &["--as-xprof"]).stdout;
+    for name in ["device_duty_cycle_percent 60.2", "device_duty_cycle_high_confidence_percent 60.2"] {
+        assert!(text.contains(name), "{text}");
+    }
+    let schema = Schema::open("sessions-show");
+    for made in ["xplane_clock/clock_jumps_steps", "xplane_ids/two_hosts_skew_ids"] {
+        for rules in [&[][..], &["--as-xprof"]] {
+            schema.admits(&json(&case(made), rules));
+        }
+    }
+}

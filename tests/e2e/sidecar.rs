@@ -1,14 +1,14 @@
 //! The container image as a sidecar: in the workload's pid and network namespaces, as no root, with a read-only root.
 
-use std::{process::Command, time::Duration};
+use std::process::Command;
 
 use fakes::{
-    containers::{Pod, base_image, build, wait_with},
+    containers::{Pod, base_image, build},
     harness::{artifact, peer, tpuscope, workspace},
+    wait::{LIMIT, wait_with},
 };
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const IMAGE: &str = "localhost/tpuscope/sidecar:test";
 const PROFILER_PORT: &str = "19012";
 

@@ -5,13 +5,14 @@ use std::{
     io::Read,
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::harness::tpuscope;
+use crate::{harness::tpuscope, wait::wait_with};
 
-/// No command of a test may take longer.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// No command of a test may take longer. A capture that missed its own deadline would: it waits for a profiler that
+/// never answers.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// How a command ended.
 #[derive(Debug)]
@@ -22,8 +23,6 @@ pub struct Ended {
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
-    /// How long it ran.
-    pub took: Duration,
 }
 
 impl Ended {
@@ -52,7 +51,6 @@ impl Ended {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    begun: Instant,
 }
 
 /// Starts `tpuscope` in `folder`.
@@ -72,7 +70,7 @@ pub fn start<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Running {
 /// If it cannot be started.
 pub fn start_as(mut command: Command) -> Running {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running { child: command.spawn().expect("it starts"), begun: Instant::now() }
+    Running { child: command.spawn().expect("it starts") }
 }
 
 /// Runs `tpuscope` in `folder` to its end.
@@ -121,19 +119,12 @@ impl Running {
             let mut text = String::new();
             errors.read_to_string(&mut text).map(|_| text)
         });
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child of ours") {
-                break status;
-            }
-            assert!(self.begun.elapsed() < DEADLINE, "the command does not end");
-            std::thread::sleep(Duration::from_millis(2));
-        };
-        let took = self.begun.elapsed();
+        let ended = || self.child.try_wait().expect("a child of ours");
+        let status = wait_with("the command to end", LONGEST, String::new, ended);
         Ended {
             code: status.code(),
             stdout: reader.join().expect("reads").expect("text"),
             stderr: error_reader.join().expect("reads").expect("text"),
-            took,
         }
     }
 }

@@ -5,7 +5,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::OnceLock,
-    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
@@ -21,34 +20,6 @@ fn succeed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Polls until `done` gives something.
-///
-/// # Panics
-/// With `what` when `limit` has passed.
-pub fn wait_for<T>(what: &str, limit: Duration, done: impl FnMut() -> Option<T>) -> T {
-    wait_with(what, limit, String::new, done)
-}
-
-/// Polls until `done` gives something.
-///
-/// # Panics
-/// With `what` and `evidence` when `limit` has passed.
-pub fn wait_with<T>(
-    what: &str,
-    limit: Duration,
-    evidence: impl Fn() -> String,
-    mut done: impl FnMut() -> Option<T>,
-) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = done() {
-            return value;
-        }
-        assert!(start.elapsed() < limit, "waited {limit:?} for: {what}\n{}", evidence());
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// A container that was booted by its own systemd, with a network of its own.

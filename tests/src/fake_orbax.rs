@@ -115,9 +115,9 @@ fn respond(stream: &mut TcpStream, page: Page, stopped: &AtomicBool) -> std::io:
         }
         Page::Status(code) => write!(stream, "HTTP/1.1 {code} No\r\nContent-Length: 0\r\n\r\n"),
         Page::Hang => {
-            while !stopped.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            // Whatever comes stays without an answer, until the client closes.
+            let mut chunk = [0; 1024];
+            while !stopped.load(Ordering::SeqCst) && !matches!(stream.read(&mut chunk), Ok(0)) {}
             Ok(())
         }
         Page::Raw(bytes) => {

@@ -23,9 +23,12 @@ pub struct FakeProcess {
 }
 
 impl FakeProcess {
-    /// A child of init that started `start_ticks` after boot, with our own network namespace.
+    /// A child of init that started `start_ticks` after boot, with our own pid and network namespaces.
     pub fn new(pid: u32, start_ticks: u64) -> Self {
-        let net = fs::read_link("/proc/self/ns/net").expect("our own namespace");
+        let namespace = |name: &str| {
+            let target = fs::read_link(format!("/proc/self/{name}")).expect("our own namespace");
+            (name.to_owned(), target.to_string_lossy().into_owned())
+        };
         Self {
             pid,
             parent: 1,
@@ -34,7 +37,7 @@ impl FakeProcess {
             uid: 1000,
             ns_pids: vec![pid],
             files: vec![("comm".into(), b"python3\n".to_vec())],
-            links: vec![("ns/net".into(), net.to_string_lossy().into_owned())],
+            links: vec![namespace("ns/pid"), namespace("ns/net")],
         }
     }
 

@@ -6,6 +6,7 @@ use std::{
     future::poll_fn,
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
+    task::Poll,
     thread,
     time::Duration,
 };
@@ -189,7 +190,11 @@ async fn connection(mut stream: TcpStream, mode: Mode, seen: Arc<Mutex<Seen>>) -
             loop {
                 let accepted = tokio::select! {
                     accepted = connection.accept() => accepted,
-                    _ = go.changed() => return Ok(()),
+                    _ = go.changed() => {
+                        // One poll writes what is queued to the socket.
+                        let _ = poll_fn(|context| Poll::Ready(connection.poll_accept(context).is_ready())).await;
+                        return Ok(());
+                    }
                 };
                 let Some(accepted) = accepted else { return Ok(()) };
                 let (request, respond) = accepted?;
@@ -238,8 +243,6 @@ async fn call(
     };
     match answer(&mut body, &mode).await {
         Ok(()) if mode == Mode::HalfThenGone => {
-            // Let the bytes out first, then cut the connection.
-            tokio::time::sleep(Duration::from_millis(50)).await;
             let _ = gone.send(true);
         }
         Ok(()) => ok(&mut body)?,

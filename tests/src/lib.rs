@@ -18,6 +18,8 @@ pub mod harness;
 pub mod jax_job;
 pub mod libtpu;
 pub mod net_ns;
+pub mod pid_ns;
 pub mod running_agent;
 pub mod schema;
 pub mod small_disk;
+pub mod wait;

@@ -21,7 +21,10 @@ use sampling::{
 };
 use tempfile::TempDir;
 
-use crate::harness::{artifact, tpuscope};
+use crate::{
+    harness::{artifact, tpuscope},
+    wait::eventually_async,
+};
 
 /// A copy of the stand-in libtpu in a folder of its own, laid out like a wheel.
 pub struct Staged {
@@ -104,22 +107,15 @@ pub async fn read(source: &mut Libtpu, tick: &Tick) -> Reading {
     Source::read(source, tick).await
 }
 
-/// Reads until `wanted`, at most for 30 s.
+/// Reads until `wanted`.
 ///
 /// # Panics
 /// When it does not come.
 pub async fn read_until(source: &mut Libtpu, wanted: impl Fn(&Reading) -> bool) -> Reading {
-    let mut last = Reading::default();
-    for _ in 0..600 {
-        last = read(source, &tick(0)).await;
-        if wanted(&last) {
-            return last;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!(
-        "what was wanted did not come; the last reading had {} samples, absent: {:#?}",
-        last.samples.len(),
-        last.absent
-    )
+    let reading = eventually_async("a reading as wanted", async || {
+        let reading = read(source, &tick(0)).await;
+        let instead = || format!("{} samples, absent: {:#?}", reading.samples.len(), reading.absent);
+        if wanted(&reading) { Ok(reading) } else { Err(instead()) }
+    });
+    reading.await
 }

@@ -8,7 +8,6 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use nix::{
@@ -18,33 +17,11 @@ use nix::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{fake_host::FakeHost, harness::tpuscope};
-
-/// The longest that anything here is waited for; a loaded machine is slow.
-pub const LIMIT: Duration = Duration::from_secs(60);
-
-/// Waits for `check` to give something.
-///
-/// # Panics
-/// If it does not within [`LIMIT`].
-pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = check() {
-            return value;
-        }
-        assert!(begun.elapsed() < LIMIT, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Waits until `check` holds.
-///
-/// # Panics
-/// If it does not within [`LIMIT`].
-pub fn until(what: &str, mut check: impl FnMut() -> bool) {
-    eventually(what, || check().then_some(()));
-}
+use crate::{
+    fake_host::FakeHost,
+    harness::tpuscope,
+    wait::{LIMIT, eventually},
+};
 
 /// Where an agent of a test keeps its socket and state: a folder that every user may enter.
 #[derive(Debug)]
@@ -95,6 +72,19 @@ impl RunningAgent {
     pub fn start(host: &FakeHost, settings: &str) -> Self {
         let home = Home::new();
         let command = home.command(&host.config(settings));
+        Self::ready(home, command)
+    }
+
+    /// The same behind `prefix`, a command that starts another, such as `nsenter`.
+    ///
+    /// # Panics
+    /// If the prefix is empty.
+    pub fn start_in(host: &FakeHost, settings: &str, prefix: &[&str]) -> Self {
+        let home = Home::new();
+        let plain = home.command(&host.config(settings));
+        let (program, words) = prefix.split_first().expect("a command");
+        let mut command = Command::new(program);
+        command.args(words).arg(plain.get_program()).args(plain.get_args());
         Self::ready(home, command)
     }
 

@@ -62,7 +62,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         return Err(irregular());
     }
     let mut options = OpenOptions::new();
-    // The file may be another by now: a pipe must not hold us up.
+    // The file may be another by now: opening a pipe must not block.
     let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     let meta = file.metadata()?;
     let made_up = || meta.len() == 0 && !matches!((&file).read(&mut [0]), Ok(0));

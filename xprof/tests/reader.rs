@@ -17,7 +17,7 @@ use proto::tensorflow::profiler::{
     XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat, XStatMetadata, x_event, x_stat,
 };
 use xprof::{
-    reader::{Event, Index, Reader, StatNames, StatValue, Stats},
+    reader::{Index, Reader, StatNames, StatValue, Stats, TraceEvent},
     wire::Error,
 };
 
@@ -49,7 +49,7 @@ fn stats(mut stats: Stats<'_>) -> Result<Vec<XStat>, Error> {
     Ok(all)
 }
 
-fn event(event: &Event<'_>) -> Result<XEvent, Error> {
+fn event(event: &TraceEvent<'_>) -> Result<XEvent, Error> {
     let data = match (event.offset_ps, event.occurrences) {
         (_, Some(occurrences)) => Some(x_event::Data::NumOccurrences(occurrences)),
         (offset, None) => Some(x_event::Data::OffsetPs(offset)),
@@ -197,7 +197,7 @@ impl Shuffle {
         while let Some(field) = walk.next_field().expect("prost encodes well") {
             let to = walk.position() as usize;
             let bytes = match (field.value, deeper(field.number)) {
-                (xprof::wire::Value::Bytes(body), Some(kind)) => {
+                (xprof::wire::FieldValue::Bytes(body), Some(kind)) => {
                     let body = self.message(body, &|number| kind.deeper(number));
                     let mut bytes = Vec::new();
                     encode_key(field.number, WireType::LengthDelimited, &mut bytes);
@@ -219,7 +219,7 @@ enum Kind {
     Space,
     Plane,
     Line,
-    Event,
+    TraceEvent,
     Entry,
     Metadata,
     Leaf,
@@ -231,8 +231,8 @@ impl Kind {
             (Kind::Space, 1) => Some(Kind::Plane),
             (Kind::Plane, 3) => Some(Kind::Line),
             (Kind::Plane, 4 | 5) => Some(Kind::Entry),
-            (Kind::Line, 4) => Some(Kind::Event),
-            (Kind::Event, 4) | (Kind::Plane, 6) | (Kind::Metadata, 5) => Some(Kind::Leaf),
+            (Kind::Line, 4) => Some(Kind::TraceEvent),
+            (Kind::TraceEvent, 4) | (Kind::Plane, 6) | (Kind::Metadata, 5) => Some(Kind::Leaf),
             (Kind::Entry, 2) => Some(Kind::Metadata),
             _ => None,
         }

@@ -2,11 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{
-    Outcome,
-    exit::{Exit, one_line},
-    output, settings_args,
-};
+use super::{CommandResult, exit::Exit, output, output::one_line, settings_args};
 use crate::settings;
 
 /// Arguments of `config`.
@@ -18,23 +14,23 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print every setting with its default and what it is for
+    /// Print a settings file with every setting, its default and its description
     Default {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Check a file of settings (and the TPUSCOPE_* variables) without starting anything
+    /// Check a settings file and the TPUSCOPE_* variables
     Check {
-        /// The file [default: /etc/tpuscope/tpuscope.toml, where it exists]
+        /// Settings file [default: /etc/tpuscope/tpuscope.toml, if it exists]
         file: Option<PathBuf>,
-        /// Print JSON: whether the settings are right, and what results from them
+        /// Print JSON: the result of the check and the effective settings
         #[arg(long)]
         json: bool,
     },
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     match &args.command {
         Command::Default { json: false } => output::print(&settings::commented())?,
         Command::Default { json: true } => output::json(&settings::Config::default())?,
@@ -43,7 +39,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-fn check(file: Option<&Path>, json: bool) -> Outcome {
+fn check(file: Option<&Path>, json: bool) -> CommandResult {
     let checked = settings_args::load(file, &[]).and_then(|config| {
         settings_args::check_here(&config)?;
         Ok(config)
@@ -52,7 +48,7 @@ fn check(file: Option<&Path>, json: bool) -> Outcome {
     match checked {
         Ok(config) if json => output::json(&serde_json::json!({ "ok": true, "settings": config }))?,
         Ok(_) if name.exists() => output::print(&format!("{}: ok\n", one_line(&name.display().to_string())))?,
-        Ok(_) => output::print(&format!("{} does not exist: the defaults apply\n", name.display()))?,
+        Ok(_) => output::print(&format!("{} does not exist; the defaults apply\n", name.display()))?,
         Err(failure) if json => {
             let report = serde_json::json!({ "ok": false, "error": failure.what, "remedy": failure.remedy });
             output::json(&report)?;

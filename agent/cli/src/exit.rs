@@ -1,55 +1,49 @@
-//! The one place where errors become exit codes.
-//!
-//! A command fails with a [`Failure`]: a code of [`Exit`], one line that says what was wrong, and one that
-//! says what to do. Rooms below know nothing of exit codes: their errors are turned into failures here or
-//! in the command that called them.
+//! The exit codes of all commands. `docs/exit-codes.md` lists them.
 
-use std::{fmt, process::ExitCode};
+use std::process::ExitCode;
 
-use model::untrusted::harmless;
-
-/// Every way a `tpuscope` command ends. The numbers are stable; `docs/exit-codes.md` lists them.
+/// The exit codes. The numbers are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// The command succeeded.
     Ok = 0,
-    /// A fault of tpuscope itself, or of the system under it.
+    /// An internal error of tpuscope or of the system.
     Internal = 1,
-    /// The command line is wrong.
+    /// The command line is invalid.
     Usage = 2,
-    /// The configuration is wrong.
+    /// The settings are invalid.
     Config = 3,
-    /// Not allowed.
+    /// Permission denied.
     Permission = 4,
-    /// What was named does not exist.
+    /// A file, session or process does not exist.
     NotFound = 5,
     /// No agent answers on the socket.
     NoAgent = 6,
-    /// Something else already is where this would go: a port, a state directory, a session name.
+    /// A port, a state directory or a session name is in use.
     Conflict = 7,
-    /// The input file is damaged or of another kind.
+    /// The input file is damaged or has another format.
     BadInput = 8,
     /// The host or its network does not answer.
     Unreachable = 10,
-    /// The host answers, but nothing listens on the port.
+    /// No process listens on the port.
     NotListening = 11,
-    /// Something listens, but it is no profiler.
+    /// The process that listens on the port is not a profiler.
     NotAProfiler = 12,
     /// The workload's profiler is in use.
     Busy = 13,
-    /// The profiler answered with an empty trace.
+    /// The trace is empty.
     EmptyTrace = 14,
-    /// The deadline passed.
+    /// A time limit was exceeded.
     Timeout = 15,
-    /// More bytes than the limit.
+    /// A size limit was exceeded.
     TooLarge = 16,
     /// The disk is full.
     NoSpace = 17,
-    /// Some of what was asked is there, some is missing.
+    /// The result is incomplete.
     Partial = 18,
-    /// No process to work on.
+    /// There is no process to profile.
     NoTarget = 19,
-    /// Interrupted by the user.
+    /// The command was interrupted.
     Interrupted = 130,
 }
 
@@ -59,65 +53,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command failed.
-#[derive(Debug)]
-pub struct Failure {
-    /// How the process ends.
-    pub exit: Exit,
-    /// One line: what was wrong.
-    pub what: String,
-    /// One line: what to do about it; empty where there is nothing to add.
-    pub remedy: String,
-}
-
-impl Failure {
-    /// A failure without a remedy.
-    pub fn new(exit: Exit, what: impl fmt::Display) -> Self {
-        Self { exit, what: what.to_string(), remedy: String::new() }
-    }
-
-    /// Adds what to do.
-    #[must_use]
-    pub fn remedy(mut self, remedy: impl fmt::Display) -> Self {
-        self.remedy = remedy.to_string();
-        self
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&one_line(&self.what))?;
-        if !self.remedy.is_empty() {
-            write!(f, "\n  {}", one_line(&self.remedy))?;
-        }
-        Ok(())
-    }
-}
-
-/// `text` on one line with what could disturb or deceive escaped: it may quote a file or a peer.
-pub fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
-        if harmless(c) {
-            line.push(c);
-        } else {
-            line.extend(c.escape_default());
-        }
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_never_reach_the_terminal() {
-        let failure = Failure::new(Exit::BadInput, "bad \u{1b}[31mname\n").remedy("rename it");
-        assert_eq!(failure.to_string(), "bad \\u{1b}[31mname\\n\n  rename it");
-        assert_eq!(one_line("äexe.\u{202e}cod"), "äexe.\\u{202e}cod");
-    }
-
     #[test]
     fn the_docs_list_every_code() {
         let docs = include_str!("../../../docs/exit-codes.md");

@@ -1,4 +1,5 @@
-//! The commands: each parses its arguments, calls one room, prints, and ends with an exit code of [`exit`].
+//! The command line: one module per command. A command parses its arguments, calls one crate, prints the result, and ends
+//! with an exit code of [`exit`]. Errors become exit codes and remedies in [`remedies`].
 //!
 //! Must never hold logic that the daemon needs too.
 
@@ -9,6 +10,7 @@ mod capture;
 pub mod client;
 mod config;
 pub mod exit;
+pub mod failure;
 mod generate;
 mod goodput;
 mod libtpu;
@@ -23,20 +25,18 @@ mod version;
 
 use std::process::ExitCode;
 
-use clap::{
-    CommandFactory, Parser, Subcommand,
-    error::{ContextValue, ErrorKind},
-};
-use exit::{Exit, Failure};
+use clap::{Parser, Subcommand, error::ErrorKind};
+use exit::Exit;
+use failure::Failure;
 
-/// What every command returns.
-pub type Outcome = Result<Exit, Failure>;
+/// The result of a command.
+pub type CommandResult = Result<Exit, Failure>;
 
 /// Metrics, traces and goodput of TPU hosts.
 #[derive(Debug, Parser)]
 #[command(name = "tpuscope", version, propagate_version = false, max_term_width = 110)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -44,27 +44,27 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the daemon: sample the chips, serve what is measured
+    /// Run the daemon: sample the chips and serve the measurements
     Agent(agent::Args),
-    /// Record an XProf trace of the workloads of this host, or of named profilers
+    /// Record an XProf trace of the workloads on this host, or of the given profilers
     Capture(Box<capture::Args>),
-    /// Print or check settings
+    /// Print the default settings, or check a settings file
     Config(config::Args),
     /// Compute the share of a job's time that was progress, and the causes of the lost time
     Goodput(Box<goodput::Args>),
-    /// Read and rework recorded sessions
+    /// List, copy, remove, analyze, merge and export recorded sessions
     #[command(subcommand)]
-    Sessions(sessions::Command),
-    /// Look at a libtpu
+    Sessions(sessions::SessionsCommand),
+    /// Inspect a libtpu library
     Libtpu(libtpu::Args),
-    /// The process that a libtpu is loaded in; the agent starts it
+    /// Load a libtpu library for the agent, which starts this command
     #[command(hide = true)]
     LibtpuChild(libtpu::ChildArgs),
-    /// Show the chips of this host, who holds them, and how they do
+    /// Show the chips, their owners and their load
     Status(status::Args),
     /// Print a completion script for a shell
     Completions(generate::CompletionsArgs),
-    /// Write the manual pages into a folder
+    /// Write the manual pages to a folder
     Man(generate::ManArgs),
     /// Print the version
     Version(version::Args),
@@ -74,74 +74,33 @@ pub enum Command {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return not_parsed(error).into(),
+        Err(error) => return not_parsed(&error).into(),
     };
     match run(cli.command) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            output::tell(&failure.to_string());
+            output::print_error(&failure.to_string());
             failure.exit.into()
         }
     }
 }
 
-/// Help and the version go out as they are; so does the help that a bare command gives. A mistake is told as any
-/// other failure is.
-fn not_parsed(mut error: clap::Error) -> Exit {
+/// Prints help and the version as the parser made them. A mistake is printed like any other failure.
+fn not_parsed(error: &clap::Error) -> Exit {
     let mistake = error.use_stderr();
     if !mistake || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nothing is left to tell a user whose terminal is gone.
+        // A failure to print is ignored: there is nowhere to report it.
         let _ = error.print();
         return if mistake { Exit::Usage } else { Exit::Ok };
     }
-    quote(&mut error);
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    output::tell(&mistaken(&error.render().to_string(), &words).to_string());
-    Exit::Usage
+    let failure = remedies::arguments(error, &words);
+    output::print_error(&failure.to_string());
+    failure.exit
 }
 
-/// The parser's page of an error, in a line that says what is wrong and one that says what to do.
-fn mistaken(page: &str, words: &[String]) -> Failure {
-    let mut paragraphs =
-        page.split("\n\n").map(|text| text.lines().map(str::trim).collect::<Vec<_>>().join(" "));
-    let what = paragraphs.next().unwrap_or_default();
-    let what = what.strip_prefix("error: ").unwrap_or(&what);
-    let tips = paragraphs.filter_map(|text| Some(text.strip_prefix("tip: ")?.replace(" tip: ", "; ")));
-    let help = format!("`tpuscope{} --help` says how it is used", subcommand(words));
-    Failure::new(Exit::Usage, what).remedy(tips.chain([help]).collect::<Vec<_>>().join("; "))
-}
-
-/// The subcommand that `words` begin with, each word after a space.
-fn subcommand(words: &[String]) -> String {
-    let mut command = &Cli::command();
-    let mut spoken = String::new();
-    for word in words {
-        let Some(inner) = command.find_subcommand(word) else { break };
-        command = inner;
-        spoken += &format!(" {word}");
-    }
-    spoken
-}
-
-/// What an error repeats of the command line stays on its line, and short.
-fn quote(error: &mut clap::Error) {
-    /// So much of a value is shown.
-    const SHOWN: usize = 80;
-    let quoted = error.context().filter_map(|(kind, value)| match value {
-        ContextValue::String(text) => {
-            let cut = if text.chars().count() > SHOWN { "…" } else { "" };
-            let text: String = text.chars().take(SHOWN).collect();
-            Some((kind, ContextValue::String(exit::one_line(&text) + cut)))
-        }
-        _ => None,
-    });
-    for (kind, value) in quoted.collect::<Vec<_>>() {
-        error.insert(kind, value);
-    }
-}
-
-fn run(command: Command) -> Outcome {
+fn run(command: Command) -> CommandResult {
     match command {
         Command::Agent(args) => agent::run(&args),
         Command::Capture(args) => capture::run(&args),
@@ -159,40 +118,12 @@ fn run(command: Command) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_mistake_is_one_line_and_a_remedy() {
-        let told = |arguments: &[&str]| {
-            let error = Cli::try_parse_from(["tpuscope"].iter().chain(arguments)).expect_err("a mistake");
-            let words: Vec<_> = arguments.iter().map(ToString::to_string).collect();
-            mistaken(&error.render().to_string(), &words).to_string()
-        };
-        assert_eq!(
-            told(&["capture", "--duratoin", "2s"]),
-            "unexpected argument '--duratoin' found\n  a similar argument exists: '--duration'; \
-             `tpuscope capture --help` says how it is used"
-        );
-        assert_eq!(
-            told(&["sessions", "show"]),
-            "the following required arguments were not provided: <PATH>\n  \
-             `tpuscope sessions show --help` says how it is used"
-        );
-        assert_eq!(
-            told(&["capture", "--duration", "2"]),
-            "invalid value '2' for '--duration <DURATION>': `2` has no unit: write ns, us, ms, s, m, h or d, \
-             as in `2s`\n  \
-             `tpuscope capture --help` says how it is used"
-        );
-        assert_eq!(
-            told(&["statsu"]),
-            "unrecognized subcommand 'statsu'\n  a similar subcommand exists: 'status'; \
-             `tpuscope --help` says how it is used"
-        );
     }
 }

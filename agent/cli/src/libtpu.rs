@@ -1,8 +1,7 @@
-//! `tpuscope libtpu`: looks at a libtpu through a child process; and that child itself.
+//! `tpuscope libtpu`: inspects a libtpu library in a child process. Also the command of that child.
 
 use std::{
     fmt::Write,
-    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,14 +12,16 @@ use proto::tpuscope::v1::LibraryInfo;
 use sampling::sources::libtpu::{
     child,
     process::{ChildFailure, ChildProcess, Launch},
-    trust::{Rights, TrustError, trust},
+    trust::{Rights, trust},
 };
 use serde_json::json;
 
 use super::{
-    Outcome,
-    exit::{Exit, Failure, one_line},
-    output,
+    CommandResult,
+    exit::Exit,
+    failure::Failure,
+    output::{self, one_line},
+    remedies,
 };
 
 /// Arguments of `libtpu`.
@@ -32,26 +33,26 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Load a libtpu in a sandboxed process and print what it is
+    /// Load a libtpu library in a sandboxed process and print its version and its functions
     Probe(ProbeArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct ProbeArgs {
-    /// libtpu.so, or a folder that holds libtpu/libtpu.so (site-packages, an unpacked wheel)
+    /// Path of a libtpu.so, or of a folder that contains libtpu/libtpu.so (site-packages, an unpacked wheel)
     path: PathBuf,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How long the library may take for each of its two steps, from 1s to 10m
-    #[arg(long, default_value = "30s", value_parser = patience)]
+    /// Time limit of each of the two steps, from 1s to 10m
+    #[arg(long, default_value = "30s", value_parser = step_timeout)]
     timeout: Duration,
 }
 
-fn patience(text: &str) -> Result<Duration, String> {
+fn step_timeout(text: &str) -> Result<Duration, String> {
     let wait = text.parse::<unit::Duration>().map_err(|error| error.to_string())?.get();
     let bounds = Duration::from_secs(1)..=Duration::from_secs(600);
-    if bounds.contains(&wait) { Ok(wait) } else { Err("it must be from 1s to 10m".to_owned()) }
+    if bounds.contains(&wait) { Ok(wait) } else { Err("expected a duration from 1s to 10m".to_owned()) }
 }
 
 /// Arguments of the hidden child.
@@ -61,31 +62,33 @@ pub struct ChildArgs {
     parent: u32,
 }
 
-/// Runs the child; nobody but the agent starts it.
-pub(super) fn run_child(args: &ChildArgs) -> Outcome {
-    child::run(args.parent).map(|()| Exit::Ok).map_err(|end| Failure::new(Exit::Internal, end))
+/// Runs the child, which only the agent starts.
+pub(super) fn run_child(args: &ChildArgs) -> CommandResult {
+    child::run(args.parent).map(|()| Exit::Ok).map_err(Failure::internal)
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let Command::Probe(args) = &args.command;
     let path = library_in(&args.path);
-    let trusted = trust(&path, Rights::of_this_process(true)).map_err(|error| untrusted(&path, &error))?;
+    let trusted = trust(&path, Rights::of_this_process(true))
+        .map_err(|error| remedies::untrusted_library(&path, &error))?;
     let launch = Launch { user: trusted.user, ..Launch::default() };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(Exit::Internal, format!("cannot start: {error}")))?;
+        .map_err(|error| Failure::internal(format_args!("cannot start: {error}")))?;
     let probed = runtime.block_on(probe(&launch, &trusted.path, args.timeout));
-    let mut found = probed.map_err(|failure| not_probed(&path, &failure))?;
+    let mut found = probed.map_err(|failure| remedies::probe(&path, &failure))?;
     found.info.path = path.to_string_lossy().into_owned();
     print(&found, args.json)?;
     match found.sdk_failure {
         None if found.info.pjrt.is_none() && !found.info.sdk_export && found.info.fault.is_empty() => {
-            Err(Failure::new(Exit::BadInput, format!("{} is no libtpu", path.display()))
-                .remedy("it exports neither GetPjrtApi nor GetLibtpuSdkApi"))
+            Err(remedies::not_a_libtpu(&path))
         }
         None => Ok(Exit::Ok),
-        Some(failure) => Err(not_probed(&path, &failure).remedy("what is printed was found before that")),
+        Some(failure) => {
+            Err(remedies::probe(&path, &failure).remedy("the output above was read before the failure"))
+        }
     }
 }
 
@@ -95,61 +98,31 @@ fn library_in(path: &Path) -> PathBuf {
     inside.into_iter().find(|library| library.is_file()).unwrap_or_else(|| path.to_owned())
 }
 
-fn untrusted(path: &Path, error: &TrustError) -> Failure {
-    let exit = match error {
-        TrustError::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::NotFound,
-        TrustError::NotAFile(_) => Exit::NotFound,
-        _ => Exit::Permission,
-    };
-    let remedy = match exit {
-        Exit::NotFound => "name a libtpu.so, or a folder that holds libtpu/libtpu.so",
-        _ => {
-            "a library is run by its owner only: probe it as that user or as root, or probe a copy of your own"
-        }
-    };
-    Failure::new(exit, format!("{} is not loaded: {error}", path.display())).remedy(remedy)
-}
-
-fn not_probed(path: &Path, failure: &ChildFailure) -> Failure {
-    let (exit, remedy) = match failure {
-        ChildFailure::Start(_) => (Exit::Internal, ""),
-        ChildFailure::Late(_) => (
-            Exit::Timeout,
-            "try a longer --timeout; a libtpu that hangs here hangs the same way in a workload",
-        ),
-        _ => (
-            Exit::BadInput,
-            "nothing else was harmed: the library ran in a process of its own; is it a whole libtpu for this machine?",
-        ),
-    };
-    Failure::new(exit, format!("{}: {failure}", path.display())).remedy(remedy)
-}
-
-struct Found {
+struct ProbedLibrary {
     info: LibraryInfo,
-    /// What went wrong when the SDK was asked for; the rest is good.
+    /// Why the SDK could not be loaded. The other fields are valid.
     sdk_failure: Option<ChildFailure>,
 }
 
-async fn probe(launch: &Launch, path: &Path, deadline: Duration) -> Result<Found, ChildFailure> {
+async fn probe(launch: &Launch, path: &Path, deadline: Duration) -> Result<ProbedLibrary, ChildFailure> {
     let mut child = ChildProcess::start(launch)?;
     let info = child.probe(path, deadline).await?;
     if !info.sdk_export {
-        return Ok(Found { info, sdk_failure: None });
+        return Ok(ProbedLibrary { info, sdk_failure: None });
     }
     let found = match child.load(path, deadline).await {
-        Ok(info) => Found { info, sdk_failure: None },
-        Err(failure) => Found { info, sdk_failure: Some(failure) },
+        Ok(info) => ProbedLibrary { info, sdk_failure: None },
+        Err(failure) => ProbedLibrary { info, sdk_failure: Some(failure) },
     };
     child.kill().await;
     Ok(found)
 }
 
-fn print(found: &Found, as_json: bool) -> Result<(), Failure> {
+fn print(found: &ProbedLibrary, as_json: bool) -> Result<(), Failure> {
     if as_json { output::print(&format!("{}\n", as_value(found))) } else { output::print(&page(&found.info)) }
 }
 
-fn as_value(found: &Found) -> serde_json::Value {
+fn as_value(found: &ProbedLibrary) -> serde_json::Value {
     let info = &found.info;
     let pjrt = info.pjrt.as_ref().map(|pjrt| {
         let extensions: Vec<_> =
@@ -182,7 +155,7 @@ fn page(info: &LibraryInfo) -> String {
     line("path", &info.path);
     line(
         "version",
-        if info.version.is_empty() { "unknown (no wheel metadata beside it)" } else { &info.version },
+        if info.version.is_empty() { "unknown (no wheel metadata next to it)" } else { &info.version },
     );
     match info.sdk_slots {
         0 if info.sdk_export => line("SDK", "exported, not read"),

@@ -1,4 +1,4 @@
-//! The `tpuscope` binary: parses the command line and leaves with its exit code.
+//! The `tpuscope` binary: runs the command line and returns its exit code.
 
 #![forbid(unsafe_code)]
 use std::process::ExitCode;

@@ -1,10 +1,15 @@
-//! What commands print: whole texts to standard output, tables whose columns fit, JSON.
+//! Output of the commands: text, aligned tables and JSON on standard output, messages on standard error.
 
 use std::io::{self, Write};
 
-use super::exit::{Exit, Failure, one_line};
+use model::untrusted::harmless;
 
-/// Prints `text`. A reader that went away (`… | head`) is no fault.
+use super::{exit::Exit, failure::Failure};
+
+/// Prints `text`. A closed pipe (`| head`) is not a failure.
+///
+/// # Errors
+/// If standard output cannot be written.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -13,36 +18,52 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Standard output takes no more.
+/// The failure for standard output that cannot be written.
 pub fn unprinted(error: &io::Error) -> Failure {
     let what = format!("cannot write to standard output: {error}");
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Failure::new(Exit::NoSpace, what).remedy("make room where it leads to")
+            Failure::new(Exit::NoSpace, what).remedy("free disk space at its destination")
         }
         _ => Failure::new(Exit::Internal, what),
     }
 }
 
-/// Tells the user something on standard error. If nobody can be told, there is nothing more to do.
-pub fn tell(text: &str) {
+/// Prints a message to standard error. A failure to print is ignored: there is nowhere to report it.
+pub fn print_error(text: &str) {
     let _ = writeln!(io::stderr().lock(), "tpuscope: {text}");
 }
 
 /// Prints `value` as JSON.
+///
+/// # Errors
+/// If standard output cannot be written.
 pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Internal, error))?;
+    let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
     print(&(text + "\n"))
 }
 
-/// Rows in columns as wide as their widest cell; control characters in cells are escaped.
+/// `text` on one line. Control characters and others that could deceive a reader are escaped: it may quote a file or a peer.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if harmless(c) {
+            line.push(c);
+        } else {
+            line.extend(c.escape_default());
+        }
+    }
+    line
+}
+
+/// A table as text. Columns are as wide as their widest cell, and cells are escaped.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    /// A table with these column heads.
+impl TextTable {
+    /// A table with this header.
     pub fn new<const N: usize>(heads: [&str; N]) -> Self {
         Self { rows: vec![heads.map(str::to_owned).to_vec()] }
     }
@@ -52,7 +73,7 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
     }
 
-    /// The text, one line a row.
+    /// The text, one line per row.
     pub fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -75,8 +96,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn text_stays_on_its_line() {
+        assert_eq!(one_line("äexe.\u{202e}cod"), "äexe.\\u{202e}cod");
+    }
+
+    #[test]
     fn columns_fit_and_cells_are_escaped() {
-        let mut table = Table::new(["A", "LONG"]);
+        let mut table = TextTable::new(["A", "LONG"]);
         table.row(["wide".into(), "x".into()]);
         table.row(["\u{1b}".into(), String::new()]);
         assert_eq!(table.text(), "A       LONG\nwide    x\n\\u{1b}\n");

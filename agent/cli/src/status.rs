@@ -8,26 +8,27 @@ use proto::tpuscope::v1::{
 use server::protocol;
 
 use super::{
-    Outcome, client,
-    exit::{Exit, one_line},
-    output::{self, Table},
+    CommandResult, client,
+    exit::Exit,
+    output::one_line,
+    output::{self, TextTable},
 };
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     /// Print JSON (docs/schemas/status.schema.json)
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let status = client::block_on(async {
         let mut host = HostClient::new(args.agent.connect().await?);
         let request = StatusRequest { peer: Some(protocol::own()) };
-        client::within(client::ANSWER, host.status(request)).await
+        client::within(client::CALL_TIMEOUT, host.status(request)).await
     })?;
     let status = status.into_inner();
     if args.json {
@@ -38,7 +39,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-/// What a person wants to see first.
+/// The status as text.
 fn page(status: &StatusReply) -> String {
     let version = status.peer.as_ref().map(|peer| peer.version.as_str()).unwrap_or_default();
     let up = age((status.at_unix_ns.saturating_sub(status.started_unix_ns)) as f64 / 1e9);
@@ -66,7 +67,7 @@ fn page(status: &StatusReply) -> String {
 }
 
 fn chips(status: &StatusReply) -> String {
-    let mut table = Table::new(["CHIP", "TYPE", "DUTY", "HBM", "AGE", "OWNERS"]);
+    let mut table = TextTable::new(["CHIP", "TYPE", "DUTY", "HBM", "AGE", "OWNERS"]);
     for chip in &status.chips {
         table.row([
             chip.index.to_string(),
@@ -95,7 +96,7 @@ fn hbm(chip: &ChipStatus) -> String {
 }
 
 fn owners(owners: &[OwnerStatus]) -> String {
-    let mut table = Table::new(["PID", "USER", "COMMAND", "CHIPS", "JOB", "FRAMEWORK"]);
+    let mut table = TextTable::new(["PID", "USER", "COMMAND", "CHIPS", "JOB", "FRAMEWORK"]);
     for owner in owners {
         let user = owner.job.as_ref().and_then(|job| job.user.clone());
         table.row([
@@ -119,7 +120,7 @@ fn job(job: &JobIdentity) -> String {
 }
 
 fn sources(status: &StatusReply) -> String {
-    let mut table = Table::new(["SOURCE", "SERIES", "READ", "AGE", "READS", "ERRORS"]);
+    let mut table = TextTable::new(["SOURCE", "SERIES", "READ", "AGE", "READS", "ERRORS"]);
     for source in &status.sources {
         table.row([
             source.source.clone(),
@@ -133,7 +134,7 @@ fn sources(status: &StatusReply) -> String {
     table.text()
 }
 
-/// Why something is missing, each once.
+/// The faults and the missing values, without repetition.
 fn remarks(status: &StatusReply) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut add = |remark: String| {

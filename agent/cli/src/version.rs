@@ -1,6 +1,6 @@
 //! `tpuscope version`.
 
-use super::{Outcome, exit::Exit, output};
+use super::{CommandResult, exit::Exit, output};
 
 /// Arguments of `version`.
 #[derive(Debug, clap::Args)]
@@ -10,7 +10,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let version = env!("CARGO_PKG_VERSION");
     if args.json {
         let value = serde_json::json!({ "name": "tpuscope", "version": version });

@@ -134,6 +134,8 @@ pub struct Owner {
     pub libtpu: Option<PathBuf>,
     /// Its jaxlib or torch_xla with the version from dist-info, where found: `jaxlib 0.10.2`.
     pub framework: Option<String>,
+    /// Inode of its pid namespace; `None` when it may not be read.
+    pub pid_namespace: Option<u64>,
     /// Inode of its network namespace.
     pub network_namespace: Option<u64>,
     /// Whether that is ours.

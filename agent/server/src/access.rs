@@ -1,70 +1,152 @@
-//! Who may do what: one pure function, asked at the auth_layer for every call.
+//! Who may do what: one pure function, [`authorize`], which the [`AuthLayer`](crate::auth_layer::AuthLayer) calls for
+//! every gRPC call.
 //!
-//! Loopback is not authentication, because hosts are shared: whoever comes through TCP may look at what is
-//! measured and nothing else. The Unix socket knows its callers by peer credentials.
+//! | principal | measurements | traces and sessions |
+//! |---|---|---|
+//! | local, the agent's pid namespace: root, the agent's user, the admin group | read | all |
+//! | local, the agent's pid namespace: any other user | read | processes and sessions of this user |
+//! | local, another pid namespace, any user | read | processes of this user in this namespace |
+//! | local, unknown pid namespace or unknown user | read | none |
+//! | remote, role admin | read | all |
+//! | remote, role reader | read | none |
+//! | anonymous (TCP on the loopback) | read | none |
+//!
+//! Hosts are shared, so a loopback address authenticates nobody. A container that mounts the agent's socket is in
+//! another pid namespace: its root is not the host's root.
 
-use std::fmt;
+use std::{fmt, fs::File, sync::Arc};
 
-/// Where a call came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
-    /// The Unix socket.
-    Socket,
-    /// TCP on the loopback.
-    Loopback,
+/// The caller of a connection, made by its transport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Principal {
+    /// A process of this host that connected to the Unix socket.
+    Local {
+        /// The user, from the peer credentials. `None` for the overflow id of a user namespace, which stands for many
+        /// users.
+        uid: Option<u32>,
+        /// The pid namespace of the process.
+        pid_namespace: PidNamespace,
+    },
+    /// A host or a person that a certificate names.
+    Remote {
+        /// The name in the certificate.
+        name: String,
+        /// The role in the certificate.
+        role: Role,
+    },
+    /// A TCP connection over the loopback: the kernel does not name its user.
+    Anonymous,
 }
 
-/// Who calls.
+/// The rights that a certificate grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller {
-    /// Where the call came in.
-    pub door: Door,
-    /// The user that the kernel names; `None` where it names none (TCP), or one that stands for any (the overflow
-    /// id of a user namespace).
-    pub uid: Option<u32>,
-    /// The user is in the admin group.
-    pub admin: bool,
+pub enum Role {
+    /// Read measurements.
+    Reader,
+    /// All rights of the local root.
+    Admin,
 }
 
-/// What a call does, as far as rights go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
-    /// Reads measurements, health or the description of the services.
-    Look,
-    /// Profiles a process, or reads, lists or removes traces.
-    Trace,
+/// Where a local caller's process runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PidNamespace {
+    /// In the pid namespace of the agent.
+    Agent,
+    /// In another one, such as a container's.
+    Foreign(ForeignNamespace),
+    /// The agent cannot tell. It is treated as a foreign namespace without any workload.
+    Unknown,
 }
 
-impl Call {
-    /// The call behind a gRPC path; `None` where no service of ours has it.
+/// A pid namespace that is not the agent's.
+///
+/// The open file keeps the kernel from using the inode number for another namespace.
+#[derive(Debug, Clone)]
+pub struct ForeignNamespace {
+    inode: u64,
+    _file: Option<Arc<File>>,
+}
+
+impl ForeignNamespace {
+    /// The namespace that `file`, an open `/proc/<pid>/ns/pid` with this inode, refers to.
+    pub(crate) fn new(inode: u64, file: File) -> Self {
+        Self { inode, _file: Some(Arc::new(file)) }
+    }
+
+    /// The inode of the namespace, as in `readlink /proc/<pid>/ns/pid`.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+}
+
+impl PartialEq for ForeignNamespace {
+    fn eq(&self, other: &Self) -> bool {
+        self.inode == other.inode
+    }
+}
+
+impl Eq for ForeignNamespace {}
+
+/// What a call does, as far as rights are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Read measurements, health or the description of the services.
+    ReadMeasurements,
+    /// Profile a process, or read, list or remove sessions.
+    UseTraces,
+}
+
+impl Operation {
+    /// The operation of a gRPC path. `None` if the agent has no such service.
     pub fn of(path: &str) -> Option<Self> {
         let (service, _) = path.strip_prefix('/')?.split_once('/')?;
         match service {
             "tpuscope.v1.Host"
             | "grpc.health.v1.Health"
             | "grpc.reflection.v1.ServerReflection"
-            | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::Look),
-            "tpuscope.v1.Captures" | "tpuscope.v1.Sessions" => Some(Self::Trace),
+            | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::ReadMeasurements),
+            "tpuscope.v1.Captures" | "tpuscope.v1.Sessions" => Some(Self::UseTraces),
             _ => None,
         }
     }
 }
 
-/// Whose workloads and sessions a permitted call may touch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The processes and sessions that a permitted call may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Everybody's.
+    /// All.
     All,
-    /// This user's.
+    /// Those of this user, in any pid namespace.
     User(u32),
+    /// Processes of this user in this pid namespace, and the sessions captured from there.
+    UserInNamespace {
+        /// The user.
+        uid: u32,
+        /// The namespace.
+        pid_namespace: ForeignNamespace,
+    },
 }
 
 impl Scope {
-    /// Whether something that belongs to `owner` may be touched.
-    pub fn covers(self, owner: u32) -> bool {
+    /// Whether a process of user `uid` in the pid namespace with inode `pid_namespace` (`None`: unknown) is included.
+    pub fn covers_process(&self, uid: u32, pid_namespace: Option<u64>) -> bool {
         match self {
             Self::All => true,
-            Self::User(uid) => uid == owner,
+            Self::User(own) => *own == uid,
+            Self::UserInNamespace { uid: own, pid_namespace: namespace } => {
+                *own == uid && pid_namespace == Some(namespace.inode())
+            }
+        }
+    }
+
+    /// Whether a session of processes of these users is included. A session of several users belongs to none of them.
+    /// The caller of a foreign namespace has only the sessions that it captured itself, which this does not include:
+    /// see [`session_grants`](crate::session_grants).
+    pub fn covers_users(&self, uids: &[u32]) -> bool {
+        match self {
+            Self::All => true,
+            Self::User(own) => !uids.is_empty() && uids.iter().all(|uid| uid == own),
+            Self::UserInNamespace { .. } => false,
         }
     }
 }
@@ -72,94 +154,164 @@ impl Scope {
 /// Why a call is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// Traces do not go through TCP.
-    Loopback,
-    /// The kernel does not say who it is.
-    Nobody,
+    /// The caller connected to a read-only address.
+    Anonymous,
+    /// The agent's user namespace does not map the caller's user.
+    UnknownUser,
+    /// The agent cannot tell the caller's pid namespace.
+    UnknownNamespace,
+    /// The certificate's role does not include the operation.
+    Role,
 }
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Loopback => {
-                "this address is read-only (health, reflection, status, samples, history): everything else goes \
-                 through the agent's Unix socket"
+            Self::Anonymous => {
+                "this address is read-only (health, reflection, status, samples, history); use the agent's Unix socket"
             }
-            Self::Nobody => "your user has no name in the agent's user namespace: ask as root or as a user that it maps",
+            Self::UnknownUser => {
+                "the agent's user namespace does not map your user; call as root or as a user that it maps"
+            }
+            Self::UnknownNamespace => {
+                "the agent cannot tell the pid namespace of your process; call from the agent's pid namespace"
+            }
+            Self::Role => "the role in your certificate may only read measurements",
         })
     }
 }
 
-/// Who has all rights beside root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
-    /// The user that the agent runs as.
-    pub own_uid: u32,
+/// Whether the principal's membership in the admin group can change the answer of [`authorize`].
+pub fn depends_on_admin_group(agent_uid: u32, principal: &Principal, operation: Operation) -> bool {
+    authorize(agent_uid, principal, true, operation) != authorize(agent_uid, principal, false, operation)
 }
 
-/// Whether `caller` may make this `call`, and on whose things.
-pub fn decide(rules: Rules, caller: Caller, call: Call) -> Result<Scope, Denied> {
-    match (call, caller.door, caller.uid) {
-        (Call::Look, _, _) => Ok(Scope::All),
-        (Call::Trace, Door::Loopback, _) => Err(Denied::Loopback),
-        (Call::Trace, Door::Socket, None) => Err(Denied::Nobody),
-        (Call::Trace, Door::Socket, Some(uid)) if uid == 0 || uid == rules.own_uid || caller.admin => {
-            Ok(Scope::All)
-        }
-        (Call::Trace, Door::Socket, Some(uid)) => Ok(Scope::User(uid)),
+/// Whether `principal` may do `operation`, and on which processes and sessions.
+///
+/// `agent_uid` is the user that the agent runs as.
+///
+/// # Errors
+/// Why the call is refused.
+pub fn authorize(
+    agent_uid: u32,
+    principal: &Principal,
+    in_admin_group: bool,
+    operation: Operation,
+) -> Result<Scope, Denied> {
+    if operation == Operation::ReadMeasurements {
+        return Ok(Scope::All);
+    }
+    match principal {
+        Principal::Anonymous => Err(Denied::Anonymous),
+        Principal::Remote { role: Role::Reader, .. } => Err(Denied::Role),
+        Principal::Remote { role: Role::Admin, .. } => Ok(Scope::All),
+        Principal::Local { uid: None, .. } => Err(Denied::UnknownUser),
+        Principal::Local { uid: Some(uid), pid_namespace } => match pid_namespace {
+            PidNamespace::Unknown => Err(Denied::UnknownNamespace),
+            PidNamespace::Foreign(pid_namespace) => {
+                Ok(Scope::UserInNamespace { uid: *uid, pid_namespace: pid_namespace.clone() })
+            }
+            PidNamespace::Agent if *uid == 0 || *uid == agent_uid || in_admin_group => Ok(Scope::All),
+            PidNamespace::Agent => Ok(Scope::User(*uid)),
+        },
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const RULES: Rules = Rules { own_uid: 990 };
+    const AGENT_UID: u32 = 990;
+
+    pub(crate) fn foreign(inode: u64) -> ForeignNamespace {
+        ForeignNamespace { inode, _file: None }
+    }
+
+    fn in_namespace(uid: u32) -> Result<Scope, Denied> {
+        Ok(Scope::UserInNamespace { uid, pid_namespace: foreign(7) })
+    }
 
     #[test]
-    fn the_table() {
-        let caller = |door, uid, admin| Caller { door, uid, admin };
-        use Door::{Loopback, Socket};
-        let table = [
-            (caller(Socket, Some(0), false), Ok(Scope::All)),
-            (caller(Socket, Some(990), false), Ok(Scope::All)),
-            (caller(Socket, Some(1000), true), Ok(Scope::All)),
-            (caller(Socket, Some(1000), false), Ok(Scope::User(1000))),
-            (caller(Socket, None, false), Err(Denied::Nobody)),
-            (caller(Socket, None, true), Err(Denied::Nobody)),
-            (caller(Loopback, None, false), Err(Denied::Loopback)),
-            (caller(Loopback, Some(0), true), Err(Denied::Loopback)),
+    fn every_principal_has_the_rights_of_the_table() {
+        let local = |uid, pid_namespace| Principal::Local { uid, pid_namespace };
+        let remote = |role| Principal::Remote { name: "tpu-7".to_owned(), role };
+        let (all, unknown) = (Ok(Scope::All), Err(Denied::UnknownNamespace));
+        // Principal, traces outside the admin group, traces as its member.
+        let mut table = vec![
+            (Principal::Anonymous, Err(Denied::Anonymous), Err(Denied::Anonymous)),
+            (remote(Role::Reader), Err(Denied::Role), Err(Denied::Role)),
+            (remote(Role::Admin), all.clone(), all.clone()),
+            (local(Some(0), PidNamespace::Agent), all.clone(), all.clone()),
+            (local(Some(AGENT_UID), PidNamespace::Agent), all.clone(), all.clone()),
+            (local(Some(1000), PidNamespace::Agent), Ok(Scope::User(1000)), all),
         ];
-        for (caller, verdict) in table {
-            assert_eq!(decide(RULES, caller, Call::Trace), verdict, "{caller:?}");
-            assert_eq!(decide(RULES, caller, Call::Look), Ok(Scope::All), "{caller:?}");
+        for uid in [0, AGENT_UID, 1000] {
+            let foreign = local(Some(uid), PidNamespace::Foreign(foreign(7)));
+            table.push((foreign, in_namespace(uid), in_namespace(uid)));
+            table.push((local(Some(uid), PidNamespace::Unknown), unknown.clone(), unknown.clone()));
+        }
+        for namespace in [PidNamespace::Agent, PidNamespace::Foreign(foreign(7)), PidNamespace::Unknown] {
+            let unmapped = local(None, namespace);
+            table.push((unmapped, Err(Denied::UnknownUser), Err(Denied::UnknownUser)));
+        }
+        for (principal, user, admin) in table {
+            let traces = |member| authorize(AGENT_UID, &principal, member, Operation::UseTraces);
+            assert_eq!(traces(false), user, "{principal:?}");
+            assert_eq!(traces(true), admin, "{principal:?} in the admin group");
+            assert_eq!(
+                depends_on_admin_group(AGENT_UID, &principal, Operation::UseTraces),
+                user != admin,
+                "{principal:?}"
+            );
+            for member in [false, true] {
+                let read = authorize(AGENT_UID, &principal, member, Operation::ReadMeasurements);
+                assert_eq!(read, Ok(Scope::All), "{principal:?}");
+            }
         }
     }
 
     #[test]
-    fn a_user_touches_his_own_alone() {
-        assert!(Scope::User(7).covers(7));
-        assert!(!Scope::User(7).covers(8));
-        assert!(!Scope::User(7).covers(0));
-        assert!(Scope::All.covers(8));
+    fn a_scope_includes_the_users_own_processes_only() {
+        assert!(Scope::All.covers_process(8, None));
+        assert!(Scope::User(7).covers_process(7, None) && Scope::User(7).covers_process(7, Some(9)));
+        assert!(!Scope::User(7).covers_process(8, None) && !Scope::User(7).covers_process(0, None));
+        for (uid, namespace, covered) in
+            [(0, Some(7), true), (0, Some(8), false), (0, None, false), (1000, Some(7), false)]
+        {
+            let scope = in_namespace(0).unwrap();
+            assert_eq!(scope.covers_process(uid, namespace), covered, "{uid} {namespace:?}");
+        }
     }
 
     #[test]
-    fn every_method_of_ours_is_classed() {
+    fn a_session_belongs_to_a_user_who_owns_all_its_processes() {
+        assert!(Scope::All.covers_users(&[]));
+        assert!(Scope::User(5).covers_users(&[5]));
+        assert!(!Scope::User(5).covers_users(&[5, 6]));
+        assert!(!Scope::User(5).covers_users(&[6]));
+        assert!(!Scope::User(5).covers_users(&[]));
+        assert!(!in_namespace(5).unwrap().covers_users(&[5]));
+    }
+
+    #[test]
+    fn every_method_of_the_agent_has_an_operation() {
         let descriptors =
             <prost_types::FileDescriptorSet as prost::Message>::decode(proto::DESCRIPTORS).unwrap();
         let file = descriptors.file.iter().find(|file| file.name() == "tpuscope/v1/agent.proto").unwrap();
         for service in &file.service {
             for method in &service.method {
                 let path = format!("/tpuscope.v1.{}/{}", service.name(), method.name());
-                let looks = service.name() == "Host";
-                assert_eq!(Call::of(&path), Some(if looks { Call::Look } else { Call::Trace }), "{path}");
+                let wanted = match service.name() {
+                    "Host" => Operation::ReadMeasurements,
+                    _ => Operation::UseTraces,
+                };
+                assert_eq!(Operation::of(&path), Some(wanted), "{path}");
             }
         }
         for none in
             ["", "/", "tpuscope.v1.Host/Status", "/tpuscope.v1.HostX/Status", "/tensorflow.ProfilerService/X"]
         {
-            assert_eq!(Call::of(none), None, "{none}");
+            assert_eq!(Operation::of(none), None, "{none}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The auth_layer of the gRPC doors: every call passes [`access::decide`] here, before any service sees it.
+//! The tower layer in front of the gRPC services: every call passes [`access::authorize`] here.
 //!
-//! A service finds the caller's [`Scope`] in its request's extensions; without one it must refuse.
+//! A service finds the caller's [`Scope`] in the extensions of its request. Without one it must refuse.
 
 use std::{
     future::Future,
@@ -16,85 +16,90 @@ use tonic::{
     Status,
     body::Body,
     codegen::{Service, http},
-    transport::server::UdsConnectInfo,
 };
 use tracing::{info, warn};
 
-use super::access::{self, Call, Caller, Door, Rules, Scope};
+use super::{
+    access::{self, Denied, Operation, Principal, Scope},
+    connections::ConnectInfo,
+    peer::UnixPeer,
+};
 
-/// Longest that the user database may take: it may be a directory server.
-const LOOKUP: Duration = Duration::from_secs(2);
+/// The longest that the user database, which may be a directory server, may take.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What one door knows about rights.
+/// Decides on the calls of one listener.
 #[derive(Debug, Clone)]
 pub struct AuthLayer {
-    door: Door,
-    rules: Rules,
+    agent_uid: u32,
     admin_group: Option<Arc<str>>,
-    /// The id that stands for every user that the namespace of the agent does not map, where there is one.
+    /// The id that stands for every user that the agent's user namespace does not map.
     overflow_uid: Option<u32>,
-    /// One look-up at a time: a user database that hangs holds one thread, not all.
+    /// One look-up at a time: a user database that hangs occupies one thread.
     lookup: Arc<Semaphore>,
 }
 
 impl AuthLayer {
-    /// The auth_layer of `door`. Members of `admin_group` have all rights; empty: nobody.
-    pub fn new(door: Door, admin_group: &str) -> Self {
+    /// A layer that gives all rights to root, the agent's user and the members of `admin_group` (empty: no group).
+    /// `overflow_uid` is the result of [`overflow_uid`](crate::peer::overflow_uid).
+    pub fn new(admin_group: &str, overflow_uid: Option<u32>) -> Self {
         Self {
-            door,
-            rules: Rules { own_uid: Uid::effective().as_raw() },
+            agent_uid: Uid::effective().as_raw(),
             admin_group: (!admin_group.is_empty()).then(|| admin_group.into()),
-            overflow_uid: overflow_uid(),
+            overflow_uid,
             lookup: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// The rights behind one request, or the answer that refuses it.
-    async fn admit(&self, path: &str, peer: Option<UdsConnectInfo>) -> Result<Scope, Status> {
-        let call = match (Call::of(path), self.door) {
-            (Some(call), _) => call,
-            // Said to everybody alike: a closed door tells nothing about what is behind it.
-            (None, Door::Loopback) => {
-                return Err(Status::permission_denied(access::Denied::Loopback.to_string()));
-            }
-            (None, Door::Socket) => return Err(Status::unimplemented("the agent has no such call")),
+    /// The scope of one request, or the status that refuses it.
+    async fn admit(&self, path: &str, info: &ConnectInfo) -> Result<Scope, Status> {
+        let Some(operation) = Operation::of(path) else {
+            return Err(match info {
+                ConnectInfo::Unix(_) => Status::unimplemented("the agent has no such call"),
+                // The same answer for every path, whether it exists on the socket or not.
+                ConnectInfo::Tcp => Status::permission_denied(Denied::Anonymous.to_string()),
+            });
         };
-        let peer = peer.and_then(|peer| peer.peer_cred);
-        let uid = peer.map(|peer| peer.uid()).filter(|uid| Some(*uid) != self.overflow_uid);
-        let admin = match (call, uid) {
-            (Call::Trace, Some(uid)) if uid != 0 => self.is_admin(uid, peer.map(|peer| peer.gid())).await,
+        let (principal, peer) = match info {
+            ConnectInfo::Unix(peer) => (peer.principal(self.overflow_uid).await, Some(peer)),
+            ConnectInfo::Tcp => (Principal::Anonymous, None),
+        };
+        let in_admin_group = match peer {
+            Some(peer) if access::depends_on_admin_group(self.agent_uid, &principal, operation) => {
+                self.in_admin_group(peer).await
+            }
             _ => false,
         };
-        access::decide(self.rules, Caller { door: self.door, uid, admin }, call).map_err(|denied| {
-            info!(path, ?uid, %denied, "refused");
+        access::authorize(self.agent_uid, &principal, in_admin_group, operation).map_err(|denied| {
+            info!(path, ?principal, %denied, "call refused");
             Status::permission_denied(denied.to_string())
         })
     }
 
-    async fn is_admin(&self, uid: u32, gid: Option<u32>) -> bool {
+    async fn in_admin_group(&self, peer: &UnixPeer) -> bool {
         let Some(group) = self.admin_group.clone() else { return false };
-        let turn = self.lookup.clone();
+        let (uid, gid, permit) = (peer.uid(), peer.gid(), self.lookup.clone());
         let lookup = async {
-            let turn = turn.acquire_owned().await.ok()?;
+            let permit = permit.acquire_owned().await.ok()?;
             let looked_up = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
+                let _permit = permit;
                 is_member(&group, uid, gid)
             });
             looked_up.await.ok()
         };
-        match tokio::time::timeout(LOOKUP, lookup).await {
+        match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
             Ok(Some(member)) => member,
             _ => {
-                warn!(uid, "the user database does not answer: taken as no member of the admin group");
+                warn!(uid, "the user database does not answer: the caller is not treated as an admin");
                 false
             }
         }
     }
 }
 
-fn is_member(group: &str, uid: u32, gid: Option<u32>) -> bool {
+fn is_member(group: &str, uid: u32, gid: u32) -> bool {
     let Ok(Some(group)) = Group::from_name(group) else { return false };
-    if gid.map(Gid::from_raw) == Some(group.gid) {
+    if Gid::from_raw(gid) == group.gid {
         return true;
     }
     let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return false };
@@ -102,32 +107,22 @@ fn is_member(group: &str, uid: u32, gid: Option<u32>) -> bool {
     getgrouplist(&name, user.gid).is_ok_and(|groups| groups.contains(&group.gid))
 }
 
-/// In a user namespace that does not map every id, one id stands for all others and so names nobody.
-fn overflow_uid() -> Option<u32> {
-    let map = std::fs::read_to_string("/proc/self/uid_map").ok()?;
-    if map.split_whitespace().eq(["0", "0", "4294967295"]) {
-        return None;
-    }
-    let id = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-    Some(id.and_then(|id| id.trim().parse().ok()).unwrap_or(65534))
-}
-
 impl<S> tower::Layer<S> for AuthLayer {
-    type Service = Guarded<S>;
+    type Service = AuthService<S>;
 
-    fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { auth_layer: self.clone(), inner }
+    fn layer(&self, inner: S) -> AuthService<S> {
+        AuthService { auth_layer: self.clone(), inner }
     }
 }
 
-/// Services behind an [`AuthLayer`].
+/// The services behind an [`AuthLayer`].
 #[derive(Debug, Clone)]
-pub struct Guarded<S> {
+pub struct AuthService<S> {
     auth_layer: AuthLayer,
     inner: S,
 }
 
-impl<S> Service<http::Request<Body>> for Guarded<S>
+impl<S> Service<http::Request<Body>> for AuthService<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Send + 'static,
     S::Future: Send,
@@ -143,11 +138,11 @@ where
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let auth_layer = self.auth_layer.clone();
         // The service that was polled ready is the one to call.
-        let fresh = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, fresh);
+        let unready = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, unready);
         Box::pin(async move {
-            let peer = request.extensions().get::<UdsConnectInfo>().cloned();
-            match auth_layer.admit(request.uri().path(), peer).await {
+            let info = request.extensions().get::<ConnectInfo>().cloned().unwrap_or(ConnectInfo::Tcp);
+            match auth_layer.admit(request.uri().path(), &info).await {
                 Ok(scope) => {
                     request.extensions_mut().insert(scope);
                     inner.call(request).await

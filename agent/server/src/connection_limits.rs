@@ -1,7 +1,7 @@
-//! ConnectionLimits for connections: so many on one listener, and none that a single user can take all of.
+//! A bound on the connections of one listener that no single user can use up.
 //!
-//! Must never keep root or the agent's own user out, nor, where nobody knows who is who, whoever comes, because somebody
-//! else holds connections.
+//! On the Unix socket root and the agent's own user always find a slot. On TCP, where the users are unknown, a new
+//! connection takes the slot of the least active one.
 
 use std::{
     collections::BTreeMap,
@@ -10,119 +10,121 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-/// A user other than root and the agent's own gets this part of the connection_limits at most.
-const SHARE: usize = 4;
-/// This part of the connection_limits is for root and the agent's own user alone.
-const KEPT: usize = 8;
+/// A user other than root and the agent's own gets at most this part of the slots.
+const USER_SHARE: usize = 4;
+/// This part of the slots is reserved for root and the agent's own user.
+const RESERVED_SHARE: usize = 8;
 
-/// Who gets the connection_limits of a listener.
+/// Who gets a slot when few are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// Whoever comes; when all are taken, who never said anything makes room, else who has said nothing for the
-    /// longest time.
-    Yielding,
-    /// Users by their id; the one named has what root has.
-    Users(u32),
+pub enum LimitPolicy {
+    /// Every connection. It replaces one that never sent anything, else the one that has been silent the longest.
+    ReplaceLeastActive,
+    /// By user id. The one named here has the share of root.
+    ByUser(u32),
 }
 
-/// The connection_limits of one listener; clones share them.
+/// The slots of one listener. Clones share them.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    most: usize,
-    rule: Rule,
-    taken: Mutex<Taken>,
+    max: usize,
+    policy: LimitPolicy,
+    slots: Mutex<Slots>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Slots {
+    /// Numbers both slots and activity.
     next: u64,
-    by: BTreeMap<u64, Holder>,
+    taken: BTreeMap<u64, TakenSlot>,
 }
 
 #[derive(Debug)]
-struct Holder {
-    user: Option<u32>,
-    /// When it last said something, by [`Taken::next`]; `None`: never yet.
-    said: Option<u64>,
-    leave: CancellationToken,
+struct TakenSlot {
+    uid: Option<u32>,
+    /// The number of the last activity. `None`: nothing was received yet.
+    active: Option<u64>,
+    evicted: CancellationToken,
 }
 
-/// One taken place, given back when dropped.
+/// The slot of one connection. It is free again when this is dropped.
 #[derive(Debug)]
 pub struct ConnectionSlot {
     connection_limits: ConnectionLimits,
     number: u64,
-    leave: CancellationToken,
+    evicted: CancellationToken,
 }
 
 impl ConnectionLimits {
-    /// So many free connection_limits.
-    pub fn new(most: u16, rule: Rule) -> Self {
-        Self(Arc::new(Shared { most: usize::from(most), rule, taken: Mutex::default() }))
+    /// `max` free slots.
+    pub fn new(max: u16, policy: LimitPolicy) -> Self {
+        Self(Arc::new(Shared { max: usize::from(max), policy, slots: Mutex::default() }))
     }
 
-    /// A place for this user (`None`: nobody knows who it is), unless none is left for him.
-    pub fn take(&self, user: Option<u32>) -> Option<ConnectionSlot> {
-        let Shared { most, rule, .. } = *self.0;
-        let mut taken = self.taken();
-        let room = match rule {
-            Rule::Yielding => taken.by.len() < most || taken.make_room(),
-            Rule::Users(own) => {
-                let first = |user: Option<u32>| user == Some(0) || user == Some(own);
-                let of = |user| taken.by.values().filter(|holder| holder.user == user).count();
-                let others = taken.by.values().filter(|holder| !first(holder.user)).count();
-                // A single place is for everybody.
-                let kept = if most > 1 { (most / KEPT).max(1) } else { 0 };
-                taken.by.len() < most
-                    && (first(user) || (of(user) < (most / SHARE).max(1) && others + kept < most))
-            }
+    /// A slot for a connection of this user (`None`: unknown), if the policy has one.
+    pub fn take(&self, uid: Option<u32>) -> Option<ConnectionSlot> {
+        let Shared { max, policy, .. } = *self.0;
+        let mut slots = self.slots();
+        let free = match policy {
+            LimitPolicy::ReplaceLeastActive => slots.taken.len() < max || slots.evict_least_active(),
+            LimitPolicy::ByUser(own) => slots.has_room_for(uid, own, max),
         };
-        room.then(|| {
-            let (number, leave) = (taken.next, CancellationToken::new());
-            taken.next += 1;
-            taken.by.insert(number, Holder { user, said: None, leave: leave.clone() });
-            ConnectionSlot { connection_limits: self.clone(), number, leave }
+        free.then(|| {
+            let (number, evicted) = (slots.next, CancellationToken::new());
+            slots.next += 1;
+            slots.taken.insert(number, TakenSlot { uid, active: None, evicted: evicted.clone() });
+            ConnectionSlot { connection_limits: self.clone(), number, evicted }
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        // Changed in single steps: whole even if a holder panicked.
-        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        // Every change is one step, so the map is whole even if a thread panicked.
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
-    /// Sends away the quietest: of those who never said anything, the one who came first.
-    fn make_room(&mut self) -> bool {
-        let quiet = self.by.iter().min_by_key(|(_, holder)| holder.said).map(|(number, _)| *number);
-        let gone = quiet.and_then(|number| self.by.remove(&number));
-        gone.inspect(|holder| holder.leave.cancel()).is_some()
+impl Slots {
+    fn has_room_for(&self, uid: Option<u32>, own: u32, max: usize) -> bool {
+        let privileged = |uid: Option<u32>| uid == Some(0) || uid == Some(own);
+        let of_user = self.taken.values().filter(|slot| slot.uid == uid).count();
+        let unprivileged = self.taken.values().filter(|slot| !privileged(slot.uid)).count();
+        // A single slot is not reserved.
+        let reserved = if max > 1 { (max / RESERVED_SHARE).max(1) } else { 0 };
+        self.taken.len() < max
+            && (privileged(uid) || (of_user < (max / USER_SHARE).max(1) && unprivileged + reserved < max))
+    }
+
+    /// Evicts the least active connection: of those that never sent anything, the oldest.
+    fn evict_least_active(&mut self) -> bool {
+        let least = self.taken.iter().min_by_key(|(_, slot)| slot.active).map(|(number, _)| *number);
+        let gone = least.and_then(|number| self.taken.remove(&number));
+        gone.inspect(|slot| slot.evicted.cancel()).is_some()
     }
 }
 
 impl ConnectionSlot {
-    /// Its holder has said something.
-    pub fn said(&self) {
-        let mut taken = self.connection_limits.taken();
-        let now = taken.next;
-        taken.next += 1;
-        if let Some(holder) = taken.by.get_mut(&self.number) {
-            holder.said = Some(now);
+    /// The connection received something.
+    pub fn mark_active(&self) {
+        let mut slots = self.connection_limits.slots();
+        let now = slots.next;
+        slots.next += 1;
+        if let Some(slot) = slots.taken.get_mut(&self.number) {
+            slot.active = Some(now);
         }
     }
 
-    /// Cancelled when its holder has to go.
-    pub fn leave(&self) -> &CancellationToken {
-        &self.leave
+    /// Cancelled when the connection must close in favour of another.
+    pub fn evicted(&self) -> &CancellationToken {
+        &self.evicted
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.connection_limits.taken().by.remove(&self.number);
+        self.connection_limits.slots().taken.remove(&self.number);
     }
 }
 
@@ -135,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn no_user_and_no_crowd_keeps_root_out() {
-        let connection_limits = ConnectionLimits::new(64, Rule::Users(990));
+    fn no_number_of_users_keeps_root_out() {
+        let connection_limits = ConnectionLimits::new(64, LimitPolicy::ByUser(990));
         let first = take_all(&connection_limits, Some(1000));
         assert_eq!(first.len(), 16);
         let crowd: Vec<_> = (1001..1100).flat_map(|uid| take_all(&connection_limits, Some(uid))).collect();
@@ -149,34 +151,34 @@ mod tests {
     }
 
     #[test]
-    fn few_places_are_still_shared() {
-        assert!(ConnectionLimits::new(1, Rule::Users(0)).take(Some(1000)).is_some());
-        for most in 2..8 {
-            let connection_limits = ConnectionLimits::new(most, Rule::Users(0));
+    fn few_slots_are_still_shared() {
+        assert!(ConnectionLimits::new(1, LimitPolicy::ByUser(0)).take(Some(1000)).is_some());
+        for max in 2..8 {
+            let connection_limits = ConnectionLimits::new(max, LimitPolicy::ByUser(0));
             let users = take_all(&connection_limits, Some(1000));
-            assert_eq!(users.len(), 1, "{most}");
-            assert_eq!(take_all(&connection_limits, Some(0)).len(), usize::from(most) - 1);
+            assert_eq!(users.len(), 1, "{max}");
+            assert_eq!(take_all(&connection_limits, Some(0)).len(), usize::from(max) - 1);
         }
     }
 
     #[test]
-    fn the_quietest_makes_room() {
-        let connection_limits = ConnectionLimits::new(2, Rule::Yielding);
-        let (asking, mute) = (connection_limits.take(None).unwrap(), connection_limits.take(None).unwrap());
-        asking.said();
+    fn the_least_active_connection_is_replaced() {
+        let connection_limits = ConnectionLimits::new(2, LimitPolicy::ReplaceLeastActive);
+        let (active, silent) = (connection_limits.take(None).unwrap(), connection_limits.take(None).unwrap());
+        active.mark_active();
         let third = connection_limits.take(None).unwrap();
-        assert!(mute.leave().is_cancelled() && !asking.leave().is_cancelled());
-        drop(mute);
-        assert_eq!(connection_limits.taken().by.len(), 2, "its place was given away already");
-        third.said();
-        asking.said();
+        assert!(silent.evicted().is_cancelled() && !active.evicted().is_cancelled());
+        drop(silent);
+        assert_eq!(connection_limits.slots().taken.len(), 2, "its slot was given away already");
+        third.mark_active();
+        active.mark_active();
         let fourth = connection_limits.take(None).unwrap();
-        assert!(third.leave().is_cancelled() && !asking.leave().is_cancelled());
-        assert_eq!(connection_limits.taken().by.len(), 2);
-        // However many come and say nothing, who talks stays.
+        assert!(third.evicted().is_cancelled() && !active.evicted().is_cancelled());
+        assert_eq!(connection_limits.slots().taken.len(), 2);
+        // However many silent ones come, the active one stays.
         let crowd = [(); 5].map(|()| connection_limits.take(None).unwrap());
-        assert!(fourth.leave().is_cancelled() && !asking.leave().is_cancelled());
-        drop((fourth, asking, crowd));
-        assert!(connection_limits.taken().by.is_empty());
+        assert!(fourth.evicted().is_cancelled() && !active.evicted().is_cancelled());
+        drop((fourth, active, crowd));
+        assert!(connection_limits.slots().taken.is_empty());
     }
 }

@@ -1,5 +1,4 @@
-//! What the agent can be asked, whichever door the question came through: one answer for HTTP, gRPC and the
-//! command line.
+//! The agent's read-only API: status, samples, history and the metrics page. HTTP and gRPC give the same answers.
 
 use std::{
     net::SocketAddr,
@@ -19,12 +18,12 @@ use proto::tpuscope::v1::{HistoryReply, SamplesReply, StatusReply};
 use sampling::sampler::{Query, Sampler, SourceView};
 use tokio::sync::watch;
 
-use super::{protocol, wire};
+use super::{messages, protocol};
 
-/// The most points of a series that one answer holds.
-const MOST_POINTS: u32 = 3600;
+/// The most points of one series in an answer.
+const MAX_POINTS: u32 = 3600;
 
-/// Answers questions; changes nothing.
+/// The read-only API.
 pub struct HostApi {
     identity: AgentIdentity,
     started: Timestamp,
@@ -32,48 +31,48 @@ pub struct HostApi {
     sampler: Sampler,
     snapshot: watch::Receiver<HostSnapshot>,
     notes: watch::Receiver<Vec<String>>,
-    /// The first sample was there.
+    /// Whether a source has given a sample.
     sampled: AtomicBool,
 }
 
-/// What to take from the history.
+/// A selection from the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
     /// Metric name.
     pub metric: String,
-    /// Only of this chip.
+    /// Only series of this chip.
     pub chip: Option<u32>,
-    /// No older than this.
+    /// Only points that are not older.
     pub last: Option<Duration>,
-    /// At most so many points a series.
+    /// The largest number of points of one series.
     pub limit: Option<u32>,
 }
 
-/// Where the agent is.
+/// The host's name and the agent's addresses.
 #[derive(Debug, Clone, Default)]
 pub struct AgentIdentity {
-    /// What this host is called.
+    /// The host's name.
     pub host: String,
-    /// Where HTTP is served, if anywhere.
+    /// The address of the HTTP server, if it is on.
     pub http: Option<SocketAddr>,
-    /// Where read-only gRPC is served, if anywhere.
+    /// The address of the read-only gRPC server, if it is on.
     pub grpc: Option<SocketAddr>,
 }
 
-/// What the host_api looks at.
+/// The data that a [`HostApi`] reads.
 pub struct HostApiInputs {
-    /// What is measured.
+    /// The samples and their history.
     pub sampler: Sampler,
-    /// The chips, and who holds them.
+    /// The chips and their owners.
     pub snapshot: watch::Receiver<HostSnapshot>,
-    /// What could not be seen on this host.
+    /// What could not be read on this host, and why.
     pub notes: watch::Receiver<Vec<String>>,
 }
 
 impl HostApi {
-    /// A host_api of an agent that starts now.
-    pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, sight: HostApiInputs) -> Self {
-        let HostApiInputs { sampler, snapshot, notes } = sight;
+    /// The API of an agent that starts now.
+    pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, inputs: HostApiInputs) -> Self {
+        let HostApiInputs { sampler, snapshot, notes } = inputs;
         Self {
             identity,
             started: clock.now(),
@@ -85,17 +84,23 @@ impl HostApi {
         }
     }
 
-    /// From now on there are samples.
+    /// Marks the agent as ready.
     pub fn first_sample(&self) {
         self.sampled.store(true, Ordering::Relaxed);
     }
 
-    /// An error says what is wrong with the agent itself.
+    /// Whether the agent works.
+    ///
+    /// # Errors
+    /// What does not work.
     pub fn alive(&self) -> Result<(), &'static str> {
-        if self.sampler.is_late() { Err("the sampler stands still") } else { Ok(()) }
+        if self.sampler.is_late() { Err("the sampler has stopped") } else { Ok(()) }
     }
 
-    /// An error says why there are no samples yet.
+    /// Whether the agent has samples.
+    ///
+    /// # Errors
+    /// Why it has none.
     pub fn ready(&self) -> Result<(), &'static str> {
         if !self.sampled.load(Ordering::Relaxed) {
             return Err("no sample yet");
@@ -103,7 +108,7 @@ impl HostApi {
         self.alive()
     }
 
-    /// The host, its chips, who holds them, and how the sources do.
+    /// The host, its chips and their owners, and the state of the sources.
     pub fn status(&self) -> StatusReply {
         let now = self.clock.now();
         let snapshot = self.snapshot.borrow().clone();
@@ -122,13 +127,13 @@ impl HostApi {
             chips: snapshot
                 .chips
                 .iter()
-                .map(|chip| wire::chip(chip, owners, &samples, &absent, now))
+                .map(|chip| messages::chip(chip, owners, &samples, &absent, now))
                 .collect(),
-            owners: owners.iter().map(wire::owner).collect(),
+            owners: owners.iter().map(messages::owner).collect(),
             sources: view
                 .sources
                 .iter()
-                .map(|source| wire::source(&figures(source, now), &source.absent))
+                .map(|source| messages::source(&figures(source, now), &source.absent))
                 .collect(),
             notes,
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
@@ -136,7 +141,7 @@ impl HostApi {
         }
     }
 
-    /// The latest value of every series, or of those of `metrics`.
+    /// The latest value of every series, or of the series of `metrics`.
     pub fn samples(&self, metrics: &[String]) -> SamplesReply {
         let now = self.clock.now();
         let view = self.sampler.view();
@@ -147,15 +152,15 @@ impl HostApi {
         SamplesReply {
             peer: Some(protocol::own()),
             at_unix_ns: now.0,
-            samples: samples.into_iter().map(wire::sample).collect(),
+            samples: samples.into_iter().map(messages::sample).collect(),
         }
     }
 
-    /// What the history has.
+    /// Points of the history.
     pub fn history(&self, query: &HistoryQuery) -> HistoryReply {
         let now = self.clock.now();
         let last = query.last.map(|last| i64::try_from(last.as_nanos()).unwrap_or(i64::MAX));
-        let points = query.limit.filter(|limit| *limit > 0).unwrap_or(MOST_POINTS).min(MOST_POINTS);
+        let points = query.limit.filter(|limit| *limit > 0).unwrap_or(MAX_POINTS).min(MAX_POINTS);
         let mut series = self.sampler.history(&Query {
             metric: &query.metric,
             from: Timestamp(last.map_or(i64::MIN, |last| now.0.saturating_sub(last))),
@@ -163,10 +168,13 @@ impl HostApi {
             points: points as usize,
         });
         series.retain(|series| query.chip.is_none() || series.key.labels.chip == query.chip);
-        HistoryReply { peer: Some(protocol::own()), series: series.into_iter().map(wire::history).collect() }
+        HistoryReply {
+            peer: Some(protocol::own()),
+            series: series.into_iter().map(messages::history).collect(),
+        }
     }
 
-    /// The page for a scraper.
+    /// The metrics page.
     pub fn metrics(&self, format: Format) -> String {
         let now = self.clock.now();
         let view = self.sampler.view();

@@ -1,26 +1,28 @@
-//! What the agent serves: everything on its Unix socket, and what only looks on HTTP and gRPC of the loopback.
+//! What the agent serves: all services on its Unix socket, read-only gRPC and HTTP on the loopback.
 //!
-//! Rights are decided here, at the auth_layer ([`access`]), and nowhere below. Must never measure, and never let a
-//! caller choose a path, hold more than its bounds, or wait without a deadline.
+//! Every gRPC call passes the [`auth_layer`], which applies the one table of rights in [`access`]. This crate must never
+//! measure anything, let a caller choose a path, exceed its bounds, or wait without a deadline.
 
 #![forbid(unsafe_code)]
 
-pub mod accept;
 pub mod access;
+pub mod agent_socket;
 pub mod auth_layer;
-pub mod captures;
 pub mod connection_limits;
-pub mod grpc;
-pub mod host;
+pub mod connections;
+pub mod grpc_captures;
+pub mod grpc_host;
+pub mod grpc_server;
+pub mod grpc_sessions;
 pub mod host_api;
-pub mod http;
+pub mod http_server;
+mod messages;
+pub mod peer;
 pub mod protocol;
 pub mod scrape;
+mod session_grants;
 pub mod session_messages;
-pub mod sessions;
 pub mod settings;
-pub mod socket;
-mod wire;
 
-/// How serving ends: an error says why. Ending without being told to is a fault too.
-pub type Ended = Result<(), String>;
+/// The result of a listener's task. The error says why the listener failed.
+pub type ServeResult = Result<(), String>;

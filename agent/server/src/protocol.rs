@@ -1,4 +1,4 @@
-//! Protocol, version and capabilities: in every request and at the head of every reply.
+//! Protocol, version and capabilities: a field of every request and of every reply.
 
 use proto::tpuscope::v1::Peer;
 use tonic::Status;
@@ -6,19 +6,22 @@ use tonic::Status;
 /// The protocol of this build.
 pub const PROTOCOL: u32 = 1;
 
-/// What this build says of itself.
+/// The protocol, version and capabilities of this build.
 pub fn own() -> Peer {
     Peer { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), capabilities: Vec::new() }
 }
 
-/// Refuses a caller that does not say its protocol, or speaks a later one.
+/// Refuses a caller without a protocol number or with a later one than [`PROTOCOL`].
+///
+/// # Errors
+/// `INVALID_ARGUMENT` without a number, `FAILED_PRECONDITION` for a later one.
 pub fn check(caller: Option<&Peer>) -> Result<(), Status> {
     match caller.map_or(0, |peer| peer.protocol) {
         0 => Err(Status::invalid_argument(format!(
-            "the request does not say its protocol: set peer.protocol to {PROTOCOL}"
+            "the request has no protocol number; set peer.protocol to {PROTOCOL}"
         ))),
         protocol if protocol > PROTOCOL => Err(Status::failed_precondition(format!(
-            "the caller speaks protocol {protocol}, this agent {PROTOCOL}: update the agent"
+            "the caller uses protocol {protocol}, this agent only {PROTOCOL}; update the agent"
         ))),
         _ => Ok(()),
     }

@@ -7,7 +7,7 @@ use proto::tpuscope::v1::{
 use sessions::{CaptureError, FailureKind, FailureReason};
 use thiserror::Error;
 use tonic::{Code, Status, metadata::MetadataValue};
-use xprof::session::{Clock, Host, Manifest, Missing, PartEntry, PartJob, Tool, Window};
+use xprof::session::{ClockOffset, HostEntry, Manifest, Missing, PartEntry, PartJob, Tool, Window};
 
 /// A message that is not a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -100,7 +100,7 @@ fn window_of(window: ManifestWindow) -> Result<Window, BadManifest> {
     Ok(Window { start: timestamp(window.start_unix_ns)?, stop: timestamp(window.stop_unix_ns)? })
 }
 
-fn host_message(host: Host) -> ManifestHost {
+fn host_message(host: HostEntry) -> ManifestHost {
     ManifestHost {
         host: host.host,
         clock_offset_ns: host.clock.map(|clock| clock.offset_ns),
@@ -110,11 +110,11 @@ fn host_message(host: Host) -> ManifestHost {
     }
 }
 
-fn host_of(host: ManifestHost) -> Result<Host, BadManifest> {
+fn host_of(host: ManifestHost) -> Result<HostEntry, BadManifest> {
     let bound_ns = host.clock_bound_ns;
-    Ok(Host {
+    Ok(HostEntry {
         host: host.host,
-        clock: host.clock_offset_ns.map(|offset_ns| Clock { offset_ns, bound_ns }),
+        clock: host.clock_offset_ns.map(|offset_ns| ClockOffset { offset_ns, bound_ns }),
         parts: host.parts.into_iter().map(part_of).collect::<Result<_, _>>()?,
         warnings: host.warnings,
     })

@@ -1,4 +1,4 @@
-//! Section `[api]`.
+//! Settings section `[api]`.
 
 use std::{
     fmt,
@@ -11,22 +11,23 @@ use std::{
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-/// Who is served, and where. Addresses are of the loopback: remote access needs TLS, which this version lacks.
+/// The addresses on which the agent serves. TCP addresses must be loopback addresses: this version has no TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Api {
-    /// The Unix socket that serves everything, to each caller what its user may do.
+pub struct Settings {
+    /// Path of the Unix socket. It serves the whole API; the user of a caller decides what the caller may do.
     #[serde(deserialize_with = "socket_path")]
     pub socket: PathBuf,
-    /// Mode of the socket. Every user may connect by default: what a caller may do is decided by its user id.
-    pub socket_mode: Mode,
-    /// Group of the socket; empty: the agent's own.
+    /// File mode of the socket. By default every user may connect.
+    pub socket_mode: FileMode,
+    /// Group of the socket. Empty: the agent's own group.
     pub socket_group: String,
-    /// Members of this group may do what root may; empty: nobody but root.
+    /// Members of this group have the rights of root. Empty: only root and the agent's user have them. No process in
+    /// another pid namespace (a container) has them.
     pub admin_group: String,
-    /// Read-only HTTP: metrics, health, JSON. "off": none.
+    /// Address of the read-only HTTP server (metrics, health, JSON), or "off".
     pub http: Listen,
-    /// Read-only gRPC: health, reflection, status, samples, history. "off": none.
+    /// Address of the read-only gRPC server (health, reflection, status, samples, history), or "off".
     pub grpc: Listen,
     /// The address that serves /metrics, /healthz and /readyz to a central Prometheus, and nothing else, as in
     /// `0.0.0.0:4394`. "off": none.
@@ -38,18 +39,18 @@ pub struct Api {
     /// Serve `metrics` to other hosts without TLS. Anybody who reaches the address can read every series, and whoever
     /// reads the network can read passwords.
     pub metrics_plaintext: bool,
-    /// Names, beside localhost and loopback addresses, that the Host header of an HTTP request may carry.
+    /// Host names that the Host header of an HTTP request may have, in addition to localhost and loopback addresses.
     pub allowed_hosts: Vec<String>,
-    /// Connections at a time on each listener. On TCP the quietest make room for more; on the socket more are closed
-    /// at once, and a user other than root and the agent's own gets a quarter of them.
+    /// Maximum number of connections of each listener. On TCP a new connection replaces the least active one. On the
+    /// socket it is closed; one user (except root and the agent's user) gets at most a quarter of the connections.
     pub max_connections: u16,
 }
 
-impl Default for Api {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             socket: PathBuf::from("/run/tpuscope/agent.sock"),
-            socket_mode: Mode(0o666),
+            socket_mode: FileMode(0o666),
             socket_group: String::new(),
             admin_group: "tpuscope".into(),
             http: Listen::On(SocketAddr::from(([127, 0, 0, 1], 4390))),
@@ -63,30 +64,38 @@ impl Default for Api {
     }
 }
 
-impl Api {
-    /// The web configuration file of the metrics listener, where one is named.
+impl Settings {
+    /// The web configuration file of the metrics listener, if one is set.
     pub fn web_config(&self) -> Option<&Path> {
         (!self.metrics_web_config.as_os_str().is_empty()).then_some(&*self.metrics_web_config)
     }
+
+    /// Whether the metrics listener may serve without TLS: on a loopback address, or if the settings say so.
+    pub fn allows_plaintext_metrics(&self) -> bool {
+        let loopback =
+            self.metrics.address().is_some_and(|address| address.ip().to_canonical().is_loopback());
+        loopback || self.metrics_plaintext
+    }
 }
 
-/// The longest path of a Unix socket that Linux takes.
+/// The longest path of a Unix socket on Linux, in bytes.
 const SOCKET_PATH_BYTES: usize = 107;
 
-/// Why a path cannot be a socket's.
+/// Why a path cannot be used for a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SocketPathError {
-    /// Nothing written.
-    #[error("the path of the socket is empty: write one, as in `/run/tpuscope/agent.sock`")]
+    /// The path is empty.
+    #[error("expected the path of a socket, such as `/run/tpuscope/agent.sock`, got an empty text")]
     Empty,
-    /// Longer than the system takes.
-    #[error(
-        "the path of the socket has {0} bytes, and Linux takes {SOCKET_PATH_BYTES} at most: write a shorter one"
-    )]
+    /// The path has more bytes than Linux permits.
+    #[error("expected a socket path of at most {SOCKET_PATH_BYTES} bytes, got {0} bytes")]
     TooLong(usize),
 }
 
-/// Whether a Unix socket can have this path.
+/// Checks that a Unix socket can have this path.
+///
+/// # Errors
+/// Why it cannot.
 pub fn check_socket_path(path: &Path) -> Result<(), SocketPathError> {
     match path.as_os_str().as_bytes().len() {
         0 => Err(SocketPathError::Empty),
@@ -101,18 +110,18 @@ fn socket_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D:
     Ok(path)
 }
 
-/// A loopback address to listen on, or none.
+/// A loopback address to listen on, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Listen {
-    /// Listen here; port 0 takes a free one.
+    /// Listen on this address. Port 0: any free port.
     On(SocketAddr),
     /// Do not listen.
     Off,
 }
 
 impl Listen {
-    /// The address, unless it is off.
+    /// The address. `None` for `off`.
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Self::On(address) => Some(address),
@@ -124,13 +133,13 @@ impl Listen {
 /// Why a [`Listen`] is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    /// Neither an address nor `off`.
-    #[error("`{0}` is no address: write IP:PORT, as in `127.0.0.1:4390`, or `off`")]
+    /// The text is neither an address nor `off`.
+    #[error("expected IP:PORT, such as `127.0.0.1:4390`, or `off`, got `{0}`")]
     NoAddress(String),
-    /// Reachable from elsewhere.
+    /// The address is not a loopback address.
     #[error(
-        "`{0}` can be reached from other hosts: that needs TLS, which this version lacks; write an address of the \
-         loopback, as in `127.0.0.1:4390`"
+        "expected a loopback address, such as `127.0.0.1:4390`, got `{0}`: other hosts could connect to it, and this \
+         version has no TLS"
     )]
     Remote(SocketAddr),
 }
@@ -229,36 +238,36 @@ fn absolute_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathB
     Err(D::Error::custom(format_args!("expected an absolute path, got `{}`", path.display())))
 }
 
-/// Permission bits of a file, written in octal: `0660`.
+/// Permission bits of a file, in octal: `0660`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Mode(u32);
+pub struct FileMode(u32);
 
-impl Mode {
+impl FileMode {
     /// The bits.
     pub fn bits(self) -> u32 {
         self.0
     }
 }
 
-/// Why a [`Mode`] is refused.
+/// Why a [`FileMode`] is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no file mode: write octal digits up to 0777, as in \"0660\"")]
-pub struct ModeError(String);
+#[error("expected an octal file mode up to 0777, such as \"0660\", got `{0}`")]
+pub struct FileModeError(String);
 
-impl TryFrom<String> for Mode {
-    type Error = ModeError;
+impl TryFrom<String> for FileMode {
+    type Error = FileModeError;
 
-    fn try_from(text: String) -> Result<Self, ModeError> {
+    fn try_from(text: String) -> Result<Self, FileModeError> {
         match u32::from_str_radix(&text, 8) {
             Ok(bits) if bits <= 0o777 => Ok(Self(bits)),
-            _ => Err(ModeError(text.chars().take(20).collect())),
+            _ => Err(FileModeError(text.chars().take(20).collect())),
         }
     }
 }
 
-impl From<Mode> for String {
-    fn from(mode: Mode) -> Self {
+impl From<FileMode> for String {
+    fn from(mode: FileMode) -> Self {
         format!("{:04o}", mode.0)
     }
 }
@@ -292,10 +301,10 @@ mod tests {
 
     #[test]
     fn modes_are_octal() {
-        assert_eq!(Mode::try_from("0660".to_owned()).unwrap().bits(), 0o660);
-        assert_eq!(String::from(Mode(0o7)), "0007");
+        assert_eq!(FileMode::try_from("0660".to_owned()).unwrap().bits(), 0o660);
+        assert_eq!(String::from(FileMode(0o7)), "0007");
         for bad in ["", "0888", "1777", "-1", "rw"] {
-            assert!(Mode::try_from(bad.to_owned()).is_err(), "{bad}");
+            assert!(FileMode::try_from(bad.to_owned()).is_err(), "{bad}");
         }
     }
 }

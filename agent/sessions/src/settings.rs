@@ -4,25 +4,25 @@ use documented::{Documented, DocumentedFields};
 use model::unit::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
-/// Captures on demand, and what they may ask of a workload.
+/// Captures on demand and their limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The longest window.
+    /// Maximum length of a capture.
     pub max_duration: Duration,
-    /// The largest trace of one process; more is refused before it is received.
+    /// Maximum size of the trace of one process. A larger trace is refused before it is received.
     pub max_size: Bytes,
-    /// How long the answer of a workload may take after the window, unless the caller says.
+    /// Default time limit for receiving the traces, counted from the end of the recording.
     pub timeout: Duration,
-    /// How long a profiler may take to accept a connection.
+    /// Time limit for a connection to a profiler.
     pub connect_timeout: Duration,
-    /// How long a profiler may take to answer a harmless question before the window.
+    /// Time limit for the answer of a profiler to the first call, which checks that it is one.
     pub probe_timeout: Duration,
-    /// The highest level of each tracer.
+    /// Maximum level of each tracer.
     pub max_tracer_level: u32,
-    /// The advanced profiler options that callers may set; others are refused.
+    /// Advanced profiler options that callers may set. Others are refused.
     pub advanced_options: Vec<String>,
-    /// Captures at a time; more are refused.
+    /// Maximum number of concurrent captures. Further ones are refused.
     pub max_captures: u16,
 }
 

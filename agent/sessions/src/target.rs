@@ -61,14 +61,14 @@ pub fn direct(named: &[Target], local: &HostName) -> Targets {
     Targets { targets: targets.collect(), ..Targets::default() }
 }
 
-/// The profilers of the workloads on this host: of all, or of `pids` alone, as far as `may` allows their user
-/// (`None`: nobody knows whose it is).
+/// The profilers of the workloads on this host: of all, or of `pids` alone, as far as `may` permits their owner
+/// (`None`: a profiler without a known owner).
 pub fn of_workloads(
     workloads: &Workloads,
     chips: &[Chip],
     host: &HostName,
     pids: &[u32],
-    may: impl Fn(Option<u32>) -> bool,
+    may: impl Fn(Option<&Owner>) -> bool,
 ) -> Targets {
     let mut found = Targets::default();
     for owner in &workloads.owners {
@@ -76,7 +76,7 @@ pub fn of_workloads(
         if !pids.is_empty() && !pids.contains(&pid) {
             continue;
         }
-        if may(Some(owner.uid)) {
+        if may(Some(owner)) {
             found.add(owner, chips, host);
         } else {
             found.denied += 1;
@@ -207,6 +207,7 @@ mod tests {
             environment: BTreeMap::new(),
             libtpu: None,
             framework: None,
+            pid_namespace: None,
             network_namespace: None,
             shares_our_network: true,
             job: Job {
@@ -225,7 +226,7 @@ mod tests {
 
     fn find(owners: Vec<Owner>, pids: &[u32], uid: Option<u32>) -> Targets {
         let workloads = Workloads { owners, ..Workloads::default() };
-        let may = |of: Option<u32>| uid.is_none() || uid == of;
+        let may = |owner: Option<&Owner>| uid.is_none() || uid == owner.map(|owner| owner.uid);
         of_workloads(&workloads, &[], &HostName::sanitised("h"), pids, may)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use xprof::{
-    check::{Plane, Summary},
+    check::{PlaneSummary, TraceSummary},
     loss::LossKind,
 };
 
@@ -15,10 +15,10 @@ const LONG: Duration = Duration::from_secs(30);
 const MAX_SAID: usize = 4;
 
 /// What to say about the part of `target`.
-pub(super) fn of(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> Vec<String> {
+pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> Vec<String> {
     let mut warnings = target.notes.clone();
     let cores = summary.planes.iter().filter(|plane| plane.is_tensor_core()).count();
-    let devices: Vec<&Plane> = summary.planes.iter().filter(|plane| plane.is_device()).collect();
+    let devices: Vec<&PlaneSummary> = summary.planes.iter().filter(|plane| plane.is_device()).collect();
     if target.chips > 0 && devices.is_empty() {
         warnings.push(format!(
             "no device plane, although the process holds {} chip(s): is the device tracer level 0, or did the window \
@@ -74,17 +74,17 @@ mod tests {
         let params = CaptureParams { duration: Duration::from_secs(seconds), ..CaptureParams::default() };
         let spec =
             CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
-        let plane = |&(name, end_ps): &(&str, Option<i128>)| Plane {
+        let plane = |&(name, end_ps): &(&str, Option<i128>)| PlaneSummary {
             name: name.to_owned(),
             end_ps,
             core_end_ps: end_ps,
             events: u64::from(end_ps.is_some()),
-            ..Plane::default()
+            ..PlaneSummary::default()
         };
-        let summary = Summary {
+        let summary = TraceSummary {
             planes: planes.iter().map(plane).collect(),
             window: Some((5_000_000_000, 5_000_000_000 + seconds * 1_000_000_000)),
-            ..Summary::default()
+            ..TraceSummary::default()
         };
         of(&summary, &target, &spec)
     }

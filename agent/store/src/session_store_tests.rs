@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, io::Write, os::unix::fs::symlink, process::Comm
 use model::unit;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tempfile::TempDir;
-use xprof::session::{Host, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartName, Tool};
+use xprof::session::{HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartName, Tool};
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn manifest(session: &str, created: i128, parts: Vec<PartEntry>) -> Manifest {
         tool: Tool::this(),
         created: Some(at(created)),
         window: None,
-        hosts: vec![Host {
+        hosts: vec![HostEntry {
             host: "h".to_owned(),
             clock: None,
             parts,

@@ -4,12 +4,12 @@ use documented::{Documented, DocumentedFields};
 use model::unit::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
-/// What is kept of the sessions in the state directory. The oldest go first; nothing goes unless a limit is set.
+/// Retention of the sessions in the state directory. The oldest sessions are removed first. Without limits none is removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Sessions may take so much in all; "0B": no limit.
+    /// Maximum size of all sessions. "0B": no limit.
     pub max_size: Bytes,
-    /// Sessions are kept so long; "0s": for ever.
+    /// Maximum age of a session. "0s": no limit.
     pub max_age: Duration,
 }

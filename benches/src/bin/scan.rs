@@ -6,14 +6,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
 use std::{
     env,
-    fmt::Write,
     fs::{self, File},
     path::Path,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::Command,
+    time::Duration,
 };
 
+use benches::crowd::Crowd;
 use host::{
     settings::{
         paths::Paths,
@@ -31,41 +30,6 @@ use nix::sys::{
 };
 
 const ROUNDS: usize = 15;
-
-/// Idle processes with many descriptors, gone when dropped.
-struct Crowd(Vec<Child>);
-
-impl Crowd {
-    fn new(processes: usize, descriptors: usize) -> Self {
-        // The shell opens what is missing to the wanted number and then becomes `sleep`.
-        let mut script = String::new();
-        for number in 3..descriptors {
-            write!(script, "exec {number}</dev/null; ").unwrap();
-        }
-        script.push_str("exec sleep 600");
-        let one = |_| Command::new("bash").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
-        let crowd = Self((0..processes).map(one).collect());
-        let ready = |child: &Child| {
-            fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name == "sleep\n")
-        };
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while !crowd.0.iter().all(ready) {
-            assert!(Instant::now() < deadline, "the crowd does not come up");
-            thread::yield_now();
-        }
-        crowd
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Already dead is as good.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
 
 fn cpu() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
@@ -109,11 +73,11 @@ fn main() {
     let mut numbers = env::args().skip(1).map(|word| word.parse().expect("a number"));
     let processes = numbers.next().unwrap_or(500);
     let descriptors = numbers.next().unwrap_or(26);
-    let mut crowd = Crowd::new(processes, descriptors);
+    let mut crowd = Crowd::start(processes, descriptors, 0);
     let dev = tempfile::tempdir().unwrap();
     fs::write(dev.path().join("accel0"), "").unwrap();
     let node = File::open(dev.path().join("accel0")).unwrap();
-    crowd.0.push(Command::new("sleep").arg("600").stdin(node).spawn().unwrap());
+    crowd.add(Command::new("sleep").arg("600").stdin(node).spawn().unwrap());
     let full = Duration::from_secs(10);
     let peer = python();
     let look = ours(dev.path(), Discover::Chips, full);

@@ -1,4 +1,4 @@
-//! Who may do what, as real users over the real doors.
+//! Who may do what: real users, real namespaces, the real listeners.
 
 use std::{
     fs,
@@ -14,6 +14,7 @@ use fakes::{
     fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, Seen, trace},
     harness::tpuscope,
+    pid_ns::PidNs,
     running_agent::{Home, RunningAgent},
 };
 use model::device::Generation;
@@ -46,16 +47,22 @@ impl Client {
         Self { _home: home, binary }
     }
 
-    fn run_as(&self, uid: u32, agent: &RunningAgent, arguments: &[&str]) -> Ended {
-        let mut command = Command::new("setpriv");
-        command.args([&format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]);
-        command.arg(&self.binary).args(arguments).arg("--socket").arg(agent.home().socket());
+    /// Runs it as the user `uid` with the prefix `namespaces`, which starts a command in other namespaces.
+    fn run_in(&self, namespaces: &[&str], uid: u32, agent: &RunningAgent, arguments: &[&str]) -> Ended {
+        let setpriv = ["setpriv", &format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"];
+        let mut words = namespaces.iter().copied().chain(setpriv);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).arg(&self.binary).args(arguments).arg("--socket").arg(agent.home().socket());
         start_as(command).end()
+    }
+
+    fn run_as(&self, uid: u32, agent: &RunningAgent, arguments: &[&str]) -> Ended {
+        self.run_in(&[], uid, agent, arguments)
     }
 }
 
 #[test]
-fn every_user_may_look() {
+fn every_user_may_read_measurements() {
     let host = FakeHost::new();
     let agent = RunningAgent::start(&host, "");
     let client = Client::new();
@@ -107,12 +114,12 @@ fn the_socket_keeps_out_whom_its_mode_keeps_out() {
     let host = FakeHost::new();
     let agent = RunningAgent::start(&host, "[api]\nsocket_mode = \"0600\"\n");
     let client = Client::new();
-    client.run_as(NOBODY, &agent, &["status"]).failed(4, "you may not connect to");
+    client.run_as(NOBODY, &agent, &["status"]).failed(4, "no permission to connect to");
     assert_eq!(client.run_as(0, &agent, &["status"]).code, Some(0));
 }
 
 #[test]
-fn the_loopback_only_looks() {
+fn the_loopback_is_read_only() {
     let host = FakeHost::new();
     let agent = RunningAgent::start(&host, "");
     let address = format!("http://{}", agent.grpc());
@@ -169,6 +176,72 @@ fn nobody_is_kept_out_of_the_loopback_by_those_who_hold_it() {
             held.push(channel);
         }
     });
+}
+
+#[test]
+fn a_container_that_mounts_the_socket_has_its_own_workloads_only() {
+    let (inside, outside) =
+        (FakeProfiler::start(Mode::Trace(trace())), FakeProfiler::start(Mode::Trace(trace())));
+    let mut host = FakeHost::with(Generation::V6e, 2);
+    let nodes: Vec<_> = host.chips().iter().map(|chip| chip.nodes[0].display().to_string()).collect();
+    let procfs = host.root().join("proc");
+    fs::create_dir(&procfs).unwrap();
+    host.set_procfs(&procfs);
+    FakeProcess::new(1, 1).write(&procfs);
+    let (container, other) = (PidNs::new(), PidNs::new());
+    let owner = |pid: u32, node: &str, profiler: &FakeProfiler| {
+        let address = profiler.target();
+        let port = address.clone().split_off("127.0.0.1:".len());
+        let socket = 700 + u64::from(pid);
+        FakeProcess::new(pid, 100)
+            .descriptor(7, node)
+            .descriptor(8, &format!("socket:[{socket}]"))
+            .environment(&[("JAX_PROFILER_PORT", &port)])
+            .listeners(&[(&address, OWNER, socket)])
+    };
+    owner(42, &nodes[0], &inside).link("ns/pid", &format!("pid:[{}]", container.inode())).write(&procfs);
+    owner(43, &nodes[1], &outside).write(&procfs);
+    let agent = RunningAgent::start(&host, "[sampler]\nsim_chips = 1\n");
+    let client = Client::new();
+    let capture = |session| ["capture", "--duration", "1ms", "--session", session];
+
+    // Root in the container is not an admin: its uid is not the owner's, wherever the process runs.
+    let refused = client.run_in(&container.enter(), 0, &agent, &capture("roots"));
+    refused.failed(4, "2 process(es)");
+    // Another container has no owner at all, although the uid is the same.
+    let refused = client.run_in(&other.enter(), OWNER, &agent, &capture("others"));
+    refused.failed(4, "2 process(es)");
+    assert_eq!((inside.seen(), outside.seen()), (Seen::default(), Seen::default()), "not even asked");
+    // All may read measurements.
+    assert_eq!(client.run_in(&container.enter(), NOBODY, &agent, &["status"]).code, Some(0));
+
+    let made = client.run_in(&container.enter(), OWNER, &agent, &capture("mine"));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert_ne!(inside.seen(), Seen::default());
+    assert_eq!(outside.seen(), Seen::default(), "the other owner has the same uid");
+    let listed = |ended: Ended| ended.json()["sessions"].as_array().unwrap().len();
+    let list = ["sessions", "list", "--json"];
+    assert_eq!(listed(client.run_in(&container.enter(), OWNER, &agent, &list)), 1);
+    assert_eq!(listed(client.run_in(&container.enter(), 0, &agent, &list)), 0);
+    assert_eq!(listed(client.run_in(&other.enter(), OWNER, &agent, &list)), 0);
+    client.run_in(&other.enter(), OWNER, &agent, &["sessions", "rm", "mine"]).failed(5, "mine");
+    assert_eq!(listed(client.run_as(0, &agent, &list)), 1);
+    let removed = client.run_in(&container.enter(), OWNER, &agent, &["sessions", "rm", "mine"]);
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+}
+
+#[test]
+fn an_agent_in_a_container_serves_its_own_pid_namespace() {
+    let host = FakeHost::new();
+    let container = PidNs::new();
+    let agent = RunningAgent::start_in(&host, "", &container.enter());
+    let client = Client::new();
+    let list = ["sessions", "list"];
+    assert_eq!(client.run_in(&container.enter(), 0, &agent, &list).code, Some(0));
+    assert_eq!(client.run_in(&container.enter(), SOMEBODY, &agent, &list).code, Some(0));
+    // The host's root is outside of the namespace: the agent cannot tell which process it is.
+    client.run_as(0, &agent, &list).failed(4, "cannot tell the pid namespace");
+    assert_eq!(client.run_as(0, &agent, &["status"]).code, Some(0));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::{
 
 use fakes::{
     fake_host::FakeHost,
-    running_agent::{LIMIT, RunningAgent, eventually, exchange},
+    running_agent::{RunningAgent, exchange},
+    wait::{LIMIT, eventually},
 };
 use serde_json::Value;
 

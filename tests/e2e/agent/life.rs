@@ -12,8 +12,9 @@ use fakes::{
     command::{run, start_as},
     fake_host::FakeHost,
     harness::tpuscope,
-    running_agent::{Home, LIMIT, RunningAgent, eventually},
+    running_agent::{Home, RunningAgent},
     schema::Schema,
+    wait::{LIMIT, eventually},
 };
 use nix::sys::signal::Signal;
 
@@ -66,7 +67,7 @@ fn what_a_killed_agent_left_is_replaced() {
     let (code, home) = agent.end();
     assert_eq!(code, None);
     assert!(home.socket().exists());
-    run(home.path(), &["status", "--socket", "agent.sock"]).failed(6, "nobody listens on");
+    run(home.path(), &["status", "--socket", "agent.sock"]).failed(6, "no process listens on");
     let command = home.command(&host.config(""));
     RunningAgent::ready(home, command).status();
 }
@@ -76,10 +77,10 @@ fn a_foreign_listener_or_file_is_left_alone() {
     let host = FakeHost::new();
     let home = Home::new();
     let _foreign = UnixListener::bind(home.socket()).unwrap();
-    start_as(home.command(&host.config(""))).end().failed(7, "something already listens on");
+    start_as(home.command(&host.config(""))).end().failed(7, "another process listens on");
     let home = Home::new();
     fs::write(home.socket(), "precious").unwrap();
-    start_as(home.command(&host.config(""))).end().failed(7, "it is no socket, and is not touched");
+    start_as(home.command(&host.config(""))).end().failed(7, "exists and is not a socket");
     assert_eq!(fs::read_to_string(home.socket()).unwrap(), "precious");
 }
 
@@ -139,16 +140,16 @@ fn wrong_settings_are_one_line_with_their_place() {
         "[sampler]\nintervall = \"1s\"\n",
         "line 2: there is no setting `sampler.intervall` (did you mean `interval`?)",
     );
-    refused("[sampler]\n\ninterval = \"fast\"\n", "line 3: sampler.interval: `fast` is no duration");
-    refused("[sampler]\ninterval = 1\n", "line 2: sampler.interval: `1` has no unit");
     refused(
-        "[api]\nhttp = \"0.0.0.0:4390\"\n",
-        "line 2: api.http: `0.0.0.0:4390` can be reached from other hosts: that needs TLS",
+        "[sampler]\n\ninterval = \"fast\"\n",
+        "line 3: sampler.interval: expected a duration, such as `2s`, got `fast`",
     );
+    refused("[sampler]\ninterval = 1\n", "line 2: sampler.interval: `1` has no unit");
+    refused("[api]\nhttp = \"0.0.0.0:4390\"\n", "line 2: api.http: expected a loopback address");
     refused("[[api]]\n", "line 1: `api` is a section");
     refused(
         "[api]\nhttp = '127.0.0.1:4390'\ngrpc = '127.0.0.1:4390'\n",
-        "api.http and api.grpc are one address",
+        "api.http and api.grpc have the same address",
     );
     refused("[api]\nmax_connections = 0\n", "line 2: api.max_connections is 0");
     refused("[capture]\nmax_captures = 0\n", "capture.max_captures is 0");
@@ -156,7 +157,7 @@ fn wrong_settings_are_one_line_with_their_place() {
     refused("[capture]\ntimeout = '0s'\n", "line 2: capture.timeout is 0");
     refused(
         "[libtpu]\nenabled = 'off'\n[sampler]\nruntime = false\nhost_service = false\norbax_grain = false\nhost = false\n",
-        "line 7: every source in [sampler] and libtpu.enabled is off",
+        "line 7: every source in [sampler] is off, and libtpu.enabled is off",
     );
     refused("[sampler]\nsim_chips = 100000\n", "sampler.sim_chips is over 1024");
     refused("[sampler]\nhistory = '9TiB'\n", "sampler.history is over 1GiB");
@@ -243,7 +244,7 @@ fn an_agent_that_stands_still_is_not_fed() {
         manager.recv(&mut text).map(|length| text[..length].starts_with(b"WATCHDOG=1"))
     };
     eventually("five periods of silence", || fed().is_err().then_some(()));
-    assert!(agent.alive() && agent.log().contains("it stands still"), "{}", agent.log());
+    assert!(agent.alive() && agent.log().contains("the task makes no progress"), "{}", agent.log());
     assert_eq!(agent.get("/healthz", "").status, 503);
     // The device answers again.
     fs::write(&vendor, "0x8086\n").unwrap();
@@ -263,7 +264,7 @@ fn completions_and_manual_pages_are_made() {
     let checked = Command::new("bash").arg("-n").arg(&script).status().unwrap();
     assert!(checked.success(), "bash reads its script");
     assert_eq!(run(home.path(), &["man", "pages"]).code, Some(0));
-    run(home.path(), &["man", "/proc/pages"]).failed(4, "cannot write pages to /proc/pages");
+    run(home.path(), &["man", "/proc/pages"]).failed(4, "cannot write the manual pages to /proc/pages");
     let page = fs::read_to_string(home.path().join("pages/tpuscope-status.1")).unwrap();
     assert!(page.contains("\\-\\-socket"), "{page}");
     assert!(Path::new(&home.path().join("pages/tpuscope.1")).exists());

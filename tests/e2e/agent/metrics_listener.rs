@@ -11,7 +11,8 @@ use std::{
 
 use fakes::{
     fake_host::FakeHost,
-    running_agent::{Home, RunningAgent, eventually, exchange, until},
+    running_agent::{Home, RunningAgent, exchange},
+    wait::{eventually, until},
 };
 use model::device::Generation;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};

@@ -10,7 +10,8 @@ use std::{
 use fakes::{
     fake_host::FakeHost,
     fake_runtime::{self, FakeRuntime},
-    running_agent::{Answer, Home, RunningAgent, eventually},
+    running_agent::{Answer, Home, RunningAgent},
+    wait::eventually,
 };
 use model::device::Generation;
 use serde_json::Value;

@@ -6,15 +6,14 @@ use std::{
     net::TcpStream,
     path::Path,
     process::{Child, Stdio},
-    time::Duration,
 };
 
 use fakes::{
-    containers::wait_for,
     fake_host::FakeHost,
     fake_workload::{Counts, FakeWorkload, Running},
     harness::tpuscope,
     net_ns::NetNs,
+    wait::eventually,
 };
 use model::device::Generation;
 
@@ -148,7 +147,7 @@ fn the_agent_itself_sends_them_no_byte_either() {
     let mut command = here.netns.command(tpuscope());
     let command = command.arg("agent").arg("--config").arg(config).stdin(Stdio::null());
     let mut agent = Agent(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
-    wait_for("the agent to ask the owner that may be asked", Duration::from_secs(60), || {
+    eventually("the agent to ask the owner that may be asked", || {
         let ended = agent.0.try_wait().unwrap();
         assert!(ended.is_none(), "{ended:?}: {}", fs::read_to_string(folder.join("log")).unwrap());
         (open.counts().connections >= 5).then_some(())
@@ -163,7 +162,7 @@ fn the_count_counts() {
     let mut listening = FakeWorkload::new().listen("127.0.0.1:0").start();
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], listening.ports()[0]));
     std::io::Write::write_all(&mut TcpStream::connect(address).unwrap(), b"seven b").unwrap();
-    wait_for("the bytes to be counted", Duration::from_secs(20), || {
+    eventually("the bytes to be counted", || {
         (listening.counts() == Counts { connections: 1, bytes: 7 }).then_some(())
     });
 }

@@ -130,7 +130,7 @@ fn a_childs_listener_is_the_owners_when_a_variable_names_it() {
         .variable("ORBAX_PROMETHEUS_PORT", &port)
         .child_listens(&format!("127.0.0.1:{port}"))
         .start();
-    fakes::containers::wait_for("the child to listen", std::time::Duration::from_secs(20), || {
+    fakes::wait::eventually("the child to listen", || {
         let seen = look(&host, Workload::default());
         let endpoint = owner(&seen, parent.pid()).endpoints.first()?.clone();
         (endpoint.kind == EndpointKind::OrbaxGrain && endpoint.unreachable.is_none()).then_some(())

@@ -1,13 +1,12 @@
-//! The agent dies: its libtpu child is gone within a second, even one that hangs inside libtpu.
+//! The agent dies: so does its libtpu child, even one that hangs inside libtpu.
 
 use std::{
     fs,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
-use fakes::{harness::artifact, libtpu::Staged};
+use fakes::{harness::artifact, libtpu::Staged, wait::until};
 use serde_json::Value;
 
 struct Killed(Child);
@@ -46,10 +45,6 @@ fn the_child_dies_with_the_agent() {
         staged.set(then);
         agent.0.kill().unwrap();
         agent.0.wait().unwrap();
-        let killed = Instant::now();
-        while runs(child) {
-            assert!(killed.elapsed() < Duration::from_secs(1), "the child outlives the agent ({then})");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until(&format!("the end of the child ({then})"), || !runs(child));
     }
 }

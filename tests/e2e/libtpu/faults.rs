@@ -2,7 +2,10 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use fakes::libtpu::{Staged, launch};
+use fakes::{
+    libtpu::{Staged, launch},
+    wait::eventually_async,
+};
 use prost::Message as _;
 use proto::tpu::monitoring::runtime::GetTpuRuntimeStatusResponse;
 use sampling::sources::libtpu::process::{ChildFailure, ChildProcess};
@@ -143,13 +146,10 @@ async fn a_child_that_is_dropped_is_gone() {
     let child = loaded(&staged).await;
     let proc = proc_of(&child);
     drop(child);
-    for _ in 0..200 {
+    eventually_async("the end of the child", async || {
         // What is left is a zombie until tokio reaps it.
-        let state = fs::read_to_string(proc.join("stat")).unwrap_or_default();
-        if state.is_empty() || state.contains(") Z ") {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the child outlives its handle");
+        let stat = fs::read_to_string(proc.join("stat")).unwrap_or_default();
+        if stat.is_empty() || stat.contains(") Z ") { Ok(()) } else { Err(stat) }
+    })
+    .await;
 }

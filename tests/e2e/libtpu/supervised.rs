@@ -1,6 +1,6 @@
 //! The source over a library that fails: one metric never hides the others, and a broken library is given up.
 
-use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use fakes::libtpu::{Staged, hasty, read, read_until, source, tick};
 use sampling::sources::{Reading, libtpu::supervisor::Policy};
@@ -108,11 +108,15 @@ async fn an_old_library_is_asked_for_its_own_names_only() {
 
 #[tokio::test]
 async fn a_slow_library_keeps_the_read_short() {
-    let slow: String =
-        ["tensorcore_util", "duty_cycle_pct", "hbm_capacity_total", "hbm_capacity_usage", "hlo_queue_size"]
-            .map(|name| format!("{name} = slow 1000\n"))
-            .concat();
-    let staged = Staged::new(Some("0.0.52"), &slow);
+    let slow = [
+        ("tensorcore_util", "tpu_chip_tensorcore_utilization_ratio"),
+        ("duty_cycle_pct", "tpu_tensorcore_duty_cycle_ratio"),
+        ("hbm_capacity_total", "tpu_hbm_total_bytes"),
+        ("hbm_capacity_usage", "tpu_hbm_used_bytes"),
+        ("hlo_queue_size", "tpu_hlo_queue_size"),
+    ];
+    let settings = slow.map(|(name, _)| format!("{name} = slow 1000\n")).concat();
+    let staged = Staged::new(Some("0.0.52"), &settings);
     let mut source = source(&staged.library(), hasty(), false);
     let first = read_until(&mut source, |reading| !reading.samples.is_empty()).await;
     assert!(why(&first).contains("wait for the next read"), "{}", why(&first));
@@ -120,9 +124,10 @@ async fn a_slow_library_keeps_the_read_short() {
     // The reads after it go on where the one before stopped.
     let mut seen = BTreeSet::new();
     for _ in 0..8 {
-        let begun = tokio::time::Instant::now();
         let next = read(&mut source, &tick(0)).await;
-        assert!(begun.elapsed() < Duration::from_secs(5), "the sampler would have given up");
+        // The sampler gives up a read after 5 s: after three answers of a second each, a fourth may come too late.
+        let answers = slow.iter().filter(|(_, metric)| has(&next, metric)).count();
+        assert!(answers <= 3, "{answers} slow answers in one read");
         seen.extend(next.samples.into_iter().map(|sample| sample.metric));
     }
     assert!(

@@ -1,10 +1,9 @@
 //! The host's VBARControl service.
 
-use std::time::Duration;
-
 use fakes::{
     fake_grpc::{Listen, Manner, Reply},
     fake_host_service::{FakeHostService, metrics},
+    wait::eventually_async,
 };
 use model::{
     device::Generation,
@@ -72,12 +71,11 @@ async fn what_is_wrong_is_said_and_over_when_it_is_over() {
     read(&mut source, &mut tick).await;
     fake.set_manner(Manner::Polite);
     fake.set_reply(Reply::of(&metrics(1, 1)));
-    let back = async {
-        while read(&mut source, &mut tick).await.samples.is_empty() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), back).await.expect("it comes back");
+    eventually_async("the service to be read again", async || {
+        let reading = read(&mut source, &mut tick).await;
+        if reading.samples.is_empty() { Err(format!("{:?}", reading.absent)) } else { Ok(()) }
+    })
+    .await;
     assert_eq!(fake.forbidden(), 0);
 }
 

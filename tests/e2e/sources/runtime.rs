@@ -1,6 +1,6 @@
 //! The runtime metric services.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fakes::{
@@ -9,6 +9,7 @@ use fakes::{
         FakeRuntime, NAMES, attribute, core, double_gauge, doubling, int, metric, pairs, per_device, series,
         text, workload,
     },
+    wait::eventually_async,
 };
 use model::{
     device::Generation,
@@ -113,16 +114,12 @@ async fn one_bad_metric_never_hides_the_others() {
     }
     // Repaired, they come back by themselves.
     fake.set_all(workload(&[0, 1], 1).into_iter().take(5));
-    let repaired = async {
-        loop {
-            let reading = read(&mut source, &mut tick).await;
-            if gauges(&reading, DUTY).len() == 2 && gauges(&reading, "tpu_hbm_total_bytes").len() == 2 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), repaired).await.expect("they come back");
+    eventually_async("all metrics", async || {
+        let reading = read(&mut source, &mut tick).await;
+        let all = gauges(&reading, DUTY).len() == 2 && gauges(&reading, "tpu_hbm_total_bytes").len() == 2;
+        if all { Ok(()) } else { Err(format!("{:?}", reading.absent)) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -267,12 +264,11 @@ async fn an_endpoint_that_appears_later_is_picked_up_within_seconds() {
     }
     let back = FakeRuntime::start(Listen::Tcp(address));
     back.set_all(workload(&[0], 1));
-    let found = async {
-        while read(&mut source, &mut tick).await.samples.is_empty() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), found).await.expect("it is found again");
+    eventually_async("the endpoint to be found again", async || {
+        let reading = read(&mut source, &mut tick).await;
+        if reading.samples.is_empty() { Err(format!("{:?}", reading.absent)) } else { Ok(()) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -284,16 +280,11 @@ async fn a_workload_that_ends_and_comes_back_is_asked_for_its_list_again() {
     drop(first);
     let second = FakeRuntime::start(Listen::Tcp(address));
     second.set(&per_device(NAMES[2], &[(0, 10.0)], false));
-    let reading = async {
-        loop {
-            let reading = read(&mut source, &mut tick).await;
-            if !gauges(&reading, DUTY).is_empty() {
-                return reading;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let reading = tokio::time::timeout(Duration::from_secs(10), reading).await.expect("it is found again");
+    let reading = eventually_async("the new workload", async || {
+        let reading = read(&mut source, &mut tick).await;
+        if gauges(&reading, DUTY).is_empty() { Err(format!("{:?}", reading.absent)) } else { Ok(reading) }
+    })
+    .await;
     assert_eq!(reading.samples.len(), 1);
     assert_eq!(second.asked().keys().collect::<Vec<_>>(), [NAMES[2]]);
 }

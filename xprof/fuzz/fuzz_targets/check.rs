@@ -6,11 +6,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use xprof::{
-    check::{Checker, Damage, Summary},
+    check::{Checker, Damage, TraceSummary},
     reader::Index,
 };
 
-fn checked<'a>(bytes: &'a [u8], pieces: impl Iterator<Item = &'a [u8]>) -> Result<Summary, Damage> {
+fn checked<'a>(bytes: &'a [u8], pieces: impl Iterator<Item = &'a [u8]>) -> Result<TraceSummary, Damage> {
     let mut checker = Checker::new(bytes.len() as u64);
     for piece in pieces {
         checker.push(piece)?;

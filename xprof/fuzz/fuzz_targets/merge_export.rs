@@ -9,7 +9,7 @@ use std::io::{self, Cursor};
 
 use libfuzzer_sys::fuzz_target;
 use xprof::{
-    export::{HostTrace, trace_events},
+    export::{ExportedHost, trace_events},
     input::{Input, ReadSeek},
     merge::merge,
     reader::Reader,
@@ -40,8 +40,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(report.segments.iter().map(|segment| segment.events).sum::<u64>(), report.events);
     }
     let hosts = [
-        HostTrace { host: "a", input: &first, offset_ps: 0 },
-        HostTrace { host: "b", input: &second, offset_ps: i64::from(length[0]) - 100 },
+        ExportedHost { host: "a", input: &first, offset_ps: 0 },
+        ExportedHost { host: "b", input: &second, offset_ps: i64::from(length[0]) - 100 },
     ];
     let mut json = Vec::new();
     if trace_events(&hosts, &mut json, &mut |_, _| {}).is_ok() {

@@ -1,4 +1,4 @@
-//! Which step of one core is the same as which of another, and how the hosts' time lines lie to each other.
+//! Which step of one core is the same as which of another, and the offsets between the time lines of hosts.
 //!
 //! By the step's number, else by the run that its first program is part of, else by the collectives that its cores
 //! took part in together. Never by counting: a host whose trace begins later would be compared with the wrong steps.

@@ -2,7 +2,6 @@
 
 use std::{
     cmp::Reverse,
-    collections::BinaryHeap,
     hash::{DefaultHasher, Hash, Hasher},
     io::{Read, Seek},
     ops::{ControlFlow, Range},
@@ -18,14 +17,13 @@ use super::{
     ops::{Op, PlaneOps, Totals},
 };
 use crate::{
-    reader::{Event, LineIndex, PlaneIndex, Reader, Session},
+    reader::{LineIndex, PlaneIndex, Reader, SessionTimes, TraceEvent},
     wire::Error,
 };
 
-/// How many operations of an unsorted line are held to be sorted.
-const MOST_UNSORTED: usize = 1 << 18;
-/// How many operations of a sorted line are held to be sorted by the device's clock: a jump of the line's clock
-/// moves only neighbours.
+/// How far an operation of an unsorted line may lie from its place; twice as many are held to be sorted.
+const MOST_UNSORTED: usize = 1 << 17;
+/// The same for a sorted line that is read by the device's clock: a jump of the line's clock moves only neighbours.
 const MOST_JUMPED: usize = 1 << 12;
 
 /// The names of the lines of one kind of core.
@@ -98,7 +96,7 @@ pub(super) struct CoreLines {
 pub(super) fn lines<R: Read + Seek>(
     reader: &mut Reader<R>,
     plane: &PlaneIndex,
-    session: &Session,
+    session: &SessionTimes,
     names: LineNames,
 ) -> Result<CoreLines, Error> {
     let stats = DeviceStats::of(&plane.stat_names);
@@ -197,34 +195,6 @@ struct Run {
     is_shared: bool,
 }
 
-/// An execution that waits for earlier ones.
-#[derive(Debug)]
-struct Held {
-    order: (i64, Reverse<i64>, u64),
-    run: Run,
-}
-
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // The heap gives the greatest first.
-        other.order.cmp(&self.order)
-    }
-}
-
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for Held {}
-
 /// How the operations of a core are walked.
 pub(super) struct Walk<'a> {
     pub(super) rules: Rules,
@@ -244,8 +214,8 @@ struct Walking<'a> {
     how: &'a Walk<'a>,
     out: OpsWalk,
     cursor: usize,
-    held: BinaryHeap<Held>,
-    read: u64,
+    /// Executions that wait for earlier ones.
+    held: Vec<Run>,
     latest: i64,
 }
 
@@ -255,7 +225,7 @@ impl Walk<'_> {
         &self,
         reader: &mut Reader<R>,
         plane: &PlaneIndex,
-        session: &Session,
+        session: &SessionTimes,
         name: &str,
         ops: &mut PlaneOps,
     ) -> Result<OpsWalk, Error> {
@@ -271,8 +241,7 @@ impl Walk<'_> {
                 ..OpsWalk::default()
             },
             cursor: 0,
-            held: BinaryHeap::new(),
-            read: 0,
+            held: Vec::new(),
             latest: i64::MIN,
         };
         for (line, start) in lines {
@@ -310,14 +279,14 @@ impl Walking<'_> {
             if most_held == 0 {
                 self.count(run, &mut nesting, ops);
             } else {
-                self.read += 1;
-                let order = (run.at.start, Reverse(run.at.end), self.read);
-                self.held.push(Held { order, run });
-                self.drain(most_held, &mut nesting, ops);
+                self.held.push(run);
+                if self.held.len() == 2 * most_held {
+                    self.drain(most_held, &mut nesting, ops);
+                }
             }
             Ok::<_, Error>(ControlFlow::Continue(()))
         })?;
-        self.drain(0, &mut nesting, ops);
+        self.drain(usize::MAX, &mut nesting, ops);
         nesting.finish(|what, time, self_time| self.done(what, time, self_time, ops));
         Ok(())
     }
@@ -325,7 +294,7 @@ impl Walking<'_> {
     #[inline]
     fn run(
         &self,
-        event: &Event<'_>,
+        event: &TraceEvent<'_>,
         start: i64,
         stats: &DeviceStats,
         every_clock: bool,
@@ -339,14 +308,17 @@ impl Walking<'_> {
         Ok(Run { op, at, device, is_shared: unique_id.is_some() })
     }
 
-    /// Counts what is held until no more than `most` are.
-    fn drain(&mut self, most: usize, nesting: &mut Nesting<(u32, u32)>, ops: &mut PlaneOps) {
-        while self.held.len() > most {
-            let Some(Held { run, .. }) = self.held.pop() else { return };
+    /// Counts the first `count` of what is held, by start.
+    fn drain(&mut self, count: usize, nesting: &mut Nesting<(u32, u32)>, ops: &mut PlaneOps) {
+        let mut held = std::mem::take(&mut self.held);
+        // Mostly in order already, which this sort makes use of.
+        held.sort_by_key(|run| (run.at.start, Reverse(run.at.end)));
+        for run in held.drain(..count.min(held.len())) {
             self.out.unsorted |= run.at.start < self.latest;
             self.latest = self.latest.max(run.at.start);
             self.count(run, nesting, ops);
         }
+        self.held = held;
     }
 
     /// Counts one execution; executions come by start.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    reader::{Event, LineIndex, PlaneIndex, Reader, Session, StatNames, StatValue},
+    reader::{LineIndex, PlaneIndex, Reader, SessionTimes, StatNames, StatValue, TraceEvent},
     wire::Error,
 };
 
@@ -80,7 +80,7 @@ impl DeviceStats {
     }
 
     /// An op's device interval and the id of the collective that it takes part in.
-    pub(super) fn of_op(&self, event: &Event<'_>) -> Result<(Option<Interval>, Option<u64>), Error> {
+    pub(super) fn of_op(&self, event: &TraceEvent<'_>) -> Result<(Option<Interval>, Option<u64>), Error> {
         let (mut offset, mut duration, mut unique) = (None, None, None);
         let mut stats = event.stats();
         while let Some(stat) = stats.next_stat()? {
@@ -96,7 +96,7 @@ impl DeviceStats {
         Ok((offset.zip(duration).map(|(start, duration)| Interval::new(start, duration)), unique))
     }
 
-    fn of_event(&self, event: &Event<'_>, line: Interval) -> Result<DeviceEvent, Error> {
+    fn of_event(&self, event: &TraceEvent<'_>, line: Interval) -> Result<DeviceEvent, Error> {
         let mut read = DeviceEvent { metadata_id: event.metadata_id, at: line, ..DeviceEvent::default() };
         let (mut offset, mut duration) = (None, None);
         let mut stats = event.stats();
@@ -123,12 +123,16 @@ impl DeviceStats {
 
 /// Where an event of `line` lies on the session's time line.
 #[inline]
-pub(super) fn interval(start_of_line: i64, event: &Event<'_>) -> Interval {
+pub(super) fn interval(start_of_line: i64, event: &TraceEvent<'_>) -> Interval {
     Interval::new(start_of_line.saturating_add(event.offset_ps), event.duration_ps)
 }
 
 /// The lines of a plane with that name, and where their events count from.
-pub(super) fn lines<'a>(plane: &'a PlaneIndex, session: &Session, name: &str) -> Vec<(&'a LineIndex, i64)> {
+pub(super) fn lines<'a>(
+    plane: &'a PlaneIndex,
+    session: &SessionTimes,
+    name: &str,
+) -> Vec<(&'a LineIndex, i64)> {
     let named = plane.lines.iter().filter(|line| line.name == name && line.events > 0);
     named.map(|line| (line, session.line_start_ps(line))).collect()
 }
@@ -137,7 +141,7 @@ pub(super) fn lines<'a>(plane: &'a PlaneIndex, session: &Session, name: &str) ->
 pub(super) fn read<R: Read + Seek>(
     reader: &mut Reader<R>,
     plane: &PlaneIndex,
-    session: &Session,
+    session: &SessionTimes,
     stats: &DeviceStats,
     name: &str,
 ) -> Result<(Vec<DeviceEvent>, bool), Error> {

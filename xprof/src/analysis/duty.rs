@@ -9,7 +9,7 @@ use super::{
 /// How many pieces of busy time are kept of each line, where they are wanted.
 const MOST_PIECES: usize = 1 << 18;
 
-/// When a core was busy, by one opinion of what counts as busy.
+/// When a core was busy, by one definition of busy.
 #[derive(Debug, Default)]
 pub(super) struct Duty {
     busy: Busy,

@@ -19,7 +19,7 @@ use super::{
     ops::{OpKey, OpTable, Totals, shorten},
 };
 use crate::{
-    reader::{ById, Event, LineIndex, PlaneIndex, Reader, Session, StatNames},
+    reader::{ById, LineIndex, PlaneIndex, Reader, SessionTimes, StatNames, TraceEvent},
     wire::Error,
 };
 
@@ -217,7 +217,7 @@ struct Walk<'a> {
 pub(super) fn read<R: Read + Seek>(
     reader: &mut Reader<R>,
     plane: &PlaneIndex,
-    session: &Session,
+    session: &SessionTimes,
     with_links: bool,
     first_line: u32,
     found: &mut HostEvents,
@@ -286,7 +286,7 @@ impl Walk<'_> {
     }
 
     /// Keeps what matters of an event to a step.
-    fn event(&mut self, event: &Event<'_>, at: Interval, line: u32) -> Result<Known, Error> {
+    fn event(&mut self, event: &TraceEvent<'_>, at: Interval, line: u32) -> Result<Known, Error> {
         let seen = self.stats(event)?;
         let named = self.named.get(event.metadata_id).copied();
         let marker = (seen.root && self.found.markers.len() < MOST_NODES).then(|| {
@@ -328,7 +328,7 @@ impl Walk<'_> {
         }
     }
 
-    fn stats(&mut self, event: &Event<'_>) -> Result<Seen, Error> {
+    fn stats(&mut self, event: &TraceEvent<'_>) -> Result<Seen, Error> {
         let mut seen = Seen::default();
         let mut stats = event.stats();
         while let Some(stat) = stats.next_stat()? {

@@ -1,4 +1,4 @@
-//! What a trace says: steps, operations, busy and idle time, how the clocks of cores and hosts lie to each other, and
+//! What a trace says: steps, operations, busy and idle time, the offsets between the clocks of hosts, and
 //! which core the others wait for.
 //!
 //! ```text
@@ -43,6 +43,7 @@ mod runs;
 mod stepping;
 mod steps;
 mod straggler;
+mod straight_fit;
 mod summary;
 mod trace;
 mod union;
@@ -67,7 +68,7 @@ pub use self::{
         Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MeasuredBy,
         MissingPart, ModuleReport, OpReport, Report, StepReport, XprofDutyCycle,
     },
-    steps::{Origin, Step},
+    steps::{Step, StepOrigin},
     straggler::Straggler,
     summary::DurationSummary,
     trace::{read, read_any},

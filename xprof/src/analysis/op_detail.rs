@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::{
     reader::{OwnedValue, PlaneIndex, Stat, StatNames, StatValue},
-    wire::{Fields, Value},
+    wire::{FieldValue, Fields},
 };
 
 /// How many bytes of texts one host keeps.
@@ -121,13 +121,13 @@ fn hbm_bytes(breakdown: &[u8]) -> Option<u64> {
     let mut sum = None;
     let mut accesses = Fields::new(breakdown, 0);
     while let Ok(Some(access)) = accesses.next_field() {
-        let (1, Value::Bytes(access)) = (access.number, access.value) else { continue };
+        let (1, FieldValue::Bytes(access)) = (access.number, access.value) else { continue };
         let (mut space, mut bytes) = (0, 0);
         let mut fields = Fields::new(access, 0);
         while let Ok(Some(field)) = fields.next_field() {
             match (field.number, field.value) {
-                (2, Value::Varint(value)) => space = value,
-                (3, Value::Varint(value)) => bytes = value,
+                (2, FieldValue::Varint(value)) => space = value,
+                (3, FieldValue::Varint(value)) => bytes = value,
                 _ => {}
             }
         }

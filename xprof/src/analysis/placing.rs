@@ -12,7 +12,7 @@ use super::{
     planes::{self, PlaneKind},
 };
 use crate::{
-    reader::{Event, PlaneIndex, Reader, Session},
+    reader::{PlaneIndex, Reader, SessionTimes, TraceEvent},
     wire::Error,
 };
 
@@ -30,7 +30,7 @@ impl Placing {
     pub(crate) fn of<R: Read + Seek>(
         reader: &mut Reader<R>,
         plane: &PlaneIndex,
-        session: &Session,
+        session: &SessionTimes,
     ) -> Result<Option<Self>, Error> {
         let names = match planes::kind(&plane.name, true) {
             PlaneKind::TensorCore { .. } => TENSOR_CORE,
@@ -60,7 +60,7 @@ impl Placing {
     pub(crate) fn place(
         &self,
         name: &str,
-        event: &Event<'_>,
+        event: &TraceEvent<'_>,
         line_start_ps: i64,
     ) -> Result<(i64, i64), Error> {
         let line = device_events::interval(line_start_ps, event);

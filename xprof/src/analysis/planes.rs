@@ -1,7 +1,7 @@
 //! Which plane is what, by name.
 
 use crate::reader::{OwnedValue, PlaneIndex};
-use crate::wire::{Fields, Value};
+use crate::wire::{FieldValue, Fields};
 
 /// What a plane stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(super) fn local_chip(plane: &PlaneIndex) -> Option<i64> {
     // The details are there: a field that is missing has its default, 0.
     let mut chip = 0;
     while let Ok(Some(field)) = fields.next_field() {
-        if let (4, Value::Varint(value)) = (field.number, field.value) {
+        if let (4, FieldValue::Varint(value)) = (field.number, field.value) {
             chip = value as i64;
         }
     }

@@ -47,7 +47,7 @@ impl Step {
 
 /// Where a core's steps come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum StepOrigin {
     /// The core's own step line.
     StepLine,
     /// No step line: the programs that the host's step markers launched.
@@ -60,7 +60,7 @@ pub enum Origin {
 #[derive(Debug)]
 pub(super) struct CoreSteps {
     pub(super) steps: Vec<Step>,
-    pub(super) origin: Origin,
+    pub(super) origin: StepOrigin,
     /// Program executions, or step events, that belong to no step.
     pub(super) outside: usize,
 }
@@ -115,9 +115,9 @@ pub(super) fn tensor_core(lines: &CoreLines, ordinal: i64, host: &HostSide<'_>) 
     let has_line = !lines.steps.is_empty();
     let mut drafts = if has_line { from_step_line(lines, &nums) } else { Vec::new() };
     let origin = match (has_line, nums.iter().any(Option::is_some)) {
-        (true, _) => Origin::StepLine,
-        (false, true) => Origin::Launches,
-        (false, false) => Origin::Modules,
+        (true, _) => StepOrigin::StepLine,
+        (false, true) => StepOrigin::Launches,
+        (false, false) => StepOrigin::Modules,
     };
     if !has_line {
         let modules = lines.modules.iter().zip(&nums).enumerate();
@@ -258,14 +258,16 @@ fn infer(drafts: &mut [Draft]) {
 }
 
 /// Leaves out what is no step: other programs than those of the numbered steps.
-fn retain_steps(drafts: &mut Vec<Draft>, origin: Origin) {
+fn retain_steps(drafts: &mut Vec<Draft>, origin: StepOrigin) {
     let programs: HashSet<Option<i64>> =
         drafts.iter().filter(|draft| draft.num.is_some()).map(|draft| draft.program).collect();
     match origin {
-        Origin::Modules => {}
-        Origin::Launches => drafts.retain(|draft| draft.num.is_some()),
-        Origin::StepLine if programs.is_empty() => {}
-        Origin::StepLine => drafts.retain(|draft| draft.num.is_some() || programs.contains(&draft.program)),
+        StepOrigin::Modules => {}
+        StepOrigin::Launches => drafts.retain(|draft| draft.num.is_some()),
+        StepOrigin::StepLine if programs.is_empty() => {}
+        StepOrigin::StepLine => {
+            drafts.retain(|draft| draft.num.is_some() || programs.contains(&draft.program));
+        }
     }
 }
 
@@ -299,8 +301,8 @@ pub(super) fn sparse_core(
     tensor_core: Option<&[Step]>,
 ) -> CoreSteps {
     let (events, origin) = match lines.steps.is_empty() {
-        false => (&lines.steps, Origin::StepLine),
-        true => (&lines.modules, Origin::Modules),
+        false => (&lines.steps, StepOrigin::StepLine),
+        true => (&lines.modules, StepOrigin::Modules),
     };
     let drafts = events.iter().map(|event| {
         let places = places_in(&lines.modules, event.at);
@@ -423,9 +425,9 @@ mod tests {
     #[test]
     fn programs_outside_steps_are_no_steps() {
         let mut drafts = vec![draft(0, 1, 9, None), draft(10, 2, 1, Some(5)), draft(20, 7, 1, None)];
-        retain_steps(&mut drafts, Origin::StepLine);
+        retain_steps(&mut drafts, StepOrigin::StepLine);
         assert_eq!(numbers(&drafts), [Some(5), None]);
-        retain_steps(&mut drafts, Origin::Launches);
+        retain_steps(&mut drafts, StepOrigin::Launches);
         assert_eq!(numbers(&drafts), [Some(5)]);
     }
 }

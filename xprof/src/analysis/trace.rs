@@ -19,7 +19,7 @@ use super::{
     op_detail::Peaks,
     ops::{OpKey, OpTable, PlaneOps, Totals},
     planes::{self, PlaneKind},
-    steps::{self, HostSide, Origin, Step},
+    steps::{self, HostSide, Step, StepOrigin},
     warnings::{self, CoreFacts, HostFacts},
     xprof_host::{self, ChipPart},
     xprof_steps::{self, GroupedCore},
@@ -115,7 +115,7 @@ struct Steps {
     shown: Vec<Vec<Step>>,
     own: Vec<Vec<Interval>>,
     grouped: Vec<GroupedCore>,
-    origins: Vec<(Origin, usize)>,
+    origins: Vec<(StepOrigin, usize)>,
 }
 
 struct Part<'a> {
@@ -157,7 +157,7 @@ impl<'a> Part<'a> {
             let clocks = match self.rules {
                 Rules::True => clocks,
                 // XProf takes both clocks as they are.
-                Rules::Xprof => Surveyed::by_line(),
+                Rules::Xprof => Surveyed { facts: clocks.facts, ..Surveyed::by_line() },
             };
             lines.set_clock(&clocks);
             let chip = planes::local_chip(plane);
@@ -375,7 +375,7 @@ fn xprof_like_steps(planes: &[CorePlane<'_>], host: &HostSide<'_>, is_grouped: b
     Steps {
         shown: vec![host_wide; planes.len()],
         own: grouped.iter().map(own).collect(),
-        origins: vec![(Origin::StepLine, 0); planes.len()],
+        origins: vec![(StepOrigin::StepLine, 0); planes.len()],
         grouped,
     }
 }

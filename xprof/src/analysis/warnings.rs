@@ -11,7 +11,7 @@ use super::{
     host_trace::HostTrace,
     ops::Totals,
     planes,
-    steps::Origin,
+    steps::StepOrigin,
     summary::median,
 };
 use crate::{
@@ -28,7 +28,7 @@ pub(super) struct CoreFacts {
     pub(super) plane: String,
     pub(super) ordinal: i64,
     pub(super) sparse: bool,
-    pub(super) origin: Origin,
+    pub(super) origin: StepOrigin,
     pub(super) outside: usize,
     pub(super) hull: Option<Interval>,
     pub(super) nameless: Totals,
@@ -49,7 +49,7 @@ impl CoreFacts {
         clock: Option<ClockFacts>,
         out: &OpsWalk,
         hull: Option<Interval>,
-        (origin, outside): (Origin, usize),
+        (origin, outside): (StepOrigin, usize),
         sparse: bool,
     ) -> Self {
         Self {
@@ -64,14 +64,14 @@ impl CoreFacts {
             unsorted: out.unsorted,
             over: out.over || lines.over,
             run_ids: lines.modules.iter().filter_map(|module| module.run_id).collect(),
-            clock: clock.filter(is_worth_telling),
+            clock: clock.filter(differs),
             has_ops: out.extent.is_some(),
         }
     }
 }
 
 /// Whether the clocks of a core differ by more than a microsecond.
-fn is_worth_telling(clock: &ClockFacts) -> bool {
+fn differs(clock: &ClockFacts) -> bool {
     clock.by_device || clock.shift_ps.saturating_abs() > 1_000_000
 }
 
@@ -194,7 +194,8 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
         ));
     }
     if let Some(clock) = core.clock {
-        all.push(format!("{plane}: {}", clock_words(&clock)));
+        let by_device = trace.cores.get(at).is_some_and(|core| core.by_device_clock);
+        all.push(format!("{plane}: {}", clock_words(&clock, by_device)));
     }
     if core.unsorted {
         all.push(format!(
@@ -206,8 +207,8 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
     }
 }
 
-fn clock_words(clock: &ClockFacts) -> String {
-    if clock.by_device {
+fn clock_words(clock: &ClockFacts, by_device: bool) -> String {
+    if by_device {
         let times = if clock.jumps == 1 { "once".to_owned() } else { format!("{} times", clock.jumps) };
         return format!(
             "the line's clock jumped {times} and was off by up to {}: durations are by the device's own clock",
@@ -225,11 +226,11 @@ fn clock_words(clock: &ClockFacts) -> String {
 fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
     let plane = &core.plane;
     match core.origin {
-        Origin::StepLine => {}
-        Origin::Launches => all.push(format!(
+        StepOrigin::StepLine => {}
+        StepOrigin::Launches => all.push(format!(
             "{plane}: no step line: steps are the programs that the host's step markers launched; XProf shows no steps here"
         )),
-        Origin::Modules => all.push(format!(
+        StepOrigin::Modules => all.push(format!(
             "{plane}: no step line and no step markers: each program run counts as a step; XProf shows no steps here"
         )),
     }
@@ -253,7 +254,7 @@ fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, a
         let within = steps.iter().fold(0, |sum: i64, step| sum.saturating_add(step.duration_ps));
         let all_time = last.end_ps().saturating_sub(first.start_ps);
         let between = all_time.saturating_sub(within);
-        if between > all_time / 20 && core.origin != Origin::Modules {
+        if between > all_time / 20 && core.origin != StepOrigin::Modules {
             all.push(format!(
                 "{plane}: {:.0} % of the time between the first and the last step lies in no step ({}): step times alone look better than the run was",
                 100.0 * between as f64 / all_time as f64,

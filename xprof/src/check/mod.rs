@@ -12,7 +12,7 @@ mod tests;
 
 use thiserror::Error;
 
-pub use summary::{Plane, Summary};
+pub use summary::{PlaneSummary, TraceSummary};
 
 use open::{Ends, OpenLine, OpenPlane, line_kind};
 
@@ -130,7 +130,7 @@ pub struct Checker {
     /// Per listed plane the ends of its lines, of its programs and operations, and the starts of its programs: made
     /// relative once the window is known.
     ends: Vec<[Ends; 3]>,
-    summary: Summary,
+    summary: TraceSummary,
 }
 
 impl Checker {
@@ -144,7 +144,7 @@ impl Checker {
             text: Vec::new(),
             plane: OpenPlane::default(),
             ends: Vec::new(),
-            summary: Summary::default(),
+            summary: TraceSummary::default(),
         }
     }
 
@@ -178,7 +178,7 @@ impl Checker {
     ///
     /// # Errors
     /// If a message or a field is still open.
-    pub fn finish(mut self) -> Result<Summary, Damage> {
+    pub fn finish(mut self) -> Result<TraceSummary, Damage> {
         let between = matches!(self.state, State::Tag(varint) if !varint.is_open());
         if !between || !self.open.is_empty() || self.at != self.total {
             return Err(self.damage(format!("cut short inside a {}", self.kind().name())));

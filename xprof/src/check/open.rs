@@ -1,6 +1,6 @@
 //! What is known of the messages that are open while a trace passes by.
 
-use super::Plane;
+use super::PlaneSummary;
 use crate::loss::{DROP_EVENT, LAUNCH_EVENT, MODULES_LINE, OPS_LINE};
 
 /// A line's `timestamp_ns` above this is absolute, not relative to the session's start.
@@ -82,7 +82,7 @@ impl Ends {
 /// What is known of the plane that is open.
 #[derive(Debug, Default)]
 pub(super) struct OpenPlane {
-    pub(super) plane: Plane,
+    pub(super) plane: PlaneSummary,
     pub(super) stats: Vec<(u64, u64)>,
     pub(super) start_id: Option<u64>,
     pub(super) stop_id: Option<u64>,

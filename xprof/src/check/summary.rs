@@ -4,11 +4,11 @@ use crate::loss::{self, CoreCounts, Loss};
 
 /// What passed by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Summary {
+pub struct TraceSummary {
     /// Bytes of the XSpace.
     pub bytes: u64,
     /// Its planes in order of appearance, at most 1024.
-    pub planes: Vec<Plane>,
+    pub planes: Vec<PlaneSummary>,
     /// All planes, listed or not.
     pub plane_count: u64,
     /// All lines.
@@ -27,7 +27,7 @@ pub struct Summary {
 
 /// One plane.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plane {
+pub struct PlaneSummary {
     /// Its name, at most 256 bytes of it.
     pub name: String,
     /// Its lines.
@@ -52,7 +52,7 @@ pub struct Plane {
     pub launches: bool,
 }
 
-impl Plane {
+impl PlaneSummary {
     /// Whether it is a TensorCore or another core of an accelerator.
     pub fn is_device(&self) -> bool {
         self.name.starts_with("/device:")
@@ -65,7 +65,7 @@ impl Plane {
     }
 }
 
-impl Summary {
+impl TraceSummary {
     /// What was lost, as far as the trace tells.
     pub fn losses(&self) -> Vec<Loss> {
         let dropped = self.planes.iter().flat_map(|plane| {
@@ -86,8 +86,8 @@ impl Summary {
             })
             .collect();
         let window = self.window.map(|(start, stop)| clamp(i128::from(stop.saturating_sub(start)) * 1000));
-        let no_device =
-            self.planes.iter().any(|plane| plane.launches) && !self.planes.iter().any(Plane::is_device);
+        let no_device = self.planes.iter().any(|plane| plane.launches)
+            && !self.planes.iter().any(PlaneSummary::is_device);
         dropped
             .chain(loss::of_cores(&cores, window))
             .chain(Loss::size(self.bytes))

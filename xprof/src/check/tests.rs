@@ -9,7 +9,7 @@ use proto::tensorflow::profiler::{
 use super::*;
 use crate::loss::LossKind;
 
-fn check(bytes: &[u8], piece: usize) -> Result<Summary, Damage> {
+fn check(bytes: &[u8], piece: usize) -> Result<TraceSummary, Damage> {
     let mut checker = Checker::new(bytes.len() as u64);
     for piece in bytes.chunks(piece) {
         checker.push(piece)?;

@@ -129,7 +129,7 @@ impl Envelope {
         bytes[have] = byte;
         let wrong = |error| match error {
             FrameError::Compressed => Error::Compressed,
-            other => Error::Garbage(format!("the answer is no gRPC: {other}")),
+            other => Error::Garbage(format!("the answer is not gRPC: {other}")),
         };
         match have + 1 {
             // The first byte tells already.
@@ -201,13 +201,13 @@ impl Envelope {
             }
         };
         match (number, wire) {
-            (0, _) => Err(garbage("the answer is no ProfileResponse: a field has number 0")),
-            (6 | 8, 0 | 1 | 5) | (7, 1 | 2 | 5) => Err(garbage("the answer is no ProfileResponse")),
+            (0, _) => Err(garbage("the answer is not a ProfileResponse: a field has number 0")),
+            (6 | 8, 0 | 1 | 5) | (7, 1 | 2 | 5) => Err(garbage("the answer is not a ProfileResponse")),
             (_, 0) => Ok(State::Value { number, varint: PushedVarint::default() }),
             (_, 1) => skip(8),
             (_, 2) => Ok(State::Length { number, varint: PushedVarint::default() }),
             (_, 5) => skip(4),
-            _ => Err(garbage("the answer is no ProfileResponse: unknown wire type")),
+            _ => Err(garbage("the answer is not a ProfileResponse: unknown wire type")),
         }
     }
 }

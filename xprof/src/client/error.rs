@@ -18,11 +18,11 @@ pub enum Error {
     /// It speaks, but not as a profiler does.
     #[error("not a profiler: {0}")]
     NotAProfiler(String),
-    /// Somebody else has the profiler.
+    /// Another client uses the profiler.
     #[error("the profiler is in use: {0}")]
     Busy(String),
-    /// Continuous profiling runs already, started by somebody.
-    #[error("the profiler is recording continuously for somebody: {0}")]
+    /// Continuous profiling runs already.
+    #[error("continuous profiling is already running: {0}")]
     AlreadyExists(String),
     /// The profiler declined, with this gRPC code and text.
     #[error("the profiler declined (gRPC code {code}): {message}")]

@@ -38,7 +38,7 @@ const MAX_HEADERS: u32 = 64 << 10;
 
 /// An open connection to one profiler.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct ProfilerClient {
     target: Target,
     peer: SocketAddr,
     send: SendRequest<Bytes>,
@@ -53,7 +53,7 @@ pub struct Bounds {
     pub max_bytes: u64,
 }
 
-impl Client {
+impl ProfilerClient {
     /// Connects within `within`.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ async fn in_time<T>(
     }
 }
 
-/// A workload ends a call by itself so long after we should have: for when our word does not reach it.
+/// The workload's own deadline is this much later than ours: it ends a call whose cancellation does not arrive.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// At most eight digits and a unit.

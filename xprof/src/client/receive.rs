@@ -19,7 +19,7 @@ use super::{
     envelope::{Envelope, Piece},
     status,
 };
-use crate::check::{Checker, Summary};
+use crate::check::{Checker, TraceSummary};
 
 /// What one write hands to the file at least, save the last.
 const WRITE: usize = 256 << 10;
@@ -36,7 +36,7 @@ pub struct Received<W> {
     /// Where it was written to, flushed; syncing it is the caller's.
     pub sink: W,
     /// What is in it.
-    pub summary: Summary,
+    pub summary: TraceSummary,
     /// The workload says that the trace is empty.
     pub said_empty: bool,
 }
@@ -83,7 +83,7 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
         Ok(Pumped::Refused) => Ok(()),
         Err(error) => Err(error),
     };
-    // A body that is not wanted any more must not hold the workload's session while the disk is waited for.
+    // Dropped before waiting for the disk: an open body would keep the workload's session open.
     drop(body);
     let worker = worker.await.map_err(|_| panicked())?;
     match (status, worker) {
@@ -168,7 +168,7 @@ fn work<W: Write + Send>(
         let writer =
             writer.spawn_scoped(scope, move || write(sink, &checked, written)).map_err(Error::write)?;
         let checked = Check::new(max_bytes).run(received, sound);
-        // A sink that takes no more is why the check found no taker, so it goes first.
+        // A failed sink also stops the check, so its error comes first.
         let sink = writer.join().map_err(|_| panicked())??;
         let (summary, said_empty) = checked?;
         Ok(Received { sink, summary, said_empty })
@@ -197,7 +197,7 @@ impl Check {
         mut self,
         mut received: mpsc::Receiver<Bytes>,
         sound: SyncSender<Sound>,
-    ) -> Result<(Summary, bool), Error> {
+    ) -> Result<(TraceSummary, bool), Error> {
         while let Some(bytes) = received.blocking_recv() {
             // An answer has one trace, so these bytes hold at most one piece of it.
             let mut trace = Bytes::new();
@@ -214,7 +214,7 @@ impl Check {
                 Ok(())
             })?;
             if sound.send(Sound { trace, of: bytes.len() }).is_err() {
-                return Err(Error::Broken("the trace is not written any more".to_owned()));
+                return Err(Error::Broken("the writer of the trace stopped".to_owned()));
             }
         }
         let said = self.envelope.finish()?;

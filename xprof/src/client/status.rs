@@ -7,7 +7,7 @@ use super::Error;
 /// Text of a peer that is kept.
 const MAX_MESSAGE: usize = 500;
 
-/// A fault before the answer began: whoever listens there does not speak HTTP/2, or went away.
+/// A fault before the answer began: the peer does not speak HTTP/2, or closed the connection.
 pub(super) fn before_answer(error: h2::Error) -> Error {
     if error.is_io() {
         return Error::Broken("it closed the connection".to_owned());
@@ -16,7 +16,7 @@ pub(super) fn before_answer(error: h2::Error) -> Error {
         return Error::Broken(format!("it ended the call ({error})"));
     }
     // The library found bytes that are no HTTP/2, or the peer found ours strange.
-    Error::NotAProfiler(format!("it speaks no gRPC ({error})"))
+    Error::NotAProfiler(format!("it does not speak gRPC ({error})"))
 }
 
 /// A fault in mid-answer.
@@ -34,7 +34,7 @@ pub(super) fn head<T>(response: &http::Response<T>) -> Result<(), Error> {
     }
     let kind = response.headers().get("content-type").map(http::HeaderValue::as_bytes).unwrap_or_default();
     if !kind.starts_with(b"application/grpc") {
-        return Err(Error::NotAProfiler("its answer is no gRPC".to_owned()));
+        return Err(Error::NotAProfiler("its answer is not gRPC".to_owned()));
     }
     Ok(())
 }
@@ -51,9 +51,9 @@ pub(super) fn grpc(headers: &HeaderMap) -> Option<Result<(), Error>> {
     Some(Err(match code {
         6 => Error::AlreadyExists(message),
         12 => Error::NotAProfiler("it does not know tensorflow.ProfilerService".to_owned()),
-        // A profiler lets everybody in: whoever asks for rights is another service, or a proxy before one.
+        // A profiler asks for no credentials: this is another service, or a proxy before one.
         7 | 16 => Error::NotAProfiler(format!(
-            "it wants rights that a profiler does not (gRPC code {code}): {message}"
+            "it asks for credentials, which a profiler does not (gRPC code {code}): {message}"
         )),
         // The busy error has no code of its own.
         _ if message.contains("Another profiling session active") => Error::Busy(message),

@@ -14,12 +14,12 @@ pub struct Target {
     port: u16,
 }
 
-/// So much of a bad one is shown.
+/// How many characters of a bad one are shown.
 const SHOWN: usize = 80;
 
-/// The text is no `host:port`.
+/// The text is not `HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{0}` is no host:port")]
+#[error("expected HOST:PORT, got `{0}`")]
 pub struct BadTarget(String);
 
 impl Target {
@@ -95,6 +95,6 @@ mod tests {
         {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
-        assert_eq!("a\nb".parse::<Target>().unwrap_err().to_string(), "`a\\nb` is no host:port");
+        assert_eq!("a\nb".parse::<Target>().unwrap_err().to_string(), "expected HOST:PORT, got `a\\nb`");
     }
 }

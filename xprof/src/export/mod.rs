@@ -17,7 +17,7 @@ mod tests;
 use std::io;
 
 pub use csv::{operations_csv, steps_csv};
-pub use trace_events::{HostTrace, TraceEvents, trace_events};
+pub use trace_events::{ExportedHost, TraceEvents, trace_events};
 
 use crate::{reader::NoTrace, wire};
 

@@ -26,7 +26,7 @@ impl Input for Bytes {
     }
 }
 
-fn exported(hosts: &[HostTrace<'_>]) -> (Value, TraceEvents) {
+fn exported(hosts: &[ExportedHost<'_>]) -> (Value, TraceEvents) {
     let mut out = Vec::new();
     let done = trace_events(hosts, &mut out, &mut |done, all| assert!(done <= all)).unwrap();
     (serde_json::from_slice(&out).unwrap(), done)
@@ -85,7 +85,7 @@ fn every_event_of_every_vector_is_there() {
             }
             let bytes = std::fs::read(&path).unwrap();
             let (json, done) =
-                exported(&[HostTrace { host: "h", input: &FileInput::new(&path), offset_ps: 0 }]);
+                exported(&[ExportedHost { host: "h", input: &FileInput::new(&path), offset_ps: 0 }]);
             let processes: BTreeMap<_, _> = events(&json, "M")
                 .into_iter()
                 .filter(|event| event["name"] == "process_name")
@@ -112,7 +112,7 @@ fn events_of_a_core_whose_line_jumps_are_moved() {
         let truth: Value =
             serde_json::from_slice(&std::fs::read(format!("{folder}/truth.json")).unwrap()).unwrap();
         let input = FileInput::new(format!("{folder}/t1v-n-jjjj-w-0.xplane.pb"));
-        let (json, _) = exported(&[HostTrace { host: "h", input: &input, offset_ps: 0 }]);
+        let (json, _) = exported(&[ExportedHost { host: "h", input: &input, offset_ps: 0 }]);
         let mut runs: Vec<i64> = events(&json, "X")
             .into_iter()
             .filter(|event| event["name"].as_str().is_some_and(|name| name.starts_with("jit_train_step")))
@@ -152,7 +152,7 @@ fn slices_of_a_track_nest() {
                     Some(file.unwrap().file_name().to_str()?.strip_suffix(".xplane.pb")?.to_owned())
                 })
                 .unwrap();
-        let (json, done) = exported(&[HostTrace { host: "h", input: &vector(case, &host), offset_ps: 0 }]);
+        let (json, done) = exported(&[ExportedHost { host: "h", input: &vector(case, &host), offset_ps: 0 }]);
         let mut tracks = BTreeMap::<_, Vec<(i64, i64)>>::new();
         for event in events(&json, "X") {
             let (start, length) = (whole_ns(&event["ts"]), whole_ns(&event["dur"]));
@@ -184,7 +184,7 @@ fn slices_out_of_order_nest_all_the_same() {
     let plane = XPlane { name: "/device:TPU:0".to_owned(), lines: vec![line], ..XPlane::default() };
     let space = XSpace { planes: vec![plane], ..XSpace::default() };
     let (json, done) =
-        exported(&[HostTrace { host: "h", input: &Bytes(space.encode_to_vec()), offset_ps: 0 }]);
+        exported(&[ExportedHost { host: "h", input: &Bytes(space.encode_to_vec()), offset_ps: 0 }]);
     let threads: Vec<_> = events(&json, "X").into_iter().map(|event| event["tid"].as_u64()).collect();
     assert_ne!(threads[0], threads[1]);
     assert_eq!(threads[1], threads[2], "nested in the first that began");
@@ -209,8 +209,8 @@ fn hosts_lie_on_one_time_line() {
     };
     let at = |a: i64, b: i64| {
         let (json, _) = exported(&[
-            HostTrace { host: "w0", input: &inputs[0], offset_ps: a },
-            HostTrace { host: "w1", input: &inputs[1], offset_ps: b },
+            ExportedHost { host: "w0", input: &inputs[0], offset_ps: a },
+            ExportedHost { host: "w1", input: &inputs[1], offset_ps: b },
         ]);
         (start_of(&json, "w0"), start_of(&json, "w1"))
     };
@@ -261,10 +261,10 @@ impl Drop for CountedFile {
 #[test]
 fn many_hosts_need_few_open_files() {
     let bytes = std::fs::read(vector("steady_1core", "t1v-n-aaaa-w-0").path()).unwrap();
-    let (_, one) = exported(&[HostTrace { host: "h", input: &Bytes(bytes.clone()), offset_ps: 0 }]);
+    let (_, one) = exported(&[ExportedHost { host: "h", input: &Bytes(bytes.clone()), offset_ps: 0 }]);
     let open = Rc::new(Open::default());
     let input = Counted(bytes, open.clone());
-    let (_, done) = exported(&[(); 20].map(|()| HostTrace { host: "h", input: &input, offset_ps: 0 }));
+    let (_, done) = exported(&[(); 20].map(|()| ExportedHost { host: "h", input: &input, offset_ps: 0 }));
     assert_eq!((done.processes, done.events), (20 * one.processes, 20 * one.events));
     assert_eq!(open.1.get(), 1);
 }
@@ -298,7 +298,7 @@ fn names_and_values_are_shown_as_they_are_or_not_at_all() {
             vec![proto::tensorflow::profiler::XStat { metadata_id: id, value: Some(value) }];
         let only_host = XSpace { planes: vec![plane.clone()], ..XSpace::default() };
         let (json, _) =
-            exported(&[HostTrace { host: nasty, input: &Bytes(only_host.encode_to_vec()), offset_ps: 0 }]);
+            exported(&[ExportedHost { host: nasty, input: &Bytes(only_host.encode_to_vec()), offset_ps: 0 }]);
         let event = events(&json, "X")[0];
         assert_eq!(event["name"], nasty);
         assert_eq!(event["args"][nasty], shown);
@@ -310,13 +310,17 @@ fn damage_is_an_error_that_names_the_file() {
     let whole = std::fs::read(vector("steady_1core", "t1v-n-aaaa-w-0").path()).unwrap();
     let failed = |bytes: &[u8]| {
         let input = Bytes(bytes.to_owned());
-        trace_events(&[HostTrace { host: "h", input: &input, offset_ps: 0 }], &mut io::sink(), &mut |_, _| {})
-            .map_err(|error| error.to_string())
+        trace_events(
+            &[ExportedHost { host: "h", input: &input, offset_ps: 0 }],
+            &mut io::sink(),
+            &mut |_, _| {},
+        )
+        .map_err(|error| error.to_string())
     };
     assert!(failed(&whole[..whole.len() / 2]).unwrap_err().starts_with("bytes: damaged at byte "));
     let missing = FileInput::new("/nowhere/x.xplane.pb");
     let error = trace_events(
-        &[HostTrace { host: "h", input: &missing, offset_ps: 0 }],
+        &[ExportedHost { host: "h", input: &missing, offset_ps: 0 }],
         &mut io::sink(),
         &mut |_, _| {},
     )

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     analysis::Placing,
     input::{Input, ReadSeek},
-    reader::{Event, Index, LineIndex, PlaneIndex, Reader},
+    reader::{Index, LineIndex, PlaneIndex, Reader, TraceEvent},
     wire,
 };
 
@@ -28,7 +28,7 @@ const FIRST_THREAD: u64 = 10_000;
 const LANES: usize = 64;
 
 /// One host's trace and where it lies on the common time line.
-pub struct HostTrace<'a> {
+pub struct ExportedHost<'a> {
     /// The host's name.
     pub host: &'a str,
     /// Its trace.
@@ -58,7 +58,7 @@ pub struct TraceEvents {
 /// # Errors
 /// When an input is unreadable or damaged, or when `out` cannot be written.
 pub fn trace_events(
-    hosts: &[HostTrace<'_>],
+    hosts: &[ExportedHost<'_>],
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<TraceEvents, ExportError> {
@@ -96,7 +96,7 @@ pub fn trace_events(
 
 /// Adds the arguments and the end of an event that has stats of its own.
 fn arguments(
-    event: &Event<'_>,
+    event: &TraceEvent<'_>,
     constant: &[u8],
     names: &Names,
     plane: &PlaneIndex,
@@ -128,7 +128,7 @@ struct Times<'a> {
 impl Times<'_> {
     /// An event's start and end in whole nanoseconds; none for one without a time.
     #[inline]
-    fn slice(&self, event: &Event<'_>) -> Result<Option<(u64, u64)>, wire::Error> {
+    fn slice(&self, event: &TraceEvent<'_>) -> Result<Option<(u64, u64)>, wire::Error> {
         if event.occurrences.is_some() {
             return Ok(None);
         }
@@ -160,12 +160,12 @@ fn line_lanes(reader: &mut Reader<Box<dyn ReadSeek>>, times: &Times<'_>) -> Resu
     Ok(LineLanes::of(&slices))
 }
 
-fn open(host: &HostTrace<'_>) -> Result<Box<dyn ReadSeek>, ExportError> {
+fn open(host: &ExportedHost<'_>) -> Result<Box<dyn ReadSeek>, ExportError> {
     host.input.open().map_err(|source| ExportError::Read { file: host.input.name(), source })
 }
 
 /// A host's index. The file is closed again: there may be more hosts than files can be open.
-fn index(host: &HostTrace<'_>) -> Result<Index, ExportError> {
+fn index(host: &ExportedHost<'_>) -> Result<Index, ExportError> {
     let mut reader = Reader::open(open(host)?).map_err(|error| unread(host, error))?;
     let index = reader.take_index();
     match index.no_trace() {
@@ -174,7 +174,7 @@ fn index(host: &HostTrace<'_>) -> Result<Index, ExportError> {
     }
 }
 
-fn unread(host: &HostTrace<'_>, error: wire::Error) -> ExportError {
+fn unread(host: &ExportedHost<'_>, error: wire::Error) -> ExportError {
     match error {
         wire::Error::Io { source, .. } => ExportError::Read { file: host.input.name(), source },
         source => ExportError::Input { file: host.input.name(), source },
@@ -311,7 +311,7 @@ impl Writer<'_> {
         head: &[u8],
         from: u64,
         to: u64,
-        event: &Event<'_>,
+        event: &TraceEvent<'_>,
         names: &Names,
         plane: &PlaneIndex,
     ) -> Result<(), Pass> {

@@ -18,7 +18,7 @@ pub(super) fn digest(bytes: &[u8]) -> ContentId {
     id
 }
 
-/// The merged plane's entries, by what they say.
+/// The merged plane's entries, by content.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     by_content: HashMap<ContentId, i64>,
@@ -28,7 +28,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The merged id of an entry, and whether it is new. An entry keeps its id where nobody else has it.
+    /// The merged id of an entry, and whether it is new. An entry keeps its id where no other entry has it.
     pub(super) fn assign(&mut self, id: i64, content: ContentId) -> (i64, bool) {
         if let Some(&known) = self.by_content.get(&content) {
             return (known, false);

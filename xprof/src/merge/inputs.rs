@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     MergeError,
-    report::{Gap, Report, Segment},
+    report::{Gap, MergeReport, Segment},
 };
 use crate::{
     input::{Input, ReadSeek},
@@ -120,10 +120,10 @@ impl<'a> Inputs<'a> {
     }
 
     /// The report's first part: the segments and the gaps between them.
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> MergeReport {
         let segments: Vec<_> =
             self.indexes.iter().zip(&self.names).map(|(index, file)| segment(file, index)).collect();
-        let mut report = Report::default();
+        let mut report = MergeReport::default();
         for (after_segment, pair) in segments.windows(2).enumerate() {
             let (Some(start_ns), Some(next)) = (pair[0].stop_ns, pair[1].start_ns) else { continue };
             if next < start_ns {

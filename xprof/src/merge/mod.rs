@@ -30,7 +30,7 @@ mod tests;
 use std::{collections::BTreeSet, io};
 
 pub use output::WriteSeek;
-pub use report::{Gap, MergedSteps, MissingSteps, Report, Segment};
+pub use report::{Gap, MergeReport, MergedSteps, MissingSteps, Segment};
 
 use crate::{input::Input, reader::NoTrace, wire};
 use inputs::Inputs;
@@ -108,7 +108,7 @@ pub fn merge(
     inputs: &[&dyn Input],
     out: &mut dyn WriteSeek,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Report, MergeError> {
+) -> Result<MergeReport, MergeError> {
     let mut inputs = Inputs::open(inputs, progress)?;
     let mut report = inputs.report();
     let mut steps = Steps::default();
@@ -133,7 +133,7 @@ fn write(
     inputs: &mut Inputs<'_>,
     out: &mut Output<'_>,
     steps: &mut Steps,
-    report: &mut Report,
+    report: &mut MergeReport,
 ) -> Result<(), PassError> {
     for members in inputs.planes() {
         report.planes += 1;

@@ -37,7 +37,7 @@ impl<'o> Output<'o> {
         self.raw(&OPEN)
     }
 
-    /// Ends the message that was begun last.
+    /// Ends the message that was started last.
     pub(super) fn end(&mut self) -> io::Result<()> {
         let from = self.open.pop().expect("every end has its begin");
         let len = self.at - from - OPEN.len() as u64;

@@ -10,7 +10,7 @@ use super::{
     ids::{ContentId, IdMap, digest},
     inputs::{Inputs, Member},
     output::Output,
-    report::Report,
+    report::MergeReport,
     rewrite::{self, Maps, Move, MovedStats, Tables},
     steps::Steps,
 };
@@ -58,7 +58,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         mut self,
         out: &mut Output<'_>,
         steps: &mut Steps,
-        report: &mut Report,
+        report: &mut MergeReport,
     ) -> Result<(), PassError> {
         out.begin(1)?;
         let first = self.plane(0);
@@ -184,7 +184,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
                 let raw = self.inputs.bytes(span)?;
                 let mut fields = wire::Fields::new(&raw, span.offset);
                 let field = fields.next_field()?;
-                let Some(wire::Field { number: 6, value: wire::Value::Bytes(stat), .. }) = field else {
+                let Some(wire::Field { number: 6, value: wire::FieldValue::Bytes(stat), .. }) = field else {
                     if unknown.insert(digest(&raw)) {
                         out.raw(&raw)?;
                     }
@@ -246,9 +246,9 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         pieces: &[Piece],
         out: &mut Output<'_>,
         steps: &mut Steps,
-        report: &mut Report,
+        report: &mut MergeReport,
     ) -> Result<(), PassError> {
-        // Events must not start before their line; an empty piece has no say.
+        // Events must not start before their line; an empty piece does not count.
         let filled = || pieces.iter().filter(|piece| piece.line.events > 0);
         let start_ns = filled().map(|piece| piece.start_ns).min().unwrap_or(pieces[0].start_ns);
         out.begin(3)?;
@@ -266,7 +266,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         line_start_ns: i64,
         out: &mut Output<'_>,
         steps: &mut Steps,
-        report: &mut Report,
+        report: &mut MergeReport,
     ) -> Result<(), PassError> {
         let input = self.members[piece.member].0;
         let by = Move {

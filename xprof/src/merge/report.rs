@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// What the merged trace holds, and what it cannot hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct MergeReport {
     /// The segments, by time.
     pub segments: Vec<Segment>,
     /// The stretches between them: what was in flight there is in neither.

@@ -4,8 +4,8 @@ use prost::encoding::encode_varint;
 
 use super::ids::{IdMap, Table};
 use crate::{
-    reader::{Event, Stat, StatNames},
-    wire::{Error, Field, Fields, Found, Value, varint},
+    reader::{Stat, StatNames, TraceEvent},
+    wire::{Error, Field, FieldValue, Fields, Found, varint},
 };
 
 /// A device clock within a minute of the line clock counts from the session's start, as the line clock does;
@@ -91,7 +91,7 @@ fn whole<'a>(raw: &'a [u8], base: u64, field: &Field<'_>, fields: &Fields<'_>) -
 
 /// Writes `event` as a field of its line, moved. Returns its merged metadata id and its step number, if any.
 pub(super) fn event(
-    event: &Event<'_>,
+    event: &TraceEvent<'_>,
     by: &Move,
     maps: &mut Maps,
     tables: &mut Tables,
@@ -114,7 +114,7 @@ pub(super) fn event(
         while let Some(field) = fields.next_field()? {
             match (field.number, field.value) {
                 (1 | 2, _) => {}
-                (4, Value::Bytes(raw)) => {
+                (4, FieldValue::Bytes(raw)) => {
                     let at = fields.offset_of(raw);
                     nested(4, out, |out| event_stat(raw, at, start_ps, by, maps, tables, &mut step, out))?;
                 }
@@ -196,12 +196,12 @@ fn stat_fields(
     let mut fields = Fields::new(raw, at);
     while let Some(field) = fields.next_field()? {
         match (field.number, field.value) {
-            (1, Value::Varint(id)) => {
+            (1, FieldValue::Varint(id)) => {
                 has_id = true;
                 on_id(id as i64);
                 varint_field(1, maps.stats.get(id as i64, &mut tables.stats) as u64, out);
             }
-            (7, Value::Varint(id)) => {
+            (7, FieldValue::Varint(id)) => {
                 varint_field(7, maps.stats.get(id as i64, &mut tables.stats) as u64, out);
             }
             _ => out.extend_from_slice(whole(raw, at, &field, &fields)),
@@ -281,12 +281,12 @@ pub(super) fn event_metadata(
     while let Some(field) = fields.next_field()? {
         match (field.number, field.value) {
             (1, _) => {}
-            (5, Value::Bytes(raw)) => {
+            (5, FieldValue::Bytes(raw)) => {
                 let at = fields.offset_of(raw);
                 nested(5, &mut out, |out| stat(raw, at, maps, tables, out))?;
             }
-            (6, Value::Varint(child)) => children.push(child as i64),
-            (6, Value::Bytes(packed)) => children.extend(unpack(packed, fields.offset_of(packed))?),
+            (6, FieldValue::Varint(child)) => children.push(child as i64),
+            (6, FieldValue::Bytes(packed)) => children.extend(unpack(packed, fields.offset_of(packed))?),
             _ => out.extend_from_slice(whole(entry.value, entry.at, &field, &fields)),
         }
     }

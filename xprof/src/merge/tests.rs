@@ -31,7 +31,7 @@ impl Input for Bytes {
     }
 }
 
-fn merge_bytes(segments: Vec<Vec<u8>>) -> Result<(XSpace, Report), MergeError> {
+fn merge_bytes(segments: Vec<Vec<u8>>) -> Result<(XSpace, MergeReport), MergeError> {
     let names = ["a", "b", "c", "d", "e"];
     let inputs: Vec<_> = segments.into_iter().zip(names).map(|(bytes, name)| Bytes(name, bytes)).collect();
     let inputs: Vec<_> = inputs.iter().map(|input| input as &dyn Input).collect();
@@ -43,7 +43,7 @@ fn merge_bytes(segments: Vec<Vec<u8>>) -> Result<(XSpace, Report), MergeError> {
     Ok((XSpace::decode(&bytes[..]).expect("protobuf opens it"), report))
 }
 
-fn merge_all(segments: &[XSpace]) -> Result<(XSpace, Report), MergeError> {
+fn merge_all(segments: &[XSpace]) -> Result<(XSpace, MergeReport), MergeError> {
     merge_bytes(segments.iter().map(Message::encode_to_vec).collect())
 }
 

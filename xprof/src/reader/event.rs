@@ -1,11 +1,11 @@
 //! Events: decoded in place, their stats only when asked for.
 
 use super::stat::Stats;
-use crate::wire::{Error, Fields, Found, Value, varint};
+use crate::wire::{Error, FieldValue, Fields, Found, varint};
 
 /// One event of a line.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Event<'a> {
+pub struct TraceEvent<'a> {
     /// What it is: an id of the plane's event metadata.
     pub metadata_id: i64,
     /// Its start, counted from the line's timestamp; 0 where the file has none.
@@ -21,11 +21,11 @@ pub struct Event<'a> {
     stats_from: Option<usize>,
 }
 
-impl<'a> Event<'a> {
+impl<'a> TraceEvent<'a> {
     /// The event in `raw`, which lies at `at`.
     #[inline]
     pub fn decode(raw: &'a [u8], at: u64) -> Result<Self, Error> {
-        let mut event = Event { raw, at, ..Event::default() };
+        let mut event = TraceEvent { raw, at, ..TraceEvent::default() };
         let mut pos = 0;
         while pos < raw.len() {
             let tag_at = pos;
@@ -58,11 +58,11 @@ impl<'a> Event<'a> {
         let mut fields = Fields::new(&self.raw[tag_at..], self.at + tag_at as u64);
         if let Some(field) = fields.next_field()? {
             match (field.number, field.value) {
-                (1, Value::Varint(value)) => self.metadata_id = value as i64,
-                (2, Value::Varint(value)) => self.offset_ps = value as i64,
-                (3, Value::Varint(value)) => self.duration_ps = value as i64,
-                (5, Value::Varint(value)) => self.occurrences = Some(value as i64),
-                (4, Value::Bytes(_)) => {
+                (1, FieldValue::Varint(value)) => self.metadata_id = value as i64,
+                (2, FieldValue::Varint(value)) => self.offset_ps = value as i64,
+                (3, FieldValue::Varint(value)) => self.duration_ps = value as i64,
+                (5, FieldValue::Varint(value)) => self.occurrences = Some(value as i64),
+                (4, FieldValue::Bytes(_)) => {
                     self.stats_from.get_or_insert(tag_at);
                 }
                 (1..=5, _) => {

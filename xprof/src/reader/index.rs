@@ -9,11 +9,11 @@ use super::{
     line,
     names::StatNames,
     stat::{OwnedValue, Stat, StatValue},
-    time::{ENVIRONMENT, EPOCH_NS, Session},
+    time::{ENVIRONMENT, EPOCH_NS, SessionTimes},
 };
 use crate::{
     loss::{DROP_EVENT, LAUNCH_EVENT},
-    wire::{Error, Fields, Header, Kind, Scanner, Span},
+    wire::{Error, Fields, Header, Payload, Scanner, Span},
 };
 
 /// How many planes, lines of the whole file, stats per plane and texts of the file are held.
@@ -44,7 +44,7 @@ pub struct Index {
     /// How long the file is.
     pub len: u64,
     /// When the session ran.
-    pub session: Session,
+    pub session: SessionTimes,
 }
 
 /// Why a file that is not damaged is no trace either.
@@ -206,14 +206,14 @@ impl Index {
     }
 }
 
-impl Session {
+impl SessionTimes {
     /// Where `line`'s events count from, in picoseconds on the session's time line.
     pub fn line_start_ps(&self, line: &LineIndex) -> i64 {
         self.relative_ps(line.timestamp_ns)
     }
 }
 
-fn times(planes: &[PlaneIndex]) -> Session {
+fn times(planes: &[PlaneIndex]) -> SessionTimes {
     let environment = |name| {
         planes
             .iter()
@@ -227,7 +227,7 @@ fn times(planes: &[PlaneIndex]) -> Session {
         .filter(|line| line.timestamp_ns > EPOCH_NS && line.events > 0)
         .map(|line| line.timestamp_ns)
         .min();
-    Session::new(environment("profile_start_time"), environment("profile_stop_time"), earliest)
+    SessionTimes::new(environment("profile_start_time"), environment("profile_stop_time"), earliest)
 }
 
 #[cold]
@@ -243,7 +243,7 @@ fn keep(texts: &mut Vec<String>, text: Option<String>) {
 
 /// Moves over a field, and gives its text if it is length-delimited.
 fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option<String>, Error> {
-    let Kind::Bytes(len) = header.kind else { return Ok(None) };
+    let Payload::Bytes(len) = header.kind else { return Ok(None) };
     let kept = len.min(LONGEST_TEXT as u64);
     let text = String::from_utf8_lossy(scanner.bytes(kept, "a text")?).into_owned();
     scanner.skip(len - kept)?;
@@ -252,7 +252,7 @@ fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option
 
 fn skip_value<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<(), Error> {
     match header.kind {
-        Kind::Bytes(len) => scanner.skip(len),
+        Payload::Bytes(len) => scanner.skip(len),
         _ => Ok(()),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{io::Read, ops::ControlFlow};
 
-use super::event::Event;
-use crate::wire::{Error, Found, Header, Kind, Scanner, Span, varint};
+use super::event::TraceEvent;
+use crate::wire::{Error, Found, Header, Payload, Scanner, Span, varint};
 
 /// The field of a line that holds its events.
 const EVENTS: u32 = 4;
@@ -14,7 +14,7 @@ const EVENT_TAG: u8 = 0x22;
 pub(super) fn walk<R: Read>(
     scanner: &mut Scanner<R>,
     span: Span,
-    mut on_event: impl FnMut(&Event<'_>) -> Result<ControlFlow<()>, Error>,
+    mut on_event: impl FnMut(&TraceEvent<'_>) -> Result<ControlFlow<()>, Error>,
     mut on_field: impl FnMut(&mut Scanner<R>, Header) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let end = span.end();
@@ -24,7 +24,7 @@ pub(super) fn walk<R: Read>(
         let mut used = 0;
         while let Some((from, to)) = whole_event(window, used) {
             used = to;
-            if on_event(&Event::decode(&window[from..to], at + from as u64)?)?.is_break() {
+            if on_event(&TraceEvent::decode(&window[from..to], at + from as u64)?)?.is_break() {
                 return Ok(());
             }
         }
@@ -35,9 +35,9 @@ pub(super) fn walk<R: Read>(
         // Something else than an event, or one that is not whole in the buffer.
         let Some(header) = scanner.header(Some(end))? else { break };
         match header {
-            Header { number: EVENTS, kind: Kind::Bytes(len), .. } => {
+            Header { number: EVENTS, kind: Payload::Bytes(len), .. } => {
                 let from = scanner.position();
-                let event = Event::decode(scanner.bytes(len, "an event")?, from)?;
+                let event = TraceEvent::decode(scanner.bytes(len, "an event")?, from)?;
                 if on_event(&event)?.is_break() {
                     return Ok(());
                 }

@@ -25,19 +25,19 @@ use std::{
 };
 
 pub(crate) use by_id::ById;
-pub use event::Event;
+pub use event::TraceEvent;
 pub use index::{Index, LineIndex, NoTrace, PlaneIndex};
 pub use metadata::EventMetadata;
 #[cfg(test)]
 pub(crate) use names::SEARCHES;
 pub use names::StatNames;
 pub use stat::{OwnedValue, Stat, StatValue, Stats};
-pub use time::Session;
+pub use time::SessionTimes;
 pub(crate) use time::{ENVIRONMENT, EPOCH_NS};
 
 use crate::{
     input::ReadSeek,
-    wire::{Error, Header, Kind, Scanner, Span},
+    wire::{Error, Header, Payload, Scanner, Span},
 };
 
 /// The largest record (an event, a stat metadata entry) that is read.
@@ -92,7 +92,7 @@ impl<R: Read + Seek> Reader<R> {
     pub fn events<E: From<Error>>(
         &mut self,
         line: Span,
-        mut visitor: impl FnMut(&Event<'_>) -> Result<ControlFlow<()>, E>,
+        mut visitor: impl FnMut(&TraceEvent<'_>) -> Result<ControlFlow<()>, E>,
     ) -> Result<(), E> {
         self.scanner.seek(line.offset)?;
         let mut failed = None;
@@ -106,7 +106,7 @@ impl<R: Read + Seek> Reader<R> {
                 }))
             },
             |scanner, header| match header.kind {
-                Kind::Bytes(len) => scanner.skip(len),
+                Payload::Bytes(len) => scanner.skip(len),
                 _ => Ok(()),
             },
         )?;
@@ -123,10 +123,10 @@ impl<R: Read + Seek> Reader<R> {
             self.scanner.seek(run.offset)?;
             while let Some(header) = self.scanner.header(Some(run.end()))? {
                 match header {
-                    Header { number: 4, kind: Kind::Bytes(len), .. } => {
+                    Header { number: 4, kind: Payload::Bytes(len), .. } => {
                         metadata::visit(&mut self.scanner, len, &mut visitor)?;
                     }
-                    Header { kind: Kind::Bytes(len), .. } => self.scanner.skip(len)?,
+                    Header { kind: Payload::Bytes(len), .. } => self.scanner.skip(len)?,
                     _ => {}
                 }
             }
@@ -144,7 +144,7 @@ impl<R: Read + Seek> Reader<R> {
         for &run in &plane.others {
             self.scanner.seek(run.offset)?;
             while let Some(header) = self.scanner.header(Some(run.end()))? {
-                if let Kind::Bytes(len) = header.kind {
+                if let Payload::Bytes(len) = header.kind {
                     self.scanner.skip(len)?;
                 }
                 visitor(header.number, Span { offset: header.at, len: self.scanner.position() - header.at })?;

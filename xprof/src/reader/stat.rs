@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::names::StatNames;
-use crate::wire::{Error, Fields, Value};
+use crate::wire::{Error, FieldValue, Fields, varint};
 
 /// A value as the file has it; text and bytes are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -73,13 +73,16 @@ impl<'a> Stat<'a> {
     /// The stat in `raw`, an XStat that lies at `base` in the input.
     #[inline]
     pub fn decode(raw: &'a [u8], base: u64) -> Result<Self, Error> {
+        if let Some(stat) = Self::number(raw) {
+            return Ok(stat);
+        }
         let mut stat = Stat::default();
         let mut fields = Fields::new(raw, base);
         while let Some(field) = fields.next_field()? {
             match field.number {
                 1 => stat.metadata_id = field.varint("a stat's metadata id")? as i64,
                 2 => {
-                    if let Value::Fixed64(bits) = field.value {
+                    if let FieldValue::Fixed64(bits) = field.value {
                         stat.value = StatValue::Double(f64::from_bits(bits));
                     }
                 }
@@ -93,30 +96,71 @@ impl<'a> Stat<'a> {
         }
         Ok(stat)
     }
+
+    /// An id and then a number, as nearly all stats of device events are.
+    #[inline]
+    fn number(raw: &[u8]) -> Option<Self> {
+        let mut at = 1;
+        let metadata_id = if *raw.first()? == 0x08 { varint(raw, &mut at)? as i64 } else { return None };
+        let tag = *raw.get(at)?;
+        at += 1;
+        let value = match tag {
+            0x18 => StatValue::Uint(varint(raw, &mut at)?),
+            0x20 => StatValue::Int(varint(raw, &mut at)? as i64),
+            _ => return None,
+        };
+        (at == raw.len()).then_some(Self { metadata_id, value })
+    }
 }
 
 /// The stats of one event, metadata entry or plane, decoded one at a time.
 #[derive(Debug, Clone)]
 pub struct Stats<'a> {
-    fields: Fields<'a>,
+    bytes: &'a [u8],
+    at: usize,
+    base: u64,
     number: u32,
 }
 
 impl<'a> Stats<'a> {
-    /// The stats in `raw`, a message at `base` whose field `number` holds them.
+    /// The stats in `raw`, a message at `base` whose field `number`, below 16, holds them.
     pub(super) fn new(raw: &'a [u8], base: u64, number: u32) -> Self {
-        Self { fields: Fields::new(raw, base), number }
+        Self { bytes: raw, at: 0, base, number }
     }
 
     /// The next stat as it stands in the file, and where.
+    #[inline]
     pub fn next_raw(&mut self) -> Result<Option<(&'a [u8], u64)>, Error> {
-        while let Some(field) = self.fields.next_field()? {
-            if field.number == self.number {
-                let raw = field.bytes("a stat")?;
-                return Ok(Some((raw, self.fields.offset_of(raw))));
+        let tag = (self.number << 3 | 2) as u8;
+        while self.at < self.bytes.len() {
+            let mut at = self.at + 1;
+            if self.bytes[self.at] == tag
+                && let Some(len) = varint(self.bytes, &mut at)
+                && len <= (self.bytes.len() - at) as u64
+            {
+                self.at = at + len as usize;
+                return Ok(Some((&self.bytes[at..self.at], self.base + at as u64)));
+            }
+            if let Some(found) = self.unusual()? {
+                return Ok(Some(found));
             }
         }
         Ok(None)
+    }
+
+    /// Any other field, or a stat with a tag of unusual length: passed over unless it is a stat.
+    #[cold]
+    fn unusual(&mut self) -> Result<Option<(&'a [u8], u64)>, Error> {
+        let mut fields = Fields::new(&self.bytes[self.at..], self.base + self.at as u64);
+        let field = fields.next_field()?;
+        self.at = (fields.position() - self.base) as usize;
+        match field {
+            Some(field) if field.number == self.number => {
+                let raw = field.bytes("a stat")?;
+                Ok(Some((raw, fields.offset_of(raw))))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The next stat.

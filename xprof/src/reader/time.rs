@@ -7,7 +7,7 @@ pub(crate) const ENVIRONMENT: &str = "Task Environment";
 
 /// When the session of one host ran, by that host's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Session {
+pub struct SessionTimes {
     /// Its start in nanoseconds since the epoch, if the file says.
     pub start_ns: Option<i64>,
     /// Its end in nanoseconds since the epoch, if the file says.
@@ -16,7 +16,7 @@ pub struct Session {
     base_ns: i64,
 }
 
-impl Session {
+impl SessionTimes {
     /// The times of a file. `start_ns` and `stop_ns` are those of its environment plane; `earliest_ns` is the
     /// least of its lines' timestamps that count from the epoch.
     pub(super) fn new(start_ns: Option<i64>, stop_ns: Option<i64>, earliest_ns: Option<i64>) -> Self {

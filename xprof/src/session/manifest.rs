@@ -24,7 +24,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
     /// The hosts with at least one part, by name.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<HostEntry>,
     /// What was asked for and is not here; empty in a complete session.
     #[serde(default)]
     pub missing: Vec<Missing>,
@@ -35,7 +35,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// When the session was made: as its writer says, else the start of its window, else unknown. The times of
-    /// files say when they were copied, so they are never asked.
+    /// files tell when they were copied, so they are not used.
     pub fn created_at(&self) -> Option<Timestamp> {
         self.created.or(self.window.map(|window| window.start))
     }
@@ -84,7 +84,7 @@ impl Window {
 /// How a host's clock stood to the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(expecting = "an object with offset_ns and bound_ns")]
-pub struct Clock {
+pub struct ClockOffset {
     /// Host clock minus coordinator clock.
     pub offset_ns: i64,
     /// The offset is wrong by no more than this.
@@ -94,12 +94,12 @@ pub struct Clock {
 /// One host and its parts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(expecting = "an object with host and parts")]
-pub struct Host {
+pub struct HostEntry {
     /// The host's name.
     pub host: String,
     /// Its clock, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clock: Option<Clock>,
+    pub clock: Option<ClockOffset>,
     /// Its parts, by file name.
     pub parts: Vec<PartEntry>,
     /// What a reader of this host's parts should know.

@@ -26,9 +26,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use manifest::{Clock, Host, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool, Window};
+pub use manifest::{
+    ClockOffset, HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool, Window,
+};
 pub use name::{HostName, NameError, PartName, SessionName};
-pub use read::{Fault, FaultKind, Part, Session, resolve};
+pub use read::{Fault, FaultKind, PartFile, Session, parse_manifest, resolve};
 pub use staging::remove_abandoned;
 pub use write::{FinishedSession, PartFacts, PartWriter, SessionWriter};
 
@@ -55,8 +57,8 @@ pub enum SessionError {
     /// The folder is there, but holds no trace.
     #[error("{} holds no session: no *.xplane.pb in it, nor below plugins/profile", .0.display())]
     NoSessions(PathBuf),
-    /// The session, or the part, is already there.
-    #[error("{} is already there", .0.display())]
+    /// The session, or the part, already exists.
+    #[error("{} already exists", .0.display())]
     Exists(PathBuf),
     /// What is written there would go somewhere else.
     #[error("{} is a link: what is written there would go somewhere else", .0.display())]
@@ -70,7 +72,7 @@ pub enum SessionError {
     /// A session without a part is no session.
     #[error("session {0} has no part: nothing is written")]
     NoParts(SessionName),
-    /// The operating system said no.
+    /// An I/O error.
     #[error("cannot {doing} {}: {source}", .path.display())]
     Io {
         /// What was being done.

@@ -31,14 +31,14 @@ pub struct Session {
     /// What its writer said of it.
     pub manifest: Option<Manifest>,
     /// The parts that are there, by file name.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PartFile>,
     /// What is wrong with the others.
     pub faults: Vec<Fault>,
 }
 
 /// One part's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct PartFile {
     /// The file name without its ending: `<host>` or `<host>_<port>`.
     pub name: String,
     /// The host: as the manifest has it, else the part's name.
@@ -141,7 +141,7 @@ fn below(folder: &Path) -> Result<Vec<Session>, SessionError> {
     let mut unreadable = None;
     for entry in entries(folder)? {
         if !hidden(&entry) && entry.is_dir() {
-            // One that is somebody else's keeps no other from being read.
+            // An unreadable session must not hide the others.
             match Session::open(&entry) {
                 Ok(session) => sessions.extend(session),
                 Err(error) => unreadable = Some(error),
@@ -161,7 +161,7 @@ fn single(path: &Path, size: u64) -> Session {
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let mut session =
         Session { name: name.clone(), folder, manifest: None, parts: Vec::new(), faults: Vec::new() };
-    session.add(Part { host: name.clone(), name, path: path.to_owned(), size });
+    session.add(PartFile { host: name.clone(), name, path: path.to_owned(), size });
     session
 }
 
@@ -205,8 +205,8 @@ impl Session {
     pub fn finished(finished: &FinishedSession) -> Self {
         let FinishedSession { manifest, folder, .. } = finished;
         let entries = manifest.hosts.iter().flat_map(|host| host.parts.iter().map(move |part| (host, part)));
-        let mut parts: Vec<Part> = entries
-            .map(|(host, entry)| Part {
+        let mut parts: Vec<PartFile> = entries
+            .map(|(host, entry)| PartFile {
                 name: entry.file.strip_suffix(PART_SUFFIX).unwrap_or(&entry.file).to_owned(),
                 host: host.host.clone(),
                 path: folder.join(&entry.file),
@@ -242,7 +242,7 @@ impl Session {
             Ok(meta) if meta.is_file() => {
                 let name = file.strip_suffix(PART_SUFFIX).unwrap_or(&file).to_owned();
                 let host = hosts.get(&file).unwrap_or(&name).clone();
-                self.add(Part { host, name, path: path.to_owned(), size: meta.len() });
+                self.add(PartFile { host, name, path: path.to_owned(), size: meta.len() });
             }
             Ok(_) => {
                 let kind = FaultKind::Unreadable("not a regular file".to_owned());
@@ -255,7 +255,7 @@ impl Session {
     }
 
     /// Keeps a part that can be opened and is not empty; notes a fault else.
-    fn add(&mut self, part: Part) {
+    fn add(&mut self, part: PartFile) {
         let kind = match open_regular(&part.path) {
             Err(error) => FaultKind::Unreadable(error.to_string()),
             Ok(_) if part.size == 0 => FaultKind::Empty,
@@ -301,8 +301,13 @@ fn load_manifest(path: &Path) -> Result<Manifest, FaultKind> {
     if text.len() as u64 > MAX_MANIFEST {
         return Err(FaultKind::BadManifest(format!("it is larger than {MAX_MANIFEST} bytes")));
     }
+    parse_manifest(&text)
+}
+
+/// The manifest in the bytes of its file.
+pub fn parse_manifest(text: &[u8]) -> Result<Manifest, FaultKind> {
     let bad = |error: serde_json::Error| FaultKind::BadManifest(error.to_string());
-    let json: serde_json::Value = serde_json::from_slice(&text).map_err(bad)?;
+    let json: serde_json::Value = serde_json::from_slice(text).map_err(bad)?;
     if !json.is_object() {
         return Err(FaultKind::BadManifest("it is not a JSON object".to_owned()));
     }

@@ -1,7 +1,7 @@
 //! Keeps two writers of one logdir from taking the same session name: the first has it until it is done.
 //!
-//! A reservation is a folder among what is staged, with a file that its holder locks. Must never outlive its
-//! holder: dropped it is gone, and a dead holder's is taken over.
+//! A reservation is a folder in the staging folder, with a file that its writer locks. Must never outlive its
+//! writer: dropping it removes it, and that of a dead writer is replaced.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -26,7 +26,7 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub(super) struct Reservation {
     _folder: Folder,
-    /// Says that its holder lives; none where the file system has no locks.
+    /// Locked while the writer lives; none where the file system has no locks.
     _alive: Option<Flock<File>>,
 }
 
@@ -38,12 +38,12 @@ impl Reservation {
     /// Takes `name` in `logdir`.
     ///
     /// # Errors
-    /// When another writer has it, or the disk says no.
+    /// When another writer has it, or on an I/O error.
     pub(super) fn take(logdir: &Path, name: &SessionName) -> Result<Self, SessionError> {
         let staging = staging::make(logdir)?;
         let place = staging.join(format!("{name}.session"));
         let count = TAKEN.fetch_add(1, Ordering::Relaxed);
-        // Locked before anybody can see it: nobody takes it for a dead one's.
+        // Locked before others can see it, so that nobody takes it for that of a dead writer.
         let mut folder = Folder(staging.join(format!("{name}.session.{}.{count}", process::id())));
         DirBuilder::new().mode(FOLDER_MODE).create(&folder.0).map_err(failed("create", &folder.0))?;
         let file = create_file(&folder.0.join("alive"))?;
@@ -56,7 +56,7 @@ impl Reservation {
             }
             match remove_dead(&place) {
                 Ok(true) => {}
-                // Its holder has just let go of it.
+                // Its writer has just removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Ok(false) | Err(_) => return Err(SessionError::Running(name.clone())),
             }

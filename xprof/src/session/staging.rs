@@ -1,7 +1,7 @@
 //! The folder of what is still being written, `plugins/.tpuscope`, and how it is cleared away.
 //!
 //! A logdir may lie in a folder that others write to as well. Must never write or remove anything through a link in its place,
-//! remove what belongs to somebody else, or descend below the files that a writer stages.
+//! remove what belongs to another user, or descend below the files that a writer stages.
 
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -26,7 +26,7 @@ use nix::{
 use super::{SessionError, failed, sessions_folder};
 
 pub(super) const FOLDER_MODE: u32 = 0o750;
-/// Traces may hold what a job computes on: nobody outside the group reads them.
+/// Traces may contain data of the job: readable by owner and group only.
 const FILE_MODE: u32 = 0o640;
 
 /// A writer has locked its file within this time.
@@ -43,7 +43,7 @@ pub(crate) fn path(logdir: &Path) -> PathBuf {
 /// [`path`], made where it is missing.
 ///
 /// # Errors
-/// When it is a link, or the disk says no.
+/// When it is a link, or on an I/O error.
 pub(super) fn make(logdir: &Path) -> Result<PathBuf, SessionError> {
     let staging = path(logdir);
     create_folders(&staging)?;
@@ -81,7 +81,7 @@ pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) ->
     let path = path(logdir);
     let mut staging = match open(&path) {
         Ok(staging) => staging,
-        // None there, a link, or somebody else's.
+        // Missing, a link, or another user's.
         Err(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR | Errno::EACCES) => return Ok(0),
         Err(error) => return Err(failed("list", &path)(error.into())),
     };
@@ -114,7 +114,7 @@ pub(super) fn remove_staged(folder: &Path) -> io::Result<()> {
 /// Removes a folder whose writer has died; false where that is not certain.
 ///
 /// Its file is locked meanwhile: of several who find it dead one removes it, and the others learn from the file's
-/// place that it is not there any more, so that nobody removes what came in its stead.
+/// place that it is not there any more, so that nobody removes what replaced it.
 pub(super) fn remove_dead(folder: &Path) -> io::Result<bool> {
     let mut staged = open(folder)?;
     let Some((name, Some(held))) = first_file(&mut staged).map(|(name, file)| (name, lock(&file))) else {
@@ -145,7 +145,7 @@ fn open(folder: &Path) -> nix::Result<Dir> {
     Dir::open(folder, OFlag::O_DIRECTORY | SAFE, Mode::empty())
 }
 
-/// Nobody else can have put anything there.
+/// Only this user can have written there.
 fn is_ours_alone(stat: &FileStat) -> bool {
     stat.st_uid == Uid::effective().as_raw() && stat.st_mode & 0o022 == 0
 }

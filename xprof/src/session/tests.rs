@@ -35,9 +35,9 @@ fn write_part(writer: &SessionWriter, host: &str, bytes: &[u8]) -> PartEntry {
 fn manifest(entries: Vec<PartEntry>) -> Manifest {
     let hosts = entries
         .into_iter()
-        .map(|entry| Host {
+        .map(|entry| HostEntry {
             host: "real-host".to_owned(),
-            clock: Some(Clock { offset_ns: -5, bound_ns: 9 }),
+            clock: Some(ClockOffset { offset_ns: -5, bound_ns: 9 }),
             parts: vec![entry],
             warnings: vec![],
         })

@@ -1,4 +1,4 @@
-//! Writes session folders so that nobody ever sees half a part or an empty session.
+//! Writes session folders so that no reader ever sees half a part or an empty session.
 //!
 //! Each part is written in a staging folder of its own, below `plugins/.tpuscope`. [`PartWriter::commit`]
 //! makes it durable and then, for the first part, renames the whole staging folder to the session's; for
@@ -44,7 +44,7 @@ impl SessionWriter {
     /// A new session below `logdir`, whose name is this writer's alone until it is dropped.
     ///
     /// # Errors
-    /// When a session of that name is there already or is being written, or the disk says no.
+    /// When a session of that name is there already or is being written, or on an I/O error.
     pub fn create(logdir: &Path, name: SessionName) -> Result<Self, SessionError> {
         let folder = sessions_folder(logdir).join(name.as_str());
         let there = || if folder.exists() { Err(SessionError::Exists(folder.clone())) } else { Ok(()) };
@@ -73,7 +73,7 @@ impl SessionWriter {
     /// Begins a part. Dropped without a commit it leaves nothing behind.
     ///
     /// # Errors
-    /// When the part is there already, or the disk says no.
+    /// When the part is there already, or on an I/O error.
     pub fn part(&self, name: &PartName) -> Result<PartWriter, SessionError> {
         let target = self.folder().join(name.file_name());
         if target.exists() {
@@ -90,7 +90,7 @@ impl SessionWriter {
     /// session takes on the disk: nobody has to read it again. Replaces an earlier manifest.
     ///
     /// # Errors
-    /// When the session has no part yet, or the disk says no.
+    /// When the session has no part yet, or on an I/O error.
     pub fn finish(&self, manifest: Manifest) -> Result<FinishedSession, SessionError> {
         let folder = self.folder();
         if !folder.is_dir() {
@@ -198,7 +198,7 @@ impl PartWriter {
     /// Makes the part durable and visible, and returns its entry for the manifest.
     ///
     /// # Errors
-    /// When the disk says no, or somebody else wrote the part meanwhile: then nothing is visible.
+    /// On an I/O error, or when another writer wrote the part meanwhile: then nothing is visible.
     pub fn commit(self, facts: PartFacts) -> Result<PartEntry, SessionError> {
         self.file.sync_all().map_err(failed("write", &self.path))?;
         let file = self.target.file_name().expect("a part has a file name").to_string_lossy().into_owned();
@@ -227,7 +227,7 @@ impl PartWriter {
         create_folders(sessions)?;
         sync_folder(&self.staged.folder)?;
         // The first part brings the folder along, so that it never stands there empty. A rename onto a
-        // folder that holds something fails, whoever was faster.
+        // folder that holds something fails.
         if let Err(error) = fs::rename(&self.staged.folder, folder) {
             if !folder.is_dir() {
                 return Err(failed("create", folder)(error));

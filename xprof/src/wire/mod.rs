@@ -12,8 +12,8 @@ mod slice;
 use std::{fmt, io};
 
 pub(crate) use push::PushedVarint;
-pub use scanner::{Header, Kind, Scanner};
-pub use slice::{Field, Fields, Value, varint};
+pub use scanner::{Header, Payload, Scanner};
+pub use slice::{Field, FieldValue, Fields, varint};
 
 /// Why the bytes could not be read.
 #[derive(Debug, thiserror::Error)]

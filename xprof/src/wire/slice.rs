@@ -4,7 +4,7 @@ use super::{Error, Found};
 
 /// A field's value as it stands on the wire.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value<'a> {
+pub enum FieldValue<'a> {
     /// Wire type 0.
     Varint(u64),
     /// Wire type 1.
@@ -21,7 +21,7 @@ pub struct Field<'a> {
     /// Its number.
     pub number: u32,
     /// Its value.
-    pub value: Value<'a>,
+    pub value: FieldValue<'a>,
     /// Where its tag lies in the input.
     pub at: u64,
 }
@@ -30,7 +30,7 @@ impl<'a> Field<'a> {
     /// The number in a varint field.
     pub fn varint(&self, expected: &'static str) -> Result<u64, Error> {
         match self.value {
-            Value::Varint(value) => Ok(value),
+            FieldValue::Varint(value) => Ok(value),
             _ => Err(Error::damaged(self.at, expected, Found::OtherType)),
         }
     }
@@ -38,7 +38,7 @@ impl<'a> Field<'a> {
     /// The bytes of a length-delimited field.
     pub fn bytes(&self, expected: &'static str) -> Result<&'a [u8], Error> {
         match self.value {
-            Value::Bytes(bytes) => Ok(bytes),
+            FieldValue::Bytes(bytes) => Ok(bytes),
             _ => Err(Error::damaged(self.at, expected, Found::OtherType)),
         }
     }
@@ -71,7 +71,7 @@ impl<'a> Fields<'a> {
         mut with: impl FnMut(&'a [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         while let Some(field) = self.next_field()? {
-            if let (true, Value::Bytes(bytes)) = (field.number == number, field.value) {
+            if let (true, FieldValue::Bytes(bytes)) = (field.number == number, field.value) {
                 with(bytes)?;
             }
         }
@@ -98,13 +98,13 @@ impl<'a> Fields<'a> {
         let tag = self.number("a field tag")?;
         let number = field_number(tag, at)?;
         let value = match tag & 7 {
-            0 => Value::Varint(self.number("a number")?),
-            1 => Value::Fixed64(u64::from_le_bytes(self.fixed()?)),
+            0 => FieldValue::Varint(self.number("a number")?),
+            1 => FieldValue::Fixed64(u64::from_le_bytes(self.fixed()?)),
             2 => {
                 let len = self.number("a length")?;
-                Value::Bytes(self.take(len, at)?)
+                FieldValue::Bytes(self.take(len, at)?)
             }
-            5 => Value::Fixed32(u32::from_le_bytes(self.fixed()?)),
+            5 => FieldValue::Fixed32(u32::from_le_bytes(self.fixed()?)),
             wire => {
                 return Err(Error::damaged(at, "a field of a known wire type", Found::WireType(wire as u8)));
             }

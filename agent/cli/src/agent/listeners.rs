@@ -1,53 +1,63 @@
-//! The listeners of the agent: bound before anything else starts, so that a conflict ends the start with one line.
+//! The listeners of the agent. They are bound before any task starts, so that a conflict ends the start.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use proto::tpuscope::v1::host_server::HostServer;
 use server::{
-    accept::Listener,
-    access::Door,
+    agent_socket::AgentSocket,
     auth_layer::AuthLayer,
-    grpc::{self, REQUEST_BYTES},
-    host::Host,
+    connections::ServerListener,
+    grpc_host::GrpcHost,
+    grpc_server::{self, REQUEST_BYTES},
     host_api::HostApi,
-    http,
+    http_server, peer,
     scrape::ScrapeListener,
-    settings::{Api, Listen},
-    socket::Socket,
+    settings::{Listen, Settings},
 };
 use tokio::net::{TcpListener, UnixListener};
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tracing::info;
 
-use super::{failure, traces::Traces};
+use super::session_services::SessionServices;
 use crate::{
-    exit::{Exit, Failure},
-    lifecycle::supervise::{OnEnd, Stage, Supervisor},
+    failure::Failure,
+    lifecycle::task_supervisor::{OnEnd, Stage, TaskSupervisor},
+    remedies,
 };
 
-/// Listeners that nobody accepts on yet.
+/// The bound listeners, which do not accept connections yet.
 pub(super) struct Listeners {
-    socket: Socket,
-    unix: Arc<Listener>,
-    http: Option<(Arc<Listener>, SocketAddr)>,
-    grpc: Option<(Arc<Listener>, SocketAddr)>,
+    socket: AgentSocket,
+    unix: Arc<ServerListener>,
+    http: Option<(Arc<ServerListener>, SocketAddr)>,
+    grpc: Option<(Arc<ServerListener>, SocketAddr)>,
     metrics: Option<(Arc<ScrapeListener>, SocketAddr)>,
+    overflow_uid: Option<u32>,
 }
 
 impl Listeners {
-    /// Binds everything that the settings name; `socket_setting` is where the socket's path comes from.
-    pub(super) fn open(settings: &Api, socket_setting: &str) -> Result<Self, Failure> {
-        let (socket, unix) = Socket::claim(&settings.socket, settings.socket_mode, &settings.socket_group)
-            .map_err(|error| failure::socket(&error, socket_setting))?;
+    /// Binds the listeners of the settings. `socket_setting` names the source of the socket's path for errors.
+    pub(super) async fn bind(settings: &Settings, socket_setting: &'static str) -> Result<Self, Failure> {
+        let Settings { socket, socket_mode, socket_group, .. } = settings.clone();
+        // The user database may be a directory server, and the socket's folder a slow disk.
+        let claim = tokio::task::spawn_blocking(move || {
+            let claimed = AgentSocket::claim(&socket, socket_mode, &socket_group)?;
+            Ok((claimed, peer::overflow_uid()))
+        });
+        let ((socket, unix), overflow_uid) = claim
+            .await
+            .map_err(|error| Failure::internal(format_args!("cannot create the socket: {error}")))?
+            .map_err(|error| remedies::agent_socket(&error, socket_setting))?;
         let unix = UnixListener::from_std(unix)
-            .map_err(|error| Failure::new(Exit::Internal, format!("cannot watch the socket: {error}")))?;
+            .map_err(|error| Failure::internal(format_args!("cannot watch the socket: {error}")))?;
         Ok(Self {
             socket,
-            unix: Arc::new(Listener::Unix(unix)),
-            http: bind("api.http", settings.http)?,
-            grpc: bind("api.grpc", settings.grpc)?,
-            metrics: bind_metrics(settings)?,
+            unix: Arc::new(ServerListener::Unix(unix)),
+            http: bind_tcp("api.http", settings.http)?,
+            grpc: bind_tcp("api.grpc", settings.grpc)?,
+            metrics: bind_metrics(settings).await?,
+            overflow_uid,
         })
     }
 
@@ -59,47 +69,46 @@ impl Listeners {
         self.grpc.as_ref().map(|(_, address)| *address)
     }
 
-    /// Starts serving on all of them; gives what tells their callers about health.
+    /// Starts a task for each listener. Returns the reporter of the health service.
     pub(super) fn serve(
         self,
-        supervisor: &mut Supervisor,
+        supervisor: &mut TaskSupervisor,
         host_api: &Arc<HostApi>,
-        traces: Traces,
-        settings: &Api,
+        session_services: SessionServices,
+        settings: &Settings,
     ) -> Result<HealthReporter, Failure> {
         let health = HealthReporter::new();
-        let looking = routes(host_api, &health)?;
-        let most = settings.max_connections;
+        let read_only = read_only_routes(host_api, &health)?;
+        let max = settings.max_connections;
         if let Some((listener, address)) = self.http {
-            info!(%address, "HTTP, read-only");
+            info!(%address, "serving HTTP (read-only)");
             let (host_api, hosts) = (host_api.clone(), Arc::<[String]>::from(settings.allowed_hosts.clone()));
             supervisor.task(Stage::Listeners, "http", OnEnd::Restart, move |stop| {
-                http::serve(listener.clone(), host_api.clone(), hosts.clone(), most, stop)
+                http_server::serve(listener.clone(), host_api.clone(), hosts.clone(), max, stop)
             });
         }
+        let auth_layer = AuthLayer::new(&settings.admin_group, self.overflow_uid);
         if let Some((listener, address)) = self.grpc {
-            info!(%address, "gRPC, read-only");
-            let (auth_layer, routes) =
-                (AuthLayer::new(Door::Loopback, &settings.admin_group), looking.clone());
+            info!(%address, "serving gRPC (read-only)");
+            let (auth_layer, routes) = (auth_layer.clone(), read_only.clone());
             supervisor.task(Stage::Listeners, "grpc", OnEnd::Restart, move |stop| {
-                grpc::serve(listener.clone(), auth_layer.clone(), routes.clone(), most, stop)
+                grpc_server::serve(listener.clone(), auth_layer.clone(), routes.clone(), max, stop)
             });
         }
         if let Some((listener, address)) = self.metrics {
-            info!(%address, "metrics for other hosts, read-only");
+            info!(%address, "serving metrics to other hosts (read-only)");
             let host_api = host_api.clone();
             supervisor.task(Stage::Listeners, "metrics", OnEnd::Restart, move |stop| {
                 listener.clone().serve(host_api.clone(), stop)
             });
         }
-        let auth_layer = AuthLayer::new(Door::Socket, &settings.admin_group);
-        let everything = looking.add_service(traces.captures).add_service(traces.sessions);
+        let all = read_only.add_service(session_services.captures).add_service(session_services.sessions);
         let (unix, socket) = (self.unix, Arc::new(self.socket));
         supervisor.task(Stage::Listeners, "socket", OnEnd::Restart, move |stop| {
-            let served = grpc::serve(unix.clone(), auth_layer.clone(), everything.clone(), most, stop);
+            let served = grpc_server::serve(unix.clone(), auth_layer.clone(), all.clone(), max, stop);
             let socket = socket.clone();
             async move {
-                // The socket is on disk for as long as somebody serves it.
+                // Dropping it removes the file.
                 let _socket = socket;
                 served.await
             }
@@ -108,35 +117,40 @@ impl Listeners {
     }
 }
 
-/// What every door serves.
-fn routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Result<Routes, Failure> {
-    let host = HostServer::new(Host::new(host_api.clone())).max_decoding_message_size(REQUEST_BYTES);
-    let common = grpc::common(health.clone())
-        .map_err(|error| Failure::new(Exit::Internal, format!("cannot describe the services: {error}")))?;
-    Ok(common.add_service(host))
+/// The services of every listener.
+fn read_only_routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Result<Routes, Failure> {
+    let host = HostServer::new(GrpcHost::new(host_api.clone())).max_decoding_message_size(REQUEST_BYTES);
+    let routes = grpc_server::health_and_reflection(health.clone())
+        .map_err(|error| Failure::internal(format_args!("cannot describe the services: {error}")))?;
+    Ok(routes.add_service(host))
 }
 
-/// The listener for a central Prometheus; off: none.
-fn bind_metrics(settings: &Api) -> Result<Option<(Arc<ScrapeListener>, SocketAddr)>, Failure> {
+/// Binds the listener for a central Prometheus, if the settings have one.
+async fn bind_metrics(settings: &Settings) -> Result<Option<(Arc<ScrapeListener>, SocketAddr)>, Failure> {
     let Some(wanted) = settings.metrics.address() else { return Ok(None) };
     let bound = std::net::TcpListener::bind(wanted).and_then(|listener| {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok((listener, address))
     });
-    let (listener, address) = bound.map_err(|error| failure::address("api.metrics", wanted, &error))?;
-    let web_config = settings.web_config().map(PathBuf::from);
-    let plaintext = settings.metrics_plaintext || address.ip().to_canonical().is_loopback();
-    let open = ScrapeListener::open(listener, web_config, plaintext, settings.max_connections);
-    Ok(Some((Arc::new(open.map_err(|error| failure::web_config(&error))?), address)))
+    let (listener, address) = bound.map_err(|error| remedies::tcp_address("api.metrics", wanted, &error))?;
+    let (web_config, plaintext) =
+        (settings.web_config().map(PathBuf::from), settings.allows_plaintext_metrics());
+    let max = settings.max_connections;
+    let opened =
+        tokio::task::spawn_blocking(move || ScrapeListener::open(listener, web_config, plaintext, max)).await;
+    let opened = opened
+        .map_err(|error| Failure::internal(format_args!("cannot read api.metrics_web_config: {error}")))?
+        .map_err(|error| remedies::web_config(&error))?;
+    Ok(Some((Arc::new(opened), address)))
 }
 
-fn bind(setting: &str, listen: Listen) -> Result<Option<(Arc<Listener>, SocketAddr)>, Failure> {
+fn bind_tcp(setting: &str, listen: Listen) -> Result<Option<(Arc<ServerListener>, SocketAddr)>, Failure> {
     let Some(wanted) = listen.address() else { return Ok(None) };
     let bound = std::net::TcpListener::bind(wanted).and_then(|listener| {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok((Arc::new(Listener::Tcp(TcpListener::from_std(listener)?)), address))
+        Ok((Arc::new(ServerListener::Tcp(TcpListener::from_std(listener)?)), address))
     });
-    bound.map(Some).map_err(|error| failure::address(setting, wanted, &error))
+    bound.map(Some).map_err(|error| remedies::tcp_address(setting, wanted, &error))
 }

@@ -1,9 +1,8 @@
-//! `tpuscope agent`: the composition root, where every room of the daemon is put together.
+//! `tpuscope agent`: assembles and runs the daemon.
 
-pub(crate) mod failure;
 mod listeners;
+mod session_services;
 mod sources;
-mod traces;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -17,43 +16,40 @@ use server::{
     host_api::{AgentIdentity, HostApi, HostApiInputs},
     settings::check_socket_path,
 };
+use session_services::SessionServices;
 use store::lock::Lock;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{
-    Outcome, client,
-    exit::{Exit, Failure},
-    settings_args,
-};
+use super::{CommandResult, client, exit::Exit, failure::Failure, remedies, settings_args};
 use crate::{
     lifecycle::{
         logging,
         notify::{self, Watched},
         signals::StopSignals,
-        supervise::{Ended, OnEnd, Stage, Supervisor},
+        task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
     },
     settings::Config,
 };
 
-/// Threads for what blocks: looking at /proc, asking the user database, and writing traces, each of which takes one
-/// for as long as it arrives. An idle thread ends by itself.
-const BLOCKING: usize = 24;
-/// An agent whose sources have nothing to say is ready after this long all the same.
-const QUIET: Duration = Duration::from_secs(10);
+/// The largest number of threads for blocking work: scans of /proc, the user database, and traces, each of which uses a
+/// thread while it arrives. An idle thread ends.
+const MAX_BLOCKING_THREADS: usize = 24;
+/// An agent whose sources have no value is ready after this time.
+const READY_WITHOUT_SAMPLE: Duration = Duration::from_secs(10);
 
 /// Arguments of `agent`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     settings: settings_args::Args,
-    /// The Unix socket to serve on; wins over `api.socket`
+    /// Path of the Unix socket [default: the setting api.socket]
     #[arg(long, value_name = "PATH", env = "TPUSCOPE_SOCKET")]
     socket: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let mut config = args.settings.load()?;
     let mut socket_setting = "api.socket";
     if let Some(socket) = &args.socket {
@@ -64,52 +60,52 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     logging::start(&config.log);
     let state = &config.agent.state_dir;
-    let _state = Lock::in_dir(state, "agent.lock").map_err(|error| failure::state(&error, state))?;
-    // One thread for all that waits: handing work between threads costs more than the work.
+    let _state = Lock::in_dir(state, "agent.lock").map_err(|error| remedies::state_dir(&error, state))?;
+    // One thread for all asynchronous work: passing it between threads costs more than doing it.
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(BLOCKING)
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(Exit::Internal, format!("cannot start threads: {error}")))?;
-    let ended = runtime.block_on(live(config, socket_setting));
-    // A thread that hangs in the kernel must not keep the process.
+        .map_err(|error| Failure::internal(format_args!("cannot start threads: {error}")))?;
+    let ended = runtime.block_on(serve(config, socket_setting));
+    // A thread that hangs in the kernel must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended
 }
 
-/// From the listeners to the last task.
-async fn live(config: Config, socket_setting: &str) -> Outcome {
+/// Binds the listeners, runs the tasks until a signal or a fatal error, and stops them.
+async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
     let mut signals = StopSignals::new()
-        .map_err(|error| Failure::new(Exit::Internal, format!("cannot watch for signals: {error}")))?;
-    let listeners = listeners::Listeners::open(&config.api, socket_setting)?;
+        .map_err(|error| Failure::internal(format_args!("cannot handle signals: {error}")))?;
+    let listeners = listeners::Listeners::bind(&config.api, socket_setting).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let sampler = Sampler::new(&config.sampler, clock.clone());
-    let territory = DiscoveryConfig {
+    let discovery_config = DiscoveryConfig {
         paths: config.paths.clone(),
         device: config.device.clone(),
         workload: config.workload.clone(),
     };
-    let discovery = Discovery::new(territory, clock.clone());
-    let place = AgentIdentity {
+    let discovery = Discovery::new(discovery_config, clock.clone());
+    let identity = AgentIdentity {
         host: host_name(&config),
         http: listeners.http_address(),
         grpc: listeners.grpc_address(),
     };
-    let sight =
+    let inputs =
         HostApiInputs { sampler: sampler.clone(), snapshot: discovery.snapshot(), notes: discovery.notes() };
-    let host_api = Arc::new(HostApi::new(place, clock, sight));
+    let host_api = Arc::new(HostApi::new(identity, clock, inputs));
 
-    let mut supervisor = Supervisor::default();
-    let store = traces::open_store(&config).await?;
-    let traces = traces::Traces::new(&mut supervisor, &config, &host_name(&config), discovery.clone(), store);
-    // Neither a slow sampler nor an idle host keeps anybody from being seen when the settings say.
+    let mut supervisor = TaskSupervisor::default();
+    let host = host_name(&config);
+    let session_services = SessionServices::start(&mut supervisor, &config, &host, discovery.clone()).await?;
+    // Processes are scanned at the interval of the settings, even if the sampler is slower or the host idle.
     let scan = config.workload.scan_interval.get().max(Interval::LEAST.get());
-    let scouting = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
-    look(&mut supervisor, &discovery, sampler.epoch(), scouting);
-    sources::drive(&mut supervisor, &config, &sampler, &discovery);
-    watch(&mut supervisor, sampler.clone(), discovery);
-    let health = listeners.serve(&mut supervisor, &host_api, traces, &config.api)?;
-    let ready = tokio::spawn(announce(sampler, host_api, health));
+    let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
+    start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
+    sources::start(&mut supervisor, &config, &sampler, &discovery);
+    start_watchdog(&mut supervisor, sampler.clone(), discovery);
+    let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api)?;
+    let ready = tokio::spawn(report_ready(sampler, host_api, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
 
     let ended = tokio::select! {
@@ -119,7 +115,7 @@ async fn live(config: Config, socket_setting: &str) -> Outcome {
         }
         why = supervisor.fatal() => {
             error!(why, "stopping");
-            Err(Failure::new(Exit::Internal, why).remedy("the log says more"))
+            Err(Failure::internal(why).remedy("the agent's log has more details"))
         }
     };
     ready.abort();
@@ -139,7 +135,7 @@ fn host_name(config: &Config) -> String {
     name.unwrap_or_else(|| "localhost".into())
 }
 
-fn look(supervisor: &mut Supervisor, discovery: &Discovery, epoch: Instant, pace: Pace) {
+fn start_discovery(supervisor: &mut TaskSupervisor, discovery: &Discovery, epoch: Instant, pace: Pace) {
     let discovery = discovery.clone();
     supervisor.task(Stage::Sampling, "discovery", OnEnd::Restart, move |stop| {
         let discovery = discovery.clone();
@@ -147,7 +143,7 @@ fn look(supervisor: &mut Supervisor, discovery: &Discovery, epoch: Instant, pace
     });
 }
 
-fn watch(supervisor: &mut Supervisor, sampler: Sampler, discovery: Discovery) {
+fn start_watchdog(supervisor: &mut TaskSupervisor, sampler: Sampler, discovery: Discovery) {
     let watched = move || {
         let (sampler, discovery) = (sampler.clone(), discovery.clone());
         vec![
@@ -159,20 +155,24 @@ fn watch(supervisor: &mut Supervisor, sampler: Sampler, discovery: Discovery) {
         let watched = watched();
         async move {
             notify::watchdog(watched, stop).await;
-            Ended::Ok(())
+            TaskResult::Ok(())
         }
     });
 }
 
-/// Tells everybody when there are samples.
-async fn announce(sampler: Sampler, host_api: Arc<HostApi>, health: tonic_health::server::HealthReporter) {
-    if tokio::time::timeout(QUIET, sampler.first_sample()).await.is_err() {
-        warn!(after = ?QUIET, "no source has a value yet; `tpuscope status` says why");
+/// Reports the agent as ready once it has samples.
+async fn report_ready(
+    sampler: Sampler,
+    host_api: Arc<HostApi>,
+    health: tonic_health::server::HealthReporter,
+) {
+    if tokio::time::timeout(READY_WITHOUT_SAMPLE, sampler.first_sample()).await.is_err() {
+        warn!(after = ?READY_WITHOUT_SAMPLE, "no source has a value yet; `tpuscope status` shows the reasons");
         notify::ready();
         sampler.first_sample().await;
     }
     host_api.first_sample();
     health.set_service_status("", tonic_health::ServingStatus::Serving).await;
     notify::ready();
-    info!("first sample");
+    info!("first sample received");
 }

@@ -1,4 +1,4 @@
-//! The sources that the settings ask for, each driven by a task of its own.
+//! Starts the sources that the settings enable, one task each.
 
 use std::time::Duration;
 
@@ -18,47 +18,52 @@ use sampling::{
 };
 
 use crate::{
-    lifecycle::supervise::{Ended, OnEnd, Stage, Supervisor},
+    lifecycle::task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
     settings::Config,
 };
 
-/// Starts a task for every source.
-pub(super) fn drive(supervisor: &mut Supervisor, config: &Config, sampler: &Sampler, discovery: &Discovery) {
+/// Starts a task for each source.
+pub(super) fn start(
+    supervisor: &mut TaskSupervisor,
+    config: &Config,
+    sampler: &Sampler,
+    discovery: &Discovery,
+) {
     let settings = config.sampler.clone();
-    let (often, seldom) = (settings.interval.get(), settings.orbax_grain_interval.get());
-    let mut start = Start { supervisor, sampler, discovery };
+    let (interval, orbax_grain_interval) = (settings.interval.get(), settings.orbax_grain_interval.get());
+    let mut tasks = SourceTasks { supervisor, sampler, discovery };
     if settings.runtime {
-        start.source("source runtime", often, || Box::new(Runtime::default()));
+        tasks.source("source runtime", interval, || Box::new(Runtime::default()));
     }
     if settings.host_service {
-        start.source("source host_service", often, || Box::new(HostService::default()));
+        tasks.source("source host_service", interval, || Box::new(HostService::default()));
     }
     if settings.orbax_grain {
-        start.source("source orbax_grain", seldom, || Box::new(OrbaxGrain::default()));
+        tasks.source("source orbax_grain", orbax_grain_interval, || Box::new(OrbaxGrain::default()));
     }
     if config.libtpu.enabled != Enabled::Off {
         let libtpu = config.libtpu.clone();
-        start.source("source libtpu", settings.libtpu_interval.get(), move || {
+        tasks.source("source libtpu", settings.libtpu_interval.get(), move || {
             Box::new(Libtpu::new(libtpu.clone(), Surroundings::of_this_process(), Launch::default()))
         });
     }
     if settings.host {
         let paths = config.paths.clone();
-        start.source("source host", often, move || Box::new(Host::new(&paths)));
+        tasks.source("source host", interval, move || Box::new(Host::new(&paths)));
     }
     if settings.sim_chips > 0 {
-        start.source("source sim", often, move || Box::new(Sim::new(settings.sim_chips)));
+        tasks.source("source sim", interval, move || Box::new(Sim::new(settings.sim_chips)));
     }
 }
 
-struct Start<'a> {
-    supervisor: &'a mut Supervisor,
+struct SourceTasks<'a> {
+    supervisor: &'a mut TaskSupervisor,
     sampler: &'a Sampler,
     discovery: &'a Discovery,
 }
 
-impl Start<'_> {
-    /// Drives what `make` makes; after a panic a new one, because the old one's state is not known.
+impl SourceTasks<'_> {
+    /// Reads the source that `make` returns. After a panic a new one is made: the state of the old one is unknown.
     fn source<Make>(&mut self, name: &'static str, interval: Duration, make: Make)
     where
         Make: Fn() -> Box<dyn Source> + Send + 'static,
@@ -67,11 +72,11 @@ impl Start<'_> {
         self.supervisor.task(Stage::Sampling, name, OnEnd::Restart, move |stop| {
             let (source, sampler, discovery) = (make(), sampler.clone(), discovery.clone());
             async move {
-                // Without the first look a source would tell of a host that has neither chips nor workloads.
+                // Before the first scan, a source would see neither chips nor workloads.
                 if stop.run_until_cancelled(discovery.first_scan()).await.is_some() {
                     sampler.drive(source, interval, discovery.snapshot(), stop).await;
                 }
-                Ended::Ok(())
+                TaskResult::Ok(())
             }
         });
     }

@@ -1,4 +1,4 @@
-//! A capture through the agent: it knows the workloads, keeps the session, and ends the capture when we hang up.
+//! A capture through the agent, which finds the workloads and stores the session. Closing the call ends the capture.
 
 use std::{cell::OnceCell, path::Path};
 
@@ -14,25 +14,26 @@ use xprof::session::SessionName;
 use super::{
     super::{
         client,
-        exit::{Exit, Failure},
+        exit::Exit,
+        failure::Failure,
         remedies::{self, Destination},
         sessions::fetch,
     },
     Args,
-    progress::Progress,
-    report::Report,
+    progress::ProgressLine,
+    report::CaptureReport,
 };
 use crate::lifecycle::signals::StopSignals;
 
-pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
+pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let request = request(args)?;
     client::block_on(async {
-        let mut signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let channel = args.agent.connect().await?;
         let captured = OnceCell::new();
         tokio::select! {
             report = capture_and_fetch(channel, request, args, &captured) => report,
-            // Dropping the call hangs up, and the agent ends the capture.
+            // Dropping the call closes its stream, and the agent ends the capture.
             _ = signals.next() => Err(interrupted(captured.get())),
         }
     })
@@ -55,11 +56,11 @@ async fn capture_and_fetch(
     request: CaptureRequest,
     args: &Args,
     captured: &OnceCell<SessionName>,
-) -> Result<Report, Failure> {
+) -> Result<CaptureReport, Failure> {
     if let Some(output) = &args.output {
         fetch::check(args.session.as_ref(), output)?;
     }
-    let (report, name) = ask(channel.clone(), request, Progress::new(args.duration.get())).await?;
+    let (report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
     let Some(output) = &args.output else { return Ok(report) };
     let name = captured.get_or_init(|| name);
     let fetched = fetch::fetch(channel, name, output).await.map_err(|failure| {
@@ -92,13 +93,13 @@ fn request(args: &Args) -> Result<CaptureRequest, Failure> {
 async fn ask(
     channel: Channel,
     request: CaptureRequest,
-    progress: Progress,
-) -> Result<(Report, SessionName), Failure> {
+    progress: ProgressLine,
+) -> Result<(CaptureReport, SessionName), Failure> {
     let mut captures = CapturesClient::new(channel);
-    let events = client::within(client::ANSWER, captures.capture(request)).await?.into_inner();
-    let heard = hear(events, &progress).await;
+    let events = client::within(client::CALL_TIMEOUT, captures.capture(request)).await?.into_inner();
+    let received = receive(events, &progress).await;
     progress.finish();
-    let CaptureFinished { session, failure, manifest, failures } = heard?;
+    let CaptureFinished { session, failure, manifest, failures } = received?;
     let Some(session) = session else { return Err(kept_nothing(failure.as_ref())) };
     let name = session.id.parse().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))
@@ -108,7 +109,7 @@ async fn ask(
     let manifest = manifest
         .map_err(|error| Failure::new(Exit::Internal, format_args!("the agent's answer: {error}")))?;
     let folder = Path::new(&session.path);
-    Ok((Report::new(manifest, failures, folder, Destination::AgentStore), name))
+    Ok((CaptureReport::new(manifest, failures, folder, Destination::AgentStore), name))
 }
 
 /// Why the agent kept nothing.
@@ -116,20 +117,24 @@ fn kept_nothing(failure: Option<&CaptureFailure>) -> Failure {
     let Some(failure) = failure else { return Failure::new(Exit::Internal, "the agent gives no reason") };
     // This command did not cancel it: then it would not be here.
     if FailureKind::named(&failure.kind) == FailureKind::Cancelled {
-        return stopped();
+        return remedies::agent_stopped_in_capture();
     }
     remedies::capture_failure(failure, Destination::AgentStore)
 }
 
-async fn hear(
+async fn receive(
     mut events: Streaming<proto::tpuscope::v1::CaptureEvent>,
-    progress: &Progress,
+    progress: &ProgressLine,
 ) -> Result<CaptureFinished, Failure> {
     loop {
         let event = events.message().await.map_err(|status| {
-            if client::hung_up(&status) { agent_ended() } else { client::refused(&status) }
+            if client::connection_ended(&status) {
+                remedies::agent_ended_in_capture()
+            } else {
+                remedies::refused(&status)
+            }
         })?;
-        let event = event.ok_or_else(agent_ended)?;
+        let event = event.ok_or_else(remedies::agent_ended_in_capture)?;
         match event.event {
             Some(capture_event::Event::Started(started)) => {
                 progress.started(started.targets.len(), started.start_unix_ns);
@@ -146,23 +151,4 @@ async fn hear(
             None => {}
         }
     }
-}
-
-fn stopped() -> Failure {
-    Failure::new(
-        Exit::NoAgent,
-        "the agent was stopped during the capture; nothing was kept, the profilers are free",
-    )
-    .remedy("capture again when it is up: `systemctl status tpuscope`")
-}
-
-fn agent_ended() -> Failure {
-    Failure::new(
-        Exit::NoAgent,
-        "the agent ended during the capture, or answers no more; nothing was kept",
-    )
-    .remedy(
-        "start it again (`systemctl restart tpuscope`) and capture again: the profiler is free once it has ended; \
-         `journalctl -u tpuscope` says more",
-    )
 }

@@ -1,4 +1,4 @@
-//! A capture straight from the profilers that were named, into a folder of the caller's: no agent.
+//! A capture from the profilers of --target to a folder, without an agent.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,19 +21,19 @@ use xprof::session::{HostName, SessionError, SessionName, SessionWriter, remove_
 
 use super::{
     super::{
-        exit::{Exit, Failure},
+        failure::Failure,
         remedies::{self, Destination},
     },
     Args,
-    progress::Progress,
-    report::Report,
+    progress::ProgressLine,
+    report::CaptureReport,
 };
 use crate::lifecycle::signals::StopSignals;
 
 /// What dead captures left staged goes after this long without a change.
 const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
 
-pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
+pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let config = args.settings.load()?;
     let settings = config.capture;
     let spec = CaptureSpec::new(args.params()?, ParamsSource::Direct, &settings, SystemClock.now())
@@ -43,19 +43,19 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     let _ = remove_abandoned(&output, SystemTime::now(), ABANDONED);
     let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
     let writer = Arc::new(writer);
-    let host = nix::unistd::gethostname().map_err(|error| Failure::new(Exit::Internal, error))?;
+    let host = nix::unistd::gethostname().map_err(Failure::internal)?;
     let targets = target::direct(&args.target, &HostName::sanitised(&host.to_string_lossy()));
-    let progress = Arc::new(Progress::new(spec.duration));
-    let heard = Arc::clone(&progress);
-    let listener: ProgressListener = Arc::new(move |event| heard.hear(&event));
+    let progress = Arc::new(ProgressLine::new(spec.duration));
+    let shown = Arc::clone(&progress);
+    let listener: ProgressListener = Arc::new(move |event| shown.show_event(&event));
     let cancel = CancellationToken::new();
     let profilers = Profilers::new(config.paths.procfs);
     let capture = CaptureRun { spec, targets, settings, profilers, listener, cancel: cancel.clone() };
     // One thread moves the bytes, a second checks and writes them.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
+    let runtime = runtime.map_err(Failure::internal)?;
     let kept = runtime.block_on(async {
-        let signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let interrupted = tokio::spawn(cancel_on_signal(signals, cancel));
         let kept = capture.run(&writer, &SystemClock).await;
         interrupted.abort();
@@ -64,7 +64,7 @@ pub(super) fn capture(args: &Args) -> Result<Report, Failure> {
     progress.finish();
     let CapturedSession { finished, failures } = kept?;
     let failures = failures.iter().map(session_messages::failure).collect();
-    Ok(Report::new(finished.manifest, failures, &finished.folder, Destination::Folder))
+    Ok(CaptureReport::new(finished.manifest, failures, &finished.folder, Destination::Folder))
 }
 
 fn failed(error: &CaptureError) -> Failure {

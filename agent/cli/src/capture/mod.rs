@@ -11,69 +11,65 @@ use model::{time::Timestamp, unit::Duration};
 use sessions::spec::{CaptureParams, Levels};
 use xprof::{client::Target, session::SessionName};
 
-use super::{
-    Outcome, client,
-    exit::{Exit, Failure},
-    settings_args,
-};
+use super::{CommandResult, client, exit::Exit, failure::Failure, settings_args};
 
 /// Arguments of `capture`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Length of the window
+    /// Length of the trace, such as 500ms or 2s
     #[arg(long, default_value = "2s")]
     duration: Duration,
-    /// Name of the session [default: the local time]
+    /// Name of the session [default: the local time, such as 2027_01_31_12_00_00]
     #[arg(long, value_name = "NAME")]
     session: Option<SessionName>,
-    /// Ask this profiler directly, without an agent; may be given several times
+    /// Profiler to trace without an agent; repeatable
     #[arg(long, value_name = "HOST:PORT")]
     target: Vec<Target>,
-    /// Folder to write plugins/profile/SESSION below [default with --target: the current one; else the agent's
-    /// store alone]
+    /// Logdir to write to: the session becomes DIR/plugins/profile/NAME [default: the agent's store; with
+    /// --target the current folder]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Host events: 0 none, 1 the user's, 2 costly operations too, 3 all [default: 2]
+    /// Level of host events: 0 none, 1 user annotations, 2 also expensive operations, 3 all [default: 2]
     #[arg(long, value_name = "LEVEL")]
     host_tracer_level: Option<u32>,
-    /// Device events: 0 none, 1 all [default: 1]
+    /// Level of device events: 0 none, 1 all [default: 1]
     #[arg(long, value_name = "LEVEL")]
     device_tracer_level: Option<u32>,
-    /// Python calls: 0 none, 1 all; slows the job while it records [default: 0]
+    /// Level of Python calls: 0 none, 1 all, which slows down the job during the trace [default: 0]
     #[arg(long, value_name = "LEVEL")]
     python_tracer_level: Option<u32>,
-    /// Advanced profiler option, such as tpu_trace_mode=TRACE_COMPUTE; may be given several times
+    /// Advanced profiler option, such as tpu_trace_mode=TRACE_COMPUTE; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     option: Vec<(String, String)>,
-    /// When the window begins, such as 2027-01-31T12:00:00Z [default: at once]
+    /// Start of the trace, such as 2027-01-31T12:00:00Z [default: immediately]
     #[arg(long, value_name = "TIME", value_parser = instant)]
     start_at: Option<jiff::Timestamp>,
-    /// How long the answers may take after the window [default: capture.timeout of the settings]
+    /// Time limit for receiving the traces, counted from the end of the recording [default: the setting
+    /// capture.timeout]
     #[arg(long)]
     timeout: Option<Duration>,
-    /// Keep nothing unless so many processes gave a trace
+    /// Minimum number of processes that must return a trace
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     min_processes: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Only this process, through the agent; may be given several times
+    /// Process to trace through the agent; repeatable [default: all workloads that you own]
     #[arg(long, value_name = "PID", conflicts_with = "target")]
     pid: Vec<u32>,
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     #[command(flatten)]
     settings: settings_args::Args,
 }
 
 fn instant(text: &str) -> Result<jiff::Timestamp, &'static str> {
-    // The reader's own words are about its insides.
-    text.parse()
-        .map_err(|_| "write a time of RFC 3339 that is not too far away, such as 2027-01-31T12:00:00Z")
+    // The parser's own message is about its internals.
+    text.parse().map_err(|_| "expected an RFC 3339 time, such as 2027-01-31T12:00:00Z")
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
@@ -105,7 +101,7 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let result = if args.target.is_empty() { agent::capture(args) } else { direct::capture(args) };
     report::print(result, args.json)
 }

@@ -1,4 +1,4 @@
-//! What a capture is doing, on the terminal; nothing where standard error is none.
+//! The progress line of a capture. Nothing is printed if standard error is not a terminal.
 
 use std::{
     sync::Mutex,
@@ -8,12 +8,12 @@ use std::{
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use sessions::capture::CaptureProgress;
 
-/// How often the line is redrawn.
-const TICK: Duration = Duration::from_millis(100);
+/// The interval between two updates of the line.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A line that shows the window, then the bytes.
+/// The line: first the recording, then the received bytes.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     bar: ProgressBar,
     duration: Duration,
     state: Mutex<State>,
@@ -26,17 +26,17 @@ struct State {
     shown: Option<Instant>,
 }
 
-impl Progress {
+impl ProgressLine {
     pub(super) fn new(duration: Duration) -> Self {
         let style = ProgressStyle::with_template("{spinner} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        let bar = ProgressBar::new_spinner().with_style(style).with_message("asking the profilers");
-        bar.enable_steady_tick(TICK);
+        let bar = ProgressBar::new_spinner().with_style(style).with_message("contacting the profilers");
+        bar.enable_steady_tick(UPDATE_INTERVAL);
         Self { bar, duration, state: Mutex::default() }
     }
 
-    /// Takes what a capture says.
-    pub(super) fn hear(&self, event: &CaptureProgress) {
+    /// Shows an event of the capture.
+    pub(super) fn show_event(&self, event: &CaptureProgress) {
         match event {
             CaptureProgress::Started { targets, start, .. } => self.started(targets.len(), start.0),
             CaptureProgress::Received(index, bytes) => self.received(*index, *bytes),
@@ -44,34 +44,34 @@ impl Progress {
         }
     }
 
-    /// The window of so many targets begins at `start`.
+    /// The recording of this number of targets starts at `start_unix_ns`.
     pub(super) fn started(&self, targets: usize, start_unix_ns: i64) {
         let Ok(mut state) = self.state.lock() else { return };
         state.received = vec![0; targets];
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ahead = Duration::from_nanos(u64::try_from(start_unix_ns).unwrap_or(0)).saturating_sub(now);
         let wait = if ahead > Duration::from_secs(1) {
-            format!(", which begins in {:.0} s", ahead.as_secs_f64())
+            format!(", which starts in {:.0} s", ahead.as_secs_f64())
         } else {
             String::new()
         };
         let window = self.duration.as_secs_f64();
-        self.bar.set_message(format!("recording a window of {window:.1} s{wait}: {targets} process(es)"));
+        self.bar.set_message(format!("recording {window:.1} s of {targets} process(es){wait}"));
     }
 
-    /// So many bytes of one target are there.
+    /// This number of bytes of one target was received.
     pub(super) fn received(&self, index: usize, bytes: u64) {
         let Ok(mut state) = self.state.lock() else { return };
         if let Some(received) = state.received.get_mut(index) {
             *received = bytes;
         }
-        if state.shown.is_none_or(|shown| shown.elapsed() >= TICK) {
+        if state.shown.is_none_or(|shown| shown.elapsed() >= UPDATE_INTERVAL) {
             state.shown = Some(Instant::now());
             self.show(&state);
         }
     }
 
-    /// One target is through, well or not.
+    /// One target is finished.
     pub(super) fn done(&self) {
         let Ok(mut state) = self.state.lock() else { return };
         state.done += 1;
@@ -83,7 +83,7 @@ impl Progress {
         self.bar.set_message(format!("receiving: {}, {} of {of} done", HumanBytes(bytes), state.done));
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! What a capture gave, for people and for programs (`docs/schemas/capture.schema.json`).
+//! The result of a capture as text and as JSON (`docs/schemas/capture.schema.json`).
 
 use std::{
     fmt::Write,
@@ -14,19 +14,21 @@ use sessions::FailureKind;
 use xprof::session::{Manifest, Missing, PartEntry, Window};
 
 use super::super::{
-    Outcome,
-    exit::{Exit, Failure, one_line},
+    CommandResult,
+    exit::Exit,
+    failure::Failure,
     output,
+    output::one_line,
     remedies::{self, Destination},
 };
 
 /// A session that was kept, whole or not.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct CaptureReport {
     session: String,
     /// Where it lies.
     folder: PathBuf,
-    /// Whether all that was asked for is there.
+    /// Whether every requested part is present.
     complete: bool,
     window: Option<Window>,
     parts: Vec<Part>,
@@ -35,7 +37,7 @@ pub(super) struct Report {
     warnings: Vec<String>,
 }
 
-/// What failed, with what to do about it.
+/// A failed target and its remedy.
 #[derive(Debug, Serialize)]
 struct FailureRow {
     kind: FailureKind,
@@ -50,7 +52,7 @@ struct Part {
     entry: PartEntry,
 }
 
-impl Report {
+impl CaptureReport {
     /// `destination` is where the capture wrote the session.
     pub(super) fn new(
         manifest: Manifest,
@@ -86,7 +88,7 @@ impl Report {
         Self { folder, ..self }
     }
 
-    /// What a person wants to see.
+    /// The result as text.
     fn page(&self) -> String {
         let mut text = String::new();
         let _ =
@@ -127,7 +129,7 @@ impl Report {
         for warning in &self.warnings {
             let _ = writeln!(text, "  warning: {}", one_line(warning));
         }
-        // The agent's store is for root and its group; others are given copies.
+        // Only root and its group can read the agent's store. Other users copy the session.
         let closed = fs::read_dir(&self.folder).is_err_and(|error| error.kind() == PermissionDenied);
         let _ = match closed {
             true => writeln!(text, "next: tpuscope sessions fetch {}", self.session),
@@ -143,8 +145,8 @@ impl Report {
     }
 }
 
-/// Prints the result, and says how the command ends.
-pub(super) fn print(result: Result<Report, Failure>, json: bool) -> Outcome {
+/// Prints the result and returns the exit code.
+pub(super) fn print(result: Result<CaptureReport, Failure>, json: bool) -> CommandResult {
     match (result, json) {
         (Ok(report), false) => {
             output::print(&report.page())?;
@@ -157,7 +159,7 @@ pub(super) fn print(result: Result<Report, Failure>, json: bool) -> Outcome {
         (Err(failure), json) => {
             if json {
                 let error = serde_json::json!({ "message": failure.what, "remedy": failure.remedy });
-                // That nothing was kept is worth more than that nobody can be told so.
+                // The failure is more important than a failure to print.
                 let _ =
                     output::json(&serde_json::json!({ "session": null, "complete": false, "error": error }));
             }
@@ -166,11 +168,11 @@ pub(super) fn print(result: Result<Report, Failure>, json: bool) -> Outcome {
     }
 }
 
-fn exit(report: &Report) -> Outcome {
+fn exit(report: &CaptureReport) -> CommandResult {
     if report.complete {
         return Ok(Exit::Ok);
     }
     let what = format!("{} part(s) of the session are missing", report.missing.len());
     Err(Failure::new(Exit::Partial, what)
-        .remedy("the session holds the others; its manifest.json says what is missing and why"))
+        .remedy("the session has the other parts; its manifest.json lists the missing ones and the reasons"))
 }

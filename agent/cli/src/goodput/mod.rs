@@ -23,11 +23,7 @@ use goodput::{
 };
 use serde::Serialize;
 
-use super::{
-    Outcome,
-    exit::{Exit, Failure, one_line},
-    output,
-};
+use super::{CommandResult, exit::Exit, failure::Failure, output, output::one_line};
 
 /// The maximum size of a file of queries in bytes.
 const QUERIES_BYTES: u64 = 16 << 20;
@@ -96,7 +92,7 @@ fn instant(text: &str) -> Result<Micros, String> {
     })
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     match (&args.from_slots, &args.from_log, &args.job) {
         (Some(file), ..) => slots::run(file, args.json),
         (None, Some(file), Some(job)) => from_log(args, file, job),
@@ -104,7 +100,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
+fn from_log(args: &Args, file: &Path, job: &str) -> CommandResult {
     if let (Some(start), Some(end)) = (args.start, args.end)
         && start >= end
     {
@@ -139,7 +135,7 @@ fn from_log(args: &Args, file: &Path, job: &str) -> Outcome {
 }
 
 fn warn(warning: &str) {
-    output::tell(&format!("warning: {}", one_line(warning)));
+    output::print_error(&format!("warning: {}", one_line(warning)));
 }
 
 fn labels(args: &Args, job: &str) -> SeriesLabels {
@@ -190,7 +186,7 @@ impl Ledger<'_> {
     }
 
     /// One calculator answers in order; a query can request a new one.
-    fn answer_all(&self, queries: &[LedgerQuery]) -> Outcome {
+    fn answer_all(&self, queries: &[LedgerQuery]) -> CommandResult {
         if self.args.strict {
             let answers = queries.iter().map(|query| self.with_log(self.strict(query)));
             return print(&answers.collect::<Vec<_>>());
@@ -227,7 +223,7 @@ impl Ledger<'_> {
         }
     }
 
-    fn answer_one(&self, job: &str) -> Outcome {
+    fn answer_one(&self, job: &str) -> CommandResult {
         let query = self.query();
         let names =
             if self.args.dashboard_names { show::BucketNames::Dashboard } else { show::BucketNames::Library };
@@ -253,7 +249,7 @@ impl Ledger<'_> {
         answer: &LedgerAnswer,
         names: show::BucketNames,
         repairs: Option<&strict::Repairs>,
-    ) -> Outcome {
+    ) -> CommandResult {
         if let LedgerAnswer::Failed(failed) = answer {
             return Err(Failure::new(
                 Exit::BadInput,
@@ -322,7 +318,7 @@ fn present() -> Micros {
     Micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-fn print(value: &impl Serialize) -> Outcome {
+fn print(value: &impl Serialize) -> CommandResult {
     output::json(value)?;
     Ok(Exit::Ok)
 }

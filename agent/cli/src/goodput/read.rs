@@ -20,10 +20,7 @@ use super::{
     json,
     skipped::{LogForm, SkippedLines},
 };
-use crate::{
-    exit::{Exit, Failure, one_line},
-    output,
-};
+use crate::{exit::Exit, failure::Failure, output, output::one_line};
 
 /// The maximum number of entries of one job, and their maximum size. With the answer: less than 1.5 GiB.
 const KEPT: KeptLimit = KeptLimit { entries: 4_000_000, bytes: 640 << 20 };
@@ -69,7 +66,7 @@ impl LogRead {
 fn open(file: &Path) -> Result<fs::File, Failure> {
     // Such an open waits until a program opens the FIFO for writing. A shell's `<(…)` has its writer.
     if fs::metadata(file).is_ok_and(|meta| meta.file_type().is_fifo()) && !file.starts_with("/dev") {
-        output::tell(&format!(
+        output::print_error(&format!(
             "waiting for the writer of the FIFO {}",
             one_line(&file.display().to_string())
         ));

@@ -9,7 +9,7 @@ use goodput::{
     time::Micros,
 };
 
-use crate::exit::one_line;
+use crate::output::one_line;
 
 /// The width of the longest bar in characters.
 const WIDTH: f64 = 40.0;

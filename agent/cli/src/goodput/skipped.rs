@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path};
 use goodput::entry::SkipReason;
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure, one_line};
+use crate::{exit::Exit, failure::Failure, output::one_line};
 
 /// The maximum number of job names and of severities that are kept.
 const MAX_NAMES: usize = 1_000;

@@ -5,16 +5,12 @@ use std::path::Path;
 use goodput::proxy::{self, HostObservations, Proxy};
 
 use super::{json, read, show};
-use crate::{
-    Outcome,
-    exit::{Exit, Failure},
-    output,
-};
+use crate::{CommandResult, exit::Exit, failure::Failure, output};
 
 /// The maximum size of a file of observations in bytes.
 const BYTES: u64 = 64 << 20;
 
-pub(super) fn run(file: &Path, json: bool) -> Outcome {
+pub(super) fn run(file: &Path, json: bool) -> CommandResult {
     let text = read::small("--from-slots", file, BYTES)?;
     let observed: HostObservations = serde_json::from_slice(&text).map_err(|error| {
         let what = json::message_with_line(&error, &text);

@@ -1,4 +1,4 @@
-//! The daemon's log: to the journal, with its fields, when standard error is the journal; else to standard error.
+//! The daemon's log: to the journal, with fields, if standard error is connected to it; otherwise to standard error.
 
 use std::{
     env, io,
@@ -10,15 +10,25 @@ use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, registry, util::SubscriberInitExt};
 
 use super::terminal::may_be_styled;
-use crate::settings::log::{Level, Log};
+use crate::settings::log::{Level, Settings};
 
-/// Starts logging for this process; a second call changes nothing.
-pub fn start(log: &Log) {
+/// Starts logging in this process. A second call has no effect.
+pub fn start(log: &Settings) {
     let level = filter(log.level);
-    // What the libraries say below a warning is about themselves, not about the host.
-    let targets = Targets::new().with_target("tpuscope", level).with_default(level.min(LevelFilter::WARN));
-    // It fails only where a subscriber is set already.
-    let _ = tracing_subscriber::registry().with(output().with_filter(targets)).try_init();
+    // Fails only if a subscriber is already set.
+    let _ = tracing_subscriber::registry().with(output().with_filter(targets(level))).try_init();
+}
+
+/// The crates of the agent. Their log targets start with these names.
+const CRATES: [&str; 8] = ["cli", "export", "host", "model", "sampling", "server", "sessions", "store"];
+
+/// Messages of libraries below warnings are about the libraries themselves.
+fn targets(level: LevelFilter) -> Targets {
+    let libraries = Targets::new().with_default(level.min(LevelFilter::WARN));
+    CRATES
+        .into_iter()
+        .chain(["xprof", "goodput"])
+        .fold(libraries, |targets, name| targets.with_target(name, level))
 }
 
 type Boxed = Box<dyn Layer<registry::Registry> + Send + Sync>;
@@ -27,7 +37,7 @@ fn output() -> Boxed {
     if stderr_is_the_journal()
         && let Ok(journal) = tracing_journald::layer()
     {
-        // The syslog levels of the same names; the library's own choice is one louder.
+        // The syslog levels of the same names. The library's default is one level higher.
         let priorities = PriorityMappings {
             info: Priority::Informational,
             debug: Priority::Debug,
@@ -48,7 +58,7 @@ where
     Box::new(tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(may_be_styled(&io::stderr())))
 }
 
-/// systemd names the journal's stream by device and inode; a redirected standard error is another file.
+/// systemd names the journal's stream by device and inode. A redirected standard error is another file.
 fn stderr_is_the_journal() -> bool {
     let Ok(stream) = env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() else { return false };
@@ -63,5 +73,23 @@ fn filter(level: Level) -> LevelFilter {
         Level::Info => LevelFilter::INFO,
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level as TracingLevel;
+
+    use super::*;
+
+    #[test]
+    fn every_crate_of_the_agent_logs_at_the_level_of_the_settings() {
+        let targets = targets(LevelFilter::INFO);
+        let crates = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
+        for name in crates.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+            assert!(targets.would_enable(&format!("{name}::module"), &TracingLevel::INFO), "{name}");
+        }
+        assert!(!targets.would_enable("h2::proto", &TracingLevel::INFO));
+        assert!(targets.would_enable("h2::proto", &TracingLevel::WARN));
     }
 }

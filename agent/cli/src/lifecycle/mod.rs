@@ -1,12 +1,11 @@
-//! The life of the daemon: one instance a state directory, logging, supervised tasks, readiness, the watchdog,
-//! and stopping in order.
+//! The daemon as a process: logging, supervised tasks, readiness, the watchdog, signals, an orderly stop.
 //!
-//! The order of a start is: settings, log, [`store::lock`], listeners, tasks ([`supervise`]), first sample, ready
-//! ([`notify`]). Stopping goes by [`supervise::Stage`]. Must never know what a task does, and never feed the
-//! watchdog for a sampler that stands still.
+//! The order of a start is: settings, log, [`store::lock`], listeners, tasks ([`task_supervisor`]), first sample, ready
+//! ([`notify`]). A stop follows [`task_supervisor::Stage`]. This module must never know what a task does, and never feed
+//! the watchdog while the sampler is stopped.
 
 pub mod logging;
 pub mod notify;
 pub mod signals;
-pub mod supervise;
+pub mod task_supervisor;
 pub mod terminal;

@@ -1,53 +1,53 @@
-//! What the service manager is told: ready after the first sample, alive while the sampler makes progress,
-//! stopping. Without a service manager nothing is sent.
+//! Notifications to the service manager: ready after the first sample, alive while the sampler makes progress, stopping.
+//! Without a service manager nothing is sent.
 
 use sd_notify::NotifyState;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
-/// The first sample is there.
+/// Reports that the agent is ready.
 pub fn ready() {
     send(&[NotifyState::Ready, NotifyState::Status("sampling")]);
 }
 
-/// The agent was told to stop.
+/// Reports that the agent stops.
 pub fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
 }
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        debug!(%error, "the service manager cannot be told");
+        debug!(%error, "cannot notify the service manager");
     }
 }
 
-/// A task whose standstill ends the service.
+/// A task that the watchdog monitors.
 pub struct Watched {
-    /// Which.
+    /// Its name in the log.
     pub name: &'static str,
-    /// Whether it stands still.
+    /// Whether it has stopped making progress.
     pub is_late: Box<dyn Fn() -> bool + Send>,
 }
 
-/// Feeds the service manager's watchdog, where it has one, for as long as no task stands still.
+/// Feeds the service manager's watchdog, if it has one, while all tasks make progress.
 pub async fn watchdog(watched: Vec<Watched>, stop: CancellationToken) {
     let Some(period) = sd_notify::watchdog_enabled() else {
         return stop.cancelled().await;
     };
-    let mut told = vec![false; watched.len()];
+    let mut logged = vec![false; watched.len()];
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(period / 3) => {}
         }
-        for (task, told) in watched.iter().zip(&mut told) {
+        for (task, logged) in watched.iter().zip(&mut logged) {
             let late = (task.is_late)();
-            if late && !*told {
-                error!(task = task.name, "it stands still: the watchdog is not fed any more");
+            if late && !*logged {
+                error!(task = task.name, "the task makes no progress: the watchdog is no longer fed");
             }
-            *told = late;
+            *logged = late;
         }
-        if !told.contains(&true) {
+        if !logged.contains(&true) {
             send(&[NotifyState::Watchdog]);
         }
     }

@@ -1,4 +1,4 @@
-//! The signals that end a process in good order.
+//! The signals that stop a process in an orderly way.
 
 use std::{fs, io};
 
@@ -13,7 +13,10 @@ pub struct StopSignals {
 }
 
 impl StopSignals {
-    /// From now on these signals no longer end the process by themselves.
+    /// Handles SIGTERM and SIGINT. They no longer end the process.
+    ///
+    /// # Errors
+    /// If the handlers cannot be installed.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             term: signal(SignalKind::terminate())?,
@@ -22,13 +25,16 @@ impl StopSignals {
         })
     }
 
-    /// The end of the terminal too, unless it is to be ignored (`nohup`).
+    /// Handles SIGHUP too, unless the process ignores it (`nohup`).
+    ///
+    /// # Errors
+    /// If the handlers cannot be installed.
     pub fn with_hangup() -> io::Result<Self> {
         let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
         Ok(Self { hangup, ..Self::new()? })
     }
 
-    /// The next one, by name.
+    /// Waits for a signal. Returns its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
@@ -38,7 +44,7 @@ impl StopSignals {
     }
 }
 
-/// Whether this process was started with SIGHUP ignored: a handler would undo that.
+/// Whether the process was started with SIGHUP ignored. A handler would undo that.
 fn ignores_hangup() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

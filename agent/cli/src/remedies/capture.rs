@@ -1,4 +1,4 @@
-//! Captures: exit codes and remedies by the kind and the reason of what failed.
+//! Captures: exit codes by kind, remedies by reason.
 
 use proto::tpuscope::v1::CaptureFailure;
 use server::session_messages;
@@ -6,12 +6,12 @@ use sessions::{CaptureError, FailureKind, FailureReason};
 use store::StoreError;
 use xprof::session::SessionError;
 
-use crate::exit::{Exit, Failure};
+use crate::{exit::Exit, failure::Failure};
 
-/// Where the session goes: it decides what a user can do about a disk or a folder.
+/// Where the session is written. It decides what a user can do about a disk or a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Destination {
-    /// A folder of the user's.
+    /// A folder of the user.
     Folder,
     /// The agent's store.
     AgentStore,
@@ -43,37 +43,39 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
     use FailureReason as R;
     match reason {
         R::Unreachable => "check the host name, its network and its firewall",
-        R::ConnectionLost => "the process ended or its host went away: is the job still running?",
-        R::NotListening => "call jax.profiler.start_server(PORT) in the job, and keep what it returns",
-        R::NotAProfiler => "name the port that was given to jax.profiler.start_server",
+        R::ConnectionLost => "check that the job is still running: its process or its host ended",
+        R::NotListening => "call jax.profiler.start_server(PORT) in the job, and keep its result",
+        R::NotAProfiler => "name the port of jax.profiler.start_server",
         R::ForeignSession => "wait until the other session ends, then try again",
-        R::ForeignContinuous => "whoever started continuous profiling must stop it first; it is left alone",
-        R::InUse => "wait until it ends, then try again",
-        R::Declined => "the job's own log may say more",
-        R::EmptyTrace => {
-            "the process did nothing that its tracers saw: try a longer --duration or a higher --host-tracer-level"
+        R::ForeignContinuous => {
+            "stop the continuous profiling that another program started; tpuscope does not stop it"
         }
-        R::Timeout | R::LeaseExpired => "give it longer with --timeout, or ask for a shorter --duration",
+        R::InUse => "wait until it ends, then try again",
+        R::Declined => "the log of the job may have more details",
+        R::EmptyTrace => {
+            "the tracers saw no activity: try a longer --duration or a higher --host-tracer-level"
+        }
+        R::Timeout | R::LeaseExpired => "use a longer --timeout or a shorter --duration",
         R::ProbeTimeout => {
-            "it did not answer the first question: is it a profiler, and alive? else raise capture.probe_timeout"
+            "check that it is a profiler and that its process runs; otherwise raise capture.probe_timeout"
         }
         R::CallerTimeout => {
-            "it did not answer the first question: is it a profiler, and alive? else give it longer with --timeout"
+            "check that it is a profiler and that its process runs; otherwise use a longer --timeout"
         }
-        R::TooLarge => "ask for a shorter --duration or lower tracer levels, or raise capture.max_size",
-        R::Damaged => "nothing was kept; traces of more than 2 GiB cannot be sent: try a shorter --duration",
+        R::TooLarge => "use a shorter --duration or lower tracer levels, or raise capture.max_size",
+        R::Damaged => {
+            "nothing was kept; a profiler cannot send a trace of more than 2 GiB: try a shorter --duration"
+        }
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
-        R::SameProfiler => "name each process once",
+        R::SameProfiler => "name each profiler once",
         R::NoTarget => {
             "start the job with jax.profiler.start_server(PORT), or name a profiler with --target HOST:PORT"
         }
-        R::NotPermitted => {
-            "run it as the job's owner, as root, or as a member of the group that api.admin_group names"
-        }
+        R::NotPermitted => "run as the job's owner, as root, or as a member of the group api.admin_group",
         R::TooFewTargets => "lower --min-processes, or name more targets",
-        R::TooManyCaptures => "wait until one ends, or raise capture.max_captures",
-        R::Stopping => "start it again first",
-        R::Limit | R::OptionDenied => "`tpuscope config default` prints the limits, section [capture]",
+        R::TooManyCaptures => "wait until a capture ends, or raise capture.max_captures",
+        R::Stopping => "start the agent again",
+        R::Limit | R::OptionDenied => "`tpuscope config default` prints the limits in the section [capture]",
         R::NoSpace
         | R::WriteDenied
         | R::WriteFailed
@@ -90,17 +92,17 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
 fn disk(reason: FailureReason, destination: Destination) -> &'static str {
     use FailureReason as R;
     match (reason, destination) {
-        (R::NoSpace, Destination::Folder) => "make room, or name another folder with --output",
+        (R::NoSpace, Destination::Folder) => "free disk space, or name another folder with --output",
         (R::NoSpace, Destination::AgentStore) => {
-            "make room: `tpuscope sessions rm`, or store.max_size and store.max_age"
+            "free disk space: `tpuscope sessions rm`, or store.max_size and store.max_age"
         }
         (_, Destination::AgentStore) => {
-            "the agent keeps its sessions below agent.state_dir: its user has to have the folders there, and no links"
+            "the agent stores sessions in agent.state_dir: its user must own the folders there, and links are not followed"
         }
-        (R::FolderDenied, Destination::Folder) => "name a folder that you may write with --output",
-        (R::FolderImpossible, Destination::Folder) => "name a folder with --output, or one that can be made",
+        (R::FolderDenied, Destination::Folder) => "name a folder that you can write to with --output",
+        (R::FolderImpossible, Destination::Folder) => "name another folder with --output",
         (R::OtherFileSystem, Destination::Folder) => {
-            "move it beside the other, or name another folder with --output"
+            "move it to the same file system, or name another folder with --output"
         }
         (R::Link, Destination::Folder) => {
             "remove the link if it is yours, or name another folder with --output"
@@ -134,7 +136,7 @@ pub(crate) fn store(error: StoreError) -> Failure {
     capture_failure(&session_messages::failure(&CaptureError::from(error)), Destination::AgentStore)
 }
 
-/// A folder of the user's that cannot be written, as the failure of the command.
+/// A folder of the user that cannot be written, as the failure of the command.
 pub(crate) fn session_folder(error: SessionError) -> Failure {
     capture_failure(&session_messages::failure(&CaptureError::from(error)), Destination::Folder)
 }

@@ -2,6 +2,24 @@
 //!
 //! Flags, commands and settings are named here and in the commands' own help, and nowhere below `cli`.
 
+mod agent;
+mod arguments;
 mod capture;
+mod connection;
+mod libtpu;
+mod settings;
+mod traces;
 
-pub(crate) use capture::{Destination, capture, capture_failure, of_failure, session_folder, store};
+pub(crate) use agent::{agent_socket, socket_group, state_dir, tcp_address, web_config};
+pub(crate) use arguments::arguments;
+pub(crate) use capture::{Destination, capture_failure, of_failure, session_folder, store};
+pub(crate) use connection::{
+    agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
+    no_connection, refused, session_in_use,
+};
+pub(crate) use libtpu::{not_a_libtpu, probe, untrusted_library};
+pub(crate) use settings::no_settings_file;
+pub(crate) use traces::{
+    OutputConflict, TraceFileError, export, merge, no_session, not_a_folder, output_conflict, session_copy,
+    unwritten,
+};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use xprof::analysis::{Annotation, HostAnnotations, HostReport, Report};
 
 use super::show_text::{count, cut, ms, percent};
-use crate::exit::one_line;
+use crate::output::one_line;
 
 /// An annotation is named at the top where it takes at least this part of the steps.
 const WORTH: f64 = 0.1;

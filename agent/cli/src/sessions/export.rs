@@ -10,31 +10,28 @@ use flate2::{Compression, write::GzEncoder};
 use indicatif::HumanBytes;
 use xprof::{
     analysis::{Report, Rules},
-    export::{ExportError, HostTrace, TraceEvents, operations_csv, steps_csv, trace_events},
+    export::{ExportedHost, TraceEvents, operations_csv, steps_csv, trace_events},
     input::FileInput,
-    session::Part,
-    wire,
+    session::PartFile,
 };
 
-use super::{
-    Outcome, interrupt, load,
-    outfile::{OutFile, unwritten},
-    progress::Progress,
-};
+use super::{CommandResult, interrupt, load, outfile::OutFile, progress::ByteProgress};
 use crate::{
-    exit::{Exit, Failure, one_line},
-    output,
+    exit::Exit,
+    failure::Failure,
+    output::{self, one_line},
+    remedies,
 };
 
 /// Arguments of `sessions export`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A session folder, a logdir (its newest session is exported), or one .xplane.pb file
+    /// Session folder, logdir (its newest session is exported), or .xplane.pb file
     path: PathBuf,
-    /// What to write
+    /// Output format
     #[arg(long, value_enum)]
     format: Format,
-    /// Where: a file for perfetto (plain if its name ends in .json, else gzip), a folder for csv
+    /// Output path: a file for perfetto (compressed with gzip unless the name ends in .json), a folder for csv
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// Print JSON
@@ -45,9 +42,9 @@ pub struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Format {
-    /// Trace events that ui.perfetto.dev and chrome://tracing open
+    /// Chrome trace events, for ui.perfetto.dev and chrome://tracing
     Perfetto,
-    /// steps.csv and operations.csv
+    /// Two tables: steps.csv and operations.csv
     Csv,
 }
 
@@ -55,8 +52,8 @@ enum Format {
 #[derive(Debug, Default, serde::Serialize)]
 struct Answer {
     session: String,
-    files: Vec<Written>,
-    hosts: Vec<Placed>,
+    files: Vec<WrittenFile>,
+    hosts: Vec<ShiftedHost>,
     missing: Vec<xprof::analysis::MissingPart>,
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,20 +61,20 @@ struct Answer {
 }
 
 #[derive(Debug, serde::Serialize)]
-struct Written {
+struct WrittenFile {
     path: PathBuf,
     bytes: u64,
 }
 
-/// A host, and what was added to its times.
+/// A host and the offset that was added to its times.
 #[derive(Debug, serde::Serialize)]
-struct Placed {
+struct ShiftedHost {
     host: String,
     file: String,
     offset_ps: i64,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let loaded = load::parts(&args.path)?;
     let found = loaded.session.parts.clone();
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
@@ -89,7 +86,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     match args.format {
         Format::Perfetto => {
             let (out, file) = OutFile::create(&args.output, &inputs)?;
-            // One part lies on its own time line: nothing to align, nothing to analyse.
+            // A single part needs no alignment.
             let parts = match found.as_slice() {
                 [part] => {
                     answer.missing = loaded.missing;
@@ -97,7 +94,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                 }
                 parts => aligned(parts, &loaded.analysed(&args.path, Rules::True, None)?, &mut answer),
             };
-            answer.hosts = parts.iter().map(|(part, offset)| Placed::of(part, *offset)).collect();
+            answer.hosts = parts.iter().map(|(part, offset)| ShiftedHost::of(part, *offset)).collect();
             answer.events = Some(perfetto(&parts, &file, &args.output)?);
             answer.finish(out, &file, &args.output)?;
         }
@@ -107,7 +104,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                 .hosts
                 .iter()
                 .zip(&report.alignment.offsets)
-                .map(|(host, offset)| Placed {
+                .map(|(host, offset)| ShiftedHost {
                     host: host.host.clone(),
                     file: host.file.clone(),
                     offset_ps: offset.offset_ps,
@@ -125,8 +122,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(if answer.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }
 
-/// The parts that could be read, and what brings each onto the first one's time line.
-fn aligned<'p>(parts: &'p [Part], report: &Report, answer: &mut Answer) -> Vec<(&'p Part, i64)> {
+/// The readable parts, each with its offset to the time line of the first one.
+fn aligned<'p>(parts: &'p [PartFile], report: &Report, answer: &mut Answer) -> Vec<(&'p PartFile, i64)> {
     answer.missing.clone_from(&report.missing);
     let offsets = report.hosts.iter().zip(&report.alignment.offsets);
     offsets
@@ -137,17 +134,17 @@ fn aligned<'p>(parts: &'p [Part], report: &Report, answer: &mut Answer) -> Vec<(
         .collect()
 }
 
-fn perfetto(parts: &[(&Part, i64)], file: &File, place: &Path) -> Result<TraceEvents, Failure> {
+fn perfetto(parts: &[(&PartFile, i64)], file: &File, path: &Path) -> Result<TraceEvents, Failure> {
     let files: Vec<_> = parts.iter().map(|(part, _)| FileInput::new(&part.path)).collect();
     let hosts: Vec<_> = parts
         .iter()
         .zip(&files)
-        .map(|((part, offset_ps), input)| HostTrace { host: &part.name, input, offset_ps: *offset_ps })
+        .map(|((part, offset_ps), input)| ExportedHost { host: &part.name, input, offset_ps: *offset_ps })
         .collect();
-    let mut progress = Progress::new("exporting");
+    let mut progress = ByteProgress::new("exporting");
     let mut at = |done, all| progress.at(done, all);
     let mut out = BufWriter::new(file);
-    let plain = place.extension().is_some_and(|ending| ending == "json");
+    let plain = path.extension().is_some_and(|ending| ending == "json");
     let exported = if plain {
         trace_events(&hosts, &mut out, &mut at)
     } else {
@@ -161,53 +158,34 @@ fn perfetto(parts: &[(&Part, i64)], file: &File, place: &Path) -> Result<TraceEv
         out.flush()?;
         Ok(events)
     });
-    flushed.map_err(|error| failure(&error, place))
+    flushed.map_err(|error| remedies::export(error, path))
 }
 
-fn failure(error: &ExportError, place: &Path) -> Failure {
-    match error {
-        ExportError::Write(error) => unwritten(place, error),
-        ExportError::Read { source, .. } => {
-            let exit = super::unopened_exit(source);
-            Failure::new(exit, error).remedy(super::unopened_remedy(exit))
-        }
-        ExportError::NoTrace { file, why } => super::no_trace(file, *why),
-        ExportError::Input { source: wire::Error::Io { .. }, .. } => Failure::new(Exit::Internal, error),
-        ExportError::Input { file, .. } => super::foreign::foreign(Path::new(file)).unwrap_or_else(|| {
-            Failure::new(Exit::BadInput, error)
-                .remedy("copy or capture the file again; it must be an .xplane.pb as the profiler wrote it")
-        }),
-    }
-}
-
-/// Sees to it that the folder is there; whether it was made for this.
-fn made(folder: &Path) -> Result<bool, Failure> {
+/// Creates the folder. Returns false if it exists.
+fn create_folder(folder: &Path) -> Result<bool, Failure> {
     match fs::create_dir(folder) {
         Ok(()) => {
-            interrupt::leaves(folder);
+            interrupt::remove_on_interrupt(folder);
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(Failure::new(Exit::Conflict, format_args!("{} is not a folder", folder.display()))
-                .remedy("csv is two files: name a folder after -o"))
-        }
-        Err(error) => Err(unwritten(folder, &error)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(remedies::not_a_folder(folder)),
+        Err(error) => Err(remedies::unwritten(folder, &error)),
     }
 }
 
-impl Placed {
-    fn of(part: &Part, offset_ps: i64) -> Self {
+impl ShiftedHost {
+    fn of(part: &PartFile, offset_ps: i64) -> Self {
         Self { host: part.host.clone(), file: load::file_name(&part.path), offset_ps }
     }
 }
 
 impl Answer {
     fn csv(&mut self, report: &Report, inputs: &[&Path], folder: &Path) -> Result<(), Failure> {
-        let ours = made(folder)?;
+        let created = create_folder(folder)?;
         let tables = self.tables(report, inputs, folder);
-        if tables.is_err() && ours {
-            // Stays only where something else was put in it meanwhile.
+        if tables.is_err() && created {
+            // The folder stays if another process put a file into it.
             let _ = fs::remove_dir(folder);
         }
         tables
@@ -219,25 +197,25 @@ impl Answer {
             ("steps.csv", steps_csv as fn(&Report, &mut dyn Write) -> io::Result<()>),
             ("operations.csv", operations_csv),
         ] {
-            let place = folder.join(name);
-            let (out, file) = OutFile::create(&place, inputs)?;
+            let path = folder.join(name);
+            let (out, file) = OutFile::create(&path, inputs)?;
             let mut buffer = BufWriter::new(&file);
             table(report, &mut buffer)
                 .and_then(|()| buffer.flush())
-                .map_err(|error| unwritten(&place, &error))?;
+                .map_err(|error| remedies::unwritten(&path, &error))?;
             drop(buffer);
-            written.push((out, file, place));
+            written.push((out, file, path));
         }
-        for (out, file, place) in written {
-            self.finish(out, &file, &place)?;
+        for (out, file, path) in written {
+            self.finish(out, &file, &path)?;
         }
         Ok(())
     }
 
-    fn finish(&mut self, out: OutFile, file: &File, place: &Path) -> Result<(), Failure> {
+    fn finish(&mut self, out: OutFile, file: &File, path: &Path) -> Result<(), Failure> {
         out.finish(file)?;
-        let bytes = file.metadata().map_err(|error| unwritten(place, &error))?.len();
-        self.files.push(Written { path: place.to_owned(), bytes });
+        let bytes = file.metadata().map_err(|error| remedies::unwritten(path, &error))?.len();
+        self.files.push(WrittenFile { path: path.to_owned(), bytes });
         Ok(())
     }
 
@@ -252,18 +230,21 @@ impl Answer {
                 events.events, events.threads, events.processes
             );
             if events.timeless > 0 {
-                text += &format!("{} aggregated events have no time and are left out\n", events.timeless);
+                text += &format!("{} aggregated events have no time and were omitted\n", events.timeless);
             }
             if events.overfull > 0 {
                 text += &format!(
-                    "{} events may not be shown: they overlap others, or their line is long and out of order\n",
+                    "{} events may not be displayed: they overlap others, or their line is long and not in order\n",
                     events.overfull
                 );
             }
         }
         for host in self.hosts.iter().filter(|host| host.offset_ps != 0) {
-            text +=
-                &format!("{}: times moved by {:.3} ms\n", one_line(&host.file), host.offset_ps as f64 / 1e9);
+            text += &format!(
+                "{}: times shifted by {:.3} ms\n",
+                one_line(&host.file),
+                host.offset_ps as f64 / 1e9
+            );
         }
         for missing in &self.missing {
             text += &format!("missing: {} {}\n", one_line(&missing.file), one_line(&missing.why));

@@ -1,7 +1,7 @@
-//! `tpuscope sessions fetch`: copies a session out of the agent's store, over its socket, into a folder of the
-//! caller's. Also what `capture --output` ends with.
+//! `tpuscope sessions fetch`: copies a session from the agent's store, over its socket, to a folder. `capture --output` uses
+//! it too.
 //!
-//! Must never show half a session: nothing is published before all of it is here and is what its manifest says.
+//! Must never publish an incomplete session: all files must have arrived and match the manifest.
 
 use std::{
     io::Write,
@@ -18,38 +18,35 @@ use xprof::session::{
 };
 
 use crate::{
-    Outcome, client,
-    exit::{Exit, Failure},
-    lifecycle::signals::StopSignals,
-    output, remedies,
+    CommandResult, client, exit::Exit, failure::Failure, lifecycle::signals::StopSignals, output, remedies,
 };
 
-/// No manifest is longer.
-const LONGEST_MANIFEST: usize = 16 << 20;
+/// The largest manifest.
+const MAX_MANIFEST_BYTES: usize = 16 << 20;
 
 /// Arguments of `sessions fetch`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The session to copy
+    /// Name of the session
     #[arg(value_name = "SESSION")]
     session: SessionName,
-    /// Folder to write plugins/profile/SESSION below
+    /// Logdir to write to: the session becomes DIR/plugins/profile/SESSION
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     output: PathBuf,
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let fetched = client::block_on(async {
-        let mut signals = StopSignals::with_hangup().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let channel = args.agent.connect().await?;
         tokio::select! {
             fetched = fetch(channel, &args.session, &args.output) => fetched,
-            _ = signals.next() => Err(Failure::new(Exit::Interrupted, "interrupted; nothing was kept")),
+            _ = signals.next() => Err(Failure::new(Exit::Interrupted, "interrupted; nothing was copied")),
         }
     })?;
     if args.json {
@@ -68,48 +65,49 @@ pub(super) fn run(args: &Args) -> Outcome {
     if fetched.checked {
         return Ok(Exit::Ok);
     }
-    Err(Failure::new(
-        Exit::Partial,
-        "the session has no manifest that can be read: its files were not checked",
-    )
-    .remedy("`tpuscope sessions show` says what they hold"))
+    Err(Failure::new(Exit::Partial, "the session has no readable manifest: its files were not checked")
+        .remedy("`tpuscope sessions show` shows their content"))
 }
 
-/// A session that is here now.
+/// A copied session.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     /// Its folder.
     pub(crate) folder: PathBuf,
     files: usize,
     size: u64,
-    /// Whether it is what a manifest says.
+    /// Whether the files were checked against a manifest.
     checked: bool,
 }
 
 /// Finds out before there is anything to copy whether it can be written below `output`. `name` is the session's
 /// where it is known yet.
 pub(crate) fn check(name: Option<&SessionName>, output: &Path) -> Result<(), Failure> {
-    let internal = |error| Failure::new(Exit::Internal, error);
+    let internal = Failure::internal;
     let part: PartName = "check".parse().map_err(internal)?;
     let writer = match name {
         Some(name) => SessionWriter::create(output, name.clone()),
-        // Nobody's name, so it is not kept from anybody either.
+        // No session has this name, so no other writer is refused.
         None => Ok(SessionWriter::join(output, "check".parse().map_err(internal)?)),
     };
     // Dropped without a commit, it leaves nothing.
-    writer.and_then(|writer| writer.part(&part)).map(drop).map_err(|error| unwritten(error, output))
+    writer
+        .and_then(|writer| writer.part(&part))
+        .map(drop)
+        .map_err(|error| remedies::session_copy(error, output))
 }
 
 /// Copies the session `name` of the agent behind `channel` below `output`.
 pub(crate) async fn fetch(channel: Channel, name: &SessionName, output: &Path) -> Result<Fetched, Failure> {
-    let writer = SessionWriter::create(output, name.clone()).map_err(|error| unwritten(error, output))?;
+    let writer =
+        SessionWriter::create(output, name.clone()).map_err(|error| remedies::session_copy(error, output))?;
     let request = FetchSessionRequest { peer: Some(protocol::own()), id: name.to_string() };
     let mut sessions = SessionsClient::new(channel);
-    let pieces = client::within(client::ANSWER, sessions.fetch(request)).await?.into_inner();
+    let pieces = client::within(client::CALL_TIMEOUT, sessions.fetch(request)).await?.into_inner();
     let mut copy = Copy { writer, parts: Vec::new(), manifest: Vec::new(), length: 0, file: String::new() };
     receive(pieces, &mut copy).await.map_err(|failure| match failure {
         Stopped::Agent(failure) => failure,
-        Stopped::Disk(error) => unwritten(error, output),
+        Stopped::Disk(error) => remedies::session_copy(error, output),
     })?;
     copy.publish(output)
 }
@@ -120,26 +118,27 @@ enum Stopped {
 }
 
 async fn receive(mut pieces: Streaming<FilePiece>, copy: &mut Copy) -> Result<(), Stopped> {
-    while let Some(piece) = client::within(client::ANSWER, pieces.message()).await.map_err(Stopped::Agent)? {
+    while let Some(piece) =
+        client::within(client::CALL_TIMEOUT, pieces.message()).await.map_err(Stopped::Agent)?
+    {
         copy.take(piece)?;
     }
     Ok(())
 }
 
-/// The copy while it arrives.
+/// A copy in progress.
 struct Copy {
     writer: SessionWriter,
     parts: Vec<(PartName, PartWriter)>,
     manifest: Vec<u8>,
-    /// The file that arrives, and how much of it is here.
+    /// The current file and its number of received bytes.
     file: String,
     length: u64,
 }
 
 impl Copy {
     fn take(&mut self, piece: FilePiece) -> Result<(), Stopped> {
-        let wrong =
-            |what: &str| Stopped::Agent(Failure::new(Exit::Internal, format!("the agent sent {what}")));
+        let wrong = |what: &str| Stopped::Agent(Failure::internal(format!("the agent sent {what}")));
         if piece.file != self.file {
             self.file.clone_from(&piece.file);
             self.length = 0;
@@ -151,35 +150,34 @@ impl Copy {
             }
         }
         if piece.offset != self.length {
-            return Err(wrong("pieces that do not fit together"));
+            return Err(wrong("pieces that do not follow each other"));
         }
         self.length += piece.data.len() as u64;
         if self.file == MANIFEST_FILE {
             self.manifest.extend_from_slice(&piece.data);
             return match self.manifest.len() {
-                ..=LONGEST_MANIFEST => Ok(()),
-                _ => Err(wrong("a manifest without end")),
+                ..=MAX_MANIFEST_BYTES => Ok(()),
+                _ => Err(wrong("a manifest that is too large")),
             };
         }
-        let Some((_, part)) = self.parts.last_mut() else { return Err(wrong("bytes of no file")) };
+        let Some((_, part)) = self.parts.last_mut() else { return Err(wrong("data without a file")) };
         let path = part.target().to_owned();
         part.write_all(&piece.data)
             .map_err(|source| Stopped::Disk(SessionError::Io { doing: "write", path, source }))
     }
 
-    /// Checks what came against its manifest, and makes it visible.
+    /// Checks the files against the manifest and publishes them.
     fn publish(self, output: &Path) -> Result<Fetched, Failure> {
         let manifest: Option<Manifest> = match &self.manifest[..] {
             [] => None,
             text => Some(serde_json::from_slice(text).map_err(|error| {
-                Failure::new(Exit::Internal, format_args!("the agent's manifest is damaged: {error}"))
+                Failure::internal(format_args!("the agent's manifest is damaged: {error}"))
             })?),
         };
         for entry in manifest.iter().flat_map(|manifest| &manifest.hosts).flat_map(|host| &host.parts) {
             let part = self.parts.iter().find(|(name, _)| name.file_name() == entry.file);
             if !part.is_some_and(|(_, part)| part.size() == entry.size && part.sha256() == entry.sha256) {
-                let what =
-                    format!("{} is not what its manifest says: the agent's copy is damaged", entry.file);
+                let what = format!("{} does not match its manifest: the agent's copy is damaged", entry.file);
                 return Err(Failure::new(Exit::BadInput, what).remedy("capture again"));
             }
         }
@@ -197,7 +195,7 @@ impl Copy {
             whole.and_then(|()| manifest.map_or(Ok(()), |manifest| writer.finish(manifest).map(drop)));
         if let Err(error) = whole {
             writer.take_back(&made);
-            return Err(unwritten(error, output));
+            return Err(remedies::session_copy(error, output));
         }
         if has_manifest {
             fetched.files += 1;
@@ -205,20 +203,5 @@ impl Copy {
             fetched.size += self.manifest.len() as u64;
         }
         Ok(fetched)
-    }
-}
-
-fn unwritten(error: SessionError, output: &Path) -> Failure {
-    match error {
-        SessionError::Running(name) => Failure::new(
-            Exit::Conflict,
-            format_args!("session {name} is being written below {}", output.display()),
-        )
-        .remedy("wait until that is done, or name another folder with --output"),
-        SessionError::Exists(at) => {
-            Failure::new(Exit::Conflict, format_args!("{} is already there", at.display()))
-                .remedy(format_args!("name another folder than {} with --output", output.display()))
-        }
-        error => remedies::session_folder(error),
     }
 }

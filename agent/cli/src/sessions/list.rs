@@ -6,32 +6,32 @@ use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::
 use server::protocol;
 
 use super::super::{
-    Outcome, client,
+    CommandResult, client,
     exit::Exit,
-    output::{self, Table},
+    output::{self, TextTable},
 };
 
 /// Arguments of `sessions list`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    agent: client::Socket,
+    agent: client::SocketArgs,
     /// Print JSON (docs/schemas/sessions-list.schema.json)
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let reply = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
         let request = ListSessionsRequest { peer: Some(protocol::own()) };
-        client::within(client::ANSWER, sessions.list(request)).await
+        client::within(client::CALL_TIMEOUT, sessions.list(request)).await
     })?;
     let sessions = reply.into_inner().sessions;
     if args.json {
         output::json(&serde_json::json!({ "sessions": sessions.iter().map(value).collect::<Vec<_>>() }))?;
     } else if sessions.is_empty() {
-        output::print("no sessions yet: `tpuscope capture` makes one\n")?;
+        output::print("no sessions; `tpuscope capture` records one\n")?;
     } else {
         output::print(&table(&sessions))?;
     }
@@ -51,7 +51,7 @@ fn value(session: &SessionSummary) -> serde_json::Value {
 }
 
 fn table(sessions: &[SessionSummary]) -> String {
-    let mut table = Table::new(["SESSION", "CREATED", "PARTS", "SIZE", "STATE"]);
+    let mut table = TextTable::new(["SESSION", "CREATED", "PARTS", "SIZE", "STATE"]);
     for session in sessions {
         let state = if session.partial { "partial" } else { "complete" };
         let state = match session.warnings.len() {

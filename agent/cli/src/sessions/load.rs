@@ -1,4 +1,4 @@
-//! What a path leads to: the newest session there, its parts, and what their analysis says.
+//! Loads the session of a path: the newest session there, its parts, and their analysis.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -7,28 +7,31 @@ use xprof::{
     analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
     input::open_regular,
     reader::AnyReader,
-    session::{self, Fault, Manifest, Part, Session},
+    session::{self, Fault, Manifest, PartFile, Session},
 };
 
-use super::unresolved;
-use crate::exit::{Exit, Failure};
+use crate::{
+    exit::Exit,
+    failure::Failure,
+    remedies::{TraceFileError, no_session},
+};
 
-/// A session that a path led to.
+/// The session of a path.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) session: Session,
-    /// How many other sessions the path leads to.
+    /// The number of other sessions at the path.
     pub(super) others: usize,
     /// The parts that are missing or cannot be read.
     pub(super) missing: Vec<MissingPart>,
-    /// What else is not as it should be.
+    /// Other faults of the session.
     pub(super) warnings: Vec<String>,
 }
 
 /// The newest session at `path`, which has at least one part.
 pub(super) fn parts(path: &Path) -> Result<Loaded, Failure> {
     let (session, others) = newest(path)?;
-    // A manifest of no use costs what it would have told, no part.
+    // A damaged manifest is a warning: the parts can still be read.
     let (manifest, parts): (Vec<&Fault>, Vec<&Fault>) =
         session.faults.iter().partition(|fault| fault.of_manifest());
     let warnings = manifest.iter().map(ToString::to_string).collect();
@@ -69,19 +72,19 @@ impl Loaded {
     ) -> Result<Report, Failure> {
         let certain = self.session.manifest.is_some();
         let mut hosts = Vec::new();
-        let mut first_failure = None;
+        let mut first_error = None;
         for part in &self.session.parts {
             match read(part, certain, rules) {
                 Ok(trace) => hosts.push(trace),
-                Err(failure) => {
+                Err(error) => {
                     let file = file_name(&part.path);
-                    self.missing.push(MissingPart { file, why: reason(&failure, &part.path) });
-                    first_failure.get_or_insert(failure);
+                    self.missing.push(MissingPart { file, why: error.fault.to_string() });
+                    first_error.get_or_insert(error);
                 }
             }
         }
         if hosts.is_empty() {
-            return Err(nothing_to_show(path, &self.missing, first_failure));
+            return Err(nothing_to_show(path, &self.missing, first_error.map(Failure::from)));
         }
         note_same_host(&mut hosts);
         let recorded = self.session.manifest.take();
@@ -105,7 +108,7 @@ fn job_by_file(manifest: &Manifest) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-/// Adds what was warned of when the session was captured, where the trace does not say the same today.
+/// Adds the warnings of the capture, except those that the analysis gives too.
 fn recall(manifest: Manifest, report: &mut Report) {
     let captured = |text: &String| format!("at capture: {text}");
     report.warnings.extend(manifest.warnings.iter().map(captured));
@@ -120,48 +123,42 @@ fn recall(manifest: Manifest, report: &mut Report) {
     }
 }
 
-/// The session to show, and how many others the path leads to.
+/// The newest session at the path, and the number of others.
 fn newest(path: &Path) -> Result<(Session, usize), Failure> {
-    let sessions = session::resolve(path).map_err(|error| unresolved(&error))?;
+    let sessions = session::resolve(path).map_err(|error| no_session(&error))?;
     let others = sessions.len().saturating_sub(1);
-    // The last of those that began together: they are in the order of their names.
-    let last = sessions.into_iter().max_by_key(begun);
+    // Of several with the same start, the last by name.
+    let last = sessions.into_iter().max_by_key(started);
     let none = || Failure::new(Exit::NotFound, format_args!("{}: no session", path.display()));
     Ok((last.ok_or_else(none)?, others))
 }
 
-/// When a session began, as far as one can tell: as its manifest says, else as a name by the clock says (XProf's and
-/// ours are in local time), else when the last of it was written.
-fn begun(session: &Session) -> Timestamp {
+/// The start of a session: from its manifest, else from a name that is a local time (as XProf and tpuscope make them), else
+/// the last modification of its parts.
+fn started(session: &Session) -> Timestamp {
     let manifest = || session.manifest.as_ref()?.created_at();
     let name = || {
         let stamp = DateTime::strptime("%Y_%m_%d_%H_%M_%S", session.name.get(..19)?).ok()?;
         TimeZone::system().to_timestamp(stamp).ok()
     };
     let written = || {
-        let written = |part: &Part| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
+        let written = |part: &PartFile| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
         Timestamp::try_from(session.parts.iter().filter_map(written).max()?).ok()
     };
     manifest().or_else(name).or_else(written).unwrap_or(Timestamp::MIN)
 }
 
-fn read(part: &Part, certain: bool, rules: Rules) -> Result<HostTrace, Failure> {
-    let file = open_regular(&part.path).map_err(|error| super::unopened(&part.path, &error))?;
-    let damaged = |error| super::unreadable(&part.path, &error);
+fn read(part: &PartFile, certain: bool, rules: Rules) -> Result<HostTrace, TraceFileError> {
+    let file = open_regular(&part.path).map_err(|error| TraceFileError::open(&part.path, error))?;
+    let damaged = |error| TraceFileError::read(&part.path, error);
     let mut reader = AnyReader::open_any(Box::new(file)).map_err(damaged)?;
     if let Some(why) = reader.index().no_trace() {
-        return Err(super::no_trace(part.path.display(), why));
+        return Err(TraceFileError::no_trace(&part.path, why));
     }
     analysis::read_any(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
 }
 
-/// What a failure says beside the file's name, which the reader of a list has before it.
-fn reason(failure: &Failure, path: &Path) -> String {
-    let said = failure.what.strip_prefix(&path.display().to_string());
-    said.map_or(failure.what.as_str(), |said| said.trim_start_matches([':', ' '])).to_owned()
-}
-
-/// Two parts of one host are two processes, or one file twice.
+/// Warns of two parts of one host: two processes, or a copied file.
 fn note_same_host(hosts: &mut [HostTrace]) {
     for at in 1..hosts.len() {
         let (before, rest) = hosts.split_at_mut(at);

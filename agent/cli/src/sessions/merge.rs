@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
-    fs, io,
+    fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -11,30 +11,27 @@ use std::{
 use indicatif::HumanBytes;
 use xprof::{
     input::{FileInput, Input},
-    merge::{MergeError, MergedSteps, Report, merge},
-    wire,
+    merge::{MergeReport, MergedSteps, merge},
 };
 
-use super::{
-    Outcome,
-    outfile::{OutFile, unwritten},
-    progress::Progress,
-};
+use super::{CommandResult, outfile::OutFile, progress::ByteProgress};
 use crate::{
-    exit::{Exit, Failure, one_line},
-    output,
+    exit::Exit,
+    failure::Failure,
+    output::{self, one_line},
+    remedies,
 };
 
-/// How many gaps and missing steps are listed for a reader.
-const SHOWN: usize = 20;
+/// The largest number of gaps and of missing steps that are printed.
+const MAX_ROWS: usize = 20;
 
 /// Arguments of `sessions merge`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The segments (.xplane.pb) of one process, in any order
+    /// Trace segments (.xplane.pb) of one process, in any order
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The merged trace; name it *.xplane.pb for XProf to open it
+    /// Path of the merged trace; XProf opens it if the name ends in .xplane.pb
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// Print JSON
@@ -47,23 +44,23 @@ pub struct Args {
 struct Answer<'a> {
     output: &'a Path,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a MergeReport,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let paths: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     if let Some(folder) = paths.iter().find(|path| path.is_dir()) {
         return Err(Failure::new(Exit::NotFound, format_args!("{} is a folder", folder.display()))
-            .remedy("name the .xplane.pb files of one process"));
+            .remedy("give the .xplane.pb files of one process"));
     }
     not_twice(&paths)?;
     let files: Vec<FileInput> = args.files.iter().map(FileInput::new).collect();
     let inputs: Vec<&dyn Input> = files.iter().map(|file| file as &dyn Input).collect();
     let (out, file) = OutFile::create(&args.output, &paths)?;
-    let mut progress = Progress::new("merging");
+    let mut progress = ByteProgress::new("merging");
     let merged = merge(&inputs, &mut &file, &mut |done, all| progress.at(done, all));
     drop(progress);
-    let report = merged.map_err(|error| failure(&error, &args.output))?;
+    let report = merged.map_err(|error| remedies::merge(error, &args.output))?;
     out.finish(&file)?;
     if args.json {
         output::json(&Answer { output: &args.output, report: &report })?;
@@ -73,69 +70,36 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(Exit::Ok)
 }
 
-/// A file beside itself would pass for two segments at the same time.
+/// Refuses a file that is given twice: it would look like two segments of the same time.
 fn not_twice(paths: &[&Path]) -> Result<(), Failure> {
     let mut seen = BTreeSet::new();
     for path in paths {
         let Ok(meta) = fs::metadata(path) else { continue };
         if !seen.insert((meta.dev(), meta.ino())) {
-            return Err(Failure::new(Exit::Usage, format_args!("{} is named twice", path.display()))
-                .remedy("name each segment once"));
+            return Err(Failure::new(Exit::Usage, format_args!("{} is given twice", path.display()))
+                .remedy("give each segment once"));
         }
     }
     Ok(())
 }
 
-fn failure(error: &MergeError, place: &Path) -> Failure {
-    let failed = |exit| Failure::new(exit, error);
-    match error {
-        MergeError::Write(error) => unwritten(place, error),
-        MergeError::Read { file, source } => {
-            if let Some(failure) = super::foreign::remote(Path::new(file)) {
-                return failure;
-            }
-            let exit = super::unopened_exit(source);
-            failed(exit).remedy(super::unopened_remedy(exit))
-        }
-        // A file that ends before its length is damaged, also where it was cut off while it was read.
-        MergeError::Input { source: wire::Error::Io { source, .. }, .. }
-            if source.kind() != io::ErrorKind::UnexpectedEof =>
-        {
-            failed(Exit::Internal)
-        }
-        MergeError::NoTrace { file, why } => super::no_trace(file, *why),
-        MergeError::Input { file, .. } => super::foreign::foreign(Path::new(file)).unwrap_or_else(|| {
-            failed(Exit::BadInput).remedy(
-                "leave it out, or copy or capture it again; it must be an .xplane.pb as the profiler wrote it",
-            )
-        }),
-        MergeError::NoStart(_) => {
-            failed(Exit::BadInput).remedy("leave it out: nothing tells where it belongs")
-        }
-        MergeError::NotOneProcess { .. } => failed(Exit::BadInput).remedy(
-            "merge each process by itself; `sessions export` brings several hosts onto one time line",
-        ),
-        MergeError::Nothing => failed(Exit::Usage),
-    }
-}
-
-/// Nanoseconds since the epoch as a reader's time.
+/// Nanoseconds since the epoch as RFC 3339.
 fn time(ns: i64) -> String {
     model::time::Timestamp(ns).to_string()
 }
 
-fn text(report: &Report, place: &Path) -> String {
+fn text(report: &MergeReport, path: &Path) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = write_text(&mut text, report, place);
+    let _ = write_text(&mut text, report, path);
     text
 }
 
-fn write_text(text: &mut String, report: &Report, place: &Path) -> std::fmt::Result {
+fn write_text(text: &mut String, report: &MergeReport, path: &Path) -> std::fmt::Result {
     writeln!(
         text,
         "{}: {} segment(s), {} planes, {} lines, {} events, {}",
-        one_line(&place.display().to_string()),
+        one_line(&path.display().to_string()),
         report.segments.len(),
         report.planes,
         report.lines,
@@ -149,7 +113,7 @@ fn write_text(text: &mut String, report: &Report, place: &Path) -> std::fmt::Res
         let seconds = stop.saturating_sub(start) as f64 / 1e9;
         writeln!(text, "covers {} to {} ({seconds:.3} s)", time(start), time(stop))?;
     }
-    for (at, gap) in report.gaps.iter().enumerate().take(SHOWN) {
+    for (at, gap) in report.gaps.iter().enumerate().take(MAX_ROWS) {
         let length = gap.stop_ns.saturating_sub(gap.start_ns) as f64 / 1e6;
         writeln!(text, "gap {at}: {length:.3} ms from {}", time(gap.start_ns))?;
     }
@@ -166,14 +130,14 @@ fn write_text(text: &mut String, report: &Report, place: &Path) -> std::fmt::Res
 fn write_steps(text: &mut String, steps: &MergedSteps) -> std::fmt::Result {
     writeln!(
         text,
-        "steps {} on {}: {} to {}, {} there",
+        "steps {} on {}: {} to {}, {} found",
         one_line(&steps.name),
         one_line(&steps.line),
         steps.first,
         steps.last,
         steps.count
     )?;
-    for missing in steps.missing.iter().take(SHOWN) {
+    for missing in steps.missing.iter().take(MAX_ROWS) {
         let numbers = match missing.last.saturating_sub(missing.first) {
             0 => format!("{}", missing.first),
             _ => format!("{} to {}", missing.first, missing.last),
@@ -185,7 +149,7 @@ fn write_steps(text: &mut String, steps: &MergedSteps) -> std::fmt::Result {
         };
         writeln!(text, "  missing {numbers}: {why}")?;
     }
-    more(text, steps.missing.len(), "stretches of missing steps")?;
+    more(text, steps.missing.len(), "ranges of missing steps")?;
     if steps.repeated > 0 {
         writeln!(text, "  {} numbers are there more than once", steps.repeated)?;
     }
@@ -193,23 +157,8 @@ fn write_steps(text: &mut String, steps: &MergedSteps) -> std::fmt::Result {
 }
 
 fn more(text: &mut String, count: usize, what: &str) -> std::fmt::Result {
-    match count.checked_sub(SHOWN) {
+    match count.checked_sub(MAX_ROWS) {
         Some(more) if more > 0 => writeln!(text, "  … and {more} more {what} (--json lists all)"),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_is_cut_off_while_it_is_read_is_bad_input() {
-        let exit = |kind: io::ErrorKind| {
-            let source = wire::Error::Io { offset: 7, source: kind.into() };
-            failure(&MergeError::Input { file: "a".to_owned(), source }, Path::new("out")).exit
-        };
-        assert_eq!(exit(io::ErrorKind::UnexpectedEof), Exit::BadInput);
-        assert_eq!(exit(io::ErrorKind::Other), Exit::Internal);
     }
 }

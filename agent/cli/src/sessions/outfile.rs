@@ -1,96 +1,78 @@
-//! A file that a command makes: there as a whole or not at all.
+//! The output file of a command. It appears when it is complete, or not at all.
 
 use std::{
     fs::{self, File, OpenOptions},
-    io,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process,
 };
 
 use super::interrupt;
-use crate::exit::{Exit, Failure};
+use crate::{
+    failure::Failure,
+    remedies::{OutputConflict, output_conflict, unwritten},
+};
 
-/// Traces may hold what a job computes on: nobody outside the group reads them.
+/// Traces can contain data of the job, so only the owner and the group can read them.
 const MODE: u32 = 0o640;
 
-/// The output while it is being written, under another name beside its place. Gone when dropped.
+/// The output under a temporary name in the same folder while it is written. Dropping the value removes it.
 #[derive(Debug)]
 pub(super) struct OutFile {
-    place: PathBuf,
+    path: PathBuf,
     partial: PathBuf,
 }
 
 impl OutFile {
-    /// Begins the file at `place`, which may replace another regular file, but none of `inputs`. A link is
-    /// followed: what it points to is replaced, not the link.
-    pub(super) fn create(place: &Path, inputs: &[&Path]) -> Result<(Self, File), Failure> {
-        let place = checked(place, inputs)?;
-        let name = place.file_name().unwrap_or_default().to_string_lossy();
-        let partial = place.with_file_name(format!(".{name}.{}.partial", process::id()));
-        // Left by a process of this number that was killed; never written through, it may be a link.
+    /// Creates the temporary file for `path`, which may replace a regular file, but none of `inputs`. A link is followed:
+    /// its target is replaced.
+    pub(super) fn create(path: &Path, inputs: &[&Path]) -> Result<(Self, File), Failure> {
+        let path = checked(path, inputs)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let partial = path.with_file_name(format!(".{name}.{}.partial", process::id()));
+        // A killed process with this pid may have left it. It may be a link, so it is never written through.
         let _ = fs::remove_file(&partial);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(MODE);
-        interrupt::leaves(&partial);
-        let file = options.open(&partial).map_err(|error| unwritten(&place, &error))?;
-        Ok((Self { place, partial }, file))
+        interrupt::remove_on_interrupt(&partial);
+        let file = options.open(&partial).map_err(|error| unwritten(&path, &error))?;
+        Ok((Self { path, partial }, file))
     }
 
-    /// Makes `file` durable and puts it in its place.
+    /// Makes `file` durable and gives it its name.
     pub(super) fn finish(self, file: &File) -> Result<(), Failure> {
         file.sync_all()
-            .and_then(|()| fs::rename(&self.partial, &self.place))
-            .map_err(|error| unwritten(&self.place, &error))
+            .and_then(|()| fs::rename(&self.partial, &self.path))
+            .map_err(|error| unwritten(&self.path, &error))
     }
 }
 
 impl Drop for OutFile {
     fn drop(&mut self) {
-        // Renamed away in the good case.
+        // After a rename there is nothing to remove.
         let _ = fs::remove_file(&self.partial);
     }
 }
 
-/// Where the file goes, links followed. A rename would turn a device, a pipe or a socket into a file, so only
-/// a regular file is replaced.
-fn checked(place: &Path, inputs: &[&Path]) -> Result<PathBuf, Failure> {
-    let conflict = |what: &str| Failure::new(Exit::Conflict, format_args!("{} {what}", place.display()));
-    if fs::symlink_metadata(place).is_err() {
-        return Ok(place.to_owned());
+/// The path of the file with links resolved. Only a regular file is replaced: a rename would turn a device, a pipe or a
+/// socket into a file.
+fn checked(path: &Path, inputs: &[&Path]) -> Result<PathBuf, Failure> {
+    let conflict = |conflict| output_conflict(path, conflict);
+    if fs::symlink_metadata(path).is_err() {
+        return Ok(path.to_owned());
     }
-    let dangling = |_| conflict("is a link that leads nowhere").remedy("name a regular file after -o");
-    let there = fs::metadata(place).map_err(dangling)?;
-    if there.is_dir() {
-        return Err(conflict("is a folder").remedy("name a file after -o"));
-    }
-    if !there.is_file() {
-        return Err(
-            conflict("is not a regular file: it is left alone").remedy("name a regular file after -o")
-        );
-    }
+    let metadata = fs::metadata(path).map_err(|_| conflict(OutputConflict::DanglingLink))?;
     let same = |input: &Path| {
-        fs::metadata(input).is_ok_and(|input| (input.dev(), input.ino()) == (there.dev(), there.ino()))
+        fs::metadata(input).is_ok_and(|input| (input.dev(), input.ino()) == (metadata.dev(), metadata.ino()))
     };
+    if metadata.is_dir() {
+        return Err(conflict(OutputConflict::Folder));
+    }
+    if !metadata.is_file() {
+        return Err(conflict(OutputConflict::NotRegular));
+    }
     if inputs.iter().any(|input| same(input)) {
-        return Err(
-            conflict("is one of the inputs: it is not overwritten").remedy("name another file after -o")
-        );
+        return Err(conflict(OutputConflict::Input));
     }
-    place.canonicalize().map_err(dangling)
-}
-
-/// What could not be written, as a failure of the command.
-pub(super) fn unwritten(place: &Path, error: &io::Error) -> Failure {
-    let failure = |exit| Failure::new(exit, format_args!("cannot write {}: {error}", place.display()));
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            failure(Exit::NoSpace).remedy("free some space, or write to another disk")
-        }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            failure(Exit::Permission).remedy("write to a folder that is yours")
-        }
-        io::ErrorKind::NotFound => failure(Exit::NotFound).remedy("create the folder first"),
-        _ => failure(Exit::Internal),
-    }
+    path.canonicalize().map_err(|_| conflict(OutputConflict::DanglingLink))
 }

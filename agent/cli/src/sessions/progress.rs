@@ -1,32 +1,32 @@
-//! A bar for what takes more than a second; nothing where standard error is no terminal.
+//! The progress bar of commands that take more than a second. Nothing is printed if standard error is not a terminal.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is done sooner needs no bar.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the bar is redrawn.
-const TICK: Duration = Duration::from_millis(100);
+/// The bar appears after this time.
+const DELAY: Duration = Duration::from_secs(1);
+/// The interval between two updates of the bar.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The bar, once there is one.
+/// The bar, if it is visible.
 #[derive(Debug)]
-pub(super) struct Progress {
-    began: Instant,
+pub(super) struct ByteProgress {
+    started: Instant,
     bar: Option<ProgressBar>,
     message: &'static str,
     drawn: Duration,
 }
 
-impl Progress {
+impl ByteProgress {
     pub(super) fn new(message: &'static str) -> Self {
-        Self { began: Instant::now(), bar: None, message, drawn: Duration::ZERO }
+        Self { started: Instant::now(), bar: None, message, drawn: Duration::ZERO }
     }
 
     /// `done` bytes of `all`.
     pub(super) fn at(&mut self, done: u64, all: u64) {
-        let now = self.began.elapsed();
-        if now < PATIENCE || now.saturating_sub(self.drawn) < TICK {
+        let now = self.started.elapsed();
+        if now < DELAY || now.saturating_sub(self.drawn) < UPDATE_INTERVAL {
             return;
         }
         self.drawn = now;
@@ -42,7 +42,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ByteProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

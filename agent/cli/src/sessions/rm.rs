@@ -5,41 +5,33 @@ use proto::tpuscope::v1::{RemoveSessionRequest, sessions_client::SessionsClient}
 use server::protocol;
 use xprof::session::SessionName;
 
-use super::super::{
-    Outcome, client,
-    exit::{Exit, Failure},
-    output,
-};
+use crate::{CommandResult, client, exit::Exit, failure::Failure, output, remedies};
 
 /// Arguments of `sessions rm`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The sessions to remove
+    /// Names of the sessions
     #[arg(required = true, value_name = "SESSION")]
     sessions: Vec<SessionName>,
     #[command(flatten)]
-    agent: client::Socket,
-    /// Print JSON: the sessions that were removed
+    agent: client::SocketArgs,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-fn in_use(failure: Failure) -> Failure {
-    match failure.exit {
-        Exit::Conflict => failure.remedy("wait until its capture ends, or end that first"),
-        _ => failure,
-    }
-}
-
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let (removed, failures) = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
         let (mut removed, mut failures) = (Vec::new(), Vec::new());
         for name in &args.sessions {
             let request = RemoveSessionRequest { peer: Some(protocol::own()), id: name.to_string() };
-            let freed = match client::within(client::ANSWER, sessions.remove(request)).await.map_err(in_use) {
+            let freed = match client::within(client::CALL_TIMEOUT, sessions.remove(request))
+                .await
+                .map_err(remedies::session_in_use)
+            {
                 Ok(reply) => reply.into_inner().freed_bytes,
-                // One session that is not there keeps none of the others.
+                // The other sessions are still removed.
                 Err(failure) if matches!(failure.exit, Exit::NotFound | Exit::Conflict) => {
                     failures.push(failure);
                     continue;
@@ -62,8 +54,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     all(failures)
 }
 
-/// How it ends: as its first failure, which names all of them.
-fn all(failures: Vec<Failure>) -> Outcome {
+/// The first failure, with the messages of all.
+fn all(failures: Vec<Failure>) -> CommandResult {
     let what: Vec<_> = failures.iter().map(|failure| failure.what.clone()).collect();
     match failures.into_iter().next() {
         None => Ok(Exit::Ok),

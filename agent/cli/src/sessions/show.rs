@@ -1,4 +1,4 @@
-//! `tpuscope sessions show`: reads the parts of a session one after another and prints what they say.
+//! `tpuscope sessions show`: reads the parts of a session and prints their analysis.
 
 use std::{
     io::{self, Write},
@@ -7,25 +7,21 @@ use std::{
 
 use xprof::analysis::{Report, Rules};
 
-use super::{Outcome, load, show_text};
-use crate::{
-    exit::{Exit, Failure},
-    lifecycle::terminal::may_be_styled,
-    output::unprinted,
-};
+use super::{CommandResult, load, show_text};
+use crate::{exit::Exit, failure::Failure, lifecycle::terminal::may_be_styled, output::unprinted};
 
-/// How many operations a terminal gets to see.
+/// The number of operations that are printed as text.
 const SHOWN_OPS: usize = 10;
 
 /// Arguments of `sessions show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A session folder, a logdir (its newest session is shown), or one .xplane.pb file
+    /// Session folder, logdir (its newest session is shown), or .xplane.pb file
     path: PathBuf,
-    /// Give XProf's figures, quirks included, to compare with it
+    /// Compute the figures as XProf does, including its faults, for comparison
     #[arg(long)]
     as_xprof: bool,
-    /// How many operations to list per host [default: 10, with --json all]
+    /// Number of operations per host [default: 10; with --json all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     /// Print JSON
@@ -33,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args) -> CommandResult {
     let rules = if args.as_xprof { Rules::Xprof } else { Rules::True };
     let loaded = load::parts(&args.path)?;
     let others = loaded.others;
@@ -54,14 +50,14 @@ fn print(report: &Report, args: &Args, others: usize) -> io::Result<()> {
         if others > 0 {
             writeln!(
                 out,
-                "\n{others} older sessions lie beside this one: name a session's folder to see it"
+                "\n{others} older sessions are in the same logdir: name a session folder to show one of them"
             )?;
         }
     }
     out.flush()
 }
 
-/// A reader that has seen enough (`| head`) is no failure.
+/// A closed pipe (`| head`) is not a failure.
 fn closed_pipe(error: io::Error) -> Result<(), Failure> {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),

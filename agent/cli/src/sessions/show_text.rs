@@ -12,7 +12,7 @@ use xprof::{
 };
 
 use super::annotations;
-use crate::exit::one_line;
+use crate::output::one_line;
 
 /// How many cores, warnings and programs are printed one by one.
 const MOST_ROWS: usize = 16;
@@ -280,27 +280,34 @@ fn mean_step(report: &Report, core: &CoreReport) -> i64 {
     (sum / (counted(report, core).count().max(1) as i128)) as i64
 }
 
+/// The runs of a program, and the time of each of its executions.
+#[derive(Default)]
+struct ProgramTimes {
+    runs: HashSet<Option<u64>>,
+    times: Vec<i64>,
+}
+
 /// The programs' execution times, where the host has no step markers to tell steps: the longest in all first. A run
 /// on several cores counts once, each core's time by itself.
 fn programs(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     if !host.host_steps.is_empty() {
         return Ok(());
     }
-    let mut programs: BTreeMap<(&str, Option<&str>), (HashSet<Option<u64>>, Vec<i64>)> = BTreeMap::new();
+    let mut programs = BTreeMap::<(&str, Option<&str>), ProgramTimes>::new();
     for module in host.cores.iter().flat_map(|core| &core.modules) {
-        let (runs, times) = programs.entry((&module.name, module.program_id.as_deref())).or_default();
-        runs.insert(module.run);
-        times.push(module.duration_ps);
+        let program = programs.entry((&module.name, module.program_id.as_deref())).or_default();
+        program.runs.insert(module.run);
+        program.times.push(module.duration_ps);
     }
     if programs.is_empty() {
         return Ok(());
     }
     let mut programs: Vec<_> = programs.into_iter().collect();
-    programs.sort_by_key(|(_, (_, times))| {
-        std::cmp::Reverse(times.iter().map(|&time| i128::from(time)).sum::<i128>())
+    programs.sort_by_key(|(_, program)| {
+        std::cmp::Reverse(program.times.iter().map(|&time| i128::from(time)).sum::<i128>())
     });
     writeln!(out, "  {:<28} {:>6} {:>12} {:>12} {:>12}", "program", "runs", "median", "p95", "max")?;
-    for ((name, _), (runs, mut times)) in programs.into_iter().take(MOST_ROWS) {
+    for ((name, _), ProgramTimes { runs, mut times }) in programs.into_iter().take(MOST_ROWS) {
         times.sort_unstable();
         let at = |part: usize| times[(times.len() * part).div_ceil(100).max(1) - 1];
         let (median, p95, max) = (ms(at(50)), ms(at(95)), ms(at(100)));

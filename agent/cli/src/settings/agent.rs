@@ -1,4 +1,4 @@
-//! Section `[agent]`.
+//! Settings section `[agent]`.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,20 @@ use documented::{Documented, DocumentedFields};
 use model::unit::Duration;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-/// The daemon itself.
+/// The daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Agent {
-    /// Where sessions and the database are kept. One agent at a time uses it.
+pub struct Settings {
+    /// Directory for sessions and other state. Only one agent can use it.
     #[serde(deserialize_with = "absolute")]
     pub state_dir: PathBuf,
-    /// What this host is called in file names and manifests; empty: its host name.
+    /// Name of this host in file names and manifests. Empty: the host name of the system.
     pub host: String,
-    /// How long the agent may take to stop. What is not done by then is abandoned.
+    /// Time limit for a stop. Unfinished work is aborted after it.
     pub stop_timeout: Duration,
 }
 
-impl Default for Agent {
+impl Default for Settings {
     fn default() -> Self {
         Self {
             state_dir: PathBuf::from("/var/lib/tpuscope"),
@@ -29,14 +29,14 @@ impl Default for Agent {
     }
 }
 
-/// A path that does not depend on where the agent is started.
+/// Accepts absolute paths only: a relative one would depend on the working directory of the agent.
 fn absolute<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     let path = PathBuf::deserialize(deserializer)?;
     if path.is_absolute() {
         return Ok(path);
     }
-    let written = path.display();
+    let path = path.display();
     Err(D::Error::custom(format_args!(
-        "`{written}` is no absolute path: write it from `/` on, as in `/var/lib/tpuscope`"
+        "expected an absolute path, such as `/var/lib/tpuscope`, got `{path}`"
     )))
 }

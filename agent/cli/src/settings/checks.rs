@@ -1,6 +1,6 @@
-//! Settings that are well formed each, and cannot work.
+//! Checks of settings that are valid one by one but cannot work together.
 //!
-//! Must never look at the host: what only it can say is not this module's.
+//! Must never depend on the host.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use server::settings::Listen;
 
 use super::Config;
 
-/// Invented chips are for demonstrations, and cost as real ones do.
-const MOST_SIM_CHIPS: u32 = 1024;
-/// Bytes of history, which are kept in memory.
-const MOST_HISTORY: u64 = 1 << 30;
-/// Windows are whole milliseconds.
-const SHORTEST_CAPTURE: Duration = Duration::from_millis(1);
+/// The largest number of simulated chips. They cost as much as real ones.
+const MAX_SIM_CHIPS: u32 = 1024;
+/// The largest history in bytes. It is kept in memory.
+const MAX_HISTORY: u64 = 1 << 30;
+/// The length of a capture is in whole milliseconds.
+const MIN_CAPTURE: Duration = Duration::from_millis(1);
 
-/// Settings that cannot work.
+/// A broken rule.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Nonsense {
-    /// Those that it comes of.
+pub(super) struct BrokenRule {
+    /// The settings that it is about.
     pub(super) settings: &'static [&'static str],
-    /// Why.
-    pub(super) why: &'static str,
+    /// The message.
+    pub(super) message: &'static str,
 }
 
-/// What cannot work.
-pub(super) fn check(config: &Config) -> Option<Nonsense> {
+/// The first broken rule.
+pub(super) fn check(config: &Config) -> Option<BrokenRule> {
     let (api, sampler) = (&config.api, &config.sampler);
     let one_address = matches!((api.http, api.grpc), (Listen::On(http), Listen::On(grpc)) if http == grpc && http.port() != 0);
     let asked = sampler.runtime || sampler.host_service || sampler.orbax_grain || sampler.host;
@@ -35,36 +35,40 @@ pub(super) fn check(config: &Config) -> Option<Nonsense> {
         (
             nothing,
             &["sampler.host", "sampler.runtime", "libtpu.enabled"],
-            "every source in [sampler] and libtpu.enabled is off: nothing would be measured",
+            "every source in [sampler] is off, and libtpu.enabled is off: expected at least one source",
         ),
-        (one_address, &["api.grpc", "api.http"], "api.http and api.grpc are one address: they need one each"),
         (
-            api.max_connections == 0,
-            &["api.max_connections"],
-            "api.max_connections is 0: nobody could ask the agent anything",
+            one_address,
+            &["api.grpc", "api.http"],
+            "api.http and api.grpc have the same address: expected different ones",
         ),
+        (api.max_connections == 0, &["api.max_connections"], "api.max_connections is 0: expected 1 or more"),
         (
             config.capture.max_captures == 0,
             &["capture.max_captures"],
-            "capture.max_captures is 0: no capture could begin",
+            "capture.max_captures is 0: expected 1 or more",
         ),
         (
-            config.capture.max_duration.get() < SHORTEST_CAPTURE,
+            config.capture.max_duration.get() < MIN_CAPTURE,
             &["capture.max_duration"],
-            "capture.max_duration is under 1ms: no capture could begin",
+            "capture.max_duration is under 1ms: expected 1ms or more",
         ),
         (
             config.capture.timeout.get().is_zero(),
             &["capture.timeout"],
-            "capture.timeout is 0: no trace could arrive",
+            "capture.timeout is 0: expected more than 0s",
         ),
-        (sampler.sim_chips > MOST_SIM_CHIPS, &["sampler.sim_chips"], "sampler.sim_chips is over 1024"),
         (
-            sampler.history.get() > MOST_HISTORY,
+            sampler.sim_chips > MAX_SIM_CHIPS,
+            &["sampler.sim_chips"],
+            "sampler.sim_chips is over 1024: expected 1024 or less",
+        ),
+        (
+            sampler.history.get() > MAX_HISTORY,
             &["sampler.history"],
-            "sampler.history is over 1GiB: it is kept in memory",
+            "sampler.history is over 1GiB: expected 1GiB or less",
         ),
     ];
     let broken = rules.into_iter().find(|(broken, ..)| *broken);
-    broken.map(|(_, settings, why)| Nonsense { settings, why })
+    broken.map(|(_, settings, message)| BrokenRule { settings, message })
 }

@@ -1,15 +1,15 @@
-//! The default file: every setting with its default, under the doc comment that stands in the source.
+//! The default settings file: every setting with its default, below the doc comment of its field.
 
 use std::fmt::Write;
 
 use super::{SECTIONS, Section};
 
 const HEAD: &str = "\
-# Settings of tpuscope: every one, with its default.
+# All settings of tpuscope with their defaults.
 #
-# A setting can also come from the environment, as TPUSCOPE_<SECTION>__<KEY>, or from a flag, as
-# --set <section>.<key>=<value>. A flag wins over the environment, and the environment over this file.
-# Durations and sizes carry a unit: 500ms, 2s, 1h; 64KiB, 8MiB.
+# A setting can also come from the environment variable TPUSCOPE_<SECTION>__<KEY>, or from the flag
+# --set <section>.<key>=<value>. A flag overrides the environment, and the environment overrides this file.
+# Durations and sizes need a unit: 500ms, 2s, 1h; 64KiB, 8MiB.
 ";
 
 /// The text of the default file.

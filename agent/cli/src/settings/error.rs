@@ -1,19 +1,19 @@
-//! What can be wrong with settings, and where.
+//! Errors of settings, with the source of the wrong setting.
 
 use std::{fmt, io, path::PathBuf};
 
-/// Where a setting was written.
+/// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// In a file, on a line counted from 1.
+pub enum SettingSource {
+    /// A file and a line, counted from 1.
     Line(PathBuf, usize),
-    /// In a variable of the environment.
+    /// An environment variable.
     Variable(String),
-    /// In `--set`.
+    /// The argument of `--set`.
     Flag(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(file, line) => write!(f, "{} line {line}", file.display()),
@@ -23,96 +23,96 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why settings are refused. One line each: it names the place, the fault, and what would be right.
+/// Why settings are refused. Each message is one line with the source, the fault and what is expected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the settings in {}: {error}", .file.display())]
     Unreadable {
-        /// Which file.
+        /// The settings file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// The file is longer than any settings are.
-    #[error("{} is no file of settings: it is longer than {limit} bytes", .file.display())]
+    /// The file is too large for a settings file.
+    #[error("{} is not a settings file: it has more than {limit} bytes", .file.display())]
     TooLong {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// The most that is read.
+        /// The largest size in bytes.
         limit: u64,
     },
-    /// Well formed, and cannot work.
-    #[error("{}{why}", .place.as_ref().map_or_else(String::new, |place| format!("{place}: ")))]
-    Senseless {
-        /// Where one of the settings that it comes of is written.
-        place: Option<Place>,
-        /// Which settings, and why.
-        why: &'static str,
+    /// The settings are valid one by one but cannot work together.
+    #[error("{}{message}", .origin.as_ref().map_or_else(String::new, |source| format!("{source}: ")))]
+    BrokenRule {
+        /// The source of one of the settings, if one is not a default.
+        origin: Option<SettingSource>,
+        /// The settings and the reason.
+        message: &'static str,
     },
-    /// Not TOML.
-    #[error("{place}: {message}")]
+    /// The text is not TOML.
+    #[error("{origin}: {message}")]
     Syntax {
-        /// Where.
-        place: Place,
-        /// What the TOML reader says.
+        /// The line.
+        origin: SettingSource,
+        /// The message of the TOML parser.
         message: String,
     },
-    /// No such section.
-    #[error("{place}: there is no section `{name}`{}", hint(.nearest))]
+    /// There is no such section.
+    #[error("{origin}: there is no section `{name}`{}", hint(.nearest))]
     UnknownSection {
-        /// Where.
-        place: Place,
-        /// What was written.
+        /// The source of the name.
+        origin: SettingSource,
+        /// The unknown name.
         name: String,
-        /// The nearest section there is.
+        /// The most similar section.
         nearest: Option<String>,
     },
-    /// No such setting.
-    #[error("{place}: there is no setting `{section}.{key}`{}", hint(.nearest))]
+    /// There is no such setting.
+    #[error("{origin}: there is no setting `{section}.{key}`{}", hint(.nearest))]
     UnknownKey {
-        /// Where.
-        place: Place,
+        /// The source of the name.
+        origin: SettingSource,
         /// The section.
         section: String,
-        /// What was written.
+        /// The unknown key.
         key: String,
-        /// The nearest setting there is.
+        /// The most similar setting.
         nearest: Option<String>,
     },
-    /// A section that is no table.
-    #[error("{place}: `{name}` is a section: write [{name}] and its settings below")]
+    /// The name of a section has a value that is not a table.
+    #[error("{origin}: `{name}` is a section: write [{name}] and its settings below")]
     NotATable {
-        /// Where.
-        place: Place,
+        /// The source of the value.
+        origin: SettingSource,
         /// The section.
         name: String,
     },
-    /// A value that the setting cannot have.
-    #[error("{place}: {setting}: {message}")]
+    /// The setting cannot have this value.
+    #[error("{origin}: {setting}: {message}")]
     BadValue {
-        /// Where.
-        place: Place,
+        /// The source of the value.
+        origin: SettingSource,
         /// `section.key`.
         setting: String,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         message: String,
     },
-    /// `--set` without `=`.
-    #[error("{0}: write SECTION.KEY=VALUE, as in `--set sampler.interval=2s`")]
-    NotASetting(Place),
+    /// The argument of `--set` has no `=` or no `.`.
+    #[error("{0}: expected SECTION.KEY=VALUE, such as `--set sampler.interval=2s`")]
+    NotASetting(SettingSource),
 }
 
 fn hint(nearest: &Option<String>) -> String {
     nearest.as_ref().map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
 }
 
-/// The candidate most like `name`, if any is alike enough to be what was meant.
+/// The most similar candidate, if one is similar enough to be meant.
 pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.75)
+        .filter(|(similarity, _)| *similarity > 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Layers of settings made into one [`Config`], each fault with its place.
+//! Merges the layers of settings into one [`Config`]. Each error names the source of the wrong setting.
 
 use std::{
     collections::BTreeMap,
@@ -12,55 +12,61 @@ use toml::{Spanned, de::DeTable};
 
 use super::{
     Config, SECTIONS, Section,
-    checks::{self, Nonsense},
-    error::{ConfigError, Place, nearest},
+    checks::{self, BrokenRule},
+    error::{ConfigError, SettingSource, nearest},
 };
 
-/// The longest file that can be settings.
-const LONGEST: u64 = 1 << 20;
-/// Variables with this prefix and `__` in them are settings.
+/// The largest settings file in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Variables with this prefix and `__` in their name are settings.
 const PREFIX: &str = "TPUSCOPE_";
 
-/// Where settings come from, in rising order.
+/// The sources of settings, in rising order.
 #[derive(Debug, Default)]
 pub struct Layers<'a> {
     /// A file's name and text.
     pub text: Option<(&'a Path, &'a str)>,
-    /// The environment; what is no setting in it is left alone.
+    /// The environment. Variables that are not settings are ignored.
     pub environment: Vec<(String, String)>,
     /// `section.key=value`, from `--set`.
     pub flags: &'a [String],
 }
 
-/// The settings of these layers.
+/// Loads the settings of these layers.
+///
+/// # Errors
+/// The first wrong setting.
 pub fn load(layers: &Layers<'_>) -> Result<Config, ConfigError> {
-    let mut settings = Settings::default();
+    let mut settings = Merged::default();
     if let Some((file, text)) = layers.text {
-        settings = Settings::from_text(file, text)?;
+        settings = Merged::from_text(file, text)?;
     }
     for (name, value) in &layers.environment {
         let Some((section, key)) = name.strip_prefix(PREFIX).and_then(|name| name.split_once("__")) else {
             continue;
         };
-        let place = Place::Variable(name.clone());
-        settings.set(place, &section.to_lowercase(), &key.to_lowercase(), value)?;
+        let origin = SettingSource::Variable(name.clone());
+        settings.set(origin, &section.to_lowercase(), &key.to_lowercase(), value)?;
     }
     for flag in layers.flags {
-        let place = Place::Flag(flag.clone());
+        let origin = SettingSource::Flag(flag.clone());
         let Some(((section, key), value)) =
             flag.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)))
         else {
-            return Err(ConfigError::NotASetting(place));
+            return Err(ConfigError::NotASetting(origin));
         };
-        settings.set(place, section, key, value)?;
+        settings.set(origin, section, key, value)?;
     }
     match checks::check(&settings.config) {
-        Some(nonsense) => Err(settings.senseless(nonsense)),
+        Some(rule) => Err(settings.broken(rule)),
         None => Ok(settings.config),
     }
 }
 
-/// The text of `file`; `None` when there is no such file.
+/// The text of `file`. `None` if it does not exist.
+///
+/// # Errors
+/// If it cannot be read, or is too large.
 pub fn read(file: &Path) -> Result<Option<String>, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
     let mut text = String::new();
@@ -68,44 +74,50 @@ pub fn read(file: &Path) -> Result<Option<String>, ConfigError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(unreadable)?,
     };
-    opened.take(LONGEST + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > LONGEST {
-        return Err(ConfigError::TooLong { file: file.to_owned(), limit: LONGEST });
+    opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(ConfigError::TooLong { file: file.to_owned(), limit: MAX_FILE_BYTES });
     }
     Ok(Some(text))
 }
 
-/// Settings under way: what was written so far, and what it means.
+/// The layers so far: as TOML and as [`Config`].
 #[derive(Default)]
-struct Settings {
+struct Merged {
     written: toml::Table,
     config: Config,
-    /// Where each setting was written last.
-    places: BTreeMap<String, Place>,
+    /// The source of each setting that is not a default.
+    origins: BTreeMap<String, SettingSource>,
 }
 
-impl Settings {
+impl Merged {
     fn from_text(file: &Path, text: &str) -> Result<Self, ConfigError> {
         let source = Source { file: file.to_owned(), text };
         let document = DeTable::parse(text).map_err(|error| source.syntax(&error))?;
         let settings = source.check_names(document.get_ref())?;
         let config: Config = toml::from_str(text).map_err(|error| source.bad_value(&error, &settings))?;
         let written = toml::from_str(text).map_err(|error| source.syntax(&error))?;
-        let places = settings.into_iter().map(|(name, span)| (name, source.place(span.start))).collect();
-        Ok(Self { written, config, places })
+        let origins = settings.into_iter().map(|(name, span)| (name, source.origin(span.start))).collect();
+        Ok(Self { written, config, origins })
     }
 
-    fn senseless(&self, nonsense: Nonsense) -> ConfigError {
-        let place = nonsense.settings.iter().find_map(|setting| self.places.get(*setting)).cloned();
-        ConfigError::Senseless { place, why: nonsense.why }
+    fn broken(&self, rule: BrokenRule) -> ConfigError {
+        let origin = rule.settings.iter().find_map(|setting| self.origins.get(*setting)).cloned();
+        ConfigError::BrokenRule { origin, message: rule.message }
     }
 
-    /// One setting from outside the file: as the TOML value that it looks like, else as text.
-    fn set(&mut self, place: Place, section: &str, key: &str, value: &str) -> Result<(), ConfigError> {
-        check_name(&place, section, key)?;
+    /// Adds a setting from outside the file. The text is read as a TOML value, or else as a string.
+    fn set(
+        &mut self,
+        origin: SettingSource,
+        section: &str,
+        key: &str,
+        value: &str,
+    ) -> Result<(), ConfigError> {
+        check_name(&origin, section, key)?;
         let as_text = toml::Value::String(value.to_owned());
         let as_value = toml::from_str::<toml::Table>(&format!("v = {value}")).ok().and_then(|mut table| {
-            // Anything else in it was smuggled in by a line break.
+            // More than one key means that the text has a line break.
             if table.len() == 1 { table.remove("v") } else { None }
         });
         let mut fault = None;
@@ -118,14 +130,14 @@ impl Settings {
             match written.clone().try_into() {
                 Ok(config) => {
                     (self.written, self.config) = (written, config);
-                    self.places.insert(format!("{section}.{key}"), place);
+                    self.origins.insert(format!("{section}.{key}"), origin);
                     return Ok(());
                 }
                 Err(error) => fault = fault.or(Some(error)),
             }
         }
         let message = fault.map(|error: toml::de::Error| first_line(error.message())).unwrap_or_default();
-        Err(ConfigError::BadValue { place, setting: format!("{section}.{key}"), message })
+        Err(ConfigError::BadValue { origin, setting: format!("{section}.{key}"), message })
     }
 }
 
@@ -137,32 +149,32 @@ fn find(name: &str) -> Option<&'static Section> {
     SECTIONS.iter().find(|section| section.name == name)
 }
 
-fn unknown_section(place: Place, name: &str) -> ConfigError {
+fn unknown_section(origin: SettingSource, name: &str) -> ConfigError {
     let nearest = nearest(name, SECTIONS.iter().map(|section| section.name));
-    ConfigError::UnknownSection { place, name: name.chars().take(60).collect(), nearest }
+    ConfigError::UnknownSection { origin, name: name.chars().take(60).collect(), nearest }
 }
 
-fn check_name(place: &Place, section: &str, key: &str) -> Result<(), ConfigError> {
+fn check_name(origin: &SettingSource, section: &str, key: &str) -> Result<(), ConfigError> {
     let Some(known) = find(section) else {
-        return Err(unknown_section(place.clone(), section));
+        return Err(unknown_section(origin.clone(), section));
     };
     if known.fields.contains(&key) {
         return Ok(());
     }
-    // The setting may exist in another section: a name is remembered better than its place.
+    // The setting may exist in another section.
     let elsewhere = || {
         let mut others = SECTIONS.iter().filter(|section| section.fields.contains(&key));
         others.next().map(|section| format!("{}.{key}", section.name))
     };
     Err(ConfigError::UnknownKey {
-        place: place.clone(),
+        origin: origin.clone(),
         section: section.to_owned(),
         key: key.chars().take(60).collect(),
         nearest: nearest(key, known.fields.iter().copied()).or_else(elsewhere),
     })
 }
 
-/// The bytes of each setting's value in the text.
+/// The range of each setting's value in the text.
 type Spans = Vec<(String, Range<usize>)>;
 
 struct Source<'a> {
@@ -171,44 +183,44 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn place(&self, offset: usize) -> Place {
+    fn origin(&self, offset: usize) -> SettingSource {
         let before = self.text.as_bytes().iter().take(offset);
-        Place::Line(self.file.clone(), 1 + before.filter(|byte| **byte == b'\n').count())
+        SettingSource::Line(self.file.clone(), 1 + before.filter(|byte| **byte == b'\n').count())
     }
 
     fn syntax(&self, error: &toml::de::Error) -> ConfigError {
-        let place = self.place(error.span().map_or(0, |span| span.start));
-        ConfigError::Syntax { place, message: first_line(error.message()) }
+        let origin = self.origin(error.span().map_or(0, |span| span.start));
+        ConfigError::Syntax { origin, message: first_line(error.message()) }
     }
 
     fn bad_value(&self, error: &toml::de::Error, settings: &Spans) -> ConfigError {
         let at = error.span().map_or(0, |span| span.start);
         let setting = settings.iter().find(|(_, span)| span.contains(&at));
         ConfigError::BadValue {
-            place: self.place(at),
+            origin: self.origin(at),
             setting: setting.map(|(name, _)| name.clone()).unwrap_or_default(),
             message: first_line(error.message()),
         }
     }
 
-    /// Refuses the first unknown name from the top; else says where each value stands.
+    /// Refuses the first unknown name. Returns the range of each value.
     fn check_names(&self, document: &DeTable<'_>) -> Result<Spans, ConfigError> {
         let mut sections: Vec<_> = document.iter().collect();
         sections.sort_by_key(|(name, _)| name.span().start);
         let mut spans = Spans::new();
         for (name, value) in sections {
-            let place = self.place(name.span().start);
+            let origin = self.origin(name.span().start);
             let name: &str = name.get_ref();
             if find(name).is_none() {
-                return Err(unknown_section(place, name));
+                return Err(unknown_section(origin, name));
             }
             let Some(table) = value.get_ref().as_table() else {
-                return Err(ConfigError::NotATable { place, name: name.to_owned() });
+                return Err(ConfigError::NotATable { origin, name: name.to_owned() });
             };
             let mut keys: Vec<(&Spanned<_>, _)> = table.iter().collect();
             keys.sort_by_key(|(key, _)| key.span().start);
             for (key, value) in keys {
-                check_name(&self.place(key.span().start), name, key.get_ref())?;
+                check_name(&self.origin(key.span().start), name, key.get_ref())?;
                 spans.push((format!("{name}.{}", key.get_ref()), value.span()));
             }
         }
@@ -267,17 +279,21 @@ mod tests {
                 .contains("agent.stop_timeout: `5` has no unit")
         );
         let remote = from_text("[api]\nhttp = \"0.0.0.0:80\"\n").unwrap_err();
-        assert!(remote.starts_with("a.toml line 2: api.http: `0.0.0.0:80` can be reached"), "{remote}");
+        assert!(remote.starts_with("a.toml line 2: api.http: expected a loopback address"), "{remote}");
         for dir in ["", "state"] {
             let relative = from_text(&format!("[agent]\nstate_dir = \"{dir}\"\n")).unwrap_err();
             assert!(
-                relative.contains(&format!("line 2: agent.state_dir: `{dir}` is no absolute path")),
+                relative.contains(&format!("line 2: agent.state_dir: expected an absolute path, such as `/var/lib/tpuscope`, got `{dir}`")),
                 "{relative}"
             );
         }
         let at = |length: usize| from_text(&format!("[api]\nsocket = \"/{}\"\n", "x".repeat(length - 1)));
         assert!(at(107).is_ok());
-        assert!(at(108).unwrap_err().contains("line 2: api.socket: the path of the socket has 108 bytes"));
+        assert!(
+            at(108)
+                .unwrap_err()
+                .contains("line 2: api.socket: expected a socket path of at most 107 bytes, got 108 bytes")
+        );
         let syntax = from_text("[agent]\nhost = \n").unwrap_err();
         assert!(syntax.starts_with("a.toml line 2: "), "{syntax}");
         assert!(from_text("[agent]\nhost = \"a\"\nhost = \"b\"\n").unwrap_err().contains("line 3"));
@@ -325,10 +341,10 @@ mod tests {
             "{bad}"
         );
         let bad = from_environment("TPUSCOPE_AGENT__STOP_TIMEOUT", "soon").unwrap_err();
-        assert!(bad.contains("`soon` is no duration"), "{bad}");
+        assert!(bad.contains("expected a duration, such as `2s`, got `soon`"), "{bad}");
         let flags = ["nonsense".to_owned()];
         let error = load(&Layers { flags: &flags, ..Layers::default() }).unwrap_err().to_string();
-        assert!(error.starts_with("--set nonsense: write SECTION.KEY=VALUE"), "{error}");
+        assert!(error.starts_with("--set nonsense: expected SECTION.KEY=VALUE"), "{error}");
     }
 
     #[test]
@@ -336,7 +352,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("big.toml");
         assert!(read(&file).unwrap().is_none());
-        std::fs::write(&file, vec![b'#'; LONGEST as usize + 1]).unwrap();
+        std::fs::write(&file, vec![b'#'; MAX_FILE_BYTES as usize + 1]).unwrap();
         assert!(matches!(read(&file), Err(ConfigError::TooLong { .. })));
         assert!(matches!(read(dir.path()), Err(ConfigError::Unreadable { .. })));
     }

@@ -1,29 +1,29 @@
-//! Section `[log]`.
+//! Settings section `[log]`.
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-/// What is logged: to the journal under systemd, else to standard error.
+/// The log. It goes to the journal under systemd, otherwise to standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// The least important message that is still logged: "error", "warn", "info", "debug" or "trace".
+pub struct Settings {
+    /// Minimum level of logged messages: "error", "warn", "info", "debug" or "trace".
     pub level: Level,
 }
 
-/// How important a message is.
+/// The level of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Something does not work.
+    /// A function does not work.
     Error,
-    /// Something works less well than it should.
+    /// A function works with restrictions.
     Warn,
-    /// What an operator wants to know on a good day.
+    /// Normal events.
     #[default]
     Info,
-    /// What a developer wants to know.
+    /// Details for developers.
     Debug,
-    /// Everything.
+    /// All details.
     Trace,
 }

@@ -1,8 +1,8 @@
-//! Settings: file, environment, flags, in rising order. One module per section, each a plain struct whose doc
-//! comments become the commented default file.
+//! Settings from file, environment and flags, in rising order. Each section is a plain struct whose doc comments become the
+//! commented default file. The crates own their sections; this module composes them.
 //!
-//! Must never read anything but the file and the environment that it is handed, and never start with a value
-//! that it does not understand: a wrong setting is an error, not a default.
+//! Must never read anything but the given file and environment, and never replace a wrong value by a default: a wrong
+//! setting is an error.
 
 pub mod agent;
 mod checks;
@@ -15,23 +15,23 @@ use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 pub use default::commented;
-pub use error::{ConfigError, Place};
+pub use error::{ConfigError, SettingSource};
 pub use load::{Layers, load, read};
 
-/// Where the agent looks for its settings when nobody says.
+/// The default settings file.
 pub const FILE: &str = "/etc/tpuscope/tpuscope.toml";
 
-/// One section, as far as the loader and the printer need to know it.
+/// One section, for the loader and the printer.
 struct Section {
     name: &'static str,
     docs: &'static str,
     fields: &'static [&'static str],
     field_docs: &'static [&'static str],
-    /// Its defaults, as they stand in a file.
+    /// Its defaults as TOML.
     default: fn() -> Result<toml::Table, toml::ser::Error>,
 }
 
-/// Declares [`Config`] and the table of its sections together: neither can lack one that the other has.
+/// Declares [`Config`] and the table of its sections together, so that both have the same sections.
 macro_rules! sections {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
         /// All settings.
@@ -52,24 +52,24 @@ macro_rules! sections {
 }
 
 sections! {
-    /// The daemon itself.
-    agent: agent::Agent,
-    /// Who is served, and where.
-    api: server::settings::Api,
-    /// What is logged.
-    log: log::Log,
-    /// Where the kernel's interfaces are.
+    /// The daemon.
+    agent: agent::Settings,
+    /// The addresses on which the agent serves.
+    api: server::settings::Settings,
+    /// The log.
+    log: log::Settings,
+    /// The paths of the kernel's interfaces.
     paths: host::settings::paths::Paths,
-    /// What is measured, and how often.
+    /// The sources and their intervals.
     sampler: sampling::settings::sampler::Sampler,
     /// The libtpu SDK as a source.
     libtpu: sampling::settings::libtpu::Libtpu,
-    /// Chips that this release does not know.
+    /// Additional chip types.
     device: host::settings::device::Device,
-    /// Whom to look for.
+    /// The search for workloads.
     workload: host::settings::workload::Workload,
     /// Captures on demand.
     capture: sessions::settings::Settings,
-    /// What is kept of the sessions.
+    /// The retention of sessions.
     store: store::settings::Settings,
 }

@@ -3,11 +3,11 @@
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-/// What is known about chips beyond the built-in table.
+/// Chip types in addition to the built-in table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {
-    /// Further chips; one with an id of the built-in table replaces that entry.
+    /// Additional chip types. A type with an id of the built-in table replaces that entry.
     pub extra: Vec<ExtraChip>,
 }
 

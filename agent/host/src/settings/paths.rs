@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-/// The roots below which the agent reads.
+/// The paths of the kernel's interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Paths {
-    /// The host's sysfs.
+    /// Path of the host's sysfs.
     pub sysfs: PathBuf,
-    /// The host's procfs, of the pid namespace that the workloads live in.
+    /// Path of the host's procfs. It must be of the pid namespace of the workloads.
     pub procfs: PathBuf,
-    /// The host's device nodes.
+    /// Path of the host's device nodes.
     pub dev: PathBuf,
 }
 

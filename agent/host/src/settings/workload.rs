@@ -7,20 +7,20 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// How workloads are found.
+/// The search for workloads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workload {
-    /// `chips`: processes that hold a chip. `any`: also those that have jaxlib, torch_xla or libtpu mapped, for
-    /// hosts without chips.
+    /// Processes to report: `chips` for processes that have a chip open; `any` also for processes that have jaxlib,
+    /// torch_xla or libtpu mapped, for hosts without chips.
     pub discover: Discover,
-    /// `named`: only ports that the owner's variables, a known default that it listens on, or this file name.
-    /// `listeners`: also ask every other listener of an owner, once, whether it is a profiler.
+    /// Ports to contact: `named` for the ports in the owner's variables, known default ports on which it listens, and
+    /// `endpoints`; `listeners` also contacts each other listening port of an owner once, to find profilers.
     pub probe: Probe,
-    /// How often every process is looked at; known owners are checked at each tick, and a change brings the
-    /// next full look forward. On a host without chips and named endpoints, six times as seldom.
+    /// Interval between scans of all processes. Known owners are checked at every `sampler.interval`; a change starts
+    /// the next scan early. A host without chips and `endpoints` is scanned at six times this interval.
     pub scan_interval: Duration,
-    /// Addresses that may be asked whatever the owners say.
+    /// Additional addresses to contact, as tables with `kind` and `address`.
     pub endpoints: Vec<StaticEndpoint>,
 }
 

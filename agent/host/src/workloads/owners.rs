@@ -32,6 +32,7 @@ impl Known {
             environment: profile.environment.clone(),
             libtpu: profile.libtpu.clone(),
             framework: profile.framework.clone(),
+            pid_namespace: profile.pid_namespace,
             network_namespace: profile.network_namespace,
             job: profile.job.clone(),
             notes: profile.notes.clone(),

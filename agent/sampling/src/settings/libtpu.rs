@@ -6,22 +6,22 @@ use documented::{Documented, DocumentedFields};
 use model::unit::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
-/// The libtpu SDK as a source of metrics: it fills in what no metric service gives directly.
+/// The libtpu SDK as a source of metrics that no metric service has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Libtpu {
-    /// `auto`: where the host has a TPU. `on`: always. `off`: never.
+    /// When to use the SDK: `auto` (if the host has a TPU), `on` or `off`.
     pub enabled: Enabled,
-    /// The library to load; not set: `TPU_LIBRARY_PATH` and `LIBTPU_PATH`, then what the workload has loaded, then
-    /// the usual folders.
+    /// Path of the library. Not set: the first of TPU_LIBRARY_PATH, LIBTPU_PATH, the library of the workload, and the
+    /// usual folders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Also load a library that is not root's, in a process that runs as the library's owner. The agent needs
-    /// CAP_SETUID and CAP_SETGID for it.
+    /// Also load a library that root does not own, in a process that runs as the owner of the library. The agent needs
+    /// CAP_SETUID and CAP_SETGID for this.
     pub owner_copies: bool,
-    /// The process is replaced when it holds this much memory: the SDK leaks at each call.
+    /// Maximum memory of the process that loads the library. It is restarted at this size, because the SDK leaks.
     pub max_memory: Bytes,
-    /// The process is replaced when it is this old.
+    /// Maximum age of the process that loads the library. It is restarted at this age.
     pub max_age: Duration,
 }
 

@@ -4,36 +4,37 @@ use documented::{Documented, DocumentedFields};
 use model::unit::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
-/// What is measured, how often, and how much of it is kept in memory.
+/// The sources of metrics, their intervals, and the history in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sampler {
-    /// How often the workloads, the host's own service and the host are asked. Each question also costs the workload;
-    /// at least 250ms.
+    /// Interval between reads of the workloads, the host service and the host; at least 250ms. Each read also costs CPU
+    /// time of the workload.
     pub interval: Interval,
-    /// How often the host is asked while it has neither chips nor workloads nor endpoints, if that is less often; at
-    /// least 250ms.
+    /// Interval while the host has no chips, workloads or endpoints; at least 250ms. It applies if it is longer than
+    /// `interval`.
     pub idle_interval: Interval,
-    /// How often the page of Orbax and Grain is read: it costs the workload's interpreter more than the other
-    /// questions; at least 250ms.
+    /// Interval between reads of the Orbax and Grain metrics; at least 250ms. These reads cost more time of the workload
+    /// than the others.
     pub orbax_grain_interval: Interval,
-    /// How often the libtpu SDK is asked. It leaks a little at each call; at least 250ms.
+    /// Interval between reads of the libtpu SDK; at least 250ms. The SDK leaks memory with each read.
     pub libtpu_interval: Interval,
-    /// A value that was not renewed for this many intervals is no longer shown.
+    /// Number of intervals without a new value after which a series is no longer served.
     pub stale_after: u32,
-    /// Memory of the history: about an hour of all values at 1s with 8 chips, and a day at `history_step`.
+    /// Maximum memory of the history. The default holds about one hour of all values of 8 chips at 1s, and one day at
+    /// `history_step`.
     pub history: Bytes,
-    /// Older history keeps mean, least and most of such a span.
+    /// Time span of the points of the older history. Each has the mean, the minimum and the maximum of its span.
     pub history_step: Duration,
-    /// Ask the runtime metric services of the workloads.
+    /// Read the runtime metric services of the workloads.
     pub runtime: bool,
-    /// Ask the host's VBARControl service for its metrics.
+    /// Read the host's VBARControl service.
     pub host_service: bool,
-    /// Ask the Prometheus endpoint that Orbax and Grain open in a workload.
+    /// Read the Prometheus endpoints of Orbax and Grain in the workloads.
     pub orbax_grain: bool,
     /// Read the host's CPU, memory, network, disks, pressure and control groups.
     pub host: bool,
-    /// Invent this many chips and their values, for demonstrations; 0: none.
+    /// Number of simulated chips, for demonstrations.
     pub sim_chips: u32,
 }
 

@@ -127,6 +127,13 @@ impl Source for HostService {
     }
 }
 
+/// The samples of a reply to GetHostMetrics, without I/O; `None` where it cannot be read.
+pub fn decode_reply(reply: &[u8], tick: &Tick) -> Option<Vec<Sample>> {
+    let mut decoded = Vec::new();
+    samples(reply, tick, &mut decoded).ok()?;
+    Some(decoded)
+}
+
 /// The samples of a GetHostMetricsResponse.
 fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), Malformed> {
     let mut seen = HashSet::new();

@@ -35,11 +35,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Ended,
-    accept::{Connection, Listener, accept},
-    connection_limits::{ConnectionLimits, Rule},
+    ServeResult,
+    connection_limits::{ConnectionLimits, LimitPolicy},
+    connections::{ServerConnection, ServerListener, accept},
     host_api::HostApi,
-    http::{Answer, health, metrics, text},
+    http_server::{HttpResponse, health, metrics, text},
 };
 pub use active::ConfigurationError;
 use active::{Active, Configuration};
@@ -87,7 +87,7 @@ impl ScrapeListener {
     }
 
     /// Serves until `stop`, on a thread of its own.
-    pub async fn serve(self: Arc<Self>, host_api: Arc<HostApi>, stop: CancellationToken) -> Ended {
+    pub async fn serve(self: Arc<Self>, host_api: Arc<HostApi>, stop: CancellationToken) -> ServeResult {
         let (tell, ended) = oneshot::channel();
         let serve = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -108,11 +108,11 @@ impl ScrapeListener {
         ended.await.unwrap_or_else(|_| Err("its thread panicked".to_owned()))
     }
 
-    async fn run(&self, host_api: Arc<HostApi>, stop: CancellationToken) -> Ended {
+    async fn run(&self, host_api: Arc<HostApi>, stop: CancellationToken) -> ServeResult {
         let listener = self.listener.try_clone().and_then(tokio::net::TcpListener::from_std);
-        let listener = Arc::new(Listener::Tcp(listener.map_err(|error| error.to_string())?));
+        let listener = Arc::new(ServerListener::Tcp(listener.map_err(|error| error.to_string())?));
         let (queue, mut accepted) = mpsc::channel(1);
-        let limits = ConnectionLimits::new(self.max_connections, Rule::Yielding);
+        let limits = ConnectionLimits::new(self.max_connections, LimitPolicy::ReplaceLeastActive);
         let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, limits, queue, stop.clone())));
         let mut connections = JoinSet::new();
         while let Some(connection) = accepted.recv().await {
@@ -127,7 +127,7 @@ impl ScrapeListener {
 
 /// One connection: the handshake, then requests. A connection that breaks is its client's affair.
 async fn converse(
-    connection: Connection,
+    connection: ServerConnection,
     configuration: Arc<Configuration>,
     host_api: Arc<HostApi>,
     stop: CancellationToken,
@@ -189,7 +189,7 @@ async fn answer(
     address: IpAddr,
     active: &Active,
     host_api: &HostApi,
-) -> Answer {
+) -> HttpResponse {
     if active.rate.as_ref().is_some_and(|rate| !rate.take(Instant::now())) {
         return text(StatusCode::TOO_MANY_REQUESTS, "too many requests (rate_limit)\n");
     }

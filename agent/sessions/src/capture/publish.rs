@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use model::time::{Clock, Timestamp};
 use xprof::{
-    check::Summary,
+    check::TraceSummary,
     session::{
-        Host, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionName, SessionWriter, Tool,
-        Window,
+        HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionName, SessionWriter,
+        Tool, Window,
     },
 };
 
@@ -22,7 +22,7 @@ use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_warnin
 const LATE: Duration = Duration::from_millis(50);
 
 /// The hosts of a session, by name.
-type Hosts = BTreeMap<HostName, Host>;
+type Hosts = BTreeMap<HostName, HostEntry>;
 
 impl CaptureRun {
     /// Makes the parts visible and writes the manifest. If that fails, nothing stays visible.
@@ -67,7 +67,7 @@ impl CaptureRun {
             match blocking(move || part.into_writer().commit(facts)).await? {
                 Ok(entry) => {
                     (self.listener)(CaptureProgress::Part(index, entry.clone()));
-                    let host = hosts.entry(target.host.clone()).or_insert_with(|| Host {
+                    let host = hosts.entry(target.host.clone()).or_insert_with(|| HostEntry {
                         host: target.host.to_string(),
                         clock: None,
                         parts: Vec::new(),
@@ -99,7 +99,7 @@ impl CaptureRun {
         });
         let start = u64::try_from(begin.0).unwrap_or(0);
         let length = u64::try_from(self.spec.duration.as_nanos()).unwrap_or(0);
-        let mut hosts: Vec<Host> = hosts.into_values().collect();
+        let mut hosts: Vec<HostEntry> = hosts.into_values().collect();
         for host in &mut hosts {
             host.parts.sort_by(|a, b| a.file.cmp(&b.file));
         }
@@ -116,7 +116,7 @@ impl CaptureRun {
     }
 }
 
-fn facts(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
+fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
     PartFacts {
         pid: target.process.map(|process| process.pid),
         address: Some(target.at.to_string()),
@@ -131,7 +131,7 @@ fn facts(summary: &Summary, target: &CaptureTarget, spec: &CaptureSpec) -> PartF
 }
 
 /// How much later than asked the profile began, where that is much.
-fn late(summary: &Summary, begin: Timestamp) -> Option<u64> {
+fn late(summary: &TraceSummary, begin: Timestamp) -> Option<u64> {
     let (start, _) = summary.window?;
     let late = start.saturating_sub(u64::try_from(begin.0).ok()?);
     (Duration::from_nanos(late) > LATE).then_some(late)

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use model::time::Timestamp;
 use tokio::task::JoinSet;
 use xprof::{
-    check::Summary,
+    check::TraceSummary,
     client::{Bounds, Received},
     session::SessionName,
 };
@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct ReceivedPart {
     pub(super) index: usize,
     pub(super) part: StagedPart,
-    pub(super) summary: Summary,
+    pub(super) summary: TraceSummary,
 }
 
 /// When the profilers record.

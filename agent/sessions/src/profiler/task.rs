@@ -7,7 +7,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
-use xprof::client::{self, Client, Received, Target};
+use xprof::client::{self, ProfilerClient, Received, Target};
 
 use super::{
     ProbeAnswer, ProbeTimeouts, ProfileJob, ProfilerError,
@@ -57,7 +57,7 @@ enum Waiting {
 struct Ended {
     outcome: Outcome,
     /// The connection that a probe made.
-    client: Option<Client>,
+    client: Option<ProfilerClient>,
     /// Answers the user, once no session of ours can be open.
     answer: Box<dyn FnOnce() + Send>,
 }
@@ -72,7 +72,7 @@ pub(super) struct ProfilerTask {
     inbox: mpsc::Receiver<Message>,
     queue: RequestQueue,
     epoch: Instant,
-    client: Option<Client>,
+    client: Option<ProfilerClient>,
     waiting: BTreeMap<RequestId, Waiting>,
     lease: Option<(LeaseId, CancellationToken)>,
     /// The answer to a failed profile, held back until its session is ended.
@@ -258,7 +258,7 @@ async fn pending_or(running: &mut Option<Running>) -> Ended {
 
 async fn probe(target: Target, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer>) -> Ended {
     let asked = async {
-        let client = Client::connect(&target, timeouts.connect).await?;
+        let client = ProfilerClient::connect(&target, timeouts.connect).await?;
         let fresh = format!("tpuscope-probe-{:016x}", fastrand::u64(..));
         let round_trip = client.probe(&fresh, timeouts.answer).await?;
         Ok((client, round_trip))
@@ -274,7 +274,7 @@ async fn probe(target: Target, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer
 }
 
 async fn profile(
-    client: Option<Client>,
+    client: Option<ProfilerClient>,
     procfs: Option<PathBuf>,
     job: Box<ProfileJob>,
     mut reply: Reply<Received<StagedPart>>,
@@ -347,7 +347,7 @@ async fn users_of(procfs: PathBuf, port: u16) -> Vec<String> {
 
 /// Ends a session of ours. Resetting the stream has freed the workload's profiler; this is for one that did not notice.
 /// It cannot reach anybody else's session: nobody else knows this id.
-async fn end(client: Option<Client>, session: String) -> Ended {
+async fn end(client: Option<ProfilerClient>, session: String) -> Ended {
     if let Some(client) = client {
         let _ = client.terminate(&session, END).await;
     }

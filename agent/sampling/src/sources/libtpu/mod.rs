@@ -20,13 +20,15 @@ use std::{fs, future::Future, os::unix::fs::MetadataExt, path::Path, pin::Pin, s
 use decode::Context;
 use locate::Surroundings;
 use model::{
+    device::Chip,
     job::Job,
-    sample::Origin,
+    sample::{Origin, Sample},
+    time::Timestamp,
     untrusted::{self, clean},
     workload::{Address, EndpointKind, Workloads},
 };
 use process::{ChildFailure, ChildProcess, Launch};
-use proto::tpuscope::v1::LibraryInfo;
+use proto::tpuscope::v1::{ChildReply, LibraryInfo};
 use supervisor::{Order, Policy, Supervisor};
 use tokio::{
     task::JoinHandle,
@@ -328,6 +330,17 @@ fn add(reading: &mut Reading, name: &str, values: &[String], context: &Context<'
     let room = MOST_SAMPLES.saturating_sub(reading.samples.len());
     reading.samples.extend(decoded.samples.into_iter().take(room));
     reading.absent.extend(decoded.trouble.map(|why| Absence { what: format!("libtpu {name}"), why }));
+}
+
+/// The samples of the values that the SDK gives for `name`, without I/O.
+pub fn decode_values(name: &str, values: &[String], chips: &[Chip]) -> Vec<Sample> {
+    let context = Context { at: Timestamp(0), chips, job: None };
+    decode::decode(name, values, &context).samples
+}
+
+/// The child's replies in a stream of frames, up to its end or the first bad frame. Without I/O.
+pub fn decode_replies(mut stream: &[u8]) -> Vec<ChildReply> {
+    std::iter::from_fn(|| wire::receive(&mut stream, wire::MAX_REPLY).ok().flatten()).collect()
 }
 
 /// Most samples of one read.

@@ -6,7 +6,9 @@
 mod scrape;
 mod text;
 
-use std::{borrow::Cow, collections::HashMap, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow, collections::HashMap, future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration,
+};
 
 use futures_util::{StreamExt, stream};
 use model::{
@@ -75,6 +77,12 @@ impl OrbaxGrain {
         }
         absent
     }
+}
+
+/// The samples of pages that one endpoint showed one after the other, without I/O.
+pub fn decode_pages(pages: &[&str]) -> Vec<Sample> {
+    let mut endpoint = Page::new(Address::Unix(PathBuf::new()), None);
+    pages.iter().flat_map(|page| endpoint.samples(text::parse(page), Timestamp(0))).collect()
 }
 
 impl Source for OrbaxGrain {

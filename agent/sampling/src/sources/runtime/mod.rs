@@ -11,12 +11,15 @@ use std::{borrow::Cow, collections::HashMap, future::Future, pin::Pin, sync::Arc
 
 use futures_util::{StreamExt, stream};
 use model::{
+    catalog,
     device::{Chip, DutyCyclePer},
     job::Job,
     sample::{Distribution, Labels, Origin, Sample, Value},
+    time::Timestamp,
     workload::{Address, Endpoint, EndpointKind, Owner},
 };
 use peer::Peer;
+use series::Interpreter;
 
 use super::{Absence, Reading, Source, Tick, endpoints};
 
@@ -110,6 +113,26 @@ fn cores(chips: &[Chip]) -> Cores {
         of_core: if unknown { Vec::new() } else { of_core.collect() },
         duty_per_chip: chips.iter().any(|chip| chip.duty_cycle_per == Some(DutyCyclePer::Chip)),
     }
+}
+
+/// The samples of replies to GetRuntimeMetric that came one after the other, for the metric that libtpu calls `name`.
+/// Without I/O; `None` where the metric is unknown or a reply cannot be read.
+pub fn decode_replies(name: &str, replies: &[&[u8]], chips: &[Chip]) -> Option<Vec<Sample>> {
+    let (metric, wire) = catalog::by_wire(Origin::Runtime, name)?;
+    let mut interpreter = Interpreter::new(None);
+    interpreter.set_cores(cores(chips), cores(chips));
+    let mut samples = Vec::new();
+    for reply in replies {
+        let found = decode::series(reply).ok()?;
+        interpreter.learn(metric, &found);
+        samples.extend(interpreter.samples(metric, wire.scale, found, Timestamp(0)).samples);
+    }
+    Some(samples)
+}
+
+/// The names in a reply to ListSupportedMetrics, without I/O; `None` where it cannot be read.
+pub fn decode_names(reply: &[u8]) -> Option<Vec<String>> {
+    decode::names(reply).ok()
 }
 
 impl Source for Runtime {

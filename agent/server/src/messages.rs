@@ -1,4 +1,4 @@
-//! The agent's own types as messages.
+//! Conversion of the agent's types to protobuf messages.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,7 +23,7 @@ const DUTY_CYCLE: &str = "tpu_tensorcore_duty_cycle_ratio";
 const HBM_USED: &str = "tpu_hbm_used_bytes";
 const HBM_TOTAL: &str = "tpu_hbm_total_bytes";
 
-/// One chip with who holds it and how busy it is; `absent` is what the sources could not read.
+/// One chip with its owners and its load. `absent` is what the sources could not read.
 pub(super) fn chip(
     chip: &Chip,
     owners: &[Owner],
@@ -101,9 +101,9 @@ fn missing(lacks: &[&str], idle: bool, absent: &[&Absence]) -> String {
     }
     let what = lacks.join(", ");
     match absent.first() {
-        _ if idle => format!("{what}: no process holds the chip, and only its runtime knows"),
+        _ if idle => format!("{what}: no process uses the chip, and only its runtime has the value"),
         Some(absence) => format!("{what}: {}: {}", absence.what, absence.why),
-        None => format!("{what}: no source gives it"),
+        None => format!("{what}: no source has it"),
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn absence(absence: &Absence) -> AbsenceStatus {
     AbsenceStatus { what: absence.what.clone(), why: absence.why.clone() }
 }
 
-/// How one source does.
+/// The state of one source.
 pub(super) fn source(figures: &export::SourceFigures, absent: &[Absence]) -> SourceStatus {
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     SourceStatus {

@@ -1,4 +1,4 @@
-//! The service `tpuscope.v1.Captures`: profiles the workloads that the caller may profile.
+//! The gRPC service `tpuscope.v1.Captures`: profiles the workloads that the caller may profile.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use ::sessions::{
     target::{self, Targets},
 };
 use host::discovery::Discovery;
-use model::time::Timestamp;
+use model::{time::Timestamp, workload::Owner};
 use proto::tpuscope::v1::{
     CaptureEvent, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget, PartSummary, TargetEvent,
     capture_event, captures_server, target_event,
@@ -25,47 +25,62 @@ use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 use xprof::session::{HostName, PartEntry};
 
-use super::{access::Scope, protocol, session_messages, sessions};
+use super::{
+    access::Scope,
+    grpc_sessions::{self, GrpcSessions},
+    protocol,
+    session_grants::SessionGrants,
+    session_messages,
+};
 
-/// Events that may wait for a slow reader; bytes received are the first to be left out.
-const QUEUE: usize = 1024;
-/// The longest that a caller waits for the first look at the host.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
-/// The longest that a caller waits for another look.
-const LOOK_AGAIN: Duration = Duration::from_secs(3);
-/// How often the bytes of one target are told.
-const PACE: Duration = Duration::from_millis(200);
+/// Events that wait for a slow reader. Byte counts are dropped first.
+const EVENT_QUEUE: usize = 1024;
+/// The longest wait for the first scan of the host.
+const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest wait for another scan.
+const RESCAN_TIMEOUT: Duration = Duration::from_secs(3);
+/// The shortest time between two byte counts of one target.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs captures for callers.
-pub struct Service {
+/// The service.
+pub struct GrpcCaptures {
     captures: Arc<CaptureRunner>,
     discovery: Discovery,
     host: HostName,
+    grants: Arc<SessionGrants>,
 }
 
-impl Service {
-    /// Captures of the workloads that `discovery` finds; their parts are named after `host`.
-    pub fn new(captures: Arc<CaptureRunner>, discovery: Discovery, host: HostName) -> Self {
-        Self { captures, discovery, host }
+impl GrpcCaptures {
+    /// Captures of the workloads that `discovery` finds. The parts are named after `host`. `sessions` serves the results.
+    pub fn new(
+        captures: Arc<CaptureRunner>,
+        discovery: Discovery,
+        host: HostName,
+        sessions: &GrpcSessions,
+    ) -> Self {
+        Self { captures, discovery, host, grants: sessions.grants() }
     }
 
-    /// The workloads that were asked for. Before some are said to be missing, the discovery looks again: they may have
-    /// started since its last look.
-    async fn targets(&self, scope: Scope, request: &CaptureRequest) -> Targets {
-        // An agent that has just started has not looked yet. A look that hangs finds nobody.
-        let _ = tokio::time::timeout(FIRST_LOOK, self.discovery.first_scan()).await;
+    /// The requested workloads. If some are missing, the host is scanned again: they may have started after the last
+    /// scan.
+    async fn targets(&self, scope: &Scope, request: &CaptureRequest) -> Targets {
+        // The first scan may not be finished. Without it no workload is known.
+        let _ = tokio::time::timeout(FIRST_SCAN_TIMEOUT, self.discovery.first_scan()).await;
         let found = self.found(scope, &request.pids);
         let wanted = request.pids.len().max(usize::try_from(request.min_processes).unwrap_or(0)).max(1);
         if found.targets.len() >= wanted {
             return found;
         }
-        self.discovery.scan_now(LOOK_AGAIN).await;
+        self.discovery.scan_now(RESCAN_TIMEOUT).await;
         self.found(scope, &request.pids)
     }
 
-    fn found(&self, scope: Scope, pids: &[u32]) -> Targets {
+    fn found(&self, scope: &Scope, pids: &[u32]) -> Targets {
         let snapshot = self.discovery.snapshot().borrow().clone();
-        let may = |uid: Option<u32>| uid.map_or(scope == Scope::All, |uid| scope.covers(uid));
+        let may = |owner: Option<&Owner>| match owner {
+            Some(owner) => scope.covers_process(owner.uid, owner.pid_namespace),
+            None => *scope == Scope::All,
+        };
         target::of_workloads(&snapshot.workloads, &snapshot.chips, &self.host, pids, may)
     }
 }
@@ -73,11 +88,11 @@ impl Service {
 type Events = Pin<Box<dyn Stream<Item = Result<CaptureEvent, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl captures_server::Captures for Service {
+impl captures_server::Captures for GrpcCaptures {
     type CaptureStream = Events;
 
     async fn capture(&self, request: Request<CaptureRequest>) -> Result<Response<Events>, Status> {
-        let scope = sessions::scope(&request)?;
+        let scope = grpc_sessions::scope(&request)?;
         let request = request.into_inner();
         protocol::check(request.peer.as_ref())?;
         let session = match request.session.as_str() {
@@ -86,22 +101,26 @@ impl captures_server::Captures for Service {
                 Some(name.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?)
             }
         };
-        let targets = self.targets(scope, &request).await;
-        let (events, queue) = mpsc::channel(QUEUE);
+        let targets = self.targets(&scope, &request).await;
+        let (events, queue) = mpsc::channel(EVENT_QUEUE);
         let job =
             CaptureJob { params: params(&request), session, targets, listener: listener(events.clone()) };
         let RunningCapture { cancel, result } = match self.captures.start(job).await {
             Ok(running) => running,
             Err(error) => return refusal(&error),
         };
+        let grants = self.grants.clone();
         tokio::spawn(async move {
             let result = result
                 .await
                 .unwrap_or_else(|_| Err(CaptureError::Panicked("the agent's log has the reason".to_owned())));
-            // A caller who hung up does not hear the end.
+            if let Ok(done) = &result {
+                grants.add(&scope, &done.stored.name, done.stored.created);
+            }
+            // The caller may have closed the stream.
             let _ = events.send(Ok(finished(result))).await;
         });
-        // Hanging up drops the stream, and with it what keeps the capture going.
+        // A caller that closes the stream drops `cancel`, which ends the capture.
         let stream = ReceiverStream::new(queue).map(move |event| {
             let _ = &cancel;
             event
@@ -110,7 +129,7 @@ impl captures_server::Captures for Service {
     }
 }
 
-/// A capture that did not begin: a fault of the request is an error of the call, anything else the whole answer.
+/// A capture that did not start. A fault of the request is the call's error, anything else the only event.
 fn refusal(error: &CaptureError) -> Result<Response<Events>, Status> {
     if let CaptureError::Spec(_) = error {
         return Err(session_messages::status(error));
@@ -135,24 +154,24 @@ fn params(request: &CaptureRequest) -> CaptureParams {
     }
 }
 
-/// Passes events on without ever waiting.
+/// Sends events to the caller. Never waits.
 fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> ProgressListener {
-    let told: Mutex<BTreeMap<usize, Instant>> = Mutex::default();
+    let sent: Mutex<BTreeMap<usize, Instant>> = Mutex::default();
     Arc::new(move |event| {
         if let CaptureProgress::Received(index, _) = event {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            let lately = told.get(&index).is_some_and(|at| at.elapsed() < PACE);
-            if lately || events.capacity() < QUEUE / 2 {
+            let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+            let recent = sent.get(&index).is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL);
+            if recent || events.capacity() < EVENT_QUEUE / 2 {
                 return;
             }
-            told.insert(index, Instant::now());
+            sent.insert(index, Instant::now());
         }
-        // Full or closed: the caller does not read any more, and misses nothing but the telling.
-        let _ = events.try_send(Ok(wire(event)));
+        // Full or closed: the caller does not read. The capture goes on.
+        let _ = events.try_send(Ok(message(event)));
     })
 }
 
-fn wire(event: CaptureProgress) -> CaptureEvent {
+fn message(event: CaptureProgress) -> CaptureEvent {
     let of = |index: usize, event| {
         capture_event::Event::Target(TargetEvent {
             index: u32::try_from(index).unwrap_or(u32::MAX),
@@ -201,7 +220,7 @@ fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEvent {
         Ok(StoredCapture { manifest, failures, stored }) => {
             let failures: Vec<_> = failures.iter().map(session_messages::failure).collect();
             CaptureFinished {
-                session: Some(sessions::summary(&stored)),
+                session: Some(grpc_sessions::summary(&stored)),
                 failure: failures.first().cloned(),
                 manifest: Some(session_messages::manifest(manifest)),
                 failures,

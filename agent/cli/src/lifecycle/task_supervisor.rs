@@ -1,5 +1,5 @@
-//! Tasks that are never lost silently: one that panics or ends by itself is started again with backoff, or ends
-//! the process with its reason. Stopping goes stage by stage, each within a deadline.
+//! Supervision of the long-lived tasks: a task that panics or returns is restarted with backoff, or ends the process with
+//! its reason. Tasks stop stage by stage, each stage within a deadline.
 
 use std::{
     future::Future,
@@ -15,67 +15,68 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{error, info, warn};
 
-/// Stopped in this order.
+/// The stages of a stop, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Captures: they end first, while their callers can still be told, and free the workloads' profilers.
-    Work,
+    /// Captures. They end first, while their callers are still connected, and release the profilers.
+    Captures,
     /// Listeners and their connections.
     Listeners,
     /// Sampler and sources.
     Sampling,
 }
 
-const STAGES: [Stage; 3] = [Stage::Work, Stage::Listeners, Stage::Sampling];
+const STAGES: [Stage; 3] = [Stage::Captures, Stage::Listeners, Stage::Sampling];
 
-/// What becomes of the process when a task ends that nobody stopped.
+/// What happens when a task ends before its stage is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnEnd {
-    /// The task is started again.
+    /// The task is restarted.
     Restart,
-    /// The process ends: without this task it would only seem to work.
+    /// The process ends, because it cannot work without the task.
     EndProcess,
 }
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// A task that ran this long had recovered: its next failure is a first one again.
+/// A task that ran this long starts again with the shortest backoff.
 const RECOVERED: Duration = Duration::from_secs(60);
 
-/// What a task returns when it ends: an error says why. Ending well without being told to is a fault too.
-pub type Ended = Result<(), String>;
+/// The result of a task. The error says why it ended. Returning `Ok` before the stop is a fault too.
+pub type TaskResult = Result<(), String>;
 
-/// All long-lived tasks of the process.
+/// The long-lived tasks of the process.
 #[derive(Debug)]
-pub struct Supervisor {
+pub struct TaskSupervisor {
     stages: [(CancellationToken, JoinSet<()>); 3],
     fatal: mpsc::Sender<String>,
     fatal_seen: mpsc::Receiver<String>,
 }
 
-impl Default for Supervisor {
+impl Default for TaskSupervisor {
     fn default() -> Self {
         let (fatal, fatal_seen) = mpsc::channel(1);
         Self { stages: Default::default(), fatal, fatal_seen }
     }
 }
 
-impl Supervisor {
-    /// Cancelled when `stage` is to stop.
+impl TaskSupervisor {
+    /// A token that is cancelled when `stage` stops.
     pub fn token(&self, stage: Stage) -> CancellationToken {
         self.stages[stage as usize].0.clone()
     }
 
-    /// Runs what `make` makes until its stage stops; `make` is called again for every new start.
+    /// Runs the future of `make` until its stage stops. `make` is called again for each restart.
     pub fn task<Make, Fut>(&mut self, stage: Stage, name: &'static str, on_end: OnEnd, mut make: Make)
     where
         Make: FnMut(CancellationToken) -> Fut + Send + 'static,
-        Fut: Future<Output = Ended> + Send + 'static,
+        Fut: Future<Output = TaskResult> + Send + 'static,
     {
         let fatal = self.fatal.clone();
         let (stop, tasks) = &mut self.stages[stage as usize];
         let stop = stop.clone();
-        let mut start = move |stop| -> Pin<Box<dyn Future<Output = Ended> + Send>> { Box::pin(make(stop)) };
+        let mut start =
+            move |stop| -> Pin<Box<dyn Future<Output = TaskResult> + Send>> { Box::pin(make(stop)) };
         tasks.spawn(async move {
             let mut backoff = BACKOFF_MIN;
             loop {
@@ -85,8 +86,8 @@ impl Supervisor {
                     return;
                 }
                 if on_end == OnEnd::EndProcess {
-                    error!(task = name, why, "a task that everything depends on ended");
-                    // When the channel is full, an earlier reason already ends the process.
+                    error!(task = name, why, "an essential task ended");
+                    // If the channel is full, an earlier reason already ends the process.
                     let _ = fatal.try_send(format!("{name} ended: {why}"));
                     return;
                 }
@@ -94,7 +95,7 @@ impl Supervisor {
                     backoff = BACKOFF_MIN;
                 }
                 let wait = backoff.mul_f64(0.5 + fastrand::f64());
-                warn!(task = name, why, ?wait, "a task ended and is started again");
+                warn!(task = name, why, ?wait, "a task ended and will be restarted");
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(wait) => {}
@@ -104,17 +105,17 @@ impl Supervisor {
         });
     }
 
-    /// Waits for a task without which the process cannot go on, and gives the reason.
+    /// Waits until an essential task ends. Returns the reason.
     pub async fn fatal(&mut self) -> String {
         match self.fatal_seen.recv().await {
             Some(why) => why,
-            // The supervisor itself holds a sender.
+            // The supervisor has a sender itself.
             None => std::future::pending().await,
         }
     }
 
-    /// Stops every stage in order. Each may take half of what is left of `limit`; then its tasks are dropped.
-    /// `hurry` ends all waiting.
+    /// Stops every stage in order. A stage may take half of the remaining `limit`; then its tasks are dropped. `hurry`
+    /// ends the waiting.
     pub async fn stop(&mut self, limit: Duration, hurry: impl Future<Output = ()>) {
         let deadline = Instant::now() + limit;
         tokio::pin!(hurry);
@@ -127,7 +128,7 @@ impl Supervisor {
                 let joined = timeout(share, async { while tasks.join_next().await.is_some() {} });
                 tokio::select! {
                     done = joined => if done.is_err() {
-                        warn!(?stage, ?share, "tasks did not stop in time and are dropped");
+                        warn!(?stage, ?share, "tasks did not stop in time and were aborted");
                     },
                     () = &mut hurry => hurried = true,
                 }
@@ -138,9 +139,9 @@ impl Supervisor {
     }
 }
 
-fn why_ended(joined: Result<Ended, JoinError>) -> String {
+fn why_ended(joined: Result<TaskResult, JoinError>) -> String {
     match joined {
-        Ok(Ok(())) => "it returned by itself".into(),
+        Ok(Ok(())) => "it returned".into(),
         Ok(Err(why)) => why,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => format!("it panicked: {}", panic_text(&*panic)),
@@ -151,7 +152,7 @@ fn why_ended(joined: Result<Ended, JoinError>) -> String {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&'static str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]
@@ -168,8 +169,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panicking_task_is_started_again() {
-        let mut supervisor = Supervisor::default();
+    async fn a_panicking_task_is_restarted() {
+        let mut supervisor = TaskSupervisor::default();
         let starts = Arc::new(AtomicU32::new(0));
         let (seen, mut up) = mpsc::channel(1);
         let count = starts.clone();
@@ -190,22 +191,22 @@ mod tests {
         up.recv().await.unwrap();
         assert_eq!(starts.load(Ordering::SeqCst), 4);
         supervisor.stop(Duration::from_secs(1), never()).await;
-        assert_eq!(starts.load(Ordering::SeqCst), 4, "stopping is no reason to start again");
+        assert_eq!(starts.load(Ordering::SeqCst), 4, "a stopped task is not restarted");
     }
 
     #[tokio::test]
     async fn an_essential_task_ends_the_process_with_its_reason() {
-        let mut supervisor = Supervisor::default();
+        let mut supervisor = TaskSupervisor::default();
         supervisor.task(Stage::Sampling, "sampler", OnEnd::EndProcess, |_| async { panic!("broken {}", 1) });
         assert_eq!(supervisor.fatal().await, "sampler ended: it panicked: broken 1");
     }
 
     #[tokio::test(start_paused = true)]
     async fn stages_stop_in_order_and_a_stuck_one_is_dropped() {
-        let mut supervisor = Supervisor::default();
+        let mut supervisor = TaskSupervisor::default();
         let order = Arc::new(Mutex::new(Vec::new()));
         for (stage, name) in
-            [(Stage::Sampling, "sampling"), (Stage::Work, "work"), (Stage::Listeners, "listeners")]
+            [(Stage::Sampling, "sampling"), (Stage::Captures, "work"), (Stage::Listeners, "listeners")]
         {
             let order = order.clone();
             supervisor.task(stage, name, OnEnd::EndProcess, move |stop| {
@@ -219,7 +220,7 @@ mod tests {
         }
         let dropped = Arc::new(());
         let held = dropped.clone();
-        supervisor.task(Stage::Work, "stuck", OnEnd::Restart, move |_| {
+        supervisor.task(Stage::Captures, "stuck", OnEnd::Restart, move |_| {
             let held = held.clone();
             async move {
                 let _held = held;
@@ -234,8 +235,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_signal_ends_the_waiting() {
-        let mut supervisor = Supervisor::default();
-        supervisor.task(Stage::Work, "stuck", OnEnd::Restart, |_| async {
+        let mut supervisor = TaskSupervisor::default();
+        supervisor.task(Stage::Captures, "stuck", OnEnd::Restart, |_| async {
             never().await;
             Ok(())
         });

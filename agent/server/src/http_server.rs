@@ -1,7 +1,7 @@
-//! HTTP on the loopback: read-only, for scrapers, probes and scripts.
+//! The HTTP server on the loopback: read-only, for scrapers, probes and scripts.
 //!
-//! A page that a browser shows from elsewhere must not reach it: the Host header has to name this host, and no
-//! answer permits another origin to read it.
+//! A web page of another site must not read it through the user's browser: the Host header must name this host, and no
+//! response has a CORS header.
 
 use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
@@ -15,71 +15,79 @@ use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    accept::{Connection, Listener, accept},
-    connection_limits::{ConnectionLimits, Rule},
+    connection_limits::{ConnectionLimits, LimitPolicy},
+    connections::{ServerConnection, ServerListener, accept},
     host_api::{HistoryQuery, HostApi},
 };
-use crate::Ended;
+use crate::ServeResult;
 
-/// The longest wait for the next request's headers, idle connections included.
-const HEADERS: Duration = Duration::from_secs(5);
-/// The longest line and headers of a request.
+/// The longest wait for the headers of the next request. Idle connections are closed after it.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest request line and headers.
 const REQUEST_BYTES: usize = 16 << 10;
 
 const INDEX: &str = "\
-tpuscope agent, read-only
+tpuscope agent (read-only)
 
-/metrics          Prometheus text or OpenMetrics
-/healthz          200 while the agent is alive
-/readyz           200 once it has samples
-/api/v1/status    the host, its chips and their owners, as JSON
-/api/v1/samples   the latest values; ?metric=NAME, repeatable
-/api/v1/history   kept values; ?metric=NAME [&chip=N] [&last=10m] [&limit=N]
+/metrics          metrics in the Prometheus text or OpenMetrics format
+/healthz          200 while the sampler works
+/readyz           200 once the agent has samples
+/api/v1/status    the host, its chips and their owners (JSON)
+/api/v1/samples   the latest values (JSON); ?metric=NAME, repeatable
+/api/v1/history   past values (JSON); ?metric=NAME [&chip=N] [&last=10m] [&limit=N]
 ";
 
 /// A whole response.
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type HttpResponse = Response<Full<Bytes>>;
 
 /// Serves HTTP on `listener` until `stop`.
+///
+/// # Errors
+/// Why the server ended before `stop`.
 pub async fn serve(
-    listener: Arc<Listener>,
+    listener: Arc<ServerListener>,
     host_api: Arc<HostApi>,
     allowed_hosts: Arc<[String]>,
-    most_connections: u16,
+    max_connections: u16,
     stop: CancellationToken,
-) -> Ended {
+) -> ServeResult {
     let (queue, mut accepted) = mpsc::channel(1);
-    let connection_limits = ConnectionLimits::new(most_connections, Rule::Yielding);
+    let connection_limits = ConnectionLimits::new(max_connections, LimitPolicy::ReplaceLeastActive);
     let _accepting =
         AbortOnDropHandle::new(tokio::spawn(accept(listener, connection_limits, queue, stop.clone())));
     let mut connections = JoinSet::new();
     while let Some(connection) = accepted.recv().await {
-        connections.spawn(converse(connection, host_api.clone(), allowed_hosts.clone(), stop.clone()));
-        // What is done is let go of, so that the set holds the living alone.
+        connections.spawn(serve_connection(
+            connection,
+            host_api.clone(),
+            allowed_hosts.clone(),
+            stop.clone(),
+        ));
+        // Finished tasks would stay in the set.
         while connections.try_join_next().is_some() {}
     }
     while connections.join_next().await.is_some() {}
     Ok(())
 }
 
-async fn converse(
-    connection: Connection,
+async fn serve_connection(
+    connection: ServerConnection,
     host_api: Arc<HostApi>,
     hosts: Arc<[String]>,
     stop: CancellationToken,
 ) {
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        let answer = answer(request.method(), request.uri(), request.headers(), &host_api, &hosts);
-        async { Ok::<_, Infallible>(answer) }
+        let response = respond_to(request.method(), request.uri(), request.headers(), &host_api, &hosts);
+        async { Ok::<_, Infallible>(response) }
     });
     let mut served = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS)
+            .header_read_timeout(HEADER_TIMEOUT)
             .max_buf_size(REQUEST_BYTES)
             .serve_connection(TokioIo::new(connection), service)
     );
-    // A connection that breaks is its client's affair.
+    // An error of the connection concerns its client only.
     tokio::select! {
         _ = served.as_mut() => return,
         () = stop.cancelled() => served.as_mut().graceful_shutdown(),
@@ -87,23 +95,24 @@ async fn converse(
     let _ = served.await;
 }
 
-fn answer(
+fn respond_to(
     method: &Method,
     uri: &http::Uri,
     headers: &HeaderMap,
     host_api: &HostApi,
     hosts: &[String],
-) -> Answer {
+) -> HttpResponse {
     if !names_this_host(uri, headers, hosts) {
         return text(
             StatusCode::FORBIDDEN,
-            "the Host header does not name this host: use localhost or 127.0.0.1, or add the name to api.allowed_hosts\n",
+            "the Host header does not name this host; use localhost or 127.0.0.1, or add the name to api.allowed_hosts\n",
         );
     }
     if method != Method::GET && method != Method::HEAD {
-        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "this address is read-only: GET and HEAD\n");
-        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return answer;
+        let mut response =
+            text(StatusCode::METHOD_NOT_ALLOWED, "this address is read-only; use GET or HEAD\n");
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
     }
     let query = uri.query().unwrap_or_default();
     match uri.path() {
@@ -120,24 +129,24 @@ fn answer(
             Ok(history) => json(&history),
             Err(fault) => text(StatusCode::BAD_REQUEST, fault + "\n"),
         },
-        _ => text(StatusCode::NOT_FOUND, "nothing here; / lists what there is\n"),
+        _ => text(StatusCode::NOT_FOUND, "not found; / lists the pages\n"),
     }
 }
 
 /// The metrics page, in the format and encoding that the headers ask for.
-pub(super) fn metrics(headers: &HeaderMap, host_api: &HostApi) -> Answer {
+pub(super) fn metrics(headers: &HeaderMap, host_api: &HostApi) -> HttpResponse {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = Format::negotiate(accept);
     let page = host_api.metrics(format);
-    let mut answer = if accepts_gzip(headers) {
-        let mut answer = respond(StatusCode::OK, format.content_type(), gzip(page.as_bytes()));
-        answer.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        answer
+    let mut response = if accepts_gzip(headers) {
+        let mut response = respond(StatusCode::OK, format.content_type(), gzip(page.as_bytes()));
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response
     } else {
         respond(StatusCode::OK, format.content_type(), page)
     };
-    answer.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-    answer
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    response
 }
 
 /// Whether a client takes gzip: named with a quality above 0.
@@ -163,7 +172,7 @@ fn gzip(page: &[u8]) -> Vec<u8> {
 }
 
 /// Health as a status code, with the reason as text.
-pub(super) fn health(state: Result<(), &'static str>) -> Answer {
+pub(super) fn health(state: Result<(), &'static str>) -> HttpResponse {
     match state {
         Ok(()) => text(StatusCode::OK, "ok\n"),
         Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
@@ -176,7 +185,8 @@ fn values<'a>(query: &'a str, name: &'static str) -> impl Iterator<Item = String
         .map(|(_, value)| value.into_owned())
 }
 
-fn history_query(query: &str) -> Result<HistoryQuery, String> {
+/// What the query of `/api/v1/history` asks for; the error is the answer's text.
+pub fn history_query(query: &str) -> Result<HistoryQuery, String> {
     let one = |name| values(query, name).next();
     let number = |name: &'static str| match one(name) {
         None => Ok(None),
@@ -184,14 +194,14 @@ fn history_query(query: &str) -> Result<HistoryQuery, String> {
     };
     let last = one("last").map(|text| text.parse::<model::unit::Duration>()).transpose();
     Ok(HistoryQuery {
-        metric: one("metric").ok_or("which metric? add ?metric=NAME")?,
+        metric: one("metric").ok_or("the request names no metric; add ?metric=NAME")?,
         chip: number("chip")?,
         last: last.map_err(|error| error.to_string())?.map(Into::into),
         limit: number("limit")?,
     })
 }
 
-/// Whether the request was meant for this host: a name that someone else's DNS points here is not.
+/// Whether the request names this host. Another name may point here through an attacker's DNS.
 fn names_this_host(uri: &http::Uri, headers: &HeaderMap, allowed: &[String]) -> bool {
     let mut named = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (named.next(), named.next()) else { return false };
@@ -207,7 +217,7 @@ fn names_this_host(uri: &http::Uri, headers: &HeaderMap, allowed: &[String]) -> 
     ours(host.host()) && uri.host().is_none_or(ours)
 }
 
-fn json(value: &impl serde::Serialize) -> Answer {
+fn json(value: &impl serde::Serialize) -> HttpResponse {
     match serde_json::to_string(value) {
         Ok(text) => respond(StatusCode::OK, "application/json", text + "\n"),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
@@ -215,18 +225,18 @@ fn json(value: &impl serde::Serialize) -> Answer {
 }
 
 /// A plain text.
-pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> HttpResponse {
     respond(status, "text/plain; charset=utf-8", body)
 }
 
-fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> HttpResponse {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
+    response
 }
 
 #[cfg(test)]
@@ -240,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_this_host_are_answered() {
+    fn only_requests_that_name_this_host_are_answered() {
         for good in
             ["localhost", "LOCALHOST:4390", "127.0.0.1:4390", "127.9.9.9", "[::1]:4390", "tpu-7.internal:1"]
         {
@@ -266,11 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn history_is_asked_in_words_that_make_sense() {
+    fn a_history_query_is_parsed_or_refused() {
         let query = history_query("metric=tpu_x%5F&chip=3&last=10m&limit=5").unwrap();
         assert_eq!((query.metric.as_str(), query.chip, query.limit), ("tpu_x_", Some(3), Some(5)));
         assert_eq!(query.last, Some(Duration::from_secs(600)));
-        assert!(history_query("").unwrap_err().contains("which metric"));
+        assert!(history_query("").unwrap_err().contains("names no metric"));
         assert!(history_query("metric=x&chip=y").unwrap_err().contains("`chip` must be a number"));
         assert!(history_query("metric=x&last=5").unwrap_err().contains("no unit"));
     }

@@ -1,4 +1,4 @@
-//! The service `tpuscope.v1.Host`: looks, and changes nothing.
+//! The gRPC service `tpuscope.v1.Host`: read-only.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,20 +12,20 @@ use super::{
     protocol,
 };
 
-/// Answers from the host_api.
-pub struct Host {
+/// The service, on top of a [`HostApi`].
+pub struct GrpcHost {
     host_api: Arc<HostApi>,
 }
 
-impl Host {
-    /// The service at this host_api.
+impl GrpcHost {
+    /// The service on top of this [`HostApi`].
     pub fn new(host_api: Arc<HostApi>) -> Self {
         Self { host_api }
     }
 }
 
 #[tonic::async_trait]
-impl host_server::Host for Host {
+impl host_server::Host for GrpcHost {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
         protocol::check(request.get_ref().peer.as_ref())?;
         Ok(Response::new(self.host_api.status()))
@@ -40,7 +40,7 @@ impl host_server::Host for Host {
         let request = request.into_inner();
         protocol::check(request.peer.as_ref())?;
         if request.metric.is_empty() {
-            return Err(Status::invalid_argument("which metric? set `metric`"));
+            return Err(Status::invalid_argument("the request names no metric; set `metric`"));
         }
         Ok(Response::new(self.host_api.history(&HistoryQuery {
             metric: request.metric,

@@ -1,4 +1,4 @@
-//! gRPC: the same server on the Unix socket and on the loopback; what a caller may do there is the [`AuthLayer`]'s.
+//! The gRPC server, used for the Unix socket and for TCP. The [`AuthLayer`] decides what a caller may do.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,67 +12,70 @@ use tonic::{service::Routes, transport::Server};
 use tonic_health::server::{HealthReporter, HealthService};
 
 use super::{
-    accept::{Listener, accept},
     auth_layer::AuthLayer,
-    connection_limits::{ConnectionLimits, Rule},
+    connection_limits::{ConnectionLimits, LimitPolicy},
+    connections::{ServerListener, accept},
 };
-use crate::Ended;
+use crate::ServeResult;
 
-/// The longest that an answer may take to begin.
-const ANSWER: Duration = Duration::from_secs(30);
+/// The longest time until the first byte of an answer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const CALLS_PER_CONNECTION: u32 = 16;
 const HEADER_BYTES: u32 = 8 << 10;
 const WINDOW_BYTES: u32 = 64 << 10;
-/// The longest request; ours are short.
+/// The largest request message.
 pub const REQUEST_BYTES: usize = 64 << 10;
-/// Streams that the other side opened and reset before they were seen.
+/// Streams that the peer opened and reset before the server handled them.
 const RESET_STREAMS: usize = 20;
 const KEEPALIVE: Duration = Duration::from_secs(30);
-const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Health and the description of the services, which every door has.
-pub fn common(health: HealthReporter) -> Result<Routes, tonic_reflection::server::Error> {
+/// The services of every listener: health and reflection.
+pub fn health_and_reflection(health: HealthReporter) -> Result<Routes, tonic_reflection::server::Error> {
     let health =
         tonic_health::pb::health_server::HealthServer::new(HealthService::from_health_reporter(health))
             .max_decoding_message_size(REQUEST_BYTES);
     let builder = || {
         tonic_reflection::server::Builder::configure()
-            .register_file_descriptor_set(described())
+            .register_file_descriptor_set(own_descriptors())
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     Ok(Routes::new(health).add_service(builder().build_v1()?).add_service(builder().build_v1alpha()?))
 }
 
-/// Our own services alone: the foreign packages are what we call, not what we serve.
-fn described() -> FileDescriptorSet {
+/// The agent's own services. The other packages are those that the agent calls.
+fn own_descriptors() -> FileDescriptorSet {
     let all = FileDescriptorSet::decode(proto::DESCRIPTORS).unwrap_or_default();
     let own = all.file.into_iter().filter(|file| file.name() == "tpuscope/v1/agent.proto").collect();
     FileDescriptorSet { file: own }
 }
 
-/// Serves `routes` on `listener` behind `auth_layer` until `stop`.
+/// Serves `routes` on `listener`, behind `auth_layer`, until `stop`.
+///
+/// # Errors
+/// Why the server ended before `stop`.
 pub async fn serve(
-    listener: Arc<Listener>,
+    listener: Arc<ServerListener>,
     auth_layer: AuthLayer,
     routes: Routes,
-    most_connections: u16,
+    max_connections: u16,
     stop: CancellationToken,
-) -> Ended {
+) -> ServeResult {
     let (queue, connections) = mpsc::channel(1);
-    let rule = match *listener {
-        Listener::Unix(_) => Rule::Users(Uid::effective().as_raw()),
-        Listener::Tcp(_) => Rule::Yielding,
+    let policy = match *listener {
+        ServerListener::Unix(_) => LimitPolicy::ByUser(Uid::effective().as_raw()),
+        ServerListener::Tcp(_) => LimitPolicy::ReplaceLeastActive,
     };
-    let connection_limits = ConnectionLimits::new(most_connections, rule);
+    let connection_limits = ConnectionLimits::new(max_connections, policy);
     let _accepting =
         AbortOnDropHandle::new(tokio::spawn(accept(listener, connection_limits, queue, stop.clone())));
     Server::builder()
-        .timeout(ANSWER)
+        .timeout(RESPONSE_TIMEOUT)
         .max_concurrent_streams(CALLS_PER_CONNECTION)
         .http2_max_header_list_size(HEADER_BYTES)
         .http2_max_pending_accept_reset_streams(Some(RESET_STREAMS))
         .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(2 * WINDOW_BYTES)
         .layer(auth_layer)

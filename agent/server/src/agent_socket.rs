@@ -1,7 +1,7 @@
-//! The agent's Unix socket: claimed safely, given up cleanly.
+//! The agent's Unix socket: created without disturbing another agent, removed at the end.
 //!
-//! A lock file beside it decides who may touch it: whoever holds the lock may replace what a dead agent left.
-//! Must never remove anything that is no socket, or a socket that somebody listens on.
+//! A lock file beside the socket belongs to the agent that serves it. With the lock, a socket that a dead agent left is
+//! replaced. Must never remove a file that is not a socket, or a socket on which a process listens.
 
 use std::{
     fs, io,
@@ -15,69 +15,72 @@ use std::{
 use nix::unistd::Group;
 use store::lock::{Lock, LockError};
 
-use crate::settings::Mode;
+use crate::settings::FileMode;
 
-/// Why the socket cannot be had.
+/// Why the socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Another agent, or its directory cannot be used.
+    /// Another agent serves it, or its directory cannot be used.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Somebody answers on it.
-    #[error("something already listens on {}", .0.display())]
+    /// A process listens on it.
+    #[error("another process listens on {}", .0.display())]
     Live(PathBuf),
-    /// A file that is no socket.
-    #[error("{} is in the way: it is no socket, and is not touched", .0.display())]
-    NoSocket(PathBuf),
-    /// The group of the settings does not exist.
-    #[error("there is no group `{0}` (api.socket_group)")]
+    /// The file is not a socket.
+    #[error("{} exists and is not a socket", .0.display())]
+    NotASocket(PathBuf),
+    /// The group does not exist.
+    #[error("there is no group `{0}`")]
     NoGroup(String),
-    /// The path cannot be a socket's.
-    #[error("{} has no directory to put a socket in", .0.display())]
+    /// The path has no parent directory.
+    #[error("{} has no parent directory", .0.display())]
     NoDirectory(PathBuf),
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot {action} {}: {error}", .path.display())]
     System {
-        /// What was tried.
+        /// The step that failed, as in "cannot ACTION PATH".
         action: &'static str,
-        /// On what.
+        /// The socket.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// The socket of this agent; removed with the value.
+/// The socket file of this agent. Dropping the value removes the file.
 #[derive(Debug)]
-pub struct Socket {
+pub struct AgentSocket {
     path: PathBuf,
     inode: u64,
     _lock: Lock,
 }
 
-impl Socket {
-    /// Listens on `path`, in place of a dead agent's socket where there is one.
-    pub fn claim(path: &Path, mode: Mode, group: &str) -> Result<(Self, UnixListener), SocketError> {
+impl AgentSocket {
+    /// Listens on `path`. Replaces the socket of a dead agent. Blocks: the group comes from the user database.
+    ///
+    /// # Errors
+    /// If another process listens there, or a step fails.
+    pub fn claim(path: &Path, mode: FileMode, group: &str) -> Result<(Self, UnixListener), SocketError> {
         let system = |action, error| SocketError::System { action, path: path.to_owned(), error };
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(SocketError::NoDirectory(path.to_owned()));
         };
         if !dir.exists() {
-            fs::create_dir_all(dir).map_err(|error| system("make the directory of", error))?;
+            fs::create_dir_all(dir).map_err(|error| system("create the directory of", error))?;
         }
         let mut lock_name = name.to_owned();
         lock_name.push(".lock");
         let lock = Lock::file(&dir.join(lock_name))?;
         clear(path)?;
         let listener = UnixListener::bind(path).map_err(|error| system("listen on", error))?;
-        let metadata = fs::symlink_metadata(path).map_err(|error| system("look at", error))?;
-        // From here on the socket is removed again, whatever fails.
+        let metadata = fs::symlink_metadata(path).map_err(|error| system("read the metadata of", error))?;
+        // From here on a failure removes the socket.
         let socket = Self { path: path.to_owned(), inode: metadata.ino(), _lock: lock };
         if !group.is_empty() {
             let found = Group::from_name(group).ok().flatten();
             let gid = found.ok_or_else(|| SocketError::NoGroup(group.to_owned()))?.gid;
             std::os::unix::fs::chown(path, None, Some(gid.as_raw()))
-                .map_err(|error| system("give to its group", error))?;
+                .map_err(|error| system("change the group of", error))?;
         }
         fs::set_permissions(path, fs::Permissions::from_mode(mode.bits()))
             .map_err(|error| system("set the mode of", error))?;
@@ -86,31 +89,31 @@ impl Socket {
     }
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket on which no process listens.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let system = |action, error| SocketError::System { action, path: path.to_owned(), error };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(system("look at", error)),
+        Err(error) => return Err(system("read the metadata of", error)),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(SocketError::NoSocket(path.to_owned()));
+            return Err(SocketError::NotASocket(path.to_owned()));
         }
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| system("remove the dead socket", error))
+            fs::remove_file(path).map_err(|error| system("remove the unused socket", error))
         }
-        // Connected, or kept from connecting: either way it is not known to be dead.
+        // Connected, or not permitted to connect: a process may listen.
         _ => Err(SocketError::Live(path.to_owned())),
     }
 }
 
-impl Drop for Socket {
+impl Drop for AgentSocket {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode);
         if ours {
-            // A socket that stays behind is replaced by the next agent.
+            // The next agent replaces a socket that stays.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -120,8 +123,8 @@ impl Drop for Socket {
 mod tests {
     use super::*;
 
-    fn mode(text: &str) -> Mode {
-        Mode::try_from(text.to_owned()).unwrap()
+    fn mode(text: &str) -> FileMode {
+        FileMode::try_from(text.to_owned()).unwrap()
     }
 
     #[test]
@@ -130,7 +133,7 @@ mod tests {
         let path = dir.path().join("run/agent.sock");
         fs::create_dir(dir.path().join("run")).unwrap();
         drop(UnixListener::bind(&path).unwrap());
-        let (socket, _listener) = Socket::claim(&path, mode("0640"), "").unwrap();
+        let (socket, _listener) = AgentSocket::claim(&path, mode("0640"), "").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         assert!(UnixStream::connect(&path).is_ok());
         drop(socket);
@@ -138,24 +141,24 @@ mod tests {
     }
 
     #[test]
-    fn a_live_one_is_refused_whoever_it_is() {
+    fn a_socket_in_use_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
         let _foreign = UnixListener::bind(&path).unwrap();
-        assert!(matches!(Socket::claim(&path, mode("0600"), ""), Err(SocketError::Live(_))));
+        assert!(matches!(AgentSocket::claim(&path, mode("0600"), ""), Err(SocketError::Live(_))));
         let second = dir.path().join("second.sock");
-        let _first = Socket::claim(&second, mode("0600"), "").unwrap();
-        let refused = Socket::claim(&second, mode("0600"), "").unwrap_err();
+        let _first = AgentSocket::claim(&second, mode("0600"), "").unwrap();
+        let refused = AgentSocket::claim(&second, mode("0600"), "").unwrap_err();
         assert!(matches!(refused, SocketError::Lock(LockError::Held { .. })), "{refused}");
         assert!(UnixStream::connect(&second).is_ok());
     }
 
     #[test]
-    fn nothing_but_a_socket_is_removed() {
+    fn a_file_that_is_not_a_socket_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(Socket::claim(&path, mode("0600"), ""), Err(SocketError::NoSocket(_))));
+        assert!(matches!(AgentSocket::claim(&path, mode("0600"), ""), Err(SocketError::NotASocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 
@@ -163,7 +166,7 @@ mod tests {
     fn an_unknown_group_is_named_and_leaves_no_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
-        let refused = Socket::claim(&path, mode("0600"), "no-such-group-here").unwrap_err();
+        let refused = AgentSocket::claim(&path, mode("0600"), "no-such-group-here").unwrap_err();
         assert!(matches!(refused, SocketError::NoGroup(_)));
         assert!(!path.exists());
     }

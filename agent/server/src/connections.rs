@@ -1,4 +1,4 @@
-//! Connections within bounds: so many at a time, and none that stays without ever saying anything.
+//! Listeners and their connections: a bounded number of connections, each of which must send something soon.
 
 use std::{
     future::Future,
@@ -16,37 +16,51 @@ use tokio::{
     time::{Instant, Sleep},
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::{Connected, UdsConnectInfo};
+use tonic::transport::server::Connected;
 use tracing::warn;
 
-use super::connection_limits::{ConnectionLimits, ConnectionSlot};
+use super::{
+    connection_limits::{ConnectionLimits, ConnectionSlot},
+    peer::UnixPeer,
+};
 
-/// A connection that has not sent its first byte by then is closed.
-const FIRST_BYTE: Duration = Duration::from_secs(5);
-/// After a failed accept (no descriptors left, say) the next try waits this long.
-const PAUSE: Duration = Duration::from_millis(200);
-/// What is written and not taken by the other side for this long ends a TCP connection.
-const STALLED_MS: u32 = 20_000;
-/// Refused connections are told of this often at most.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// A connection that has sent nothing by then is closed.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The wait after a failed accept, for example when no file descriptors are left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// A TCP connection whose peer acknowledges nothing for this long is closed.
+const USER_TIMEOUT_MS: u32 = 20_000;
+/// The shortest time between two log messages about refused connections.
+const REFUSED_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A listener of either kind.
+/// A listener, TCP or Unix.
 #[derive(Debug)]
-pub enum Listener {
+pub enum ServerListener {
     /// TCP.
     Tcp(TcpListener),
     /// A Unix socket.
     Unix(UnixListener),
 }
 
-/// A connection of either kind, with its place among the permitted ones.
+/// An accepted connection, TCP or Unix, with its slot.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ServerConnection {
     stream: Stream,
-    first_byte: Option<Pin<Box<Sleep>>>,
-    place: ConnectionSlot,
-    /// Done when it has to make room.
-    leave: Pin<Box<WaitForCancellationFutureOwned>>,
+    info: ConnectInfo,
+    /// `None` once something was received.
+    first_byte_timeout: Option<Pin<Box<Sleep>>>,
+    slot: ConnectionSlot,
+    /// Ready when the connection must close in favour of another.
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+/// The caller, as far as the transport knows it. A service finds it in the extensions of its request.
+#[derive(Debug, Clone)]
+pub enum ConnectInfo {
+    /// A process of this host.
+    Unix(Arc<UnixPeer>),
+    /// A TCP connection, whose user is unknown.
+    Tcp,
 }
 
 #[derive(Debug)]
@@ -55,7 +69,7 @@ enum Stream {
     Unix(UnixStream),
 }
 
-impl Listener {
+impl ServerListener {
     async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => {
@@ -64,7 +78,7 @@ impl Listener {
                 nix::sys::socket::setsockopt(
                     &stream,
                     nix::sys::socket::sockopt::TcpUserTimeout,
-                    &STALLED_MS,
+                    &USER_TIMEOUT_MS,
                 )?;
                 Ok(Stream::Tcp(stream))
             }
@@ -73,23 +87,31 @@ impl Listener {
     }
 }
 
-impl Stream {
-    /// The user at the other end, where the kernel names one.
-    fn user(&self) -> Option<u32> {
+impl ConnectInfo {
+    fn of(stream: &Stream) -> io::Result<Self> {
+        match stream {
+            Stream::Tcp(_) => Ok(Self::Tcp),
+            Stream::Unix(stream) => Ok(Self::Unix(Arc::new(UnixPeer::of(stream)?))),
+        }
+    }
+
+    /// The user at the other end. `None` for TCP.
+    fn uid(&self) -> Option<u32> {
         match self {
-            Self::Tcp(_) => None,
-            Self::Unix(stream) => stream.peer_cred().ok().map(|peer| peer.uid()),
+            Self::Tcp => None,
+            Self::Unix(peer) => Some(peer.uid()),
         }
     }
 }
 
-impl Connection {
-    fn new(stream: Stream, place: ConnectionSlot) -> Self {
+impl ServerConnection {
+    fn new(stream: Stream, info: ConnectInfo, slot: ConnectionSlot) -> Self {
         Self {
             stream,
-            first_byte: Some(Box::pin(tokio::time::sleep(FIRST_BYTE))),
-            leave: Box::pin(place.leave().clone().cancelled_owned()),
-            place,
+            info,
+            first_byte_timeout: Some(Box::pin(tokio::time::sleep(FIRST_BYTE_TIMEOUT))),
+            evicted: Box::pin(slot.evicted().clone().cancelled_owned()),
+            slot,
         }
     }
 
@@ -101,40 +123,44 @@ impl Connection {
         }
     }
 
-    /// An error once it has to make room; wakes `context` when that comes.
-    fn stay(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.leave.as_mut().poll(context) {
+    /// An error once the connection is evicted. Wakes `context` when that happens.
+    fn check_slot(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.evicted.as_mut().poll(context) {
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
             Poll::Pending => Ok(()),
         }
     }
 }
 
-/// Connections that found no place, since they were last told of.
+/// Connections that got no slot since the last log message about them.
 #[derive(Default)]
-struct Refused {
+struct RefusedLog {
     count: u64,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
-impl Refused {
-    fn one_more(&mut self, user: Option<u32>) {
+impl RefusedLog {
+    fn add(&mut self, uid: Option<u32>) {
         self.count += 1;
-        if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-            warn!(refused = self.count, ?user, "too many connections (api.max_connections): closed at once");
-            *self = Self { count: 0, told: Some(Instant::now()) };
+        if self.logged.is_none_or(|logged| logged.elapsed() >= REFUSED_LOG_INTERVAL) {
+            warn!(
+                refused = self.count,
+                ?uid,
+                "too many connections (api.max_connections): connection closed"
+            );
+            *self = Self { count: 0, logged: Some(Instant::now()) };
         }
     }
 }
 
-/// Accepts on `listener` until `stop`, as long as there are `connection_limits`: who gets none is closed at once.
+/// Accepts connections on `listener` until `stop`. Closes those that get no slot from `connection_limits`.
 pub async fn accept(
-    listener: Arc<Listener>,
+    listener: Arc<ServerListener>,
     connection_limits: ConnectionLimits,
-    connections: mpsc::Sender<Connection>,
+    connections: mpsc::Sender<ServerConnection>,
     stop: CancellationToken,
 ) {
-    let mut refused = Refused::default();
+    let mut refused = RefusedLog::default();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -144,22 +170,29 @@ pub async fn accept(
             Ok(stream) => stream,
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
-        let user = stream.user();
-        let Some(place) = connection_limits.take(user) else {
-            refused.one_more(user);
+        let info = match ConnectInfo::of(&stream) {
+            Ok(info) => info,
+            Err(error) => {
+                warn!(%error, "cannot tell the peer of a connection: connection closed");
+                continue;
+            }
+        };
+        let uid = info.uid();
+        let Some(slot) = connection_limits.take(uid) else {
+            refused.add(uid);
             continue;
         };
-        if connections.send(Connection::new(stream, place)).await.is_err() {
+        if connections.send(ServerConnection::new(stream, info, slot)).await.is_err() {
             return;
         }
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for ServerConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -171,12 +204,12 @@ impl AsyncRead for Connection {
             Stream::Unix(stream) => Pin::new(stream).poll_read(context, buf),
         };
         if buf.filled().len() > before {
-            self.first_byte = None;
-            self.place.said();
+            self.first_byte_timeout = None;
+            self.slot.mark_active();
         }
-        self.stay(context)?;
+        self.check_slot(context)?;
         if read.is_pending()
-            && let Some(deadline) = &mut self.first_byte
+            && let Some(deadline) = &mut self.first_byte_timeout
             && deadline.as_mut().poll(context).is_ready()
         {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -185,13 +218,13 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for ServerConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stay(context)?;
+        self.check_slot(context)?;
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
@@ -217,7 +250,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stay(context)?;
+        self.check_slot(context)?;
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
@@ -229,14 +262,10 @@ impl AsyncWrite for Connection {
     }
 }
 
-impl Connected for Connection {
-    type ConnectInfo = UdsConnectInfo;
+impl Connected for ServerConnection {
+    type ConnectInfo = ConnectInfo;
 
-    /// Peer credentials, as the kernel took them when the other side connected; none for TCP.
-    fn connect_info(&self) -> UdsConnectInfo {
-        match &self.stream {
-            Stream::Unix(stream) => stream.connect_info(),
-            Stream::Tcp(_) => UdsConnectInfo { peer_addr: None, peer_cred: None },
-        }
+    fn connect_info(&self) -> ConnectInfo {
+        self.info.clone()
     }
 }

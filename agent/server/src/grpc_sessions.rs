@@ -1,44 +1,54 @@
-//! The service `tpuscope.v1.Sessions`: the sessions that are kept, each for the users whose processes are in it.
+//! The gRPC service `tpuscope.v1.Sessions`: the stored sessions, each for the users who own its processes.
 
-use std::{io, pin::Pin};
+use std::{io, pin::Pin, sync::Arc};
 
 use proto::tpuscope::v1::{
     FetchSessionRequest, FilePiece, ListSessionsReply, ListSessionsRequest, RemoveSessionReply,
     RemoveSessionRequest, SessionSummary, ShowSessionReply, ShowSessionRequest, sessions_server,
 };
-use store::{AsyncStore, OpenedSession, SessionOwners, StoreError, StoredSession};
+use store::{AsyncStore, OpenedSession, StoreError, StoredSession};
 use tokio::{fs::File, io::AsyncReadExt, sync::mpsc};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 use tracing::info;
 use xprof::session::{MANIFEST_FILE, SessionName};
 
-use super::{access::Scope, protocol, session_messages};
+use super::{access::Scope, protocol, session_grants::SessionGrants, session_messages};
 
-/// Bytes of a piece of a file.
-const PIECE: usize = 128 << 10;
+/// The size of one piece of a file.
+const PIECE_BYTES: usize = 128 << 10;
 /// Pieces that wait for a slow reader.
-const QUEUE: usize = 4;
+const PIECE_QUEUE: usize = 4;
 
-/// Gives out what the store has.
-pub struct Service {
+/// The service.
+#[derive(Clone)]
+pub struct GrpcSessions {
     store: AsyncStore,
+    grants: Arc<SessionGrants>,
 }
 
-impl Service {
+impl GrpcSessions {
     /// The sessions of `store`.
     pub fn new(store: AsyncStore) -> Self {
-        Self { store }
+        Self { store, grants: Arc::default() }
     }
 
-    /// A session of this name that `scope` covers; to others it does not exist.
-    async fn permitted(&self, scope: Scope, id: &str) -> Result<OpenedSession, Status> {
+    pub(super) fn grants(&self) -> Arc<SessionGrants> {
+        self.grants.clone()
+    }
+
+    fn covers(&self, scope: &Scope, stored: &StoredSession) -> bool {
+        scope.covers_users(&stored.owners.uids) || self.grants.has(scope, &stored.name, stored.created)
+    }
+
+    /// The session of this name. `NOT_FOUND` if `scope` does not include it.
+    async fn permitted(&self, scope: &Scope, id: &str) -> Result<OpenedSession, Status> {
         let name: SessionName =
             id.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?;
         let wanted = name.clone();
         let opened = self.store.call(move |store| store.get(&wanted)).await;
         let opened = opened.map_err(|error| refused(&error))?;
-        if covers(scope, &opened.stored.owners) {
+        if self.covers(scope, &opened.stored) {
             Ok(opened)
         } else {
             Err(refused(&StoreError::NotFound(name)))
@@ -49,7 +59,7 @@ impl Service {
 type Pieces = Pin<Box<dyn Stream<Item = Result<FilePiece, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl sessions_server::Sessions for Service {
+impl sessions_server::Sessions for GrpcSessions {
     type FetchStream = Pieces;
 
     async fn list(
@@ -59,14 +69,14 @@ impl sessions_server::Sessions for Service {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
         let all = self.store.call(|store| store.list()).await.map_err(|error| refused(&error))?;
-        let sessions = all.iter().filter(|stored| covers(scope, &stored.owners)).map(summary).collect();
+        let sessions = all.iter().filter(|stored| self.covers(&scope, stored)).map(summary).collect();
         Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
     }
 
     async fn show(&self, request: Request<ShowSessionRequest>) -> Result<Response<ShowSessionReply>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let opened = self.permitted(scope, &request.get_ref().id).await?;
+        let opened = self.permitted(&scope, &request.get_ref().id).await?;
         Ok(Response::new(ShowSessionReply {
             peer: Some(protocol::own()),
             session: Some(summary(&opened.stored)),
@@ -77,15 +87,15 @@ impl sessions_server::Sessions for Service {
     async fn fetch(&self, request: Request<FetchSessionRequest>) -> Result<Response<Pieces>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let opened = self.permitted(scope, &request.get_ref().id).await?;
-        let (pieces, queue) = mpsc::channel(QUEUE);
+        let opened = self.permitted(&scope, &request.get_ref().id).await?;
+        let (pieces, queue) = mpsc::channel(PIECE_QUEUE);
         tokio::spawn(async move {
             if let Err(error) = send_files(&opened, &pieces).await {
                 let status = match error.kind() {
                     io::ErrorKind::NotFound => refused(&StoreError::NotFound(opened.stored.name)),
                     _ => Status::data_loss(format!("cannot read the session: {error}")),
                 };
-                // A reader who hung up does not hear it.
+                // The reader may have closed the stream.
                 let _ = pieces.send(Err(status)).await;
             }
         });
@@ -98,23 +108,21 @@ impl sessions_server::Sessions for Service {
     ) -> Result<Response<RemoveSessionReply>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let name = self.permitted(scope, &request.get_ref().id).await?.stored.name;
-        info!(session = %name, "removed on request");
+        let name = self.permitted(&scope, &request.get_ref().id).await?.stored.name;
+        info!(session = %name, "session removed on request");
         let freed = self.store.call(move |store| store.remove(&name)).await;
         let freed = freed.map_err(|error| refused(&error))?;
         Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
     }
 }
 
-/// The rights that the auth_layer has found; none is no right.
+/// The scope that the auth layer added to the request.
+///
+/// # Errors
+/// `PERMISSION_DENIED` if there is none.
 pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
-    let scope = request.extensions().get::<Scope>().copied();
-    scope.ok_or_else(|| Status::permission_denied("this call did not pass the auth_layer"))
-}
-
-/// Traces of several users in one session are none of theirs alone.
-fn covers(scope: Scope, owners: &SessionOwners) -> bool {
-    scope == Scope::All || (!owners.uids.is_empty() && owners.uids.iter().all(|&uid| scope.covers(uid)))
+    let scope = request.extensions().get::<Scope>().cloned();
+    scope.ok_or_else(|| Status::permission_denied("the call did not pass the authorization layer"))
 }
 
 pub(super) fn summary(stored: &StoredSession) -> SessionSummary {
@@ -143,14 +151,14 @@ async fn send_files(
 ) -> io::Result<()> {
     let folder = &opened.session.folder;
     let parts = opened.session.parts.iter().map(|part| part.path.clone());
-    // The manifest last: whoever has it has all.
+    // The manifest comes last: a reader that has it has all parts.
     for path in parts.chain(opened.session.manifest.is_some().then(|| folder.join(MANIFEST_FILE))) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut file = File::open(&path).await?;
         let mut offset = 0;
         loop {
-            let mut data = Vec::with_capacity(PIECE);
-            let read = (&mut file).take(PIECE as u64).read_to_end(&mut data).await?;
+            let mut data = Vec::with_capacity(PIECE_BYTES);
+            let read = (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut data).await?;
             if read == 0 && offset > 0 {
                 break;
             }
@@ -165,19 +173,4 @@ async fn send_files(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_session_belongs_to_those_whose_processes_are_all_in_it() {
-        let owners = |uids: &[u32]| SessionOwners { uids: uids.to_vec() };
-        assert!(covers(Scope::All, &owners(&[])));
-        assert!(covers(Scope::User(5), &owners(&[5])));
-        assert!(!covers(Scope::User(5), &owners(&[5, 6])));
-        assert!(!covers(Scope::User(5), &owners(&[6])));
-        assert!(!covers(Scope::User(5), &owners(&[])));
-    }
 }

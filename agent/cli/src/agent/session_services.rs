@@ -1,0 +1,69 @@
+//! The session store, the captures into it, and their gRPC services, which only the Unix socket serves.
+
+use std::sync::Arc;
+
+use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
+use host::discovery::Discovery;
+use model::time::SystemClock;
+use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
+use server::{grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions};
+use store::{AsyncStore, SessionStore};
+use tracing::warn;
+use xprof::session::HostName;
+
+use crate::{
+    failure::Failure,
+    lifecycle::task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
+    remedies,
+    settings::Config,
+};
+
+/// The gRPC services of captures and sessions.
+pub(super) struct SessionServices {
+    pub(super) captures: CapturesServer<GrpcCaptures>,
+    pub(super) sessions: SessionsServer<GrpcSessions>,
+}
+
+impl SessionServices {
+    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task.
+    pub(super) async fn start(
+        supervisor: &mut TaskSupervisor,
+        config: &Config,
+        host: &str,
+        discovery: Discovery,
+    ) -> Result<Self, Failure> {
+        let store = open_store(config).await?;
+        let profilers = Profilers::new(config.paths.procfs.clone());
+        let captures =
+            CaptureRunner::new(config.capture.clone(), profilers, store.clone(), Arc::new(SystemClock));
+        let ending = captures.clone();
+        supervisor.task(Stage::Captures, "captures", OnEnd::EndProcess, move |stop| {
+            let captures = ending.clone();
+            async move {
+                captures.end_with(stop).await;
+                TaskResult::Ok(())
+            }
+        });
+        let sessions = GrpcSessions::new(store);
+        let captures = GrpcCaptures::new(captures, discovery, HostName::sanitised(host), &sessions);
+        Ok(Self {
+            captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
+            sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
+        })
+    }
+}
+
+/// Opens the store and reads its sessions in the background.
+async fn open_store(config: &Config) -> Result<AsyncStore, Failure> {
+    let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
+    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits)).await;
+    let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
+    let store = AsyncStore::new(opened.map_err(remedies::store)?);
+    let filled = store.clone();
+    tokio::spawn(async move {
+        if let Err(error) = filled.call(SessionStore::fill).await {
+            warn!(%error, "cannot read the sessions in the store");
+        }
+    });
+    Ok(store)
+}

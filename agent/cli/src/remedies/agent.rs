@@ -1,0 +1,93 @@
+//! What keeps the agent from starting.
+
+use std::{io, net::SocketAddr, path::Path};
+
+use server::{agent_socket::SocketError, scrape::ConfigurationError};
+use store::lock::LockError;
+
+use crate::{exit::Exit, failure::Failure};
+
+/// The exit code of a failed system call.
+fn exit_of(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+        io::ErrorKind::AddrInUse => Exit::Conflict,
+        // The path of the settings has another type than it must have.
+        io::ErrorKind::AlreadyExists
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::InvalidFilename
+        | io::ErrorKind::InvalidInput => Exit::Config,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
+        _ => Exit::Internal,
+    }
+}
+
+/// The state directory cannot be used.
+pub(crate) fn state_dir(error: &LockError, dir: &Path) -> Failure {
+    match error {
+        LockError::Held { pid, .. } => {
+            let agent = pid.map_or_else(|| "another agent".into(), |pid| format!("the agent with pid {pid}"));
+            let what = format!("{agent} already uses the state directory {}", dir.display());
+            Failure::new(Exit::Conflict, what).remedy(
+                "one agent per host is enough; for a second one set agent.state_dir, api.socket, api.http and api.grpc",
+            )
+        }
+        LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. } => {
+            Failure::new(exit_of(cause), error)
+                .remedy("set agent.state_dir to a directory that this user can write to, or run as root")
+        }
+    }
+}
+
+/// The socket cannot be created. `setting` names the source of its path.
+pub(crate) fn agent_socket(error: &SocketError, setting: &str) -> Failure {
+    let what = format!("{error} ({setting})");
+    match error {
+        SocketError::Lock(LockError::Held { .. }) | SocketError::Live(_) => {
+            Failure::new(Exit::Conflict, what)
+                .remedy(format!("stop the agent that listens there, or set {setting} to another path"))
+        }
+        SocketError::NotASocket(_) | SocketError::NoDirectory(_) => {
+            Failure::new(Exit::Conflict, what).remedy(format!("set {setting} to another path"))
+        }
+        SocketError::NoGroup(group) => socket_group(group),
+        SocketError::Lock(
+            LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. },
+        )
+        | SocketError::System { error: cause, .. } => Failure::new(exit_of(cause), what).remedy(format!(
+            "set {setting} to a path in a directory that this user can write to, or run as root"
+        )),
+    }
+}
+
+/// The group of the socket does not exist.
+pub(crate) fn socket_group(group: &str) -> Failure {
+    Failure::new(Exit::Config, format!("there is no group `{group}` (api.socket_group)"))
+        .remedy("create the group (`groupadd --system`), or leave api.socket_group empty")
+}
+
+/// The metrics listener cannot be opened.
+pub(crate) fn web_config(error: &ConfigurationError) -> Failure {
+    let failure = Failure::new(Exit::Config, error);
+    match error {
+        ConfigurationError::Plaintext => failure.remedy(
+            "set api.metrics_web_config to a file with tls_server_config, or set api.metrics_plaintext = true to serve \
+             everybody who reaches the address",
+        ),
+        ConfigurationError::File(_) => {
+            failure.remedy("the file has the format of Prometheus' exporter toolkit: docs/api.md has an example")
+        }
+    }
+}
+
+/// A TCP address cannot be bound. `setting` names it.
+pub(crate) fn tcp_address(setting: &str, address: SocketAddr, error: &io::Error) -> Failure {
+    let failure = Failure::new(exit_of(error), format!("cannot listen on {address} ({setting}): {error}"));
+    match error.kind() {
+        io::ErrorKind::AddrInUse => failure.remedy(format!(
+            "`ss -ltnp 'sport = :{}'` shows the process that listens there; set {setting} to another port, or to \"off\"",
+            address.port()
+        )),
+        _ => failure.remedy(format!("set {setting} to another address, or to \"off\"")),
+    }
+}

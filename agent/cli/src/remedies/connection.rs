@@ -1,0 +1,113 @@
+//! The connection to the agent.
+
+use std::{io, path::Path, time::Duration};
+
+use server::session_messages;
+use tonic::{Code, Status};
+
+use super::capture::{Destination, capture};
+use crate::{client, exit::Exit, failure::Failure};
+
+const AGENT_LOG: &str = "the agent's log has more details: `journalctl -u tpuscope`";
+
+/// The socket's path, with the variable that set it.
+fn named(socket: &Path) -> String {
+    let path = socket.display();
+    if client::is_from_variable(socket) {
+        format!("{path} (from {})", client::VARIABLE)
+    } else {
+        path.to_string()
+    }
+}
+
+/// No connection to the socket. `is_socket` says whether the file is one.
+pub(crate) fn no_connection(socket: &Path, error: &io::Error, is_socket: bool) -> Failure {
+    let at = named(socket);
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(Exit::NoAgent, format!("no agent: there is no socket {at}"))
+            .remedy("start the agent (`systemctl start tpuscope`, or `tpuscope agent`), or name its socket with --socket"),
+        io::ErrorKind::ConnectionRefused if !is_socket => {
+            Failure::new(Exit::NoAgent, format!("no agent: {at} is not a socket"))
+                .remedy(format!("name the agent's socket with --socket or {}", client::VARIABLE))
+        }
+        io::ErrorKind::ConnectionRefused => {
+            Failure::new(Exit::NoAgent, format!("no agent: no process listens on {at}"))
+                .remedy("start the agent: `systemctl start tpuscope`, or `tpuscope agent`")
+        }
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(Exit::Permission, format!("no permission to connect to {at}"))
+                .remedy("run as root or as a member of the socket's group")
+        }
+        _ => Failure::new(Exit::NoAgent, format!("cannot connect to {at}: {error}")),
+    }
+}
+
+/// The process on the socket does not speak the agent's protocol, or hangs.
+pub(crate) fn no_answer(socket: &Path) -> Failure {
+    Failure::new(Exit::NoAgent, format!("the process that listens on {} does not answer", named(socket)))
+        .remedy(AGENT_LOG)
+}
+
+/// The agent did not answer a call in time.
+pub(crate) fn call_timeout(limit: Duration) -> Failure {
+    Failure::new(Exit::Timeout, format!("the agent did not answer within {limit:?}")).remedy(AGENT_LOG)
+}
+
+/// The agent closed the connection before its answer.
+pub(crate) fn connection_closed() -> Failure {
+    let what = "the agent closed the connection: it has too many connections, or it ended";
+    Failure::new(Exit::NoAgent, what).remedy(
+        "`journalctl -u tpuscope` shows the reason; close connections (`ss -xp` lists them), raise \
+         api.max_connections, or restart the agent",
+    )
+}
+
+/// The agent refused a call.
+pub(crate) fn refused(status: &Status) -> Failure {
+    if client::connection_ended(status) {
+        return connection_closed();
+    }
+    let exit = match status.code() {
+        Code::PermissionDenied | Code::Unauthenticated => Exit::Permission,
+        Code::NotFound => Exit::NotFound,
+        Code::InvalidArgument | Code::OutOfRange => Exit::Usage,
+        Code::AlreadyExists | Code::Aborted => Exit::Conflict,
+        Code::Unavailable => Exit::NoAgent,
+        Code::DeadlineExceeded => Exit::Timeout,
+        _ => Exit::Internal,
+    };
+    let what = match status.message() {
+        "" => status.code().description(),
+        message => message,
+    };
+    let failure = Failure::new(exit, what);
+    match session_messages::reason(status) {
+        Some(reason) => failure.remedy(capture(reason, Destination::AgentStore)),
+        None => failure,
+    }
+}
+
+/// The agent ended during a capture.
+pub(crate) fn agent_ended_in_capture() -> Failure {
+    Failure::new(Exit::NoAgent, "the agent ended during the capture or does not answer; nothing was kept").remedy(
+        "restart the agent (`systemctl restart tpuscope`) and capture again; the profiler is free when the agent has \
+         ended; `journalctl -u tpuscope` has more details",
+    )
+}
+
+/// The agent was stopped during a capture.
+pub(crate) fn agent_stopped_in_capture() -> Failure {
+    Failure::new(
+        Exit::NoAgent,
+        "the agent was stopped during the capture; nothing was kept, and the profilers are free",
+    )
+    .remedy("start the agent and capture again; `systemctl status tpuscope` shows its state")
+}
+
+/// A session that is in use cannot be removed.
+pub(crate) fn session_in_use(failure: Failure) -> Failure {
+    match failure.exit {
+        Exit::Conflict => failure.remedy("wait until its capture ends, or end the capture"),
+        _ => failure,
+    }
+}

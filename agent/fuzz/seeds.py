@@ -1,0 +1,97 @@
+"""Writes one or more seeds for each target below corpus/."""
+
+import json
+import pathlib
+import struct
+
+here = pathlib.Path(__file__).parent
+
+
+def varint(number):
+    out = b""
+    while number > 0x7F:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def field(number, value):
+    """One protobuf field: bytes and text, integers, or doubles."""
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    if isinstance(value, float):
+        return varint(number << 3 | 1) + struct.pack("<d", value)
+    return varint(number << 3) + varint(value)
+
+
+def seed(target, name, data):
+    folder = here / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def runtime_reply(*measures):
+    series = b""
+    for device, measure in enumerate(measures):
+        attribute = field(1, field(1, "device-id") + field(2, field(3, device)))
+        series += field(3, attribute + measure)
+    return field(1, field(1, "name") + field(2, "description") + series)
+
+
+gauges = runtime_reply(field(3, field(1, 0.5)), field(3, field(2, 7)), field(3, field(3, "1.5")))
+bounds = field(6, field(2, field(1, 3) + field(2, 2.0) + field(3, 1.0)))
+distribution = runtime_reply(field(5, field(1, 3) + field(2, 1.5) + bounds + field(7, b"\x01\x02\x00\x00")))
+for which in range(0, 24, 3):
+    for name, reply in (("gauges", gauges), ("distribution", distribution)):
+        seed("runtime_metric", f"{name}-{which}", bytes([which, 127]) + reply + reply)
+seed("runtime_metric", "names", field(1, field(1, "tpu.runtime.hbm.memory.usage.bytes")))
+
+health = field(4, field(1, field(1, 1) + field(2, 2) + field(3, 10)) + field(2, field(1, "tray1.chip0.ici0") + field(2, 5)))
+utilization = field(2, field(1, 1) + varint(2 << 3 | 5) + struct.pack("<f", 50.0))
+seed("host_service", "one", field(1, field(1, field(1, 1795000000)) + utilization + field(3, "0") + health))
+
+values = field(3, field(1, field(1, "duty_cycle_pct") + field(2, "20.57")))
+reply = field(1, 7) + values
+seed("libtpu", "frame", varint(len(reply)) + reply)
+seed("libtpu", "numbers", "20.57\n0-tensorcore: 7\n1-0: 3")
+seed("libtpu", "figures", "8MB+-AllReduce, 123.46, 12.00, 90.00, 95.00, 99.90")
+
+page = """# TYPE jax_orbax_write_gbytes gauge
+jax_orbax_write_gbytes{a="1\\"2",b="c\\\\d"} 1.5
+# TYPE grain_python_x_ns histogram
+grain_python_x_ns_bucket{le="1"} 1
+grain_python_x_ns_bucket{le="+Inf"} 2
+grain_python_x_ns_sum 3
+grain_python_x_ns_count 2
+# TYPE grain_python_y counter
+grain_python_y_total 5
+"""
+seed("orbax_grain", "two", page + "\0" + page.replace(" 2\n", " 9\n"))
+
+seed("settings", "sections", """[sampler]
+interval = "250ms"
+history = "8MiB"
+[api]
+http = "127.0.0.1:4390"
+[workload]
+endpoints = [{kind = "profiler", address = "127.0.0.1:9012"}]
+[[device.extra]]
+device = 0x0099
+name = "v9"
+""")
+seed("settings", "flag", "sampler.interval=1s")
+seed("http_query", "all", "metric=tpu_hbm_used_bytes&chip=3&last=5m&limit=10")
+seed("host_list", "ranges", "tpu-[001-003,010],n[0-1]x[2-3]")
+
+manifest = {
+    "version": 1,
+    "session": "s",
+    "tool": {"name": "tpuscope", "version": "0.1.0"},
+    "window": {"start": "2026-11-29T16:20:45Z", "stop": "2026-11-29T16:20:47Z"},
+    "hosts": [],
+    "missing": [{"host": "h", "why": "w"}],
+}
+seed("session_files", "manifest", json.dumps(manifest))
+seed("session_files", "owners", '{"uids": [0, 1000]}')
