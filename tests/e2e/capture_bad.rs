@@ -326,7 +326,7 @@ fn too_few_processes_keep_nothing() {
     let targets = ["--target", &dead, "--target", &dead];
     let ended = capture(folder.path(), &other.target(), &targets);
     ended.failed(12, "at least 1 must");
-    for remedy in ["name the port that was given", "; call jax.profiler.start_server(PORT)"] {
+    for remedy in ["name the port of jax.profiler.start_server", "; call jax.profiler.start_server(PORT)"] {
         assert_eq!(ended.stderr.matches(remedy).count(), 1, "each remedy once: {}", ended.stderr);
     }
     let port = good.target().replace("127.0.0.1", "localhost");
