@@ -420,3 +420,54 @@ fn a_dead_workload_is_named_and_no_workload_is_said_so() {
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["capture", "--socket", "none.sock"]).failed(6, "no agent");
 }
+
+/// The reads of all sources so far, as `status` tells them.
+fn reads(agent: &Agent) -> u64 {
+    let status = agent.ask(&["status", "--json"]).json();
+    let sources = status["sources"].as_array().unwrap();
+    sources.iter().map(|source| source["reads"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn a_disk_that_hangs_under_a_capture_does_not_stop_the_sampler() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let agent =
+        Agent::start_with(&[fake.target()], "[sampler]\ninterval = '250ms'\nidle_interval = '250ms'\n");
+    // Whoever opens a pipe to write waits until somebody reads, as a disk that hangs makes everybody wait.
+    let owners = agent.home.path().join("state/sessions/owners");
+    fs::create_dir_all(&owners).unwrap();
+    let pipe = owners.join("slow.json");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    let arguments = agent.arguments(&["capture", "--session", "slow", "--duration", "10ms"]);
+    let mut capture = command::start(agent.home.path(), &arguments);
+    let staged = agent.home.path().join("state/sessions/plugins/.tpuscope/slow.session");
+    until("the capture to reach the disk", || staged.is_dir());
+    let before = reads(&agent);
+    until("the sampler to go on", || reads(&agent) >= before + 5);
+    assert!(capture.alive() && fake.seen().profiles.is_empty(), "the capture waits for the disk");
+    agent.ask(&["sessions", "rm", "slow"]).failed(7, "being written");
+    // The disk is back.
+    let _reader = File::options().read(true).write(true).open(&pipe).unwrap();
+    // A pipe cannot be synced: the capture ends with one clear line.
+    capture.end().failed(1, "slow.json");
+    assert_eq!(agent.sessions(), [""; 0]);
+}
+
+#[test]
+fn a_busy_profiler_is_asked_again_and_its_session_is_never_ended() {
+    let fake = FakeProfiler::start(Mode::Busy);
+    let agent = Agent::start(&[fake.target()]);
+    let asked = || fake.seen().profiles.len();
+    // What is known of somebody else's session expires: nobody is refused for ever, and no restart is needed.
+    for times in 1..3 {
+        until("it to be asked", || {
+            let before = asked();
+            let ended = agent.ask(&["capture", "--duration", "10ms"]);
+            ended.failed(13, "the profiler is in use");
+            let from_memory = ended.stderr.contains("as it answered");
+            assert_eq!(from_memory, asked() == before, "it says whether it asked: {ended:?}");
+            asked() >= times
+        });
+    }
+    assert!(fake.seen().terminated.iter().all(|id| id.starts_with("tpuscope-probe")), "{:?}", fake.seen());
+}

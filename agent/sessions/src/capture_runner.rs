@@ -142,7 +142,11 @@ impl CaptureRunner {
                 let error = in_store(error, &staged);
                 info!(%session, reason = error.reason().as_str(), %error, "capture failed");
                 // What is staged is removed on a thread that may block.
-                self.store.call(|_| Ok(drop(staged))).await?;
+                let remove = move |_: &SessionStore| {
+                    drop(staged);
+                    Ok(())
+                };
+                self.store.call(remove).await?;
                 return Err(error);
             }
         };

@@ -184,7 +184,7 @@ impl ProfilerLease {
     /// If there is no complete trace.
     pub async fn profile(&self, job: ProfileJob) -> Result<Received<StagedPart>, ProfilerError> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Message::Profile { lease: self.lease, job, reply }, answer).await
+        self.ask(Message::Profile { lease: self.lease, job: Box::new(job), reply }, answer).await
     }
 
     async fn ask<T>(

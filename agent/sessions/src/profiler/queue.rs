@@ -188,7 +188,7 @@ impl RequestQueue {
     }
 
     /// What to do now. The caller does it, and then calls [`RequestQueue::finished`].
-    pub fn next(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<Action> {
         if self.running.is_some() {
             return None;
         }

@@ -81,7 +81,7 @@ impl Model {
     }
 
     fn next(&mut self, queue: &mut RequestQueue) -> Result<(), TestCaseError> {
-        let Some(action) = queue.next() else { return Ok(()) };
+        let Some(action) = queue.next_action() else { return Ok(()) };
         prop_assert!(self.running.is_none(), "one action at a time");
         match &action {
             Action::Probe(request) | Action::Profile(request, _) => {
@@ -184,16 +184,16 @@ fn a_failed_profile_is_ended_before_the_next_user_begins() {
     let mut queue = RequestQueue::default();
     let first = queue.reserve(user(1), 9 * S, S).unwrap();
     queue.push(first, Operation::Profile("a".to_owned())).unwrap();
-    assert!(matches!(queue.next(), Some(Action::Profile(_, id)) if id == "a"));
+    assert!(matches!(queue.next_action(), Some(Action::Profile(_, id)) if id == "a"));
     queue.release(first);
     let second = queue.reserve(user(2), 9 * S, S).unwrap();
     queue.push(second, Operation::Probe).unwrap();
-    assert!(queue.must_abandon() && queue.next().is_none());
+    assert!(queue.must_abandon() && queue.next_action().is_none());
     queue.finished(Outcome::Failed, S);
-    assert_eq!(queue.next(), Some(Action::End("a".to_owned())));
-    assert_eq!(queue.next(), None);
+    assert_eq!(queue.next_action(), Some(Action::End("a".to_owned())));
+    assert_eq!(queue.next_action(), None);
     queue.finished(Outcome::Failed, S);
-    assert!(matches!(queue.next(), Some(Action::Probe(_))));
+    assert!(matches!(queue.next_action(), Some(Action::Probe(_))));
 }
 
 #[test]
@@ -201,10 +201,10 @@ fn a_foreign_session_is_never_ended_and_soon_asked_about_again() {
     let mut queue = RequestQueue::default();
     let lease = queue.reserve(user(1), 9 * S, S).unwrap();
     queue.push(lease, Operation::Profile("a".to_owned())).unwrap();
-    queue.next().unwrap();
+    queue.next_action().unwrap();
     queue.finished(Outcome::Foreign(foreign()), 2 * S);
     queue.release(lease);
-    assert_eq!(queue.next(), None, "nothing to end");
+    assert_eq!(queue.next_action(), None, "nothing to end");
     let early = 2 * S + FRESH / 4;
     assert_eq!(queue.reserve(user(2), 9 * S, early), Err(Refusal::Foreign(foreign(), FRESH / 4)));
     assert!(queue.reserve(user(2), 9 * S, 2 * S + FRESH).is_ok());

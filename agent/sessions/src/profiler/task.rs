@@ -42,7 +42,7 @@ pub(super) enum Message {
     },
     Profile {
         lease: LeaseId,
-        job: ProfileJob,
+        job: Box<ProfileJob>,
         reply: Reply<Received<StagedPart>>,
     },
 }
@@ -50,7 +50,7 @@ pub(super) enum Message {
 /// A request that waits.
 enum Waiting {
     Probe(ProbeTimeouts, Reply<ProbeAnswer>),
-    Profile(ProfileJob, Reply<Received<StagedPart>>),
+    Profile(Box<ProfileJob>, Reply<Received<StagedPart>>),
 }
 
 /// How an action ended, and what is left to do then.
@@ -106,7 +106,7 @@ impl ProfilerTask {
                 self.queue.finished(Outcome::Failed, self.now());
             }
             if running.is_none() {
-                running = self.queue.next().and_then(|action| self.begin(action));
+                running = self.queue.next_action().and_then(|action| self.begin(action));
             }
             let idle = self.queue.is_idle();
             let wake = if idle { Some(self.now() + IDLE) } else { self.queue.next_expiry() };
@@ -226,7 +226,7 @@ impl ProfilerTask {
             drop(running);
             self.queue.finished(Outcome::Failed, self.now());
         }
-        while let Some(action) = self.queue.next() {
+        while let Some(action) = self.queue.next_action() {
             if let Action::End(session) = action {
                 end(self.client.clone(), session).await;
             }
@@ -276,10 +276,10 @@ async fn probe(target: Target, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer
 async fn profile(
     client: Option<ProfilerClient>,
     procfs: Option<PathBuf>,
-    job: ProfileJob,
+    job: Box<ProfileJob>,
     mut reply: Reply<Received<StagedPart>>,
 ) -> Ended {
-    let ProfileJob { request, sink, bounds, progress, cancel } = job;
+    let ProfileJob { request, sink, bounds, progress, cancel } = *job;
     let result = match client {
         None => Err(not_connected()),
         Some(client) => {
