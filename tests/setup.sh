@@ -105,7 +105,7 @@ plan=''
 [ -z "$rootfs" ] || plan+="; a Debian root file system in $peers/rootfs"
 [ -z "$new_tools" ] || plan+="; cargo tools in target/tools: $new_tools"
 if [ -z "$plan" ]; then say "as $(id -un): nothing to install"; exit; fi
-say "as $(id -un), installs ${plan#; }"
+say "as $(id -un): installs ${plan#; }"
 
 if [ -n "$packages" ] && [ "$(id -u)" != 0 ]; then
   say "run as root, or install these first: apt-get install $packages" >&2

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use xprof::session::parse_manifest;
 
 fuzz_target!(|data: &[u8]| {
-    let _ = serde_json::from_slice::<store::Owners>(data);
+    let _ = serde_json::from_slice::<store::SessionOwners>(data);
     if let Ok(manifest) = parse_manifest(data) {
         let _ = (manifest.created_at(), manifest.parts_bytes());
         let text = serde_json::to_vec(&manifest).unwrap();
