@@ -56,7 +56,7 @@ pub(super) const UNIMPLEMENTED: u16 = 12;
 
 /// Why a call gave nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum CallError {
+pub(super) enum GrpcCallError {
     /// Nobody there.
     #[error("nothing listens there ({0})")]
     Refused(String),
@@ -187,8 +187,8 @@ pub(super) struct GrpcConnection {
 
 impl GrpcConnection {
     /// Connects, within [`CONNECT_DEADLINE`].
-    pub(super) async fn open(address: &Address) -> Result<Self, CallError> {
-        let refused = |error: io::Error| CallError::Refused(error.kind().to_string());
+    pub(super) async fn open(address: &Address) -> Result<Self, GrpcCallError> {
+        let refused = |error: io::Error| GrpcCallError::Refused(error.kind().to_string());
         let opening = async {
             let stream: Box<dyn Socket> = match address {
                 Address::Tcp(at) => {
@@ -201,7 +201,7 @@ impl GrpcConnection {
                     let (path, runtime) = (path.clone(), Handle::current());
                     let connect = move || runtime.block_on(UnixStream::connect(path));
                     let stream = PATH_LOOKUPS.run(CONNECT_DEADLINE, connect).await;
-                    let stream = stream.map_err(|Unanswered| CallError::ConnectDeadline)?;
+                    let stream = stream.map_err(|Unanswered| GrpcCallError::ConnectDeadline)?;
                     Box::new(stream.and_then(UnixStream::into_std).map_err(refused)?)
                 }
             };
@@ -215,7 +215,7 @@ impl GrpcConnection {
                 .map_err(|error| broken(&error))?;
             Ok(Self { send, driver, broken: false })
         };
-        timeout(CONNECT_DEADLINE, opening).await.unwrap_or(Err(CallError::ConnectDeadline))
+        timeout(CONNECT_DEADLINE, opening).await.unwrap_or(Err(GrpcCallError::ConnectDeadline))
     }
 
     /// Whether no further call can succeed.
@@ -224,7 +224,7 @@ impl GrpcConnection {
     }
 
     /// Makes all `calls` at once and gives their results in the same order, within [`CALL_DEADLINE`].
-    pub(super) async fn all(&mut self, calls: &[&UnaryCall]) -> Vec<Result<Bytes, CallError>> {
+    pub(super) async fn all(&mut self, calls: &[&UnaryCall]) -> Vec<Result<Bytes, GrpcCallError>> {
         let mut slots: Vec<Slot> = calls.iter().map(|_| Slot::Unsent).collect();
         let deadline = Instant::now() + CALL_DEADLINE;
         let mut pause = FIRST_LOOK;
@@ -283,7 +283,7 @@ enum Slot {
     Unsent,
     Waiting(ResponseFuture),
     Reading(h2::RecvStream, BytesMut),
-    Done(Result<Bytes, CallError>),
+    Done(Result<Bytes, GrpcCallError>),
 }
 
 impl Slot {
@@ -291,10 +291,10 @@ impl Slot {
         !matches!(self, Self::Done(_))
     }
 
-    fn finish(self) -> Result<Bytes, CallError> {
+    fn finish(self) -> Result<Bytes, GrpcCallError> {
         match self {
             Self::Done(result) => result,
-            _ => Err(CallError::Deadline),
+            _ => Err(GrpcCallError::Deadline),
         }
     }
 
@@ -322,7 +322,10 @@ impl Slot {
 /// Judges the headers of a response.
 fn begin(response: http::Response<h2::RecvStream>) -> Slot {
     if response.status() != http::StatusCode::OK {
-        return Slot::Done(Err(CallError::NotGrpc(format!("HTTP status {}", response.status().as_u16()))));
+        return Slot::Done(Err(GrpcCallError::NotGrpc(format!(
+            "HTTP status {}",
+            response.status().as_u16()
+        ))));
     }
     // A reply that consists of trailers alone carries its status here.
     if let Some(Err(error)) = status(response.headers()) {
@@ -336,14 +339,14 @@ fn read(
     cx: &mut Context<'_>,
     stream: &mut h2::RecvStream,
     body: &mut BytesMut,
-) -> Poll<Result<Bytes, CallError>> {
+) -> Poll<Result<Bytes, GrpcCallError>> {
     while let Some(data) = ready!(stream.poll_data(cx)) {
         let data = match data {
             Ok(data) => data,
             Err(error) => return Poll::Ready(Err(broken(&error))),
         };
         if body.len() + data.len() > LONGEST_REPLY + framing::PREFIX_LEN {
-            return Poll::Ready(Err(CallError::TooLong));
+            return Poll::Ready(Err(GrpcCallError::TooLong));
         }
         body.extend_from_slice(&data);
         // The window is given back as it is used; a stream that is over no longer takes it.
@@ -351,20 +354,20 @@ fn read(
     }
     Poll::Ready(match ready!(stream.poll_trailers(cx)) {
         Err(error) => Err(broken(&error)),
-        Ok(None) => Err(CallError::NotGrpc("it ends without a status".to_owned())),
+        Ok(None) => Err(GrpcCallError::NotGrpc("it ends without a status".to_owned())),
         Ok(Some(trailers)) => match status(&trailers) {
-            None => Err(CallError::NotGrpc("it ends without a status".to_owned())),
+            None => Err(GrpcCallError::NotGrpc("it ends without a status".to_owned())),
             Some(Err(error)) => Err(error),
             Some(Ok(())) => {
                 let message = framing::unframed(std::mem::take(body).freeze());
-                message.map_err(|error| CallError::NotGrpc(error.to_string()))
+                message.map_err(|error| GrpcCallError::NotGrpc(error.to_string()))
             }
         },
     })
 }
 
 /// The gRPC status in these headers, if there is one.
-fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
+fn status(headers: &HeaderMap) -> Option<Result<(), GrpcCallError>> {
     let code = headers.get("grpc-status")?;
     let code = code.to_str().ok().and_then(|code| code.parse::<u16>().ok()).unwrap_or(u16::MAX);
     if code == 0 {
@@ -372,13 +375,13 @@ fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
     }
     let text = headers.get("grpc-message").map(|text| String::from_utf8_lossy(text.as_bytes()));
     let text = clean(&text.unwrap_or_default(), MESSAGE);
-    Some(Err(CallError::Status { code, text }))
+    Some(Err(GrpcCallError::Status { code, text }))
 }
 
-fn broken(error: &h2::Error) -> CallError {
-    CallError::Broken(clean(&error.to_string(), MESSAGE))
+fn broken(error: &h2::Error) -> GrpcCallError {
+    GrpcCallError::Broken(clean(&error.to_string(), MESSAGE))
 }
 
-fn closed() -> CallError {
-    CallError::Broken("the peer closed it".to_owned())
+fn closed() -> GrpcCallError {
+    GrpcCallError::Broken("the peer closed it".to_owned())
 }

@@ -20,7 +20,7 @@ use xprof::wire::Fields;
 
 use super::{
     Absence, Reading, Source, Tick,
-    grpc::{CallError, GrpcConnection, Malformed, UnaryCall},
+    grpc::{GrpcCallError, GrpcConnection, Malformed, UnaryCall},
     retry::Retry,
 };
 
@@ -78,7 +78,7 @@ impl HostServiceSource {
     }
 
     /// The reply; `None` while the next try is not due.
-    async fn ask(&mut self) -> Result<Option<prost::bytes::Bytes>, CallError> {
+    async fn ask(&mut self) -> Result<Option<prost::bytes::Bytes>, GrpcCallError> {
         if self.connection.as_ref().is_none_or(GrpcConnection::is_broken) {
             self.connection = None;
         }
@@ -90,7 +90,7 @@ impl HostServiceSource {
             Some(connection) => connection,
             none => none.insert(GrpcConnection::open(address).await?),
         };
-        connection.all(&[&self.call]).await.pop().unwrap_or(Err(CallError::Deadline)).map(Some)
+        connection.all(&[&self.call]).await.pop().unwrap_or(Err(GrpcCallError::Deadline)).map(Some)
     }
 
     async fn read(&mut self, tick: &Tick) -> Reading {

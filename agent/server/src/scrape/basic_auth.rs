@@ -35,7 +35,7 @@ const MAX_HEADER: usize = 1024;
 
 /// What a request's credentials are worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AuthOutcome {
     /// A user of the file.
     Accepted,
     /// No credentials, or wrong ones.
@@ -97,20 +97,22 @@ impl BasicAuth {
     }
 
     /// Judges the `Authorization` header of a request from `address`.
-    pub(super) async fn judge(&self, header: Option<&str>, address: IpAddr) -> Verdict {
-        let Some((user, password)) = header.and_then(credentials) else { return Verdict::Refused };
+    pub(super) async fn judge(&self, header: Option<&str>, address: IpAddr) -> AuthOutcome {
+        let Some((user, password)) = header.and_then(credentials) else { return AuthOutcome::Refused };
         let key = self.key(&user, &password);
         let now = Instant::now();
         {
             let mut state = self.state();
             if state.accepted.contains(&key) {
-                return Verdict::Accepted;
+                return AuthOutcome::Accepted;
             }
             if !state.may_fail(address, now) {
-                return Verdict::Limited;
+                return AuthOutcome::Limited;
             }
         }
-        let Ok(Ok(_permit)) = timeout(QUEUE, self.checks.acquire()).await else { return Verdict::Limited };
+        let Ok(Ok(_permit)) = timeout(QUEUE, self.checks.acquire()).await else {
+            return AuthOutcome::Limited;
+        };
         let known = self.users.get(&user);
         let hash = known.unwrap_or(&self.decoy).clone();
         let checked = tokio::task::spawn_blocking(move || bcrypt::verify(password, &hash));
@@ -119,9 +121,9 @@ impl BasicAuth {
         if right {
             state.remember(key);
             state.give_back(address);
-            Verdict::Accepted
+            AuthOutcome::Accepted
         } else {
-            Verdict::Refused
+            AuthOutcome::Refused
         }
     }
 
@@ -201,12 +203,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_the_right_password_of_a_known_user_is_accepted() {
         let auth = auth();
-        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Accepted);
-        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
+        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, AuthOutcome::Accepted);
+        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Refused);
         // The decoy is a real hash: its password does not open the door for an unknown user.
-        assert_eq!(auth.judge(Some(&header("stranger", "right")), HERE).await, Verdict::Refused);
+        assert_eq!(auth.judge(Some(&header("stranger", "right")), HERE).await, AuthOutcome::Refused);
         for none in [None, Some("Bearer x"), Some("Basic !!!"), Some("Basic"), Some("")] {
-            assert_eq!(auth.judge(none, HERE).await, Verdict::Refused, "{none:?}");
+            assert_eq!(auth.judge(none, HERE).await, AuthOutcome::Refused, "{none:?}");
         }
     }
 
@@ -214,15 +216,15 @@ mod tests {
     async fn failures_of_one_address_stop_that_address_alone() {
         let auth = auth();
         for _ in 0..FAILURES {
-            assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
+            assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Refused);
         }
-        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Limited);
-        assert_eq!(auth.judge(Some(&header("prometheus", "right")), THERE).await, Verdict::Accepted);
+        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, AuthOutcome::Limited);
+        assert_eq!(auth.judge(Some(&header("prometheus", "right")), THERE).await, AuthOutcome::Accepted);
         // What was accepted once needs no check, and so no failure to spare.
-        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Accepted);
+        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, AuthOutcome::Accepted);
         tokio::time::advance(REFILL).await;
-        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
-        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Limited);
+        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Refused);
+        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Limited);
     }
 
     #[test]

@@ -43,7 +43,7 @@ use super::{
 };
 pub use active::ConfigurationError;
 use active::{Active, Configuration};
-use basic_auth::Verdict;
+use basic_auth::AuthOutcome;
 
 /// The longest that a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -196,13 +196,13 @@ async fn answer(
     if let Some(users) = &active.users {
         let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         match users.judge(credentials, address).await {
-            Verdict::Accepted => {}
-            Verdict::Refused => {
+            AuthOutcome::Accepted => {}
+            AuthOutcome::Refused => {
                 let mut answer = text(StatusCode::UNAUTHORIZED, "unauthorized\n");
                 answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
                 return answer;
             }
-            Verdict::Limited => {
+            AuthOutcome::Limited => {
                 return text(StatusCode::TOO_MANY_REQUESTS, "too many failed or waiting password checks\n");
             }
         }

@@ -46,7 +46,7 @@ pub struct RequestId(u64);
 
 /// What a user may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operation {
+pub enum ProfilerOperation {
     /// A harmless question.
     Probe,
     /// A profile with this session id.
@@ -123,7 +123,7 @@ struct Running {
 #[derive(Debug, Default)]
 pub struct RequestQueue {
     reservation: Option<Reservation>,
-    waiting: VecDeque<(RequestId, Operation)>,
+    waiting: VecDeque<(RequestId, ProfilerOperation)>,
     running: Option<Running>,
     /// A session of ours that has to be ended before anything else.
     to_end: Option<String>,
@@ -158,7 +158,7 @@ impl RequestQueue {
     ///
     /// # Errors
     /// If the lease is over, or too many wait.
-    pub fn push(&mut self, lease: LeaseId, operation: Operation) -> Result<RequestId, NotAccepted> {
+    pub fn push(&mut self, lease: LeaseId, operation: ProfilerOperation) -> Result<RequestId, NotAccepted> {
         if !self.holds(lease) {
             return Err(NotAccepted::LeaseOver);
         }
@@ -199,8 +199,8 @@ impl RequestQueue {
         let lease = self.reservation.as_ref()?.lease;
         let (request, operation) = self.waiting.pop_front()?;
         let (action, session) = match operation {
-            Operation::Probe => (Action::Probe(request), None),
-            Operation::Profile(session) => (Action::Profile(request, session.clone()), Some(session)),
+            ProfilerOperation::Probe => (Action::Probe(request), None),
+            ProfilerOperation::Profile(session) => (Action::Profile(request, session.clone()), Some(session)),
         };
         self.running = Some(Running { lease: Some(lease), session });
         Some(action)

@@ -12,7 +12,8 @@ use xprof::client::{self, ProfilerClient, Received, Target};
 use super::{
     ProbeAnswer, ProbeTimeouts, ProfileJob, ProfilerError,
     queue::{
-        Action, ForeignUse, LeaseId, Operation, Outcome, ProfilerUser, Refusal, RequestId, RequestQueue,
+        Action, ForeignUse, LeaseId, Outcome, ProfilerOperation, ProfilerUser, Refusal, RequestId,
+        RequestQueue,
     },
 };
 use crate::{capture::StagedPart, port_users};
@@ -149,13 +150,13 @@ impl ProfilerTask {
             }
             // A request that is not accepted is dropped, and its user sees that.
             Message::Probe { lease, timeouts, reply } => {
-                if let Ok(request) = self.queue.push(lease, Operation::Probe) {
+                if let Ok(request) = self.queue.push(lease, ProfilerOperation::Probe) {
                     self.waiting.insert(request, Waiting::Probe(timeouts, reply));
                 }
             }
             Message::Profile { lease, job, reply } => {
                 let session = job.request.session_id.clone();
-                if let Ok(request) = self.queue.push(lease, Operation::Profile(session)) {
+                if let Ok(request) = self.queue.push(lease, ProfilerOperation::Profile(session)) {
                     self.waiting.insert(request, Waiting::Profile(job, reply));
                 }
             }

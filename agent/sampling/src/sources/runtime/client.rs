@@ -28,7 +28,7 @@ use super::{
 };
 use crate::sources::{
     Absence, Reading,
-    grpc::{CallError, GrpcConnection, NOT_FOUND, UNIMPLEMENTED, UnaryCall},
+    grpc::{GrpcCallError, GrpcConnection, NOT_FOUND, UNIMPLEMENTED, UnaryCall},
     retry::Retry,
 };
 
@@ -160,11 +160,11 @@ impl RuntimeClient {
     /// Asks for the list. An empty one is asked for again at the next tick.
     async fn refresh(&mut self, now: Instant) -> Result<(), String> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
-        let reply = connection.all(&[&self.list]).await.pop().unwrap_or(Err(CallError::Deadline));
+        let reply = connection.all(&[&self.list]).await.pop().unwrap_or(Err(GrpcCallError::Deadline));
         let names = match reply {
             Ok(reply) => reply::names(&reply).map_err(|error| error.to_string())?,
             // This libtpu has no list: every name is tried, and what it lacks is asked again later.
-            Err(CallError::Status { code: UNIMPLEMENTED, .. }) => known_names(),
+            Err(GrpcCallError::Status { code: UNIMPLEMENTED, .. }) => known_names(),
             Err(error) => return Err(unreached(&error)),
         };
         self.listed = (!names.is_empty()).then_some(now);
@@ -242,14 +242,14 @@ impl RuntimeClient {
 
 impl RequestedMetric {
     /// Takes one reply, or its failure as this metric's fault alone.
-    fn judge(&mut self, now: Instant, reply: Result<Bytes, CallError>) -> Option<reply::SeriesOfMetric> {
+    fn judge(&mut self, now: Instant, reply: Result<Bytes, GrpcCallError>) -> Option<reply::SeriesOfMetric> {
         match reply.map(|reply| reply::series(&reply)) {
             Ok(Ok(found)) => {
                 self.retry.succeeded();
                 return Some(found);
             }
             Ok(Err(error)) => self.fault = Some(error.to_string()),
-            Err(CallError::Status { code: NOT_FOUND, .. }) => {
+            Err(GrpcCallError::Status { code: NOT_FOUND, .. }) => {
                 self.fault = Some("this workload's libtpu does not have it".to_owned());
                 self.retry.rest(now + LIST_AGAIN);
                 return None;
@@ -267,14 +267,14 @@ fn known_names() -> Vec<String> {
 }
 
 /// Why an endpoint gave nothing at all, with what to look at.
-fn unreached(error: &CallError) -> String {
+fn unreached(error: &GrpcCallError) -> String {
     match error {
-        CallError::Refused(_) => {
+        GrpcCallError::Refused(_) => {
             format!(
                 "{error}: the workload has not initialised its TPU yet, has ended, or has its metrics disabled"
             )
         }
-        CallError::Broken(_) | CallError::NotGrpc(_) => {
+        GrpcCallError::Broken(_) | GrpcCallError::NotGrpc(_) => {
             format!("{error}: it may be another service than libtpu's, or the workload has just ended")
         }
         _ => error.to_string(),
