@@ -120,7 +120,7 @@ fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> 
     PartFacts {
         pid: target.process.map(|process| process.pid),
         address: Some(target.at.to_string()),
-        job: None,
+        job: target.job.clone().map(Box::new),
         planes: summary.plane_count,
         lines: summary.lines,
         events: summary.events,
