@@ -3,6 +3,8 @@
 //! Each crate describes its metrics once; a metric that nobody described is dropped. Everything is bounded. Must never
 //! serve anything itself: the page asks.
 
+#![expect(clippy::cast_precision_loss, reason = "the values of Prometheus are f64")]
+
 use std::{
     collections::BTreeMap,
     sync::{

@@ -1,5 +1,7 @@
 //! The agent's own metrics of this crate: how each source is read.
 
+#![expect(clippy::cast_precision_loss, reason = "the values of Prometheus are f64")]
+
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use model::time::Timestamp;
 

@@ -16,7 +16,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use model::time::Timestamp;
@@ -61,14 +61,14 @@ pub struct OpenedSession {
 
 impl SessionStore {
     /// The store below the state directory. The caller holds the directory's lock, so whatever is half done in it is a
-    /// dead agent's, and is cleared away. [`SessionStore::fill`] has to follow.
+    /// dead agent's, and is removed; `now` is the time of the start. [`SessionStore::fill`] has to follow.
     ///
     /// # Errors
     /// If the disk refuses.
-    pub fn open(state: &Path, limits: Settings) -> Result<Self, StoreError> {
+    pub fn open(state: &Path, limits: Settings, now: Timestamp) -> Result<Self, StoreError> {
         let logdir = state.join("sessions");
         create_folder(&logdir)?;
-        remove_abandoned(&logdir, SystemTime::now(), Duration::ZERO)?;
+        remove_abandoned(&logdir, now.into(), Duration::ZERO)?;
         let staging = Staging::new(&logdir);
         Ok(Self { logdir, limits, staging, state: Mutex::default(), comparing: Mutex::default() })
     }

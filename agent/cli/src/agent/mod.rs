@@ -34,8 +34,8 @@ use crate::{
     settings::Config,
 };
 
-/// The largest number of threads for blocking work: scans of /proc, the user database, and traces, each of which uses a
-/// thread while it arrives. An idle thread ends.
+/// The largest number of threads for blocking work: scans of /proc, the user database and the session store. Each trace
+/// that arrives has its own threads. An idle thread ends.
 const MAX_BLOCKING_THREADS: usize = 24;
 /// An agent whose sources have no value is ready after this time.
 const READY_WITHOUT_SAMPLE: Duration = Duration::from_secs(10);
@@ -99,11 +99,12 @@ async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
         notes: discovery.notes(),
         own,
     };
-    let host_api = Arc::new(HostApi::new(identity, clock, inputs));
+    let host_api = Arc::new(HostApi::new(identity, clock.clone(), inputs));
 
     let mut supervisor = TaskSupervisor::default();
     let host = host_name(&config);
-    let session_services = SessionServices::start(&mut supervisor, &config, &host, discovery.clone()).await?;
+    let session_services =
+        SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock).await?;
     // Processes are scanned at the interval of the settings, even if the sampler is slower or the host idle.
     let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
@@ -121,7 +122,7 @@ async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
         }
         why = supervisor.fatal() => {
             error!(why, "stopping");
-            Err(Failure::internal(why).remedy("the agent's log has more details"))
+            Err(remedies::task_ended(why))
         }
     };
     ready.abort();

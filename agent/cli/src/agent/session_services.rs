@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
 use host::discovery::Discovery;
-use model::time::SystemClock;
+use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
 use server::{grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions};
 use store::{AsyncStore, SessionStore};
@@ -31,11 +31,11 @@ impl SessionServices {
         config: &Config,
         host: &str,
         discovery: Discovery,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
-        let store = open_store(config).await?;
+        let store = open_store(config, clock.now()).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
-        let captures =
-            CaptureRunner::new(config.capture.clone(), profilers, store.clone(), Arc::new(SystemClock));
+        let captures = CaptureRunner::new(config.capture.clone(), profilers, store.clone(), clock);
         let ending = captures.clone();
         supervisor.task(Stage::Captures, "captures", OnEnd::EndProcess, move |stop| {
             let captures = ending.clone();
@@ -54,9 +54,9 @@ impl SessionServices {
 }
 
 /// Opens the store and reads its sessions in the background.
-async fn open_store(config: &Config) -> Result<AsyncStore, Failure> {
+async fn open_store(config: &Config, now: Timestamp) -> Result<AsyncStore, Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
-    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits)).await;
+    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits, now)).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
     let store = AsyncStore::new(opened.map_err(remedies::store)?);
     let filled = store.clone();

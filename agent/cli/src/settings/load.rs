@@ -352,7 +352,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("big.toml");
         assert!(read(&file).unwrap().is_none());
-        std::fs::write(&file, vec![b'#'; MAX_FILE_BYTES as usize + 1]).unwrap();
+        std::fs::write(&file, vec![b'#'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1]).unwrap();
         assert!(matches!(read(&file), Err(ConfigError::TooLong { .. })));
         assert!(matches!(read(dir.path()), Err(ConfigError::Unreadable { .. })));
     }

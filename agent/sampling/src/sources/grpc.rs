@@ -1,7 +1,7 @@
 //! Unary gRPC calls over one kept HTTP/2 connection, all calls of a read in flight together.
 //!
-//! The connection is looked at only while a read runs, and then by the clock: answers come piece by piece, and being
-//! woken for each would cost more than reading them. No task, no traffic and no wake-up in between. Must never wait
+//! The connection is polled by a timer, and only during a read: answers arrive in many pieces, and a wake-up for each
+//! would cost more than reading them. Between two reads there is no task, no traffic and no wake-up. Must never wait
 //! beyond its deadlines or keep more of a reply than [`LONGEST_REPLY`].
 
 use std::{
@@ -41,11 +41,11 @@ pub(super) const CALL_DEADLINE: Duration = Duration::from_millis(500);
 /// The longest reply that is read.
 pub(super) const LONGEST_REPLY: usize = 256 * 1024;
 
-/// The first look for answers comes after this long: most often they are all there.
+/// The time before the first poll: usually all answers have arrived by then.
 const FIRST_LOOK: Duration = Duration::from_millis(3);
-/// The time between two looks doubles up to this.
+/// The time between two polls doubles up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(24);
-/// More would only serve a peer that wants our memory.
+/// The flow-control window. More would let a peer use more memory of the agent.
 const WINDOW: u32 = 1 << 20;
 const LONGEST_HEADERS: u32 = 16 * 1024;
 
@@ -54,10 +54,10 @@ pub(super) const NOT_FOUND: u16 = 5;
 /// gRPC's UNIMPLEMENTED.
 pub(super) const UNIMPLEMENTED: u16 = 12;
 
-/// Why a call gave nothing.
+/// The reason why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum GrpcCallError {
-    /// Nobody there.
+    /// Nothing listens there.
     #[error("nothing listens there ({0})")]
     Refused(String),
     /// No connection in time.
@@ -72,15 +72,15 @@ pub(super) enum GrpcCallError {
     /// An answer that is no gRPC.
     #[error("the answer is no gRPC: {0}")]
     NotGrpc(String),
-    /// Too much.
+    /// The answer is too long.
     #[error("the answer is longer than {} KiB", LONGEST_REPLY / 1024)]
     TooLong,
-    /// The service says no.
+    /// The service returned an error.
     #[error("the service answers with status {code}: {text}")]
     Status {
         /// gRPC status code.
         code: u16,
-        /// The service's words, made harmless.
+        /// The message of the service, escaped.
         text: String,
     },
 }
@@ -129,7 +129,7 @@ impl UnaryCall {
 trait Socket: Read + Write + Send {}
 impl<T: Read + Write + Send> Socket for T {}
 
-/// A socket that does not wait and wakes nobody: whoever uses it looks again in time.
+/// A socket that does not block and wakes no task: its user polls it again.
 struct Unwatched(Box<dyn Socket>);
 
 fn now_or_later<T>(done: io::Result<T>) -> Poll<io::Result<T>> {
@@ -223,7 +223,7 @@ impl GrpcConnection {
         self.broken
     }
 
-    /// Makes all `calls` at once and gives their results in the same order, within [`CALL_DEADLINE`].
+    /// Makes all `calls` at the same time and returns their results in the same order, within [`CALL_DEADLINE`].
     pub(super) async fn all(&mut self, calls: &[&UnaryCall]) -> Vec<Result<Bytes, GrpcCallError>> {
         let mut slots: Vec<Slot> = calls.iter().map(|_| Slot::Unsent).collect();
         let deadline = Instant::now() + CALL_DEADLINE;
@@ -237,7 +237,7 @@ impl GrpcConnection {
         slots.into_iter().map(Slot::finish).collect()
     }
 
-    /// Sends what can be sent, takes what has come; true when every call has its result.
+    /// Sends and receives what is possible without waiting; true when every call has its result.
     fn advance(&mut self, calls: &[&UnaryCall], slots: &mut [Slot]) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
         for (slot, call) in slots.iter_mut().zip(calls) {
@@ -298,7 +298,7 @@ impl Slot {
         }
     }
 
-    /// Takes what has come; true when the call has its result.
+    /// Receives what has arrived; true when the call has its result.
     fn advance(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
             let next = match self {

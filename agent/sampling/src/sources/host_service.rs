@@ -2,6 +2,8 @@
 //!
 //! Must never call anything but GetHostMetrics: the service's other calls change the state of the host.
 
+#![expect(clippy::cast_precision_loss, reason = "a sample is an f64, and scores are small")]
+
 use std::{collections::HashSet, future::Future, pin::Pin};
 
 use model::{
@@ -164,7 +166,7 @@ fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), M
     })
 }
 
-/// What one entry says: the name there, labels, value.
+/// One entry: its name in the reply, labels, value.
 fn values(
     entry: &UtilizationMetricData,
     position: usize,

@@ -34,7 +34,7 @@ use crate::sources::{
 
 const LIST: &str = "/tpu.monitoring.runtime.RuntimeMetricService/ListSupportedMetrics";
 const GET: &str = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric";
-/// How often the list is asked for again: a program may bring new metrics.
+/// The interval between two requests of the list: a program may add metrics.
 const LIST_AGAIN: Duration = Duration::from_secs(30);
 /// Unknown names that are reported.
 const MOST_UNKNOWN: usize = 16;
@@ -47,7 +47,7 @@ struct RequestedMetric {
     call: UnaryCall,
     /// What was refused or not answered is asked again later.
     retry: Retry,
-    /// What was wrong with it when it was last asked.
+    /// The error of its last request.
     fault: Option<String>,
 }
 
@@ -139,7 +139,7 @@ impl RuntimeClient {
         reading
     }
 
-    /// Connects if it is time to, and finds out what can be asked; false while it waits for its next try.
+    /// Connects if the next try is due, and requests the list of metrics; false before the next try.
     async fn prepare(&mut self, now: Instant) -> Result<bool, String> {
         if self.connection.as_ref().is_none_or(GrpcConnection::is_broken) {
             self.connection = None;
@@ -157,13 +157,13 @@ impl RuntimeClient {
         Ok(true)
     }
 
-    /// Asks for the list. An empty one is asked for again at the next tick.
+    /// Requests the list. An empty list is requested again at the next tick.
     async fn refresh(&mut self, now: Instant) -> Result<(), String> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let reply = connection.all(&[&self.list]).await.pop().unwrap_or(Err(GrpcCallError::Deadline));
         let names = match reply {
             Ok(reply) => reply::names(&reply).map_err(|error| error.to_string())?,
-            // This libtpu has no list: every name is tried, and what it lacks is asked again later.
+            // This libtpu has no list: every name is tried, and missing metrics are requested again later.
             Err(GrpcCallError::Status { code: UNIMPLEMENTED, .. }) => known_names(),
             Err(error) => return Err(unreached(&error)),
         };
@@ -196,7 +196,7 @@ impl RuntimeClient {
         self.unknown.truncate(MOST_UNKNOWN);
     }
 
-    /// Asks for all metrics at once.
+    /// Requests all metrics at the same time.
     async fn values(&mut self, now: Instant, at: Timestamp, reading: &mut Reading) {
         let Some(connection) = &mut self.connection else { return };
         let due: Vec<&mut RequestedMetric> =
@@ -266,7 +266,7 @@ fn known_names() -> Vec<String> {
     catalog::of_origin(Origin::Runtime).map(|(_, named)| named.name.to_owned()).collect()
 }
 
-/// Why an endpoint gave nothing at all, with what to look at.
+/// The reason why an endpoint returned nothing, and what to check.
 fn unreached(error: &GrpcCallError) -> String {
     match error {
         GrpcCallError::Refused(_) => {
