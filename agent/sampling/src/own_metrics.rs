@@ -49,7 +49,7 @@ pub fn update(view: &View, now: Timestamp) {
     }
 }
 
-/// Counts an end of the libtpu child that nobody wanted.
+/// Counts an unexpected end of the libtpu child.
 pub(crate) fn child_failed() {
     counter!(CHILD_FAILURES).increment(1);
 }

@@ -95,7 +95,7 @@ impl SessionStore {
     pub fn finish(&self, staged: StagedSession, finished: &FinishedSession, now: Timestamp) -> StoredSession {
         let name = staged.writer.name().clone();
         let owners = staged.owners.clone();
-        // Free before it is shown: whoever sees it may remove it.
+        // Unlocked before it is visible: a visible session may be removed.
         drop(staged);
         let session = Session::finished(finished);
         let manifest_bytes = finished.bytes.saturating_sub(finished.manifest.parts_bytes());
@@ -150,12 +150,12 @@ impl SessionStore {
         if self.staging.is_writing(name) {
             return Err(StoreError::BeingWritten(name.clone()));
         }
-        // Gone as a whole, so that nobody sees half of it.
+        // Removed by a rename first, so that it is never visible in part.
         create_folder(&self.removed())?;
         let away = self.removed().join(format!("{name}.{:08x}", fastrand::u32(..)));
         let folder = self.folder(name);
         match fs::rename(&folder, &away) {
-            // Somebody else removed it.
+            // Another process removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed.map_err(failed("remove", &folder))?,
         }

@@ -62,8 +62,8 @@ impl CaptureRun {
             let mut facts = facts(&summary, target, &self.spec);
             // Another host's clock may be off by more than any lateness.
             let our_clock = target.at.is_loopback() || target.process.is_some();
-            let told = window.common_start.is_some() && our_clock;
-            facts.late_start_ns = late(&summary, window.begin).filter(|_| told);
+            let comparable = window.common_start.is_some() && our_clock;
+            facts.late_start_ns = late(&summary, window.begin).filter(|_| comparable);
             match blocking(move || part.into_writer().commit(facts)).await? {
                 Ok(entry) => {
                     (self.listener)(CaptureProgress::Part(index, entry.clone()));

@@ -17,7 +17,7 @@
 //! Beside that it remembers for [`FRESH`] that a session of another program was found: a reservation within that time
 //! is refused without asking the profiler again. After that time only the profiler itself can say that it is busy.
 //!
-//! No I/O and no clock: times are durations since any fixed instant. Must never end a session that was not begun here,
+//! No I/O and no clock: times are durations since any fixed instant. Must never end a session that was not started here,
 //! nor begin one while another of its own may be open.
 
 use std::{collections::VecDeque, time::Duration};
@@ -60,7 +60,7 @@ pub enum Action {
     Probe(RequestId),
     /// Profile with this session id.
     Profile(RequestId, String),
-    /// End the session with this id, which was begun here.
+    /// End the session with this id, which was started here.
     End(String),
 }
 
@@ -135,7 +135,7 @@ impl RequestQueue {
     /// Reserves the profiler for `user` until `until` at the latest.
     ///
     /// # Errors
-    /// If somebody has it.
+    /// If it is reserved.
     pub fn reserve(
         &mut self,
         user: ProfilerUser,

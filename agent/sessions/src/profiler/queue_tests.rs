@@ -15,7 +15,7 @@ enum Step {
     Push(usize, bool),
     /// The given lease, counted from the last one, is released.
     Release(usize),
-    /// The next action is begun, unless one runs.
+    /// Starts the next action, unless one runs.
     Next,
     /// The running action ends: well, failed, or as foreign.
     Finish(u8),

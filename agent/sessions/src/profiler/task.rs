@@ -117,7 +117,7 @@ impl ProfilerTask {
                 message = self.inbox.recv() => match message {
                     Some(message) => self.take(message),
                     None if idle => return,
-                    // No user is left: what runs belongs to nobody.
+                    // No user is left: the action that runs has no user.
                     None => self.finish_alone(running.take()).await,
                 },
                 () = cancelled(over) => self.release(),
@@ -126,7 +126,7 @@ impl ProfilerTask {
                     self.ended(ended);
                 }
                 () = sleep_until(wake) => if idle {
-                    // Whoever has sent something meanwhile asks the next task.
+                    // A message that was sent meanwhile goes to the next task.
                     return self.inbox.close();
                 },
             }
@@ -347,7 +347,7 @@ async fn users_of(procfs: PathBuf, port: u16) -> Vec<String> {
 }
 
 /// Ends a session of ours. Resetting the stream has freed the workload's profiler; this is for one that did not notice.
-/// It cannot reach anybody else's session: nobody else knows this id.
+/// It cannot end the session of another program: no other program has this id.
 async fn end(client: Option<ProfilerClient>, session: String) -> Ended {
     if let Some(client) = client {
         let _ = client.terminate(&session, END).await;
