@@ -7,6 +7,7 @@ mod arguments;
 mod capture;
 mod connection;
 mod libtpu;
+mod series;
 mod settings;
 mod traces;
 
@@ -18,7 +19,8 @@ pub(crate) use connection::{
     no_connection, refused, session_in_use,
 };
 pub(crate) use libtpu::{not_a_libtpu, probe, untrusted_library};
-pub(crate) use settings::no_settings_file;
+pub(crate) use series::{no_history, no_metric_contains};
+pub(crate) use settings::{first_of_all, no_settings_file};
 pub(crate) use traces::{
     OutputConflict, TraceFileError, export, merge, no_session, not_a_folder, output_conflict, session_copy,
     unwritten,
