@@ -34,7 +34,7 @@ use super::{
 #[derive(Debug)]
 pub struct SessionStore {
     logdir: PathBuf,
-    limits: Settings,
+    limits: Mutex<Settings>,
     staging: Staging,
     state: Mutex<State>,
     /// Held by the one who compares the folders with the catalog.
@@ -70,6 +70,7 @@ impl SessionStore {
         create_folder(&logdir)?;
         remove_abandoned(&logdir, now.into(), Duration::ZERO)?;
         let staging = Staging::new(&logdir);
+        let limits = Mutex::new(limits);
         Ok(Self { logdir, limits, staging, state: Mutex::default(), comparing: Mutex::default() })
     }
 
@@ -81,6 +82,11 @@ impl SessionStore {
         self.staging.forget_ownerless()?;
         remove_tree(&self.removed())?;
         self.compare()
+    }
+
+    /// Replaces the limits. They apply when the next session is finished.
+    pub fn set_limits(&self, limits: Settings) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     /// Begins a session.
@@ -168,11 +174,12 @@ impl SessionStore {
     /// Removes the oldest sessions that the limits have no room for, but not `keep`.
     fn retain(&self, keep: &SessionName, now: Timestamp) {
         let mut stay = BTreeSet::from([keep.clone()]);
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone();
         loop {
             let names = {
                 let state = self.state();
                 let may_go = state.catalog.oldest_first().filter(|session| !stay.contains(&session.name));
-                retention::to_remove(may_go, state.catalog.bytes(), &self.limits, now)
+                retention::to_remove(may_go, state.catalog.bytes(), &limits, now)
             };
             if names.is_empty() {
                 return;

@@ -22,6 +22,10 @@ use crate::{
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
+    /// Runs the captures of both services.
+    pub(super) runner: Arc<CaptureRunner>,
+    /// The store that they write to.
+    pub(super) store: AsyncStore,
 }
 
 impl SessionServices {
@@ -44,11 +48,14 @@ impl SessionServices {
                 TaskResult::Ok(())
             }
         });
-        let sessions = GrpcSessions::new(store);
+        let runner = captures.clone();
+        let sessions = GrpcSessions::new(store.clone());
         let captures = GrpcCaptures::new(captures, discovery, HostName::sanitised(host), &sessions);
         Ok(Self {
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
+            runner,
+            store,
         })
     }
 }
