@@ -86,6 +86,7 @@ async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
         paths: config.paths.clone(),
         device: config.device.clone(),
         workload: config.workload.clone(),
+        state_dir: config.agent.state_dir.clone(),
     };
     let discovery = Discovery::new(discovery_config, clock.clone());
     let identity = AgentIdentity {
