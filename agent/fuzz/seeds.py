@@ -95,3 +95,24 @@ manifest = {
 }
 seed("session_files", "manifest", json.dumps(manifest))
 seed("session_files", "owners", '{"uids": [0, 1000]}')
+
+stat = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nctxt 1\nbtime 2\nprocesses 3\n"
+seed("kernel_texts", "stat", stat)
+seed("kernel_texts", "loadavg", "0.35 1.00 0.50 2/500 1234\n")
+seed("kernel_texts", "meminfo", "MemTotal: 100 kB\nMemFree: 50 kB\nMemAvailable: 60 kB\nSwapTotal: 9 kB\nSwapFree: 1 kB\n")
+device = "  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"
+seed("kernel_texts", "net", "Inter-| Receive\n face |bytes\n" + device)
+seed("kernel_texts", "disks", "   8       0 sda 1 2 3 4 5 6 7 8 9 10 11\n")
+seed("kernel_texts", "pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=25\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n")
+
+environ = "SLURM_JOB_ID=12\0SLURM_JOB_NODELIST=n[1-2]\0JAX_PROFILER_PORT=9012\0TPU_RUNTIME_METRICS_PORTS=8431,8432\0MASTER_PORT=1\0"
+pod = "POD_NAME=a-0-1-x\0JOBSET_NAME=a\0JOB_COMPLETION_INDEX=1\0VBAR_CONTROL_SERVICE_URL=127.0.0.1:8353\0"
+tcp = "  sl  local_address\n   0: 0100007F:2334 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 7 1 0 100 0 0 10 0\n"
+process = "7 (python3) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 99 1000 10 18446744073709551615 " + "1 " * 27
+status = "Name:\tpython3\nUid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\t1000\t1000\nNSpid:\t7\t1\n"
+maps = "7f00-7f01 r-xp 00000000 08:01 12 /usr/lib/python3/site-packages/libtpu/libtpu.so\n"
+for name, variables, cgroup in (
+    ("slurm", environ, "0::/system.slice/slurmstepd.scope/job_12/step_0\n"),
+    ("pod", pod, "0::/kubepods.slice/kubepods-pod1234_5678.slice/cri-containerd-a.scope\n"),
+):
+    seed("process_texts", name, "%".join([variables, tcp, process, status, cgroup, maps]))

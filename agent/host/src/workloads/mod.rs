@@ -14,6 +14,7 @@ mod port_listeners;
 mod process_details;
 mod process_scan;
 mod process_status;
+pub mod process_texts;
 mod procfs;
 mod profiler_probe;
 mod workload_files;

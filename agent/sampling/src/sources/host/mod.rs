@@ -50,6 +50,21 @@ struct HostReader {
     cgroups: Cgroups,
 }
 
+/// The numbers in a text of procfs, without I/O. `file` is its path below `/proc`; `None` where the text cannot be read
+/// or the source does not read that file.
+pub fn decode_text(file: &str, text: &str) -> Option<Vec<f64>> {
+    let values = match file {
+        "stat" => proc_text::cpu(text),
+        "loadavg" => proc_text::load(text),
+        "meminfo" => proc_text::memory(text),
+        "net/dev" => proc_text::network(text),
+        "diskstats" => proc_text::disks(text, &["sda".to_owned()]),
+        "pressure/io" => proc_text::pressure(text, "io"),
+        _ => return None,
+    };
+    Some(values.ok()?.into_iter().map(|one| one.value).collect())
+}
+
 /// A value of the host before it becomes a sample.
 pub(super) struct HostValue {
     pub(super) metric: &'static Descriptor,
