@@ -254,13 +254,13 @@ catalog! {
         "Time for which a checkpoint read blocked the training.",
         [text("jax_orbax_read_blocking_duration_secs", Scale::ONE), sdk("orbax_read_blocking_duration", 50, Scale::ONE)]
     );
-    JAX_ORBAX_WRITE_ASYNC_START = gauge(
-        "jax_orbax_write_async_start", Count, &[],
+    JAX_ORBAX_WRITE_ASYNC_START_TOTAL = counter(
+        "jax_orbax_write_async_start_total", Count, &[],
         "Asynchronous checkpoint writes started.",
         [text("jax_orbax_write_async_start", Scale::ONE), sdk("orbax_write_async_start_count", 50, Scale::ONE)]
     );
-    JAX_ORBAX_READ_ASYNC_START = gauge(
-        "jax_orbax_read_async_start", Count, &[],
+    JAX_ORBAX_READ_ASYNC_START_TOTAL = counter(
+        "jax_orbax_read_async_start_total", Count, &[],
         "Asynchronous checkpoint reads started.",
         [text("jax_orbax_read_async_start", Scale::ONE), sdk("orbax_read_async_start_count", 50, Scale::ONE)]
     );
