@@ -4,7 +4,8 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Position of a chip on its host, from 0, in PCI order.
+/// Number of a chip on its host, from 0. A chip keeps it by its PCI address: on a host that has lost a chip there is a
+/// gap, and a chip that was added has the next one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ChipIndex(pub u32);
 

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::{
     device::ChipIndex,
     job::{Job, JobKind},
+    workload_label::WorkloadLabel,
 };
 
 /// A process that cannot be mistaken for a later one with its number.
@@ -45,10 +46,20 @@ impl WorkloadId {
 pub struct Workload {
     /// Its id.
     pub id: WorkloadId,
+    /// Its label in series: the job's id, or what a bare process is called. Unique on the host for its kind, and the
+    /// same when a bare process is started again.
+    pub label: String,
     /// Its job, as its first process shows it.
     pub job: Job,
     /// Its processes, by pid.
     pub owners: Vec<ProcessKey>,
+}
+
+impl Workload {
+    /// Its labels in series.
+    pub fn labels(&self) -> WorkloadLabel<'_> {
+        WorkloadLabel { kind: self.id.kind, workload: &self.label }
+    }
 }
 
 /// What a port is for.

@@ -12,7 +12,8 @@ use model::{
     metric::{Descriptor, MetricRef, Unit},
     sample::{Origin, Sample, SampleValue},
     time::Timestamp,
-    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner, WorkloadId},
+    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner},
+    workload_label::WorkloadLabel,
 };
 use proto::tpuscope::v1::{
     AbsenceStatus, ChipStatus, CumulativeHistogram, EndpointStatus, History, JobIdentity, OwnerStatus, Point,
@@ -203,7 +204,7 @@ pub(super) fn sample(sample: &Sample) -> SeriesValue {
     };
     SeriesValue {
         metric: sample.metric.to_string(),
-        labels: labels(&sample.labels, sample.origin, sample.workload_id()),
+        labels: labels(&sample.labels, sample.origin, sample.workload_label()),
         unit: unit(sample.metric.unit).into(),
         at_unix_ns: sample.at.0,
         value,
@@ -212,13 +213,13 @@ pub(super) fn sample(sample: &Sample) -> SeriesValue {
 }
 
 /// As on the metrics page.
-fn labels(labels: &Labels, origin: Origin, workload: Option<&WorkloadId>) -> BTreeMap<String, String> {
+fn labels(labels: &Labels, origin: Origin, workload: Option<WorkloadLabel<'_>>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> =
         labels.iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
     all.insert("source".to_owned(), origin.as_str().to_owned());
-    if let Some(id) = workload {
-        all.insert("job".to_owned(), id.job.clone());
-        all.insert("job_kind".to_owned(), id.kind.as_str().to_owned());
+    if let Some(label) = workload {
+        all.insert("workload".to_owned(), label.workload.to_owned());
+        all.insert("workload_kind".to_owned(), label.kind.as_str().to_owned());
     }
     all
 }
@@ -226,7 +227,7 @@ fn labels(labels: &Labels, origin: Origin, workload: Option<&WorkloadId>) -> BTr
 /// One series of the history.
 pub(super) fn history(series: HistorySeries) -> History {
     let key = series.key;
-    let mut labels = labels(&key.labels, key.origin, key.workload_id());
+    let mut labels = labels(&key.labels, key.origin, key.workload_label());
     let statistic = match key.statistic {
         Statistic::Value => None,
         Statistic::Mean => Some("mean"),

@@ -191,12 +191,14 @@ fn values(
     values
 }
 
-/// The chip, if the identifier is its position or its PCI address; else the identifier as it is.
+/// The chip, if the identifier is its position or its PCI address; else the identifier as it is. Where a chip was removed
+/// or added, nothing tells which one the service counts as which.
 fn chip_labels(identifier: &str, position: usize, chips: &[Chip]) -> Labels {
     let by_pci = chips.iter().find(|chip| !identifier.is_empty() && chip.pci == identifier);
     let by_index = || {
-        let index: u32 = identifier.parse().ok()?;
-        chips.iter().find(|chip| chip.index.0 == index)
+        let position: u32 = identifier.parse().ok()?;
+        let counted = (0..).zip(chips).all(|(position, chip)| chip.index.0 == position);
+        chips.iter().find(|chip| counted && chip.index.0 == position)
     };
     match by_pci.or_else(by_index) {
         Some(chip) => Labels::chip(chip.index),

@@ -1,9 +1,11 @@
-//! The host from procfs and sysfs: CPU, memory, network, disks, pressure, and the control groups of the workloads.
+//! The host from procfs and sysfs: CPU, memory, network, disks, pressure, the control groups of the workloads, and the
+//! chips as the snapshot has them.
 //!
 //! Must never fail as a whole: a file that is missing, unreadable or of another shape is one absence. Reads are bounded,
 //! and files are kept open so that a tick costs a few system calls.
 
 mod cgroup;
+mod chips;
 mod kernel_files;
 mod proc_text;
 #[cfg(test)]
@@ -116,6 +118,7 @@ impl HostReader {
             self.file(&path, &mut found, &mut absent, |text| proc_text::pressure(text, resource));
         }
         self.cgroups.collect(tick, &mut self.files, &mut found, &mut absent);
+        chips::collect(&tick.host, &mut found);
         Reading { samples: found.into_iter().map(|found| sample(found, tick)).collect(), absent }
     }
 

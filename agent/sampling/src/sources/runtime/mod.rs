@@ -76,7 +76,7 @@ fn add(all: &mut Vec<NamedEndpoint>, owner: Option<&Owner>, endpoint: &Endpoint,
     let mine = tick.host.chips.iter().filter(holds);
     if let Some(known) = all.iter_mut().find(|one| one.address == endpoint.address) {
         known.chips.extend(mine.cloned());
-        known.chips.sort_by_key(|chip| chip.index);
+        known.chips.sort_by(|a, b| (&a.pci, a.index).cmp(&(&b.pci, b.index)));
         known.chips.dedup_by_key(|chip| chip.index);
         return;
     }
