@@ -223,7 +223,7 @@ impl Shared {
         if state.chips_due <= now {
             state.chips_due = now + CHIPS_EVERY;
             let seen = chips::scan(&self.config.paths, &self.config.device);
-            state.scanner.set_chips(seen.chips.clone().into());
+            state.scanner.set_chips(seen.chips.clone().into(), seen.other_groups);
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
             self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips));
         }

@@ -150,9 +150,9 @@ impl Targets {
     /// A process without a usable profiler: missing if it holds chips, else only worth a word.
     fn lacking(&mut self, owner: &Owner, host: &HostName, hindrance: Option<String>) {
         let why = hindrance.unwrap_or_else(|| {
-            "no profiler port of it is known: it never called jax.profiler.start_server(PORT), or with a port that \
-             neither JAX_PROFILER_PORT in its environment nor a default names (`--target localhost:PORT` asks it, \
-             workload.probe = \"listeners\" finds it)"
+            "no profiler of it has been seen: it listens on no port that JAX_PROFILER_PORT in its environment or a \
+             default names, so jax.profiler.start_server(PORT) was not called, or with another port \
+             (`--target localhost:PORT` asks it, workload.probe = \"listeners\" finds it)"
                 .to_owned()
         });
         let process = format!("pid {} ({})", owner.process.pid, owner.command);
@@ -220,6 +220,7 @@ mod tests {
                 hosts: Vec::new(),
             },
             endpoints: ports.iter().map(endpoint).collect(),
+            no_metrics: None,
             notes: Vec::new(),
         }
     }
@@ -244,6 +245,14 @@ mod tests {
         assert!(found.missing[0].why.contains("start_server"));
         assert!(found.missing[1].why.contains("no workload"));
         assert!(found.warnings[0].contains("pid 2"));
+    }
+
+    #[test]
+    fn a_profiler_that_is_gone_is_the_reason() {
+        let mut gone = owner(1, 5, &[9012], &[0]);
+        let why = "the profiler on 127.0.0.1:9012 closed 8 s after the process started";
+        gone.endpoints[0].unreachable = Some(why.into());
+        assert_eq!(find(vec![gone], &[], None).missing[0].why, why);
     }
 
     #[test]

@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn an_error_is_counted_when_it_begins() {
-        let missing = |what: &str| Absence { what: what.into(), why: "gone".into() };
+        let missing = |what: &str| Absence::new(what, "gone");
         let mut source = SourceView::new(Origin::Runtime);
         for (now, absent, errors) in [
             (0, vec![missing("a")], 1),
