@@ -185,6 +185,8 @@ pub struct Owner {
     pub job: Job,
     /// Where it can be asked.
     pub endpoints: Vec<Endpoint>,
+    /// Why it has no metric service, from its variables and listeners; `None` when it has one, or none is expected.
+    pub no_metrics: Option<String>,
     /// What could not be found out, in words.
     pub notes: Vec<String>,
 }
@@ -196,6 +198,8 @@ pub struct Workloads {
     pub owners: Vec<Owner>,
     /// Endpoints that belong to no owner: the host service, and static ones without a known process.
     pub endpoints: Vec<Endpoint>,
+    /// Why a chip may be held by a process that this scan could not see, in words; `None` when it saw all of them.
+    pub hidden: Option<String>,
     /// What could not be seen and what would change that, once each.
     pub notes: Vec<String>,
 }

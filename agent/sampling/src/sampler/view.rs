@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_source_is_up_while_it_gives_values_or_has_nothing_to_read() {
-        let missing = || vec![Absence { what: "a".into(), why: "gone".into() }];
+        let missing = || vec![Absence::new("a", "gone")];
         let used = || vec![sample(&TPU_HBM_USED_BYTES, 0, 1.0, Origin::Runtime)];
         let source = SourceView::new(Origin::Runtime);
         assert_eq!(source.is_up(at(0)), None);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn an_error_is_counted_when_it_begins() {
-        let missing = |what: &str| Absence { what: what.into(), why: "gone".into() };
+        let missing = |what: &str| Absence::new(what, "gone");
         let mut source = SourceView::new(Origin::Runtime);
         for (now, absent, errors) in [
             (0, vec![missing("a")], 1),

@@ -76,7 +76,7 @@ impl HostServiceSource {
                 "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it".to_owned();
             ("host service".to_owned(), why)
         });
-        Err(Absence { what, why })
+        Err(Absence::new(what, why))
     }
 
     /// The reply; `None` while the next try is not due.
@@ -112,7 +112,7 @@ impl HostServiceSource {
             }
         }
         if let (Some(why), Some(address)) = (&self.fault, &self.address) {
-            reading.absent.push(Absence { what: address.to_string(), why: why.clone() });
+            reading.absent.push(Absence::of_endpoint(address, why.clone()));
         }
         reading
     }
@@ -228,13 +228,8 @@ mod tests {
             generation: model::device::Generation::V6e,
             name: "v6e".into(),
             pci: pci.into(),
-            nodes: Vec::new(),
             cores: Some(1),
-            hbm_bytes: None,
-            peak: None,
-            duty_cycle_per: None,
-            numa_node: None,
-            faults: Vec::new(),
+            ..Chip::default()
         }
     }
 

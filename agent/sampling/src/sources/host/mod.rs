@@ -131,17 +131,17 @@ impl HostReader {
     ) {
         match self.files.read(path).map(parse) {
             Ok(Ok(values)) => found.extend(values),
-            Ok(Err(error)) => absent.push(Absence {
-                what: path.display().to_string(),
-                why: format!("it cannot be parsed: {}", clean(&error.to_string(), MESSAGE)),
-            }),
+            Ok(Err(error)) => absent.push(Absence::new(
+                path.display().to_string(),
+                format!("it cannot be parsed: {}", clean(&error.to_string(), MESSAGE)),
+            )),
             Err(error) => absent.push(missing(path, &error)),
         }
     }
 }
 
 fn missing(path: &Path, error: &std::io::Error) -> Absence {
-    Absence { what: path.display().to_string(), why: format!("it cannot be read: {error}") }
+    Absence::new(path.display().to_string(), format!("it cannot be read: {error}"))
 }
 
 fn sample(found: HostValue, tick: &Tick) -> Sample {
@@ -167,7 +167,7 @@ impl Source for HostSource {
             let work = move || reader.lock().unwrap_or_else(PoisonError::into_inner).collect(&tick);
             self.slots.run(DEADLINE, work).await.unwrap_or_else(|error| Reading {
                 samples: Vec::new(),
-                absent: vec![Absence { what: "host".to_owned(), why: error.to_string() }],
+                absent: vec![Absence::new("host".to_owned(), error.to_string())],
             })
         })
     }

@@ -61,7 +61,7 @@ impl OrbaxGrainSource {
         let mut before = std::mem::take(&mut self.targets);
         for (owner, endpoint) in tick.endpoints(EndpointKind::OrbaxGrain) {
             if let Some(why) = &endpoint.unreachable {
-                absent.push(Absence { what: endpoint.address.to_string(), why: why.clone() });
+                absent.push(Absence::of_endpoint(&endpoint.address, why.clone()));
                 continue;
             }
             let twice = self.targets.iter().any(|target| target.address == endpoint.address);
@@ -83,7 +83,7 @@ impl OrbaxGrainSource {
         if self.targets.is_empty() && absent.is_empty() {
             let why = "no workload opens the endpoint: it does when ENABLE_ORBAX_PROMETHEUS_TELEMETRY or \
                        ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY is true in its environment";
-            absent.push(Absence { what: "Orbax and Grain".to_owned(), why: why.to_owned() });
+            absent.push(Absence::new("Orbax and Grain".to_owned(), why.to_owned()));
         }
         absent
     }
@@ -145,7 +145,7 @@ impl ScrapeTarget {
             }
         }
         if let Some(why) = &self.fault {
-            reading.absent.push(Absence { what: self.address.to_string(), why: why.clone() });
+            reading.absent.push(Absence::of_endpoint(&self.address, why.clone()));
         }
         reading
     }
