@@ -153,13 +153,13 @@ fn remarks(status: &StatusReply) -> Vec<String> {
     };
     for chip in &status.chips {
         chip.faults.iter().for_each(|fault| add(format!("chip {}: {fault}", chip.index)));
-        if chip.owners.is_empty() && !chip.owners_unknown.is_empty() {
-            add(format!("chip {}: owner unknown: {}", chip.index, chip.owners_unknown));
-        }
-        if !chip.missing.is_empty() {
+        // What such a chip lacks has the same reason, which is told once for all of them.
+        let is_unseen = chip_owners(chip) == "unknown";
+        if !chip.missing.is_empty() && !is_unseen {
             add(format!("chip {}: no {}", chip.index, chip.missing));
         }
     }
+    unseen_owners(&status.chips).into_iter().for_each(&mut add);
     for owner in &status.owners {
         owner.notes.iter().for_each(|note| add(format!("process {}: {note}", owner.pid)));
         for endpoint in &owner.endpoints {
@@ -175,6 +175,22 @@ fn remarks(status: &StatusReply) -> Vec<String> {
     }
     status.notes.iter().for_each(|note| add(note.clone()));
     remarks
+}
+
+/// The chips whose owners are unknown, one remark for each reason.
+fn unseen_owners(chips: &[ChipStatus]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for chip in chips.iter().filter(|chip| chip_owners(chip) == "unknown") {
+        let index = chip.index.to_string();
+        match reasons.iter_mut().find(|(why, _)| *why == chip.owners_unknown) {
+            Some((_, known)) => known.push(index),
+            None => reasons.push((&chip.owners_unknown, vec![index])),
+        }
+    }
+    let remark = |(why, chips): (&str, Vec<String>)| {
+        format!("chip {}: owner unknown, and with it what only its runtime has: {why}", chips.join(", "))
+    };
+    reasons.into_iter().map(remark).collect()
 }
 
 fn age(seconds: f64) -> String {
@@ -231,6 +247,22 @@ mod tests {
         }
         assert_eq!(owners("ok", "hidden", &[]), "unknown");
         assert_eq!(owners("fault", "hidden", &[7, 8]), "7 8");
+    }
+
+    #[test]
+    fn one_reason_for_many_chips_is_told_once() {
+        let chip = |index: u32, unknown: &str| ChipStatus {
+            index,
+            owners_unknown: unknown.into(),
+            missing: "duty cycle: its owner is unknown".into(),
+            ..Default::default()
+        };
+        let chips = vec![chip(0, "hidden"), chip(1, "no node"), chip(2, "hidden")];
+        let remarks = remarks(&StatusReply { chips, ..Default::default() });
+        let unknown = |chips: &str, why: &str| {
+            format!("chip {chips}: owner unknown, and with it what only its runtime has: {why}")
+        };
+        assert_eq!(remarks, [unknown("0, 2", "hidden"), unknown("1", "no node")]);
     }
 
     #[test]

@@ -209,7 +209,7 @@ async fn two_values_for_two_chips_of_two_cores_are_one_for_each() {
     assert_eq!(gauges(&reading, DUTY), [(Some(1), None, 0.2), (Some(0), None, 0.1)]);
     // Also where another metric has a value for each core.
     fake.set(&per_device(NAMES[1], &[(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0)], true));
-    let reading = read(&mut source, &mut tick).await;
+    let reading = read(&mut RuntimeSource::default(), &mut tick).await;
     assert_eq!(gauges(&reading, DUTY), [(Some(1), None, 0.2), (Some(0), None, 0.1)]);
     let chips: Vec<_> = gauges(&reading, USED).iter().map(|gauge| gauge.0).collect();
     assert_eq!(chips, [Some(0), Some(0), Some(1), Some(1)]);

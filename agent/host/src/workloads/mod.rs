@@ -9,6 +9,7 @@ mod endpoints;
 mod environment;
 mod job_identity;
 mod libraries;
+mod node_watch;
 mod owners;
 mod port_listeners;
 mod process_details;
@@ -19,6 +20,7 @@ mod procfs;
 mod profiler_history;
 mod profiler_probe;
 mod workload_files;
+mod young_processes;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -33,6 +35,7 @@ use model::{
     time::Timestamp,
     workload::{Owner, Workloads},
 };
+use node_watch::NodeWatch;
 use owners::{KnownOwner, forked_from, mark_shared_chips};
 use process_details::ProcessReader;
 use process_scan::{DeviceNodes, HeldDevice, ProcessScan, ProcessScanner};
@@ -40,6 +43,7 @@ use process_status::ProcessStat;
 use procfs::Procfs;
 use profiler_history::ProfilerHistory;
 use profiler_probe::ProfilerProbe;
+use young_processes::YoungProcesses;
 
 use crate::settings::{
     paths::Paths,
@@ -70,11 +74,33 @@ pub struct OwnerScanner {
     reader: ProcessReader,
     probe: ProfilerProbe,
     scanner: ProcessScanner,
+    watch: NodeWatch,
+    young: YoungProcesses,
+    /// What asks for a scan before it is due.
+    early: EarlyScan,
     /// Buffer of the scan, kept for the next one.
     sockets: Vec<(u64, u32)>,
     current: Arc<Workloads>,
     last_scan: Option<Timestamp>,
     full: bool,
+}
+
+/// Signs that a chip has another owner since the last scan.
+#[derive(Debug, Default)]
+struct EarlyScan {
+    /// A node of a chip was opened or closed.
+    node_used: bool,
+    /// A young process holds a chip.
+    young_holds: bool,
+    /// Until then the use of a node is no reason: the last scan for it found no new owner.
+    quiet_until: Option<Timestamp>,
+}
+
+impl EarlyScan {
+    /// Whether a scan is wanted now.
+    fn wanted(&self, now: Timestamp) -> bool {
+        self.young_holds || (self.node_used && self.quiet_until.is_none_or(|until| now >= until))
+    }
 }
 
 /// Whether a process has a framework mapped; valid until its address space changes.
@@ -87,6 +113,7 @@ struct MappedCheck {
 impl OwnerScanner {
     /// A scanner that has not read anything yet.
     pub fn new(paths: Paths, settings: Settings, chips: Arc<[Chip]>) -> Self {
+        let watch = NodeWatch::of(&chips, &paths.dev);
         Self {
             nodes: DeviceNodes::of(&chips, &BTreeSet::new(), &paths.dev),
             paths,
@@ -98,6 +125,9 @@ impl OwnerScanner {
             reader: ProcessReader::default(),
             probe: ProfilerProbe::default(),
             scanner: ProcessScanner::default(),
+            watch,
+            young: YoungProcesses::default(),
+            early: EarlyScan::default(),
             sockets: Vec::new(),
             current: Arc::default(),
             last_scan: None,
@@ -110,6 +140,7 @@ impl OwnerScanner {
     pub fn set_chips(&mut self, chips: Arc<[Chip]>, other_groups: BTreeSet<u32>) {
         if self.chips != chips || self.other_groups != other_groups {
             self.nodes = DeviceNodes::of(&chips, &other_groups, &self.paths.dev);
+            self.watch = NodeWatch::of(&chips, &self.paths.dev);
             self.chips = chips;
             self.other_groups = other_groups;
             self.scanner.clear();
@@ -132,26 +163,34 @@ impl OwnerScanner {
         self.last_scan.is_some()
     }
 
-    /// Whether a tick has nothing to read: no owner is known and no full scan is due. Does not block.
+    /// Whether a tick has nothing to read: no chip and no owner is known, and no full scan is due. Does not block.
     pub fn is_idle(&self, now: Timestamp) -> bool {
-        self.known.is_empty() && !self.due(now, false)
+        self.chips.is_empty() && self.known.is_empty() && !self.due(now, false)
     }
 
-    /// The owners now. Known owners are checked; a full scan is made when the interval has passed or a known owner has
-    /// changed. Returns the same `Arc` as before when nothing changed.
+    /// The owners now. Known owners and young processes are checked; a full scan is made when the interval has passed, a
+    /// known owner has changed, or a chip was opened. Returns the same `Arc` as before when nothing changed.
     pub fn tick(&mut self, now: Timestamp) -> Arc<Workloads> {
         let mut proc = match Procfs::open(&self.paths.procfs) {
             Ok(proc) => proc,
             Err(error) => return self.unreadable(&error),
         };
         let gone = self.gone(&proc);
-        self.full = self.due(now, !gone.is_empty());
+        if let Err(error) = self.look_for_new_owners(&mut proc, now) {
+            return self.unreadable(&error);
+        }
+        self.full = self.due(now, !gone.is_empty() || self.early.wanted(now));
         if self.full {
+            let for_use = self.early.node_used && !self.early.young_holds;
+            let before: Vec<u32> = self.known.keys().copied().collect();
             self.last_scan = Some(now);
             match self.scan(&mut proc) {
                 Ok(workloads) => self.publish(workloads),
                 Err(error) => return self.unreadable(&error),
             }
+            let in_vain = for_use && self.known.keys().all(|pid| before.contains(pid));
+            let quiet_until = in_vain.then(|| now.plus(self.settings.scan_interval.get()));
+            self.early = EarlyScan { quiet_until, ..EarlyScan::default() };
         } else if !gone.is_empty() {
             self.known.retain(|pid, _| !gone.contains(pid));
             let mut left = Workloads::clone(&self.current);
@@ -188,6 +227,17 @@ impl OwnerScanner {
         let wait = if changed { MIN_SCAN_GAP } else { self.interval() };
         // The clock may have been set back.
         now < last || last.age(now) + DUE_TOLERANCE >= wait
+    }
+
+    /// Looks for signs of a new owner between two scans: only on a host with chips.
+    fn look_for_new_owners(&mut self, proc: &mut Procfs, now: Timestamp) -> io::Result<()> {
+        if self.chips.is_empty() {
+            return Ok(());
+        }
+        self.early.node_used |= self.watch.was_used();
+        self.young.update(proc.pids()?, now);
+        self.early.young_holds |= self.young.any_holds(proc, &self.nodes, &mut self.scanner);
+        Ok(())
     }
 
     /// Known owners that ended, called exec or closed a chip.

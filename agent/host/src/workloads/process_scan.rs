@@ -109,6 +109,23 @@ impl ProcessScanner {
         self.chipless.clear();
     }
 
+    /// Whether a process holds an accelerator. Its descriptors are listed only when their number has changed since.
+    pub(super) fn holds(&mut self, proc: &mut Procfs, nodes: &DeviceNodes, pid: u32) -> bool {
+        let summary = proc.descriptor_summary(pid);
+        if self.chipless.get(&pid).is_some_and(|known| Some(known.summary) == summary) {
+            return false;
+        }
+        let mut scan = ProcessScan::default();
+        if !scan.list_descriptors(proc, nodes, pid) {
+            return scan.owners.contains_key(&pid);
+        }
+        if let Some(summary) = summary {
+            let sockets = scan.sockets.iter().map(|(inode, _)| *inode).collect();
+            self.chipless.insert(pid, ChiplessProcess { summary, sockets });
+        }
+        false
+    }
+
     /// Scans all processes once. `sockets` is a buffer to reuse.
     pub(super) fn scan(
         &mut self,

@@ -63,9 +63,8 @@ fn owners_come_and_go() {
     assert!(discovery.tick(at(0)).owners.is_empty());
     assert!(discovery.was_full_scan());
     let one = host.hold(1, &[("TPU_WORKER_ID", "3"), ("SECRET", "x")]);
-    assert!(discovery.tick(at(1)).owners.is_empty(), "no full look is due");
-    assert!(!discovery.was_full_scan());
-    let seen = discovery.tick(Timestamp(at(10).0 - 5_000_000));
+    let seen = discovery.tick(at(1));
+    assert!(discovery.was_full_scan(), "the chip was opened");
     let [owner] = &seen.owners[..] else { panic!("{seen:?}") };
     assert_eq!(
         (owner.process.pid, &owner.chips[..], owner.command.as_str()),
@@ -263,4 +262,29 @@ fn a_procfs_that_hides_processes_is_told_from_one_that_does_not() {
     assert!(hidden(&[init, ("2/comm", "python\n")]).unwrap().contains("namespace"));
     assert!(hidden(&[init]).unwrap().contains("namespace"));
     assert!(hidden(&[("7/comm", "python\n")]).unwrap().contains("hides"));
+}
+
+#[test]
+fn a_new_owner_is_seen_at_the_next_tick_and_a_scan_in_vain_is_not_repeated() {
+    let host = Host::new();
+    let mut discovery = host.discovery();
+    // As for a container with nodes of its own: the kernel reports nothing.
+    discovery.watch = NodeWatch::default();
+    discovery.tick(at(0));
+    discovery.tick(at(1));
+    assert!(!discovery.was_full_scan(), "nothing has changed");
+    let _young = host.hold(0, &[]);
+    assert_eq!(discovery.tick(at(2)).owners.len(), 1);
+    discovery.tick(at(3));
+    assert!(!discovery.was_full_scan(), "a holder is told once");
+
+    // Who opens and closes a node again and again causes one scan in an interval.
+    discovery.watch = NodeWatch::of(&host.chips, host.dev.path());
+    let mut scans = 0;
+    for second in 4..12 {
+        drop(File::open(&host.chips[1].nodes[0]).unwrap());
+        discovery.tick(at(second));
+        scans += u32::from(discovery.was_full_scan());
+    }
+    assert_eq!(scans, 1);
 }

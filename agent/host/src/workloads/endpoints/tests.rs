@@ -209,6 +209,28 @@ fn another_network_namespace_is_never_reached_over_our_loopback() {
 }
 
 #[test]
+fn eight_ports_listed_on_a_host_of_one_chip_are_one_service() {
+    let ports = "8431,8432,8433,8434,8435,8436,8437,8438";
+    for rank in [None, Some(("CLOUD_TPU_TASK_ID", "0"))] {
+        let listed: Vec<_> = [("TPU_RUNTIME_METRICS_PORTS", ports)].into_iter().chain(rank).collect();
+        let listed = environment(&listed);
+        let given = Given::new(vec![owner(10, &listed)], vec![listener("127.0.0.1:8431", 10)]);
+        let plan = given.plan();
+        assert_eq!(given.reachable(), [vec![metrics("127.0.0.1:8431")]]);
+        // The other seven are not there, and nobody misses them.
+        assert_eq!(plan.owners[0].endpoints.len(), 1, "{plan:?}");
+        assert_eq!((&plan.owners[0].no_metrics, &plan.owners[0].notes), (&None, &vec![]));
+        let given = Given::new(vec![owner(10, &listed)], vec![]);
+        let plan = &given.plan().owners[0];
+        let why: Vec<_> = plan.endpoints.iter().filter_map(|at| at.unreachable.as_ref()).collect();
+        assert!(
+            why.len() == usize::from(rank.is_some()) && plan.no_metrics.is_some() == rank.is_none(),
+            "{plan:?}"
+        );
+    }
+}
+
+#[test]
 fn metrics_may_be_off_or_on_a_socket() {
     let off = environment(&[("TPU_RUNTIME_METRICS_PORTS", "")]);
     let given = Given::new(vec![owner(10, &off)], vec![listener("127.0.0.1:8431", 10)]);
