@@ -16,7 +16,7 @@ const LONGEST: usize = 64 * 1024;
 const NO_PART: usize = 2048;
 /// More open files than the host and its workloads need.
 const MOST_OPEN: usize = 512;
-/// Devices come and go seldom.
+/// Devices rarely change.
 const DEVICES_EVERY: u32 = 60;
 /// Maximum number of devices of one class that have series.
 pub(super) const MAX_DEVICES: usize = 64;
@@ -36,7 +36,7 @@ impl KernelFiles {
     pub(super) fn read(&mut self, path: &Path) -> io::Result<&str> {
         let read = self.fill(path);
         if read.is_err() {
-            // A control group that is gone, and perhaps comes back under the same name.
+            // The control group was removed. It may be created again with the same name.
             self.open.remove(path);
         }
         let length = read?;
