@@ -365,6 +365,11 @@ catalog! {
         "Time with I/O in flight.",
         []
     );
+    HOST_DEVICES_OMITTED = gauge(
+        "host_devices_omitted", Count, &["class"],
+        "Devices of the class network or disk that have no series because there are more than 64.",
+        []
+    );
     HOST_PRESSURE_WAITING_SECONDS_TOTAL = counter(
         "host_pressure_waiting_seconds_total", Seconds, &["resource"],
         "Time in which at least one task waited for the resource (PSI, some).",

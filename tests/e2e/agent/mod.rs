@@ -1,6 +1,7 @@
 //! The daemon: how it starts and stops, whom it serves, and what scrapers see.
 
 mod access;
+mod alerts;
 mod chips;
 mod http;
 mod life;

@@ -12,6 +12,7 @@ mod proc_text;
 mod tests;
 
 use std::{
+    collections::BTreeSet,
     future::Future,
     path::Path,
     pin::Pin,
@@ -21,7 +22,7 @@ use std::{
 
 use cgroup::Cgroups;
 use host::settings::paths::Paths;
-use kernel_files::{Disks, KernelFiles};
+use kernel_files::{KernelFiles, RealDevices};
 use model::{
     label::Labels,
     metric::{Descriptor, MetricKind},
@@ -46,7 +47,8 @@ pub struct HostSource {
 struct HostReader {
     paths: Paths,
     files: KernelFiles,
-    disks: Disks,
+    disks: RealDevices,
+    networks: RealDevices,
     cgroups: Cgroups,
 }
 
@@ -57,8 +59,8 @@ pub fn decode_text(file: &str, text: &str) -> Option<Vec<f64>> {
         "stat" => proc_text::cpu(text),
         "loadavg" => proc_text::load(text),
         "meminfo" => proc_text::memory(text),
-        "net/dev" => proc_text::network(text),
-        "diskstats" => proc_text::disks(text, &["sda".to_owned()]),
+        "net/dev" => proc_text::network(text, &BTreeSet::from(["eth0".to_owned()])),
+        "diskstats" => proc_text::disks(text, &BTreeSet::from(["sda".to_owned()])),
         "pressure/io" => proc_text::pressure(text, "io"),
         _ => return None,
     };
@@ -94,7 +96,8 @@ impl HostReader {
     fn new(paths: &Paths) -> Self {
         Self {
             files: KernelFiles::default(),
-            disks: Disks::new(paths.sysfs.join("block")),
+            disks: RealDevices::new(paths.sysfs.join("block")),
+            networks: RealDevices::new(paths.sysfs.join("class/net")),
             cgroups: Cgroups::new(paths),
             paths: paths.clone(),
         }
@@ -110,7 +113,8 @@ impl HostReader {
         // Process 1 is in the network namespace of the host (or of the pod).
         let network = [proc.join("1/net/dev"), proc.join("net/dev")];
         let network = network.iter().find(|path| self.files.readable(path)).unwrap_or(&network[1]);
-        self.file(network, &mut found, &mut absent, proc_text::network);
+        let networks = self.networks.names().clone();
+        self.file(network, &mut found, &mut absent, |text| proc_text::network(text, &networks));
         let disks = self.disks.names().clone();
         self.file(&proc.join("diskstats"), &mut found, &mut absent, |text| proc_text::disks(text, &disks));
         for resource in ["cpu", "memory", "io"] {
