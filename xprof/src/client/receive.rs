@@ -75,7 +75,7 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
     }
     let (pieces, received) = mpsc::channel(QUEUE);
     let (written, acknowledged) = mpsc::unbounded_channel();
-    let worker = tokio::task::spawn_blocking(move || work(sink, max_bytes, received, &written));
+    let worker = tokio::task::spawn_blocking(move || check_and_write(sink, max_bytes, received, &written));
     let mut body = response.into_body();
     let pumped = pump(&mut body, pieces, acknowledged, &mut progress).await;
     let status = match pumped {
@@ -155,19 +155,19 @@ async fn trailers(body: &mut RecvStream) -> Result<(), Error> {
         .unwrap_or_else(|| Err(Error::Broken("the answer ended without a status".to_owned())))
 }
 
-/// The blocking half: checks here, writes on a second thread, which is there for as long.
-fn work<W: Write + Send>(
+/// Blocks: checks the pieces on this thread and writes them on a second one, until the answer ends.
+fn check_and_write<W: Write + Send>(
     sink: W,
     max_bytes: u64,
     received: mpsc::Receiver<Bytes>,
     written: &mpsc::UnboundedSender<usize>,
 ) -> Result<Received<W>, Error> {
-    let (sound, checked) = std::sync::mpsc::sync_channel(QUEUE);
+    let (to_writer, checked) = std::sync::mpsc::sync_channel(QUEUE);
     thread::scope(|scope| {
         let writer = thread::Builder::new().name("trace-writer".to_owned());
         let writer =
             writer.spawn_scoped(scope, move || write(sink, &checked, written)).map_err(Error::write)?;
-        let checked = Check::new(max_bytes).run(received, sound);
+        let checked = Check::new(max_bytes).run(received, to_writer);
         // A failed sink also stops the check, so its error comes first.
         let sink = writer.join().map_err(|_| panicked())??;
         let (summary, said_empty) = checked?;
@@ -175,10 +175,11 @@ fn work<W: Write + Send>(
     })
 }
 
-/// A piece of the trace on its way to the sink, with the bytes of the answer that it came in.
-struct Sound {
+/// A piece of the trace that passed the check.
+struct CheckedPiece {
     trace: Bytes,
-    of: usize,
+    /// Number of bytes of the answer that this piece was received in.
+    answer_bytes: usize,
 }
 
 /// What checks.
@@ -196,7 +197,7 @@ impl Check {
     fn run(
         mut self,
         mut received: mpsc::Receiver<Bytes>,
-        sound: SyncSender<Sound>,
+        to_writer: SyncSender<CheckedPiece>,
     ) -> Result<(TraceSummary, bool), Error> {
         while let Some(bytes) = received.blocking_recv() {
             // An answer has one trace, so these bytes hold at most one piece of it.
@@ -213,28 +214,28 @@ impl Check {
                 }
                 Ok(())
             })?;
-            if sound.send(Sound { trace, of: bytes.len() }).is_err() {
+            if to_writer.send(CheckedPiece { trace, answer_bytes: bytes.len() }).is_err() {
                 return Err(Error::Broken("the writer of the trace stopped".to_owned()));
             }
         }
-        let said = self.envelope.finish()?;
+        let fields = self.envelope.finish()?;
         let summary = self.checker.map(Checker::finish).transpose()?.unwrap_or_default();
-        Ok((summary, said.empty || said.trace_bytes.is_none_or(|bytes| bytes == 0)))
+        Ok((summary, fields.empty || fields.trace_bytes.is_none_or(|bytes| bytes == 0)))
     }
 }
 
 /// What writes; it gives back the sink, flushed.
 fn write<W: Write>(
     sink: W,
-    checked: &std::sync::mpsc::Receiver<Sound>,
+    checked: &std::sync::mpsc::Receiver<CheckedPiece>,
     written: &mpsc::UnboundedSender<usize>,
 ) -> Result<W, Error> {
     let mut sink = BufWriter::with_capacity(WRITE, sink);
-    while let Ok(Sound { trace, of }) = checked.recv() {
+    while let Ok(CheckedPiece { trace, answer_bytes }) = checked.recv() {
         sink.write_all(&trace).map_err(Error::write)?;
         drop(trace);
         // The other half is gone only when the call is over.
-        let _ = written.send(of);
+        let _ = written.send(answer_bytes);
     }
     sink.into_inner().map_err(|error| Error::write(error.into_error()))
 }

@@ -48,7 +48,7 @@ const LINES_WINDOW: Duration = Duration::from_secs(60);
 /// Who the child runs as, where that is not the agent's own user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunAs {
-    /// RunAs id.
+    /// User id.
     pub uid: u32,
     /// Group id; there are no supplementary groups.
     pub gid: u32,
