@@ -1,6 +1,8 @@
 //! What the benches share: commands and daemons whose time and memory are measured, what they run among, and promises.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
+#![expect(clippy::cast_precision_loss, reason = "figures of a bench are rounded")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 
 use std::{
     env,

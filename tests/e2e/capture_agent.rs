@@ -98,7 +98,9 @@ impl Agent {
     fn in_mid_window(&self, job: &str) -> command::Running {
         let folder = tempfile::tempdir().unwrap();
         let probe = ["capture", "--target", job, "--duration", "1ms"];
-        for _ in 0..20 {
+        // After such a collision the agent takes the profiler as busy for a second: more tries than that takes.
+        let first = Instant::now();
+        while first.elapsed() < LIMIT {
             let mut capture =
                 command::start(folder.path(), &self.arguments(&["capture", "--duration", "60s"]));
             let begin = Instant::now();

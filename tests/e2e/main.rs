@@ -1,6 +1,8 @@
 //! End-to-end tests: the built `tpuscope` binary against real peers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
+#![expect(clippy::cast_precision_loss, reason = "figures of tests are small")]
+#![expect(clippy::disallowed_methods, reason = "the tests wait for processes in real time")]
 
 mod agent;
 mod booted;

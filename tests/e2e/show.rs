@@ -171,7 +171,7 @@ fn a_file_of_another_format_is_named_with_what_to_do() {
         (
             "host-a.trace.json.gz",
             "is a gzip file with a Chrome trace (JSON) in it",
-            "the .xplane.pb that lies beside it",
+            "name the .xplane.pb file beside it",
         ),
         ("host-a.xplane.pb.gz", "is a gzip file, not an XSpace", "gunzip"),
         ("profile.zip", "is a zip archive, not an XSpace", "unzip"),

@@ -3,6 +3,7 @@
 //! A fake stands here only where the real thing needs a TPU or a cloud, and it speaks the real ABI or wire.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
+#![expect(clippy::disallowed_methods, reason = "the tests wait for processes in real time")]
 
 pub mod command;
 pub mod containers;

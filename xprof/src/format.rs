@@ -1,4 +1,4 @@
-//! Which other format a file has that is not an XSpace, told by its first bytes.
+//! The format of a file that is not an XSpace, from its first bytes.
 //!
 //! People name the file beside the right one: a compressed copy, the JSON that a trace viewer opens, the pointer
 //! that a repository holds in a large file's place. Asked only after the file was refused as an XSpace, so that

@@ -1,6 +1,13 @@
 //! XProf traces, and nothing about this host.
 
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "decoders take numbers as bits, positions are bounded by the file, and ratios are f64"
+)]
 
 pub mod analysis;
 pub mod check;

@@ -3,6 +3,13 @@
 //! The made vectors are tested everywhere. The real traces are not part of the repository: their figures are tested
 //! where a folder `shared/real` lies beside it.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures of tests are small"
+)]
 #![allow(clippy::panic, reason = "test code fails loudly")]
 
 mod truth;

@@ -1,5 +1,13 @@
 //! Operations within operations: what is busy, and whose time it is.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures of tests are small"
+)]
+
 use std::io::Cursor;
 
 use prost::Message;

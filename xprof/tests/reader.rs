@@ -1,5 +1,13 @@
 //! The reader against prost on generated traces, and against damage of every kind.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures of tests are small"
+)]
+
 use std::{
     cell::Cell,
     fs,

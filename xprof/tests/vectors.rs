@@ -1,6 +1,13 @@
 //! The analysis against every vendored vector: `truth.json` says what the generator put in, `expected.json`
 //! what XProf 2.24.2 computes.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures of tests are small"
+)]
 #![allow(clippy::panic, reason = "test code fails loudly")]
 
 mod truth;

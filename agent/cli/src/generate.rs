@@ -1,10 +1,10 @@
 //! `tpuscope completions` and `tpuscope man`, generated from the definition of the command line.
 
-use std::{fs, io::ErrorKind, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use clap::CommandFactory;
 
-use super::{Cli, CommandResult, exit::Exit, failure::Failure, output};
+use super::{Cli, CommandResult, exit::Exit, output, remedies};
 
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
@@ -30,16 +30,6 @@ pub(super) fn completions(args: &CompletionsArgs) -> CommandResult {
 pub(super) fn man(args: &ManArgs) -> CommandResult {
     let written = fs::create_dir_all(&args.dir)
         .and_then(|()| clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), &args.dir));
-    written.map_err(|error| {
-        let exit = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Exit::NoSpace,
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Exit::Permission,
-            // The path is a file, or the file system has no folders.
-            ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::NotFound => Exit::Permission,
-            _ => Exit::Internal,
-        };
-        Failure::new(exit, format!("cannot write the manual pages to {}: {error}", args.dir.display()))
-            .remedy("name a folder that you can write to")
-    })?;
+    written.map_err(|error| remedies::manual_pages(&args.dir, &error))?;
     Ok(Exit::Ok)
 }

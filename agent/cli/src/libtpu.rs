@@ -86,9 +86,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
             Err(remedies::not_a_libtpu(&path))
         }
         None => Ok(Exit::Ok),
-        Some(failure) => {
-            Err(remedies::probe(&path, &failure).remedy("the output above was read before the failure"))
-        }
+        Some(failure) => Err(remedies::partial_probe(&path, &failure)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use model::untrusted::harmless;
 
-use super::{exit::Exit, failure::Failure};
+use super::{failure::Failure, remedies};
 
 /// Prints `text`. A closed pipe (`| head`) is not a failure.
 ///
@@ -13,19 +13,8 @@ use super::{exit::Exit, failure::Failure};
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unprinted(&error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(remedies::unprinted(&error)),
         _ => Ok(()),
-    }
-}
-
-/// The failure for standard output that cannot be written.
-pub fn unprinted(error: &io::Error) -> Failure {
-    let what = format!("cannot write to standard output: {error}");
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Failure::new(Exit::NoSpace, what).remedy("free disk space at its destination")
-        }
-        _ => Failure::new(Exit::Internal, what),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `tpuscope status`.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
+
 use std::fmt::Write;
 
 use proto::tpuscope::v1::{

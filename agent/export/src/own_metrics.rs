@@ -1,5 +1,7 @@
 //! The agent's own metrics of its process: version, start, CPU time and memory.
 
+#![expect(clippy::cast_precision_loss, reason = "the values of Prometheus are f64")]
+
 use host::process_memory::resident_bytes;
 use metrics::{Unit, describe_counter, describe_gauge, gauge};
 use model::time::Timestamp;

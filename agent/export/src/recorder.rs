@@ -1,7 +1,9 @@
 //! The agent's own metrics: what its crates count with the `metrics` facade, kept for the metrics page as samples.
 //!
-//! Each crate describes its metrics once; a metric that nobody described is dropped. Everything is bounded. Must never
+//! Each crate describes its metrics once; a metric without a description is dropped. Everything is bounded. Must never
 //! serve anything itself: the page asks.
+
+#![expect(clippy::cast_precision_loss, reason = "the values of Prometheus are f64")]
 
 use std::{
     collections::BTreeMap,

@@ -213,7 +213,7 @@ impl Shared {
         };
         let (job, kind) = (workload.id.job.as_str(), workload.id.kind.as_str());
         tracing::info!(job, kind, processes = workload.owners.len(), "workload {what}");
-        // An error says that nobody listens.
+        // An error means that there is no subscriber.
         let _ = self.events.send(event);
     }
 

@@ -1,5 +1,7 @@
 //! The agent's own metrics of this crate: what the discovery has found and what it costs.
 
+#![expect(clippy::cast_precision_loss, reason = "the values of Prometheus are f64")]
+
 use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};

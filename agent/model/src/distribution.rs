@@ -2,6 +2,8 @@
 //!
 //! Must never let a sum or a count fall while the same workload runs: a scraper takes a fall for a restart.
 
+#![expect(clippy::cast_precision_loss, reason = "a sample is an f64, and counts below 2^53 are exact")]
+
 use std::sync::Arc;
 
 use serde::Serialize;

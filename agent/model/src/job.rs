@@ -1,4 +1,4 @@
-//! Who the work on this host belongs to.
+//! The jobs of the workloads on this host.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ pub enum JobKind {
 }
 
 impl JobKind {
-    /// As it stands in labels.
+    /// Its name in labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Slurm => "slurm",
@@ -29,18 +29,18 @@ impl JobKind {
     }
 }
 
-/// A job as far as one of its processes shows it. A job is across hosts; this host is its `rank`.
+/// A job, as one of its processes shows it. A job may run on several hosts; `rank` is that of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Job {
     /// What names it.
     pub kind: JobKind,
     /// Its id; for [`JobKind::Process`] `pid-start`, which no second process ever has.
     pub id: String,
-    /// 0 at the first start, one more at each restart; `None` when nobody says.
+    /// 0 at the first start, one more at each restart; `None` if it is not known.
     pub attempt: Option<u32>,
     /// Its name, where one is given.
     pub name: Option<String>,
-    /// Who runs it.
+    /// The user that runs it.
     pub user: Option<String>,
     /// This host's rank in it.
     pub rank: Option<u32>,

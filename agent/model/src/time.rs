@@ -35,6 +35,13 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// An instant before the epoch becomes the epoch.
+impl From<Timestamp> for SystemTime {
+    fn from(at: Timestamp) -> Self {
+        UNIX_EPOCH + Timestamp(0).age(at)
+    }
+}
+
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -53,6 +60,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
     }

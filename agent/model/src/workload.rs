@@ -183,7 +183,7 @@ pub struct Owner {
 pub struct Workloads {
     /// The owners, by pid.
     pub owners: Vec<Owner>,
-    /// Endpoints that belong to no owner: the host service, and static ones that nobody here was seen to serve.
+    /// Endpoints that belong to no owner: the host service, and static ones without a known process.
     pub endpoints: Vec<Endpoint>,
     /// What could not be seen and what would change that, once each.
     pub notes: Vec<String>,

@@ -1,6 +1,6 @@
 //! Samples: the sources that yield them, the sampler that reads the sources, and the history.
 //!
-//! Must never let one source wait for another, or give a value that nobody measured.
+//! Must never let one source wait for another, or report a value that was not measured.
 
 #![forbid(unsafe_code)]
 

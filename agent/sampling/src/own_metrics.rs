@@ -1,5 +1,7 @@
 //! The agent's own metrics of this crate: how each source is read.
 
+#![expect(clippy::cast_precision_loss, reason = "the values of Prometheus are f64")]
+
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use model::time::Timestamp;
 
@@ -47,7 +49,7 @@ pub fn update(view: &View, now: Timestamp) {
     }
 }
 
-/// Counts an end of the libtpu child that nobody wanted.
+/// Counts an unexpected end of the libtpu child.
 pub(crate) fn child_failed() {
     counter!(CHILD_FAILURES).increment(1);
 }

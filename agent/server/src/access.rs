@@ -11,7 +11,7 @@
 //! | remote, role reader | read | none |
 //! | anonymous (TCP on the loopback) | read | none |
 //!
-//! Hosts are shared, so a loopback address authenticates nobody. A container that mounts the agent's socket is in
+//! Hosts are shared, so a loopback address is no authentication. A container that mounts the agent's socket is in
 //! another pid namespace: its root is not the host's root.
 
 use std::{fmt, fs::File, sync::Arc};

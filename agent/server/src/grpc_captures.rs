@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use ::sessions::{
@@ -20,7 +20,7 @@ use proto::tpuscope::v1::{
     CaptureEvent, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget, PartSummary, TargetEvent,
     capture_event, captures_server, target_event,
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 use xprof::session::{HostName, PartEntry};

@@ -1,5 +1,7 @@
 //! Conversion of the agent's types to protobuf messages.
 
+#![expect(clippy::cast_precision_loss, reason = "a chip has less than 2^53 bytes of memory")]
+
 use std::collections::BTreeMap;
 
 use model::{

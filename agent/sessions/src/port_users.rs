@@ -1,7 +1,7 @@
-//! Who may have a busy profiler: the processes of this host that are connected to its port.
+//! The possible users of a busy profiler: the processes of this host that are connected to its port.
 //!
-//! A profiler does not say whose session runs, so this is a hint. Processes of other users, of other
-//! namespaces and of other hosts cannot be seen from here.
+//! A profiler does not report the owner of its session, so this is only a hint. Processes of other users, of other
+//! namespaces and of other hosts are not visible.
 
 use std::{
     collections::BTreeSet,
@@ -11,13 +11,13 @@ use std::{
 
 use host::tcp_table;
 
-/// Processes that are looked at, and descriptors of each.
+/// The maximum number of processes that are read, and of descriptors of each.
 const MAX_PROCESSES: usize = 20_000;
 const MAX_DESCRIPTORS: usize = 4_096;
-/// Processes that are named.
+/// The maximum number of processes in the result.
 const MAX_NAMED: usize = 3;
 
-/// The processes, such as `pid 17 (python)`, but for `own`, that are connected to `port` of this host.
+/// The processes except `own` that are connected to `port` of this host, such as `pid 17 (python)`.
 pub(super) fn connected(procfs: &Path, port: u16, own: u32) -> Vec<String> {
     let sockets: BTreeSet<String> =
         tcp_table::connected_to(procfs, port).into_iter().map(|inode| format!("socket:[{inode}]")).collect();

@@ -1,4 +1,4 @@
-//! What a capture asks of each workload, checked against the limits once.
+//! The parameters of a capture, checked once against the limits.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,10 +11,10 @@ use thiserror::Error;
 
 use crate::settings::Settings as Limits;
 
-/// How much each tracer records; a level that is left out is JAX's own default.
+/// How much each tracer records. A level that is left out is the default of JAX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Levels {
-    /// Host events: 0 none, 1 the user's, 2 also costly operations, 3 all.
+    /// Host events: 0 none, 1 those of the user, 2 also costly operations, 3 all.
     pub host: Option<u32>,
     /// Device events: 0 none, 1 all.
     pub device: Option<u32>,
@@ -22,7 +22,7 @@ pub struct Levels {
     pub python: Option<u32>,
 }
 
-/// What a caller asks for; see [`CaptureSpec::new`].
+/// The parameters of a request; see [`CaptureSpec::new`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CaptureParams {
     /// Length of the window.
@@ -31,11 +31,11 @@ pub struct CaptureParams {
     pub levels: Levels,
     /// Advanced options as text: `true`, `7`, or a word.
     pub advanced: BTreeMap<String, String>,
-    /// When the window begins; `None`: at once.
+    /// The start of the window; `None`: at once.
     pub start: Option<Timestamp>,
-    /// How long the answers may take after the window; `None`: as the settings say.
+    /// The time limit of the answers after the window; `None`: that of the settings.
     pub timeout: Option<Duration>,
-    /// The session needs so many parts, else none is kept; 0 means 1.
+    /// The minimum number of parts. With fewer, none is kept; 0 means 1.
     pub min_parts: u32,
 }
 
@@ -44,81 +44,83 @@ pub struct CaptureParams {
 pub struct CaptureSpec {
     /// Length of the window, in whole milliseconds.
     pub duration: Duration,
-    /// When the window begins; `None`: at once.
+    /// The start of the window; `None`: at once.
     pub start: Option<Timestamp>,
-    /// How long the answers may take after the window.
+    /// The time limit of the answers after the window.
     pub timeout: Duration,
-    /// Largest answer of one target.
+    /// The maximum size of the answer of one target in bytes.
     pub max_bytes: u64,
-    /// The session needs so many parts, else none is kept.
+    /// The minimum number of parts. With fewer, none is kept.
     pub min_parts: usize,
     levels: Levels,
     advanced: BTreeMap<String, String>,
 }
 
-/// Where the parameters come from.
+/// The source of the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamsSource {
-    /// The user, who could call the profiler without us just as well: any option goes.
+    /// The user, who can call the profiler without tpuscope too: all options are allowed.
     Direct,
-    /// Somebody through the agent: only the options of the allow-list.
+    /// A caller of the agent: only the options of the allow-list.
     Agent,
 }
 
-/// Why parameters are refused.
+/// The reason why parameters are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
-    /// No window at all.
+    /// A window of less than a millisecond.
     #[error("a duration of {0:?} is too short: at least 1 ms")]
     TooShort(Duration),
-    /// Longer than allowed.
-    #[error("a duration of {0:?} is too long: at most {1}, see capture.max_duration")]
+    /// A window that is longer than allowed.
+    #[error("a duration of {0:?} is too long: at most {1}")]
     TooLong(Duration, model::unit::Duration),
-    /// No time for an answer.
+    /// A time limit that is zero or too long.
     #[error("a timeout of {0:?} is out of range: more than 0 s and at most {1:?}")]
     Timeout(Duration, Duration),
     /// A level beyond the highest.
-    #[error(
-        "{tracer} tracer level {level} is too high: at most {highest} (capture.max_tracer_level lowers that)"
-    )]
+    #[error("{tracer} tracer level {level} is too high: at most {highest}")]
     Level {
-        /// Which tracer.
+        /// The tracer.
         tracer: &'static str,
-        /// What was asked.
+        /// The level in the request.
         level: u32,
-        /// What may be asked.
+        /// The highest level that is allowed.
         highest: u32,
     },
-    /// No name of an option.
-    #[error("`{0}` cannot be an option's name: lower-case letters, digits and _ only, at most 64")]
+    /// A text that cannot be the name of an option.
+    #[error("`{0}` cannot be the name of an option: expected at most 64 lower-case letters, digits and _")]
     OptionName(String),
-    /// Not on the list.
-    #[error("the option `{0}` is not on the agent's list, capture.advanced_options ({1})")]
-    OptionDenied(String, String),
-    /// Too much text.
+    /// An option that is not on the allow-list, and the list.
+    #[error("the option `{0}` is not on the agent's list ({list})", list = list_text(.1))]
+    OptionDenied(String, Vec<String>),
+    /// A value that is too long.
     #[error("the value of the option `{0}` has more than 256 bytes")]
     OptionValue(String),
-    /// Too many.
+    /// Too many options.
     #[error("more than 32 advanced options")]
     TooManyOptions,
-    /// Too far away.
-    #[error("the start lies more than an hour ahead")]
+    /// A start that is too far in the future.
+    #[error("the start is more than an hour in the future")]
     StartTooFar,
-    /// Over already.
-    #[error("the start lies in the past, {:.1} s ago", .0.as_secs_f64())]
+    /// A start in the past.
+    #[error("the start is in the past, {:.1} s ago", .0.as_secs_f64())]
     StartPast(Duration),
 }
 
-/// A start may lie so far back: the request takes time to arrive.
+fn list_text(list: &[String]) -> String {
+    if list.is_empty() { "it is empty".to_owned() } else { list.join(", ") }
+}
+
+/// The longest time that a start may be in the past: the request takes time to arrive.
 const PAST: Duration = Duration::from_secs(1);
 /// The longest wait for an answer, or for a start.
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl CaptureSpec {
-    /// The parameters, if they keep within the limits.
+    /// Checks the parameters against the limits.
     ///
     /// # Errors
-    /// If they do not.
+    /// If a parameter is outside its limit.
     pub fn new(
         params: CaptureParams,
         source: ParamsSource,
@@ -157,9 +159,9 @@ impl CaptureSpec {
     }
 
     /// The request to one target. The server takes the window from the options and the deadline from the
-    /// request, so both carry it; without `emit_xspace` it would write files of its own. Below version 1 it
-    /// would replace all options by its own, the start and the advanced ones too: what is not chosen is sent
-    /// as its defaults are.
+    /// request, so both have it. Without `emit_xspace` it would write files. Below version 1 it
+    /// would replace all options by its defaults, also the start and the advanced options. Options that the caller did
+    /// not choose are therefore sent with the defaults of the server.
     pub fn request(&self, session_id: &str, start: Option<Timestamp>) -> ProfileRequest {
         let duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
         ProfileRequest {
@@ -212,13 +214,13 @@ fn check_options(
             return Err(SpecError::OptionValue(name.clone()));
         }
         if source == ParamsSource::Agent && !allowed.contains(name) {
-            return Err(SpecError::OptionDenied(name.clone(), allowed.join(", ")));
+            return Err(SpecError::OptionDenied(name.clone(), allowed.to_vec()));
         }
     }
     Ok(())
 }
 
-/// An option's value by its looks, as XProf's own client does it.
+/// The value of an option, with its type by its form, as in the client of XProf.
 fn typed(text: &str) -> AdvancedConfigValue {
     let value = match (text, text.parse()) {
         ("true", _) => Value::BoolValue(true),
@@ -268,7 +270,7 @@ mod tests {
                 w.advanced.insert(name, "1".to_owned());
             }
         };
-        assert!(refused(option("../x"), ParamsSource::Direct).contains("cannot be an option's name"));
+        assert!(refused(option("../x"), ParamsSource::Direct).contains("cannot be the name of an option"));
         assert!(refused(option("tpu_dump_dir"), ParamsSource::Agent).contains("not on the agent's list"));
     }
 

@@ -1,20 +1,21 @@
-//! Whom a capture is about: profilers that were named, or those of the workloads found on this host.
+//! The targets of a capture: profilers that were named, or those of the workloads found on this host.
 
 use std::collections::BTreeSet;
 
 use model::{
     device::Chip,
+    job::{Job, JobKind},
     workload::{Address, EndpointKind, Owner, ProcessKey, Workloads},
 };
 use xprof::{
     client::Target,
-    session::{HostName, Missing},
+    session::{HostName, Missing, PartJob},
 };
 
-/// One profiler to ask.
+/// One profiler to capture from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureTarget {
-    /// Where it listens.
+    /// Its address.
     pub at: Target,
     /// The host that its part is named after.
     pub host: HostName,
@@ -22,30 +23,32 @@ pub struct CaptureTarget {
     pub process: Option<ProcessKey>,
     /// Its user.
     pub uid: Option<u32>,
-    /// Its command, untrusted; empty where not known.
+    /// Its job. `None` if only the process is known: one job may have several processes.
+    pub job: Option<PartJob>,
+    /// Its command, untrusted. Empty if it is not known.
     pub command: String,
     /// Chips that it holds.
     pub chips: usize,
-    /// Devices on those chips, where the generation is known.
+    /// Devices on those chips, if the generation is known.
     pub devices: Option<u32>,
-    /// What to say about its part from the first.
+    /// Warnings that its part has from the start.
     pub notes: Vec<String>,
 }
 
-/// The targets of one capture, and what is known to be missing before it begins.
+/// The targets of one capture, and what is missing before it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Targets {
-    /// Whom to ask.
+    /// The profilers.
     pub targets: Vec<CaptureTarget>,
-    /// Processes that should be in the session and cannot be.
+    /// Processes that belong to the session and cannot be captured.
     pub missing: Vec<Missing>,
-    /// What else to say.
+    /// Warnings about the whole session.
     pub warnings: Vec<String>,
     /// Processes that the caller may not profile.
     pub denied: usize,
 }
 
-/// Profilers named on the command line; `local` is what this host is called. One named twice is asked once.
+/// Profilers that the caller named; `local` is the name of this host. A profiler that is named twice is one target.
 pub fn direct(named: &[Target], local: &HostName) -> Targets {
     let mut seen = BTreeSet::new();
     let targets = named.iter().filter(|at| seen.insert((*at).clone())).map(|at| CaptureTarget {
@@ -53,6 +56,7 @@ pub fn direct(named: &[Target], local: &HostName) -> Targets {
         host: if at.is_loopback() { local.clone() } else { HostName::sanitised(at.host()) },
         process: None,
         uid: None,
+        job: None,
         command: String::new(),
         chips: 0,
         devices: None,
@@ -61,8 +65,8 @@ pub fn direct(named: &[Target], local: &HostName) -> Targets {
     Targets { targets: targets.collect(), ..Targets::default() }
 }
 
-/// The profilers of the workloads on this host: of all, or of `pids` alone, as far as `may` permits their owner
-/// (`None`: a profiler without a known owner).
+/// The profilers of the workloads on this host: of all, or only of `pids`. `may` says whether the caller may profile the
+/// processes of an owner (`None`: a profiler without a known owner).
 pub fn of_workloads(
     workloads: &Workloads,
     chips: &[Chip],
@@ -94,7 +98,7 @@ pub fn of_workloads(
         }
     }
     for pid in pids.iter().filter(|&&pid| workloads.owners.iter().all(|owner| owner.process.pid != pid)) {
-        let why = "it is no workload of this host: `tpuscope status` lists those".to_owned();
+        let why = "no workload process of this host has this pid".to_owned();
         found.missing.push(Missing { host: host.to_string(), process: Some(format!("pid {pid}")), why });
     }
     if found.denied > 0 {
@@ -106,11 +110,11 @@ pub fn of_workloads(
 
 impl Targets {
     fn add(&mut self, owner: &Owner, chips: &[Chip], host: &HostName) {
-        let mut hindrance = None;
+        let mut obstacle = None;
         let mut reached = false;
         for endpoint in owner.endpoints.iter().filter(|endpoint| endpoint.kind == EndpointKind::Profiler) {
             match (&endpoint.unreachable, &endpoint.address) {
-                (Some(why), _) => hindrance = Some(why.clone()),
+                (Some(why), _) => obstacle = Some(why.clone()),
                 (None, Address::Unix(_)) => {}
                 (None, Address::Tcp(at)) if !reached => {
                     reached = true;
@@ -123,7 +127,7 @@ impl Targets {
                         .collect();
                     // A call to a shared port reaches one of its listeners: one call, and the others are missing.
                     if self.targets.iter().any(|target| target.at == at) {
-                        hindrance = Some(format!(
+                        obstacle = Some(format!(
                             "it shares {at} with another process, and a call reaches only one of them"
                         ));
                         reached = false;
@@ -143,16 +147,15 @@ impl Targets {
             }
         }
         if !reached {
-            self.lacking(owner, host, hindrance);
+            self.add_without_profiler(owner, host, obstacle);
         }
     }
 
-    /// A process without a usable profiler: missing if it holds chips, else only worth a word.
-    fn lacking(&mut self, owner: &Owner, host: &HostName, hindrance: Option<String>) {
-        let why = hindrance.unwrap_or_else(|| {
-            "no profiler port of it is known: it never called jax.profiler.start_server(PORT), or with a port that \
-             neither JAX_PROFILER_PORT in its environment nor a default names (`--target localhost:PORT` asks it, \
-             workload.probe = \"listeners\" finds it)"
+    /// A process without a usable profiler: missing if it holds chips, otherwise a warning.
+    fn add_without_profiler(&mut self, owner: &Owner, host: &HostName, obstacle: Option<String>) {
+        let why = obstacle.unwrap_or_else(|| {
+            "its profiler port is not known: it never called jax.profiler.start_server(PORT), or its port is neither \
+             in JAX_PROFILER_PORT nor a default port"
                 .to_owned()
         });
         let process = format!("pid {} ({})", owner.process.pid, owner.command);
@@ -171,11 +174,25 @@ fn target(owner: &Owner, chips: &[Chip], host: &HostName, at: Target, notes: Vec
         host: host.clone(),
         process: Some(owner.process),
         uid: Some(owner.uid),
+        job: part_job(&owner.job),
         command: owner.command.clone(),
         chips: owner.chips.len(),
         devices: held.sum::<Option<u32>>().filter(|&devices| devices > 0),
         notes,
     }
+}
+
+/// The job as the manifest has it. A job that is known by its process only is not written: the manifest would then say
+/// that two processes of one job belong to two jobs.
+fn part_job(job: &Job) -> Option<PartJob> {
+    (job.kind != JobKind::Process).then(|| PartJob {
+        kind: job.kind.as_str().to_owned(),
+        id: job.id.clone(),
+        attempt: job.attempt,
+        name: job.name.clone(),
+        user: job.user.clone(),
+        rank: job.rank,
+    })
 }
 
 #[cfg(test)]
@@ -185,7 +202,6 @@ mod tests {
     use super::*;
     use model::{
         device::ChipIndex,
-        job::{Job, JobKind},
         workload::{Endpoint, EndpointOrigin},
     };
 
@@ -231,18 +247,43 @@ mod tests {
     }
 
     #[test]
-    fn each_process_is_asked_once() {
+    fn each_process_is_one_target() {
         let found = find(vec![owner(1, 5, &[9001, 9002], &[0]), owner(2, 5, &[9003], &[1])], &[], None);
         let ports: Vec<_> = found.targets.iter().map(|target| target.at.port()).collect();
         assert_eq!((ports, found.missing.len()), (vec![9001, 9003], 0));
     }
 
     #[test]
-    fn who_cannot_be_asked_is_named() {
+    fn a_target_has_the_job_that_names_it() {
+        let mut named = owner(1, 5, &[9001], &[0]);
+        named.job = Job {
+            kind: JobKind::Slurm,
+            id: "77".into(),
+            attempt: Some(2),
+            name: Some("train".into()),
+            user: Some("ada".into()),
+            rank: Some(3),
+            hosts: vec!["a".into()],
+        };
+        let found = find(vec![named, owner(2, 5, &[9002], &[1])], &[], None);
+        let expected = PartJob {
+            kind: "slurm".into(),
+            id: "77".into(),
+            attempt: Some(2),
+            name: Some("train".into()),
+            user: Some("ada".into()),
+            rank: Some(3),
+        };
+        let jobs: Vec<_> = found.targets.into_iter().map(|target| target.job).collect();
+        assert_eq!(jobs, [Some(expected), None]);
+    }
+
+    #[test]
+    fn a_process_without_a_usable_profiler_is_named() {
         let found = find(vec![owner(1, 5, &[], &[0]), owner(2, 5, &[], &[])], &[1, 2, 77], None);
         assert_eq!(found.missing.len(), 2);
         assert!(found.missing[0].why.contains("start_server"));
-        assert!(found.missing[1].why.contains("no workload"));
+        assert!(found.missing[1].why.contains("no workload process"));
         assert!(found.warnings[0].contains("pid 2"));
     }
 
@@ -269,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn named_targets_are_asked_once_and_named_after_their_host() {
+    fn a_target_that_is_named_twice_is_one_target_with_the_name_of_its_host() {
         let named: Vec<Target> = ["localhost:1", "127.0.0.1:1", "localhost:1", "tpu-7:2"]
             .iter()
             .map(|t| t.parse().unwrap())

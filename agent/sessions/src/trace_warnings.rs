@@ -1,4 +1,4 @@
-//! What to warn of in a trace that arrived whole.
+//! Warnings about a trace that was received completely.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use xprof::{
 
 use super::{spec::CaptureSpec, target::CaptureTarget};
 
-/// Windows longer than this are known to lose the TPU's lines.
+/// Longer windows are known to lose lines of the TPU.
 const LONG: Duration = Duration::from_secs(30);
-/// Texts of the producer that are passed on.
-const MAX_SAID: usize = 4;
+/// The maximum number of messages of the producer that become warnings.
+const MAX_MESSAGES: usize = 4;
 
-/// What to say about the part of `target`.
+/// The warnings about the part of `target`.
 pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> Vec<String> {
     let mut warnings = target.notes.clone();
     let cores = summary.planes.iter().filter(|plane| plane.is_tensor_core()).count();
@@ -36,17 +36,17 @@ pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureS
         ));
     }
     if summary.window.is_none() {
-        warnings.push("it does not say its window (no Task Environment plane)".to_owned());
+        warnings.push("it has no window (no Task Environment plane)".to_owned());
     }
     let silent = devices.iter().filter(|plane| plane.events == 0);
     warnings.extend(silent.map(|plane| format!("plane {} has no events", plane.name)));
-    // The same words as every later reader of the trace says.
+    // The messages are the same as those of `sessions show`.
     let known = |kind| kind == LossKind::NoDevicePlane && target.chips > 0;
     let losses = summary.losses().into_iter().filter(|loss| !known(loss.kind));
     warnings.extend(losses.map(|loss| loss.message));
-    let said = summary.errors.iter().map(|text| ("error", text));
-    let said = said.chain(summary.warnings.iter().map(|text| ("warning", text)));
-    warnings.extend(said.take(MAX_SAID).map(|(kind, text)| format!("the producer's {kind}: {text}")));
+    let messages = summary.errors.iter().map(|text| ("error", text));
+    let messages = messages.chain(summary.warnings.iter().map(|text| ("warning", text)));
+    warnings.extend(messages.take(MAX_MESSAGES).map(|(kind, text)| format!("the producer's {kind}: {text}")));
     warnings
 }
 
@@ -92,14 +92,14 @@ mod tests {
     const S: i128 = 1_000_000_000_000;
 
     #[test]
-    fn a_whole_trace_raises_none() {
+    fn a_complete_trace_has_no_warnings() {
         assert_eq!(warnings(&[("/host:CPU", Some(S))], 0, None, 2), Vec::<String>::new());
         let planes = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:1", Some(2 * S - S / 10))];
         assert_eq!(warnings(&planes, 2, Some(2), 2), Vec::<String>::new());
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn each_loss_has_a_warning() {
         assert!(warnings(&[("/host:CPU", Some(S))], 4, Some(4), 2)[0].contains("no device plane"));
         let one = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:0 SparseCore 0", Some(2 * S))];
         assert!(warnings(&one, 2, Some(2), 2)[0].contains("1 device plane(s), although the process has 2"));

@@ -19,7 +19,7 @@ pub struct StoredSession {
     pub name: SessionName,
     /// Its folder.
     pub folder: PathBuf,
-    /// Whose it is; nobody's but the administrators' if empty.
+    /// Its owners; if empty, only administrators may use it.
     pub owners: SessionOwners,
     /// When it was finished, or when its window began; `None` if its manifest does not say.
     pub created: Option<Timestamp>,

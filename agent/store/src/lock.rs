@@ -33,7 +33,7 @@ pub enum LockError {
         /// Why.
         error: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process has it.
     #[error("{} is locked by another agent{}", .file.display(), holder(.pid))]
     Held {
         /// Which.
@@ -64,7 +64,7 @@ impl Lock {
         Self::file(&dir.join(name))
     }
 
-    /// Locks `path`, and writes this process's pid into it for whoever comes second.
+    /// Locks `path` and writes the pid of this process into it, for the error of the next process.
     pub fn file(path: &Path) -> Result<Self, LockError> {
         let open = |error| LockError::Open { file: path.to_owned(), error };
         let file = OpenOptions::new()

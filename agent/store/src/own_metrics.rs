@@ -1,5 +1,7 @@
 //! The agent's own metrics of this crate: what the store holds.
 
+#![expect(clippy::cast_precision_loss, reason = "the values of Prometheus are f64")]
+
 use metrics::{Unit, describe_gauge, gauge};
 
 const BYTES: &str = "tpuscope_store_bytes";

@@ -16,7 +16,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use model::time::Timestamp;
@@ -34,7 +34,7 @@ use super::{
 #[derive(Debug)]
 pub struct SessionStore {
     logdir: PathBuf,
-    limits: Settings,
+    limits: Mutex<Settings>,
     staging: Staging,
     state: Mutex<State>,
     /// Held by the one who compares the folders with the catalog.
@@ -61,15 +61,16 @@ pub struct OpenedSession {
 
 impl SessionStore {
     /// The store below the state directory. The caller holds the directory's lock, so whatever is half done in it is a
-    /// dead agent's, and is cleared away. [`SessionStore::fill`] has to follow.
+    /// dead agent's, and is removed; `now` is the time of the start. [`SessionStore::fill`] has to follow.
     ///
     /// # Errors
     /// If the disk refuses.
-    pub fn open(state: &Path, limits: Settings) -> Result<Self, StoreError> {
+    pub fn open(state: &Path, limits: Settings, now: Timestamp) -> Result<Self, StoreError> {
         let logdir = state.join("sessions");
         create_folder(&logdir)?;
-        remove_abandoned(&logdir, SystemTime::now(), Duration::ZERO)?;
+        remove_abandoned(&logdir, now.into(), Duration::ZERO)?;
         let staging = Staging::new(&logdir);
+        let limits = Mutex::new(limits);
         Ok(Self { logdir, limits, staging, state: Mutex::default(), comparing: Mutex::default() })
     }
 
@@ -81,6 +82,11 @@ impl SessionStore {
         self.staging.forget_ownerless()?;
         remove_tree(&self.removed())?;
         self.compare()
+    }
+
+    /// Replaces the limits. They apply when the next session is finished.
+    pub fn set_limits(&self, limits: Settings) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     /// Begins a session.
@@ -95,7 +101,7 @@ impl SessionStore {
     pub fn finish(&self, staged: StagedSession, finished: &FinishedSession, now: Timestamp) -> StoredSession {
         let name = staged.writer.name().clone();
         let owners = staged.owners.clone();
-        // Free before it is shown: whoever sees it may remove it.
+        // Unlocked before it is visible: a visible session may be removed.
         drop(staged);
         let session = Session::finished(finished);
         let manifest_bytes = finished.bytes.saturating_sub(finished.manifest.parts_bytes());
@@ -150,12 +156,12 @@ impl SessionStore {
         if self.staging.is_writing(name) {
             return Err(StoreError::BeingWritten(name.clone()));
         }
-        // Gone as a whole, so that nobody sees half of it.
+        // Removed by a rename first, so that it is never visible in part.
         create_folder(&self.removed())?;
         let away = self.removed().join(format!("{name}.{:08x}", fastrand::u32(..)));
         let folder = self.folder(name);
         match fs::rename(&folder, &away) {
-            // Somebody else removed it.
+            // Another process removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed.map_err(failed("remove", &folder))?,
         }
@@ -168,11 +174,12 @@ impl SessionStore {
     /// Removes the oldest sessions that the limits have no room for, but not `keep`.
     fn retain(&self, keep: &SessionName, now: Timestamp) {
         let mut stay = BTreeSet::from([keep.clone()]);
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone();
         loop {
             let names = {
                 let state = self.state();
                 let may_go = state.catalog.oldest_first().filter(|session| !stay.contains(&session.name));
-                retention::to_remove(may_go, state.catalog.bytes(), &self.limits, now)
+                retention::to_remove(may_go, state.catalog.bytes(), &limits, now)
             };
             if names.is_empty() {
                 return;

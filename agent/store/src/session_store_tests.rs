@@ -1,6 +1,9 @@
 use std::{collections::BTreeMap, io::Write, os::unix::fs::symlink, process::Command};
 
-use model::unit;
+use model::{
+    time::{Clock, SystemClock},
+    unit,
+};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tempfile::TempDir;
 use xprof::session::{HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartName, Tool};
@@ -12,7 +15,7 @@ fn name(text: &str) -> SessionName {
 }
 
 fn opened(state: &TempDir, limits: Settings) -> SessionStore {
-    let store = SessionStore::open(state.path(), limits).unwrap();
+    let store = SessionStore::open(state.path(), limits, SystemClock.now()).unwrap();
     store.fill().unwrap();
     store
 }
@@ -181,7 +184,7 @@ fn limits_wait_until_the_catalog_is_full() {
     let store = opened(&state, Settings::default());
     finish(&store, write(&store, "old", 1000), 10);
     let limits = Settings { max_size: unit::Bytes::new(2000), ..Settings::default() };
-    let again = SessionStore::open(state.path(), limits).unwrap();
+    let again = SessionStore::open(state.path(), limits, SystemClock.now()).unwrap();
     finish(&again, write(&again, "new", 1500), 20);
     assert!(again.folder(&name("old")).is_dir());
     again.fill().unwrap();

@@ -81,7 +81,7 @@ impl Staging {
         self.names().contains(name)
     }
 
-    /// Whose the session is: nobody's if the file is missing or damaged. Then only administrators have it.
+    /// The owners of the session: none if the file is missing or damaged. Then only administrators may use it.
     pub(crate) fn owners(&self, name: &SessionName) -> SessionOwners {
         let mut text = Vec::new();
         let read =

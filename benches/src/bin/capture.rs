@@ -5,6 +5,8 @@
 //! tracer on, repeated until it is large enough: an XSpace after an XSpace is one XSpace.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+#![expect(clippy::cast_precision_loss, reason = "figures of a bench are rounded")]
 
 use std::{
     env,

@@ -4,6 +4,7 @@
 //! Both sides start from entries in memory: no file and no network is in the times.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 
 use std::{env, fs, path::PathBuf, process::Command, time::Instant};
 

@@ -4,6 +4,7 @@
 //! `MERGE_BENCH_SECONDS` is how long each of the four segments is recorded (default 4).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
+#![expect(clippy::cast_precision_loss, reason = "figures of a bench are rounded")]
 
 use std::{
     env,

@@ -6,6 +6,8 @@
 //! `SAMPLING_BENCH_SECONDS` is how long each of the three parts runs (default 300).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+#![expect(clippy::cast_precision_loss, reason = "figures of a bench are rounded")]
 use std::{
     env,
     net::SocketAddr,

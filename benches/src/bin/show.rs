@@ -4,6 +4,12 @@
 //! and a generated TPU trace of 2.6 million operations. Promise: 20 times faster, 64 MiB.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "figures of a bench are rounded, and those of its trace are small"
+)]
 
 use std::{
     env,

@@ -38,7 +38,7 @@ impl PayloadFields {
 
 /// A payload that may be of any JSON type; only an object can be an entry.
 #[derive(Debug)]
-pub(super) enum Payload {
+pub(super) enum JsonPayload {
     Fields(PayloadFields),
     Other,
 }
@@ -46,51 +46,51 @@ pub(super) enum Payload {
 struct PayloadVisitor;
 
 impl<'de> Visitor<'de> for PayloadVisitor {
-    type Value = Payload;
+    type Value = JsonPayload;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a payload")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Payload, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonPayload, A::Error> {
         let mut fields = PayloadFields::default();
         while let Some((key, value)) = map.next_entry::<String, JsonScalar>()? {
             fields.0.push((key.into_boxed_str(), value));
         }
-        Ok(Payload::Fields(fields))
+        Ok(JsonPayload::Fields(fields))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Payload, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<JsonPayload, A::Error> {
         while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Payload::Other)
+        Ok(JsonPayload::Other)
     }
 
-    fn visit_unit<E>(self) -> Result<Payload, E> {
-        Ok(Payload::Other)
+    fn visit_unit<E>(self) -> Result<JsonPayload, E> {
+        Ok(JsonPayload::Other)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Payload, E> {
-        Ok(Payload::Other)
+    fn visit_bool<E>(self, _: bool) -> Result<JsonPayload, E> {
+        Ok(JsonPayload::Other)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Payload, E> {
-        Ok(Payload::Other)
+    fn visit_i64<E>(self, _: i64) -> Result<JsonPayload, E> {
+        Ok(JsonPayload::Other)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Payload, E> {
-        Ok(Payload::Other)
+    fn visit_u64<E>(self, _: u64) -> Result<JsonPayload, E> {
+        Ok(JsonPayload::Other)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Payload, E> {
-        Ok(Payload::Other)
+    fn visit_f64<E>(self, _: f64) -> Result<JsonPayload, E> {
+        Ok(JsonPayload::Other)
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Payload, E> {
-        Ok(Payload::Other)
+    fn visit_str<E>(self, _: &str) -> Result<JsonPayload, E> {
+        Ok(JsonPayload::Other)
     }
 }
 
-impl<'de> Deserialize<'de> for Payload {
+impl<'de> Deserialize<'de> for JsonPayload {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(PayloadVisitor)
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{
     event_names,
-    fields::{Payload, PayloadFields},
+    fields::{JsonPayload, PayloadFields},
     log_entry::{LogEntry, PayloadTime},
 };
 use crate::time::{Nanos, is_out_of_range};
@@ -59,7 +59,7 @@ struct RawEntry<'a> {
     #[serde(borrow, default)]
     severity: Option<Cow<'a, str>>,
     #[serde(default, rename = "jsonPayload")]
-    payload: Option<Payload>,
+    payload: Option<JsonPayload>,
     #[serde(borrow, default, rename = "textPayload")]
     text: Option<Cow<'a, str>>,
 }
@@ -82,7 +82,7 @@ impl EntryParser {
     /// If it is not JSON of the expected shape, or an entry of the job without a readable timestamp.
     pub fn parse(&self, line: &[u8]) -> Result<ParsedLine, LineError> {
         let raw: RawEntry<'_> = serde_json::from_slice(line)?;
-        let Some(Payload::Fields(fields)) = raw.payload else {
+        let Some(JsonPayload::Fields(fields)) = raw.payload else {
             return Ok(ParsedLine::Skipped(self.without_payload(raw.text.as_deref())));
         };
         match fields.job() {
@@ -103,8 +103,8 @@ impl EntryParser {
 
     /// Text that is not JSON is another message.
     fn without_payload(&self, text: Option<&str>) -> SkipReason {
-        match text.map(serde_json::from_str::<Payload>) {
-            Some(Ok(Payload::Fields(fields))) => match fields.job() {
+        match text.map(serde_json::from_str::<JsonPayload>) {
+            Some(Ok(JsonPayload::Fields(fields))) => match fields.job() {
                 Some(job) if job == self.job => SkipReason::TextPayload,
                 Some(job) => SkipReason::OtherJob(job.into()),
                 None => SkipReason::NoJobName,

@@ -261,7 +261,11 @@ unsafe extern "C" fn get_metric_values(args: Args) -> Handle {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter_map(|c| (c as char).to_digit(16)).map(|d| d as u8).collect();
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter_map(|c| (c as char).to_digit(16))
+        .filter_map(|digit| u8::try_from(digit).ok())
+        .collect();
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 

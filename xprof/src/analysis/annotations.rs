@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{in_order::InOrder, nesting::Nesting, ops::shorten};
 
-/// How many names are told apart; the rest share one row.
+/// The maximum number of names with their own row; the others share one row.
 const MOST_NAMES: usize = 1 << 14;
 /// The name of that row.
 const OTHERS: &str = "(all other names)";
@@ -125,7 +125,7 @@ pub(super) struct Thread {
 #[derive(Debug)]
 struct NestedThread {
     nesting: Nesting<(u32, bool)>,
-    /// Where the step ends that was last begun.
+    /// The end of the step that started last.
     step_end: Option<i64>,
 }
 

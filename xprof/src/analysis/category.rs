@@ -44,7 +44,7 @@ pub(super) fn class(category: &str, collective: Option<Collective>) -> Class {
     }
 }
 
-/// The collectives that are told apart.
+/// The collectives with their own category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Collective {
     /// `all-reduce`.

@@ -82,10 +82,10 @@ impl Survey {
     }
 
     /// The clock to read the core by, and how the two clocks relate.
-    pub(super) fn finish(mut self) -> (Clock, Option<ClockFacts>) {
+    pub(super) fn finish(mut self) -> (CoreClock, Option<ClockFacts>) {
         let straight = self.stretches.len() == 1 && !self.disagrees;
         self.stretches.sort_by_key(|stretch| stretch.line);
-        let Some(fit) = Fit::of(&self.stretches) else { return (Clock::Line, None) };
+        let Some(fit) = Fit::of(&self.stretches) else { return (CoreClock::Line, None) };
         let apart = |stretch: &Stretch| stretch.offset().saturating_sub(fit.offset_at(stretch.device));
         let facts = ClockFacts {
             by_device: !straight,
@@ -95,9 +95,9 @@ impl Survey {
             farthest_ps: self.stretches.iter().map(|at| apart(at).saturating_abs()).max().unwrap_or(0),
         };
         let clock = if straight {
-            Clock::Line
+            CoreClock::Line
         } else {
-            Clock::Device(Box::new(DeviceClock { fit, stretches: self.stretches }))
+            CoreClock::Device(Box::new(DeviceClock { fit, stretches: self.stretches }))
         };
         (clock, Some(facts))
     }
@@ -123,7 +123,7 @@ pub(super) struct ClockFacts {
 /// Times of the core are what this clock reads, from the place on that the session's time line has at the fit's
 /// time: durations stay as the device counted them, and [`Self::place`] says where they lie.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Clock {
+pub(super) enum CoreClock {
     /// The line's: times of the core are those of the session.
     Line,
     /// The device's.
@@ -138,7 +138,7 @@ pub(super) struct DeviceClock {
     stretches: Vec<Stretch>,
 }
 
-impl Clock {
+impl CoreClock {
     /// Where an event lies by the core's clock. An event without a device time is moved by what the line was off
     /// at that time.
     #[inline]
@@ -203,7 +203,7 @@ impl DeviceClock {
 /// What one pass over the operations of a core tells of its clocks.
 #[derive(Debug)]
 pub(super) struct Surveyed {
-    pub(super) clock: Clock,
+    pub(super) clock: CoreClock,
     pub(super) facts: Option<ClockFacts>,
     /// Per program execution, from the start of its first to the end of its last operation, by the device's clock.
     pub(super) extents: Vec<Option<Interval>>,
@@ -212,7 +212,7 @@ pub(super) struct Surveyed {
 impl Surveyed {
     /// A core that is read by its line's clock.
     pub(super) fn by_line() -> Self {
-        Self { clock: Clock::Line, facts: None, extents: Vec::new() }
+        Self { clock: CoreClock::Line, facts: None, extents: Vec::new() }
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
     const MS: i64 = 1_000_000_000;
     const S: i64 = 1000 * MS;
 
-    fn surveyed(events: &[(Interval, Interval)]) -> (Clock, Option<ClockFacts>) {
+    fn surveyed(events: &[(Interval, Interval)]) -> (CoreClock, Option<ClockFacts>) {
         let mut survey = Survey::default();
         events.iter().for_each(|&(line, device)| survey.push(line, device));
         survey.finish()
@@ -282,20 +282,20 @@ mod tests {
         for drift in [0.0, 14e-6, -300e-6, 499e-6] {
             let events = events((2 * MS, drift), (MS, 100_000), &[0; 5000]);
             let (clock, facts) = surveyed(&events);
-            assert_eq!(clock, Clock::Line, "{drift}");
+            assert_eq!(clock, CoreClock::Line, "{drift}");
             let facts = facts.expect("both clocks");
             assert_eq!((facts.by_device, facts.jumps), (false, 0));
             assert!((facts.drift_ppm + drift * 1e6).abs() < 0.1, "{facts:?}");
         }
-        assert_eq!(surveyed(&[]), (Clock::Line, None));
-        assert_eq!(surveyed(&events((5, 0.0), (MS, 0), &[0])).0, Clock::Line);
+        assert_eq!(surveyed(&[]), (CoreClock::Line, None));
+        assert_eq!(surveyed(&events((5, 0.0), (MS, 0), &[0])).0, CoreClock::Line);
     }
 
     #[test]
     fn the_last_microsecond_decides() {
         let mut off = [0; 100];
         off[50] = TOLERANCE_PS;
-        assert_eq!(surveyed(&events((0, 0.0), (MS, 0), &off)).0, Clock::Line);
+        assert_eq!(surveyed(&events((0, 0.0), (MS, 0), &off)).0, CoreClock::Line);
         off[50] = 2 * TOLERANCE_PS + 100;
         assert!(surveyed(&events((0, 0.0), (MS, 0), &off)).0.is_device());
     }

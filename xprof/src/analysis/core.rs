@@ -10,7 +10,7 @@ use std::{
 use super::{
     Rules,
     category::{CLASSES, COLLECTIVE_KINDS, Class},
-    clock::{Clock, Surveyed},
+    clock::{CoreClock, Surveyed},
     device_events::{self, DeviceEvent, DeviceStats, Interval},
     duty::Duty,
     nesting::Nesting,
@@ -61,7 +61,12 @@ pub struct Module {
 }
 
 impl Module {
-    pub(super) fn of(event: &DeviceEvent, ops: &PlaneOps, clock: &Clock, enqueued_ps: Option<i64>) -> Self {
+    pub(super) fn of(
+        event: &DeviceEvent,
+        ops: &PlaneOps,
+        clock: &CoreClock,
+        enqueued_ps: Option<i64>,
+    ) -> Self {
         let (name, program_id) = program(ops.name(event.metadata_id));
         Self {
             name: name.to_owned(),
@@ -198,7 +203,7 @@ struct Run {
 /// How the operations of a core are walked.
 pub(super) struct Walk<'a> {
     pub(super) rules: Rules,
-    pub(super) clock: &'a Clock,
+    pub(super) clock: &'a CoreClock,
     /// The steps by the core's clock, by start.
     pub(super) steps: &'a [Interval],
     /// Where the last program ended.

@@ -1,6 +1,6 @@
 //! Which parts of a session are of one job, before anything is averaged over them.
 //!
-//! Parts whose job is known are told apart by it. The others belong together unless the traces show otherwise: other
+//! Parts whose job is known are separated by it. The others belong together unless the traces show otherwise: other
 //! programs, or step numbers that cannot be those of one job at one time. Run ids prove nothing, they are counted per
 //! core. Must never part what could be one job: a wrong average is seen, a job in two halves is not.
 

@@ -14,7 +14,7 @@ use crate::{
     wire::Error,
 };
 
-/// How many operations of one plane are told apart. The rest fall into one row.
+/// The maximum number of operations of one plane with their own row. The others share one row.
 const MOST: usize = 1 << 17;
 /// How much of a name is kept.
 const LONGEST_NAME: usize = 200;
@@ -168,7 +168,7 @@ pub struct OpKey {
     pub category: String,
     /// The id of its program; none for host operations.
     pub program: Option<u64>,
-    /// Its number within the program, where rows are told apart by it, as XProf does.
+    /// Its number within the program, if rows are separated by it, as in XProf.
     pub symbol: Option<u64>,
 }
 

@@ -128,7 +128,7 @@ impl ProfilerClient {
 
     /// Records a profile and writes its XSpace, and nothing else, to `sink` as it arrives.
     ///
-    /// `progress` is told the bytes received so far. Dropping the future resets the stream, which ends the
+    /// `progress` receives the bytes received so far. Dropping the future resets the stream, which ends the
     /// session in the workload; so does every error, once a request was sent.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 //!
 //! The connection's task only moves bytes; one thread checks them and another writes them, since the sink may
 //! have work of its own to do (a hash). Flow control is given back after the write, so that a slow disk
-//! slows the sender down instead of filling memory.
+//! slows the sender down instead of filling memory. Both threads belong to the answer alone: a disk that hangs must
+//! never take the runtime's threads for blocking calls.
 
 use std::{
     io::{BufWriter, Write},
@@ -12,7 +13,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use h2::{RecvStream, client::ResponseFuture};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
     Error,
@@ -27,8 +28,13 @@ const WRITE: usize = 256 << 10;
 const JOIN: usize = 64 << 10;
 /// Pieces that may wait for the check, and as many for the disk.
 const QUEUE: usize = 32;
+/// Answers that are received at the same time, with two threads each: the service of the agent has a limit of 128.
+/// Further answers wait, and their senders too.
+const MAX_RECEIVERS: usize = 32;
 /// Largest answer of a call that has no content.
 const MAX_UNARY: usize = 64 << 10;
+
+static RECEIVERS: Semaphore = Semaphore::const_new(MAX_RECEIVERS);
 
 /// A trace that arrived whole.
 #[derive(Debug)]
@@ -75,7 +81,7 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
     }
     let (pieces, received) = mpsc::channel(QUEUE);
     let (written, acknowledged) = mpsc::unbounded_channel();
-    let worker = tokio::task::spawn_blocking(move || check_and_write(sink, max_bytes, received, &written));
+    let worker = spawn(move || check_and_write(sink, max_bytes, received, &written)).await?;
     let mut body = response.into_body();
     let pumped = pump(&mut body, pieces, acknowledged, &mut progress).await;
     let status = match pumped {
@@ -91,6 +97,21 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
         (Err(status), Ok(_) | Err(Error::CutShort { .. })) => Err(status),
         (_, result) => result,
     }
+}
+
+/// Runs `work` on a thread of its own. The receiver gets no result if `work` panics.
+async fn spawn<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>, Error> {
+    let permit = RECEIVERS.acquire().await.map_err(|error| Error::Broken(error.to_string()))?;
+    let (result, receiver) = oneshot::channel();
+    let thread = thread::Builder::new().name("trace-checker".to_owned()).spawn(move || {
+        let _permit = permit;
+        // The call is over if there is no receiver; the sink is dropped here then.
+        let _ = result.send(work());
+    });
+    thread.map_err(Error::write)?;
+    Ok(receiver)
 }
 
 fn panicked() -> Error {
@@ -238,4 +259,33 @@ fn write<W: Write>(
         let _ = written.send(answer_bytes);
     }
     sink.into_inner().map_err(|error| Error::write(error.into_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What hangs here ends when the sender is dropped.
+    fn hanging() -> (std::sync::mpsc::Sender<()>, impl FnOnce() -> bool + Send + 'static) {
+        let (release, hang) = std::sync::mpsc::channel::<()>();
+        (release, move || hang.recv().is_err())
+    }
+
+    #[test]
+    fn a_disk_that_hangs_takes_no_thread_of_the_runtime() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (release, work) = hanging();
+            let worker = spawn(work).await.unwrap();
+            assert_eq!(tokio::task::spawn_blocking(|| 7).await.unwrap(), 7);
+            drop(release);
+            assert!(worker.await.unwrap());
+        });
+    }
+
+    #[tokio::test]
+    async fn a_panic_gives_no_result() {
+        let worker = spawn(|| "x".parse::<u32>().expect("a number")).await.unwrap();
+        assert!(worker.await.is_err());
+    }
 }

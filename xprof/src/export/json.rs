@@ -21,45 +21,22 @@ pub(super) fn string(text: &[u8], most: usize, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// The digits of 00 to 99: two at a time halves the divisions.
-const PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut i = 0;
-    while i < 100 {
-        pairs[i] = [b'0' + (i / 10) as u8, b'0' + (i % 10) as u8];
-        i += 1;
-    }
-    pairs
-};
-
 /// Adds a whole number.
 #[inline]
-pub(super) fn unsigned(mut value: u64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    let mut from = digits.len();
-    while value >= 100 {
-        from -= 2;
-        digits[from..from + 2].copy_from_slice(&PAIRS[(value % 100) as usize]);
-        value /= 100;
-    }
-    let [tens, ones] = PAIRS[value as usize];
-    from -= 1;
-    digits[from] = ones;
-    if tens != b'0' {
-        from -= 1;
-        digits[from] = tens;
-    }
-    out.extend_from_slice(&digits[from..]);
+pub(super) fn unsigned(value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Adds nanoseconds as microseconds.
 #[inline]
 pub(super) fn micros(ns: u64, out: &mut Vec<u8>) {
     unsigned(ns / 1000, out);
-    let rest = (ns % 1000) as usize;
+    let rest = ns % 1000;
     if rest != 0 {
-        let [tens, ones] = PAIRS[rest % 100];
-        out.extend_from_slice(&[b'.', b'0' + (rest / 100) as u8, tens, ones]);
+        // The leading 1 keeps the zeros, and the point takes its place.
+        let at = out.len();
+        unsigned(1000 + rest, out);
+        out[at] = b'.';
     }
 }
 

@@ -137,7 +137,7 @@ impl Names {
     }
 }
 
-/// Not shown: what only links events, and the device clock, which is the slice's own time told again.
+/// Not shown: what only links events, and the device clock, which repeats the time of the slice.
 fn shown(stat: &str) -> bool {
     !stat.starts_with('_') && !matches!(stat, "device_offset_ps" | "device_duration_ps")
 }

@@ -53,7 +53,7 @@ pub struct TraceEvents {
     pub overfull: u64,
 }
 
-/// Writes `hosts` as one trace. `progress` is told the bytes read so far and in all.
+/// Writes `hosts` as one trace. `progress` receives the bytes read so far and in all.
 ///
 /// # Errors
 /// When an input is unreadable or damaged, or when `out` cannot be written.

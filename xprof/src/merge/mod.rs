@@ -98,7 +98,7 @@ enum PassError {
     Write(#[from] io::Error),
 }
 
-/// Merges `inputs` into `out`, and says what the result holds and lacks. `progress` is told the bytes read so
+/// Merges `inputs` into `out`, and says what the result holds and lacks. `progress` receives the bytes read so
 /// far and in all.
 ///
 /// # Errors

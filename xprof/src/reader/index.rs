@@ -149,7 +149,7 @@ impl LineIndex {
 impl Index {
     /// Reads `input`, whose length is `len` if that is known, once from its start to its end.
     ///
-    /// Without a length a cut that falls between two planes cannot be told from the end.
+    /// Without a length a cut that falls between two planes cannot be distinguished from the end.
     pub fn scan<R: Read>(input: R, len: Option<u64>) -> Result<Self, Error> {
         Self::scan_with(&mut Scanner::new(input, super::RECORD), len)
     }

@@ -43,7 +43,7 @@ impl Reservation {
         let staging = staging::make(logdir)?;
         let place = staging.join(format!("{name}.session"));
         let count = TAKEN.fetch_add(1, Ordering::Relaxed);
-        // Locked before others can see it, so that nobody takes it for that of a dead writer.
+        // Locked before others can see it, so that no other process mistakes it for that of a dead writer.
         let mut folder = Folder(staging.join(format!("{name}.session.{}.{count}", process::id())));
         DirBuilder::new().mode(FOLDER_MODE).create(&folder.0).map_err(failed("create", &folder.0))?;
         let file = create_file(&folder.0.join("alive"))?;

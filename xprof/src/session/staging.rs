@@ -70,7 +70,7 @@ pub(super) fn create_folders(path: &Path) -> Result<(), SessionError> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(failed("create", path))
 }
 
-/// Removes what dead writers left staged below `logdir`: what no writer holds locked, and nobody touched since
+/// Removes what dead writers left staged below `logdir`: what no writer holds locked, and what was not changed since
 /// `older_than` before `now`, or for a moment where its writer is known to be dead. Only this user's own folder is
 /// looked into.
 /// Returns how many were removed.
@@ -114,7 +114,7 @@ pub(super) fn remove_staged(folder: &Path) -> io::Result<()> {
 /// Removes a folder whose writer has died; false where that is not certain.
 ///
 /// Its file is locked meanwhile: of several who find it dead one removes it, and the others learn from the file's
-/// place that it is not there any more, so that nobody removes what replaced it.
+/// place that it is not there any more, so that none of them removes what replaced it.
 pub(super) fn remove_dead(folder: &Path) -> io::Result<bool> {
     let mut staged = open(folder)?;
     let Some((name, Some(held))) = first_file(&mut staged).map(|(name, file)| (name, lock(&file))) else {

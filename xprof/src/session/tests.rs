@@ -1,5 +1,7 @@
 //! What is written is read back; what others wrote or damaged is read as far as it goes.
 
+#![expect(clippy::disallowed_methods, reason = "the files of these tests have the times of the file system")]
+
 use std::{
     fs::{self, Permissions},
     io::Write,

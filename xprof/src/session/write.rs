@@ -87,7 +87,7 @@ impl SessionWriter {
     }
 
     /// Writes the manifest, which is the last thing that a session's writer does, and gives it back with what the
-    /// session takes on the disk: nobody has to read it again. Replaces an earlier manifest.
+    /// session takes on the disk: it need not be read again. Replaces an earlier manifest.
     ///
     /// # Errors
     /// When the session has no part yet, or on an I/O error.

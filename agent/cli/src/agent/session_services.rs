@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
 use host::discovery::Discovery;
-use model::time::SystemClock;
+use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
 use server::{grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions};
 use store::{AsyncStore, SessionStore};
@@ -22,6 +22,10 @@ use crate::{
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
+    /// Runs the captures of both services.
+    pub(super) runner: Arc<CaptureRunner>,
+    /// The store that they write to.
+    pub(super) store: AsyncStore,
 }
 
 impl SessionServices {
@@ -31,11 +35,11 @@ impl SessionServices {
         config: &Config,
         host: &str,
         discovery: Discovery,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
-        let store = open_store(config).await?;
+        let store = open_store(config, clock.now()).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
-        let captures =
-            CaptureRunner::new(config.capture.clone(), profilers, store.clone(), Arc::new(SystemClock));
+        let captures = CaptureRunner::new(config.capture.clone(), profilers, store.clone(), clock);
         let ending = captures.clone();
         supervisor.task(Stage::Captures, "captures", OnEnd::EndProcess, move |stop| {
             let captures = ending.clone();
@@ -44,19 +48,22 @@ impl SessionServices {
                 TaskResult::Ok(())
             }
         });
-        let sessions = GrpcSessions::new(store);
+        let runner = captures.clone();
+        let sessions = GrpcSessions::new(store.clone());
         let captures = GrpcCaptures::new(captures, discovery, HostName::sanitised(host), &sessions);
         Ok(Self {
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
+            runner,
+            store,
         })
     }
 }
 
 /// Opens the store and reads its sessions in the background.
-async fn open_store(config: &Config) -> Result<AsyncStore, Failure> {
+async fn open_store(config: &Config, now: Timestamp) -> Result<AsyncStore, Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
-    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits)).await;
+    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits, now)).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
     let store = AsyncStore::new(opened.map_err(remedies::store)?);
     let filled = store.clone();

@@ -2,6 +2,7 @@
 
 use std::{cell::OnceCell, path::Path};
 
+use model::time::Timestamp;
 use proto::tpuscope::v1::{
     CaptureFailure, CaptureFinished, CaptureRequest, capture_event, captures_client::CapturesClient,
     target_event,
@@ -45,8 +46,7 @@ fn interrupted(captured: Option<&SessionName>) -> Failure {
             Exit::Interrupted,
             "the capture was cancelled; nothing was kept, and the agent frees the profilers",
         ),
-        Some(name) => Failure::new(Exit::Interrupted, "interrupted while the session was copied out")
-            .remedy(format_args!("the agent keeps it: `tpuscope sessions fetch {name}`")),
+        Some(name) => remedies::interrupted_copy(name),
     }
 }
 
@@ -63,12 +63,8 @@ async fn capture_and_fetch(
     let (report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
     let Some(output) = &args.output else { return Ok(report) };
     let name = captured.get_or_init(|| name);
-    let fetched = fetch::fetch(channel, name, output).await.map_err(|failure| {
-        let remedy = format!(
-            "the agent keeps session {name}; copy it with `tpuscope sessions fetch {name} --output DIR`"
-        );
-        failure.remedy(remedy)
-    })?;
+    let fetched = fetch::fetch(channel, name, output).await;
+    let fetched = fetched.map_err(|failure| remedies::kept_by_the_agent(failure, name))?;
     Ok(report.now_in(fetched.folder))
 }
 
@@ -137,7 +133,7 @@ async fn receive(
         let event = event.ok_or_else(remedies::agent_ended_in_capture)?;
         match event.event {
             Some(capture_event::Event::Started(started)) => {
-                progress.started(started.targets.len(), started.start_unix_ns);
+                progress.started(started.targets.len(), Timestamp(started.start_unix_ns));
             }
             Some(capture_event::Event::Target(target)) => match target.event {
                 Some(target_event::Event::ReceivedBytes(bytes)) => {

@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
+    time::Duration,
 };
 
 use model::time::{Clock, SystemClock};
@@ -31,7 +31,7 @@ use super::{
 use crate::lifecycle::signals::StopSignals;
 
 /// What dead captures left staged goes after this long without a change.
-const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
+const ABANDONED: Duration = Duration::from_secs(3600);
 
 pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let config = args.settings.load()?;
@@ -40,7 +40,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
         .map_err(|error| failed(&error.into()))?;
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
     // Leftovers only take room: what cannot be removed is no reason not to capture.
-    let _ = remove_abandoned(&output, SystemTime::now(), ABANDONED);
+    let _ = remove_abandoned(&output, SystemClock.now().into(), ABANDONED);
     let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
     let writer = Arc::new(writer);
     let host = nix::unistd::gethostname().map_err(Failure::internal)?;

@@ -1,12 +1,11 @@
 //! The progress line of a capture. Nothing is printed if standard error is not a terminal.
 
-use std::{
-    sync::Mutex,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::{sync::Mutex, time::Duration};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use model::time::{Clock, SystemClock, Timestamp};
 use sessions::capture::CaptureProgress;
+use tokio::time::Instant;
 
 /// The interval between two updates of the line.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,18 +37,17 @@ impl ProgressLine {
     /// Shows an event of the capture.
     pub(super) fn show_event(&self, event: &CaptureProgress) {
         match event {
-            CaptureProgress::Started { targets, start, .. } => self.started(targets.len(), start.0),
+            CaptureProgress::Started { targets, start, .. } => self.started(targets.len(), *start),
             CaptureProgress::Received(index, bytes) => self.received(*index, *bytes),
             CaptureProgress::Part(..) | CaptureProgress::Failed(..) => self.done(),
         }
     }
 
-    /// The recording of this number of targets starts at `start_unix_ns`.
-    pub(super) fn started(&self, targets: usize, start_unix_ns: i64) {
+    /// The recording of this number of targets starts at `start`.
+    pub(super) fn started(&self, targets: usize, start: Timestamp) {
         let Ok(mut state) = self.state.lock() else { return };
         state.received = vec![0; targets];
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let ahead = Duration::from_nanos(u64::try_from(start_unix_ns).unwrap_or(0)).saturating_sub(now);
+        let ahead = SystemClock.now().age(start);
         let wait = if ahead > Duration::from_secs(1) {
             format!(", which starts in {:.0} s", ahead.as_secs_f64())
         } else {

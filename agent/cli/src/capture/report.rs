@@ -172,7 +172,5 @@ fn exit(report: &CaptureReport) -> CommandResult {
     if report.complete {
         return Ok(Exit::Ok);
     }
-    let what = format!("{} part(s) of the session are missing", report.missing.len());
-    Err(Failure::new(Exit::Partial, what)
-        .remedy("the session has the other parts; its manifest.json lists the missing ones and the reasons"))
+    Err(remedies::missing_parts(report.missing.len()))
 }

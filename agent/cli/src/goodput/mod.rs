@@ -6,10 +6,7 @@ mod show;
 mod skipped;
 mod slots;
 
-use std::{
-    path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::path::{Path, PathBuf};
 
 use goodput::{
     answer::{self, FailedAnswer, LedgerAnswer},
@@ -21,9 +18,16 @@ use goodput::{
     strict::{self, StrictAnswer},
     time::{Micros, is_out_of_range, parse_instant},
 };
+use model::time::{Clock, SystemClock};
 use serde::Serialize;
 
-use super::{CommandResult, exit::Exit, failure::Failure, output, output::one_line};
+use super::{
+    CommandResult,
+    exit::Exit,
+    failure::Failure,
+    output::{self, one_line},
+    remedies::{self, NoAnswer},
+};
 
 /// The maximum size of a file of queries in bytes.
 const QUERIES_BYTES: u64 = 16 << 20;
@@ -104,8 +108,7 @@ fn from_log(args: &Args, file: &Path, job: &str) -> CommandResult {
     if let (Some(start), Some(end)) = (args.start, args.end)
         && start >= end
     {
-        return Err(Failure::new(Exit::Usage, format_args!("--start {start} is not before --end {end}"))
-            .remedy("set --start to the earlier time"));
+        return Err(remedies::reversed_window(start, end));
     }
     let queries = args.queries.as_deref().map(read_queries).transpose()?;
     let read = read::entries(file, job)?;
@@ -153,11 +156,8 @@ fn labels(args: &Args, job: &str) -> SeriesLabels {
 
 fn read_queries(file: &Path) -> Result<Vec<LedgerQuery>, Failure> {
     let text = read::small("--queries", file, QUERIES_BYTES)?;
-    serde_json::from_slice(&text).map_err(|error| {
-        let what = json::message_with_line(&error, &text);
-        Failure::new(Exit::BadInput, format_args!("{} {what}", file.display()))
-            .remedy("expected a JSON array of objects such as {\"kind\": \"cumulative\", \"now\": 1772323442.0}; see docs/goodput.md")
-    })
+    serde_json::from_slice(&text)
+        .map_err(|error| remedies::bad_queries(file, json::message_with_line(&error, &text)))
 }
 
 /// An answer with what is known of the log.
@@ -251,37 +251,29 @@ impl Ledger<'_> {
         repairs: Option<&strict::Repairs>,
     ) -> CommandResult {
         if let LedgerAnswer::Failed(failed) = answer {
-            return Err(Failure::new(
-                Exit::BadInput,
-                format_args!("{about}: {}: {}", failed.error, failed.message),
-            )
-            .remedy(self.remedy(failed)));
+            let what = format_args!("{about}: {}: {}", failed.error, failed.message);
+            return Err(remedies::no_answer_of_log(what, self.why_no_answer(failed)));
         }
         output::print(&show::answer(about, answer, names, repairs))?;
         Ok(Exit::Ok)
     }
 
-    /// What to do about a query without an answer.
-    fn remedy(&self, failed: &FailedAnswer) -> String {
+    /// Why a query has no answer.
+    fn why_no_answer(&self, failed: &FailedAnswer) -> NoAnswer {
         if let Some((first, last)) = self.outside_the_window() {
-            return format!("the job's entries are from {first} to {last}: choose a window in this period");
+            return NoAnswer::OutsideTheWindow { first, last };
         }
         if self.args.strict {
-            return "check that --now is after the first entry".into();
+            return NoAnswer::Strict;
         }
         if let Some(at) = self.without_epoch_seconds() {
-            return format!(
-                "the library selects the entries of a window by epoch seconds, which the entry of {at} does not \
-                 have: use --strict"
-            );
+            return NoAnswer::WithoutEpochSeconds(at);
         }
         match self.not_looked_back_to() {
-            Some((first, days)) if failed.error == ExceptionKind::ValueError.name() => format!(
-                "the log starts at {first}, before the {} days that the library looks back: \
-                 set --lookback-days {days}, or use --strict",
-                self.args.lookback_days
-            ),
-            _ => "try --strict, which lists its repairs".into(),
+            Some((first, needed_days)) if failed.error == ExceptionKind::ValueError.name() => {
+                NoAnswer::NotLookedBackTo { first, lookback_days: self.args.lookback_days, needed_days }
+            }
+            _ => NoAnswer::Other,
         }
     }
 
@@ -314,8 +306,7 @@ impl Ledger<'_> {
 }
 
 fn present() -> Micros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    Micros(SystemClock.now().0 / 1000)
 }
 
 fn print(value: &impl Serialize) -> CommandResult {

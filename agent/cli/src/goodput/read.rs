@@ -4,7 +4,7 @@
 //! that names its number. A file that ends within an entry gives a warning.
 
 use std::{
-    fs,
+    fmt, fs,
     io::{self, BufRead, BufReader, Read as _},
     os::unix::fs::FileTypeExt,
     path::Path,
@@ -20,7 +20,12 @@ use super::{
     json,
     skipped::{LogForm, SkippedLines},
 };
-use crate::{exit::Exit, failure::Failure, output, output::one_line};
+use crate::{
+    exit::Exit,
+    failure::Failure,
+    output::{self, one_line},
+    remedies::{self, LogFault, OtherEncoding},
+};
 
 /// The maximum number of entries of one job, and their maximum size. With the answer: less than 1.5 GiB.
 const KEPT: KeptLimit = KeptLimit { entries: 4_000_000, bytes: 640 << 20 };
@@ -75,7 +80,7 @@ fn open(file: &Path) -> Result<fs::File, Failure> {
         let folder = opened.metadata()?.is_dir();
         if folder { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(opened) }
     });
-    opened.map_err(|error| unreadable(file, &error))
+    opened.map_err(|error| remedies::unreadable_input(file, &error))
 }
 
 /// Reads a whole file of at most `limit` bytes; `-` is stdin. `option` names the file on the command line.
@@ -83,16 +88,18 @@ pub(super) fn small(option: &str, file: &Path, limit: u64) -> Result<Vec<u8>, Fa
     let mut text = Vec::new();
     let source: Box<dyn io::Read> =
         if file == Path::new("-") { Box::new(io::stdin().lock()) } else { Box::new(open(file)?) };
-    source.take(limit + 1).read_to_end(&mut text).map_err(|error| unreadable(file, &error))?;
+    source
+        .take(limit + 1)
+        .read_to_end(&mut text)
+        .map_err(|error| remedies::unreadable_input(file, &error))?;
     if text.len() as u64 > limit {
         return Err(Failure::new(
             Exit::TooLarge,
             format_args!("{}: the file is larger than {} MiB", file.display(), limit >> 20),
         ));
     }
-    if let Some((kind, command)) = other_encoding(&text, file) {
-        return Err(Failure::new(Exit::BadInput, format_args!("{}: the file is {kind}", file.display()))
-            .remedy(format_args!("{command} | tpuscope goodput {option} - …")));
+    if let Some(encoding) = other_encoding(&text) {
+        return Err(remedies::other_encoding(encoding, file.display(), file, option));
     }
     if text.trim_ascii().is_empty() {
         return Err(Failure::new(
@@ -113,39 +120,20 @@ pub(super) fn entries(file: &Path, job: &str) -> Result<LogRead, Failure> {
     LogScan::new(file, job, bytes).run(BufReader::with_capacity(CHUNK_BYTES, opened))
 }
 
-fn unreadable(file: &Path, error: &io::Error) -> Failure {
-    let exit = match error.kind() {
-        io::ErrorKind::NotFound => Exit::NotFound,
-        io::ErrorKind::PermissionDenied => Exit::Permission,
-        io::ErrorKind::IsADirectory => Exit::BadInput,
-        _ => Exit::Internal,
-    };
-    let failure = Failure::new(exit, format_args!("{}: {error}", file.display()));
-    match exit {
-        Exit::Permission => {
-            failure.remedy("run the command as a user that may read the file, or pass it on stdin as -")
-        }
-        _ => failure,
-    }
-}
-
-/// The kind of a file that is not UTF-8 text, and the command that makes it so.
-fn other_encoding(text: &[u8], file: &Path) -> Option<(&'static str, String)> {
+/// The encoding of a file that is not UTF-8 text.
+fn other_encoding(text: &[u8]) -> Option<OtherEncoding> {
     const GZIP: &[u8] = b"\x1f\x8b";
     const ZIP: &[u8] = b"PK\x03\x04";
     const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-    let (kind, command) = match text {
-        _ if text.starts_with(GZIP) => ("compressed (gzip)", "gunzip -c"),
-        _ if text.starts_with(ZIP) => ("a zip archive", "unzip -p"),
-        _ if text.starts_with(ZSTD) => ("compressed (zstd)", "zstd -dc"),
+    match text {
+        _ if text.starts_with(GZIP) => Some(OtherEncoding::Gzip),
+        _ if text.starts_with(ZIP) => Some(OtherEncoding::Zip),
+        _ if text.starts_with(ZSTD) => Some(OtherEncoding::Zstd),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [b'{' | b'[', 0, ..] | [0, b'{' | b'[', ..] => {
-            ("UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8")
+            Some(OtherEncoding::Utf16)
         }
-        _ => return None,
-    };
-    let stdin = file == Path::new("-");
-    let command = if stdin { format!("… | {command}") } else { format!("{command} {}", file.display()) };
-    Some((kind, command))
+        _ => None,
+    }
 }
 
 struct LogScan<'a> {
@@ -187,7 +175,7 @@ impl<'a> LogScan<'a> {
     fn run(mut self, mut source: impl BufRead) -> Result<LogRead, Failure> {
         let (mut splitter, mut bytes) = (LogSplitter::new(), 0);
         loop {
-            let chunk = source.fill_buf().map_err(|error| unreadable(self.file, &error))?;
+            let chunk = source.fill_buf().map_err(|error| remedies::unreadable_input(self.file, &error))?;
             if chunk.is_empty() {
                 break;
             }
@@ -224,13 +212,12 @@ impl<'a> LogScan<'a> {
     }
 
     fn check_kind(&self, first: &[u8]) -> Result<(), Failure> {
-        if let Some((kind, command)) = other_encoding(first, self.file) {
-            let remedy = format!("{command} | tpuscope goodput --from-log - …");
-            return Err(self.bad(1, &format!("the file is {kind}")).remedy(remedy));
+        if let Some(encoding) = other_encoding(first) {
+            let at = format_args!("{} line 1", self.file.display());
+            return Err(remedies::other_encoding(encoding, at, self.file, "--from-log"));
         }
         if first.starts_with(b"---") {
-            let remedy = "export the log as JSON: gcloud logging read … --format=json";
-            return Err(self.bad(1, "the file is YAML, not JSON").remedy(remedy));
+            return Err(self.bad(1, LogFault::Yaml, "the file is YAML, not JSON"));
         }
         Ok(())
     }
@@ -255,16 +242,11 @@ impl<'a> LogScan<'a> {
                 Ok(())
             }
             Err(LineError::Json(error)) => {
-                let failure = self.bad(line, &format!("not a log entry: {}", json::message(&error, item)));
-                Err(if error.is_eof() {
-                    failure.remedy(
-                        "the entry is cut or takes several lines; `jq -c .` writes one entry per line",
-                    )
-                } else {
-                    failure
-                })
+                let fault = if error.is_eof() { LogFault::CutEntry } else { LogFault::Malformed };
+                let what = json::message(&error, item);
+                Err(self.bad(line, fault, format_args!("not a log entry: {what}")))
             }
-            Err(error) => Err(self.bad(line, &error.to_string())),
+            Err(error) => Err(self.bad(line, LogFault::Malformed, error)),
         }
     }
 
@@ -276,18 +258,12 @@ impl<'a> LogScan<'a> {
     fn keep(&mut self, line: u64, entry: LogEntry) -> Result<(), Failure> {
         self.read.kept_bytes += entry.bytes();
         if self.read.entries.len() >= self.limit.entries || self.read.kept_bytes > self.limit.bytes {
-            return Err(Failure::new(
-                Exit::TooLarge,
-                format_args!(
-                    "{} line {line}: the job has more than {} entries or {} MiB of them",
-                    self.file.display(),
-                    self.limit.entries,
-                    self.limit.bytes >> 20
-                ),
-            )
-            .remedy(
-                "export a shorter period: gcloud logging read '… AND timestamp>=\"…\" AND timestamp<\"…\"'",
-            ));
+            return Err(remedies::log_too_large(format_args!(
+                "{} line {line}: the job has more than {} entries or {} MiB of them",
+                self.file.display(),
+                self.limit.entries,
+                self.limit.bytes >> 20
+            )));
         }
         self.read.entries.push(entry);
         Ok(())
@@ -304,16 +280,12 @@ impl<'a> LogScan<'a> {
     }
 
     fn misformed(&self, error: &SplitError) -> Failure {
-        if error.fault == SplitFault::Empty {
-            return self.bad(error.line, &error.fault.to_string()).remedy("check the filter of the export");
-        }
-        self.bad(error.line, &error.fault.to_string())
+        let fault = if error.fault == SplitFault::Empty { LogFault::Empty } else { LogFault::Malformed };
+        self.bad(error.line, fault, error.fault)
     }
 
-    fn bad(&self, line: u64, what: &str) -> Failure {
-        Failure::new(Exit::BadInput, format_args!("{} line {line}: {what}", self.file.display())).remedy(
-            "expected lines {\"timestamp\": RFC 3339, \"insertId\": \"…\", \"jsonPayload\": {…}}, or one JSON array of them",
-        )
+    fn bad(&self, line: u64, fault: LogFault, what: impl fmt::Display) -> Failure {
+        remedies::log_line(self.file, line, fault, what)
     }
 }
 

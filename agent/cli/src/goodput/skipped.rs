@@ -7,7 +7,11 @@ use std::{collections::BTreeMap, path::Path};
 use goodput::entry::SkipReason;
 use serde::Serialize;
 
-use crate::{exit::Exit, failure::Failure, output::one_line};
+use crate::{
+    failure::Failure,
+    output::one_line,
+    remedies::{self, NoEntry},
+};
 
 /// The maximum number of job names and of severities that are kept.
 const MAX_NAMES: usize = 1_000;
@@ -75,7 +79,7 @@ impl SkippedLines {
     }
 
     /// What makes the skipped entries of the job readable.
-    fn conversion(&self, file: &Path, array: bool) -> Option<String> {
+    fn conversion<'a>(&self, file: &'a Path, array: bool) -> Option<NoEntry<'a>> {
         let change = match (self.severities.is_empty(), self.text_payloads) {
             (false, 0) => ".severity = \"INFO\"",
             (true, 1..) => "if .textPayload then .jsonPayload = (.textPayload | fromjson? // {}) else . end",
@@ -85,8 +89,7 @@ impl SkippedLines {
             (true, 0) => return None,
         };
         let each = if array { ".[] | " } else { "" };
-        let file = if file == Path::new("-") { String::new() } else { format!(" {}", file.display()) };
-        Some(format!("convert the entries: jq -c '{each}{change}'{file} | tpuscope goodput --from-log - …"))
+        Some(NoEntry::Convertible { file, filter: format!("{each}{change}") })
     }
 
     /// The job names that are most like `job`, the nearest first.
@@ -106,7 +109,7 @@ impl SkippedLines {
     ) -> (Failure, NoEntries<'a>) {
         let nearest = self.nearest(job);
         let cut = if form.cut { "; the file is cut" } else { "" };
-        let (what, remedy) = if let Some(conversion) = self.conversion(file, form.array) {
+        let (what, why) = if let Some(conversion) = self.conversion(file, form.array) {
             let reasons: Vec<String> = self
                 .of_the_job()
                 .map(|(count, what)| match count {
@@ -125,11 +128,11 @@ impl SkippedLines {
             )
         };
         let message = format!("{}: {what}", file.display());
-        let failure = Failure::new(Exit::NotFound, &message).remedy(&remedy);
+        let failure = remedies::no_entry(&message, &why);
         let json = NoEntries {
             error: "NoEntries",
             message,
-            remedy,
+            remedy: failure.remedy.clone(),
             job,
             lines: self.total,
             severities: &self.severities,
@@ -149,19 +152,14 @@ pub(super) struct LogForm {
     pub(super) cut: bool,
 }
 
-fn suggestion(job: &str, nearest: &[&str], names: usize) -> String {
-    let Some(first) = nearest.first() else {
-        return "no entry has a job_name in its jsonPayload: check that the export is the recorder's log"
-            .into();
-    };
+fn suggestion(job: &str, nearest: &[&str], names: usize) -> NoEntry<'static> {
+    let Some(first) = nearest.first() else { return NoEntry::NoJobName };
     // One wrong letter in a short name, one in every four of a long one.
     if strsim::osa_distance(job, first) <= (job.chars().count() / 4).max(1) {
-        return format!("did you mean --job {}?", quoted(first));
+        return NoEntry::SimilarName(quoted(first));
     }
-    let shown: Vec<String> = nearest.iter().map(|name| quoted(name)).collect();
-    let more = names - nearest.len();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("the log has entries of job {}{more}", shown.join(", "))
+    let shown = nearest.iter().map(|name| quoted(name)).collect();
+    NoEntry::OtherNames { shown, more: names - nearest.len() }
 }
 
 fn add(counts: &mut BTreeMap<Box<str>, u64>, name: Box<str>) {

@@ -5,29 +5,17 @@ use std::path::Path;
 use goodput::proxy::{self, HostObservations, Proxy};
 
 use super::{json, read, show};
-use crate::{CommandResult, exit::Exit, failure::Failure, output};
+use crate::{CommandResult, exit::Exit, output, remedies};
 
 /// The maximum size of a file of observations in bytes.
 const BYTES: u64 = 64 << 20;
 
 pub(super) fn run(file: &Path, json: bool) -> CommandResult {
     let text = read::small("--from-slots", file, BYTES)?;
-    let observed: HostObservations = serde_json::from_slice(&text).map_err(|error| {
-        let what = json::message_with_line(&error, &text);
-        Failure::new(Exit::BadInput, format_args!("{} {what}", file.display())).remedy(
-            "expected a JSON object with chips, now, opens, duty and, if known, hbm and steps, see docs/goodput.md; --from-log reads an event log",
-        )
-    })?;
+    let observed: HostObservations = serde_json::from_slice(&text)
+        .map_err(|error| remedies::bad_observations(file, json::message_with_line(&error, &text)))?;
     drop(text);
-    let proxy = proxy::proxy(&observed).map_err(|error| {
-        let (exit, remedy) = match error {
-            proxy::Error::TooLong(_) | proxy::Error::TooManyChips { .. } => {
-                (Exit::TooLarge, "leave out older observations, or split the chips over several files")
-            }
-            proxy::Error::Invalid(_) => (Exit::BadInput, "docs/goodput.md describes the fields"),
-        };
-        Failure::new(exit, format_args!("{}: {error}", file.display())).remedy(remedy)
-    })?;
+    let proxy = proxy::proxy(&observed).map_err(|error| remedies::refused_observations(file, &error))?;
     if json {
         output::json(&proxy)?;
         return Ok(Exit::Ok);

@@ -1,6 +1,6 @@
 //! What keeps the agent from starting.
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{fmt, io, net::SocketAddr, path::Path};
 
 use server::{agent_socket::SocketError, scrape::ConfigurationError};
 use store::lock::LockError;
@@ -90,4 +90,9 @@ pub(crate) fn tcp_address(setting: &str, address: SocketAddr, error: &io::Error)
         )),
         _ => failure.remedy(format!("set {setting} to another address, or to \"off\"")),
     }
+}
+
+/// A task that the agent needs ended.
+pub(crate) fn task_ended(why: impl fmt::Display) -> Failure {
+    Failure::internal(why).remedy("the agent's log has more details")
 }

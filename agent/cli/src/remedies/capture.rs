@@ -4,7 +4,7 @@ use proto::tpuscope::v1::CaptureFailure;
 use server::session_messages;
 use sessions::{CaptureError, FailureKind, FailureReason};
 use store::StoreError;
-use xprof::session::SessionError;
+use xprof::session::{SessionError, SessionName};
 
 use crate::{exit::Exit, failure::Failure};
 
@@ -69,7 +69,7 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
         R::SameProfiler => "name each profiler once",
         R::NoTarget => {
-            "start the job with jax.profiler.start_server(PORT), or name a profiler with --target HOST:PORT"
+            "start the job with jax.profiler.start_server(PORT), name a profiler with --target HOST:PORT, or set workload.probe = \"listeners\" to find other ports"
         }
         R::NotPermitted => "run as the job's owner, as root, or as a member of the group api.admin_group",
         R::TooFewTargets => "lower --min-processes, or name more targets",
@@ -139,6 +139,25 @@ pub(crate) fn store(error: StoreError) -> Failure {
 /// A folder of the user that cannot be written, as the failure of the command.
 pub(crate) fn session_folder(error: SessionError) -> Failure {
     capture_failure(&session_messages::failure(&CaptureError::from(error)), Destination::Folder)
+}
+
+/// A session without some of its parts.
+pub(crate) fn missing_parts(missing: usize) -> Failure {
+    Failure::new(Exit::Partial, format_args!("{missing} part(s) of the session are missing"))
+        .remedy("the session has the other parts; its manifest.json lists the missing ones and the reasons")
+}
+
+/// The user interrupted the copy of a captured session.
+pub(crate) fn interrupted_copy(session: &SessionName) -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted while the session was copied out")
+        .remedy(format_args!("the agent keeps it: `tpuscope sessions fetch {session}`"))
+}
+
+/// A captured session could not be copied from the agent's store.
+pub(crate) fn kept_by_the_agent(failure: Failure, session: &SessionName) -> Failure {
+    failure.remedy(format_args!(
+        "the agent keeps session {session}; copy it with `tpuscope sessions fetch {session} --output DIR`"
+    ))
 }
 
 #[cfg(test)]

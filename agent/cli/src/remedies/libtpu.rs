@@ -37,6 +37,11 @@ pub(crate) fn probe(path: &Path, failure: &ChildFailure) -> Failure {
     Failure::new(exit, format!("{}: {failure}", path.display())).remedy(remedy)
 }
 
+/// The probe of a library failed after its result was printed in part.
+pub(crate) fn partial_probe(path: &Path, failure: &ChildFailure) -> Failure {
+    probe(path, failure).remedy("the output above was read before the failure")
+}
+
 /// The library is not a libtpu.
 pub(crate) fn not_a_libtpu(path: &Path) -> Failure {
     Failure::new(Exit::BadInput, format!("{} is not a libtpu", path.display()))

@@ -7,20 +7,33 @@ mod agent;
 mod arguments;
 mod capture;
 mod connection;
+mod ledger;
 mod libtpu;
+mod output;
+mod series;
 mod settings;
 mod traces;
 
-pub(crate) use agent::{agent_socket, socket_group, state_dir, tcp_address, web_config};
+pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
 pub(crate) use arguments::arguments;
-pub(crate) use capture::{Destination, capture_failure, of_failure, session_folder, store};
+pub(crate) use capture::{
+    Destination, capture_failure, interrupted_copy, kept_by_the_agent, missing_parts, of_failure,
+    session_folder, store,
+};
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
     no_connection, refused, session_in_use,
 };
-pub(crate) use libtpu::{not_a_libtpu, probe, untrusted_library};
-pub(crate) use settings::no_settings_file;
+pub(crate) use ledger::{
+    LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,
+    no_answer_of_log, no_entry, other_encoding, refused_observations, reversed_window, unreadable_input,
+};
+pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
+pub(crate) use output::{manual_pages, unprinted};
+pub(crate) use series::{no_history, no_metric_contains};
+pub(crate) use settings::{first_of_all, no_settings_file};
 pub(crate) use traces::{
-    OutputConflict, TraceFileError, export, merge, no_session, not_a_folder, output_conflict, session_copy,
+    OutputConflict, TraceFileError, damaged_copy, export, merge, no_readable_part, no_session, not_a_folder,
+    output_conflict, segment_is_a_folder, segment_twice, session_copy, unchecked_copy, unreadable_trace,
     unwritten,
 };

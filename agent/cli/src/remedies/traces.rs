@@ -198,6 +198,29 @@ pub(crate) fn merge(error: MergeError, output: &Path) -> Failure {
     }
 }
 
+/// A folder instead of a segment.
+pub(crate) fn segment_is_a_folder(path: &Path) -> Failure {
+    Failure::new(Exit::NotFound, format_args!("{} is a folder", path.display()))
+        .remedy("give the .xplane.pb files of one process")
+}
+
+/// A segment that is named twice.
+pub(crate) fn segment_twice(path: &Path) -> Failure {
+    Failure::new(Exit::Usage, format_args!("{} is given twice", path.display()))
+        .remedy("give each segment once")
+}
+
+/// A trace file that cannot be read.
+pub(crate) fn unreadable_trace(exit: Exit, path: &Path, why: impl fmt::Display) -> Failure {
+    Failure::new(exit, format_args!("{} {why}", path.display())).remedy("copy or capture the file again")
+}
+
+/// A session of which no part can be read.
+pub(crate) fn no_readable_part(exit: Exit, path: &Path, parts: impl fmt::Display) -> Failure {
+    Failure::new(exit, format_args!("{}: no part can be read: {parts}", path.display()))
+        .remedy("capture again, or name a part that is whole")
+}
+
 /// A session could not be exported to `output`.
 pub(crate) fn export(error: ExportError, output: &Path) -> Failure {
     let text = error.to_string();
@@ -278,6 +301,21 @@ pub(crate) fn session_copy(error: SessionError, output: &Path) -> Failure {
         }
         error => session_folder(error),
     }
+}
+
+/// A copied session whose files could not be checked.
+pub(crate) fn unchecked_copy() -> Failure {
+    Failure::new(Exit::Partial, "the session has no readable manifest: its files were not checked")
+        .remedy("`tpuscope sessions show` shows their content")
+}
+
+/// A file of the agent's store that its manifest contradicts.
+pub(crate) fn damaged_copy(file: &str) -> Failure {
+    Failure::new(
+        Exit::BadInput,
+        format_args!("{file} does not match its manifest: the agent's copy is damaged"),
+    )
+    .remedy("capture again")
 }
 
 #[cfg(test)]

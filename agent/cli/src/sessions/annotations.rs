@@ -1,5 +1,7 @@
 //! The host's annotations as `sessions show` prints them: which of them the steps' time goes to.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
+
 use std::io::{self, Write};
 
 use xprof::analysis::{Annotation, HostAnnotations, HostReport, Report};

@@ -1,5 +1,7 @@
 //! `tpuscope sessions export`.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
+
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},

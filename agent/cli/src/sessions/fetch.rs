@@ -65,8 +65,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     if fetched.checked {
         return Ok(Exit::Ok);
     }
-    Err(Failure::new(Exit::Partial, "the session has no readable manifest: its files were not checked")
-        .remedy("`tpuscope sessions show` shows their content"))
+    Err(remedies::unchecked_copy())
 }
 
 /// A copied session.
@@ -177,8 +176,7 @@ impl Copy {
         for entry in manifest.iter().flat_map(|manifest| &manifest.hosts).flat_map(|host| &host.parts) {
             let part = self.parts.iter().find(|(name, _)| name.file_name() == entry.file);
             if !part.is_some_and(|(_, part)| part.size() == entry.size && part.sha256() == entry.sha256) {
-                let what = format!("{} does not match its manifest: the agent's copy is damaged", entry.file);
-                return Err(Failure::new(Exit::BadInput, what).remedy("capture again"));
+                return Err(remedies::damaged_copy(&entry.file));
             }
         }
         let files = self.parts.len();

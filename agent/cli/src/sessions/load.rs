@@ -13,7 +13,7 @@ use xprof::{
 use crate::{
     exit::Exit,
     failure::Failure,
-    remedies::{TraceFileError, no_session},
+    remedies::{self, TraceFileError, no_session},
 };
 
 /// The session of a path.
@@ -185,12 +185,10 @@ fn nothing_to_show(path: &Path, missing: &[MissingPart], failure: Option<Failure
                 all => format!(", and {} more", all - 1),
             };
             if !path.is_dir() {
-                let what = format_args!("{} {}", path.display(), first.why);
-                return Failure::new(exit, what).remedy("copy or capture the file again");
+                return remedies::unreadable_trace(exit, path, &first.why);
             }
-            let what =
-                format!("{}: no part can be read: {} {}{others}", path.display(), first.file, first.why);
-            Failure::new(exit, what).remedy("capture again, or name a part that is whole")
+            let what = format_args!("{} {}{others}", first.file, first.why);
+            remedies::no_readable_part(exit, path, what)
         }
         (failure, []) => failure.unwrap_or_else(|| {
             Failure::new(Exit::NotFound, format_args!("{}: a session without parts", path.display()))

@@ -1,5 +1,7 @@
 //! `tpuscope sessions merge`.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
+
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
@@ -50,8 +52,7 @@ struct Answer<'a> {
 pub(super) fn run(args: &Args) -> CommandResult {
     let paths: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     if let Some(folder) = paths.iter().find(|path| path.is_dir()) {
-        return Err(Failure::new(Exit::NotFound, format_args!("{} is a folder", folder.display()))
-            .remedy("give the .xplane.pb files of one process"));
+        return Err(remedies::segment_is_a_folder(folder));
     }
     not_twice(&paths)?;
     let files: Vec<FileInput> = args.files.iter().map(FileInput::new).collect();
@@ -76,8 +77,7 @@ fn not_twice(paths: &[&Path]) -> Result<(), Failure> {
     for path in paths {
         let Ok(meta) = fs::metadata(path) else { continue };
         if !seen.insert((meta.dev(), meta.ino())) {
-            return Err(Failure::new(Exit::Usage, format_args!("{} is given twice", path.display()))
-                .remedy("give each segment once"));
+            return Err(remedies::segment_twice(path));
         }
     }
     Ok(())

@@ -1,8 +1,9 @@
 //! The progress bar of commands that take more than a second. Nothing is printed if standard error is not a terminal.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::time::Instant;
 
 /// The bar appears after this time.
 const DELAY: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use std::{
 use xprof::analysis::{Report, Rules};
 
 use super::{CommandResult, load, show_text};
-use crate::{exit::Exit, failure::Failure, lifecycle::terminal::may_be_styled, output::unprinted};
+use crate::{exit::Exit, failure::Failure, lifecycle::terminal::may_be_styled, remedies};
 
 /// The number of operations that are printed as text.
 const SHOWN_OPS: usize = 10;
@@ -61,6 +61,6 @@ fn print(report: &Report, args: &Args, others: usize) -> io::Result<()> {
 fn closed_pipe(error: io::Error) -> Result<(), Failure> {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(unprinted(&error)),
+        _ => Err(remedies::unprinted(&error)),
     }
 }

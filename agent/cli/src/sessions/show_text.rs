@@ -1,6 +1,8 @@
 //! What `sessions show` prints for people: how long steps take, which core the others wait for, where the time goes,
 //! and the warnings.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
+
 use std::{
     collections::{BTreeMap, HashSet},
     io::{self, Write},
@@ -82,7 +84,7 @@ fn losses(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Res
         let times = loss.count.filter(|_| loss.kind == LossKind::DroppedBuffers);
         let seen = match (times, loss.first_ps) {
             (Some(times), Some(first)) => {
-                format!(" ({}, first at {})", count(times as usize, "time"), ms(first))
+                format!(" ({}, first at {})", count(whole(times), "time"), ms(first))
             }
             _ => String::new(),
         };
@@ -98,6 +100,10 @@ pub(super) fn count(many: usize, what: &str) -> String {
     format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }
 
+fn whole(many: u64) -> usize {
+    usize::try_from(many).unwrap_or(usize::MAX)
+}
+
 fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
     let time = &report.step_time;
     if time.count == 0 {
@@ -106,7 +112,7 @@ fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Resu
     // Where no marker tells steps, the runs of one program stand for them.
     let what = match &report.step_program {
         Some(program) if !program.is_empty() => {
-            format!("{} of {}", count(time.count as usize, "run"), cut(program, 60))
+            format!("{} of {}", count(whole(time.count), "run"), cut(program, 60))
         }
         _ => time.count.to_string(),
     };
@@ -124,7 +130,7 @@ fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Resu
     let others = report.programs.get(1..).unwrap_or_default();
     let runs: u64 = others.iter().map(|program| program.run_time.count).sum();
     if runs > 0 {
-        let (runs, programs) = (count(runs as usize, "run"), count(others.len(), "other program"));
+        let (runs, programs) = (count(whole(runs), "run"), count(others.len(), "other program"));
         writeln!(out, "           {runs} of {programs} are not counted here")?;
     }
     if let Some(input) = &report.input {
@@ -277,7 +283,8 @@ fn cores(out: &mut impl Write, report: &Report, host: &HostReport) -> io::Result
 
 fn mean_step(report: &Report, core: &CoreReport) -> i64 {
     let sum: i128 = counted(report, core).map(|step| i128::from(step.duration_ps)).sum();
-    (sum / (counted(report, core).count().max(1) as i128)) as i64
+    let steps = i128::try_from(counted(report, core).count().max(1)).unwrap_or(i128::MAX);
+    i64::try_from(sum / steps).unwrap_or(i64::MAX)
 }
 
 /// The runs of a program, and the time of each of its executions.

@@ -1,7 +1,7 @@
-//! Batches: all that one tick of one source gave, published to whoever listens.
+//! Batches: the result of one tick of one source, published to the subscribers.
 //!
-//! The queue is bounded: a listener that is slower than the sources loses the oldest batches and is told how many.
-//! Must never hold the sampler up.
+//! The queue is bounded: a subscriber that is slower than the sources loses the oldest batches and receives their
+//! number. Must never delay the sampler.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 
 use crate::sources::Absence;
 
-/// Batches that wait for a listener. A batch of 8 chips takes about 100 KiB.
+/// The maximum number of batches that wait for a subscriber. A batch of 8 chips takes about 100 KiB.
 const QUEUE: usize = 16;
 
 /// The samples and absences of one tick of one source.
@@ -40,7 +40,7 @@ impl BatchPublisher {
     }
 
     pub(super) fn publish(&self, batch: Arc<Batch>) {
-        // An error says that nobody listens.
+        // An error means that there is no subscriber.
         let _ = self.0.send(batch);
     }
 

@@ -1,4 +1,4 @@
-//! The sampler: reads every source at its interval, and publishes what it gave as a batch.
+//! The sampler: reads every source at its interval, and publishes the result as a batch.
 //!
 //! ```text
 //! source ──tick──▶ reading ──▶ batch ──▶ view (latest, by source)  ──▶ export, api
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One task a source. Ticks lie on an absolute schedule: they do not drift, reads of one source never overlap, and a
-//! tick that would fall into the read before it is skipped and counted. Must never let one source wait for another.
+//! tick that would start during the previous read is skipped and counted. Must never let one source wait for another.
 
 mod batch;
 mod history;
@@ -46,7 +46,7 @@ pub use batch::{Batch, BatchListener, Delivery};
 pub use history::{History, HistoryPoint, HistorySeries, RangeQuery, SeriesKey, Statistic};
 pub use view::{FreshSample, SourceCounters, SourceView, View};
 
-/// A read that takes longer missed its own deadlines, and is cancelled.
+/// A read that takes longer has missed its deadlines and is cancelled.
 const OVERRUN: Duration = Duration::from_secs(5);
 
 /// The sampler; clones share it.
@@ -88,7 +88,7 @@ impl Sampler {
         }))
     }
 
-    /// What is known at the moment.
+    /// The current values.
     pub fn view(&self) -> Arc<View> {
         self.0.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -98,7 +98,7 @@ impl Sampler {
         self.0.history.lock().unwrap_or_else(PoisonError::into_inner).query(query)
     }
 
-    /// Every batch from now on. A listener that waits too long between two loses the oldest and is told how many.
+    /// Every batch from now on. A subscriber that is too slow loses the oldest batches and receives their number.
     pub fn batches(&self) -> BatchListener {
         self.0.batches.subscribe()
     }
@@ -119,7 +119,7 @@ impl Sampler {
         self.0.epoch
     }
 
-    /// The pace of what the settings want every `interval`.
+    /// The pace for an `interval` of the settings.
     pub fn pace(&self, interval: Duration) -> Pace {
         Pace::new(interval, self.0.idle)
     }

@@ -1,4 +1,4 @@
-//! What is known at the moment: a view that readers share without holding the sampler up.
+//! The current values: a view that readers share without delaying the sampler.
 //!
 //! Must never show a value longer than it is fresh: some of the intervals at which its source was read with it.
 
@@ -17,7 +17,7 @@ use model::{
 use super::batch::Batch;
 use crate::sources::Absence;
 
-/// Everything known at the moment.
+/// All current values.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     /// One for each source, best first.
@@ -224,7 +224,7 @@ mod tests {
         let (used, total) = ("tpu_hbm_used_bytes", "tpu_hbm_total_bytes");
         let view = View::default().with(sdk.into()).with(wire.into());
         assert_eq!(names(&view, at(11)), [(used, Origin::Runtime), (total, Origin::Libtpu)]);
-        // The wire falls silent: its value gets stale, and the SDK's takes its place.
+        // The metric service does not answer: its value becomes stale, and the value of the SDK replaces it.
         assert_eq!(names(&view, at(14)), [(used, Origin::Libtpu), (total, Origin::Libtpu)]);
         assert_eq!(names(&view, at(41)), []);
     }

@@ -1,8 +1,8 @@
 //! Work on files that may not answer, on blocking threads, a few calls at a time.
 //!
-//! The one thread that waits for everything must never wait for a disk. A call that does not return in time is given up
-//! and keeps its thread; while all slots are taken, further calls fail at
-//! once, so that a dead file system never takes all threads.
+//! The thread of the asynchronous tasks must never wait for a disk. A call that does not return in time fails
+//! and keeps its thread. While all slots are in use, further calls fail immediately, so a file system that hangs never
+//! takes all threads.
 
 use std::{panic, sync::Arc, time::Duration};
 

@@ -2,6 +2,8 @@
 //!
 //! Must never take more than [`MOST_BUCKETS`], or bounds that do not rise.
 
+#![expect(clippy::cast_precision_loss, reason = "a sample is an f64, and counts below 2^53 are exact")]
+
 use model::{distribution::Histogram, metric::Scale, time::Timestamp};
 use proto::tpu::monitoring::runtime::{
     self as wire,

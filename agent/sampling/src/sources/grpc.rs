@@ -1,7 +1,7 @@
 //! Unary gRPC calls over one kept HTTP/2 connection, all calls of a read in flight together.
 //!
-//! The connection is looked at only while a read runs, and then by the clock: answers come piece by piece, and being
-//! woken for each would cost more than reading them. No task, no traffic and no wake-up in between. Must never wait
+//! The connection is polled by a timer, and only during a read: answers arrive in many pieces, and a wake-up for each
+//! would cost more than reading them. Between two reads there is no task, no traffic and no wake-up. Must never wait
 //! beyond its deadlines or keep more of a reply than [`LONGEST_REPLY`].
 
 use std::{
@@ -41,11 +41,11 @@ pub(super) const CALL_DEADLINE: Duration = Duration::from_millis(500);
 /// The longest reply that is read.
 pub(super) const LONGEST_REPLY: usize = 256 * 1024;
 
-/// The first look for answers comes after this long: most often they are all there.
+/// The time before the first poll: usually all answers have arrived by then.
 const FIRST_LOOK: Duration = Duration::from_millis(3);
-/// The time between two looks doubles up to this.
+/// The time between two polls doubles up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(24);
-/// More would only serve a peer that wants our memory.
+/// The flow-control window. More would let a peer use more memory of the agent.
 const WINDOW: u32 = 1 << 20;
 const LONGEST_HEADERS: u32 = 16 * 1024;
 
@@ -54,10 +54,10 @@ pub(super) const NOT_FOUND: u16 = 5;
 /// gRPC's UNIMPLEMENTED.
 pub(super) const UNIMPLEMENTED: u16 = 12;
 
-/// Why a call gave nothing.
+/// The reason why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum CallError {
-    /// Nobody there.
+pub(super) enum GrpcCallError {
+    /// Nothing listens there.
     #[error("nothing listens there ({0})")]
     Refused(String),
     /// No connection in time.
@@ -72,15 +72,15 @@ pub(super) enum CallError {
     /// An answer that is no gRPC.
     #[error("the answer is no gRPC: {0}")]
     NotGrpc(String),
-    /// Too much.
+    /// The answer is too long.
     #[error("the answer is longer than {} KiB", LONGEST_REPLY / 1024)]
     TooLong,
-    /// The service says no.
+    /// The service returned an error.
     #[error("the service answers with status {code}: {text}")]
     Status {
         /// gRPC status code.
         code: u16,
-        /// The service's words, made harmless.
+        /// The message of the service, escaped.
         text: String,
     },
 }
@@ -129,7 +129,7 @@ impl UnaryCall {
 trait Socket: Read + Write + Send {}
 impl<T: Read + Write + Send> Socket for T {}
 
-/// A socket that does not wait and wakes nobody: whoever uses it looks again in time.
+/// A socket that does not block and wakes no task: its user polls it again.
 struct Unwatched(Box<dyn Socket>);
 
 fn now_or_later<T>(done: io::Result<T>) -> Poll<io::Result<T>> {
@@ -187,8 +187,8 @@ pub(super) struct GrpcConnection {
 
 impl GrpcConnection {
     /// Connects, within [`CONNECT_DEADLINE`].
-    pub(super) async fn open(address: &Address) -> Result<Self, CallError> {
-        let refused = |error: io::Error| CallError::Refused(error.kind().to_string());
+    pub(super) async fn open(address: &Address) -> Result<Self, GrpcCallError> {
+        let refused = |error: io::Error| GrpcCallError::Refused(error.kind().to_string());
         let opening = async {
             let stream: Box<dyn Socket> = match address {
                 Address::Tcp(at) => {
@@ -201,7 +201,7 @@ impl GrpcConnection {
                     let (path, runtime) = (path.clone(), Handle::current());
                     let connect = move || runtime.block_on(UnixStream::connect(path));
                     let stream = PATH_LOOKUPS.run(CONNECT_DEADLINE, connect).await;
-                    let stream = stream.map_err(|Unanswered| CallError::ConnectDeadline)?;
+                    let stream = stream.map_err(|Unanswered| GrpcCallError::ConnectDeadline)?;
                     Box::new(stream.and_then(UnixStream::into_std).map_err(refused)?)
                 }
             };
@@ -215,7 +215,7 @@ impl GrpcConnection {
                 .map_err(|error| broken(&error))?;
             Ok(Self { send, driver, broken: false })
         };
-        timeout(CONNECT_DEADLINE, opening).await.unwrap_or(Err(CallError::ConnectDeadline))
+        timeout(CONNECT_DEADLINE, opening).await.unwrap_or(Err(GrpcCallError::ConnectDeadline))
     }
 
     /// Whether no further call can succeed.
@@ -223,8 +223,8 @@ impl GrpcConnection {
         self.broken
     }
 
-    /// Makes all `calls` at once and gives their results in the same order, within [`CALL_DEADLINE`].
-    pub(super) async fn all(&mut self, calls: &[&UnaryCall]) -> Vec<Result<Bytes, CallError>> {
+    /// Makes all `calls` at the same time and returns their results in the same order, within [`CALL_DEADLINE`].
+    pub(super) async fn all(&mut self, calls: &[&UnaryCall]) -> Vec<Result<Bytes, GrpcCallError>> {
         let mut slots: Vec<Slot> = calls.iter().map(|_| Slot::Unsent).collect();
         let deadline = Instant::now() + CALL_DEADLINE;
         let mut pause = FIRST_LOOK;
@@ -237,7 +237,7 @@ impl GrpcConnection {
         slots.into_iter().map(Slot::finish).collect()
     }
 
-    /// Sends what can be sent, takes what has come; true when every call has its result.
+    /// Sends and receives what is possible without waiting; true when every call has its result.
     fn advance(&mut self, calls: &[&UnaryCall], slots: &mut [Slot]) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
         for (slot, call) in slots.iter_mut().zip(calls) {
@@ -283,7 +283,7 @@ enum Slot {
     Unsent,
     Waiting(ResponseFuture),
     Reading(h2::RecvStream, BytesMut),
-    Done(Result<Bytes, CallError>),
+    Done(Result<Bytes, GrpcCallError>),
 }
 
 impl Slot {
@@ -291,14 +291,14 @@ impl Slot {
         !matches!(self, Self::Done(_))
     }
 
-    fn finish(self) -> Result<Bytes, CallError> {
+    fn finish(self) -> Result<Bytes, GrpcCallError> {
         match self {
             Self::Done(result) => result,
-            _ => Err(CallError::Deadline),
+            _ => Err(GrpcCallError::Deadline),
         }
     }
 
-    /// Takes what has come; true when the call has its result.
+    /// Receives what has arrived; true when the call has its result.
     fn advance(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
             let next = match self {
@@ -322,7 +322,10 @@ impl Slot {
 /// Judges the headers of a response.
 fn begin(response: http::Response<h2::RecvStream>) -> Slot {
     if response.status() != http::StatusCode::OK {
-        return Slot::Done(Err(CallError::NotGrpc(format!("HTTP status {}", response.status().as_u16()))));
+        return Slot::Done(Err(GrpcCallError::NotGrpc(format!(
+            "HTTP status {}",
+            response.status().as_u16()
+        ))));
     }
     // A reply that consists of trailers alone carries its status here.
     if let Some(Err(error)) = status(response.headers()) {
@@ -336,14 +339,14 @@ fn read(
     cx: &mut Context<'_>,
     stream: &mut h2::RecvStream,
     body: &mut BytesMut,
-) -> Poll<Result<Bytes, CallError>> {
+) -> Poll<Result<Bytes, GrpcCallError>> {
     while let Some(data) = ready!(stream.poll_data(cx)) {
         let data = match data {
             Ok(data) => data,
             Err(error) => return Poll::Ready(Err(broken(&error))),
         };
         if body.len() + data.len() > LONGEST_REPLY + framing::PREFIX_LEN {
-            return Poll::Ready(Err(CallError::TooLong));
+            return Poll::Ready(Err(GrpcCallError::TooLong));
         }
         body.extend_from_slice(&data);
         // The window is given back as it is used; a stream that is over no longer takes it.
@@ -351,20 +354,20 @@ fn read(
     }
     Poll::Ready(match ready!(stream.poll_trailers(cx)) {
         Err(error) => Err(broken(&error)),
-        Ok(None) => Err(CallError::NotGrpc("it ends without a status".to_owned())),
+        Ok(None) => Err(GrpcCallError::NotGrpc("it ends without a status".to_owned())),
         Ok(Some(trailers)) => match status(&trailers) {
-            None => Err(CallError::NotGrpc("it ends without a status".to_owned())),
+            None => Err(GrpcCallError::NotGrpc("it ends without a status".to_owned())),
             Some(Err(error)) => Err(error),
             Some(Ok(())) => {
                 let message = framing::unframed(std::mem::take(body).freeze());
-                message.map_err(|error| CallError::NotGrpc(error.to_string()))
+                message.map_err(|error| GrpcCallError::NotGrpc(error.to_string()))
             }
         },
     })
 }
 
 /// The gRPC status in these headers, if there is one.
-fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
+fn status(headers: &HeaderMap) -> Option<Result<(), GrpcCallError>> {
     let code = headers.get("grpc-status")?;
     let code = code.to_str().ok().and_then(|code| code.parse::<u16>().ok()).unwrap_or(u16::MAX);
     if code == 0 {
@@ -372,13 +375,13 @@ fn status(headers: &HeaderMap) -> Option<Result<(), CallError>> {
     }
     let text = headers.get("grpc-message").map(|text| String::from_utf8_lossy(text.as_bytes()));
     let text = clean(&text.unwrap_or_default(), MESSAGE);
-    Some(Err(CallError::Status { code, text }))
+    Some(Err(GrpcCallError::Status { code, text }))
 }
 
-fn broken(error: &h2::Error) -> CallError {
-    CallError::Broken(clean(&error.to_string(), MESSAGE))
+fn broken(error: &h2::Error) -> GrpcCallError {
+    GrpcCallError::Broken(clean(&error.to_string(), MESSAGE))
 }
 
-fn closed() -> CallError {
-    CallError::Broken("the peer closed it".to_owned())
+fn closed() -> GrpcCallError {
+    GrpcCallError::Broken("the peer closed it".to_owned())
 }

@@ -2,6 +2,8 @@
 //!
 //! Must never call anything but GetHostMetrics: the service's other calls change the state of the host.
 
+#![expect(clippy::cast_precision_loss, reason = "a sample is an f64, and scores are small")]
+
 use std::{collections::HashSet, future::Future, pin::Pin};
 
 use model::{
@@ -20,7 +22,7 @@ use xprof::wire::Fields;
 
 use super::{
     Absence, Reading, Source, Tick,
-    grpc::{CallError, GrpcConnection, Malformed, UnaryCall},
+    grpc::{GrpcCallError, GrpcConnection, Malformed, UnaryCall},
     retry::Retry,
 };
 
@@ -78,7 +80,7 @@ impl HostServiceSource {
     }
 
     /// The reply; `None` while the next try is not due.
-    async fn ask(&mut self) -> Result<Option<prost::bytes::Bytes>, CallError> {
+    async fn ask(&mut self) -> Result<Option<prost::bytes::Bytes>, GrpcCallError> {
         if self.connection.as_ref().is_none_or(GrpcConnection::is_broken) {
             self.connection = None;
         }
@@ -90,7 +92,7 @@ impl HostServiceSource {
             Some(connection) => connection,
             none => none.insert(GrpcConnection::open(address).await?),
         };
-        connection.all(&[&self.call]).await.pop().unwrap_or(Err(CallError::Deadline)).map(Some)
+        connection.all(&[&self.call]).await.pop().unwrap_or(Err(GrpcCallError::Deadline)).map(Some)
     }
 
     async fn read(&mut self, tick: &Tick) -> Reading {
@@ -164,7 +166,7 @@ fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), M
     })
 }
 
-/// What one entry says: the name there, labels, value.
+/// One entry: its name in the reply, labels, value.
 fn values(
     entry: &UtilizationMetricData,
     position: usize,

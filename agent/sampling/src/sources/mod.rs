@@ -1,7 +1,7 @@
-//! Where samples come from: each source yields typed samples with an age, and gives the reason when it has none.
+//! The sources of samples: each source returns typed samples with their times, and the reason if it has none.
 //!
-//! Must never give a value that nobody measured (absent is absent), contact a port that [`model::workload`] does not name,
-//! or let one bad metric hide the others.
+//! Must never report a value that was not measured (absent is absent), contact a port that [`model::workload`] does
+//! not name, or let one bad metric hide the others.
 
 mod blocking;
 mod distribution;
@@ -24,7 +24,7 @@ use model::{
 };
 use serde::Serialize;
 
-/// What a source is told at each tick.
+/// The input of a source at each tick.
 #[derive(Debug, Clone)]
 pub struct Tick {
     /// When the tick was due.
@@ -61,7 +61,7 @@ pub struct Absence {
     pub why: String,
 }
 
-/// What one read of a source gave.
+/// The result of one read of a source.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reading {
     /// The values.
@@ -72,14 +72,14 @@ pub struct Reading {
 
 /// A source of samples. The sampler never overlaps two reads of one source.
 pub trait Source: Send {
-    /// As it stands in labels and in `status`.
+    /// Its name in labels and in `status`.
     fn origin(&self) -> Origin;
 
-    /// Reads once, within deadlines and byte limits of its own; never fails as a whole.
+    /// Reads once, within the deadlines and byte limits of the source; never fails as a whole.
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>>;
 }
 
-/// A clock of a peer that is further off than this is not believed.
+/// The time of a peer whose clock differs by more is not used.
 const CLOCK_TRUST: i64 = 60 * 1_000_000_000;
 
 /// When a peer says that it measured, if that can be: not in the future, not long before it was `read`.

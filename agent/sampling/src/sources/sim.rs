@@ -2,6 +2,8 @@
 //!
 //! Every sample carries the origin `sim`. Must never run beside real chips unless the settings ask for it.
 
+#![expect(clippy::cast_precision_loss, reason = "values of a simulation")]
+
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use model::{
@@ -86,7 +88,13 @@ impl SimulatedChip {
             if seconds.rem_euclid(CHECKPOINT_EVERY) >= CHECKPOINT_LASTS {
                 let ended =
                     (((seconds + 1.0) / STEP_SECONDS).floor() - (seconds / STEP_SECONDS).floor()).max(0.0);
-                histogram.counts[1] += ended as u64;
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a whole number of steps of one second, not negative"
+                )]
+                let steps = ended as u64;
+                histogram.counts[1] += steps;
                 histogram.sum += ended * STEP_SECONDS * (1.0 + 0.02 * ripple(seconds, chip));
             }
         }

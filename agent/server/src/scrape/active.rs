@@ -1,7 +1,7 @@
-//! The web configuration in force, read again when its files change.
+//! The active web configuration, read again when its files change.
 //!
-//! Must never drop a configuration that works because its successor is broken: the last good one stays, and the log says
-//! why once.
+//! Must never replace a configuration that works by one that is broken: the last good one stays active, and the reason is
+//! logged once.
 
 use std::{
     fs,
@@ -22,23 +22,23 @@ use super::{
     web_config::{WebConfig, WebConfigError},
 };
 
-/// The files are looked at this often at most, and only when somebody connects.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The shortest interval between two checks of the files. They are checked only when a client connects.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What one reading of the files gave.
+/// The result of one reading of the files.
 pub(super) struct Active {
     /// TLS; `None`: plaintext.
     pub(super) tls: Option<Arc<ServerConfig>>,
-    /// Who may scrape; `None`: everybody.
+    /// The users that may scrape; `None`: all clients.
     pub(super) users: Option<BasicAuth>,
-    /// Requests that are served; `None`: all.
+    /// The rate limit of requests; `None`: no limit.
     pub(super) rate: Option<TokenBucket>,
     /// Headers of each response.
     pub(super) headers: Vec<(String, String)>,
     stamps: Vec<Stamp>,
 }
 
-/// What changes with a file: device and inode, length, time of change.
+/// A path and what changes with its file: device, inode, length, time of change.
 type Stamp = (PathBuf, Option<(u64, u64, u64, i64, i64)>);
 
 fn stamp(path: &Path) -> Stamp {
@@ -50,7 +50,7 @@ fn stamp(path: &Path) -> Stamp {
 impl Active {
     /// Reads the files; blocks.
     fn read(path: &Path) -> Result<Self, WebConfigError> {
-        // Stamps come first: a change while the files are read is seen by the next look.
+        // Stamps come first: the next check detects a change that is made while the files are read.
         let own = stamp(path);
         let config = WebConfig::read(path)?;
         let mut stamps = vec![own];
@@ -71,7 +71,7 @@ impl Active {
         })
     }
 
-    /// Nothing is asked for and nothing is encrypted.
+    /// No authentication and no encryption.
     fn open() -> Self {
         Self { tls: None, users: None, rate: None, headers: Vec::new(), stamps: Vec::new() }
     }
@@ -102,7 +102,7 @@ pub enum ConfigurationError {
     /// The file cannot be used.
     #[error("api.metrics_web_config: {0}")]
     File(#[from] WebConfigError),
-    /// Other hosts would read it in clear.
+    /// Other hosts would receive the page without encryption.
     #[error("api.metrics: without TLS the page, and any password, would cross the network in clear")]
     Plaintext,
 }
@@ -121,11 +121,11 @@ impl Configuration {
         Ok(Self { path, plaintext, state: Mutex::new(state) })
     }
 
-    /// The configuration in force, after a look at the files where one is due.
+    /// The active configuration, after a check of the files if one is due.
     pub(super) async fn current(self: &Arc<Self>) -> Arc<Active> {
         let (active, due) = {
             let mut state = self.state();
-            let due = self.path.is_some() && state.looked.elapsed() >= LOOK_AGAIN;
+            let due = self.path.is_some() && state.looked.elapsed() >= CHECK_INTERVAL;
             if due {
                 state.looked = Instant::now();
             }
@@ -185,10 +185,10 @@ mod tests {
         fs::write(&file, "http_server_config: {headers: {X-Frame-Options: deny}}").unwrap();
         let configuration = Arc::new(Configuration::open(Some(file.clone()), true).unwrap());
         fs::write(&file, "nonsense").unwrap();
-        tokio::time::advance(LOOK_AGAIN).await;
+        tokio::time::advance(CHECK_INTERVAL).await;
         assert_eq!(configuration.current().await.headers.len(), 1);
         fs::write(&file, "{}").unwrap();
-        tokio::time::advance(LOOK_AGAIN).await;
+        tokio::time::advance(CHECK_INTERVAL).await;
         assert_eq!(configuration.current().await.headers.len(), 0);
     }
 

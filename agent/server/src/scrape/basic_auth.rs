@@ -1,8 +1,8 @@
-//! Basic authentication with bcrypt hashes: at most two checks at a time, successes remembered, failures limited per
+//! Basic authentication with bcrypt hashes: at most two checks at a time, successes cached, failures limited by
 //! address.
 //!
 //! A scraper sends the same password each time, so the costly check runs once. Must never run bcrypt on an async thread,
-//! keep a password, or let one address's failures lock out another.
+//! store a password, or reject an address because of the failures of another one.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -18,36 +18,36 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Checks that run at a time.
+/// The maximum number of checks at a time.
 const CHECKS: usize = 2;
-/// The longest wait for a check to begin.
+/// The longest wait for the start of a check.
 const QUEUE: Duration = Duration::from_secs(5);
-/// Successes that are remembered.
+/// The maximum number of cached successes.
 const MAX_REMEMBERED: usize = 128;
-/// Addresses whose failures are counted.
+/// The maximum number of addresses whose failures are counted.
 const MAX_ADDRESSES: usize = 1024;
-/// Failures that an address has at once.
+/// The failures that an address may have at once.
 const FAILURES: u32 = 10;
-/// Time after which an address has one failure more.
+/// The time after which an address may have one more failure.
 const REFILL: Duration = Duration::from_secs(6);
-/// Longest header that is decoded.
+/// The longest header that is decoded.
 const MAX_HEADER: usize = 1024;
 
-/// What a request's credentials are worth.
+/// The result of the check of the credentials of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// A user of the file.
+pub(super) enum AuthOutcome {
+    /// They are those of a user in the file.
     Accepted,
     /// No credentials, or wrong ones.
     Refused,
-    /// Too many failures of this address, or no check became free in time: nothing was checked.
+    /// Too many failures of this address, or no free check in time: the credentials were not checked.
     Limited,
 }
 
-/// The users of one configuration, and what was learnt about requests.
+/// The users of one configuration, the cached successes and the counted failures.
 pub(super) struct BasicAuth {
     users: BTreeMap<String, String>,
-    /// What an unknown user's password is checked against: an answer must not tell which users exist.
+    /// The hash for the passwords of unknown users: the time of an answer must not show which users exist.
     decoy: String,
     checks: Semaphore,
     state: Mutex<State>,
@@ -72,7 +72,7 @@ impl Failures {
         Self { left: FAILURES, refilled: now }
     }
 
-    /// With what time has given back.
+    /// The failures left now.
     fn at(self, now: Instant) -> Self {
         let periods = now.saturating_duration_since(self.refilled).as_nanos() / REFILL.as_nanos();
         let periods = u32::try_from(periods).unwrap_or(u32::MAX);
@@ -82,7 +82,7 @@ impl Failures {
 }
 
 impl BasicAuth {
-    /// `None` without users: then nobody is asked.
+    /// `None` without users: then there is no authentication.
     pub(super) fn new(users: &BTreeMap<String, String>) -> Option<Self> {
         let decoy = users.values().next()?.clone();
         let mut salt = [0; 16];
@@ -96,21 +96,23 @@ impl BasicAuth {
         })
     }
 
-    /// Judges the `Authorization` header of a request from `address`.
-    pub(super) async fn judge(&self, header: Option<&str>, address: IpAddr) -> Verdict {
-        let Some((user, password)) = header.and_then(credentials) else { return Verdict::Refused };
+    /// Checks the `Authorization` header of a request from `address`.
+    pub(super) async fn check(&self, header: Option<&str>, address: IpAddr) -> AuthOutcome {
+        let Some((user, password)) = header.and_then(credentials) else { return AuthOutcome::Refused };
         let key = self.key(&user, &password);
         let now = Instant::now();
         {
             let mut state = self.state();
             if state.accepted.contains(&key) {
-                return Verdict::Accepted;
+                return AuthOutcome::Accepted;
             }
             if !state.may_fail(address, now) {
-                return Verdict::Limited;
+                return AuthOutcome::Limited;
             }
         }
-        let Ok(Ok(_permit)) = timeout(QUEUE, self.checks.acquire()).await else { return Verdict::Limited };
+        let Ok(Ok(_permit)) = timeout(QUEUE, self.checks.acquire()).await else {
+            return AuthOutcome::Limited;
+        };
         let known = self.users.get(&user);
         let hash = known.unwrap_or(&self.decoy).clone();
         let checked = tokio::task::spawn_blocking(move || bcrypt::verify(password, &hash));
@@ -119,13 +121,13 @@ impl BasicAuth {
         if right {
             state.remember(key);
             state.give_back(address);
-            Verdict::Accepted
+            AuthOutcome::Accepted
         } else {
-            Verdict::Refused
+            AuthOutcome::Refused
         }
     }
 
-    /// What stands for a user and password in memory.
+    /// The key of a user and a password in the cache.
     fn key(&self, user: &str, password: &str) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.salt);
@@ -136,13 +138,13 @@ impl BasicAuth {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Changed in single steps: whole even if its user panicked.
+        // Each change is one step, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Takes one failure from the address before the check, so that many requests at once cannot have more.
+    /// Takes one failure of the address before the check, so that concurrent requests cannot exceed the limit.
     fn may_fail(&mut self, address: IpAddr, now: Instant) -> bool {
         if !self.failures.contains_key(&address) && self.failures.len() >= MAX_ADDRESSES {
             self.failures.retain(|_, failures| failures.at(now).left < FAILURES);
@@ -201,12 +203,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_the_right_password_of_a_known_user_is_accepted() {
         let auth = auth();
-        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Accepted);
-        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
-        // The decoy is a real hash: its password does not open the door for an unknown user.
-        assert_eq!(auth.judge(Some(&header("stranger", "right")), HERE).await, Verdict::Refused);
+        assert_eq!(auth.check(Some(&header("prometheus", "right")), HERE).await, AuthOutcome::Accepted);
+        assert_eq!(auth.check(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Refused);
+        // The hash for unknown users is a real one: its password must not authenticate an unknown user.
+        assert_eq!(auth.check(Some(&header("stranger", "right")), HERE).await, AuthOutcome::Refused);
         for none in [None, Some("Bearer x"), Some("Basic !!!"), Some("Basic"), Some("")] {
-            assert_eq!(auth.judge(none, HERE).await, Verdict::Refused, "{none:?}");
+            assert_eq!(auth.check(none, HERE).await, AuthOutcome::Refused, "{none:?}");
         }
     }
 
@@ -214,15 +216,15 @@ mod tests {
     async fn failures_of_one_address_stop_that_address_alone() {
         let auth = auth();
         for _ in 0..FAILURES {
-            assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
+            assert_eq!(auth.check(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Refused);
         }
-        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Limited);
-        assert_eq!(auth.judge(Some(&header("prometheus", "right")), THERE).await, Verdict::Accepted);
-        // What was accepted once needs no check, and so no failure to spare.
-        assert_eq!(auth.judge(Some(&header("prometheus", "right")), HERE).await, Verdict::Accepted);
+        assert_eq!(auth.check(Some(&header("prometheus", "right")), HERE).await, AuthOutcome::Limited);
+        assert_eq!(auth.check(Some(&header("prometheus", "right")), THERE).await, AuthOutcome::Accepted);
+        // Cached credentials need no check and use no failure.
+        assert_eq!(auth.check(Some(&header("prometheus", "right")), HERE).await, AuthOutcome::Accepted);
         tokio::time::advance(REFILL).await;
-        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Refused);
-        assert_eq!(auth.judge(Some(&header("prometheus", "wrong")), HERE).await, Verdict::Limited);
+        assert_eq!(auth.check(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Refused);
+        assert_eq!(auth.check(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Limited);
     }
 
     #[test]

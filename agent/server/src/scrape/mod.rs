@@ -4,8 +4,9 @@
 //! accept ── TLS handshake (5 s) ── rate limit ── basic authentication ── /metrics, /healthz, /readyz
 //! ```
 //!
-//! It lives on a thread of its own, so that handshakes never run on the thread that samples; password checks run on
-//! that thread's blocking pool, two at a time. Must never serve anything that names a process's files or changes state.
+//! It has its own thread, so that handshakes never run on the thread that samples. Password checks run on the
+//! blocking pool of that thread, two at a time. Must never serve the names of the files of a process, or change
+//! state.
 
 mod active;
 mod basic_auth;
@@ -43,7 +44,7 @@ use super::{
 };
 pub use active::ConfigurationError;
 use active::{Active, Configuration};
-use basic_auth::Verdict;
+use basic_auth::AuthOutcome;
 
 /// The longest that a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -52,7 +53,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const HEADERS: Duration = Duration::from_secs(150);
 /// The longest line and headers of a request.
 const REQUEST_BYTES: usize = 16 << 10;
-/// Threads for password checks and reading files.
+/// The number of threads for password checks and for reading files.
 const BLOCKING_THREADS: usize = 3;
 
 /// The listener with its configuration, before it serves.
@@ -62,10 +63,10 @@ pub struct ScrapeListener {
     max_connections: u16,
 }
 
-/// Whether a listener could be opened with this web configuration. Blocks.
+/// Checks that a listener can be opened with this web configuration. Blocks.
 ///
 /// # Errors
-/// If it could not.
+/// If it cannot.
 pub fn check(web_config: Option<PathBuf>, plaintext: bool) -> Result<(), ConfigurationError> {
     Configuration::open(web_config, plaintext).map(|_| ())
 }
@@ -98,7 +99,7 @@ impl ScrapeListener {
                 Ok(runtime) => runtime.block_on(self.run(host_api, stop)),
                 Err(error) => Err(error.to_string()),
             };
-            // Nobody waits when the process is being torn down.
+            // There is no receiver when the process ends.
             let _ = tell.send(result);
         };
         std::thread::Builder::new()
@@ -125,7 +126,7 @@ impl ScrapeListener {
     }
 }
 
-/// One connection: the handshake, then requests. A connection that breaks is its client's affair.
+/// One connection: the handshake, then requests. The errors of a connection are not logged.
 async fn converse(
     connection: ServerConnection,
     configuration: Arc<Configuration>,
@@ -154,7 +155,7 @@ async fn requests(
     let encrypted = active.tls.is_some();
     let service = service_fn(|request: Request<Incoming>| async move {
         let active = configuration.current().await;
-        // A connection made before TLS was switched on is not served any longer.
+        // A connection from before TLS was enabled is closed.
         if active.tls.is_some() && !encrypted {
             return Ok::<_, Infallible>(text(StatusCode::UPGRADE_REQUIRED, "connect again with TLS\n"));
         }
@@ -195,14 +196,14 @@ async fn answer(
     }
     if let Some(users) = &active.users {
         let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        match users.judge(credentials, address).await {
-            Verdict::Accepted => {}
-            Verdict::Refused => {
+        match users.check(credentials, address).await {
+            AuthOutcome::Accepted => {}
+            AuthOutcome::Refused => {
                 let mut answer = text(StatusCode::UNAUTHORIZED, "unauthorized\n");
                 answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
                 return answer;
             }
-            Verdict::Limited => {
+            AuthOutcome::Limited => {
                 return text(StatusCode::TOO_MANY_REQUESTS, "too many failed or waiting password checks\n");
             }
         }

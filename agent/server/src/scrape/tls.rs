@@ -1,7 +1,7 @@
-//! The TLS side of the metrics listener: a rustls configuration from a web configuration file.
+//! TLS of the metrics listener: a rustls configuration from a web configuration file.
 //!
-//! One crypto provider (ring). Must never accept a client certificate that is not verified: Go's modes that ask for a
-//! certificate and believe it are refused.
+//! One crypto provider (ring). Must never accept a client certificate that is not verified: the modes of Go that accept a
+//! certificate without verification are refused.
 
 use std::{net::IpAddr, path::Path, sync::Arc};
 
@@ -39,7 +39,7 @@ const SUITES: [(&str, CipherSuite); 9] = [
 /// The server configuration that `tls` describes. Reads the files that it names; blocks.
 ///
 /// # Errors
-/// If a file cannot be read, or a value cannot be honoured.
+/// If a file cannot be read, or a value is not supported.
 pub(super) fn server_config(tls: &TlsServerConfig) -> Result<Arc<ServerConfig>, WebConfigError> {
     let provider = Arc::new(provider(tls)?);
     let chain = certificates("tls_server_config.cert_file", &tls.cert, &tls.cert_file)?;
@@ -64,7 +64,7 @@ fn value(key: &'static str, reason: String) -> WebConfigError {
     WebConfigError::Value { key, reason }
 }
 
-/// PEM from the text itself or from a file; exactly one of both.
+/// PEM from the text or from a file. Exactly one of the two must be set.
 fn pem(key: &'static str, text: &str, file: &Path) -> Result<String, WebConfigError> {
     match (text.is_empty(), file.as_os_str().is_empty()) {
         (false, true) => Ok(text.to_owned()),
@@ -101,7 +101,7 @@ fn provider(tls: &TlsServerConfig) -> Result<CryptoProvider, WebConfigError> {
             };
             chosen.push(*id);
         }
-        // As in Go, the list says which suites of TLS 1.2 may be used; those of 1.3 cannot be switched off.
+        // As in Go, the list says which suites of TLS 1.2 may be used; those of TLS 1.3 cannot be disabled.
         provider.cipher_suites.retain(|suite| {
             suite.version().version == rustls::ProtocolVersion::TLSv1_3 || chosen.contains(&suite.suite())
         });
@@ -124,7 +124,7 @@ fn provider(tls: &TlsServerConfig) -> Result<CryptoProvider, WebConfigError> {
     Ok(provider)
 }
 
-/// TLS 1.2 is the lowest that rustls has: a file that allows older versions gets 1.2 all the same.
+/// TLS 1.2 is the lowest version of rustls. It is also the lowest version for a file that allows older ones.
 fn versions(tls: &TlsServerConfig) -> Result<Vec<&'static SupportedProtocolVersion>, WebConfigError> {
     let unknown =
         |key, text: &str| value(key, format!("expected TLS12 or TLS13, got `{}`", text.escape_debug()));
@@ -150,7 +150,7 @@ fn versions(tls: &TlsServerConfig) -> Result<Vec<&'static SupportedProtocolVersi
     Ok(chosen)
 }
 
-/// Who checks the certificates of clients; `None`: they are not asked for one.
+/// The verifier of client certificates; `None`: clients need no certificate.
 fn client_verifier(
     tls: &TlsServerConfig,
     provider: Arc<CryptoProvider>,
@@ -196,14 +196,14 @@ fn client_verifier(
     Ok(Some(Arc::new(AllowedNames { inner, names: tls.client_allowed_sans.clone() })))
 }
 
-/// A verifier that also wants one of these names in the certificate.
+/// A verifier that also requires one of these names in the certificate.
 #[derive(Debug)]
 struct AllowedNames {
     inner: Arc<dyn ClientCertVerifier>,
     names: Vec<String>,
 }
 
-/// Whether the certificate carries `name` as a DNS name, URI or IP address, letter for letter.
+/// Whether the certificate has exactly `name` as a DNS name, URI or IP address.
 fn carries(certificate: &webpki::EndEntityCert<'_>, name: &str) -> bool {
     if let Ok(address) = name.parse::<IpAddr>() {
         let subject = ServerName::IpAddress(address.into());

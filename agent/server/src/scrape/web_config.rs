@@ -1,7 +1,8 @@
-//! The web configuration file of Prometheus' exporter toolkit, so that operators reuse the one of their other exporters.
+//! The web configuration file of the Prometheus exporter toolkit. Operators can reuse the file of their other
+//! exporters.
 //!
-//! Source of the format: the toolkit's `docs/web-configuration.md`. Every key of it is known; a value that this agent
-//! cannot honour is an error, never ignored. Must never log or print a password hash or a key.
+//! Source of the format: the toolkit's `docs/web-configuration.md`. Every key of the format is known. A value that
+//! this agent does not support is an error and is never ignored. Must never log or print a password hash or a key.
 
 use std::{
     collections::BTreeMap,
@@ -81,9 +82,9 @@ pub struct TlsServerConfig {
     pub client_ca: String,
     /// The same, in a file.
     pub client_ca_file: PathBuf,
-    /// How clients are asked for a certificate, in Go's words.
+    /// Whether clients need a certificate: the name of a Go `ClientAuthType`.
     pub client_auth_type: String,
-    /// Names, of which a client's certificate must carry one; empty: any.
+    /// A client certificate must have one of these names; empty: any name.
     pub client_allowed_sans: Vec<String>,
     /// Names of cipher suites of TLS 1.2; empty: all safe ones.
     pub cipher_suites: Vec<String>,
@@ -93,7 +94,7 @@ pub struct TlsServerConfig {
     pub min_version: String,
     /// Highest version.
     pub max_version: String,
-    /// Without effect in the toolkit too since Go 1.17.
+    /// Has no effect, as in the toolkit since Go 1.17.
     pub prefer_server_cipher_suites: Option<bool>,
 }
 
@@ -111,7 +112,7 @@ impl std::fmt::Debug for TlsServerConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpServerConfig {
-    /// Whether HTTP/2 may be used. This listener speaks HTTP/1.1 alone, which every client falls back to.
+    /// Whether HTTP/2 may be used. This listener uses only HTTP/1.1, which every client supports.
     pub http2: Option<bool>,
     /// Headers added to each response.
     pub headers: BTreeMap<String, String>,
@@ -121,14 +122,14 @@ pub struct HttpServerConfig {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {
-    /// Time that one request costs.
+    /// The time after which one more request is allowed.
     #[serde(deserialize_with = "go_duration")]
     pub interval: Duration,
-    /// Requests that may come at once.
+    /// The maximum number of requests at once.
     pub burst: u32,
 }
 
-/// The headers that the toolkit lets a file set.
+/// The headers that the toolkit allows in a file.
 const HEADERS: [&str; 5] = [
     "Content-Security-Policy",
     "Strict-Transport-Security",
@@ -210,7 +211,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, WebConfigError> {
     Ok(text)
 }
 
-/// The parser draws the place below its first line; a log line holds only that first line.
+/// The parser shows the position below its first line. A log line has only the first line.
 fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("not YAML").to_owned()
 }

@@ -19,7 +19,7 @@ mod staged_part;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use model::time::Clock;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use xprof::session::{FinishedSession, PartName, SessionError, SessionWriter};
 
 pub use progress::{CaptureProgress, ProgressListener};
@@ -36,6 +36,9 @@ use crate::{
     spec::CaptureSpec,
     target::{CaptureTarget, Targets},
 };
+
+/// The longest wait for the removal of parts that are not kept. A disk that hangs is not waited for longer.
+const REMOVAL: Duration = Duration::from_secs(2);
 
 /// Why targets gave no part, by their index.
 type Failures = BTreeMap<usize, CaptureError>;
@@ -66,7 +69,7 @@ pub struct CaptureRun {
 }
 
 impl CaptureRun {
-    /// Runs it into `writer`'s session.
+    /// Runs it into `writer`'s session. Parts that are not kept are removed when it returns, unless the disk hangs.
     ///
     /// # Errors
     /// When nothing is kept: the one error that explains it best.
@@ -78,11 +81,23 @@ impl CaptureRun {
         if self.targets.targets.is_empty() {
             return Err(no_target(&self.targets));
         }
-        let this = Arc::new(self);
-        let parts = stage(writer, &this.targets.targets).await?;
-        let reserved = this.reserve_all(writer.name(), clock.now()).await;
-        let probed = this.probe_in_time(reserved, clock.now()).await?;
-        let window = this.window(&probed, clock);
+        let open = TaskTracker::new();
+        let result = Arc::new(self).run_parts(writer, clock, &open).await;
+        open.close();
+        let _ = tokio::time::timeout(REMOVAL, open.wait()).await;
+        result
+    }
+
+    async fn run_parts(
+        self: Arc<Self>,
+        writer: &Arc<SessionWriter>,
+        clock: &dyn Clock,
+        open: &TaskTracker,
+    ) -> Result<CapturedSession, CaptureError> {
+        let parts = stage(writer, &self.targets.targets, open).await?;
+        let reserved = self.reserve_all(writer.name(), clock.now()).await;
+        let probed = self.probe_in_time(reserved, clock.now()).await?;
+        let window = self.window(&probed, clock);
         let mut failures = Failures::new();
         let mut profilers = Vec::new();
         for (index, (part, probed)) in parts.into_iter().zip(probed).enumerate() {
@@ -91,21 +106,21 @@ impl CaptureRun {
                 Err(error) => drop(failures.insert(index, error)),
             }
         }
-        let enough = this.check_enough(profilers.len(), &failures);
+        let enough = self.check_enough(profilers.len(), &failures);
         if enough.is_ok() {
-            let (session, targets) = (writer.name().clone(), this.targets.targets.clone());
-            (this.listener)(CaptureProgress::Started { session, targets, start: window.begin });
+            let (session, targets) = (writer.name().clone(), self.targets.targets.clone());
+            (self.listener)(CaptureProgress::Started { session, targets, start: window.begin });
         }
         for (&index, error) in &failures {
-            (this.listener)(CaptureProgress::Failed(index, error.clone()));
+            (self.listener)(CaptureProgress::Failed(index, error.clone()));
         }
         enough?;
-        let received = this.record_all(writer.name(), profilers, window, &mut failures).await?;
-        if this.cancel.is_cancelled() {
+        let received = self.record_all(writer.name(), profilers, window, &mut failures).await?;
+        if self.cancel.is_cancelled() {
             return Err(CaptureError::Cancelled);
         }
-        this.check_enough(received.len(), &failures)?;
-        this.publish(writer, received, failures, window, clock).await
+        self.check_enough(received.len(), &failures)?;
+        self.publish(writer, received, failures, window, clock).await
     }
 
     fn window(&self, probed: &[Probed], clock: &dyn Clock) -> CaptureWindow {
@@ -143,9 +158,11 @@ impl CaptureRun {
 async fn stage(
     writer: &Arc<SessionWriter>,
     targets: &[CaptureTarget],
+    open: &TaskTracker,
 ) -> Result<Vec<StagedPart>, CaptureError> {
-    let (writer, names) = (Arc::clone(writer), part_names(targets));
-    let stage = move || names.iter().map(|name| Ok(StagedPart::new(writer.part(name)?))).collect();
+    let (writer, names, open) = (Arc::clone(writer), part_names(targets), open.clone());
+    let stage =
+        move || names.iter().map(|name| Ok(StagedPart::new(writer.part(name)?, open.token()))).collect();
     let staged: Result<_, SessionError> = blocking(stage).await?;
     Ok(staged?)
 }

@@ -62,8 +62,8 @@ impl CaptureRun {
             let mut facts = facts(&summary, target, &self.spec);
             // Another host's clock may be off by more than any lateness.
             let our_clock = target.at.is_loopback() || target.process.is_some();
-            let told = window.common_start.is_some() && our_clock;
-            facts.late_start_ns = late(&summary, window.begin).filter(|_| told);
+            let comparable = window.common_start.is_some() && our_clock;
+            facts.late_start_ns = late(&summary, window.begin).filter(|_| comparable);
             match blocking(move || part.into_writer().commit(facts)).await? {
                 Ok(entry) => {
                     (self.listener)(CaptureProgress::Part(index, entry.clone()));
@@ -120,7 +120,7 @@ fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> 
     PartFacts {
         pid: target.process.map(|process| process.pid),
         address: Some(target.at.to_string()),
-        job: None,
+        job: target.job.clone().map(Box::new),
         planes: summary.plane_count,
         lines: summary.lines,
         events: summary.events,

@@ -26,9 +26,9 @@ pub(super) struct ReceivedPart {
 /// When the profilers record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CaptureWindow {
-    /// The begin that is written down.
+    /// The start in the manifest.
     pub(super) begin: Timestamp,
-    /// The begin that every profiler is told; `None`: at once.
+    /// The start time in every request; `None`: at once.
     pub(super) common_start: Option<Timestamp>,
     /// When the traces must be complete, from now.
     pub(super) within: Duration,

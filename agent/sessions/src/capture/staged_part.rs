@@ -3,25 +3,30 @@
 use std::io::{self, Write};
 
 use tokio::runtime::Handle;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use xprof::session::PartWriter;
 
 /// The writer of a part. Dropped, it leaves nothing behind.
 #[derive(Debug)]
-pub struct StagedPart(Option<PartWriter>);
+pub struct StagedPart {
+    writer: Option<PartWriter>,
+    /// Dropped once the files are closed.
+    open: TaskTrackerToken,
+}
 
 impl StagedPart {
-    /// A part that was just begun.
-    pub(crate) fn new(part: PartWriter) -> Self {
-        Self(Some(part))
+    /// A part that was just created. `open` is dropped once its files are closed.
+    pub(crate) fn new(part: PartWriter, open: TaskTrackerToken) -> Self {
+        Self { writer: Some(part), open }
     }
 
     /// The writer, to commit the part.
     pub(super) fn into_writer(mut self) -> PartWriter {
-        self.0.take().expect("the writer is taken once, here")
+        self.writer.take().expect("the writer is taken once, here")
     }
 
     fn writer(&mut self) -> &mut PartWriter {
-        self.0.as_mut().expect("the writer is taken only with the part")
+        self.writer.as_mut().expect("the writer is taken only with the part")
     }
 }
 
@@ -37,10 +42,16 @@ impl Write for StagedPart {
 
 impl Drop for StagedPart {
     fn drop(&mut self) {
-        let Some(part) = self.0.take() else { return };
+        let Some(part) = self.writer.take() else { return };
         match Handle::try_current() {
             // Removing files may block, and this may be the thread that must not.
-            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(part))),
+            Ok(runtime) => {
+                let open = self.open.clone();
+                drop(runtime.spawn_blocking(move || {
+                    drop(part);
+                    drop(open);
+                }));
+            }
             Err(_) => drop(part),
         }
     }

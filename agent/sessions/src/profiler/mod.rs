@@ -112,7 +112,7 @@ impl Profilers {
     /// Reserves the profiler of `target` for `user`, for `within` at most.
     ///
     /// # Errors
-    /// If somebody has it.
+    /// If it is reserved.
     pub async fn reserve(
         &self,
         target: &CaptureTarget,

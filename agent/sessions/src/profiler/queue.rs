@@ -17,7 +17,7 @@
 //! Beside that it remembers for [`FRESH`] that a session of another program was found: a reservation within that time
 //! is refused without asking the profiler again. After that time only the profiler itself can say that it is busy.
 //!
-//! No I/O and no clock: times are durations since any fixed instant. Must never end a session that was not begun here,
+//! No I/O and no clock: times are durations since any fixed instant. Must never end a session that was not started here,
 //! nor begin one while another of its own may be open.
 
 use std::{collections::VecDeque, time::Duration};
@@ -46,7 +46,7 @@ pub struct RequestId(u64);
 
 /// What a user may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operation {
+pub enum ProfilerOperation {
     /// A harmless question.
     Probe,
     /// A profile with this session id.
@@ -60,7 +60,7 @@ pub enum Action {
     Probe(RequestId),
     /// Profile with this session id.
     Profile(RequestId, String),
-    /// End the session with this id, which was begun here.
+    /// End the session with this id, which was started here.
     End(String),
 }
 
@@ -123,7 +123,7 @@ struct Running {
 #[derive(Debug, Default)]
 pub struct RequestQueue {
     reservation: Option<Reservation>,
-    waiting: VecDeque<(RequestId, Operation)>,
+    waiting: VecDeque<(RequestId, ProfilerOperation)>,
     running: Option<Running>,
     /// A session of ours that has to be ended before anything else.
     to_end: Option<String>,
@@ -135,7 +135,7 @@ impl RequestQueue {
     /// Reserves the profiler for `user` until `until` at the latest.
     ///
     /// # Errors
-    /// If somebody has it.
+    /// If it is reserved.
     pub fn reserve(
         &mut self,
         user: ProfilerUser,
@@ -158,7 +158,7 @@ impl RequestQueue {
     ///
     /// # Errors
     /// If the lease is over, or too many wait.
-    pub fn push(&mut self, lease: LeaseId, operation: Operation) -> Result<RequestId, NotAccepted> {
+    pub fn push(&mut self, lease: LeaseId, operation: ProfilerOperation) -> Result<RequestId, NotAccepted> {
         if !self.holds(lease) {
             return Err(NotAccepted::LeaseOver);
         }
@@ -199,8 +199,8 @@ impl RequestQueue {
         let lease = self.reservation.as_ref()?.lease;
         let (request, operation) = self.waiting.pop_front()?;
         let (action, session) = match operation {
-            Operation::Probe => (Action::Probe(request), None),
-            Operation::Profile(session) => (Action::Profile(request, session.clone()), Some(session)),
+            ProfilerOperation::Probe => (Action::Probe(request), None),
+            ProfilerOperation::Profile(session) => (Action::Profile(request, session.clone()), Some(session)),
         };
         self.running = Some(Running { lease: Some(lease), session });
         Some(action)

@@ -15,7 +15,7 @@ enum Step {
     Push(usize, bool),
     /// The given lease, counted from the last one, is released.
     Release(usize),
-    /// The next action is begun, unless one runs.
+    /// Starts the next action, unless one runs.
     Next,
     /// The running action ends: well, failed, or as foreign.
     Finish(u8),
@@ -130,7 +130,8 @@ impl Model {
                 let Some(index) = nth(&self.leases, back) else { return Ok(()) };
                 self.sessions += 1;
                 let session = format!("id{}", self.sessions);
-                let operation = if profile { Operation::Profile(session) } else { Operation::Probe };
+                let operation =
+                    if profile { ProfilerOperation::Profile(session) } else { ProfilerOperation::Probe };
                 let accepted = queue.push(self.leases[index], operation);
                 let holds = self.current.is_some_and(|(current, _)| current == index);
                 prop_assert_eq!(accepted == Err(NotAccepted::LeaseOver), !holds);
@@ -183,11 +184,11 @@ const S: Duration = Duration::from_secs(1);
 fn a_failed_profile_is_ended_before_the_next_user_begins() {
     let mut queue = RequestQueue::default();
     let first = queue.reserve(user(1), 9 * S, S).unwrap();
-    queue.push(first, Operation::Profile("a".to_owned())).unwrap();
+    queue.push(first, ProfilerOperation::Profile("a".to_owned())).unwrap();
     assert!(matches!(queue.next_action(), Some(Action::Profile(_, id)) if id == "a"));
     queue.release(first);
     let second = queue.reserve(user(2), 9 * S, S).unwrap();
-    queue.push(second, Operation::Probe).unwrap();
+    queue.push(second, ProfilerOperation::Probe).unwrap();
     assert!(queue.must_abandon() && queue.next_action().is_none());
     queue.finished(Outcome::Failed, S);
     assert_eq!(queue.next_action(), Some(Action::End("a".to_owned())));
@@ -200,7 +201,7 @@ fn a_failed_profile_is_ended_before_the_next_user_begins() {
 fn a_foreign_session_is_never_ended_and_soon_asked_about_again() {
     let mut queue = RequestQueue::default();
     let lease = queue.reserve(user(1), 9 * S, S).unwrap();
-    queue.push(lease, Operation::Profile("a".to_owned())).unwrap();
+    queue.push(lease, ProfilerOperation::Profile("a".to_owned())).unwrap();
     queue.next_action().unwrap();
     queue.finished(Outcome::Foreign(foreign()), 2 * S);
     queue.release(lease);
@@ -217,7 +218,7 @@ fn a_lease_ends_by_itself() {
     assert_eq!(queue.reserve(user(2), 9 * S, 4 * S), Err(Refusal::Reserved(user(1))));
     assert_eq!(queue.next_expiry(), Some(5 * S));
     assert!(queue.reserve(user(2), 9 * S, 5 * S).is_ok());
-    assert_eq!(queue.push(lease, Operation::Probe), Err(NotAccepted::LeaseOver));
+    assert_eq!(queue.push(lease, ProfilerOperation::Probe), Err(NotAccepted::LeaseOver));
 }
 
 #[test]
@@ -225,7 +226,7 @@ fn waiting_requests_are_bounded() {
     let mut queue = RequestQueue::default();
     let lease = queue.reserve(user(1), 5 * S, S).unwrap();
     for _ in 0..MAX_WAITING {
-        queue.push(lease, Operation::Probe).unwrap();
+        queue.push(lease, ProfilerOperation::Probe).unwrap();
     }
-    assert_eq!(queue.push(lease, Operation::Probe), Err(NotAccepted::TooMany));
+    assert_eq!(queue.push(lease, ProfilerOperation::Probe), Err(NotAccepted::TooMany));
 }

@@ -12,7 +12,8 @@ use xprof::client::{self, ProfilerClient, Received, Target};
 use super::{
     ProbeAnswer, ProbeTimeouts, ProfileJob, ProfilerError,
     queue::{
-        Action, ForeignUse, LeaseId, Operation, Outcome, ProfilerUser, Refusal, RequestId, RequestQueue,
+        Action, ForeignUse, LeaseId, Outcome, ProfilerOperation, ProfilerUser, Refusal, RequestId,
+        RequestQueue,
     },
 };
 use crate::{capture::StagedPart, port_users};
@@ -116,7 +117,7 @@ impl ProfilerTask {
                 message = self.inbox.recv() => match message {
                     Some(message) => self.take(message),
                     None if idle => return,
-                    // No user is left: what runs belongs to nobody.
+                    // No user is left: the action that runs has no user.
                     None => self.finish_alone(running.take()).await,
                 },
                 () = cancelled(over) => self.release(),
@@ -125,7 +126,7 @@ impl ProfilerTask {
                     self.ended(ended);
                 }
                 () = sleep_until(wake) => if idle {
-                    // Whoever has sent something meanwhile asks the next task.
+                    // A message that was sent meanwhile goes to the next task.
                     return self.inbox.close();
                 },
             }
@@ -149,13 +150,13 @@ impl ProfilerTask {
             }
             // A request that is not accepted is dropped, and its user sees that.
             Message::Probe { lease, timeouts, reply } => {
-                if let Ok(request) = self.queue.push(lease, Operation::Probe) {
+                if let Ok(request) = self.queue.push(lease, ProfilerOperation::Probe) {
                     self.waiting.insert(request, Waiting::Probe(timeouts, reply));
                 }
             }
             Message::Profile { lease, job, reply } => {
                 let session = job.request.session_id.clone();
-                if let Ok(request) = self.queue.push(lease, Operation::Profile(session)) {
+                if let Ok(request) = self.queue.push(lease, ProfilerOperation::Profile(session)) {
                     self.waiting.insert(request, Waiting::Profile(job, reply));
                 }
             }
@@ -346,7 +347,7 @@ async fn users_of(procfs: PathBuf, port: u16) -> Vec<String> {
 }
 
 /// Ends a session of ours. Resetting the stream has freed the workload's profiler; this is for one that did not notice.
-/// It cannot reach anybody else's session: nobody else knows this id.
+/// It cannot end the session of another program: no other program has this id.
 async fn end(client: Option<ProfilerClient>, session: String) -> Ended {
     if let Some(client) = client {
         let _ = client.terminate(&session, END).await;

@@ -153,7 +153,7 @@ impl<'a> OwnerEndpoints<'a> {
         }
     }
 
-    /// A port that a variable names. When nobody listens there yet, `own` ports are shown as unreachable.
+    /// A port that a variable names. If nothing listens there yet, `own` ports are shown as unreachable.
     fn named(&mut self, kind: EndpointKind, name: &str, port: u16, own: bool) {
         if let Some(why) = self.planner.private_ports.reason(self.owner.namespace, port) {
             self.notes.push(format!("{name} names {port}, but {why}"));

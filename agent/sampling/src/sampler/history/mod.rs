@@ -1,9 +1,11 @@
 //! The history: recent points of every series as they were, older ones as mean, minimum and maximum of a step, in
 //! memory whose size is fixed.
 //!
-//! All points live in one arena of [`block`]s. When it is full, the oldest block goes: of the fine points or of the
-//! coarse ones, whichever has more than its half. Must never take more bytes than it was given, and never show a
+//! All points live in one arena of [`block`]s. When it is full, the oldest block is removed: of the fine points or of
+//! the coarse ones, whichever uses more than half. Must never take more bytes than it was given, and never show a
 //! point at a time at which it was not measured.
+
+#![expect(clippy::cast_precision_loss, reason = "differences of times, in milliseconds")]
 
 mod block;
 mod range_query;
@@ -131,7 +133,7 @@ struct SeriesEntry {
     /// The series that came after this one last time: almost always it does so again.
     next: u32,
     last: i64,
-    /// A counter's last total and its time, from which the next rise is told.
+    /// The last total of a counter and its time, to compute the next rise.
     total: Option<(i64, f64)>,
     fine: Tier<1>,
     coarse: Tier<3>,
@@ -194,7 +196,7 @@ impl History {
         self.ids.len() * SERIES + self.arena.in_use() * (BLOCK + SLOT)
     }
 
-    /// How many series it holds.
+    /// The number of series.
     pub fn series(&self) -> usize {
         self.ids.len()
     }
@@ -396,7 +398,7 @@ impl History {
 }
 
 impl<const COLUMNS: usize> Tier<COLUMNS> {
-    /// Forgets a block that is given to another.
+    /// Removes a block that another series will use.
     fn lose(&mut self, block: u32) {
         if self.blocks.back() == Some(&block) {
             self.open = None;

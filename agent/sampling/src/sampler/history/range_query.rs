@@ -1,4 +1,6 @@
-//! Reading the history: coarse points up to where the fine ones begin, thinned to what was asked for.
+//! Reading the history: coarse points before the start of the fine ones, reduced to the requested step.
+
+#![expect(clippy::cast_precision_loss, reason = "a group has few points")]
 
 use model::time::Timestamp;
 

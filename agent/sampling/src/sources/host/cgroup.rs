@@ -138,7 +138,7 @@ fn inside(path: &str) -> Option<PathBuf> {
 }
 
 impl ControlGroup {
-    /// Named after its last part; the longest path tells most.
+    /// Named after its last part; the longest path is the most specific.
     fn name(&mut self, path: &Path) {
         let name =
             path.file_name().map_or_else(|| "/".to_owned(), |name| clean(&name.to_string_lossy(), LABEL));

@@ -16,7 +16,7 @@ const LONGEST: usize = 64 * 1024;
 const NO_PART: usize = 2048;
 /// More open files than the host and its workloads need.
 const MOST_OPEN: usize = 512;
-/// Disks come and go seldom.
+/// Disks rarely change.
 const DISKS_EVERY: u32 = 60;
 const MOST_DISKS: usize = 64;
 
@@ -33,7 +33,7 @@ impl KernelFiles {
     pub(super) fn read(&mut self, path: &Path) -> io::Result<&str> {
         let read = self.fill(path);
         if read.is_err() {
-            // A control group that is gone, and perhaps comes back under the same name.
+            // The control group was removed. It may be created again with the same name.
             self.open.remove(path);
         }
         let length = read?;

@@ -6,6 +6,8 @@
 //! depends on it. It panics on some texts that no kernel writes: those are refused first, by [`meminfo_is_sound`] and
 //! [`pressure_line`].
 
+#![expect(clippy::cast_precision_loss, reason = "a sample is an f64, and counts below 2^53 are exact")]
+
 use procfs_core::{
     DiskStat, ExplicitSystemInfo, FromBufRead, FromBufReadSI, FromRead, KernelStats, LoadAverage, Meminfo,
     PressureRecord, ProcError, net::InterfaceDeviceStatus, parse_pressure_record,
@@ -21,7 +23,7 @@ const TICKS_PER_SECOND: u64 = 100;
 const MAX_DEVICES: usize = 64;
 const SECTOR_BYTES: f64 = 512.0;
 
-/// Why a text gives no values.
+/// The reason why a text has no values.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TextError {
     /// The parser refuses it.

@@ -36,7 +36,7 @@ const METRICS_PER_CLIENT: u32 = 256;
 /// Why the child ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildEnd {
-    /// It could not give up its rights.
+    /// It could not drop its rights.
     #[error("no sandbox: {0}")]
     Sandbox(String),
     /// The conversation broke.
@@ -73,7 +73,7 @@ struct LoadedLibrary {
     library: Option<&'static Library>,
     client: Option<Client<'static>>,
     sdk: Option<&'static Sdk<'static>>,
-    /// Metrics that the client was asked for.
+    /// Metrics that were requested from the client.
     asked: u32,
 }
 

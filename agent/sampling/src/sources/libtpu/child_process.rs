@@ -1,9 +1,8 @@
 //! The child seen from the agent: start, one request at a time with a deadline, end.
 //!
-//! The child may be a hostile program by now: nothing it sends is believed beyond its size, and a child that is
-//! late, dead or confused is killed, never waited for. The parent-death signal follows the thread that started
-//! the child, so start it from a thread that lives as long as the process: a tokio worker, never a
-//! `spawn_blocking` thread.
+//! The child may be a hostile program: its messages are bounded and checked, and a child that is late, dead or out of
+//! step is killed, never waited for. The parent-death signal follows the thread that started the child, so start it
+//! from a thread that lives as long as the process: a tokio worker, never a `spawn_blocking` thread.
 
 use std::{
     ffi::OsString,
@@ -33,7 +32,7 @@ use tokio::{
 
 use super::{child_protocol as protocol, sandbox};
 
-/// The hidden subcommand of this binary that [`super::child::run`] stands behind.
+/// The hidden subcommand of this binary that calls [`super::child::run`].
 pub const SUBCOMMAND: &str = "libtpu-child";
 
 /// How long a killed child may take to be gone. It is only a courtesy to the report: the kill itself is certain.
@@ -45,7 +44,7 @@ const MAX_LINE: usize = 300;
 const MAX_LINES: u32 = 20;
 const LINES_WINDOW: Duration = Duration::from_secs(60);
 
-/// Who the child runs as, where that is not the agent's own user.
+/// The user of the child, if it is not the user of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunAs {
     /// User id.
@@ -59,9 +58,9 @@ pub struct RunAs {
 pub struct ChildCommand {
     /// The `tpuscope` binary.
     pub program: PathBuf,
-    /// `None`: the agent's own user.
+    /// `None`: the user of the agent.
     pub user: Option<RunAs>,
-    /// `TPU_ACCELERATOR_TYPE`, where the host says; libtpu's metrics do not depend on it.
+    /// `TPU_ACCELERATOR_TYPE`, if the host has it; libtpu's metrics do not depend on it.
     pub accelerator_type: Option<String>,
 }
 
@@ -87,12 +86,12 @@ pub enum ChildFailure {
     /// It answered something that is no answer, and was killed.
     #[error("the libtpu child answered nonsense ({0}); it was killed")]
     Nonsense(String),
-    /// The child is well and says no.
+    /// The child works and refuses the request.
     #[error("{message}")]
     Refused {
         /// libtpu's status code, or 0.
         code: i32,
-        /// Its words, escaped and bounded.
+        /// Its message, escaped and bounded.
         message: String,
     },
 }
@@ -110,7 +109,7 @@ pub struct ChildProcess {
     child: Child,
     stream: UnixStream,
     next_id: u64,
-    /// A request was sent whose answer was not taken: the conversation is out of step.
+    /// A request was sent whose answer was not taken: the connection is out of step.
     unanswered: bool,
 }
 
@@ -173,7 +172,7 @@ impl ChildProcess {
         resident_bytes(Some(self.pid()?))
     }
 
-    /// Loads a library and looks at what starts nothing.
+    /// Loads a library and reads what needs no start of libtpu.
     ///
     /// # Errors
     /// Any [`ChildFailure`].
@@ -185,7 +184,7 @@ impl ChildProcess {
         }
     }
 
-    /// Loads a library and asks it for its SDK.
+    /// Loads a library and gets its SDK.
     ///
     /// # Errors
     /// Any [`ChildFailure`].

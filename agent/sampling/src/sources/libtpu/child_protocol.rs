@@ -1,6 +1,6 @@
 //! Frames between agent and child: a varint length, then one message of `child.proto`.
 //!
-//! Must never believe a length: one beyond the limit ends the conversation.
+//! Must never trust a length: a length above the limit ends the connection.
 
 use std::io::{self, Read, Write};
 

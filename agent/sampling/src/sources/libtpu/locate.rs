@@ -16,7 +16,7 @@ const NAMED_BY: [&str; 2] = ["TPU_LIBRARY_PATH", "LIBTPU_PATH"];
 const SYSTEM: [&str; 3] = ["lib", "usr/lib", "usr/local/lib"];
 /// Below a site-packages or dist-packages folder.
 const IN_PACKAGES: [&str; 2] = ["libtpu/libtpu.so", "torch_xla/lib/libtpu.so"];
-/// Most entries of a folder that are looked at for Python versions.
+/// The maximum number of entries of a folder that are searched for Python versions.
 const MAX_ENTRIES: usize = 4096;
 
 /// What the search depends on beside the host's workloads.
@@ -51,14 +51,14 @@ pub(super) fn candidates(
     search: &LibrarySearch,
     workloads: &Workloads,
 ) -> Vec<PathBuf> {
-    // Who sets a path wants that one and no other.
+    // If a path is set, only that path is used.
     if let Some(path) = setting {
         return vec![path.to_owned()];
     }
     let mut found = search.named.clone();
     for owner in &workloads.owners {
         let named = NAMED_BY.iter().filter_map(|name| owner.environment.get(*name)).map(PathBuf::from);
-        // A workload's word leads to no other library of this host.
+        // A workload cannot make the agent load another library of this host.
         found.extend(named.chain(owner.libtpu.clone()).filter(|path| is_called_libtpu(path)));
     }
     found.extend(SYSTEM.map(|folder| search.root.join(folder).join("libtpu.so")));

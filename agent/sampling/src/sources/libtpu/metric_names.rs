@@ -1,7 +1,7 @@
-//! Which metrics a libtpu may be asked for.
+//! The metrics that may be requested from a libtpu.
 //!
-//! A libtpu below 0.0.24 aborts its process when it is asked for a name that it does not know, so each name is asked
-//! only from the version on that the catalog gives for it.
+//! A libtpu below 0.0.24 aborts its process when a name is requested that it does not have. Each name is therefore
+//! requested only from the version that the catalog has for it.
 
 use model::{catalog, sample::Origin};
 use tpu_sys::version::Version;
@@ -11,7 +11,7 @@ const HARMLESS_SLOTS: usize = 17;
 /// The oldest libtpu with a table of 15 functions is 0.0.22.
 const OLDEST_WITH_15: u32 = 22;
 
-/// The names that a libtpu of this version, with this many SDK functions, may be asked for, oldest first. Without a
+/// The names that a libtpu of this version, with this many SDK functions, has, oldest first. Without a
 /// version it is what every libtpu with that table has.
 pub(super) fn metric_names(version: Option<&Version>, sdk_slots: usize) -> Vec<&'static str> {
     let knows = |since: u32| match (version, sdk_slots) {

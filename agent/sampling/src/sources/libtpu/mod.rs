@@ -2,7 +2,7 @@
 //!
 //! [`child`] is that process: the hidden subcommand of this binary, in a [`sandbox`]. [`child_process`] is its handle
 //! on the agent's side; the two speak [`child_protocol`]. [`locate`] finds libraries, [`trust`] says which may be
-//! loaded and by whom, [`metric_names`] what a library may be asked for, [`child_lifecycle`] when a child is started,
+//! loaded and by whom, [`metric_names`] which metrics may be requested, [`child_lifecycle`] when a child is started,
 //! replaced or given up, [`sdk_values`] what the SDK's strings mean.
 //!
 //! Must never load a libtpu into the agent, wait for one beyond a deadline, or start one again without a wait.
@@ -50,7 +50,7 @@ use crate::{
 const BUDGET: Duration = Duration::from_millis(4500);
 /// One metric: above the 2 s that newer libtpus give a metric service.
 const METRIC: Duration = Duration::from_millis(2250);
-/// Finding and loading a library: it may have to come from a cold disk.
+/// The time limit for finding and loading a library, which may be read from a slow disk.
 const START: Duration = Duration::from_secs(30);
 /// How long the first read waits for the library, so that the first tick already has values.
 const START_PATIENCE: Duration = Duration::from_millis(1500);
@@ -83,7 +83,7 @@ struct LoadedChild {
     /// Differs when another file is put in its place.
     file: Option<FileIdentity>,
     info: LibraryInfo,
-    /// The metrics that this libtpu may be asked for.
+    /// The metrics that may be requested from this libtpu.
     names: Arc<[String]>,
     /// Where the next round begins: at the metric that the last one did not get to.
     next: usize,
@@ -178,7 +178,7 @@ impl LibtpuSource {
         self.round(tick, end).await
     }
 
-    /// Brings a child up; gives the reading that says why there is none.
+    /// Starts a child, or returns the reading with the reason why there is none.
     async fn ensure_child(&mut self, tick: &Tick) -> Option<Reading> {
         self.replace_for_new_file().await;
         let memory = match &self.child {
@@ -250,7 +250,7 @@ impl LibtpuSource {
         self.child = ChildState::None;
         own_metrics::child_failed();
         self.lifecycle.failed(self.now(), fastrand::f64());
-        // The same words again and again are one line in the log.
+        // A repeated message is one line in the log.
         if self.fault.as_deref() != Some(&fault) {
             tracing::warn!("libtpu gives no metrics: {fault}");
         }

@@ -1,4 +1,4 @@
-//! What the child gives up before it loads anything.
+//! The rights that the child drops before it loads anything.
 //!
 //! Must run while the process has one thread: capabilities belong to threads.
 
@@ -46,7 +46,8 @@ pub(super) fn enter(parent: u32) -> Result<(), SandboxError> {
     close_others()?;
     system("set no_new_privs", prctl::set_no_new_privs())?;
     drop_capabilities()?;
-    // Under memory pressure this process goes first. Not every container allows it, and it is no wall.
+    // Under memory pressure the kernel ends this process first. Not every container allows the setting. It is no
+    // protection.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     system("forbid core dumps", setrlimit(Resource::RLIMIT_CORE, 0, 0))?;
     system("limit memory", setrlimit(Resource::RLIMIT_DATA, MAX_DATA, MAX_DATA))?;
@@ -81,7 +82,7 @@ fn drop_capabilities() -> Result<(), SandboxError> {
     for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
         caps::clear(None, set).map_err(failed(set))?;
     }
-    // What is not given up here is a reason not to go on.
+    // The child does not continue if a right cannot be dropped.
     for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable, CapSet::Ambient] {
         if !caps::read(None, set).map_err(failed(set))?.is_empty() {
             return Err(SandboxError::System { what: "give up all capabilities", source: Errno::EPERM });

@@ -23,7 +23,7 @@ use model::{
 
 /// Most series of one metric.
 const MOST_SERIES: usize = 1024;
-/// What the SDK gives of a distribution, in its order.
+/// The values of a distribution in the SDK, in their order.
 const FIGURES: [&str; 5] = ["mean", "p50", "p90", "p95", "p999"];
 
 /// The descriptors of the figures of each distribution: gauges of all values since the start of the workload.
@@ -101,7 +101,7 @@ fn sample(
     number: f64,
     context: &SampleContext<'_>,
 ) -> Sample {
-    // What the host's service gives belongs to no workload.
+    // The values of the host service belong to no workload.
     let of_host = metric.at(Origin::HostService).is_some();
     Sample {
         metric: shown,
@@ -121,7 +121,7 @@ fn number(text: &str) -> Option<f64> {
     text.strip_suffix('V').unwrap_or(text).parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// One value, with the label that stands before it or that its position gives.
+/// One value, with the label before it or the label of its position.
 fn level(
     metric: &'static Descriptor,
     value: &str,
@@ -179,8 +179,8 @@ fn labelled(metric: &Descriptor, text: &str) -> Labels {
     labels
 }
 
-/// Labels of the value at a position. The SDK drops what says which chip a value is of; only where there is one
-/// chip with one value it is known.
+/// Labels of the value at a position. The SDK drops the chip of a value. It is known only if there is one
+/// chip with one value.
 fn placed(metric: &Descriptor, position: usize, count: usize, chips: &[Chip]) -> Labels {
     match chips {
         _ if !metric.has_label(CHIP) => Labels::none(),

@@ -1,4 +1,4 @@
-//! The owner of a library, and who may run it.
+//! The owner of a library, and the user that may run it.
 //!
 //! A library is root's when root owns it and every folder above it and nobody else can write to any of them; the
 //! agent's own user runs it. A library of some other user is run by that user only. Everything else is refused.
@@ -14,7 +14,7 @@ use super::child_process::RunAs;
 /// Why a library may not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// It cannot be looked at.
+    /// Its owner cannot be read.
     #[error("cannot read {path}: {source}")]
     Unreadable {
         /// Which path.
@@ -38,7 +38,7 @@ pub enum TrustError {
         /// The library's owner.
         owner: u32,
     },
-    /// It belongs to a user whom the agent may not become.
+    /// It belongs to a user that the agent cannot run as.
     #[error("user {owner} owns it, and this process runs as user {me}, which may not start one as {owner}")]
     NotOurs {
         /// The library's owner.
@@ -82,7 +82,7 @@ enum LibraryOwner {
     Of(RunAs),
 }
 
-/// The owner of a library: of its file and every folder above it, from the root down; the library comes last.
+/// The owner of a library. Checks every folder above it, from the root down, and then the library.
 fn library_owner(chain: &[(PathBuf, Ownership)]) -> Result<LibraryOwner, TrustError> {
     let Some((library, last)) = chain.last() else { return Err(TrustError::NotAFile(PathBuf::new())) };
     if last.folder {
@@ -105,7 +105,7 @@ fn library_owner(chain: &[(PathBuf, Ownership)]) -> Result<LibraryOwner, TrustEr
             }
         }
     }
-    // Root owns everything, but a group may write: there is no single user to run it as.
+    // Root owns everything, but a group may write: no single user owns the library.
     owner.map(LibraryOwner::Of).ok_or_else(|| {
         let loose = chain.iter().find(|(_, facts)| facts.writable_by(GROUP_OR_OTHERS));
         TrustError::Writable(loose.map_or_else(|| library.clone(), |(path, _)| path.clone()))
@@ -153,14 +153,14 @@ fn allow(owner: LibraryOwner, rights: LoadRights) -> Result<Option<RunAs>, Trust
 pub struct Trusted {
     /// Its path without links: the checked file is the loaded file.
     pub path: PathBuf,
-    /// Who must run it; `None`: the agent's own user.
+    /// The user that must run it; `None`: the user of the agent.
     pub user: Option<RunAs>,
 }
 
-/// Whether the library at `path` may be loaded, and by whom.
+/// Whether the library at `path` may be loaded, and by which user.
 ///
 /// # Errors
-/// When it may not, or cannot be looked at.
+/// If it may not, or if an owner cannot be read.
 pub fn trust(path: &Path, rights: LoadRights) -> Result<Trusted, TrustError> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();

@@ -45,7 +45,7 @@ impl SeriesValue {
     }
 }
 
-/// What a TYPE line says.
+/// The content of a TYPE line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeclaredType {
     Gauge,
@@ -189,7 +189,7 @@ fn counter<'a>(types: &BTreeMap<&str, DeclaredType>, name: &'a str) -> Option<&'
     (declared(stem) || declared(name)).then_some(stem)
 }
 
-/// The labels behind a brace, and what stands behind the closing one.
+/// The labels after an opening brace, and the text after the closing one.
 fn labels(mut rest: &str) -> Option<(Vec<(&str, String)>, &str)> {
     let mut labels = Vec::new();
     loop {

@@ -20,7 +20,7 @@ use crate::sources::grpc::CONNECT_DEADLINE;
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScrapeError {
-    /// Nobody there.
+    /// Nothing listens there.
     #[error("nothing listens there ({0}): the workload has ended, or has not opened it yet")]
     Refused(std::io::ErrorKind),
     /// Too slow.

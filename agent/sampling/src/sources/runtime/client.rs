@@ -28,13 +28,13 @@ use super::{
 };
 use crate::sources::{
     Absence, Reading,
-    grpc::{CallError, GrpcConnection, NOT_FOUND, UNIMPLEMENTED, UnaryCall},
+    grpc::{GrpcCallError, GrpcConnection, NOT_FOUND, UNIMPLEMENTED, UnaryCall},
     retry::Retry,
 };
 
 const LIST: &str = "/tpu.monitoring.runtime.RuntimeMetricService/ListSupportedMetrics";
 const GET: &str = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric";
-/// How often the list is asked for again: a program may bring new metrics.
+/// The interval between two requests of the list: a program may add metrics.
 const LIST_AGAIN: Duration = Duration::from_secs(30);
 /// Unknown names that are reported.
 const MOST_UNKNOWN: usize = 16;
@@ -47,7 +47,7 @@ struct RequestedMetric {
     call: UnaryCall,
     /// What was refused or not answered is asked again later.
     retry: Retry,
-    /// What was wrong with it when it was last asked.
+    /// The error of its last request.
     fault: Option<String>,
 }
 
@@ -139,7 +139,7 @@ impl RuntimeClient {
         reading
     }
 
-    /// Connects if it is time to, and finds out what can be asked; false while it waits for its next try.
+    /// Connects if the next try is due, and requests the list of metrics; false before the next try.
     async fn prepare(&mut self, now: Instant) -> Result<bool, String> {
         if self.connection.as_ref().is_none_or(GrpcConnection::is_broken) {
             self.connection = None;
@@ -157,14 +157,14 @@ impl RuntimeClient {
         Ok(true)
     }
 
-    /// Asks for the list. An empty one is asked for again at the next tick.
+    /// Requests the list. An empty list is requested again at the next tick.
     async fn refresh(&mut self, now: Instant) -> Result<(), String> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
-        let reply = connection.all(&[&self.list]).await.pop().unwrap_or(Err(CallError::Deadline));
+        let reply = connection.all(&[&self.list]).await.pop().unwrap_or(Err(GrpcCallError::Deadline));
         let names = match reply {
             Ok(reply) => reply::names(&reply).map_err(|error| error.to_string())?,
-            // This libtpu has no list: every name is tried, and what it lacks is asked again later.
-            Err(CallError::Status { code: UNIMPLEMENTED, .. }) => known_names(),
+            // This libtpu has no list: every name is tried, and missing metrics are requested again later.
+            Err(GrpcCallError::Status { code: UNIMPLEMENTED, .. }) => known_names(),
             Err(error) => return Err(unreached(&error)),
         };
         self.listed = (!names.is_empty()).then_some(now);
@@ -196,7 +196,7 @@ impl RuntimeClient {
         self.unknown.truncate(MOST_UNKNOWN);
     }
 
-    /// Asks for all metrics at once.
+    /// Requests all metrics at the same time.
     async fn values(&mut self, now: Instant, at: Timestamp, reading: &mut Reading) {
         let Some(connection) = &mut self.connection else { return };
         let due: Vec<&mut RequestedMetric> =
@@ -242,14 +242,14 @@ impl RuntimeClient {
 
 impl RequestedMetric {
     /// Takes one reply, or its failure as this metric's fault alone.
-    fn judge(&mut self, now: Instant, reply: Result<Bytes, CallError>) -> Option<reply::SeriesOfMetric> {
+    fn judge(&mut self, now: Instant, reply: Result<Bytes, GrpcCallError>) -> Option<reply::SeriesOfMetric> {
         match reply.map(|reply| reply::series(&reply)) {
             Ok(Ok(found)) => {
                 self.retry.succeeded();
                 return Some(found);
             }
             Ok(Err(error)) => self.fault = Some(error.to_string()),
-            Err(CallError::Status { code: NOT_FOUND, .. }) => {
+            Err(GrpcCallError::Status { code: NOT_FOUND, .. }) => {
                 self.fault = Some("this workload's libtpu does not have it".to_owned());
                 self.retry.rest(now + LIST_AGAIN);
                 return None;
@@ -266,15 +266,15 @@ fn known_names() -> Vec<String> {
     catalog::of_origin(Origin::Runtime).map(|(_, named)| named.name.to_owned()).collect()
 }
 
-/// Why an endpoint gave nothing at all, with what to look at.
-fn unreached(error: &CallError) -> String {
+/// The reason why an endpoint returned nothing, and what to check.
+fn unreached(error: &GrpcCallError) -> String {
     match error {
-        CallError::Refused(_) => {
+        GrpcCallError::Refused(_) => {
             format!(
                 "{error}: the workload has not initialised its TPU yet, has ended, or has its metrics disabled"
             )
         }
-        CallError::Broken(_) | CallError::NotGrpc(_) => {
+        GrpcCallError::Broken(_) | GrpcCallError::NotGrpc(_) => {
             format!("{error}: it may be another service than libtpu's, or the workload has just ended")
         }
         _ => error.to_string(),

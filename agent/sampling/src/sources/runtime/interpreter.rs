@@ -254,7 +254,7 @@ impl Interpreter {
         labels
     }
 
-    /// The chip of a device id, if there are as many ids as cores: ids are job-wide, so only their order tells.
+    /// The chip of a device id, if there are as many ids as cores: ids are unique in the job, so only their order identifies the chip.
     fn chip(&self, device: u32) -> Option<u32> {
         let cores = self.cores.iter().find(|cores| cores.of_core.len() == self.devices.len())?;
         cores.of_core.get(self.devices.binary_search(&device).ok()?).copied()

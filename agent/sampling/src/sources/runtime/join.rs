@@ -1,4 +1,4 @@
-//! What several endpoints of one host say, joined: no device twice, and one series where several processes count the
+//! Joins the samples of several endpoints of one host: no device twice, and one series where several processes count the
 //! same.
 //!
 //! Must never let a sum fall because one process did not answer.
@@ -83,7 +83,7 @@ fn is_of_device(sample: &Sample) -> bool {
     sample.labels.get(CORE).is_some() || sample.labels.get(CHIP).is_some()
 }
 
-/// Of a core its id alone, because not every port lets its chip be told.
+/// For a core only its id, because not every port reports its chip.
 fn key(sample: &Sample) -> Key {
     let of_core = sample.labels.get(CORE).is_some();
     let labels = if of_core { sample.labels.without(CHIP) } else { sample.labels.clone() };

@@ -1,6 +1,6 @@
 //! The runtime metric services that libtpu runs inside the workloads: every port of every owner.
 //!
-//! Must never ask for a metric that the service does not list, count a device twice, or let one endpoint wait for
+//! Must never request a metric that the service does not list, count a device twice, or let one endpoint wait for
 //! another.
 
 mod client;

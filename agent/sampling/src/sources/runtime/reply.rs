@@ -3,6 +3,8 @@
 //! The outer messages are walked by hand: a hostile reply of many empty series would otherwise grow a hundredfold
 //! when decoded. Must never give more than [`MOST_SERIES`], or let one bad series hide the others.
 
+#![expect(clippy::cast_precision_loss, reason = "a sample is an f64, and counts below 2^53 are exact")]
+
 use model::{label::SmolStr, untrusted::clean_label};
 use prost::Message;
 use proto::tpu::monitoring::runtime::{

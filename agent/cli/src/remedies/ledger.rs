@@ -1,0 +1,190 @@
+//! Logs, queries and observations of `tpuscope goodput`: what cannot be read, and what has no answer.
+
+use std::{fmt, io, path::Path};
+
+use goodput::{proxy, time::Micros};
+
+use crate::{exit::Exit, failure::Failure};
+
+/// A file that cannot be opened or read.
+pub(crate) fn unreadable_input(file: &Path, error: &io::Error) -> Failure {
+    let failure = |exit| Failure::new(exit, format_args!("{}: {error}", file.display()));
+    match error.kind() {
+        io::ErrorKind::NotFound => failure(Exit::NotFound),
+        io::ErrorKind::PermissionDenied => failure(Exit::Permission)
+            .remedy("run the command as a user that may read the file, or pass it on stdin as -"),
+        io::ErrorKind::IsADirectory => failure(Exit::BadInput),
+        _ => failure(Exit::Internal),
+    }
+}
+
+/// A file that is not UTF-8 text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OtherEncoding {
+    Gzip,
+    Zip,
+    Zstd,
+    Utf16,
+}
+
+impl fmt::Display for OtherEncoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gzip => "compressed (gzip)",
+            Self::Zip => "a zip archive",
+            Self::Zstd => "compressed (zstd)",
+            Self::Utf16 => "UTF-16, not UTF-8",
+        })
+    }
+}
+
+/// The file of `option` is not UTF-8 text. `at` names the file, and the line where that is known.
+pub(crate) fn other_encoding(
+    encoding: OtherEncoding,
+    at: impl fmt::Display,
+    file: &Path,
+    option: &str,
+) -> Failure {
+    let command = match encoding {
+        OtherEncoding::Gzip => "gunzip -c",
+        OtherEncoding::Zip => "unzip -p",
+        OtherEncoding::Zstd => "zstd -dc",
+        OtherEncoding::Utf16 => "iconv -f UTF-16 -t UTF-8",
+    };
+    let stdin = file == Path::new("-");
+    let command = if stdin { format!("… | {command}") } else { format!("{command} {}", file.display()) };
+    Failure::new(Exit::BadInput, format_args!("{at}: the file is {encoding}"))
+        .remedy(format_args!("{command} | tpuscope goodput {option} - …"))
+}
+
+/// A part of a log that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFault {
+    /// Any other.
+    Malformed,
+    /// An entry that ends too early.
+    CutEntry,
+    /// A log without any entry.
+    Empty,
+    /// YAML instead of JSON.
+    Yaml,
+}
+
+/// A line of a log that cannot be read.
+pub(crate) fn log_line(file: &Path, line: u64, fault: LogFault, what: impl fmt::Display) -> Failure {
+    let remedy = match fault {
+        LogFault::Malformed => {
+            "expected lines {\"timestamp\": RFC 3339, \"insertId\": \"…\", \"jsonPayload\": {…}}, or one JSON array of them"
+        }
+        LogFault::CutEntry => "the entry is cut or takes several lines; `jq -c .` writes one entry per line",
+        LogFault::Empty => "check the filter of the export",
+        LogFault::Yaml => "export the log as JSON: gcloud logging read … --format=json",
+    };
+    Failure::new(Exit::BadInput, format_args!("{} line {line}: {what}", file.display())).remedy(remedy)
+}
+
+/// A log with more entries of the job than are kept.
+pub(crate) fn log_too_large(what: impl fmt::Display) -> Failure {
+    Failure::new(Exit::TooLarge, what)
+        .remedy("export a shorter period: gcloud logging read '… AND timestamp>=\"…\" AND timestamp<\"…\"'")
+}
+
+/// Why a log has no entry of a job.
+#[derive(Debug)]
+pub(crate) enum NoEntry<'a> {
+    /// The program `filter` of jq makes its entries readable.
+    Convertible { file: &'a Path, filter: String },
+    /// No entry has the name of a job.
+    NoJobName,
+    /// A job with nearly the same name has entries. The name is quoted.
+    SimilarName(String),
+    /// Other jobs have entries. The names are quoted.
+    OtherNames { shown: Vec<String>, more: usize },
+}
+
+/// A log without an entry of the job.
+pub(crate) fn no_entry(what: &str, why: &NoEntry<'_>) -> Failure {
+    let failure = Failure::new(Exit::NotFound, what);
+    match why {
+        NoEntry::Convertible { file, filter } => {
+            let file = if *file == Path::new("-") { String::new() } else { format!(" {}", file.display()) };
+            failure.remedy(format_args!(
+                "convert the entries: jq -c '{filter}'{file} | tpuscope goodput --from-log - …"
+            ))
+        }
+        NoEntry::NoJobName => failure.remedy(
+            "no entry has a job_name in its jsonPayload: check that the export is the recorder's log",
+        ),
+        NoEntry::SimilarName(name) => failure.remedy(format_args!("did you mean --job {name}?")),
+        NoEntry::OtherNames { shown, more } => {
+            let more = if *more > 0 { format!(" and {more} more") } else { String::new() };
+            failure.remedy(format_args!("the log has entries of job {}{more}", shown.join(", ")))
+        }
+    }
+}
+
+/// The window ends before it starts.
+pub(crate) fn reversed_window(start: Micros, end: Micros) -> Failure {
+    Failure::new(Exit::Usage, format_args!("--start {start} is not before --end {end}"))
+        .remedy("set --start to the earlier time")
+}
+
+/// Queries that cannot be read.
+pub(crate) fn bad_queries(file: &Path, what: impl fmt::Display) -> Failure {
+    Failure::new(Exit::BadInput, format_args!("{} {what}", file.display())).remedy(
+        "expected a JSON array of objects such as {\"kind\": \"cumulative\", \"now\": 1772323442.0}; see docs/goodput.md",
+    )
+}
+
+/// Observations of a host that cannot be read.
+pub(crate) fn bad_observations(file: &Path, what: impl fmt::Display) -> Failure {
+    Failure::new(Exit::BadInput, format_args!("{} {what}", file.display())).remedy(
+        "expected a JSON object with chips, now, opens, duty and, if known, hbm and steps, see docs/goodput.md; --from-log reads an event log",
+    )
+}
+
+/// Observations of a host that give no ledger.
+pub(crate) fn refused_observations(file: &Path, error: &proxy::Error) -> Failure {
+    let (exit, remedy) = match error {
+        proxy::Error::TooLong(_) | proxy::Error::TooManyChips { .. } => {
+            (Exit::TooLarge, "leave out older observations, or split the chips over several files")
+        }
+        proxy::Error::Invalid(_) => (Exit::BadInput, "docs/goodput.md describes the fields"),
+    };
+    Failure::new(exit, format_args!("{}: {error}", file.display())).remedy(remedy)
+}
+
+/// Why a query has no answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NoAnswer {
+    /// All entries of the job are outside the window.
+    OutsideTheWindow { first: Micros, last: Micros },
+    /// The strict ledger has no answer.
+    Strict,
+    /// The library cannot assign the entry of this time to the window.
+    WithoutEpochSeconds(Micros),
+    /// The library does not look back to the first entry.
+    NotLookedBackTo { first: Micros, lookback_days: u32, needed_days: i64 },
+    /// Any other.
+    Other,
+}
+
+/// A query without an answer.
+pub(crate) fn no_answer_of_log(what: impl fmt::Display, why: NoAnswer) -> Failure {
+    let failure = Failure::new(Exit::BadInput, what);
+    match why {
+        NoAnswer::OutsideTheWindow { first, last } => failure.remedy(format_args!(
+            "the job's entries are from {first} to {last}: choose a window in this period"
+        )),
+        NoAnswer::Strict => failure.remedy("check that --now is after the first entry"),
+        NoAnswer::WithoutEpochSeconds(at) => failure.remedy(format_args!(
+            "the library selects the entries of a window by epoch seconds, which the entry of {at} does not have: use \
+             --strict"
+        )),
+        NoAnswer::NotLookedBackTo { first, lookback_days, needed_days } => failure.remedy(format_args!(
+            "the log starts at {first}, before the {lookback_days} days that the library looks back: set \
+             --lookback-days {needed_days}, or use --strict"
+        )),
+        NoAnswer::Other => failure.remedy("try --strict, which lists its repairs"),
+    }
+}
