@@ -2,7 +2,7 @@
 # make e2e T=name   the end-to-end tests whose name contains T; all of them without T
 # make test         what CI runs: lint, licences, all tests against real peers; the first line says what it installs
 # make bench        the promises of speed and memory beside peers of the same run; BENCH=name runs one
-# make fuzz T=name  the fuzz target T for FUZZ_SECONDS (60)
+# make fuzz T=name  the fuzz target T for FUZZ_SECONDS (60); without T, the list of targets
 # make demo         a small TPU host: fake chips, a real JAX job, the agent, a capture opened with XProf
 # make fmt          format the sources
 
@@ -29,8 +29,8 @@ bench: setup
 	benches/run.sh
 
 fuzz:
-	@tests/setup.sh fuzz
-	tests/fuzz.sh $(T) $(FUZZ_SECONDS)
+	@[ -z "$(T)" ] || tests/setup.sh fuzz
+	@tests/fuzz.sh "$(T)" $(FUZZ_SECONDS)
 
 demo:
 	packaging/demo/run.sh

@@ -9,9 +9,9 @@ for file in "${files[@]}"; do
   [ "$(basename "$file" .rs)" = "$target" ] && folder=${file%/fuzz_targets/*}
 done
 if [ -z "${folder:-}" ]; then
-  echo "usage: make fuzz T=NAME [FUZZ_SECONDS=60]; the targets:" >&2
-  printf '  %s\n' "${files[@]}" >&2
-  exit 2
+  [ -z "$target" ] || echo "there is no target $target; the targets:" >&2
+  for file in "${files[@]}"; do basename "$file" .rs; done
+  [ -z "$target" ] && exit 0 || exit 2
 fi
 export PATH=$PWD/target/tools/bin:$PATH RUSTC_BOOTSTRAP=1
 cd "$folder"

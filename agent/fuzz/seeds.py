@@ -94,6 +94,11 @@ manifest = {
     "missing": [{"host": "h", "why": "w"}],
 }
 seed("session_files", "manifest", json.dumps(manifest))
+web = "tls_server_config:\n  cert_file: a.crt\n  key_file: b.key\n  min_version: TLS12\nrate_limit:\n  interval: 1m30s\n  burst: 20\n"
+seed("web_config", "tls", web)
+seed("web_config", "headers", "http_server_config:\n  headers:\n    X-Frame-Options: deny\n")
+seed("web_config", "users", "basic_auth_users:\n  alice: $2y$10$mDwo.lAisC94iLAyP81MCesa29IzH37oigHC/42V2pdJlUprsJPze\n")
+
 seed("session_files", "owners", '{"uids": [0, 1000]}')
 
 stat = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nctxt 1\nbtime 2\nprocesses 3\n"

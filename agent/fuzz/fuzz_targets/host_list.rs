@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use model::hostlist::expand;
+use model::host_list::expand;
 
 fuzz_target!(|text: &str| {
     let hosts = expand(text).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! This machine: its chips (sysfs, /dev), the processes that own them, their endpoints and jobs.
 //!
 //! Must never open a chip, signal a process, or contact a port that the owner, a known default or the settings do not
-//! name.
+//! name (with `workload.probe = "listeners"`: except each other port of an owner, once).
 
 #![forbid(unsafe_code)]
 

@@ -33,10 +33,10 @@ const fn runtime(name: &'static str, scale: Scale) -> OriginName {
 const fn sdk(name: &'static str, since: u32, scale: Scale) -> OriginName {
     OriginName { origin: Origin::Libtpu, name, scale, since }
 }
-const fn vbar(name: &'static str, scale: Scale) -> OriginName {
+const fn host_service(name: &'static str, scale: Scale) -> OriginName {
     OriginName { origin: Origin::HostService, name, scale, since: 0 }
 }
-const fn text(name: &'static str, scale: Scale) -> OriginName {
+const fn orbax_grain(name: &'static str, scale: Scale) -> OriginName {
     OriginName { origin: Origin::OrbaxGrain, name, scale, since: 0 }
 }
 
@@ -196,98 +196,98 @@ catalog! {
     TPU_CHIP_TENSORCORE_UTILIZATION_RATIO = gauge(
         "tpu_chip_tensorcore_utilization_ratio", Ratio, CHIP,
         "TensorCore utilization as the host's service measures it.",
-        [vbar("METRIC_TYPE_TENSORCORE", PERCENT), sdk("tensorcore_util", 13, PERCENT)]
+        [host_service("METRIC_TYPE_TENSORCORE", PERCENT), sdk("tensorcore_util", 13, PERCENT)]
     );
     TPU_CHIP_HBM_BANDWIDTH_UTILIZATION_RATIO = gauge(
         "tpu_chip_hbm_bandwidth_utilization_ratio", Ratio, CHIP,
         "Share of the HBM bandwidth in use, as the host's service measures it.",
-        [vbar("METRIC_TYPE_HBM", PERCENT), sdk("hbm_util", 50, PERCENT)]
+        [host_service("METRIC_TYPE_HBM", PERCENT), sdk("hbm_util", 50, PERCENT)]
     );
     TPU_CHIP_ICI_UTILIZATION_RATIO = gauge(
         "tpu_chip_ici_utilization_ratio", Ratio, CHIP,
         "Utilization of the inter-chip links, as the host's service measures it.",
-        [vbar("METRIC_TYPE_ICI", PERCENT)]
+        [host_service("METRIC_TYPE_ICI", PERCENT)]
     );
     TPU_CHIP_SPARSECORE_UTILIZATION_RATIO = gauge(
         "tpu_chip_sparsecore_utilization_ratio", Ratio, CHIP,
         "SparseCore utilization as the host's service measures it.",
-        [vbar("METRIC_TYPE_SPARSECORE", PERCENT)]
+        [host_service("METRIC_TYPE_SPARSECORE", PERCENT)]
     );
     TPU_CHIP_THROTTLE_SCORE = gauge(
         "tpu_chip_throttle_score", Score, &["tray_chip"],
         "0: not throttled; 1 to 10: throttled by 10 to 100 percent.",
-        [vbar("throttling_score", Scale::ONE), sdk("tpu_throttle_score", 24, Scale::ONE)]
+        [host_service("throttling_score", Scale::ONE), sdk("tpu_throttle_score", 24, Scale::ONE)]
     );
     TPU_ICI_LINK_HEALTH_SCORE = gauge(
         "tpu_ici_link_health_score", Score, &["link"],
         "0: healthy; 1 to 5: transient problems; 6 to 9: persistent minor problems; 10: unusable.",
-        [vbar("link_health", Scale::ONE), sdk("ici_link_health", 24, Scale::ONE)]
+        [host_service("link_health", Scale::ONE), sdk("ici_link_health", 24, Scale::ONE)]
     );
     // Checkpoints and input, from Orbax and Grain. Their other series get their names by rule.
     JAX_ORBAX_WRITE_BYTES = gauge(
         "jax_orbax_write_bytes", Bytes, &[],
         "Bytes of the last checkpoint written.",
-        [text("jax_orbax_write_gbytes", GIGABYTE), sdk("orbax_write_size", 50, GIGABYTE)]
+        [orbax_grain("jax_orbax_write_gbytes", GIGABYTE), sdk("orbax_write_size", 50, GIGABYTE)]
     );
     JAX_ORBAX_WRITE_BYTES_PER_SECOND = gauge(
         "jax_orbax_write_bytes_per_second", BytesPerSecond, &[],
         "Throughput of the last checkpoint write.",
-        [text("jax_orbax_write_gbytes_per_sec", GIGABYTE), sdk("orbax_write_throughput", 50, GIGABYTE)]
+        [orbax_grain("jax_orbax_write_gbytes_per_sec", GIGABYTE), sdk("orbax_write_throughput", 50, GIGABYTE)]
     );
     JAX_CHECKPOINT_WRITE_ASYNC_BLOCKING_DURATION_SECONDS = gauge(
         "jax_checkpoint_write_async_blocking_duration_seconds", Seconds, &[],
         "Time for which an asynchronous checkpoint write blocked the training.",
-        [text("jax_checkpoint_write_async_blocking_duration_secs", Scale::ONE), sdk("checkpoint_write_async_blocking_duration", 50, Scale::ONE)]
+        [orbax_grain("jax_checkpoint_write_async_blocking_duration_secs", Scale::ONE), sdk("checkpoint_write_async_blocking_duration", 50, Scale::ONE)]
     );
     JAX_CHECKPOINT_WRITE_ASYNC_TOTAL_DURATION_SECONDS = gauge(
         "jax_checkpoint_write_async_total_duration_seconds", Seconds, &[],
         "Time of an asynchronous checkpoint write, including its background part.",
-        [text("jax_checkpoint_write_async_total_duration_secs", Scale::ONE), sdk("checkpoint_write_async_total_duration", 50, Scale::ONE)]
+        [orbax_grain("jax_checkpoint_write_async_total_duration_secs", Scale::ONE), sdk("checkpoint_write_async_total_duration", 50, Scale::ONE)]
     );
     JAX_ORBAX_READ_TOTAL_DURATION_SECONDS = gauge(
         "jax_orbax_read_total_duration_seconds", Seconds, &[],
         "Time of a checkpoint read.",
-        [text("jax_orbax_read_total_duration_secs", Scale::ONE), sdk("orbax_read_total_duration", 50, Scale::ONE)]
+        [orbax_grain("jax_orbax_read_total_duration_secs", Scale::ONE), sdk("orbax_read_total_duration", 50, Scale::ONE)]
     );
     JAX_ORBAX_READ_BLOCKING_DURATION_SECONDS = gauge(
         "jax_orbax_read_blocking_duration_seconds", Seconds, &[],
         "Time for which a checkpoint read blocked the training.",
-        [text("jax_orbax_read_blocking_duration_secs", Scale::ONE), sdk("orbax_read_blocking_duration", 50, Scale::ONE)]
+        [orbax_grain("jax_orbax_read_blocking_duration_secs", Scale::ONE), sdk("orbax_read_blocking_duration", 50, Scale::ONE)]
     );
     JAX_ORBAX_WRITE_ASYNC_START_TOTAL = counter(
         "jax_orbax_write_async_start_total", Count, &[],
         "Asynchronous checkpoint writes started.",
-        [text("jax_orbax_write_async_start", Scale::ONE), sdk("orbax_write_async_start_count", 50, Scale::ONE)]
+        [orbax_grain("jax_orbax_write_async_start", Scale::ONE), sdk("orbax_write_async_start_count", 50, Scale::ONE)]
     );
     JAX_ORBAX_READ_ASYNC_START_TOTAL = counter(
         "jax_orbax_read_async_start_total", Count, &[],
         "Asynchronous checkpoint reads started.",
-        [text("jax_orbax_read_async_start", Scale::ONE), sdk("orbax_read_async_start_count", 50, Scale::ONE)]
+        [orbax_grain("jax_orbax_read_async_start", Scale::ONE), sdk("orbax_read_async_start_count", 50, Scale::ONE)]
     );
     GRAIN_PYTHON_DATA_SOURCES_BYTES_READ = gauge(
         "grain_python_data_sources_bytes_read", Bytes, &[],
         "Bytes that Grain's data sources have read.",
-        [text("grain_python_data_sources_bytes_read", Scale::ONE), sdk("pygrain_data_sources_read_size", 50, Scale::ONE)]
+        [orbax_grain("grain_python_data_sources_bytes_read", Scale::ONE), sdk("pygrain_data_sources_read_size", 50, Scale::ONE)]
     );
     GRAIN_PYTHON_DATASET_SOURCE_READ_SECONDS = gauge(
         "grain_python_dataset_source_read_seconds", Seconds, &[],
         "Time of a read from a Grain data source.",
-        [text("grain_python_dataset_source_read_time_ns", NANOSECOND), sdk("pygrain_dataset_source_read_duration", 50, NANOSECOND)]
+        [orbax_grain("grain_python_dataset_source_read_time_ns", NANOSECOND), sdk("pygrain_dataset_source_read_duration", 50, NANOSECOND)]
     );
     GRAIN_PYTHON_DATASET_NEXT_DURATION_SECONDS = gauge(
         "grain_python_dataset_next_duration_seconds", Seconds, &[],
         "Time for which the training waited for the next element of a Grain dataset.",
-        [text("grain_python_dataset_next_duration_ns", NANOSECOND), sdk("pygrain_dataset_next_duration", 50, NANOSECOND)]
+        [orbax_grain("grain_python_dataset_next_duration_ns", NANOSECOND), sdk("pygrain_dataset_next_duration", 50, NANOSECOND)]
     );
     GRAIN_PYTHON_DATASET_PREFETCH_BUFFER_READY_ELEMENTS = gauge(
         "grain_python_dataset_prefetch_buffer_ready_elements", Count, &[],
         "Elements ready in Grain's prefetch buffer.",
-        [text("grain_python_dataset_prefetch_buffer_ready_count", Scale::ONE), sdk("pygrain_dataset_prefetch_buffer_ready_count", 50, Scale::ONE)]
+        [orbax_grain("grain_python_dataset_prefetch_buffer_ready_count", Scale::ONE), sdk("pygrain_dataset_prefetch_buffer_ready_count", 50, Scale::ONE)]
     );
     GRAIN_PYTHON_DATA_LOADER_ITERATOR_GET_NEXT = gauge(
         "grain_python_data_loader_iterator_get_next", Count, &[],
         "Grain's value for the iterator's next element, in Grain's unit.",
-        [text("grain_python_data_loader_iterator_get_next", Scale::ONE), sdk("pygrain_dataloader_iterator_get_next_duration", 50, Scale::ONE)]
+        [orbax_grain("grain_python_data_loader_iterator_get_next", Scale::ONE), sdk("pygrain_dataloader_iterator_get_next_duration", 50, Scale::ONE)]
     );
     // The host.
     HOST_CPU_SECONDS_TOTAL = counter(

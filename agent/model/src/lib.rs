@@ -1,6 +1,7 @@
-//! Plain types, units and validated ids that every room shares.
+//! Plain types, units and validated ids that all crates of the agent share.
 //!
-//! Must never do I/O, read a clock, or hold a bad value that came from outside.
+//! Must never do I/O, or hold a bad value that came from outside. Only `time::SystemClock`, `schedule` and `liveness`
+//! read a clock.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +9,7 @@ pub mod backoff;
 pub mod catalog;
 pub mod device;
 pub mod distribution;
-pub mod hostlist;
+pub mod host_list;
 pub mod job;
 pub mod label;
 pub mod liveness;

@@ -1,4 +1,5 @@
-//! Time: nanoseconds since the epoch inside, RFC 3339 in UTC outside. Clocks are handed in, never read.
+//! Time: nanoseconds since the epoch inside, RFC 3339 in UTC outside. Code takes a [`Clock`]
+//! as an argument; only [`SystemClock`] reads the time of the host.
 
 use std::{
     fmt,

@@ -1,7 +1,7 @@
 //! What lasts: the sessions of this host, and the lock of the state directory.
 //!
-//! Must never show a session that is not whole or still being written, remove one that is, or take a path
-//! from a caller.
+//! Must never show or remove a session that is still being written, or take a path from a caller. A session that a dead
+//! agent left without a manifest is listed as partial.
 
 #![forbid(unsafe_code)]
 

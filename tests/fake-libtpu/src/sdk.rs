@@ -37,7 +37,8 @@ static CLIENTS: Live = Live::new();
 static METRICS: Live = Live::new();
 static STATUSES: Live = Live::new();
 
-const NAMES: [(&str, &str); 32] = [
+/// The metrics that the SDK knows, with their values.
+const NAMES: &[(&str, &str)] = &[
     ("tensorcore_util", "10.50|20.25|30.00|40.75"),
     ("hbm_util", "30.25|31.25|32.25|33.25"),
     ("ici_link_health", "tray1.chip0.ici0.int: 0|tray1.chip0.ici1.int: 5"),

@@ -1,6 +1,6 @@
 //! Takes a `ProfileResponse` out of its gRPC frame as the bytes arrive, and hands on the XSpace inside.
 //!
-//! Holds no more than a tag or a length; never trusts a length further than the one that encloses it.
+//! Holds no more than a tag or a length. Must never accept a length that exceeds the enclosing one.
 
 use super::Error;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 /// One piece of the answer, in order of arrival.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub enum Piece<'a> {
     /// The XSpace begins and is so many bytes long.
     Begin(u64),
     /// Bytes of the XSpace.
@@ -43,38 +43,41 @@ enum State {
     Done,
 }
 
-/// What the answer said beside the trace.
+/// The fields of the answer, apart from the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Said {
+pub struct ResponseFields {
     /// `empty_trace`.
-    pub(super) empty: bool,
+    pub empty: bool,
     /// Bytes of the XSpace, if there was one.
-    pub(super) trace_bytes: Option<u64>,
+    pub trace_bytes: Option<u64>,
 }
 
-/// The unwrapper; see the module.
+/// Reads one answer; see the module.
 #[derive(Debug)]
-pub(super) struct Envelope {
+pub struct Envelope {
     limit: u64,
     state: State,
     /// Bytes of the message that are still to come.
     left: u64,
-    said: Said,
+    fields: ResponseFields,
 }
 
 impl Envelope {
     /// Refuses messages of more than `limit` bytes.
-    pub(super) fn new(limit: u64) -> Self {
+    pub fn new(limit: u64) -> Self {
         Self {
             limit,
             state: State::Prefix { bytes: [0; PREFIX_LEN], have: 0 },
             left: 0,
-            said: Said::default(),
+            fields: ResponseFields::default(),
         }
     }
 
-    /// Takes the next bytes of the body and gives `out` what is of the trace.
-    pub(super) fn push(
+    /// Reads the next bytes of the body and passes the bytes of the trace to `out`.
+    ///
+    /// # Errors
+    /// When the bytes are not such an answer, it is too large, or `out` fails.
+    pub fn push(
         &mut self,
         bytes: &[u8],
         mut out: impl FnMut(Piece<'_>) -> Result<(), Error>,
@@ -116,10 +119,13 @@ impl Envelope {
         Ok(())
     }
 
-    /// The body is complete.
-    pub(super) fn finish(&self) -> Result<Said, Error> {
+    /// The fields of the answer, after the last bytes of the body.
+    ///
+    /// # Errors
+    /// When the answer is not complete.
+    pub fn finish(&self) -> Result<ResponseFields, Error> {
         match self.state {
-            State::Done => Ok(self.said),
+            State::Done => Ok(self.fields),
             _ => Err(Error::CutShort { missing: self.left }),
         }
     }
@@ -167,7 +173,7 @@ impl Envelope {
                 self.state = match varint.push(byte).map_err(too_long)? {
                     None => State::Value { number, varint },
                     Some(value) => {
-                        self.said.empty |= number == 7 && value != 0;
+                        self.fields.empty |= number == 7 && value != 0;
                         State::Tag(PushedVarint::default())
                     }
                 };
@@ -178,7 +184,7 @@ impl Envelope {
                     return Err(garbage("a field is longer than the answer"));
                 }
                 Some(length) if number == 8 => {
-                    if self.said.trace_bytes.replace(length).is_some() {
+                    if self.fields.trace_bytes.replace(length).is_some() {
                         return Err(garbage("two traces in one answer"));
                     }
                     out(Piece::Begin(length))?;
@@ -234,7 +240,7 @@ mod tests {
         bytes
     }
 
-    fn unwrap(bytes: &[u8], piece: usize) -> Result<(Said, Vec<u8>), Error> {
+    fn unwrap(bytes: &[u8], piece: usize) -> Result<(ResponseFields, Vec<u8>), Error> {
         let mut envelope = Envelope::new(1 << 20);
         let mut trace = Vec::new();
         for piece in bytes.chunks(piece) {
@@ -245,7 +251,7 @@ mod tests {
                 Ok(())
             })?;
         }
-        envelope.finish().map(|said| (said, trace))
+        envelope.finish().map(|fields| (fields, trace))
     }
 
     fn answer() -> (Vec<u8>, Vec<u8>) {
@@ -262,11 +268,11 @@ mod tests {
     fn the_trace_comes_out_byte_by_byte() {
         let (bytes, trace) = answer();
         for piece in [1, 2, 5, 100, bytes.len()] {
-            let (said, got) = unwrap(&bytes, piece).expect("sound");
+            let (fields, got) = unwrap(&bytes, piece).expect("sound");
             assert_eq!(got, trace);
-            assert_eq!(said, Said { empty: true, trace_bytes: Some(trace.len() as u64) });
+            assert_eq!(fields, ResponseFields { empty: true, trace_bytes: Some(trace.len() as u64) });
         }
-        assert_eq!(unwrap(&framed(&[]), 1).expect("an empty answer is sound").0, Said::default());
+        assert_eq!(unwrap(&framed(&[]), 1).expect("an empty answer is sound").0, ResponseFields::default());
     }
 
     #[test]

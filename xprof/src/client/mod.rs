@@ -4,7 +4,7 @@
 //! has a deadline. Must never send `repository_root` (the workload would write files of its own), never retry
 //! a profile, and never end a session of another id than it started.
 
-mod envelope;
+pub mod envelope;
 mod error;
 mod receive;
 mod status;

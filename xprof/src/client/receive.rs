@@ -81,7 +81,7 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
     }
     let (pieces, received) = mpsc::channel(QUEUE);
     let (written, mut acknowledged) = mpsc::unbounded_channel();
-    let worker = spawn(move || work(sink, max_bytes, received, &written)).await?;
+    let worker = spawn(move || check_and_write(sink, max_bytes, received, &written)).await?;
     let mut body = response.into_body();
     let pumped = pump(&mut body, pieces, &mut acknowledged, &mut progress).await;
     let status = match pumped {
@@ -176,19 +176,19 @@ async fn trailers(body: &mut RecvStream) -> Result<(), Error> {
         .unwrap_or_else(|| Err(Error::Broken("the answer ended without a status".to_owned())))
 }
 
-/// The blocking half: checks here, writes on a second thread, which is there for as long.
-fn work<W: Write + Send>(
+/// Blocks: checks the pieces on this thread and writes them on a second one, until the answer ends.
+fn check_and_write<W: Write + Send>(
     sink: W,
     max_bytes: u64,
     received: mpsc::Receiver<Bytes>,
     written: &mpsc::UnboundedSender<usize>,
 ) -> Result<Received<W>, Error> {
-    let (sound, checked) = std::sync::mpsc::sync_channel(QUEUE);
+    let (to_writer, checked) = std::sync::mpsc::sync_channel(QUEUE);
     thread::scope(|scope| {
         let writer = thread::Builder::new().name("trace-writer".to_owned());
         let writer =
             writer.spawn_scoped(scope, move || write(sink, &checked, written)).map_err(Error::write)?;
-        let checked = Check::new(max_bytes).run(received, sound);
+        let checked = Check::new(max_bytes).run(received, to_writer);
         // A failed sink also stops the check, so its error comes first.
         let sink = writer.join().map_err(|_| panicked())??;
         let (summary, said_empty) = checked?;
@@ -196,10 +196,11 @@ fn work<W: Write + Send>(
     })
 }
 
-/// A piece of the trace on its way to the sink, with the bytes of the answer that it came in.
-struct Sound {
+/// A piece of the trace that passed the check.
+struct CheckedPiece {
     trace: Bytes,
-    of: usize,
+    /// Number of bytes of the answer that this piece was received in.
+    answer_bytes: usize,
 }
 
 /// What checks.
@@ -217,7 +218,7 @@ impl Check {
     fn run(
         mut self,
         mut received: mpsc::Receiver<Bytes>,
-        sound: SyncSender<Sound>,
+        to_writer: SyncSender<CheckedPiece>,
     ) -> Result<(TraceSummary, bool), Error> {
         while let Some(bytes) = received.blocking_recv() {
             // An answer has one trace, so these bytes hold at most one piece of it.
@@ -234,28 +235,28 @@ impl Check {
                 }
                 Ok(())
             })?;
-            if sound.send(Sound { trace, of: bytes.len() }).is_err() {
+            if to_writer.send(CheckedPiece { trace, answer_bytes: bytes.len() }).is_err() {
                 return Err(Error::Broken("the writer of the trace stopped".to_owned()));
             }
         }
-        let said = self.envelope.finish()?;
+        let fields = self.envelope.finish()?;
         let summary = self.checker.map(Checker::finish).transpose()?.unwrap_or_default();
-        Ok((summary, said.empty || said.trace_bytes.is_none_or(|bytes| bytes == 0)))
+        Ok((summary, fields.empty || fields.trace_bytes.is_none_or(|bytes| bytes == 0)))
     }
 }
 
 /// What writes; it gives back the sink, flushed.
 fn write<W: Write>(
     sink: W,
-    checked: &std::sync::mpsc::Receiver<Sound>,
+    checked: &std::sync::mpsc::Receiver<CheckedPiece>,
     written: &mpsc::UnboundedSender<usize>,
 ) -> Result<W, Error> {
     let mut sink = BufWriter::with_capacity(WRITE, sink);
-    while let Ok(Sound { trace, of }) = checked.recv() {
+    while let Ok(CheckedPiece { trace, answer_bytes }) = checked.recv() {
         sink.write_all(&trace).map_err(Error::write)?;
         drop(trace);
         // There is no receiver if the call was cancelled. The rest of the queue is not worth writing then.
-        written.send(of).map_err(|_| Error::Broken("the call was cancelled".to_owned()))?;
+        written.send(answer_bytes).map_err(|_| Error::Broken("the call was cancelled".to_owned()))?;
     }
     sink.into_inner().map_err(|error| Error::write(error.into_error()))
 }
@@ -286,7 +287,7 @@ mod tests {
     fn a_cancelled_call_writes_no_more() {
         let (sound, checked) = std::sync::mpsc::sync_channel(2);
         for _ in 0..2 {
-            sound.send(Sound { trace: Bytes::from_static(b"abc"), of: 3 }).unwrap();
+            sound.send(CheckedPiece { trace: Bytes::from_static(b"abc"), answer_bytes: 3 }).unwrap();
         }
         drop(sound);
         let (written, acknowledged) = mpsc::unbounded_channel();

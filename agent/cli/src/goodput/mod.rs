@@ -69,7 +69,7 @@ pub struct Args {
     /// Number of days that the first read of ml-goodput-measurement looks back
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
     lookback_days: u32,
-    /// Print the bucket names of the newer API's dashboards
+    /// Print the bucket names that the dashboards of ml-goodput-measurement's newer API use
     #[arg(long)]
     dashboard_names: bool,
     /// Location label of the Cloud Monitoring series

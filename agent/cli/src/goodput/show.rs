@@ -23,7 +23,7 @@ const ADVISED: usize = 3;
 pub(super) enum BucketNames {
     /// The names of the library.
     Library,
-    /// The names of the newer API's dashboards.
+    /// The names on the dashboards of ml-goodput-measurement's newer API.
     Dashboard,
 }
 

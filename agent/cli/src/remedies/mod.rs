@@ -1,6 +1,7 @@
 //! The one place that turns the typed errors of all crates into an exit code and a remedy.
 //!
-//! Flags, commands and settings are named here and in the commands' own help, and nowhere below `cli`.
+//! What a user of the command line should do about an error is said here. Lower crates give advice only in texts that
+//! also reach users without the command line: refusals of the server, notes of discovery, reasons of missing targets.
 
 mod agent;
 mod arguments;

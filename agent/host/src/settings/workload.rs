@@ -14,8 +14,8 @@ pub struct Settings {
     /// Processes to report: `chips` for processes that have a chip open; `any` also for processes that have jaxlib,
     /// torch_xla or libtpu mapped, for hosts without chips.
     pub discover: Discover,
-    /// Ports to contact: `named` for the ports in the owner's variables, known default ports on which it listens, and
-    /// `endpoints`; `listeners` also contacts each other listening port of an owner once, to find profilers.
+    /// Ports to contact. `named`: ports in the variables of an owner, known default ports on which an owner listens, and
+    /// `endpoints`. `listeners`: also every other port on which an owner listens, once for each port, to find profilers.
     pub probe: Probe,
     /// Interval between scans of all processes. Known owners are checked at every `sampler.interval`; a change starts
     /// the next scan early. A host without chips and `endpoints` is scanned at six times this interval.

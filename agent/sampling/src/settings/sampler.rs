@@ -63,9 +63,9 @@ impl Default for Settings {
 pub struct ReadInterval(Duration);
 
 impl ReadInterval {
-    /// The shortest.
+    /// Minimum.
     pub const MIN: Duration = Duration::from_millis(250);
-    /// The longest: what is rarer is no monitoring.
+    /// Maximum.
     pub const MAX: Duration = Duration::from_secs(3600);
 
     /// As std has it.

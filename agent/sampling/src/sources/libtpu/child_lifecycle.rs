@@ -181,24 +181,24 @@ mod tests {
 
     #[test]
     fn a_child_that_keeps_dying_rests_longer_and_longer() {
-        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
+        let mut lifecycle = ChildLifecycle::new(ChildPolicy::default());
         let mut waits = Vec::new();
         for _ in 0..6 {
-            supervisor.starting();
-            supervisor.failed(at(0), 1.0);
-            let ChildAction::Wait { left, tripped } = supervisor.next_action(at(0), None) else {
+            lifecycle.starting();
+            lifecycle.failed(at(0), 1.0);
+            let ChildAction::Wait { left, tripped } = lifecycle.next_action(at(0), None) else {
                 panic!("must wait")
             };
             waits.push((left.as_secs(), tripped));
         }
         assert_eq!(waits, [(1, false), (2, false), (4, false), (8, false), (900, true), (900, true)]);
-        assert_eq!(supervisor.next_action(at(900), None), ChildAction::Start);
-        supervisor.starting();
-        supervisor.up(at(900));
-        supervisor.worked();
-        supervisor.failed(at(901), 0.0);
+        assert_eq!(lifecycle.next_action(at(900), None), ChildAction::Start);
+        lifecycle.starting();
+        lifecycle.up(at(900));
+        lifecycle.worked();
+        lifecycle.failed(at(901), 0.0);
         assert_eq!(
-            supervisor.next_action(at(901), None),
+            lifecycle.next_action(at(901), None),
             ChildAction::Wait { left: SECOND / 2, tripped: false }
         );
     }
@@ -206,32 +206,32 @@ mod tests {
     #[test]
     fn a_large_or_old_child_is_replaced_at_once() {
         let policy = ChildPolicy::default();
-        let mut supervisor = ChildLifecycle::new(policy);
-        supervisor.starting();
-        supervisor.up(at(0));
-        assert_eq!(supervisor.next_action(at(100), Some(policy.max_memory - 1)), ChildAction::Use);
-        assert_eq!(supervisor.next_action(at(100), Some(policy.max_memory)), ChildAction::Recycle);
-        assert_eq!(supervisor.next_action(policy.max_age, None), ChildAction::Recycle);
-        supervisor.recycled(at(100), 0.5);
-        assert_eq!(supervisor.next_action(at(100), None), ChildAction::Start);
+        let mut lifecycle = ChildLifecycle::new(policy);
+        lifecycle.starting();
+        lifecycle.up(at(0));
+        assert_eq!(lifecycle.next_action(at(100), Some(policy.max_memory - 1)), ChildAction::Use);
+        assert_eq!(lifecycle.next_action(at(100), Some(policy.max_memory)), ChildAction::Recycle);
+        assert_eq!(lifecycle.next_action(policy.max_age, None), ChildAction::Recycle);
+        lifecycle.recycled(at(100), 0.5);
+        assert_eq!(lifecycle.next_action(at(100), None), ChildAction::Start);
     }
 
     #[test]
     fn one_that_is_too_large_at_once_has_failed() {
-        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
-        supervisor.starting();
-        supervisor.up(at(10));
-        supervisor.recycled(at(12), 1.0);
-        assert!(matches!(supervisor.next_action(at(12), None), ChildAction::Wait { .. }));
+        let mut lifecycle = ChildLifecycle::new(ChildPolicy::default());
+        lifecycle.starting();
+        lifecycle.up(at(10));
+        lifecycle.recycled(at(12), 1.0);
+        assert!(matches!(lifecycle.next_action(at(12), None), ChildAction::Wait { .. }));
     }
 
     #[test]
     fn a_deadly_metric_is_left_out_for_a_while() {
-        let mut supervisor = ChildLifecycle::new(ChildPolicy::default());
-        supervisor.set_aside("hbm_util", at(5));
-        assert_eq!(supervisor.left_out("hbm_util", at(5)), Some(ChildPolicy::default().set_aside));
-        assert_eq!(supervisor.left_out("duty_cycle_pct", at(5)), None);
-        assert_eq!(supervisor.left_out("hbm_util", at(5) + ChildPolicy::default().set_aside), None);
+        let mut lifecycle = ChildLifecycle::new(ChildPolicy::default());
+        lifecycle.set_aside("hbm_util", at(5));
+        assert_eq!(lifecycle.left_out("hbm_util", at(5)), Some(ChildPolicy::default().set_aside));
+        assert_eq!(lifecycle.left_out("duty_cycle_pct", at(5)), None);
+        assert_eq!(lifecycle.left_out("hbm_util", at(5) + ChildPolicy::default().set_aside), None);
     }
 
     #[derive(Debug, Clone)]
@@ -259,18 +259,18 @@ mod tests {
         #[test]
         fn it_keeps_its_promises(events in proptest::collection::vec(event(), 1..200)) {
             let policy = ChildPolicy::default();
-            let mut supervisor = ChildLifecycle::new(policy);
+            let mut lifecycle = ChildLifecycle::new(policy);
             let (mut now, mut memory) = (Duration::ZERO, 0);
             let (mut alive, mut born) = (false, Duration::ZERO);
             let mut failed_at: Option<Duration> = None;
             for event in events {
-                match supervisor.next_action(now, Some(memory)) {
+                match lifecycle.next_action(now, Some(memory)) {
                     ChildAction::Start => {
                         prop_assert!(!alive);
                         if let Some(failed) = failed_at {
                             prop_assert!(now - failed >= policy.first_wait / 2);
                         }
-                        supervisor.starting();
+                        lifecycle.starting();
                         (alive, memory) = (true, 0);
                     }
                     ChildAction::AwaitStart => prop_assert!(alive),
@@ -280,7 +280,7 @@ mod tests {
                     ChildAction::Recycle => {
                         prop_assert!(alive);
                         let young = now - born < policy.least_age;
-                        supervisor.recycled(now, 0.0);
+                        lifecycle.recycled(now, 0.0);
                         alive = false;
                         failed_at = young.then_some(now);
                     }
@@ -291,14 +291,14 @@ mod tests {
                 match event {
                     Event::Pass(milliseconds) => now += Duration::from_millis(milliseconds),
                     Event::Fail(random) if alive => {
-                        supervisor.failed(now, random);
+                        lifecycle.failed(now, random);
                         (alive, failed_at) = (false, Some(now));
                     }
-                    Event::Load if alive && supervisor.phase == Phase::Starting => {
-                        supervisor.up(now);
+                    Event::Load if alive && lifecycle.phase == Phase::Starting => {
+                        lifecycle.up(now);
                         born = now;
                     }
-                    Event::Work if matches!(supervisor.phase, Phase::Up { .. }) => supervisor.worked(),
+                    Event::Work if matches!(lifecycle.phase, Phase::Up { .. }) => lifecycle.worked(),
                     Event::Grow(bytes) => memory = bytes,
                     _ => {}
                 }

@@ -47,7 +47,7 @@ const LINES_WINDOW: Duration = Duration::from_secs(60);
 /// The user of the child, if it is not the user of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunAs {
-    /// RunAs id.
+    /// User id.
     pub uid: u32,
     /// Group id; there are no supplementary groups.
     pub gid: u32,

@@ -105,9 +105,9 @@ pub struct LibtpuSource {
     /// Library files may lie on any disk.
     slots: BlockingSlots,
     files: Arc<dyn LibraryFiles>,
-    supervisor: ChildLifecycle,
+    lifecycle: ChildLifecycle,
     child: ChildState,
-    /// Time begins here for the supervisor.
+    /// Zero of the times that are passed to `lifecycle`.
     start: Instant,
     /// Why there is no child.
     fault: Option<String>,
@@ -124,7 +124,7 @@ impl LibtpuSource {
         Self::with_policy(settings, search, launch, policy)
     }
 
-    /// [`new`](Self::new) with other figures for the supervisor.
+    /// [`new`](Self::new) with other limits and waits of the child.
     pub fn with_policy(
         settings: Settings,
         search: LibrarySearch,
@@ -137,7 +137,7 @@ impl LibtpuSource {
             launch,
             slots: BlockingSlots::new(1),
             files: Arc::new(HostFiles),
-            supervisor: ChildLifecycle::new(policy),
+            lifecycle: ChildLifecycle::new(policy),
             child: ChildState::None,
             start: Instant::now(),
             fault: None,
@@ -185,14 +185,14 @@ impl LibtpuSource {
             ChildState::Loaded(ready) => ready.child.resident(),
             ChildState::None | ChildState::Starting(_) => None,
         };
-        let mut action = self.supervisor.next_action(self.now(), memory);
+        let mut action = self.lifecycle.next_action(self.now(), memory);
         if action == ChildAction::Recycle {
             self.end_child().await;
             let now = self.now();
-            self.supervisor.recycled(now, fastrand::f64());
+            self.lifecycle.recycled(now, fastrand::f64());
             tracing::info!(memory, "replacing the libtpu child");
             self.fault = Some("its process grew too fast".to_owned());
-            action = self.supervisor.next_action(now, None);
+            action = self.lifecycle.next_action(now, None);
         }
         match action {
             ChildAction::Start => {
@@ -214,7 +214,7 @@ impl LibtpuSource {
     }
 
     fn begin_start(&mut self, workloads: Arc<Workloads>) {
-        self.supervisor.starting();
+        self.lifecycle.starting();
         let starting = start(
             self.settings.clone(),
             self.search.clone(),
@@ -235,7 +235,7 @@ impl LibtpuSource {
         match joined {
             Ok(Ok(ready)) => {
                 tracing::info!(path = ready.info.path, version = ready.info.version, "libtpu is loaded");
-                self.supervisor.up(now);
+                self.lifecycle.up(now);
                 self.child = ChildState::Loaded(Box::new(ready));
                 self.fault = None;
                 None
@@ -249,13 +249,13 @@ impl LibtpuSource {
     fn gone(&mut self, fault: String) -> Reading {
         self.child = ChildState::None;
         own_metrics::child_failed();
-        self.supervisor.failed(self.now(), fastrand::f64());
+        self.lifecycle.failed(self.now(), fastrand::f64());
         // A repeated message is one line in the log.
         if self.fault.as_deref() != Some(&fault) {
             tracing::warn!("libtpu gives no metrics: {fault}");
         }
         self.fault = Some(fault);
-        match self.supervisor.next_action(self.now(), None) {
+        match self.lifecycle.next_action(self.now(), None) {
             ChildAction::Wait { left, tripped } => self.waiting(left, tripped),
             _ => missing("it failed"),
         }
@@ -276,7 +276,7 @@ impl LibtpuSource {
         if file != ready.file {
             tracing::info!("libtpu was replaced on disk");
             self.end_child().await;
-            self.supervisor.replaced(self.now());
+            self.lifecycle.replaced(self.now());
         }
     }
 
@@ -295,7 +295,7 @@ impl LibtpuSource {
                 break;
             }
             asked += 1;
-            if let Some(left) = self.supervisor.left_out(name, now) {
+            if let Some(left) = self.lifecycle.left_out(name, now) {
                 let why = format!(
                     "asking for it ended libtpu's process; it is not asked again for {} s",
                     left.as_secs() + 1
@@ -307,7 +307,7 @@ impl LibtpuSource {
                 Ok(value) if value.values.is_empty() => empty.push(name.as_str()),
                 Ok(value) => add(&mut reading, name, &value.values, &context),
                 Err(failure) if failure.is_fatal() => {
-                    self.supervisor.set_aside(name, now);
+                    self.lifecycle.set_aside(name, now);
                     fatal = Some((name, failure));
                     break;
                 }
@@ -335,7 +335,7 @@ impl LibtpuSource {
             );
             reading.absent.push(Absence::new("libtpu".to_owned(), why));
         }
-        self.supervisor.worked();
+        self.lifecycle.worked();
         reading
     }
 }

@@ -75,21 +75,21 @@ impl Ownership {
 const GROUP_OR_OTHERS: u32 = 0o022;
 const OTHERS: u32 = 0o002;
 
-/// Whose code a library is.
+/// The owner of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Code {
+enum LibraryOwner {
     Root,
     Of(RunAs),
 }
 
-/// Checks every folder above a library, from the root down, and then the library.
-fn judge(chain: &[(PathBuf, Ownership)]) -> Result<Code, TrustError> {
+/// The owner of a library. Checks every folder above it, from the root down, and then the library.
+fn library_owner(chain: &[(PathBuf, Ownership)]) -> Result<LibraryOwner, TrustError> {
     let Some((library, last)) = chain.last() else { return Err(TrustError::NotAFile(PathBuf::new())) };
     if last.folder {
         return Err(TrustError::NotAFile(library.clone()));
     }
     if chain.iter().all(|(_, facts)| facts.uid == 0 && !facts.writable_by(GROUP_OR_OTHERS)) {
-        return Ok(Code::Root);
+        return Ok(LibraryOwner::Root);
     }
     let mut owner = None;
     for (path, facts) in chain {
@@ -106,7 +106,7 @@ fn judge(chain: &[(PathBuf, Ownership)]) -> Result<Code, TrustError> {
         }
     }
     // Root owns everything, but a group may write: no single user owns the library.
-    owner.map(Code::Of).ok_or_else(|| {
+    owner.map(LibraryOwner::Of).ok_or_else(|| {
         let loose = chain.iter().find(|(_, facts)| facts.writable_by(GROUP_OR_OTHERS));
         TrustError::Writable(loose.map_or_else(|| library.clone(), |(path, _)| path.clone()))
     })
@@ -136,20 +136,22 @@ impl LoadRights {
     }
 }
 
-fn allow(code: Code, rights: LoadRights) -> Result<Option<RunAs>, TrustError> {
-    match code {
-        Code::Root => Ok(None),
-        Code::Of(RunAs { uid, .. }) if uid == rights.uid => Ok(None),
-        Code::Of(RunAs { uid, .. }) if !rights.owner_copies => Err(TrustError::OwnersOff { owner: uid }),
-        Code::Of(user) if rights.becomes_others => Ok(Some(user)),
-        Code::Of(RunAs { uid, .. }) => Err(TrustError::NotOurs { owner: uid, me: rights.uid }),
+fn allow(owner: LibraryOwner, rights: LoadRights) -> Result<Option<RunAs>, TrustError> {
+    match owner {
+        LibraryOwner::Root => Ok(None),
+        LibraryOwner::Of(RunAs { uid, .. }) if uid == rights.uid => Ok(None),
+        LibraryOwner::Of(RunAs { uid, .. }) if !rights.owner_copies => {
+            Err(TrustError::OwnersOff { owner: uid })
+        }
+        LibraryOwner::Of(user) if rights.becomes_others => Ok(Some(user)),
+        LibraryOwner::Of(RunAs { uid, .. }) => Err(TrustError::NotOurs { owner: uid, me: rights.uid }),
     }
 }
 
 /// A library that may be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trusted {
-    /// Its path without links: what was judged is what is loaded.
+    /// Its path without links: the checked file is the loaded file.
     pub path: PathBuf,
     /// The user that must run it; `None`: the user of the agent.
     pub user: Option<RunAs>,
@@ -180,7 +182,7 @@ pub fn trust(path: &Path, rights: LoadRights) -> Result<Trusted, TrustError> {
         chain.push((part.to_owned(), facts));
     }
     chain.reverse();
-    let user = allow(judge(&chain)?, rights)?;
+    let user = allow(library_owner(&chain)?, rights)?;
     Ok(Trusted { path: real, user })
 }
 
@@ -200,8 +202,8 @@ mod tests {
 
     #[test]
     fn root_alone_is_root() {
-        assert_eq!(judge(&[folder(0, 0o755), file(0, 0o644)]).unwrap(), Code::Root);
-        assert_eq!(judge(&[folder(0, 0o1777), file(0, 0o644)]).unwrap(), Code::Root);
+        assert_eq!(library_owner(&[folder(0, 0o755), file(0, 0o644)]).unwrap(), LibraryOwner::Root);
+        assert_eq!(library_owner(&[folder(0, 0o1777), file(0, 0o644)]).unwrap(), LibraryOwner::Root);
     }
 
     #[test]
@@ -213,22 +215,22 @@ mod tests {
             [folder(0, 0o755), file(0, 0o664)],
             [folder(0, 0o777), file(7, 0o644)],
         ] {
-            assert!(matches!(judge(&chain), Err(TrustError::Writable(_))), "{chain:?}");
+            assert!(matches!(library_owner(&chain), Err(TrustError::Writable(_))), "{chain:?}");
         }
         // A sticky bit on a file protects nothing.
-        assert!(judge(&[folder(0, 0o755), file(0, 0o1666)]).is_err());
+        assert!(library_owner(&[folder(0, 0o755), file(0, 0o1666)]).is_err());
     }
 
     #[test]
     fn a_users_library_is_run_by_that_user() {
-        let code = judge(&[folder(0, 0o755), folder(7, 0o775), file(7, 0o664)]).unwrap();
+        let owner = library_owner(&[folder(0, 0o755), folder(7, 0o775), file(7, 0o664)]).unwrap();
         let user = RunAs { uid: 7, gid: 7 };
-        assert_eq!(code, Code::Of(user));
+        assert_eq!(owner, LibraryOwner::Of(user));
         // Root's file in a user's folder is the user's: the folder decides.
-        assert_eq!(judge(&[folder(7, 0o755), file(0, 0o644)]).unwrap(), Code::Of(user));
-        assert_eq!(allow(code, ROOT).unwrap(), Some(user));
+        assert_eq!(library_owner(&[folder(7, 0o755), file(0, 0o644)]).unwrap(), LibraryOwner::Of(user));
+        assert_eq!(allow(owner, ROOT).unwrap(), Some(user));
         assert_eq!(
-            allow(code, LoadRights { uid: 7, becomes_others: false, owner_copies: false }).unwrap(),
+            allow(owner, LoadRights { uid: 7, becomes_others: false, owner_copies: false }).unwrap(),
             None
         );
         let refused = [
@@ -236,20 +238,20 @@ mod tests {
             LoadRights { uid: 8, becomes_others: false, owner_copies: true },
         ];
         for rights in refused {
-            assert!(allow(code, rights).is_err(), "{rights:?}");
+            assert!(allow(owner, rights).is_err(), "{rights:?}");
         }
     }
 
     #[test]
     fn two_users_are_one_too_many() {
         assert!(matches!(
-            judge(&[folder(0, 0o755), folder(7, 0o755), file(8, 0o644)]),
+            library_owner(&[folder(0, 0o755), folder(7, 0o755), file(8, 0o644)]),
             Err(TrustError::Mixed { other: 7, owner: 8, .. })
         ));
     }
 
     #[test]
-    fn links_are_followed_before_judging() {
+    fn links_are_followed_before_the_check() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("real.so"), "x").unwrap();
         std::os::unix::fs::symlink("real.so", dir.path().join("libtpu.so")).unwrap();
