@@ -69,22 +69,29 @@ fn page(status: &StatusReply) -> String {
 }
 
 fn chips(status: &StatusReply) -> String {
-    let mut table = TextTable::new(["CHIP", "TYPE", "DUTY", "HBM", "AGE", "OWNERS"]);
+    let mut table = TextTable::new(["CHIP", "TYPE", "STATE", "DUTY", "HBM", "AGE", "OWNERS"]);
     for chip in &status.chips {
         table.row([
             chip.index.to_string(),
             chip.name.clone(),
+            chip.state.clone(),
             chip.duty_cycle.map_or_else(|| "-".into(), |duty| format!("{:.1}%", duty * 100.0)),
             hbm(chip),
             chip.age_seconds.map_or_else(|| "-".into(), age),
-            if chip.owners.is_empty() {
-                "free".into()
-            } else {
-                chip.owners.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
-            },
+            chip_owners(chip),
         ]);
     }
     table.text()
+}
+
+/// The pids. `free` only where all processes were seen and the chip can be opened.
+fn chip_owners(chip: &ChipStatus) -> String {
+    match (&chip.owners[..], chip.owners_unknown.is_empty(), chip.state.as_str()) {
+        ([], true, "ok") => "free".into(),
+        ([], true, _) => "-".into(),
+        ([], false, _) => "unknown".into(),
+        (owners, ..) => owners.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
+    }
 }
 
 fn hbm(chip: &ChipStatus) -> String {
@@ -146,10 +153,13 @@ fn remarks(status: &StatusReply) -> Vec<String> {
     };
     for chip in &status.chips {
         chip.faults.iter().for_each(|fault| add(format!("chip {}: {fault}", chip.index)));
-        if !chip.missing.is_empty() {
+        // What such a chip lacks has the same reason, which is told once for all of them.
+        let is_unseen = chip_owners(chip) == "unknown";
+        if !chip.missing.is_empty() && !is_unseen {
             add(format!("chip {}: no {}", chip.index, chip.missing));
         }
     }
+    unseen_owners(&status.chips).into_iter().for_each(&mut add);
     for owner in &status.owners {
         owner.notes.iter().for_each(|note| add(format!("process {}: {note}", owner.pid)));
         for endpoint in &owner.endpoints {
@@ -165,6 +175,22 @@ fn remarks(status: &StatusReply) -> Vec<String> {
     }
     status.notes.iter().for_each(|note| add(note.clone()));
     remarks
+}
+
+/// The chips whose owners are unknown, one remark for each reason.
+fn unseen_owners(chips: &[ChipStatus]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for chip in chips.iter().filter(|chip| chip_owners(chip) == "unknown") {
+        let index = chip.index.to_string();
+        match reasons.iter_mut().find(|(why, _)| *why == chip.owners_unknown) {
+            Some((_, known)) => known.push(index),
+            None => reasons.push((&chip.owners_unknown, vec![index])),
+        }
+    }
+    let remark = |(why, chips): (&str, Vec<String>)| {
+        format!("chip {}: owner unknown, and with it what only its runtime has: {why}", chips.join(", "))
+    };
+    reasons.into_iter().map(remark).collect()
 }
 
 fn age(seconds: f64) -> String {
@@ -190,6 +216,7 @@ mod tests {
                 index: 0,
                 name: "v6e".into(),
                 hbm_total_bytes: Some(f64::from(1 << 30) * 32.0),
+                state: "ok".into(),
                 missing: "duty cycle: no process holds the chip".into(),
                 ..Default::default()
             }],
@@ -199,8 +226,43 @@ mod tests {
         let page = page(&status);
         assert!(!page.contains('\u{1b}') && !page.contains('\u{7}'), "{page:?}");
         assert!(page.contains("evil\\nname"), "{page}");
-        assert!(page.contains("0     v6e   -     - / 32.0 GiB  -    free"), "{page}");
+        assert!(page.contains("0     v6e   ok     -     - / 32.0 GiB  -    free"), "{page}");
         assert!(page.contains("- chip 0: no duty cycle: no process holds the chip\n"), "{page}");
+    }
+
+    #[test]
+    fn free_is_only_what_is_seen_to_be_free() {
+        let owners = |state: &str, unknown: &str, owners: &[u32]| {
+            chip_owners(&ChipStatus {
+                state: state.into(),
+                owners_unknown: unknown.into(),
+                owners: owners.into(),
+                ..Default::default()
+            })
+        };
+        assert_eq!(owners("ok", "", &[]), "free");
+        for state in ["absent", "fault", "unknown", ""] {
+            assert_eq!(owners(state, "", &[]), "-", "{state}");
+            assert_eq!(owners(state, "hidden", &[]), "unknown", "{state}");
+        }
+        assert_eq!(owners("ok", "hidden", &[]), "unknown");
+        assert_eq!(owners("fault", "hidden", &[7, 8]), "7 8");
+    }
+
+    #[test]
+    fn one_reason_for_many_chips_is_told_once() {
+        let chip = |index: u32, unknown: &str| ChipStatus {
+            index,
+            owners_unknown: unknown.into(),
+            missing: "duty cycle: its owner is unknown".into(),
+            ..Default::default()
+        };
+        let chips = vec![chip(0, "hidden"), chip(1, "no node"), chip(2, "hidden")];
+        let remarks = remarks(&StatusReply { chips, ..Default::default() });
+        let unknown = |chips: &str, why: &str| {
+            format!("chip {chips}: owner unknown, and with it what only its runtime has: {why}")
+        };
+        assert_eq!(remarks, [unknown("0, 2", "hidden"), unknown("1", "no node")]);
     }
 
     #[test]

@@ -23,3 +23,4 @@ pub mod time;
 pub mod unit;
 pub mod untrusted;
 pub mod workload;
+pub mod workload_label;

@@ -20,6 +20,7 @@ use std::{
 };
 
 use model::time::Timestamp;
+use nix::sys::statvfs::statvfs;
 use tracing::warn;
 use xprof::session::{
     FinishedSession, MANIFEST_FILE, Session, SessionError, SessionName, remove_abandoned, sessions_folder,
@@ -87,6 +88,17 @@ impl SessionStore {
     /// Replaces the limits. They apply when the next session is finished.
     pub fn set_limits(&self, limits: Settings) {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    /// Measures the free disk, for the agent's own metrics.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn measure_free(&self) -> Result<(), StoreError> {
+        let disk = statvfs(&self.logdir)
+            .map_err(|error| failed("read the free disk of", &self.logdir)(error.into()))?;
+        super::own_metrics::free(disk.blocks_available().saturating_mul(disk.fragment_size()));
+        Ok(())
     }
 
     /// Begins a session.

@@ -1,6 +1,8 @@
 //! The daemon: how it starts and stops, whom it serves, and what scrapers see.
 
 mod access;
+mod alerts;
+mod chips;
 mod http;
 mod life;
 mod metrics_listener;

@@ -110,13 +110,23 @@ impl Prometheus {
 
     /// With these further keys of its scrape configuration, in YAML's flow style.
     pub(super) fn scraping_with(target: SocketAddr, options: &str) -> Self {
+        Self::start(target, options, "groups: []\n")
+    }
+
+    /// With these alert rules, evaluated every second.
+    pub(super) fn with_rules(target: SocketAddr, rules: &str) -> Self {
+        Self::start(target, "", rules)
+    }
+
+    fn start(target: SocketAddr, options: &str, rules: &str) -> Self {
         let options = if options.is_empty() { String::new() } else { format!("{options}, ") };
         let home = Home::new();
         let config = home.path().join("prometheus.yml");
         let text = format!(
-            "global: {{scrape_interval: 1s}}\nscrape_configs: [{{job_name: t, {options}static_configs: [{{targets: ['{target}']}}]}}]\n"
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yml]\nscrape_configs: [{{job_name: t, {options}static_configs: [{{targets: ['{target}']}}]}}]\n"
         );
         fs::write(&config, text).unwrap();
+        fs::write(home.path().join("rules.yml"), rules).unwrap();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", home.path().join("data").display()))
@@ -133,6 +143,27 @@ impl Prometheus {
         let head = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         let answer = fakes::running_agent::exchange(self.api, head.as_bytes());
         serde_json::from_str(&answer.body).unwrap_or(Value::Null)
+    }
+
+    /// The names of the alerts that fire.
+    pub(super) fn firing(&self) -> Vec<String> {
+        let alerts = self.ask("/api/v1/alerts");
+        let alerts = alerts["data"]["alerts"].as_array().cloned().unwrap_or_default();
+        let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
+        firing.filter_map(|alert| Some(alert["labels"]["alertname"].as_str()?.to_owned())).collect()
+    }
+
+    /// Waits until every rule was evaluated once more.
+    pub(super) fn evaluated_again(&self) {
+        let last = || self.ask("/api/v1/rules")["data"]["groups"][0]["lastEvaluation"].clone();
+        let before = eventually("an evaluation", || Some(last()).filter(Value::is_string));
+        eventually("the next evaluation", || (last() != before).then_some(()));
+    }
+
+    /// The number of series of an instant query, at this moment.
+    pub(super) fn count(&self, query: &str) -> usize {
+        let found = self.ask(&format!("/api/v1/query?query={query}"));
+        found["data"]["result"].as_array().expect("an answer").len()
     }
 
     /// The instant values of a metric by chip, once it scraped some.

@@ -80,10 +80,10 @@ pub(super) async fn streamed<W: Write + Send + 'static>(
         return Err(Error::Garbage("an answer without content".to_owned()));
     }
     let (pieces, received) = mpsc::channel(QUEUE);
-    let (written, acknowledged) = mpsc::unbounded_channel();
+    let (written, mut acknowledged) = mpsc::unbounded_channel();
     let worker = spawn(move || check_and_write(sink, max_bytes, received, &written)).await?;
     let mut body = response.into_body();
-    let pumped = pump(&mut body, pieces, acknowledged, &mut progress).await;
+    let pumped = pump(&mut body, pieces, &mut acknowledged, &mut progress).await;
     let status = match pumped {
         Ok(Pumped::Complete) => trailers(&mut body).await,
         Ok(Pumped::Refused) => Ok(()),
@@ -128,7 +128,7 @@ enum Pumped {
 async fn pump(
     body: &mut RecvStream,
     pieces: mpsc::Sender<Bytes>,
-    mut acknowledged: mpsc::UnboundedReceiver<usize>,
+    acknowledged: &mut mpsc::UnboundedReceiver<usize>,
     progress: &mut impl FnMut(u64),
 ) -> Result<Pumped, Error> {
     let mut window = body.flow_control().clone();
@@ -255,8 +255,8 @@ fn write<W: Write>(
     while let Ok(CheckedPiece { trace, answer_bytes }) = checked.recv() {
         sink.write_all(&trace).map_err(Error::write)?;
         drop(trace);
-        // The other half is gone only when the call is over.
-        let _ = written.send(answer_bytes);
+        // There is no receiver if the call was cancelled. The rest of the queue is not worth writing then.
+        written.send(answer_bytes).map_err(|_| Error::Broken("the call was cancelled".to_owned()))?;
     }
     sink.into_inner().map_err(|error| Error::write(error.into_error()))
 }
@@ -281,6 +281,20 @@ mod tests {
             drop(release);
             assert!(worker.await.unwrap());
         });
+    }
+
+    #[test]
+    fn a_cancelled_call_writes_no_more() {
+        let (sound, checked) = std::sync::mpsc::sync_channel(2);
+        for _ in 0..2 {
+            sound.send(CheckedPiece { trace: Bytes::from_static(b"abc"), answer_bytes: 3 }).unwrap();
+        }
+        drop(sound);
+        let (written, acknowledged) = mpsc::unbounded_channel();
+        drop(acknowledged);
+        let result = write(Vec::new(), &checked, &written);
+        assert!(matches!(result, Err(Error::Broken(_))), "{result:?}");
+        assert!(checked.try_recv().is_ok(), "the second piece was taken too");
     }
 
     #[tokio::test]

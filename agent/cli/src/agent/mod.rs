@@ -104,6 +104,7 @@ async fn serve(args: &Args, config: Config, log_level: LogLevel) -> CommandResul
         paths: config.paths.clone(),
         device: config.device.clone(),
         workload: config.workload.clone(),
+        state_dir: config.agent.state_dir.clone(),
     };
     let discovery = Discovery::new(discovery_config, clock.clone());
     let identity = AgentIdentity {

@@ -1,6 +1,6 @@
 //! The session store, the captures into it, and their gRPC services, which only the Unix socket serves.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
 use host::discovery::Discovery;
@@ -8,6 +8,7 @@ use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
 use server::{grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions};
 use store::{AsyncStore, SessionStore};
+use tokio::time::MissedTickBehavior;
 use tracing::warn;
 use xprof::session::HostName;
 
@@ -17,6 +18,9 @@ use crate::{
     remedies,
     settings::Config,
 };
+
+/// Time between two reads of the free disk.
+const DISK_EVERY: Duration = Duration::from_secs(60);
 
 /// The gRPC services of captures and sessions.
 pub(super) struct SessionServices {
@@ -40,6 +44,7 @@ impl SessionServices {
         let store = open_store(config, clock.now()).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
         let captures = CaptureRunner::new(config.capture.clone(), profilers, store.clone(), clock);
+        measure_disk(supervisor, &store);
         let ending = captures.clone();
         supervisor.task(Stage::Captures, "captures", OnEnd::EndProcess, move |stop| {
             let captures = ending.clone();
@@ -58,6 +63,24 @@ impl SessionServices {
             store,
         })
     }
+}
+
+/// Measures the free disk of the store now and then.
+fn measure_disk(supervisor: &mut TaskSupervisor, store: &AsyncStore) {
+    let store = store.clone();
+    supervisor.task(Stage::Sampling, "store disk", OnEnd::Restart, move |stop| {
+        let store = store.clone();
+        async move {
+            let mut ticks = tokio::time::interval(DISK_EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+                if let Err(error) = store.call(SessionStore::measure_free).await {
+                    warn!(%error, "cannot read the free disk of the store");
+                }
+            }
+            TaskResult::Ok(())
+        }
+    });
 }
 
 /// Opens the store and reads its sessions in the background.

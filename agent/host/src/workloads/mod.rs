@@ -9,6 +9,7 @@ mod endpoints;
 mod environment;
 mod job_identity;
 mod libraries;
+mod node_watch;
 mod owners;
 mod port_listeners;
 mod process_details;
@@ -16,28 +17,33 @@ mod process_scan;
 mod process_status;
 pub mod process_texts;
 mod procfs;
+mod profiler_history;
 mod profiler_probe;
 mod workload_files;
+mod young_processes;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     sync::Arc,
     time::Duration,
 };
 
-use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs};
+use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};
 use model::{
     device::Chip,
     time::Timestamp,
     workload::{Owner, Workloads},
 };
-use owners::{KnownOwner, forked_from};
+use node_watch::NodeWatch;
+use owners::{KnownOwner, forked_from, mark_shared_chips};
 use process_details::ProcessReader;
 use process_scan::{DeviceNodes, HeldDevice, ProcessScan, ProcessScanner};
 use process_status::ProcessStat;
 use procfs::Procfs;
+use profiler_history::ProfilerHistory;
 use profiler_probe::ProfilerProbe;
+use young_processes::YoungProcesses;
 
 use crate::settings::{
     paths::Paths,
@@ -61,17 +67,40 @@ pub struct OwnerScanner {
     paths: Paths,
     settings: Settings,
     chips: Arc<[Chip]>,
+    other_groups: BTreeSet<u32>,
     nodes: DeviceNodes,
     known: BTreeMap<u32, KnownOwner>,
     mapped_checks: HashMap<u32, MappedCheck>,
     reader: ProcessReader,
     probe: ProfilerProbe,
     scanner: ProcessScanner,
+    watch: NodeWatch,
+    young: YoungProcesses,
+    /// What asks for a scan before it is due.
+    early: EarlyScan,
     /// Buffer of the scan, kept for the next one.
     sockets: Vec<(u64, u32)>,
     current: Arc<Workloads>,
     last_scan: Option<Timestamp>,
     full: bool,
+}
+
+/// Signs that a chip has another owner since the last scan.
+#[derive(Debug, Default)]
+struct EarlyScan {
+    /// A node of a chip was opened or closed.
+    node_used: bool,
+    /// A young process holds a chip.
+    young_holds: bool,
+    /// Until then the use of a node is no reason: the last scan for it found no new owner.
+    quiet_until: Option<Timestamp>,
+}
+
+impl EarlyScan {
+    /// Whether a scan is wanted now.
+    fn wanted(&self, now: Timestamp) -> bool {
+        self.young_holds || (self.node_used && self.quiet_until.is_none_or(|until| now >= until))
+    }
 }
 
 /// Whether a process has a framework mapped; valid until its address space changes.
@@ -84,16 +113,21 @@ struct MappedCheck {
 impl OwnerScanner {
     /// A scanner that has not read anything yet.
     pub fn new(paths: Paths, settings: Settings, chips: Arc<[Chip]>) -> Self {
+        let watch = NodeWatch::of(&chips, &paths.dev);
         Self {
-            nodes: DeviceNodes::of(&chips, &paths.dev),
+            nodes: DeviceNodes::of(&chips, &BTreeSet::new(), &paths.dev),
             paths,
             settings,
             chips,
+            other_groups: BTreeSet::new(),
             known: BTreeMap::new(),
             mapped_checks: HashMap::new(),
             reader: ProcessReader::default(),
             probe: ProfilerProbe::default(),
             scanner: ProcessScanner::default(),
+            watch,
+            young: YoungProcesses::default(),
+            early: EarlyScan::default(),
             sockets: Vec::new(),
             current: Arc::default(),
             last_scan: None,
@@ -101,11 +135,14 @@ impl OwnerScanner {
         }
     }
 
-    /// Takes the chips of a newer device scan; a change makes the next tick a full scan.
-    pub fn set_chips(&mut self, chips: Arc<[Chip]>) {
-        if self.chips != chips {
-            self.nodes = DeviceNodes::of(&chips, &self.paths.dev);
+    /// Takes the chips of a newer device scan, and the IOMMU groups of devices that are no TPU; a change makes the next
+    /// tick a full scan.
+    pub fn set_chips(&mut self, chips: Arc<[Chip]>, other_groups: BTreeSet<u32>) {
+        if self.chips != chips || self.other_groups != other_groups {
+            self.nodes = DeviceNodes::of(&chips, &other_groups, &self.paths.dev);
+            self.watch = NodeWatch::of(&chips, &self.paths.dev);
             self.chips = chips;
+            self.other_groups = other_groups;
             self.scanner.clear();
             self.last_scan = None;
         }
@@ -126,26 +163,34 @@ impl OwnerScanner {
         self.last_scan.is_some()
     }
 
-    /// Whether a tick has nothing to read: no owner is known and no full scan is due. Does not block.
+    /// Whether a tick has nothing to read: no chip and no owner is known, and no full scan is due. Does not block.
     pub fn is_idle(&self, now: Timestamp) -> bool {
-        self.known.is_empty() && !self.due(now, false)
+        self.chips.is_empty() && self.known.is_empty() && !self.due(now, false)
     }
 
-    /// The owners now. Known owners are checked; a full scan is made when the interval has passed or a known owner has
-    /// changed. Returns the same `Arc` as before when nothing changed.
+    /// The owners now. Known owners and young processes are checked; a full scan is made when the interval has passed, a
+    /// known owner has changed, or a chip was opened. Returns the same `Arc` as before when nothing changed.
     pub fn tick(&mut self, now: Timestamp) -> Arc<Workloads> {
         let mut proc = match Procfs::open(&self.paths.procfs) {
             Ok(proc) => proc,
             Err(error) => return self.unreadable(&error),
         };
         let gone = self.gone(&proc);
-        self.full = self.due(now, !gone.is_empty());
+        if let Err(error) = self.look_for_new_owners(&mut proc, now) {
+            return self.unreadable(&error);
+        }
+        self.full = self.due(now, !gone.is_empty() || self.early.wanted(now));
         if self.full {
+            let for_use = self.early.node_used && !self.early.young_holds;
+            let before: Vec<u32> = self.known.keys().copied().collect();
             self.last_scan = Some(now);
             match self.scan(&mut proc) {
                 Ok(workloads) => self.publish(workloads),
                 Err(error) => return self.unreadable(&error),
             }
+            let in_vain = for_use && self.known.keys().all(|pid| before.contains(pid));
+            let quiet_until = in_vain.then(|| now.plus(self.settings.scan_interval.get()));
+            self.early = EarlyScan { quiet_until, ..EarlyScan::default() };
         } else if !gone.is_empty() {
             self.known.retain(|pid, _| !gone.contains(pid));
             let mut left = Workloads::clone(&self.current);
@@ -184,6 +229,17 @@ impl OwnerScanner {
         now < last || last.age(now) + DUE_TOLERANCE >= wait
     }
 
+    /// Looks for signs of a new owner between two scans: only on a host with chips.
+    fn look_for_new_owners(&mut self, proc: &mut Procfs, now: Timestamp) -> io::Result<()> {
+        if self.chips.is_empty() {
+            return Ok(());
+        }
+        self.early.node_used |= self.watch.was_used();
+        self.young.update(proc.pids()?, now);
+        self.early.young_holds |= self.young.any_holds(proc, &self.nodes, &mut self.scanner);
+        Ok(())
+    }
+
     /// Known owners that ended, called exec or closed a chip.
     fn gone(&mut self, proc: &Procfs) -> Vec<u32> {
         let (reader, nodes) = (&mut self.reader, &self.nodes);
@@ -206,7 +262,11 @@ impl OwnerScanner {
         let note = format!(
             "cannot read processes in {at} ({error}): owners are unknown; mount the host's procfs, or set paths.procfs"
         );
-        self.publish(Workloads { notes: vec![note], ..Workloads::default() });
+        self.publish(Workloads {
+            hidden: Some(format!("processes cannot be read in {at}")),
+            notes: vec![note],
+            ..Workloads::default()
+        });
         Arc::clone(&self.current)
     }
 
@@ -222,7 +282,7 @@ impl OwnerScanner {
     fn scan(&mut self, proc: &mut Procfs) -> io::Result<Workloads> {
         let sockets = std::mem::take(&mut self.sockets);
         let scan = self.scanner.scan(proc, &self.nodes, sockets)?;
-        let mut notes = self.notes(proc, &scan);
+        let (hidden, mut notes) = hidden_processes(proc, &scan, !self.chips.is_empty());
         let ignored = self.update_known(proc, &scan);
         if ignored > 0 {
             notes.push(format!("{ignored} owners are ignored: they set TPUSCOPE_IGNORE=1"));
@@ -233,55 +293,29 @@ impl OwnerScanner {
                 self.known.pop_last();
             }
         }
-        let plan = self.plan(proc, &scan);
+        let mut plan = self.plan(proc, &scan);
         notes.extend(plan.notes);
+        let uptime = self.reader.uptime(proc);
+        for (known, OwnerPlan { endpoints, .. }) in self.known.values_mut().zip(&mut plan.owners) {
+            let age = uptime.and_then(|uptime| known.details.stat.age(uptime));
+            known.profilers.observe(endpoints, age);
+        }
         self.sockets = scan.sockets;
         let owners = self.known.iter().zip(plan.owners);
         let our_namespace = port_listeners::our_namespace(proc);
-        Ok(Workloads {
-            owners: owners
-                .map(|((pid, known), (endpoints, notes))| Owner {
-                    endpoints,
-                    shares_our_network: our_namespace.is_some()
-                        && known.details.network_namespace == our_namespace,
-                    ..known.owner(*pid, forked_from(&self.known, known), notes)
-                })
-                .collect(),
-            endpoints: plan.shared,
-            notes,
-        })
-    }
-
-    /// What the scan could not see, and what would change that.
-    fn notes(&self, proc: &Procfs, scan: &ProcessScan) -> Vec<String> {
-        let mut notes = Vec::new();
-        if let Some(pid) = scan.denied {
-            notes.push(format!(
-                "the descriptors of some processes, such as {pid}, cannot be read: a chip that they hold looks free; {}",
-                capabilities::remedy()
-            ));
-        }
-        if scan.pids.first() != Some(&1) {
-            notes.push(format!(
-                "{} does not show process 1: it is mounted with hidepid, which hides the processes of other users; add \
-                 the agent's user to the group of the mount option gid=",
-                proc.path().display()
-            ));
-        }
-        // The first pid namespace of a machine has this fixed number.
-        const FIRST_PID_NAMESPACE: u64 = 4_026_531_836;
-        let namespace = proc.namespace("self", "pid");
-        if !self.chips.is_empty()
-            && scan.owners.is_empty()
-            && namespace.is_some_and(|at| at != FIRST_PID_NAMESPACE)
-        {
-            notes.push(
-                "no process in this pid namespace holds a chip, and processes outside it are invisible: share the \
-                 namespace with the workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
-                    .to_owned(),
-            );
-        }
-        notes
+        let mut owners: Vec<Owner> = owners
+            .map(|((pid, known), OwnerPlan { endpoints, no_metrics, notes })| Owner {
+                endpoints,
+                no_metrics,
+                shares_our_network: our_namespace.is_some()
+                    && known.details.network_namespace == our_namespace,
+                ..known.owner(*pid, forked_from(&self.known, known), notes)
+            })
+            .collect();
+        let is_fork =
+            |pid| self.known.get(&pid).is_some_and(|known| forked_from(&self.known, known).is_some());
+        mark_shared_chips(&mut owners, is_fork);
+        Ok(Workloads { owners, endpoints: plan.shared, hidden, notes })
     }
 
     /// Updates what is known from a scan. Returns how many owners are ignored because they asked for it.
@@ -294,21 +328,24 @@ impl OwnerScanner {
                 continue;
             }
             let old = before.remove(pid);
-            let same =
-                old.and_then(|old| Some((self.reader.unchanged(proc, *pid, old.details.stat)?, old.details)));
-            let details = match same {
-                Some((stat, mut details)) => {
-                    self.reader.refresh(proc, stat, *pid, held.is_some(), &mut details);
-                    Some(details)
+            let same = old.and_then(|old| Some((self.reader.unchanged(proc, *pid, old.details.stat)?, old)));
+            let known = match same {
+                Some((stat, mut old)) => {
+                    self.reader.refresh(proc, stat, *pid, held.is_some(), &mut old.details);
+                    Some((old.details, old.profilers))
                 }
-                None => self.reader.read(proc, *pid, held.is_some()),
+                None => self
+                    .reader
+                    .read(proc, *pid, held.is_some())
+                    .map(|details| (details, ProfilerHistory::default())),
             };
-            let Some(details) = details else { continue };
+            let Some((details, profilers)) = known else { continue };
             if environment::ignored(&details.environment) {
                 ignored += 1;
                 continue;
             }
-            self.known.insert(*pid, KnownOwner { details, held: held.cloned().unwrap_or_default() });
+            let held = held.cloned().unwrap_or_default();
+            self.known.insert(*pid, KnownOwner { details, held, profilers });
         }
         if self.settings.discover == Discover::Any {
             self.mapped_checks.retain(|pid, _| scan.pids.binary_search(pid).is_ok());
@@ -373,6 +410,47 @@ impl OwnerScanner {
         let known = self.probe.profilers().clone();
         endpoints::plan(&inputs(&known))
     }
+}
+
+/// Why a chip may be held by a process that the scan did not see; and a note for each reason, with what would change
+/// it. Without chips another pid namespace is not worth a note.
+fn hidden_processes(proc: &Procfs, scan: &ProcessScan, chips: bool) -> (Option<String>, Vec<String>) {
+    let mut hidden = None;
+    let mut notes = Vec::new();
+    if let Some(pid) = scan.denied {
+        hidden = Some(format!("the descriptors of some processes, such as {pid}, cannot be read"));
+        notes.push(format!(
+            "the descriptors of some processes, such as {pid}, cannot be read: a chip that they hold has no known \
+             owner; {}",
+            capabilities::remedy()
+        ));
+    }
+    if scan.pids.first() != Some(&1) {
+        let at = proc.path().display();
+        hidden = Some(format!("{at} hides the processes of other users"));
+        notes.push(format!(
+            "{at} does not show process 1: it is mounted with hidepid, which hides the processes of other users; add \
+             the agent's user to the group of the mount option gid="
+        ));
+    } else if !shows_all_namespaces(proc) {
+        hidden = Some("processes outside this pid namespace are invisible".to_owned());
+        notes.extend(chips.then(|| {
+            "processes outside this pid namespace are invisible, and may hold a chip: share the namespace with the \
+             workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
+                .to_owned()
+        }));
+    }
+    (hidden, notes)
+}
+
+/// Whether this procfs shows the processes of the first pid namespace, and so all of them. There process 2 is a thread
+/// of the kernel;.
+fn shows_all_namespaces(proc: &Procfs) -> bool {
+    // The first pid namespace of a machine has this fixed number.
+    const FIRST_PID_NAMESPACE: u64 = 4_026_531_836;
+    let mut name = Vec::new();
+    ["1", "self"].iter().any(|process| proc.namespace(process, "pid") == Some(FIRST_PID_NAMESPACE))
+        || (proc.read("2", "comm", 64, &mut name).is_ok() && name == b"kthreadd\n")
 }
 
 #[cfg(test)]

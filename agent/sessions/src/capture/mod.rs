@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// The longest wait for the removal of parts that are not kept. A disk that hangs is not waited for longer.
-const REMOVAL: Duration = Duration::from_secs(2);
+const REMOVAL: Duration = Duration::from_secs(10);
 
 /// Why targets gave no part, by their index.
 type Failures = BTreeMap<usize, CaptureError>;

@@ -1,7 +1,7 @@
 //! Small kernel files, kept open and read from their start again and again into one buffer.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
@@ -16,9 +16,12 @@ const LONGEST: usize = 64 * 1024;
 const NO_PART: usize = 2048;
 /// More open files than the host and its workloads need.
 const MOST_OPEN: usize = 512;
-/// Disks rarely change.
-const DISKS_EVERY: u32 = 60;
-const MOST_DISKS: usize = 64;
+/// Devices rarely change.
+const DEVICES_EVERY: u32 = 60;
+/// Maximum number of devices of one class that have series.
+pub(super) const MAX_DEVICES: usize = 64;
+/// Maximum number of devices of one class that are looked at.
+const MAX_LISTED: usize = 4096;
 
 /// The open files.
 #[derive(Default)]
@@ -73,33 +76,31 @@ impl KernelFiles {
     }
 }
 
-/// The whole disks that are real: those of `/sys/block` with a device.
-pub(super) struct Disks {
+/// The devices of a class that are real: those of `/sys/block` or `/sys/class/net` that lead to a device. Partitions,
+/// loops, bridges, and the network devices of containers do not.
+pub(super) struct RealDevices {
     root: PathBuf,
-    names: Arc<Vec<String>>,
+    names: Arc<BTreeSet<String>>,
     age: u32,
 }
 
-impl Disks {
+impl RealDevices {
     pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, names: Arc::default(), age: DISKS_EVERY }
+        Self { root, names: Arc::default(), age: DEVICES_EVERY }
     }
 
-    pub(super) fn names(&mut self) -> &Arc<Vec<String>> {
+    pub(super) fn names(&mut self) -> &Arc<BTreeSet<String>> {
         self.age += 1;
-        if self.age > DISKS_EVERY {
+        if self.age > DEVICES_EVERY {
             self.age = 0;
             self.names = Arc::new(self.look());
         }
         &self.names
     }
 
-    fn look(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+    fn look(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().take(MAX_LISTED).flatten();
         let real = entries.filter(|entry| entry.path().join("device").exists());
-        let mut names: Vec<_> = real.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names.truncate(MOST_DISKS);
-        names
+        real.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 }

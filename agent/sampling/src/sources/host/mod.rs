@@ -1,15 +1,18 @@
-//! The host from procfs and sysfs: CPU, memory, network, disks, pressure, and the control groups of the workloads.
+//! The host from procfs and sysfs: CPU, memory, network, disks, pressure, the control groups of the workloads, and the
+//! chips as the snapshot has them.
 //!
 //! Must never fail as a whole: a file that is missing, unreadable or of another shape is one absence. Reads are bounded,
 //! and files are kept open so that a tick costs a few system calls.
 
 mod cgroup;
+mod chips;
 mod kernel_files;
 mod proc_text;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    collections::BTreeSet,
     future::Future,
     path::Path,
     pin::Pin,
@@ -19,7 +22,7 @@ use std::{
 
 use cgroup::Cgroups;
 use host::settings::paths::Paths;
-use kernel_files::{Disks, KernelFiles};
+use kernel_files::{KernelFiles, RealDevices};
 use model::{
     label::Labels,
     metric::{Descriptor, MetricKind},
@@ -44,7 +47,8 @@ pub struct HostSource {
 struct HostReader {
     paths: Paths,
     files: KernelFiles,
-    disks: Disks,
+    disks: RealDevices,
+    networks: RealDevices,
     cgroups: Cgroups,
 }
 
@@ -55,8 +59,8 @@ pub fn decode_text(file: &str, text: &str) -> Option<Vec<f64>> {
         "stat" => proc_text::cpu(text),
         "loadavg" => proc_text::load(text),
         "meminfo" => proc_text::memory(text),
-        "net/dev" => proc_text::network(text),
-        "diskstats" => proc_text::disks(text, &["sda".to_owned()]),
+        "net/dev" => proc_text::network(text, &BTreeSet::from(["eth0".to_owned()])),
+        "diskstats" => proc_text::disks(text, &BTreeSet::from(["sda".to_owned()])),
         "pressure/io" => proc_text::pressure(text, "io"),
         _ => return None,
     };
@@ -92,7 +96,8 @@ impl HostReader {
     fn new(paths: &Paths) -> Self {
         Self {
             files: KernelFiles::default(),
-            disks: Disks::new(paths.sysfs.join("block")),
+            disks: RealDevices::new(paths.sysfs.join("block")),
+            networks: RealDevices::new(paths.sysfs.join("class/net")),
             cgroups: Cgroups::new(paths),
             paths: paths.clone(),
         }
@@ -108,7 +113,8 @@ impl HostReader {
         // Process 1 is in the network namespace of the host (or of the pod).
         let network = [proc.join("1/net/dev"), proc.join("net/dev")];
         let network = network.iter().find(|path| self.files.readable(path)).unwrap_or(&network[1]);
-        self.file(network, &mut found, &mut absent, proc_text::network);
+        let networks = self.networks.names().clone();
+        self.file(network, &mut found, &mut absent, |text| proc_text::network(text, &networks));
         let disks = self.disks.names().clone();
         self.file(&proc.join("diskstats"), &mut found, &mut absent, |text| proc_text::disks(text, &disks));
         for resource in ["cpu", "memory", "io"] {
@@ -116,6 +122,7 @@ impl HostReader {
             self.file(&path, &mut found, &mut absent, |text| proc_text::pressure(text, resource));
         }
         self.cgroups.collect(tick, &mut self.files, &mut found, &mut absent);
+        chips::collect(&tick.host, &mut found);
         Reading { samples: found.into_iter().map(|found| sample(found, tick)).collect(), absent }
     }
 
@@ -128,17 +135,17 @@ impl HostReader {
     ) {
         match self.files.read(path).map(parse) {
             Ok(Ok(values)) => found.extend(values),
-            Ok(Err(error)) => absent.push(Absence {
-                what: path.display().to_string(),
-                why: format!("it cannot be parsed: {}", clean(&error.to_string(), MESSAGE)),
-            }),
+            Ok(Err(error)) => absent.push(Absence::new(
+                path.display().to_string(),
+                format!("it cannot be parsed: {}", clean(&error.to_string(), MESSAGE)),
+            )),
             Err(error) => absent.push(missing(path, &error)),
         }
     }
 }
 
 fn missing(path: &Path, error: &std::io::Error) -> Absence {
-    Absence { what: path.display().to_string(), why: format!("it cannot be read: {error}") }
+    Absence::new(path.display().to_string(), format!("it cannot be read: {error}"))
 }
 
 fn sample(found: HostValue, tick: &Tick) -> Sample {
@@ -164,7 +171,7 @@ impl Source for HostSource {
             let work = move || reader.lock().unwrap_or_else(PoisonError::into_inner).collect(&tick);
             self.slots.run(DEADLINE, work).await.unwrap_or_else(|error| Reading {
                 samples: Vec::new(),
-                absent: vec![Absence { what: "host".to_owned(), why: error.to_string() }],
+                absent: vec![Absence::new("host".to_owned(), error.to_string())],
             })
         })
     }

@@ -8,6 +8,8 @@
 
 #![expect(clippy::cast_precision_loss, reason = "a sample is an f64, and counts below 2^53 are exact")]
 
+use std::collections::BTreeSet;
+
 use procfs_core::{
     DiskStat, ExplicitSystemInfo, FromBufRead, FromBufReadSI, FromRead, KernelStats, LoadAverage, Meminfo,
     PressureRecord, ProcError, net::InterfaceDeviceStatus, parse_pressure_record,
@@ -15,12 +17,10 @@ use procfs_core::{
 
 use model::catalog;
 
-use super::HostValue;
+use super::{HostValue, kernel_files::MAX_DEVICES};
 
 /// USER_HZ, 100 on every Linux that has TPUs (x86-64 and arm64).
 const TICKS_PER_SECOND: u64 = 100;
-/// Maximum number of network devices.
-const MAX_DEVICES: usize = 64;
 const SECTOR_BYTES: f64 = 512.0;
 
 /// The reason why a text has no values.
@@ -104,14 +104,15 @@ fn meminfo_is_sound(text: &str) -> bool {
 }
 
 /// `/proc/net/dev`: all devices but the loopback and the host's ends of containers' links.
-pub(super) fn network(text: &str) -> Values {
+pub(super) fn network(text: &str, real: &BTreeSet<String>) -> Values {
     let devices = InterfaceDeviceStatus::from_buf_read(text.as_bytes())?.0;
-    let mut devices: Vec<_> = devices
-        .into_values()
-        .filter(|device| device.name != "lo" && !device.name.starts_with("veth"))
-        .collect();
+    let mut devices: Vec<_> = devices.into_values().filter(|device| device.name != "lo").collect();
+    // In a container's namespace no device is real; its own is all there is.
+    if devices.iter().any(|device| real.contains(&device.name)) {
+        devices.retain(|device| real.contains(&device.name));
+    }
     devices.sort_by(|a, b| a.name.cmp(&b.name));
-    devices.truncate(MAX_DEVICES);
+    let omitted = cut(&mut devices, "network");
     let values = devices.iter().flat_map(|device| {
         [
             (&catalog::HOST_NETWORK_RECEIVE_BYTES_TOTAL, device.recv_bytes),
@@ -123,16 +124,26 @@ pub(super) fn network(text: &str) -> Values {
         ]
         .map(|(metric, count)| HostValue::of(metric, "device", &device.name, count as f64))
     });
-    Ok(values.collect())
+    Ok(values.chain([omitted]).collect())
+}
+
+/// Cuts a class of devices at the limit, and counts what is cut.
+fn cut<T>(devices: &mut Vec<T>, class: &str) -> HostValue {
+    let omitted = devices.len().saturating_sub(MAX_DEVICES);
+    devices.truncate(MAX_DEVICES);
+    HostValue::of(&catalog::HOST_DEVICES_OMITTED, "class", class, omitted as f64)
 }
 
 /// `/proc/diskstats`, of these disks.
-pub(super) fn disks(text: &str, names: &[String]) -> Values {
-    let mut values = Vec::new();
-    for line in text.lines() {
-        // The file lists partitions and virtual devices too.
-        let name = line.split_ascii_whitespace().nth(2);
-        let Some(name) = names.iter().find(|known| Some(known.as_str()) == name) else { continue };
+pub(super) fn disks(text: &str, names: &BTreeSet<String>) -> Values {
+    // The file lists partitions and virtual devices too.
+    let listed = text.lines().filter_map(|line| {
+        let name = names.get(line.split_ascii_whitespace().nth(2)?)?;
+        Some((line, name))
+    });
+    let mut lines: Vec<_> = listed.collect();
+    let mut values = vec![cut(&mut lines, "disk")];
+    for (line, name) in lines {
         let disk = DiskStat::from_line(line)?;
         let of_disk = [
             (&catalog::HOST_DISK_READ_BYTES_TOTAL, disk.sectors_read as f64 * SECTOR_BYTES),
@@ -177,8 +188,8 @@ mod tests {
         let _ = cpu(text);
         let _ = load(text);
         let _ = memory(text);
-        let _ = network(text);
-        let _ = disks(text, &["sda".to_owned()]);
+        let _ = network(text, &BTreeSet::new());
+        let _ = disks(text, &BTreeSet::from(["sda".to_owned()]));
         let _ = pressure(text, "io");
     }
 

@@ -64,6 +64,8 @@ const PROC: &[(&str, &str)] = &[
         "proc/diskstats",
         "   8       0 sda 10 0 100 0 20 0 200 0 0 3500 0\n   8       1 sda1 1 0 1 0 1 0 1 0 0 1 0\n   7 0 loop0 1 0 1 0 1 0 1 0 0 1 0\n",
     ),
+    ("sys/class/net/eth0/device/vendor", ""),
+    ("sys/class/net/veth1/mtu", ""),
     ("sys/block/sda/device/model", ""),
     ("sys/block/loop0/size", ""),
     (
@@ -118,6 +120,50 @@ fn every_value_of_the_host() {
     assert!(!shown.keys().any(|name| name.contains("=lo") || name.contains("veth") || name.contains("sda1")));
     assert!(!shown.contains_key("host_pressure_stalled_seconds_total resource=cpu"));
     assert_eq!(absent, []);
+}
+
+/// `/proc/net/dev` with these devices.
+fn net_dev(names: impl Iterator<Item = String>) -> String {
+    let lines = names.map(|name| format!("  {name}: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n"));
+    format!("Inter-| Receive | Transmit\n face |bytes packets\n{}", lines.collect::<String>())
+}
+
+fn received(shown: &BTreeMap<String, f64>) -> Vec<&str> {
+    let devices =
+        shown.keys().filter_map(|name| name.strip_prefix("host_network_receive_bytes_total device="));
+    devices.collect()
+}
+
+#[test]
+fn virtual_network_devices_are_left_out_by_what_they_are() {
+    let tree = Tree::new(PROC);
+    let virtual_ones = ["cali1a2b", "gke3f", "cilium_host", "docker0", "br-4c", "veth9", "anything0", "lo"];
+    let all = virtual_ones.iter().chain(&["ens9", "eth0"]).map(|name| (*name).to_owned());
+    tree.put("proc/net/dev", &net_dev(all));
+    tree.put("sys/class/net/ens9/device/vendor", "");
+    virtual_ones.iter().for_each(|name| tree.put(&format!("sys/class/net/{name}/mtu"), ""));
+    let (shown, _) = tree.read();
+    assert_eq!(received(&shown), ["ens9", "eth0"]);
+    assert_eq!(shown.get("host_devices_omitted class=network"), Some(&0.0));
+    // A container has no real device: its own is shown.
+    tree.put("proc/net/dev", &net_dev(["lo", "net1"].into_iter().map(str::to_owned)));
+    assert_eq!(received(&tree.read().0), ["net1"]);
+}
+
+#[test]
+fn a_cut_at_the_limit_is_counted() {
+    let tree = Tree::new(PROC);
+    let names = || (0..70).map(|at| format!("eth{at:02}"));
+    tree.put("proc/net/dev", &net_dev(names()));
+    names().for_each(|name| tree.put(&format!("sys/class/net/{name}/device/vendor"), ""));
+    let disks: String =
+        (0..65).map(|at| format!(" 8 {at} sd{at} 10 0 100 0 20 0 200 0 0 3500 0\n")).collect();
+    tree.put("proc/diskstats", &disks);
+    (0..65).for_each(|at| tree.put(&format!("sys/block/sd{at}/device/model"), ""));
+    let (shown, _) = tree.read();
+    assert_eq!(received(&shown).len(), 64);
+    assert_eq!(shown.get("host_devices_omitted class=network"), Some(&6.0));
+    assert_eq!(shown.get("host_devices_omitted class=disk"), Some(&1.0));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn wire(metric: &Descriptor) -> WireSeries {
 }
 
 /// The one sample of a host with two chips of one core each.
-fn read(metric: &'static Descriptor, named: &OriginName) -> Sample {
+fn read(metric: &'static Descriptor, named: &OriginName, series: WireSeries) -> Sample {
     let cores = CoreMap { chips: vec![0, 1], of_core: vec![0, 1], duty_per_chip: false };
     let mut interpreter = Interpreter::default();
     interpreter.set_cores(cores.clone(), cores);
@@ -75,7 +75,7 @@ fn read(metric: &'static Descriptor, named: &OriginName) -> Sample {
     };
     let devices = SeriesOfMetric { good: vec![device(0), device(1)], ..SeriesOfMetric::default() };
     interpreter.learn(&catalog::TPU_HBM_USED_BYTES, &devices);
-    let series = SeriesOfMetric { good: vec![wire(metric)], ..SeriesOfMetric::default() };
+    let series = SeriesOfMetric { good: vec![series], ..SeriesOfMetric::default() };
     let mut read = interpreter.samples(metric, named.scale, series, Timestamp(7));
     assert_eq!((read.fault, read.samples.len()), (None, 1), "{}", metric.name);
     read.samples.remove(0)
@@ -85,7 +85,15 @@ fn read(metric: &'static Descriptor, named: &OriginName) -> Sample {
 fn an_entry_of_the_catalog_is_all_that_a_metric_needs() {
     let of_catalog = catalog::of_origin(model::sample::Origin::Runtime);
     for (metric, named) in of_catalog.chain([(&NEWCOMER, &NEWCOMER.origins[0])]) {
-        let sample = read(metric, named);
+        let sample = read(metric, named, wire(metric));
+        // Real services give the labels of a series in either order.
+        let mut turned = wire(metric);
+        if let Some(Attr::KvlistAttr(list)) =
+            turned.attribute.as_mut().and_then(|it| it.value.as_mut()?.attr.as_mut())
+        {
+            list.attributes.reverse();
+        }
+        assert_eq!(read(metric, named, turned), sample);
         assert!(std::ptr::eq::<Descriptor>(&*sample.metric, metric));
         let shown: Vec<_> = sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let wanted: Vec<_> = metric

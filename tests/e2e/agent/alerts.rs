@@ -1,0 +1,116 @@
+//! The alert rules that are installed with the agent: each fires in a real Prometheus over fake chips, and none of them
+//! on a sound host.
+
+use std::{fs, path::Path, process::Command};
+
+use fakes::{
+    fake_grpc::{Listen, Reply},
+    fake_host::FakeHost,
+    fake_host_service::{self, FakeHostService},
+    fake_runtime::{self, FakeRuntime},
+    running_agent::RunningAgent,
+    wait::eventually,
+};
+use model::device::Generation;
+
+use super::scrape::Prometheus;
+
+const RULES: &str = include_str!("../../../packaging/prometheus/alerts.yml");
+
+/// The rules without the time for which their condition has to hold.
+fn at_once() -> String {
+    let line =
+        |line: &str| if line.trim_start().starts_with("for:") { String::new() } else { format!("{line}\n") };
+    RULES.lines().map(line).collect()
+}
+
+/// A host of four chips with a workload and the host's service, whose `tpu-env` names four.
+struct TpuHost {
+    host: FakeHost,
+    runtime: FakeRuntime,
+    service: FakeHostService,
+}
+
+impl TpuHost {
+    fn new() -> Self {
+        let host = FakeHost::with(Generation::V6e, 4);
+        fs::write(host.root().join("tpu-env"), "CHIPS_PER_HOST_BOUNDS: '2,2,1'\n").unwrap();
+        let runtime = FakeRuntime::with_devices(&[0, 1, 2, 3]);
+        runtime.set_all(fake_runtime::workload(&[0, 1, 2, 3], 3));
+        Self { host, runtime, service: FakeHostService::start(Listen::Tcp(([127, 0, 0, 1], 0).into()), 4) }
+    }
+
+    fn agent(&self) -> RunningAgent {
+        let settings = format!(
+            "[sampler]\ninterval = \"250ms\"\n[device]\ntpu_env = {:?}\n[[workload.endpoints]]\nkind = \"runtime_metrics\"\n\
+             address = \"{}\"\n[[workload.endpoints]]\nkind = \"host_service\"\naddress = \"{}\"\n",
+            self.host.root().join("tpu-env"),
+            self.runtime.address(),
+            self.service.address(),
+        );
+        RunningAgent::start(&self.host, &settings)
+    }
+}
+
+fn fires(prometheus: &Prometheus, alert: &str) {
+    eventually(alert, || prometheus.firing().contains(&alert.to_owned()).then_some(()));
+}
+
+#[test]
+fn the_rules_are_sound() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus/alerts.yml");
+    let checked = Command::new("promtool").args(["check", "rules"]).arg(rules).output();
+    let checked = checked.expect("promtool is installed by tests/setup.sh");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+fn no_rule_fires_on_a_sound_host() {
+    let tpu = TpuHost::new();
+    let agent = tpu.agent();
+    let prometheus = Prometheus::with_rules(agent.http(), &at_once());
+    for metric in [
+        "tpu_chip_up==1",
+        "tpu_ici_link_health_score",
+        "tpu_tensorcore_duty_cycle_ratio",
+        "tpu_chips_expected",
+    ] {
+        prometheus.values(metric);
+    }
+    prometheus.evaluated_again();
+    assert_eq!(prometheus.firing(), Vec::<String>::new());
+    // No series of ours collides with a label of the scrape.
+    assert_eq!(prometheus.count("{__name__=~\"tpu.%2B|host.%2B\",exported_job!=\"\"}"), 0);
+    assert_eq!(prometheus.count("{__name__=~\"tpu.%2B|host.%2B\",exported_instance!=\"\"}"), 0);
+}
+
+#[test]
+fn an_idle_job_a_bad_link_and_a_source_that_stops_fire() {
+    let tpu = TpuHost::new();
+    let agent = tpu.agent();
+    let prometheus = Prometheus::with_rules(agent.http(), &at_once());
+    prometheus.values("tpuscope_source_up{source=\"runtime\"}==1");
+    let idle: Vec<_> = (0..4).map(|device| (device, 0.0)).collect();
+    tpu.runtime.set(&fake_runtime::per_device("tpu.runtime.tensorcore.dutycycle.percent", &idle, false));
+    fires(&prometheus, "TpuJobIdle");
+    let mut sick = fake_host_service::metrics(4, 1);
+    sick.metrics_data[2].tpu_health_metrics.as_mut().unwrap().ici_link_metrics[1].link_health = 10;
+    tpu.service.set_reply(Reply::of(&sick));
+    fires(&prometheus, "TpuLinkBad");
+    let TpuHost { host: _host, runtime, service: _service } = tpu;
+    drop(runtime);
+    fires(&prometheus, "TpuscopeSourceDown");
+}
+
+#[test]
+fn missing_and_faulty_chips_fire() {
+    let tpu = TpuHost::new();
+    // The second chip is gone from the bus, the third has no node.
+    let chips = tpu.host.chips();
+    fs::remove_file(tpu.host.sys().join("bus/pci/devices").join(format!("{}.0", chips[1].pci))).unwrap();
+    chips[2].nodes.iter().for_each(|node| fs::remove_file(node).unwrap());
+    let agent = tpu.agent();
+    let prometheus = Prometheus::with_rules(agent.http(), &at_once());
+    fires(&prometheus, "TpuChipsMissing");
+    fires(&prometheus, "TpuChipFault");
+}
