@@ -2,7 +2,11 @@
 
 use std::{fs, process::Command};
 
-use fakes::harness::{tpuscope, workspace};
+use fakes::{
+    command::run,
+    harness::{tpuscope, workspace},
+    running_agent::Home,
+};
 
 /// The unit with the built binary's path, in a folder of its own.
 fn unit_with_built_binary() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -40,6 +44,33 @@ fn the_units_exposure_is_at_most_3_5() {
         .output()
         .expect("systemd-analyze runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// The exit codes after which systemd does not restart the agent.
+fn final_exit_codes() -> Vec<i32> {
+    let text = fs::read_to_string(workspace().join("systemd/tpuscope.service")).expect("the unit is there");
+    let codes = text.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus="));
+    let codes = codes.expect("the unit has the setting").split_whitespace();
+    codes.map(|code| code.parse().expect("a number")).collect()
+}
+
+#[test]
+fn the_agent_is_restarted_unless_no_restart_mends_its_error() {
+    let codes = final_exit_codes();
+    let home = Home::new();
+    let ends = |arguments: &[&str]| {
+        let mut all = vec!["agent"];
+        all.extend(arguments);
+        run(home.path(), &all).code.expect("it ends by itself")
+    };
+    for arguments in [["--no-such-flag", ""], ["--set", "log.level=loud"], ["--config", "none.toml"]] {
+        let code = ends(&arguments);
+        assert!(codes.contains(&code), "{arguments:?} ends with {code}");
+    }
+    // Internal errors, signals and ports in use pass.
+    for code in [0, 1, 7, 101, 134, 137] {
+        assert!(!codes.contains(&code), "{code}");
+    }
 }
 
 /// The versions of glibc symbols that `nm -D` names, as (major, minor).

@@ -1,9 +1,24 @@
-//! `tpuscope config`.
+//! `tpuscope config`: the default settings, the check of a settings file, and the settings in force.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
-use super::{CommandResult, exit::Exit, output, output::one_line, settings_args};
-use crate::settings;
+use serde_json::{Map, Value, json};
+
+use super::{
+    CommandResult, client,
+    exit::Exit,
+    failure::Failure,
+    output::{self, one_line},
+    settings_args,
+};
+use crate::{
+    remedies,
+    settings::{self, SectionValues, SettingSource},
+};
 
 /// Arguments of `config`.
 #[derive(Debug, clap::Args)]
@@ -20,11 +35,19 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Check a settings file and the TPUSCOPE_* variables
+    /// Check a settings file and the TPUSCOPE_* variables; print all faults
     Check {
         /// Settings file [default: /etc/tpuscope/tpuscope.toml, if it exists]
         file: Option<PathBuf>,
-        /// Print JSON: the result of the check and the effective settings
+        /// Print JSON: all faults, or the effective settings (docs/schemas/config-check.schema.json)
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the settings that an agent with these arguments and this environment uses, and the source of each value
+    Show {
+        #[command(flatten)]
+        settings: settings_args::Args,
+        /// Print JSON (docs/schemas/config-show.schema.json)
         #[arg(long)]
         json: bool,
     },
@@ -35,26 +58,106 @@ pub(super) fn run(args: &Args) -> CommandResult {
         Command::Default { json: false } => output::print(&settings::commented())?,
         Command::Default { json: true } => output::json(&settings::Config::default())?,
         Command::Check { file, json } => return check(file.as_deref(), *json),
+        Command::Show { settings, json } => show(settings, *json)?,
     }
     Ok(Exit::Ok)
 }
 
 fn check(file: Option<&Path>, json: bool) -> CommandResult {
-    let checked = settings_args::load(file, &[]).and_then(|config| {
-        settings_args::check_here(&config)?;
-        Ok(config)
+    let checked = settings_args::load(file, &[]).and_then(|loaded| {
+        let faults = settings_args::check_here(&loaded.config);
+        if faults.is_empty() { Ok(loaded.config) } else { Err(faults) }
     });
     let name = file.unwrap_or(Path::new(settings::FILE));
     match checked {
-        Ok(config) if json => output::json(&serde_json::json!({ "ok": true, "settings": config }))?,
+        Ok(config) if json => output::json(&json!({ "ok": true, "settings": config }))?,
         Ok(_) if name.exists() => output::print(&format!("{}: ok\n", one_line(&name.display().to_string())))?,
         Ok(_) => output::print(&format!("{} does not exist; the defaults apply\n", name.display()))?,
-        Err(failure) if json => {
-            let report = serde_json::json!({ "ok": false, "error": failure.what, "remedy": failure.remedy });
-            output::json(&report)?;
-            return Ok(failure.exit);
+        Err(faults) if json => {
+            let all: Vec<_> = faults.iter().map(fault_json).collect();
+            let first = remedies::first_of_all(faults);
+            output::json(&json!({
+                "ok": false, "error": first.what, "remedy": first.remedy, "faults": all,
+            }))?;
+            return Ok(first.exit);
         }
-        Err(failure) => return Err(failure),
+        Err(faults) => return Err(print_all_but_last(faults)),
     }
     Ok(Exit::Ok)
+}
+
+fn fault_json(fault: &Failure) -> Value {
+    json!({ "error": fault.what, "remedy": fault.remedy })
+}
+
+/// Prints the faults. The last one is returned, with the remedy, which the faults usually share.
+fn print_all_but_last(mut faults: Vec<Failure>) -> Failure {
+    let Some(last) = faults.pop() else { return Failure::internal("the settings have no fault") };
+    for mut fault in faults {
+        if fault.remedy == last.remedy {
+            fault.remedy.clear();
+        }
+        output::print_error(&fault.to_string());
+    }
+    last
+}
+
+fn show(settings: &settings_args::Args, json: bool) -> Result<(), Failure> {
+    let mut loaded = settings.loaded()?;
+    // The agent prefers this variable to its settings.
+    if let Some(socket) = std::env::var_os(client::VARIABLE) {
+        loaded.config.api.socket = socket.into();
+        loaded.sources.insert("api.socket".into(), SettingSource::Variable(client::VARIABLE.into()));
+    }
+    let sections = settings::values(&loaded.config).map_err(Failure::internal)?;
+    if json {
+        output::json(&shown_json(sections, &loaded.sources))
+    } else {
+        output::print(&shown_text(sections, &loaded.sources))
+    }
+}
+
+type Sections = Vec<(&'static str, SectionValues)>;
+type Sources = BTreeMap<String, SettingSource>;
+
+/// Each setting with its value and its source.
+fn shown_json(sections: Sections, sources: &Sources) -> Value {
+    let sections = sections.into_iter().map(|(section, values)| {
+        let setting = |(key, value): (&str, Option<toml::Value>)| {
+            let source = source_json(sources.get(&format!("{section}.{key}")));
+            (key.to_owned(), json!({ "value": value, "source": source }))
+        };
+        (section.to_owned(), Value::Object(values.into_iter().map(setting).collect()))
+    });
+    json!({ "settings": sections.collect::<Map<_, _>>() })
+}
+
+fn source_json(source: Option<&SettingSource>) -> Value {
+    match source {
+        None => json!({ "kind": "default" }),
+        Some(SettingSource::Line(file, line)) => {
+            json!({ "kind": "file", "file": file.to_string_lossy(), "line": line })
+        }
+        Some(SettingSource::Variable(name)) => json!({ "kind": "variable", "name": name }),
+        Some(SettingSource::Flag(argument)) => json!({ "kind": "flag", "argument": argument }),
+    }
+}
+
+/// A settings file with all values; the source of each stands behind it.
+fn shown_text(sections: Sections, sources: &Sources) -> String {
+    let mut text = String::new();
+    for (section, values) in sections {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}[{section}]", if text.is_empty() { "" } else { "\n" });
+        for (key, value) in values {
+            let source = sources.get(&format!("{section}.{key}"));
+            let source = source.map_or_else(|| "default".into(), ToString::to_string);
+            let setting = match value {
+                None => format!("# {key} is not set"),
+                Some(value) => format!("{key} = {value}"),
+            };
+            let _ = writeln!(text, "{}", one_line(&format!("{setting}  # {source}")));
+        }
+    }
+    text
 }

@@ -17,6 +17,7 @@ mod libtpu;
 pub mod lifecycle;
 pub mod output;
 mod remedies;
+mod series;
 mod sessions;
 pub mod settings;
 pub mod settings_args;
@@ -62,6 +63,10 @@ pub enum Command {
     LibtpuChild(libtpu::ChildArgs),
     /// Show the chips, their owners and their load
     Status(status::Args),
+    /// Print the latest value of every series
+    Metrics(series::metrics::Args),
+    /// Print the past values of a metric
+    History(series::history::Args),
     /// Print a completion script for a shell
     Completions(generate::CompletionsArgs),
     /// Write the manual pages to a folder
@@ -110,6 +115,8 @@ fn run(command: Command) -> CommandResult {
         Command::Libtpu(args) => libtpu::run(&args),
         Command::LibtpuChild(args) => libtpu::run_child(&args),
         Command::Status(args) => status::run(&args),
+        Command::Metrics(args) => series::metrics::run(&args),
+        Command::History(args) => series::history::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
         Command::Version(args) => version::run(&args),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{failure::Failure, remedies};
-use crate::settings::{self, Config, Layers};
+use crate::settings::{self, Config, Layers, LoadedSettings};
 use nix::unistd::Group;
 use server::scrape;
 
@@ -26,18 +26,29 @@ impl Args {
     /// Loads the settings from the file, the environment and the flags.
     ///
     /// # Errors
-    /// If a setting is wrong, or the file cannot be read.
+    /// If a setting is wrong, or the file cannot be read. The failure has the first fault and the number of the faults.
     pub fn load(&self) -> Result<Config, Failure> {
-        load(self.config.as_deref(), &self.set)
+        Ok(self.loaded()?.config)
+    }
+
+    /// [`Args::load`] with the source of each setting.
+    ///
+    /// # Errors
+    /// As [`Args::load`].
+    pub fn loaded(&self) -> Result<LoadedSettings, Failure> {
+        load(self.config.as_deref(), &self.set).map_err(remedies::first_of_all)
     }
 }
 
 /// The settings of this file (or of the default file, if it exists), the environment, and `flags`.
-pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<Config, Failure> {
+///
+/// # Errors
+/// All faults.
+pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<LoadedSettings, Vec<Failure>> {
     let file = named.unwrap_or(Path::new(settings::FILE));
-    let text = settings::read(file)?;
+    let text = settings::read(file).map_err(|error| vec![error.into()])?;
     if text.is_none() && named.is_some() {
-        return Err(remedies::no_settings_file(file));
+        return Err(vec![remedies::no_settings_file(file)]);
     }
     // A variable whose name is not UTF-8 is not a setting.
     let environment = env::vars_os().filter_map(|(name, value)| {
@@ -46,21 +57,19 @@ pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<Config, Fai
     });
     let layers =
         Layers { text: text.as_deref().map(|text| (file, text)), environment: environment.collect(), flags };
-    Ok(settings::load(&layers)?)
+    settings::load(&layers).map_err(|errors| errors.into_all().map(Failure::from).collect())
 }
 
 /// Checks the settings that depend on this host: the group of the socket, and the web
-/// configuration of the metrics listener.
-pub(super) fn check_here(config: &Config) -> Result<(), Failure> {
+/// configuration of the metrics listener. Returns all faults.
+pub(super) fn check_here(config: &Config) -> Vec<Failure> {
     let group = &config.api.socket_group;
     let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
-    if missing {
-        return Err(remedies::socket_group(group));
-    }
+    let mut faults: Vec<_> = missing.then(|| remedies::socket_group(group)).into_iter().collect();
     let api = &config.api;
-    if api.metrics.address().is_none() {
-        return Ok(());
+    if api.metrics.address().is_some() {
+        let checked = scrape::check(api.web_config().map(Path::to_owned), api.allows_plaintext_metrics());
+        faults.extend(checked.err().map(|error| remedies::web_config(&error)));
     }
-    scrape::check(api.web_config().map(Path::to_owned), api.allows_plaintext_metrics())
-        .map_err(|error| remedies::web_config(&error))
+    faults
 }

@@ -69,22 +69,29 @@ fn page(status: &StatusReply) -> String {
 }
 
 fn chips(status: &StatusReply) -> String {
-    let mut table = TextTable::new(["CHIP", "TYPE", "DUTY", "HBM", "AGE", "OWNERS"]);
+    let mut table = TextTable::new(["CHIP", "TYPE", "STATE", "DUTY", "HBM", "AGE", "OWNERS"]);
     for chip in &status.chips {
         table.row([
             chip.index.to_string(),
             chip.name.clone(),
+            chip.state.clone(),
             chip.duty_cycle.map_or_else(|| "-".into(), |duty| format!("{:.1}%", duty * 100.0)),
             hbm(chip),
             chip.age_seconds.map_or_else(|| "-".into(), age),
-            if chip.owners.is_empty() {
-                "free".into()
-            } else {
-                chip.owners.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
-            },
+            chip_owners(chip),
         ]);
     }
     table.text()
+}
+
+/// The pids. `free` only where all processes were seen and the chip can be opened.
+fn chip_owners(chip: &ChipStatus) -> String {
+    match (&chip.owners[..], chip.owners_unknown.is_empty(), chip.state.as_str()) {
+        ([], true, "ok") => "free".into(),
+        ([], true, _) => "-".into(),
+        ([], false, _) => "unknown".into(),
+        (owners, ..) => owners.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
+    }
 }
 
 fn hbm(chip: &ChipStatus) -> String {
@@ -146,6 +153,9 @@ fn remarks(status: &StatusReply) -> Vec<String> {
     };
     for chip in &status.chips {
         chip.faults.iter().for_each(|fault| add(format!("chip {}: {fault}", chip.index)));
+        if chip.owners.is_empty() && !chip.owners_unknown.is_empty() {
+            add(format!("chip {}: owner unknown: {}", chip.index, chip.owners_unknown));
+        }
         if !chip.missing.is_empty() {
             add(format!("chip {}: no {}", chip.index, chip.missing));
         }
@@ -190,6 +200,7 @@ mod tests {
                 index: 0,
                 name: "v6e".into(),
                 hbm_total_bytes: Some(f64::from(1 << 30) * 32.0),
+                state: "ok".into(),
                 missing: "duty cycle: no process holds the chip".into(),
                 ..Default::default()
             }],
@@ -199,8 +210,27 @@ mod tests {
         let page = page(&status);
         assert!(!page.contains('\u{1b}') && !page.contains('\u{7}'), "{page:?}");
         assert!(page.contains("evil\\nname"), "{page}");
-        assert!(page.contains("0     v6e   -     - / 32.0 GiB  -    free"), "{page}");
+        assert!(page.contains("0     v6e   ok     -     - / 32.0 GiB  -    free"), "{page}");
         assert!(page.contains("- chip 0: no duty cycle: no process holds the chip\n"), "{page}");
+    }
+
+    #[test]
+    fn free_is_only_what_is_seen_to_be_free() {
+        let owners = |state: &str, unknown: &str, owners: &[u32]| {
+            chip_owners(&ChipStatus {
+                state: state.into(),
+                owners_unknown: unknown.into(),
+                owners: owners.into(),
+                ..Default::default()
+            })
+        };
+        assert_eq!(owners("ok", "", &[]), "free");
+        for state in ["absent", "fault", "unknown", ""] {
+            assert_eq!(owners(state, "", &[]), "-", "{state}");
+            assert_eq!(owners(state, "hidden", &[]), "unknown", "{state}");
+        }
+        assert_eq!(owners("ok", "hidden", &[]), "unknown");
+        assert_eq!(owners("fault", "hidden", &[7, 8]), "7 8");
     }
 
     #[test]

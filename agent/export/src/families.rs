@@ -12,7 +12,7 @@ use model::{
 use super::page_writer::{Number, PageWriter, is_name};
 
 /// The labels that are added to every measured sample: none of its own can take their name.
-const ADDED: [&str; 3] = ["source", "job", "job_kind"];
+const ADDED: [&str; 3] = ["source", "workload", "workload_kind"];
 
 /// Writes all samples. Several sources may give a metric; its family is of the kind that the first says.
 pub(super) fn write(mut samples: Vec<&Sample>, page: &mut PageWriter) {
@@ -47,7 +47,7 @@ fn write_family(family: &[&Sample], page: &mut PageWriter) {
     }
 }
 
-/// The sample's own labels in their order, then those of the source and the job.
+/// The sample's own labels in their order, then those of the source and the workload.
 fn write_labels(sample: &Sample, page: &mut PageWriter) {
     page.series();
     let measured = sample.origin != Origin::Agent;
@@ -62,9 +62,9 @@ fn write_labels(sample: &Sample, page: &mut PageWriter) {
     if measured {
         page.label("source", sample.origin.as_str());
     }
-    if let Some(id) = sample.workload_id() {
-        page.label("job", id.job.as_str());
-        page.label("job_kind", id.kind.as_str());
+    if let Some(label) = sample.workload_label() {
+        page.label("workload", label.workload);
+        page.label("workload_kind", label.kind.as_str());
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_distribution_is_a_cumulative_histogram_in_both_formats() {
         let job = Job { kind: JobKind::Slurm, id: "42".into(), ..Job::default() };
-        let workload = Workload { id: WorkloadId::of(&job), job, owners: Vec::new() };
+        let workload = Workload { id: WorkloadId::of(&job), label: job.id.clone(), job, owners: Vec::new() };
         let metric = named("x_seconds", MetricKind::Histogram);
         let of_job = Sample {
             workload: Some(Arc::new(workload)),
@@ -134,11 +134,11 @@ mod tests {
                      x_seconds_bucket{le=\"+Inf\"} 6\n\
                      x_seconds_sum 12.5\n\
                      x_seconds_count 6\n\
-                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",job=\"42\",job_kind=\"slurm\",le=\"0.5\"} 1\n\
-                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",job=\"42\",job_kind=\"slurm\",le=\"2.0\"} 3\n\
-                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",job=\"42\",job_kind=\"slurm\",le=\"+Inf\"} 6\n\
-                     x_seconds_sum{chip=\"1\",core_type=\"tc\",source=\"runtime\",job=\"42\",job_kind=\"slurm\"} 12.5\n\
-                     x_seconds_count{chip=\"1\",core_type=\"tc\",source=\"runtime\",job=\"42\",job_kind=\"slurm\"} 6\n";
+                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\",le=\"0.5\"} 1\n\
+                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\",le=\"2.0\"} 3\n\
+                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\",le=\"+Inf\"} 6\n\
+                     x_seconds_sum{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\"} 12.5\n\
+                     x_seconds_count{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\"} 6\n";
         let head = "# HELP x_seconds Help.\n# TYPE x_seconds histogram\n";
         let samples = [of_job, bare];
         assert_eq!(page(&samples, TextFormat::Text), format!("{head}{lines}"));

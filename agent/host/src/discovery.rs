@@ -5,6 +5,7 @@
 //! snapshot stays, and the discovery is late.
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -27,7 +28,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    chips, own_metrics,
+    chip_indices::ChipIndices,
+    chips,
+    expected_chips::ExpectedChips,
+    own_metrics,
     settings::{device, paths::Paths, workload},
     workloads::OwnerScanner,
 };
@@ -49,6 +53,8 @@ pub struct DiscoveryConfig {
     pub device: device::Settings,
     /// Which processes to look for.
     pub workload: workload::Settings,
+    /// Where the indices of the chips are kept.
+    pub state_dir: PathBuf,
 }
 
 /// The discovery task and what it has found; clones share it.
@@ -72,6 +78,9 @@ struct Shared {
 struct ScanState {
     scanner: OwnerScanner,
     registry: WorkloadRegistry,
+    /// `None` before the first scan of the chips.
+    indices: Option<ChipIndices>,
+    expected: ExpectedChips,
     chips_due: Instant,
     /// When the next requested scan may start.
     request_due: Instant,
@@ -135,13 +144,15 @@ impl Discovery {
 
     /// Scans at once and then at this pace from `epoch` on, until `stop`. An error says that a scan panicked.
     pub async fn run(&self, epoch: Instant, pace: Pace, stop: CancellationToken) -> Result<(), String> {
-        let DiscoveryConfig { paths, workload, .. } = self.0.config.clone();
+        let DiscoveryConfig { paths, workload, device, .. } = self.0.config.clone();
         let scanner = OwnerScanner::new(paths, workload, Arc::from([]));
         let interval = || pace.interval(&self.0.snapshot.borrow());
         let mut schedule = Schedule::new(epoch, interval());
         let mut state = ScanState {
             scanner,
             registry: WorkloadRegistry::default(),
+            indices: None,
+            expected: ExpectedChips::new(&device.tpu_env),
             chips_due: schedule.due(),
             request_due: schedule.due(),
         };
@@ -222,10 +233,13 @@ impl Shared {
         let now = Instant::now();
         if state.chips_due <= now {
             state.chips_due = now + CHIPS_EVERY;
-            let seen = chips::scan(&self.config.paths, &self.config.device);
-            state.scanner.set_chips(seen.chips.clone().into());
+            let mut seen = chips::scan(&self.config.paths, &self.config.device);
+            let load = || ChipIndices::load(&self.config.state_dir);
+            state.indices.get_or_insert_with(load).assign(&mut seen.chips);
+            let expected = state.expected.after(seen.chips.len());
+            state.scanner.set_chips(seen.chips.clone().into(), seen.other_groups);
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
-            self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips));
+            self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips, expected));
         }
         let start = Instant::now();
         let at = self.clock.now();
@@ -259,10 +273,15 @@ fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
     changed
 }
 
-fn replace_chips(snapshot: &mut HostSnapshot, chips: Vec<model::device::Chip>) -> bool {
-    let changed = *snapshot.chips != *chips;
+fn replace_chips(
+    snapshot: &mut HostSnapshot,
+    chips: Vec<model::device::Chip>,
+    expected: Option<u32>,
+) -> bool {
+    let changed = *snapshot.chips != *chips || snapshot.chips_expected != expected;
     if changed {
         snapshot.chips = chips.into();
+        snapshot.chips_expected = expected;
     }
     changed
 }

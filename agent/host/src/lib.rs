@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod chip_indices;
 pub mod chips;
 pub mod discovery;
+mod expected_chips;
 pub mod own_metrics;
 pub mod process_memory;
 pub mod settings;

@@ -51,6 +51,10 @@ const CORE: &[&str] = &["chip", "core"];
 const CORE_TYPE: &[&str] = &["chip", "core", "core_type"];
 const BUFFER: &[&str] = &["buffer_size"];
 const CHIP: &[&str] = &["chip", "chip_id"];
+const HOST_CHIP: &[&str] = &["chip"];
+const CHIP_INFO: &[&str] = &["chip", "pci", "type", "numa_node"];
+const CHIP_FAULT: &[&str] = &["chip", "fault"];
+const CHIP_OWNER: &[&str] = &["chip", "command", "user"];
 
 const fn gauge() -> MetricKind {
     MetricKind::Gauge
@@ -85,6 +89,32 @@ macro_rules! catalog {
 }
 
 catalog! {
+    // The chips, as the kernel shows them.
+    TPU_CHIP_INFO = gauge(
+        "tpu_chip_info", Count, CHIP_INFO,
+        "1 for each chip, with its PCI address, its type, and its NUMA node where sysfs says.",
+        []
+    );
+    TPU_CHIP_UP = gauge(
+        "tpu_chip_up", Count, HOST_CHIP,
+        "1 when nothing is wrong with the chip, 0 when it has a fault.",
+        []
+    );
+    TPU_CHIP_FAULT = gauge(
+        "tpu_chip_fault", Count, CHIP_FAULT,
+        "1 for each fault of a chip.",
+        []
+    );
+    TPU_CHIP_OWNER_INFO = gauge(
+        "tpu_chip_owner_info", Count, CHIP_OWNER,
+        "1 for each workload that holds the chip, with the command and the user of its process.",
+        []
+    );
+    TPU_CHIPS_EXPECTED = gauge(
+        "tpu_chips_expected", Count, &[],
+        "Chips that this host should have: as its tpu-env file says, else the most seen since the start.",
+        []
+    );
     // The chips, as the workload's runtime sees them.
     TPU_HBM_TOTAL_BYTES = gauge(
         "tpu_hbm_total_bytes", Bytes, CORE,
@@ -224,13 +254,13 @@ catalog! {
         "Time for which a checkpoint read blocked the training.",
         [text("jax_orbax_read_blocking_duration_secs", Scale::ONE), sdk("orbax_read_blocking_duration", 50, Scale::ONE)]
     );
-    JAX_ORBAX_WRITE_ASYNC_START = gauge(
-        "jax_orbax_write_async_start", Count, &[],
+    JAX_ORBAX_WRITE_ASYNC_START_TOTAL = counter(
+        "jax_orbax_write_async_start_total", Count, &[],
         "Asynchronous checkpoint writes started.",
         [text("jax_orbax_write_async_start", Scale::ONE), sdk("orbax_write_async_start_count", 50, Scale::ONE)]
     );
-    JAX_ORBAX_READ_ASYNC_START = gauge(
-        "jax_orbax_read_async_start", Count, &[],
+    JAX_ORBAX_READ_ASYNC_START_TOTAL = counter(
+        "jax_orbax_read_async_start_total", Count, &[],
         "Asynchronous checkpoint reads started.",
         [text("jax_orbax_read_async_start", Scale::ONE), sdk("orbax_read_async_start_count", 50, Scale::ONE)]
     );

@@ -4,7 +4,8 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Position of a chip on its host, from 0, in PCI order.
+/// Number of a chip on its host, from 0. A chip keeps it by its PCI address: on a host that has lost a chip there is a
+/// gap, and a chip that was added has the next one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ChipIndex(pub u32);
 
@@ -32,7 +33,7 @@ pub enum Generation {
     /// TPU7x.
     #[serde(rename = "7x")]
     Tpu7x,
-    /// Google's, a processing accelerator, and not in the table.
+    /// A function of Google's that is not in the table.
     #[default]
     #[serde(rename = "unknown")]
     Unknown,
@@ -73,6 +74,33 @@ pub struct Peak {
     pub hbm_gb_per_second: u32,
 }
 
+/// Whether a chip can be opened on this host, as far as sysfs and `/dev` tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChipState {
+    /// Its functions and nodes are there.
+    #[default]
+    Ok,
+    /// A device node is absent.
+    Absent,
+    /// A driver is not bound, or a function is missing.
+    Fault,
+    /// Its nodes are not known, or cannot be read.
+    Unknown,
+}
+
+impl ChipState {
+    /// As it stands in `status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Absent => "absent",
+            Self::Fault => "fault",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// One chip (a package; on 7x it shows two PCI functions).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Chip {
@@ -96,6 +124,8 @@ pub struct Chip {
     pub duty_cycle_per: Option<DutyCyclePer>,
     /// NUMA node of its PCI function, where sysfs says.
     pub numa_node: Option<u32>,
-    /// What is wrong with it, in words: a missing device node, say.
+    /// Whether it can be opened.
+    pub state: ChipState,
+    /// Why `state` is not `ok`, in words; empty when it is.
     pub faults: Vec<String>,
 }

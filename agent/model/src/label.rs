@@ -12,7 +12,9 @@ pub const CHIP: &str = "chip";
 pub const CORE: &str = "core";
 
 /// Names that only tpuscope gives: a workload's own label of such a name is shown as `exported_NAME`.
-pub const RESERVED: [&str; 7] = [CHIP, CORE, "source", "job", "job_kind", "quantile", "le"];
+/// (`job` and `instance` are those of the scrape.)
+pub const RESERVED: [&str; 9] =
+    [CHIP, CORE, "source", "workload", "workload_kind", "job", "instance", "quantile", "le"];
 
 /// The value of a label. Short texts and numbers need no memory of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

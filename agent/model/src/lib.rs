@@ -22,3 +22,4 @@ pub mod time;
 pub mod unit;
 pub mod untrusted;
 pub mod workload;
+pub mod workload_label;

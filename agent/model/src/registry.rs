@@ -12,12 +12,16 @@
 //! that failed is not to be handed in. Must never give two objects to one workload that has not changed: samples
 //! refer to it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
-    job::Job,
+    job::{Job, JobKind},
     time::Timestamp,
     workload::{Owner, ProcessKey, Workload, WorkloadId},
+    workload_label,
 };
 
 /// What happened to a workload.
@@ -55,12 +59,17 @@ impl WorkloadRegistry {
     pub fn observe(&mut self, owners: &[Owner], at: Timestamp) -> Vec<WorkloadEvent> {
         let mut seen = by_workload(owners);
         let (mut ended, mut started) = (Vec::new(), Vec::new());
+        let mut labels = BTreeSet::new();
         self.running.retain(|id, known| {
-            let Some((job, processes)) = seen.remove(id) else {
+            let Some(Members { job, processes, .. }) = seen.remove(id) else {
                 ended.push(WorkloadEvent::Ended { workload: known.clone(), at });
                 return false;
             };
-            let now = Workload { id: id.clone(), job: job.clone(), owners: processes };
+            if id.kind == JobKind::Process {
+                labels.insert(known.label.clone());
+            }
+            let label = known.label.clone();
+            let now = Workload { id: id.clone(), label, job: job.clone(), owners: processes };
             if now == **known {
                 return true;
             }
@@ -73,8 +82,15 @@ impl WorkloadRegistry {
             }
             true
         });
-        for (id, (job, owners)) in seen {
-            let workload = Arc::new(Workload { id: id.clone(), job: job.clone(), owners });
+        let mut new: Vec<_> = seen.into_iter().collect();
+        // The oldest gets the plain label, whichever scan sees it first.
+        new.sort_by_key(|(_, members)| (members.first.process.start_ticks, members.first.process.pid));
+        for (id, Members { job, first, processes: owners }) in new {
+            let label = workload_label::choose(job, first, &labels);
+            if id.kind == JobKind::Process {
+                labels.insert(label.clone());
+            }
+            let workload = Arc::new(Workload { id: id.clone(), label, job: job.clone(), owners });
             started.push(WorkloadEvent::Started { workload: workload.clone(), at });
             self.running.insert(id, workload);
         }
@@ -90,27 +106,32 @@ fn is_next_attempt(before: &Workload, now: &Workload) -> bool {
     none_left || (says_so && before.job.attempt != now.job.attempt)
 }
 
+/// The processes of one workload.
+struct Members<'a> {
+    /// The job as the first of them shows it.
+    job: &'a Job,
+    first: &'a Owner,
+    processes: Vec<ProcessKey>,
+}
+
 /// The processes of each workload, rising, and the job as the first of them shows it.
-fn by_workload(owners: &[Owner]) -> BTreeMap<WorkloadId, (&Job, Vec<ProcessKey>)> {
+fn by_workload(owners: &[Owner]) -> BTreeMap<WorkloadId, Members<'_>> {
     let mut sorted: Vec<&Owner> = owners.iter().collect();
     sorted.sort_by_key(|owner| owner.process);
-    let mut all: BTreeMap<WorkloadId, (&Job, Vec<ProcessKey>)> = BTreeMap::new();
+    let mut all: BTreeMap<WorkloadId, Members<'_>> = BTreeMap::new();
     for owner in sorted {
-        let (_, processes) =
-            all.entry(WorkloadId::of(&owner.job)).or_insert_with(|| (&owner.job, Vec::new()));
-        processes.push(owner.process);
+        let new = || Members { job: &owner.job, first: owner, processes: Vec::new() };
+        let members = all.entry(WorkloadId::of(&owner.job)).or_insert_with(new);
+        members.processes.push(owner.process);
     }
     all
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::job::JobKind;
 
     /// A process of a job, in one of its attempts.
     fn owner(pid: u32, job: &str, attempt: Option<u32>) -> Owner {
@@ -155,6 +176,28 @@ mod tests {
         assert_eq!(shown(&registry.observe(&new_processes, Timestamp(2))), ["-a", "+a"]);
         registry.observe(&[owner(3, "a", Some(1))], Timestamp(3));
         assert_eq!(shown(&registry.observe(&[owner(3, "a", Some(2))], Timestamp(4))), ["-a", "+a"]);
+    }
+
+    /// A bare process.
+    fn bare(pid: u32, start_ticks: u64) -> Owner {
+        let job = Job { id: format!("{pid}-{start_ticks}"), ..Job::default() };
+        let process = ProcessKey { pid, start_ticks };
+        Owner { process, job, command: "python3".into(), ..Owner::default() }
+    }
+
+    fn labels(registry: &WorkloadRegistry) -> Vec<(u32, &str)> {
+        registry.running().map(|workload| (workload.owners[0].pid, workload.label.as_str())).collect()
+    }
+
+    #[test]
+    fn a_restarted_process_has_the_label_of_the_one_before() {
+        let mut registry = WorkloadRegistry::default();
+        registry.observe(&[bare(10, 7), bare(20, 5)], Timestamp(1));
+        assert_eq!(labels(&registry), [(10, "python3#2"), (20, "python3")]);
+        registry.observe(&[bare(10, 7), bare(30, 9)], Timestamp(2));
+        assert_eq!(labels(&registry), [(10, "python3#2"), (30, "python3")]);
+        registry.observe(&[bare(30, 9), bare(40, 11)], Timestamp(3));
+        assert_eq!(labels(&registry), [(30, "python3"), (40, "python3#2")]);
     }
 
     proptest! {

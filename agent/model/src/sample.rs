@@ -10,6 +10,7 @@ use crate::{
     metric::MetricRef,
     time::Timestamp,
     workload::{Workload, WorkloadId},
+    workload_label::WorkloadLabel,
 };
 
 /// Where a sample comes from.
@@ -87,13 +88,18 @@ impl Sample {
         self.workload.as_deref().map(|workload| &workload.id)
     }
 
+    /// The labels of its workload.
+    pub fn workload_label(&self) -> Option<WorkloadLabel<'_>> {
+        self.workload.as_deref().map(Workload::labels)
+    }
+
     /// Orders by all that tells series apart: metric, labels, origin, workload.
     pub fn cmp_series(&self, other: &Self) -> Ordering {
         self.metric
             .cmp(&other.metric)
             .then_with(|| self.labels.cmp(&other.labels))
             .then_with(|| self.origin.cmp(&other.origin))
-            .then_with(|| self.workload_id().cmp(&other.workload_id()))
+            .then_with(|| self.workload_label().cmp(&other.workload_label()))
     }
 
     /// Whether both are values of one series.

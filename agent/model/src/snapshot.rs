@@ -12,6 +12,8 @@ use crate::{
 pub struct HostSnapshot {
     /// The chips.
     pub chips: Arc<[Chip]>,
+    /// How many chips this host should have; `None` when nothing says.
+    pub chips_expected: Option<u32>,
     /// The owners of the chips.
     pub workloads: Arc<Workloads>,
     /// The workloads that these owners make up.
@@ -32,6 +34,6 @@ impl HostSnapshot {
 
 impl Default for HostSnapshot {
     fn default() -> Self {
-        Self { chips: Arc::from([]), workloads: Arc::default(), running: Arc::from([]) }
+        Self { chips: Arc::from([]), chips_expected: None, workloads: Arc::default(), running: Arc::from([]) }
     }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::{
     device::ChipIndex,
     job::{Job, JobKind},
+    workload_label::WorkloadLabel,
 };
 
 /// A process that cannot be mistaken for a later one with its number.
@@ -45,10 +46,20 @@ impl WorkloadId {
 pub struct Workload {
     /// Its id.
     pub id: WorkloadId,
+    /// Its label in series: the job's id, or what a bare process is called. Unique on the host for its kind, and the
+    /// same when a bare process is started again.
+    pub label: String,
     /// Its job, as its first process shows it.
     pub job: Job,
     /// Its processes, by pid.
     pub owners: Vec<ProcessKey>,
+}
+
+impl Workload {
+    /// Its labels in series.
+    pub fn labels(&self) -> WorkloadLabel<'_> {
+        WorkloadLabel { kind: self.id.kind, workload: &self.label }
+    }
 }
 
 /// What a port is for.
@@ -174,6 +185,8 @@ pub struct Owner {
     pub job: Job,
     /// Where it can be asked.
     pub endpoints: Vec<Endpoint>,
+    /// Why it has no metric service, from its variables and listeners; `None` when it has one, or none is expected.
+    pub no_metrics: Option<String>,
     /// What could not be found out, in words.
     pub notes: Vec<String>,
 }
@@ -185,6 +198,8 @@ pub struct Workloads {
     pub owners: Vec<Owner>,
     /// Endpoints that belong to no owner: the host service, and static ones without a known process.
     pub endpoints: Vec<Endpoint>,
+    /// Why a chip may be held by a process that this scan could not see, in words; `None` when it saw all of them.
+    pub hidden: Option<String>,
     /// What could not be seen and what would change that, once each.
     pub notes: Vec<String>,
 }

@@ -13,6 +13,7 @@ const MISSED: &str = "tpuscope_source_missed_ticks_total";
 const OVERRUNS: &str = "tpuscope_source_overruns_total";
 const DURATION: &str = "tpuscope_source_read_duration_seconds";
 const AGE: &str = "tpuscope_source_age_seconds";
+const UP: &str = "tpuscope_source_up";
 const SERIES: &str = "tpuscope_source_series";
 const CHILD_FAILURES: &str = "tpuscope_libtpu_child_failures_total";
 
@@ -24,6 +25,10 @@ pub fn describe() {
     describe_counter!(OVERRUNS, "Reads that were cancelled because they exceeded every deadline.");
     describe_gauge!(DURATION, Unit::Seconds, "Duration of the last read of the source.");
     describe_gauge!(AGE, Unit::Seconds, "Time since the last read of the source ended.");
+    describe_gauge!(
+        UP,
+        "1 when the last read of the source gave a value or found nothing to read, 0 when it gave only faults or is overdue."
+    );
     describe_gauge!(SERIES, "Series that the source gives now.");
     describe_counter!(CHILD_FAILURES, "Number of times the libtpu child ended or could not be started.");
 }
@@ -44,6 +49,9 @@ pub fn update(view: &View, now: Timestamp) {
         let name = source.origin.as_str();
         if let Some(age) = source.age(now) {
             gauge!(AGE, "source" => name).set(age.as_secs_f64());
+        }
+        if let Some(up) = source.is_up(now) {
+            gauge!(UP, "source" => name).set(f64::from(u8::from(up)));
         }
         gauge!(SERIES, "source" => name).set(source.samples(now).count() as f64);
     }

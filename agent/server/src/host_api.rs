@@ -120,7 +120,7 @@ impl HostApi {
         let view = self.sampler.view();
         let samples = view.samples(now);
         let absent: Vec<_> = view.sources.iter().flat_map(|source| source.absent()).collect();
-        let owners = &snapshot.workloads.owners;
+        let workloads = &snapshot.workloads;
         let mut notes = self.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
         StatusReply {
@@ -132,9 +132,9 @@ impl HostApi {
             chips: snapshot
                 .chips
                 .iter()
-                .map(|chip| messages::chip(chip, owners, &samples, &absent, now))
+                .map(|chip| messages::chip(chip, workloads, &samples, &absent, now))
                 .collect(),
-            owners: owners.iter().map(messages::owner).collect(),
+            owners: workloads.owners.iter().map(messages::owner).collect(),
             sources: view.sources.iter().map(|source| messages::source(source, now)).collect(),
             notes,
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),

@@ -11,7 +11,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::Full;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -40,14 +43,14 @@ tpuscope agent (read-only)
 /// A whole response.
 pub(super) type HttpResponse = Response<Full<Bytes>>;
 
-/// Serves HTTP on `listener` until `stop`.
+/// Serves HTTP on `listener` until `stop`. Each request is checked against the present `allowed_hosts`.
 ///
 /// # Errors
 /// Why the server ended before `stop`.
 pub async fn serve(
     listener: Arc<ServerListener>,
     host_api: Arc<HostApi>,
-    allowed_hosts: Arc<[String]>,
+    allowed_hosts: watch::Receiver<Vec<String>>,
     max_connections: u16,
     stop: CancellationToken,
 ) -> ServeResult {
@@ -73,11 +76,12 @@ pub async fn serve(
 async fn serve_connection(
     connection: ServerConnection,
     host_api: Arc<HostApi>,
-    hosts: Arc<[String]>,
+    hosts: watch::Receiver<Vec<String>>,
     stop: CancellationToken,
 ) {
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        let response = respond_to(request.method(), request.uri(), request.headers(), &host_api, &hosts);
+        let response =
+            respond_to(request.method(), request.uri(), request.headers(), &host_api, &hosts.borrow());
         async { Ok::<_, Infallible>(response) }
     });
     let mut served = std::pin::pin!(

@@ -12,7 +12,8 @@ use model::{
     metric::{Descriptor, MetricRef, Unit},
     sample::{Origin, Sample, SampleValue},
     time::Timestamp,
-    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner, WorkloadId},
+    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner, Workloads},
+    workload_label::WorkloadLabel,
 };
 use proto::tpuscope::v1::{
     AbsenceStatus, ChipStatus, CumulativeHistogram, EndpointStatus, History, JobIdentity, OwnerStatus, Point,
@@ -26,22 +27,31 @@ use sampling::{
 /// One chip with its owners and its load. `absent` is what the sources could not read.
 pub(super) fn chip(
     chip: &Chip,
-    owners: &[Owner],
+    workloads: &Workloads,
     samples: &[&Sample],
     absent: &[&Absence],
     now: Timestamp,
 ) -> ChipStatus {
-    let owners: Vec<u32> =
-        owners.iter().filter(|it| it.chips.contains(&chip.index)).map(|it| it.process.pid).collect();
+    let held_by: Vec<&Owner> =
+        workloads.owners.iter().filter(|owner| owner.chips.contains(&chip.index)).collect();
+    let owners_unknown = if chip.nodes.is_empty() {
+        Some("its device node is not known".to_owned())
+    } else {
+        workloads.hidden.clone()
+    };
     let cores = |metric: &'static Descriptor| Cores::of(chip.index, metric, samples);
     let duty = cores(&TPU_TENSORCORE_DUTY_CYCLE_RATIO);
     let (used, total) = (cores(&TPU_HBM_USED_BYTES), cores(&TPU_HBM_TOTAL_BYTES));
     let oldest = [duty.oldest, used.oldest, total.oldest].into_iter().flatten().min();
-    let lacks: Vec<&str> = [("duty cycle", &duty), ("HBM used", &used), ("HBM total", &total)]
-        .into_iter()
-        .filter(|(_, cores)| cores.values == 0)
-        .map(|(name, _)| name)
-        .collect();
+    let lacks: Vec<(&str, &'static Descriptor)> = [
+        ("duty cycle", &TPU_TENSORCORE_DUTY_CYCLE_RATIO, &duty),
+        ("HBM used", &TPU_HBM_USED_BYTES, &used),
+        ("HBM total", &TPU_HBM_TOTAL_BYTES, &total),
+    ]
+    .into_iter()
+    .filter(|(_, _, cores)| cores.values == 0)
+    .map(|(name, metric, _)| (name, metric))
+    .collect();
     ChipStatus {
         index: chip.index.0,
         generation: chip.generation.to_string(),
@@ -55,8 +65,10 @@ pub(super) fn chip(
         hbm_used_bytes: used.sum(),
         hbm_total_bytes: total.sum().or(chip.hbm_bytes.map(|bytes| bytes as f64)),
         age_seconds: oldest.map(|at| at.age(now).as_secs_f64()),
-        missing: missing(&lacks, owners.is_empty(), absent),
-        owners,
+        missing: missing(&lacks, |metric| why_absent(metric, &held_by, owners_unknown.as_deref(), absent)),
+        state: chip.state.as_str().into(),
+        owners_unknown: owners_unknown.unwrap_or_default(),
+        owners: held_by.iter().map(|owner| owner.process.pid).collect(),
     }
 }
 
@@ -98,16 +110,64 @@ impl Cores {
     }
 }
 
-fn missing(lacks: &[&str], idle: bool, absent: &[&Absence]) -> String {
-    if lacks.is_empty() {
-        return String::new();
+/// The reasons for the values that a chip lacks, each reason once: `duty cycle, HBM used: WHY`.
+fn missing(lacks: &[(&str, &'static Descriptor)], why: impl Fn(&'static Descriptor) -> String) -> String {
+    let mut reasons: Vec<(Vec<&str>, String)> = Vec::new();
+    for (name, metric) in lacks {
+        let why = why(metric);
+        match reasons.iter_mut().find(|(_, known)| *known == why) {
+            Some((names, _)) => names.push(name),
+            None => reasons.push((vec![name], why)),
+        }
     }
-    let what = lacks.join(", ");
-    match absent.first() {
-        _ if idle => format!("{what}: no process uses the chip, and only its runtime has the value"),
-        Some(absence) => format!("{what}: {}: {}", absence.what, absence.why),
-        None => format!("{what}: no source has it"),
+    let reasons = reasons.into_iter().map(|(names, why)| format!("{}: {why}", names.join(", ")));
+    reasons.collect::<Vec<_>>().join("; ")
+}
+
+/// Why the runtime of a chip's owners does not give a metric of the chip: from the endpoints of these owners alone,
+/// because no other source has it.
+fn why_absent(
+    metric: &'static Descriptor,
+    owners: &[&Owner],
+    owners_unknown: Option<&str>,
+    absent: &[&Absence],
+) -> String {
+    let Some(first) = owners.first() else {
+        return match owners_unknown {
+            Some(why) => format!("its owner is unknown ({why}), and only its runtime has the value"),
+            None => "no process uses the chip, and only its runtime has the value".into(),
+        };
+    };
+    let endpoints = owners.iter().flat_map(|owner| &owner.endpoints);
+    let mut endpoints = endpoints.filter(|endpoint| endpoint.kind == EndpointKind::RuntimeMetrics).peekable();
+    if endpoints.peek().is_none() {
+        let why = owners.iter().find_map(|owner| owner.no_metrics.as_deref());
+        let pid = first.process.pid;
+        return match why {
+            Some(why) => format!("process {pid}: {why}"),
+            None => format!("no metric service of process {pid} is known"),
+        };
     }
+    let mut silent = None;
+    for endpoint in endpoints {
+        let of_endpoint =
+            absent.iter().filter(|absence| absence.endpoint.as_ref() == Some(&endpoint.address));
+        let (mut of_all, mut of_metric) = (None, None);
+        for absence in of_endpoint {
+            match absence.metric {
+                Some(name) if *name == metric.name => of_metric = of_metric.or(Some(*absence)),
+                Some(_) => {}
+                None => of_all = of_all.or(Some(*absence)),
+            }
+        }
+        if let Some(absence) = of_metric.or(of_all) {
+            return format!("{}: {}", absence.what, absence.why);
+        }
+        silent = silent.or(Some(&endpoint.address));
+    }
+    silent.map_or_else(String::new, |address| {
+        format!("{address} gives no value that is known to be this chip's")
+    })
 }
 
 /// A process that holds chips.
@@ -203,7 +263,7 @@ pub(super) fn sample(sample: &Sample) -> SeriesValue {
     };
     SeriesValue {
         metric: sample.metric.to_string(),
-        labels: labels(&sample.labels, sample.origin, sample.workload_id()),
+        labels: labels(&sample.labels, sample.origin, sample.workload_label()),
         unit: unit(sample.metric.unit).into(),
         at_unix_ns: sample.at.0,
         value,
@@ -212,13 +272,13 @@ pub(super) fn sample(sample: &Sample) -> SeriesValue {
 }
 
 /// As on the metrics page.
-fn labels(labels: &Labels, origin: Origin, workload: Option<&WorkloadId>) -> BTreeMap<String, String> {
+fn labels(labels: &Labels, origin: Origin, workload: Option<WorkloadLabel<'_>>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> =
         labels.iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
     all.insert("source".to_owned(), origin.as_str().to_owned());
-    if let Some(id) = workload {
-        all.insert("job".to_owned(), id.job.clone());
-        all.insert("job_kind".to_owned(), id.kind.as_str().to_owned());
+    if let Some(label) = workload {
+        all.insert("workload".to_owned(), label.workload.to_owned());
+        all.insert("workload_kind".to_owned(), label.kind.as_str().to_owned());
     }
     all
 }
@@ -226,7 +286,7 @@ fn labels(labels: &Labels, origin: Origin, workload: Option<&WorkloadId>) -> BTr
 /// One series of the history.
 pub(super) fn history(series: HistorySeries) -> History {
     let key = series.key;
-    let mut labels = labels(&key.labels, key.origin, key.workload_id());
+    let mut labels = labels(&key.labels, key.origin, key.workload_label());
     let statistic = match key.statistic {
         Statistic::Value => None,
         Statistic::Mean => Some("mean"),
@@ -251,5 +311,73 @@ fn unit(unit: Unit) -> &'static str {
         Unit::Count => "count",
         Unit::BytesPerSecond => "bytes_per_second",
         Unit::Score => "score",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::workload::ProcessKey;
+
+    use super::*;
+
+    fn endpoint(address: &str) -> Endpoint {
+        Endpoint {
+            kind: EndpointKind::RuntimeMetrics,
+            address: address.parse().unwrap(),
+            origin: EndpointOrigin::KnownDefault,
+            listeners: Vec::new(),
+            unreachable: None,
+        }
+    }
+
+    fn owner(pid: u32, chip: u32, endpoints: &[&str], no_metrics: Option<&str>) -> Owner {
+        Owner {
+            process: ProcessKey { pid, start_ticks: 1 },
+            chips: vec![ChipIndex(chip)],
+            endpoints: endpoints.iter().map(|address| endpoint(address)).collect(),
+            no_metrics: no_metrics.map(str::to_owned),
+            ..Owner::default()
+        }
+    }
+
+    /// What is missing of chip 0.
+    fn missing_of(workloads: &Workloads, absent: &[Absence]) -> String {
+        let of_chip = Chip { nodes: vec!["/dev/vfio/0".into()], ..Chip::default() };
+        let absent: Vec<_> = absent.iter().collect();
+        chip(&of_chip, workloads, &[], &absent, Timestamp(0)).missing
+    }
+
+    #[test]
+    fn each_value_has_the_reason_of_its_own_chip() {
+        let (own, other) = ("127.0.0.1:8431", "127.0.0.1:8432");
+        let of = |address: &str, metric: Option<&'static Descriptor>, why: &str| Absence {
+            metric: metric.map(|metric| &*metric.name),
+            ..Absence::of_endpoint(&address.parse().unwrap(), why)
+        };
+        let held = |owner: Owner| Workloads { owners: vec![owner], ..Workloads::default() };
+        // Neither the host service nor another owner's port is blamed.
+        let host_service = Absence::new("127.0.0.1:8353", "connection refused");
+        let absent = [host_service, of(other, None, "hangs"), of(own, Some(&TPU_HBM_USED_BYTES), "is empty")];
+        let one = held(owner(7, 0, &[own], None));
+        assert_eq!(
+            missing_of(&one, &absent),
+            "duty cycle, HBM total: 127.0.0.1:8431 gives no value that is known to be this chip's; \
+             HBM used: 127.0.0.1:8431: is empty"
+        );
+        let hung = [of(own, None, "no answer within 500 ms")];
+        assert!(missing_of(&one, &hung).ends_with("HBM total: 127.0.0.1:8431: no answer within 500 ms"));
+        let local = held(owner(7, 0, &[], Some("TPU_PROCESS_ADDRESSES is `local`")));
+        assert!(missing_of(&local, &absent).ends_with(": process 7: TPU_PROCESS_ADDRESSES is `local`"));
+    }
+
+    #[test]
+    fn a_chip_without_an_owner_is_free_only_where_all_processes_are_seen() {
+        let elsewhere = Workloads { owners: vec![owner(7, 1, &[], None)], ..Workloads::default() };
+        assert!(missing_of(&elsewhere, &[]).contains("no process uses the chip"));
+        let hidden = Workloads { hidden: Some("another pid namespace".into()), ..elsewhere.clone() };
+        let missing = missing_of(&hidden, &[]);
+        assert!(missing.contains("owner is unknown (another pid namespace)"), "{missing}");
+        let status = chip(&Chip::default(), &elsewhere, &[], &[], Timestamp(0));
+        assert!(status.owners_unknown.contains("node is not known"), "{status:?}");
     }
 }

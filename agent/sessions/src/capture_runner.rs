@@ -1,6 +1,9 @@
 //! The captures of this agent: a bounded number at a time, each into a session of the store.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use model::time::Clock;
 use store::{AsyncStore, SessionOwners, SessionStore, StagedSession, StoreError, StoredSession};
@@ -24,7 +27,8 @@ use crate::{
 
 /// Runs captures into a store.
 pub struct CaptureRunner {
-    settings: Settings,
+    settings: Mutex<Settings>,
+    max_captures: u16,
     profilers: Arc<Profilers>,
     store: AsyncStore,
     clock: Arc<dyn Clock>,
@@ -72,9 +76,16 @@ impl CaptureRunner {
         store: AsyncStore,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
-        let permits = Arc::new(Semaphore::new(usize::from(settings.max_captures)));
+        let max_captures = settings.max_captures;
+        let permits = Arc::new(Semaphore::new(usize::from(max_captures)));
+        let settings = Mutex::new(settings);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        Arc::new(Self { settings, profilers, store, clock, permits, tasks, stop })
+        Arc::new(Self { settings, max_captures, profilers, store, clock, permits, tasks, stop })
+    }
+
+    /// Replaces the settings for captures that begin later. The maximum number of captures stays.
+    pub fn set_settings(&self, settings: Settings) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
     /// Begins a capture.
@@ -83,7 +94,8 @@ impl CaptureRunner {
     /// If it cannot begin; then no workload was disturbed.
     pub async fn start(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
         let CaptureJob { params, session, targets, listener } = job;
-        let spec = CaptureSpec::new(params, ParamsSource::Agent, &self.settings, self.clock.now())?;
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let spec = CaptureSpec::new(params, ParamsSource::Agent, &settings, self.clock.now())?;
         // Who has nothing to profile learns nothing of the store's sessions.
         if targets.targets.is_empty() {
             return Err(no_target(&targets));
@@ -100,7 +112,7 @@ impl CaptureRunner {
         let capture = CaptureRun {
             spec,
             targets,
-            settings: self.settings.clone(),
+            settings,
             profilers: Arc::clone(&self.profilers),
             listener,
             cancel: cancel.clone(),
@@ -130,7 +142,7 @@ impl CaptureRunner {
         }
         Arc::clone(&self.permits)
             .try_acquire_owned()
-            .map_err(|_| CaptureError::TooManyCaptures(self.settings.max_captures))
+            .map_err(|_| CaptureError::TooManyCaptures(self.max_captures))
     }
 
     async fn run(&self, capture: CaptureRun, staged: StagedSession) -> Result<StoredCapture, CaptureError> {

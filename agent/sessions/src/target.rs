@@ -154,8 +154,8 @@ impl Targets {
     /// A process without a usable profiler: missing if it holds chips, otherwise a warning.
     fn add_without_profiler(&mut self, owner: &Owner, host: &HostName, obstacle: Option<String>) {
         let why = obstacle.unwrap_or_else(|| {
-            "its profiler port is not known: it never called jax.profiler.start_server(PORT), or its port is neither \
-             in JAX_PROFILER_PORT nor a default port"
+            "no profiler of it has been seen: it listens neither on the port of JAX_PROFILER_PORT in its environment nor on \
+             a default port, so jax.profiler.start_server(PORT) was not called, or was called with another port"
                 .to_owned()
         });
         let process = format!("pid {} ({})", owner.process.pid, owner.command);
@@ -236,6 +236,7 @@ mod tests {
                 hosts: Vec::new(),
             },
             endpoints: ports.iter().map(endpoint).collect(),
+            no_metrics: None,
             notes: Vec::new(),
         }
     }
@@ -285,6 +286,14 @@ mod tests {
         assert!(found.missing[0].why.contains("start_server"));
         assert!(found.missing[1].why.contains("no workload process"));
         assert!(found.warnings[0].contains("pid 2"));
+    }
+
+    #[test]
+    fn a_profiler_that_is_gone_is_the_reason() {
+        let mut gone = owner(1, 5, &[9012], &[0]);
+        let why = "the profiler on 127.0.0.1:9012 closed 8 s after the process started";
+        gone.endpoints[0].unreachable = Some(why.into());
+        assert_eq!(find(vec![gone], &[], None).missing[0].why, why);
     }
 
     #[test]

@@ -5,13 +5,20 @@
 use metrics::{Unit, describe_gauge, gauge};
 
 const BYTES: &str = "tpuscope_store_bytes";
+const FREE: &str = "tpuscope_store_free_bytes";
 const SESSIONS: &str = "tpuscope_store_sessions";
 
 /// Describes the metrics of this crate.
 pub fn describe() {
     describe_gauge!(BYTES, Unit::Bytes, "Bytes of the sessions in the store.");
+    describe_gauge!(FREE, Unit::Bytes, "Free bytes of the disk of the store, for the agent's user.");
     describe_gauge!(SESSIONS, "Sessions in the store.");
     stored(0, 0);
+}
+
+/// Sets the free bytes of the disk.
+pub(crate) fn free(bytes: u64) {
+    gauge!(FREE).set(bytes as f64);
 }
 
 /// Sets the metrics after a change of the catalog.

@@ -20,6 +20,7 @@ use std::{
 };
 
 use model::time::Timestamp;
+use nix::sys::statvfs::statvfs;
 use tracing::warn;
 use xprof::session::{
     FinishedSession, MANIFEST_FILE, Session, SessionError, SessionName, remove_abandoned, sessions_folder,
@@ -34,7 +35,7 @@ use super::{
 #[derive(Debug)]
 pub struct SessionStore {
     logdir: PathBuf,
-    limits: Settings,
+    limits: Mutex<Settings>,
     staging: Staging,
     state: Mutex<State>,
     /// Held by the one who compares the folders with the catalog.
@@ -70,6 +71,7 @@ impl SessionStore {
         create_folder(&logdir)?;
         remove_abandoned(&logdir, now.into(), Duration::ZERO)?;
         let staging = Staging::new(&logdir);
+        let limits = Mutex::new(limits);
         Ok(Self { logdir, limits, staging, state: Mutex::default(), comparing: Mutex::default() })
     }
 
@@ -81,6 +83,22 @@ impl SessionStore {
         self.staging.forget_ownerless()?;
         remove_tree(&self.removed())?;
         self.compare()
+    }
+
+    /// Replaces the limits. They apply when the next session is finished.
+    pub fn set_limits(&self, limits: Settings) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    /// Measures the free disk, for the agent's own metrics.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn measure_free(&self) -> Result<(), StoreError> {
+        let disk = statvfs(&self.logdir)
+            .map_err(|error| failed("read the free disk of", &self.logdir)(error.into()))?;
+        super::own_metrics::free(disk.blocks_available().saturating_mul(disk.fragment_size()));
+        Ok(())
     }
 
     /// Begins a session.
@@ -168,11 +186,12 @@ impl SessionStore {
     /// Removes the oldest sessions that the limits have no room for, but not `keep`.
     fn retain(&self, keep: &SessionName, now: Timestamp) {
         let mut stay = BTreeSet::from([keep.clone()]);
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone();
         loop {
             let names = {
                 let state = self.state();
                 let may_go = state.catalog.oldest_first().filter(|session| !stay.contains(&session.name));
-                retention::to_remove(may_go, state.catalog.bytes(), &self.limits, now)
+                retention::to_remove(may_go, state.catalog.bytes(), &limits, now)
             };
             if names.is_empty() {
                 return;

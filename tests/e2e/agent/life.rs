@@ -12,9 +12,9 @@ use fakes::{
     command::{run, start_as},
     fake_host::FakeHost,
     harness::tpuscope,
-    running_agent::{Home, RunningAgent},
+    running_agent::{Home, RunningAgent, exchange},
     schema::Schema,
-    wait::{LIMIT, eventually},
+    wait::{LIMIT, eventually, until},
 };
 use nix::sys::signal::Signal;
 
@@ -182,7 +182,97 @@ fn the_default_file_is_accepted_as_it_is() {
     schema.admits(&checked.json());
     fs::write(home.path().join("bad.toml"), "[agent]\nhost = 1\n").unwrap();
     schema.admits(&run(home.path(), &["config", "check", "bad.toml", "--json"]).json());
+    fs::write(home.path().join("bad.toml"), "[agent]\nhost = 1\n[log]\nlevel = 'loud'\n[lag]\n").unwrap();
+    let bad = run(home.path(), &["config", "check", "bad.toml", "--json"]);
+    assert_eq!(bad.code, Some(3), "{bad:?}");
+    schema.admits(&bad.json());
+    assert_eq!(bad.json()["faults"].as_array().map(Vec::len), Some(3), "{bad:?}");
+    let bad = run(home.path(), &["config", "check", "bad.toml"]);
+    for line in ["line 2: agent.host: ", "line 4: log.level: ", "line 5: there is no section `lag`"] {
+        assert_eq!(bad.stderr.matches(line).count(), 1, "`{line}` in {bad:?}");
+    }
+    run(home.path(), &["agent", "--config", "bad.toml"]).failed(3, "line 5: there is no section `lag`");
     Schema::open("version").admits(&run(home.path(), &["version", "--json"]).json());
+}
+
+#[test]
+fn the_settings_in_force_are_shown_with_their_sources() {
+    let home = Home::new();
+    fs::write(home.path().join("my.toml"), "[agent]\nhost = 'a'\n\n[sampler]\ninterval = '3s'\n").unwrap();
+    let show = |json: bool| {
+        let mut command = Command::new(tpuscope());
+        command
+            .current_dir(home.path())
+            .env("TPUSCOPE_LOG__LEVEL", "debug")
+            .env("TPUSCOPE_SOCKET", "/x.sock");
+        command.args(["config", "show", "--config", "my.toml", "--set", "sampler.interval=4s"]);
+        if json {
+            command.arg("--json");
+        }
+        let shown = start_as(command).end();
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        shown
+    };
+    let text = show(false).stdout;
+    for line in [
+        "host = \"a\"  # my.toml line 2",
+        "interval = \"4s\"  # --set sampler.interval=4s",
+        "level = \"debug\"  # the variable TPUSCOPE_LOG__LEVEL",
+        "socket = \"/x.sock\"  # the variable TPUSCOPE_SOCKET",
+        "stop_timeout = \"10s\"  # default",
+    ] {
+        assert_eq!(text.lines().filter(|shown| *shown == line).count(), 1, "`{line}` in {text}");
+    }
+    let json = show(true).json();
+    Schema::open("config-show").admits(&json);
+    let settings = &json["settings"];
+    assert_eq!(settings["agent"]["host"]["source"]["line"], 2);
+    assert_eq!(settings["log"]["level"]["source"]["name"], "TPUSCOPE_LOG__LEVEL");
+    assert_eq!(settings["sampler"]["interval"]["source"]["argument"], "sampler.interval=4s");
+    // What is shown can be used as a settings file.
+    fs::write(home.path().join("shown.toml"), text).unwrap();
+    let again = run(home.path(), &["config", "check", "shown.toml", "--json"]).json();
+    for (section, values) in again["settings"].as_object().unwrap() {
+        for (key, value) in values.as_object().unwrap() {
+            assert_eq!(settings[section][key]["value"], *value, "{section}.{key}");
+        }
+    }
+}
+
+#[test]
+fn sighup_reads_the_settings_again() {
+    let host = FakeHost::new();
+    let home = Home::new();
+    let config = host.config("");
+    let first = fs::read_to_string(&config).unwrap();
+    let command = home.command(&config);
+    let agent = RunningAgent::ready(home, command);
+    let reload = |text: &str, says: &str| {
+        fs::write(&config, text).unwrap();
+        agent.signal(Signal::SIGHUP);
+        until(&format!("`{says}` in the log"), || agent.log().contains(says));
+    };
+    let asked = || {
+        let request = b"GET /healthz HTTP/1.1\r\nHost: tpu.example\r\nConnection: close\r\n\r\n";
+        exchange(agent.http(), request).status
+    };
+    assert_eq!(asked(), 403);
+    reload(
+        &format!("{first}\n[api]\nallowed_hosts = ['tpu.example']\n"),
+        "changed: api.allowed_hosts; changed at the next start: none",
+    );
+    assert_eq!(asked(), 200);
+    reload(
+        &format!("{first}\n[store]\nmax_age = '1h'\n[capture]\nmax_captures = 9\n"),
+        "changed: api.allowed_hosts, store.max_age; changed at the next start: capture.max_captures",
+    );
+    reload(
+        &format!("{first}\n[store]\nmax_age = '1'\n"),
+        "settings not reloaded, the earlier ones stay in force: ",
+    );
+    // The first settings again: what was refused has changed nothing.
+    reload(&first, "changed: store.max_age; changed at the next start: none");
+    agent.status();
 }
 
 #[test]

@@ -5,3 +5,4 @@ mod http;
 mod life;
 mod metrics_listener;
 mod scrape;
+mod series;

@@ -148,6 +148,71 @@ async fn no_data_is_absent_and_never_zero() {
     assert_eq!(gauges(&reading, USED), []);
     assert_eq!(gauges(&reading, DUTY).iter().map(|gauge| gauge.2).collect::<Vec<_>>(), [0.5]);
     assert!(why(&reading, NAMES[2]).contains("not a finite number"));
+    assert!(why(&reading, NAMES[1]).contains("listed, and the answer has no value"));
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_too_old_is_told_from_one_that_lacks_a_metric() {
+    let fake = FakeRuntime::with_devices(&[0]);
+    fake.set_reply(NAMES[1], Reply::Status(12, "unknown method".into()));
+    fake.set_reply(NAMES[2], Reply::Status(5, "not found".into()));
+    let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
+    let reading = read(&mut source, &mut tick).await;
+    assert!(why(&reading, NAMES[1]).contains("too old"));
+    assert!(why(&reading, NAMES[2]).contains("does not have it"));
+}
+
+/// Totals, ids and first zeros as real hosts serve them: a v6e host of a larger slice, a v5p host.
+#[tokio::test]
+async fn a_real_host_has_global_ids_with_gaps_and_odd_totals() {
+    for (generation, ids, total) in [
+        (Generation::V6e, &[0, 1, 4, 5][..], 33_550_233_600.0),
+        (Generation::V6e, &[404, 405, 412, 413], 33_550_237_696.0),
+        (Generation::V6e, &[0, 1, 4, 5, 8, 9, 12, 13], 33_550_233_600.0),
+        (Generation::V5p, &[13, 5, 4, 12], 102_803_439_616.0),
+    ] {
+        let count = u32::try_from(ids.len()).unwrap();
+        let each = |value: f64| ids.iter().map(|id| (*id, value)).collect::<Vec<(i64, f64)>>();
+        let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+        fake.set(&per_device(NAMES[0], &each(total), true));
+        fake.set(&per_device(NAMES[1], &each(0.0), true));
+        fake.set(&per_device(NAMES[2], &each(0.0), false));
+        let (mut source, mut tick) = (RuntimeSource::default(), on(&[&fake], generation, count));
+        let first = read(&mut source, &mut tick).await;
+        // The ids are job-wide: their order on the host tells the chip.
+        let mut chips: Vec<_> = gauges(&first, "tpu_hbm_total_bytes")
+            .iter()
+            .map(|(chip, core, value)| (chip.unwrap(), core.unwrap(), *value))
+            .collect();
+        chips.sort_by_key(|chip| chip.0);
+        let mut rising: Vec<u32> = ids.iter().map(|id| u32::try_from(*id).unwrap()).collect();
+        rising.sort_unstable();
+        let want: Vec<_> = (0..).zip(rising).map(|(chip, id)| (chip, id, total)).collect();
+        assert_eq!(chips, want);
+        // 0 of 0 in the first seconds is not idleness.
+        assert_eq!((gauges(&first, USED), gauges(&first, DUTY)), (vec![], vec![]));
+        assert!(why(&first, NAMES[1]).contains("first seconds"), "{:?}", first.absent);
+        assert!(why(&first, NAMES[2]).contains("first seconds"), "{:?}", first.absent);
+        fake.set(&per_device(NAMES[1], &each(1.35e9), true));
+        let later = read(&mut source, &mut tick).await;
+        assert_eq!((gauges(&later, USED).len(), gauges(&later, DUTY).len()), (ids.len(), ids.len()));
+        assert_eq!(later.absent, []);
+    }
+}
+
+#[tokio::test]
+async fn two_values_for_two_chips_of_two_cores_are_one_for_each() {
+    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    fake.set(&per_device(NAMES[2], &[(1, 20.0), (0, 10.0)], false));
+    let (mut source, mut tick) = (RuntimeSource::default(), on(&[&fake], Generation::Tpu7x, 2));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, DUTY), [(Some(1), None, 0.2), (Some(0), None, 0.1)]);
+    // Also where another metric has a value for each core.
+    fake.set(&per_device(NAMES[1], &[(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0)], true));
+    let reading = read(&mut source, &mut tick).await;
+    assert_eq!(gauges(&reading, DUTY), [(Some(1), None, 0.2), (Some(0), None, 0.1)]);
+    let chips: Vec<_> = gauges(&reading, USED).iter().map(|gauge| gauge.0).collect();
+    assert_eq!(chips, [Some(0), Some(0), Some(1), Some(1)]);
 }
 
 #[tokio::test]

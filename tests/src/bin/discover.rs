@@ -15,7 +15,7 @@ fn main() {
     let [_, config, ticks] = &arguments[..] else { panic!("discover CONFIG TICKS") };
     let text = fs::read_to_string(config).unwrap();
     let layers = Layers { text: Some((config.as_ref(), &text)), ..Layers::default() };
-    let Config { paths, device, workload, .. } = load(&layers).unwrap();
+    let Config { paths, device, workload, .. } = load(&layers).unwrap().config;
     let scan = chips::scan(&paths, &device);
     let interval = workload.scan_interval.get();
     let mut discovery = OwnerScanner::new(paths, workload, scan.chips.clone().into());

@@ -14,7 +14,10 @@ use server::{
     scrape::ScrapeListener,
     settings::{Listen, Settings},
 };
-use tokio::net::{TcpListener, UnixListener};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    sync::watch,
+};
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tracing::info;
@@ -69,22 +72,23 @@ impl Listeners {
         self.grpc.as_ref().map(|(_, address)| *address)
     }
 
-    /// Starts a task for each listener. Returns the reporter of the health service.
+    /// Starts a task for each listener. HTTP accepts the present `allowed_hosts`. Returns the reporter of the health service.
     pub(super) fn serve(
         self,
         supervisor: &mut TaskSupervisor,
         host_api: &Arc<HostApi>,
         session_services: SessionServices,
         settings: &Settings,
+        allowed_hosts: watch::Receiver<Vec<String>>,
     ) -> Result<HealthReporter, Failure> {
         let health = HealthReporter::new();
         let read_only = read_only_routes(host_api, &health)?;
         let max = settings.max_connections;
         if let Some((listener, address)) = self.http {
             info!(%address, "serving HTTP (read-only)");
-            let (host_api, hosts) = (host_api.clone(), Arc::<[String]>::from(settings.allowed_hosts.clone()));
+            let host_api = host_api.clone();
             supervisor.task(Stage::Listeners, "http", OnEnd::Restart, move |stop| {
-                http_server::serve(listener.clone(), host_api.clone(), hosts.clone(), max, stop)
+                http_server::serve(listener.clone(), host_api.clone(), allowed_hosts.clone(), max, stop)
             });
         }
         let auth_layer = AuthLayer::new(&settings.admin_group, self.overflow_uid);

@@ -2,6 +2,7 @@
 
 mod listeners;
 mod own_metrics;
+mod reload;
 mod session_services;
 mod sources;
 
@@ -12,6 +13,7 @@ use model::{
     pace::Pace,
     time::{Clock, SystemClock},
 };
+use reload::Reloadable;
 use sampling::{sampler::Sampler, settings::sampler::ReadInterval};
 use server::{
     host_api::{AgentIdentity, HostApi, HostApiInputs},
@@ -19,16 +21,16 @@ use server::{
 };
 use session_services::SessionServices;
 use store::lock::Lock;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{CommandResult, client, exit::Exit, failure::Failure, remedies, settings_args};
 use crate::{
     lifecycle::{
-        logging,
+        logging::{self, LogLevel},
         notify::{self, Watched},
-        signals::StopSignals,
+        signals::{ReloadSignals, StopSignals},
         task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
     },
     settings::Config,
@@ -41,7 +43,7 @@ const MAX_BLOCKING_THREADS: usize = 24;
 const READY_WITHOUT_SAMPLE: Duration = Duration::from_secs(10);
 
 /// Arguments of `agent`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     settings: settings_args::Args,
@@ -50,16 +52,31 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> CommandResult {
-    let mut config = args.settings.load()?;
-    let mut socket_setting = "api.socket";
-    if let Some(socket) = &args.socket {
-        socket_setting = if client::is_from_variable(socket) { client::VARIABLE } else { "--socket" };
-        check_socket_path(socket)
-            .map_err(|error| Failure::new(Exit::Config, format!("{socket_setting}: {error}")))?;
-        config.api.socket.clone_from(socket);
+impl Args {
+    /// The settings, with the path of the socket of the arguments.
+    fn load(&self) -> Result<Config, Failure> {
+        let mut config = self.settings.load()?;
+        if let Some(socket) = &self.socket {
+            check_socket_path(socket)
+                .map_err(|error| Failure::new(Exit::Config, format!("{}: {error}", self.socket_setting())))?;
+            config.api.socket.clone_from(socket);
+        }
+        Ok(config)
     }
-    logging::start(&config.log);
+
+    /// The source of the path of the socket, for errors.
+    fn socket_setting(&self) -> &'static str {
+        match &self.socket {
+            Some(socket) if client::is_from_variable(socket) => client::VARIABLE,
+            Some(_) => "--socket",
+            None => "api.socket",
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    let config = args.load()?;
+    let log_level = logging::start(&config.log);
     let state = &config.agent.state_dir;
     let _state = Lock::in_dir(state, "agent.lock").map_err(|error| remedies::state_dir(&error, state))?;
     // One thread for all asynchronous work: passing it between threads costs more than doing it.
@@ -68,17 +85,18 @@ pub(super) fn run(args: &Args) -> CommandResult {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal(format_args!("cannot start threads: {error}")))?;
-    let ended = runtime.block_on(serve(config, socket_setting));
+    let ended = runtime.block_on(serve(args, config, log_level));
     // A thread that hangs in the kernel must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended
 }
 
 /// Binds the listeners, runs the tasks until a signal or a fatal error, and stops them.
-async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
-    let mut signals = StopSignals::new()
-        .map_err(|error| Failure::internal(format_args!("cannot handle signals: {error}")))?;
-    let listeners = listeners::Listeners::bind(&config.api, socket_setting).await?;
+async fn serve(args: &Args, config: Config, log_level: LogLevel) -> CommandResult {
+    let no_signals = |error| Failure::internal(format_args!("cannot handle signals: {error}"));
+    let mut signals = StopSignals::new().map_err(no_signals)?;
+    let reload_signals = ReloadSignals::new().map_err(no_signals)?;
+    let listeners = listeners::Listeners::bind(&config.api, args.socket_setting()).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let own = own_metrics::install(clock.now());
     let sampler = Sampler::new(&config.sampler, clock.clone());
@@ -86,6 +104,7 @@ async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
         paths: config.paths.clone(),
         device: config.device.clone(),
         workload: config.workload.clone(),
+        state_dir: config.agent.state_dir.clone(),
     };
     let discovery = Discovery::new(discovery_config, clock.clone());
     let identity = AgentIdentity {
@@ -111,7 +130,15 @@ async fn serve(config: Config, socket_setting: &'static str) -> CommandResult {
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
-    let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api)?;
+    let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
+    let reloadable = Reloadable {
+        log_level,
+        allowed_hosts: set_hosts,
+        captures: session_services.runner.clone(),
+        store: session_services.store.clone(),
+    };
+    reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
+    let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api, hosts)?;
     let ready = tokio::spawn(report_ready(sampler, host_api, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
 

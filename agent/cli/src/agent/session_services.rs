@@ -1,6 +1,6 @@
 //! The session store, the captures into it, and their gRPC services, which only the Unix socket serves.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
 use host::discovery::Discovery;
@@ -8,6 +8,7 @@ use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
 use server::{grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions};
 use store::{AsyncStore, SessionStore};
+use tokio::time::MissedTickBehavior;
 use tracing::warn;
 use xprof::session::HostName;
 
@@ -18,10 +19,17 @@ use crate::{
     settings::Config,
 };
 
+/// Time between two reads of the free disk.
+const DISK_EVERY: Duration = Duration::from_secs(60);
+
 /// The gRPC services of captures and sessions.
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
+    /// Runs the captures of both services.
+    pub(super) runner: Arc<CaptureRunner>,
+    /// The store that they write to.
+    pub(super) store: AsyncStore,
 }
 
 impl SessionServices {
@@ -36,6 +44,7 @@ impl SessionServices {
         let store = open_store(config, clock.now()).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
         let captures = CaptureRunner::new(config.capture.clone(), profilers, store.clone(), clock);
+        measure_disk(supervisor, &store);
         let ending = captures.clone();
         supervisor.task(Stage::Captures, "captures", OnEnd::EndProcess, move |stop| {
             let captures = ending.clone();
@@ -44,13 +53,34 @@ impl SessionServices {
                 TaskResult::Ok(())
             }
         });
-        let sessions = GrpcSessions::new(store);
+        let runner = captures.clone();
+        let sessions = GrpcSessions::new(store.clone());
         let captures = GrpcCaptures::new(captures, discovery, HostName::sanitised(host), &sessions);
         Ok(Self {
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
+            runner,
+            store,
         })
     }
+}
+
+/// Measures the free disk of the store now and then.
+fn measure_disk(supervisor: &mut TaskSupervisor, store: &AsyncStore) {
+    let store = store.clone();
+    supervisor.task(Stage::Sampling, "store disk", OnEnd::Restart, move |stop| {
+        let store = store.clone();
+        async move {
+            let mut ticks = tokio::time::interval(DISK_EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+                if let Err(error) = store.call(SessionStore::measure_free).await {
+                    warn!(%error, "cannot read the free disk of the store");
+                }
+            }
+            TaskResult::Ok(())
+        }
+    });
 }
 
 /// Opens the store and reads its sessions in the background.

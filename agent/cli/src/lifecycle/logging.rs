@@ -7,16 +7,31 @@ use std::{
 
 use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_journald::{Priority, PriorityMappings};
-use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, registry, util::SubscriberInitExt};
+use tracing_subscriber::{
+    Layer, filter::Targets, layer::SubscriberExt, registry, reload, util::SubscriberInitExt,
+};
 
 use super::terminal::may_be_styled;
 use crate::settings::log::{Level, Settings};
 
+/// The level of the log of this process.
+#[derive(Debug)]
+pub struct LogLevel(reload::Handle<Targets, registry::Registry>);
+
+impl LogLevel {
+    /// Applies the settings to later messages.
+    pub fn set(&self, log: &Settings) {
+        // Fails only if the subscriber is gone. Then there is no log.
+        let _ = self.0.reload(targets(filter(log.level)));
+    }
+}
+
 /// Starts logging in this process. A second call has no effect.
-pub fn start(log: &Settings) {
-    let level = filter(log.level);
+pub fn start(log: &Settings) -> LogLevel {
+    let (filter, level) = reload::Layer::new(targets(filter(log.level)));
     // Fails only if a subscriber is already set.
-    let _ = tracing_subscriber::registry().with(output().with_filter(targets(level))).try_init();
+    let _ = tracing_subscriber::registry().with(output().with_filter(filter)).try_init();
+    LogLevel(level)
 }
 
 /// The crates of the agent. Their log targets start with these names.

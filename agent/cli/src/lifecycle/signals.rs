@@ -1,4 +1,4 @@
-//! The signals that stop a process in an orderly way.
+//! The signals that stop a process in an orderly way, and the one that makes the agent read its settings again.
 
 use std::{fs, io};
 
@@ -41,6 +41,26 @@ impl StopSignals {
             _ = self.int.recv() => "SIGINT",
             Some(()) = async { self.hangup.as_mut()?.recv().await } => "SIGHUP",
         }
+    }
+}
+
+/// SIGHUP as the request to read the settings again.
+#[derive(Debug)]
+pub struct ReloadSignals(Signal);
+
+impl ReloadSignals {
+    /// Handles SIGHUP. It no longer ends the process.
+    ///
+    /// # Errors
+    /// If the handler cannot be installed.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(signal(SignalKind::hangup())?))
+    }
+
+    /// Waits for a signal. Signals that come meanwhile count as one.
+    pub async fn next(&mut self) {
+        // `None` would mean that the runtime has ended, and this task with it.
+        let _ = self.0.recv().await;
     }
 }
 

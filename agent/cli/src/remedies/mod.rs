@@ -9,6 +9,7 @@ mod connection;
 mod ledger;
 mod libtpu;
 mod output;
+mod series;
 mod settings;
 mod traces;
 
@@ -28,7 +29,8 @@ pub(crate) use ledger::{
 };
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use output::{manual_pages, unprinted};
-pub(crate) use settings::no_settings_file;
+pub(crate) use series::{no_history, no_metric_contains};
+pub(crate) use settings::{first_of_all, no_settings_file};
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, merge, no_readable_part, no_session, not_a_folder,
     output_conflict, segment_is_a_folder, segment_twice, session_copy, unchecked_copy, unreadable_trace,

@@ -10,6 +10,19 @@ pub(crate) fn no_settings_file(file: &Path) -> Failure {
         .remedy("`tpuscope config default` prints a file with every setting; without --config the default file is read")
 }
 
+/// The first of these failures. Its remedy says how to see the others.
+pub(crate) fn first_of_all(failures: Vec<Failure>) -> Failure {
+    let count = failures.len();
+    let first = failures.into_iter().next();
+    let Some(first) = first else { return Failure::internal("the settings have no fault") };
+    if count == 1 {
+        return first;
+    }
+    first.remedy(format_args!(
+        "this is the first of {count} faults: `tpuscope config check` prints all of them"
+    ))
+}
+
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         match &error {

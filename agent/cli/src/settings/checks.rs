@@ -25,8 +25,8 @@ pub(super) struct BrokenRule {
     pub(super) message: &'static str,
 }
 
-/// The first broken rule.
-pub(super) fn check(config: &Config) -> Option<BrokenRule> {
+/// The broken rules.
+pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
     let (api, sampler) = (&config.api, &config.sampler);
     let one_address = matches!((api.http, api.grpc), (Listen::On(http), Listen::On(grpc)) if http == grpc && http.port() != 0);
     let asked = sampler.runtime || sampler.host_service || sampler.orbax_grain || sampler.host;
@@ -69,6 +69,6 @@ pub(super) fn check(config: &Config) -> Option<BrokenRule> {
             "sampler.history is over 1GiB: expected 1GiB or less",
         ),
     ];
-    let broken = rules.into_iter().find(|(broken, ..)| *broken);
-    broken.map(|(_, settings, message)| BrokenRule { settings, message })
+    let broken = rules.into_iter().filter(|(broken, ..)| *broken);
+    broken.map(|(_, settings, message)| BrokenRule { settings, message }).collect()
 }

@@ -103,12 +103,45 @@ pub enum ConfigError {
     NotASetting(SettingSource),
 }
 
+impl ConfigError {
+    /// The setting whose value is refused, if it is one.
+    pub(super) fn setting(&self) -> Option<&str> {
+        match self {
+            Self::BadValue { setting, .. } => Some(setting),
+            _ => None,
+        }
+    }
+}
+
+/// All faults of the settings: one or more, in the order of their layers. Its text is that of the first one.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.first().map_or_else(String::new, ToString::to_string))]
+pub struct ConfigErrors(Vec<ConfigError>);
+
+impl ConfigErrors {
+    /// These faults. `None` if there are none.
+    pub(super) fn new(faults: Vec<ConfigError>) -> Option<Self> {
+        (!faults.is_empty()).then_some(Self(faults))
+    }
+
+    /// The faults.
+    pub fn into_all(self) -> impl Iterator<Item = ConfigError> {
+        self.0.into_iter()
+    }
+
+    /// The text of each fault.
+    #[cfg(test)]
+    pub(super) fn into_strings(self) -> Vec<String> {
+        self.into_all().map(|fault| fault.to_string()).collect()
+    }
+}
+
 fn hint(nearest: &Option<String>) -> String {
     nearest.as_ref().map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
 }
 
 /// The most similar candidate, if one is similar enough to be meant.
-pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))

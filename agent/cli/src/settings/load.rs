@@ -1,19 +1,17 @@
-//! Merges the layers of settings into one [`Config`]. Each error names the source of the wrong setting.
+//! Merges the layers of settings into one [`Config`], with the source of each setting. Finds all faults, each with the
+//! source of the wrong setting.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{ErrorKind, Read},
-    ops::Range,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use toml::{Spanned, de::DeTable};
-
 use super::{
-    Config, SECTIONS, Section,
-    checks::{self, BrokenRule},
-    error::{ConfigError, SettingSource, nearest},
+    Config, SECTIONS, Section, checks,
+    error::{ConfigError, ConfigErrors, SettingSource, nearest},
+    file::SettingsFile,
 };
 
 /// The largest settings file in bytes.
@@ -32,34 +30,42 @@ pub struct Layers<'a> {
     pub flags: &'a [String],
 }
 
+/// The settings of some layers.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LoadedSettings {
+    /// The settings.
+    pub config: Config,
+    /// The source of each setting that is not a default. The keys are `section.key`.
+    pub sources: BTreeMap<String, SettingSource>,
+}
+
 /// Loads the settings of these layers.
 ///
 /// # Errors
-/// The first wrong setting.
-pub fn load(layers: &Layers<'_>) -> Result<Config, ConfigError> {
-    let mut settings = Merged::default();
+/// All wrong settings.
+pub fn load(layers: &Layers<'_>) -> Result<LoadedSettings, ConfigErrors> {
+    let mut merged = Merged::default();
     if let Some((file, text)) = layers.text {
-        settings = Merged::from_text(file, text)?;
+        merged.add_file(file, text);
     }
     for (name, value) in &layers.environment {
         let Some((section, key)) = name.strip_prefix(PREFIX).and_then(|name| name.split_once("__")) else {
             continue;
         };
         let origin = SettingSource::Variable(name.clone());
-        settings.set(origin, &section.to_lowercase(), &key.to_lowercase(), value)?;
+        merged.set(origin, &section.to_lowercase(), &key.to_lowercase(), value);
     }
     for flag in layers.flags {
         let origin = SettingSource::Flag(flag.clone());
-        let Some(((section, key), value)) =
-            flag.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)))
-        else {
-            return Err(ConfigError::NotASetting(origin));
-        };
-        settings.set(origin, section, key, value)?;
+        match flag.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value))) {
+            Some(((section, key), value)) => merged.set(origin, section, key, value),
+            None => merged.faults.push(ConfigError::NotASetting(origin)),
+        }
     }
-    match checks::check(&settings.config) {
-        Some(rule) => Err(settings.broken(rule)),
-        None => Ok(settings.config),
+    merged.check_rules();
+    match ConfigErrors::new(merged.faults) {
+        Some(errors) => Err(errors),
+        None => Ok(merged.loaded),
     }
 }
 
@@ -85,41 +91,31 @@ pub fn read(file: &Path) -> Result<Option<String>, ConfigError> {
 #[derive(Default)]
 struct Merged {
     written: toml::Table,
-    config: Config,
-    /// The source of each setting that is not a default.
-    origins: BTreeMap<String, SettingSource>,
+    loaded: LoadedSettings,
+    faults: Vec<ConfigError>,
 }
 
 impl Merged {
-    fn from_text(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        let source = Source { file: file.to_owned(), text };
-        let document = DeTable::parse(text).map_err(|error| source.syntax(&error))?;
-        let settings = source.check_names(document.get_ref())?;
-        let config: Config = toml::from_str(text).map_err(|error| source.bad_value(&error, &settings))?;
-        let written = toml::from_str(text).map_err(|error| source.syntax(&error))?;
-        let origins = settings.into_iter().map(|(name, span)| (name, source.origin(span.start))).collect();
-        Ok(Self { written, config, origins })
-    }
-
-    fn broken(&self, rule: BrokenRule) -> ConfigError {
-        let origin = rule.settings.iter().find_map(|setting| self.origins.get(*setting)).cloned();
-        ConfigError::BrokenRule { origin, message: rule.message }
+    fn add_file(&mut self, file: &Path, text: &str) {
+        if let Some(SettingsFile { written, config, sources }) =
+            SettingsFile::parse(file, text, &mut self.faults)
+        {
+            self.written = written;
+            self.loaded = LoadedSettings { config, sources };
+        }
     }
 
     /// Adds a setting from outside the file. The text is read as a TOML value, or else as a string.
-    fn set(
-        &mut self,
-        origin: SettingSource,
-        section: &str,
-        key: &str,
-        value: &str,
-    ) -> Result<(), ConfigError> {
-        check_name(&origin, section, key)?;
+    fn set(&mut self, origin: SettingSource, section: &str, key: &str, value: &str) {
+        if let Err(error) = check_name(&origin, section, key) {
+            return self.faults.push(error);
+        }
         let as_text = toml::Value::String(value.to_owned());
         let as_value = toml::from_str::<toml::Table>(&format!("v = {value}")).ok().and_then(|mut table| {
             // More than one key means that the text has a line break.
             if table.len() == 1 { table.remove("v") } else { None }
         });
+        let setting = format!("{section}.{key}");
         let mut fault = None;
         for candidate in as_value.into_iter().chain([as_text]) {
             let mut written = self.written.clone();
@@ -129,32 +125,51 @@ impl Merged {
             }
             match written.clone().try_into() {
                 Ok(config) => {
-                    (self.written, self.config) = (written, config);
-                    self.origins.insert(format!("{section}.{key}"), origin);
-                    return Ok(());
+                    (self.written, self.loaded.config) = (written, config);
+                    self.loaded.sources.insert(setting, origin);
+                    return;
                 }
                 Err(error) => fault = fault.or(Some(error)),
             }
         }
         let message = fault.map(|error: toml::de::Error| first_line(error.message())).unwrap_or_default();
-        Err(ConfigError::BadValue { origin, setting: format!("{section}.{key}"), message })
+        self.faults.push(ConfigError::BadValue { origin, setting, message });
+    }
+
+    /// Checks the rules between settings, except those about a setting whose value is already refused.
+    fn check_rules(&mut self) {
+        let refused: BTreeSet<&str> = self.faults.iter().filter_map(ConfigError::setting).collect();
+        let unread = self.faults.iter().any(|fault| matches!(fault, ConfigError::Syntax { .. }));
+        if unread {
+            return;
+        }
+        let broken = checks::broken_rules(&self.loaded.config).into_iter();
+        let broken = broken.filter(|rule| !rule.settings.iter().any(|setting| refused.contains(setting)));
+        let faults: Vec<_> = broken
+            .map(|rule| {
+                let sources = &self.loaded.sources;
+                let origin = rule.settings.iter().find_map(|setting| sources.get(*setting)).cloned();
+                ConfigError::BrokenRule { origin, message: rule.message }
+            })
+            .collect();
+        self.faults.extend(faults);
     }
 }
 
-fn first_line(message: &str) -> String {
+pub(super) fn first_line(message: &str) -> String {
     message.lines().next().unwrap_or_default().to_owned()
 }
 
-fn find(name: &str) -> Option<&'static Section> {
+pub(super) fn find(name: &str) -> Option<&'static Section> {
     SECTIONS.iter().find(|section| section.name == name)
 }
 
-fn unknown_section(origin: SettingSource, name: &str) -> ConfigError {
+pub(super) fn unknown_section(origin: SettingSource, name: &str) -> ConfigError {
     let nearest = nearest(name, SECTIONS.iter().map(|section| section.name));
     ConfigError::UnknownSection { origin, name: name.chars().take(60).collect(), nearest }
 }
 
-fn check_name(origin: &SettingSource, section: &str, key: &str) -> Result<(), ConfigError> {
+pub(super) fn check_name(origin: &SettingSource, section: &str, key: &str) -> Result<(), ConfigError> {
     let Some(known) = find(section) else {
         return Err(unknown_section(origin.clone(), section));
     };
@@ -174,60 +189,6 @@ fn check_name(origin: &SettingSource, section: &str, key: &str) -> Result<(), Co
     })
 }
 
-/// The range of each setting's value in the text.
-type Spans = Vec<(String, Range<usize>)>;
-
-struct Source<'a> {
-    file: PathBuf,
-    text: &'a str,
-}
-
-impl Source<'_> {
-    fn origin(&self, offset: usize) -> SettingSource {
-        let before = self.text.as_bytes().iter().take(offset);
-        SettingSource::Line(self.file.clone(), 1 + before.filter(|byte| **byte == b'\n').count())
-    }
-
-    fn syntax(&self, error: &toml::de::Error) -> ConfigError {
-        let origin = self.origin(error.span().map_or(0, |span| span.start));
-        ConfigError::Syntax { origin, message: first_line(error.message()) }
-    }
-
-    fn bad_value(&self, error: &toml::de::Error, settings: &Spans) -> ConfigError {
-        let at = error.span().map_or(0, |span| span.start);
-        let setting = settings.iter().find(|(_, span)| span.contains(&at));
-        ConfigError::BadValue {
-            origin: self.origin(at),
-            setting: setting.map(|(name, _)| name.clone()).unwrap_or_default(),
-            message: first_line(error.message()),
-        }
-    }
-
-    /// Refuses the first unknown name. Returns the range of each value.
-    fn check_names(&self, document: &DeTable<'_>) -> Result<Spans, ConfigError> {
-        let mut sections: Vec<_> = document.iter().collect();
-        sections.sort_by_key(|(name, _)| name.span().start);
-        let mut spans = Spans::new();
-        for (name, value) in sections {
-            let origin = self.origin(name.span().start);
-            let name: &str = name.get_ref();
-            if find(name).is_none() {
-                return Err(unknown_section(origin, name));
-            }
-            let Some(table) = value.get_ref().as_table() else {
-                return Err(ConfigError::NotATable { origin, name: name.to_owned() });
-            };
-            let mut keys: Vec<(&Spanned<_>, _)> = table.iter().collect();
-            keys.sort_by_key(|(key, _)| key.span().start);
-            for (key, value) in keys {
-                check_name(&self.origin(key.span().start), name, key.get_ref())?;
-                spans.push((format!("{name}.{}", key.get_ref()), value.span()));
-            }
-        }
-        Ok(spans)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,12 +196,15 @@ mod tests {
 
     fn from_text(text: &str) -> Result<Config, String> {
         load(&Layers { text: Some((Path::new("a.toml"), text)), ..Layers::default() })
+            .map(|loaded| loaded.config)
             .map_err(|error| error.to_string())
     }
 
     fn from_environment(name: &str, value: &str) -> Result<Config, String> {
         let environment = vec![(name.to_owned(), value.to_owned())];
-        load(&Layers { environment, ..Layers::default() }).map_err(|error| error.to_string())
+        load(&Layers { environment, ..Layers::default() })
+            .map(|loaded| loaded.config)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -312,7 +276,7 @@ mod tests {
             ],
             flags: &flags,
         };
-        let config = load(&layers).unwrap();
+        let config = load(&layers).unwrap().config;
         assert_eq!(config.agent.host, "file");
         assert_eq!(config.agent.stop_timeout, Duration::from_secs(2));
         assert_eq!(config.api.max_connections, 3);
@@ -355,5 +319,72 @@ mod tests {
         std::fs::write(&file, vec![b'#'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1]).unwrap();
         assert!(matches!(read(&file), Err(ConfigError::TooLong { .. })));
         assert!(matches!(read(dir.path()), Err(ConfigError::Unreadable { .. })));
+    }
+
+    #[test]
+    fn every_fault_of_every_layer_is_found_once() {
+        let text = "[agnt]\n[agent]\nhost = 1\nstop_timout = '2s'\nstop_timeout = '2'\n[api]\nhttp = '0.0.0.0:80'\n\
+                    max_connections = 0\n[libtpu]\nenabled = 'maybe'\n[sampler]\nruntime = false\n\
+                    host_service = false\norbax_grain = false\nhost = false\n";
+        let flags = ["nonsense".to_owned(), "api.grpc=1".to_owned()];
+        let layers = Layers {
+            text: Some((Path::new("a.toml"), text)),
+            environment: vec![("TPUSCOPE_LOG__LEVEL".into(), "loud".into())],
+            flags: &flags,
+        };
+        let faults = load(&layers).unwrap_err().into_strings();
+        let starts = [
+            "a.toml line 1: there is no section `agnt`",
+            "a.toml line 4: there is no setting `agent.stop_timout`",
+            "a.toml line 3: agent.host: ",
+            "a.toml line 5: agent.stop_timeout: ",
+            "a.toml line 7: api.http: ",
+            "a.toml line 10: libtpu.enabled: ",
+            "the variable TPUSCOPE_LOG__LEVEL: log.level: ",
+            "--set nonsense: ",
+            "--set api.grpc=1: api.grpc: ",
+            // Whether every source is off depends on libtpu.enabled, which is unknown.
+            "a.toml line 8: api.max_connections is 0",
+        ];
+        assert_eq!(faults.len(), starts.len(), "{faults:#?}");
+        for start in starts {
+            assert_eq!(
+                faults.iter().filter(|fault| fault.starts_with(start)).count(),
+                1,
+                "{start}: {faults:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_syntax_error_of_a_file_is_found() {
+        let layers = Layers {
+            text: Some((Path::new("a.toml"), "[agent]\nhost = \n[log]\nlevel = = 'info'\n")),
+            environment: vec![("TPUSCOPE_LOG__LEVEL".into(), "loud".into())],
+            ..Layers::default()
+        };
+        let faults = load(&layers).unwrap_err().into_strings();
+        for start in ["a.toml line 2: ", "a.toml line 4: ", "the variable TPUSCOPE_LOG__LEVEL: "] {
+            assert!(faults.iter().any(|fault| fault.starts_with(start)), "{start}: {faults:#?}");
+        }
+    }
+
+    #[test]
+    fn every_setting_has_its_source() {
+        let layers = Layers {
+            text: Some((Path::new("a.toml"), "[agent]\nhost = 'a'\n\nstop_timeout = '1s'\n")),
+            environment: vec![("TPUSCOPE_AGENT__STOP_TIMEOUT".into(), "2s".into())],
+            flags: &["api.max_connections=3".to_owned()],
+        };
+        let sources = load(&layers).unwrap().sources;
+        let shown: Vec<_> = sources.iter().map(|(setting, source)| format!("{setting}: {source}")).collect();
+        assert_eq!(
+            shown,
+            [
+                "agent.host: a.toml line 2",
+                "agent.stop_timeout: the variable TPUSCOPE_AGENT__STOP_TIMEOUT",
+                "api.max_connections: --set api.max_connections=3",
+            ]
+        );
     }
 }

@@ -8,6 +8,7 @@ pub mod agent;
 mod checks;
 mod default;
 mod error;
+mod file;
 mod load;
 pub mod log;
 
@@ -15,8 +16,8 @@ use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 pub use default::commented;
-pub use error::{ConfigError, SettingSource};
-pub use load::{Layers, load, read};
+pub use error::{ConfigError, ConfigErrors, SettingSource, nearest};
+pub use load::{Layers, LoadedSettings, load, read};
 
 /// The default settings file.
 pub const FILE: &str = "/etc/tpuscope/tpuscope.toml";
@@ -72,4 +73,22 @@ sections! {
     capture: sessions::settings::Settings,
     /// The retention of sessions.
     store: store::settings::Settings,
+}
+
+/// The settings of one section: keys and values. A setting without a value has `None`.
+pub type SectionValues = Vec<(&'static str, Option<toml::Value>)>;
+
+/// The value of every setting, section by section.
+///
+/// # Errors
+/// If TOML cannot hold a value, such as a path that is not UTF-8.
+pub fn values(config: &Config) -> Result<Vec<(&'static str, SectionValues)>, toml::ser::Error> {
+    let written = toml::Table::try_from(config)?;
+    let section = |section: &Section| {
+        let value = |field: &&'static str| {
+            (*field, written.get(section.name).and_then(|values| values.get(*field)).cloned())
+        };
+        (section.name, section.fields.iter().map(value).collect())
+    };
+    Ok(SECTIONS.iter().map(section).collect())
 }

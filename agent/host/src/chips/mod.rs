@@ -7,12 +7,13 @@ mod pci;
 mod table;
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
 };
 
-use model::device::{Chip, ChipIndex, Generation};
-use pci::Function;
+use model::device::{Chip, ChipIndex, ChipState, Generation};
+use pci::{Driver, Function};
 use table::{ChipKind, Match};
 
 use crate::settings::{
@@ -22,8 +23,6 @@ use crate::settings::{
 
 /// Google's PCI vendor id: TPUs, but also network and disk of a cloud machine.
 const VENDOR: u16 = 0x1ae0;
-/// PCI base class "processing accelerator".
-const ACCELERATOR: u8 = 0x12;
 /// Maximum number of PCI functions that are read: more than any host has.
 const MAX_FUNCTIONS: usize = 4096;
 
@@ -34,6 +33,8 @@ pub struct ChipScan {
     pub chips: Vec<Chip>,
     /// What could not be read, and what would change that.
     pub notes: Vec<String>,
+    /// IOMMU groups of functions that are no TPU: a virtual machine may hold them.
+    pub other_groups: BTreeSet<u32>,
 }
 
 /// Reads every PCI function once. Blocks, on sysfs and device names only.
@@ -46,7 +47,7 @@ pub fn scan(paths: &Paths, settings: &Settings) -> ChipScan {
                 "cannot list PCI functions in {} ({error}): chips are unknown; mount the host's sysfs, or set paths.sysfs",
                 at.display()
             );
-            return ChipScan { chips: Vec::new(), notes: vec![note] };
+            return ChipScan { notes: vec![note], ..ChipScan::default() };
         }
     };
     let unreadable = functions.iter().filter(|function| function.vendor.is_none()).count();
@@ -56,30 +57,38 @@ pub fn scan(paths: &Paths, settings: &Settings) -> ChipScan {
             "the vendor of {unreadable} PCI functions cannot be read: a TPU may be among them"
         ));
     }
-    let tpus: Vec<(Function, ChipKind)> =
-        functions.into_iter().filter_map(|function| recognise(function, settings)).collect();
+    let mut tpus: Vec<(Function, ChipKind)> = Vec::new();
+    let mut other_groups = BTreeSet::new();
+    for function in functions {
+        match kind(&function, settings) {
+            Some(kind) => tpus.push((function, kind)),
+            // A function of an unknown vendor may be a TPU.
+            None if function.vendor.is_some() => {
+                other_groups.extend(pci::iommu_group(&paths.sysfs, &function));
+            }
+            None => {}
+        }
+    }
     let mut chips: Vec<Chip> = Vec::new();
     for group in tpus.chunk_by(same_chip) {
         let index = ChipIndex(u32::try_from(chips.len()).unwrap_or(u32::MAX));
         chips.push(chip(index, group, &Nodes { paths, all: &tpus }));
     }
-    ChipScan { chips, notes }
+    ChipScan { chips, notes, other_groups }
 }
 
-/// The function and its kind, when it is a TPU.
-fn recognise(function: Function, settings: &Settings) -> Option<(Function, ChipKind)> {
+/// The kind of a function, when it is a TPU or may be one: any function of Google's that is no known other device,
+/// whatever its class.
+fn kind(function: &Function, settings: &Settings) -> Option<ChipKind> {
     if function.vendor != Some(VENDOR) {
         return None;
     }
-    let found = function.device.map_or(Match::No, |id| table::find(id, function.subsystem, &settings.extra));
-    let row = match found {
-        Match::Kind(row) | Match::Ambiguous(row) => row,
-        Match::No if function.class.map(|class| class >> 16) == Some(u32::from(ACCELERATOR)) => {
-            ChipKind::unnamed()
-        }
-        Match::No => return None,
-    };
-    Some((function, row))
+    let Some(id) = function.device else { return Some(ChipKind::unnamed()) };
+    match table::find(id, function.subsystem, &settings.extra) {
+        Match::Kind(row) | Match::Ambiguous(row) => Some(row),
+        Match::Unlisted => Some(ChipKind::unnamed()),
+        Match::Other => None,
+    }
 }
 
 /// Whether two neighbours in PCI order are one chip: functions of one device, where the generation has several.
@@ -101,20 +110,58 @@ fn chip(index: ChipIndex, functions: &[(Function, ChipKind)], nodes: &Nodes<'_>)
         numa_node: first.numa_node,
         ..Chip::default()
     };
+    let mut faults = Vec::new();
     if functions.len() < row.functions as usize {
-        chip.faults.push(format!("shows {} of its {} PCI functions", functions.len(), row.functions));
+        let fault = format!("shows {} of its {} PCI functions", functions.len(), row.functions);
+        faults.push((ChipState::Fault, fault));
     }
     for (function, row) in functions {
+        let driver = pci::driver(&nodes.paths.sysfs, function);
         // An absent node stays listed: owners outside this container may hold it.
-        match nodes.of(function, row) {
-            Ok(node) => {
-                chip.faults.extend(absence(&node));
-                chip.nodes.push(node);
-            }
-            Err(fault) => chip.faults.push(fault),
-        }
+        let node = nodes.of(function, row);
+        faults.extend(fault(function, &driver, node.as_deref()));
+        chip.nodes.extend(node);
     }
+    // What is seen to be wrong counts more than what is not known.
+    let of_state = |state| faults.iter().any(|(of, _)| *of == state).then_some(state);
+    let states = [ChipState::Absent, ChipState::Fault, ChipState::Unknown];
+    chip.state = states.into_iter().find_map(of_state).unwrap_or_default();
+    chip.faults = faults.into_iter().map(|(_, fault)| fault).collect();
     chip
+}
+
+/// What is wrong with a function, from its driver and its node.
+fn fault(function: &Function, driver: &Driver, node: Option<&Path>) -> Option<(ChipState, String)> {
+    let slot = function.slot;
+    let unbound = format!("no driver is bound to PCI function {slot}");
+    let Some(node) = node else {
+        let unknown = format!("PCI function {slot} has no IOMMU group in sysfs: its vfio node is unknown");
+        return Some(match driver {
+            Driver::Unbound => (ChipState::Fault, format!("{unbound}, and {unknown}")),
+            Driver::Bound(_) | Driver::Unknown => (ChipState::Unknown, unknown),
+        });
+    };
+    let at = node.display();
+    match fs::symlink_metadata(node) {
+        Ok(_) if *driver == Driver::Unbound => Some((ChipState::Fault, unbound)),
+        Ok(_) => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let why = match driver {
+                Driver::Bound(driver) => {
+                    format!("driver {driver} is bound, so the node is not passed into this container")
+                }
+                Driver::Unbound => unbound,
+                Driver::Unknown => {
+                    "the driver is not bound, or the node is not passed into this container".to_owned()
+                }
+            };
+            Some((ChipState::Absent, format!("device node {at} is absent: {why}")))
+        }
+        Err(error) => Some((
+            ChipState::Unknown,
+            format!("device node {at} cannot be read ({error}): its state is unknown"),
+        )),
+    }
 }
 
 fn name(function: &Function, row: &ChipKind) -> String {
@@ -133,46 +180,36 @@ struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    /// The node below the configured root, or why it is unknown.
-    fn of(&self, function: &Function, row: &ChipKind) -> Result<PathBuf, String> {
+    /// The node below the configured root; `None` when it is not known. The node of an unknown kind is the one that is
+    /// there, else the one that the IOMMU group names.
+    fn of(&self, function: &Function, row: &ChipKind) -> Option<PathBuf> {
         match row.node {
-            Some(NodeKind::Accel) => Ok(self.accel(function)),
+            Some(NodeKind::Accel) => Some(self.accel(function, row)),
             Some(NodeKind::Vfio) => self.vfio(function),
-            None => match self.vfio(function) {
-                Ok(node) if node.exists() => Ok(node),
-                _ => Ok(self.accel(function)),
-            },
+            None => {
+                let accel = Some(self.accel(function, row)).filter(|node| node.exists());
+                self.vfio(function).filter(|vfio| vfio.exists() || accel.is_none()).or(accel)
+            }
         }
     }
 
-    /// `accelN`: N as sysfs says, else the rank among the functions with such nodes.
-    fn accel(&self, function: &Function) -> PathBuf {
+    /// `accelN`: N as sysfs says, else the rank among the functions with such nodes. A function of an unknown kind
+    /// does not change the rank of a known one.
+    fn accel(&self, function: &Function, row: &ChipKind) -> PathBuf {
         let number = pci::accel_number(&self.paths.sysfs, function).unwrap_or_else(|| {
             let before = self.all.iter().take_while(|(other, _)| other.slot < function.slot);
-            let count = before.filter(|(_, row)| row.node != Some(NodeKind::Vfio)).count();
+            let count = before
+                .filter(|(_, other)| other.node == Some(NodeKind::Accel) || other.node == row.node)
+                .count();
             u32::try_from(count).unwrap_or(u32::MAX)
         });
         self.paths.dev.join(format!("accel{number}"))
     }
 
     /// `vfio/GROUP`.
-    fn vfio(&self, function: &Function) -> Result<PathBuf, String> {
-        let group = pci::iommu_group(&self.paths.sysfs, function).ok_or_else(|| {
-            format!("PCI function {} has no IOMMU group in sysfs: its vfio node is unknown", function.slot)
-        })?;
-        Ok(self.paths.dev.join("vfio").join(group.to_string()))
-    }
-}
-
-/// What is wrong when the node is absent or cannot be read.
-fn absence(node: &Path) -> Option<String> {
-    let at = node.display();
-    match fs::symlink_metadata(node) {
-        Ok(_) => None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(format!(
-            "device node {at} is absent: the driver is not bound, or the node is not passed into this container"
-        )),
-        Err(error) => Some(format!("device node {at} cannot be read ({error}): its state is unknown")),
+    fn vfio(&self, function: &Function) -> Option<PathBuf> {
+        let group = pci::iommu_group(&self.paths.sysfs, function)?;
+        Some(self.paths.dev.join("vfio").join(group.to_string()))
     }
 }
 

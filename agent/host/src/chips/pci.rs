@@ -9,6 +9,8 @@ use std::{
 
 /// Where the functions are, below the sysfs root.
 pub(super) const DEVICES: &str = "bus/pci/devices";
+/// Where the drivers are, below the sysfs root.
+pub(super) const DRIVERS: &str = "bus/pci/drivers";
 
 /// `domain:bus:device.function`; its order is numeric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +62,6 @@ pub(super) struct Function {
     pub(super) vendor: Option<u16>,
     pub(super) device: Option<u16>,
     pub(super) subsystem: Option<u16>,
-    pub(super) class: Option<u32>,
     pub(super) numa_node: Option<u32>,
 }
 
@@ -73,26 +74,42 @@ pub(super) fn functions(sysfs: &Path, most: usize) -> io::Result<Vec<Function>> 
         let Some(slot) = Slot::parse(&name) else { continue };
         let folder = root.join(&name);
         let word = |file| hex(&folder.join(file)).and_then(|value| u16::try_from(value).ok());
-        let mut function = Function {
-            slot,
-            vendor: word("vendor"),
-            device: None,
-            subsystem: None,
-            class: None,
-            numa_node: None,
-            name,
-        };
+        let mut function =
+            Function { slot, vendor: word("vendor"), device: None, subsystem: None, numa_node: None, name };
         // Only Google's functions are worth more reads: a host has hundreds of others.
         if function.vendor == Some(super::VENDOR) {
             function.device = word("device");
             function.subsystem = word("subsystem_device");
-            function.class = hex(&folder.join("class"));
             function.numa_node = text(&folder.join("numa_node")).and_then(|text| text.trim().parse().ok());
         }
         functions.push(function);
     }
     functions.sort_by_key(|function| function.slot);
     Ok(functions)
+}
+
+/// The driver of a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Driver {
+    /// This one is bound.
+    Bound(String),
+    /// None is bound.
+    Unbound,
+    /// This sysfs does not show drivers.
+    Unknown,
+}
+
+/// The driver of a function. Where no function of the host shows one, the absence of the link says nothing.
+pub(super) fn driver(sysfs: &Path, function: &Function) -> Driver {
+    match fs::read_link(sysfs.join(DEVICES).join(&function.name).join("driver")) {
+        Ok(link) => link
+            .file_name()
+            .map_or(Driver::Unknown, |name| Driver::Bound(name.to_string_lossy().into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && sysfs.join(DRIVERS).is_dir() => {
+            Driver::Unbound
+        }
+        Err(_) => Driver::Unknown,
+    }
 }
 
 /// The number of the function's IOMMU group.

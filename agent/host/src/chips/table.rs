@@ -78,14 +78,23 @@ impl From<&ExtraChip> for ChipKind {
 #[derive(Deserialize)]
 struct ChipTable {
     chip: Vec<ChipKind>,
+    other: Vec<OtherDevice>,
 }
 
-fn built_in() -> &'static [ChipKind] {
-    static ROWS: OnceLock<Vec<ChipKind>> = OnceLock::new();
-    ROWS.get_or_init(|| {
-        toml::from_str::<ChipTable>(include_str!("chips.toml"))
-            .expect("a unit test reads the built-in table")
-            .chip
+/// A device of Google's that is not a TPU.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OtherDevice {
+    device: u16,
+    /// What it is; for the reader of the table.
+    #[serde(rename = "name")]
+    _name: String,
+}
+
+fn built_in() -> &'static ChipTable {
+    static TABLE: OnceLock<ChipTable> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        toml::from_str(include_str!("chips.toml")).expect("a unit test reads the built-in table")
     })
 }
 
@@ -96,8 +105,10 @@ pub(super) enum Match {
     Kind(ChipKind),
     /// A TPU, but one of several kinds: the subsystem id could not be read or is new.
     Ambiguous(ChipKind),
-    /// Not in the table.
-    No,
+    /// A network card, a disk or the like.
+    Other,
+    /// Not in the table: it may be a TPU that is newer than the table.
+    Unlisted,
 }
 
 /// Looks up a device id of Google's.
@@ -105,8 +116,11 @@ pub(super) fn find(device: u16, subsystem: Option<u16>, extra: &[ExtraChip]) -> 
     if let Some(chip) = extra.iter().find(|chip| chip.device == device) {
         return Match::Kind(chip.into());
     }
-    let mut same_id = built_in().iter().filter(|row| row.device == device);
-    let Some(first) = same_id.clone().next() else { return Match::No };
+    if built_in().other.iter().any(|other| other.device == device) {
+        return Match::Other;
+    }
+    let mut same_id = built_in().chip.iter().filter(|row| row.device == device);
+    let Some(first) = same_id.clone().next() else { return Match::Unlisted };
     match same_id.find(|row| row.subsystem.is_none() || row.subsystem == subsystem) {
         Some(row) => Match::Kind(row.clone()),
         None => Match::Ambiguous(ChipKind {
@@ -127,8 +141,8 @@ mod tests {
 
     #[test]
     fn the_built_in_table_reads_and_says_where_its_numbers_are_from() {
-        assert_eq!(built_in().len(), 8);
-        for row in built_in().iter().filter(|row| row.generation != Generation::Unknown) {
+        assert_eq!(built_in().chip.len(), 8);
+        for row in built_in().chip.iter().filter(|row| row.generation != Generation::Unknown) {
             assert!(row.cores.is_some() && row.hbm_gib.is_some() && row.node.is_some(), "{row:?}");
             let source = format!("{row:?}");
             assert!(row.peak.is_some() && source.contains("2026-11"), "{row:?}");
@@ -146,7 +160,7 @@ mod tests {
                 );
                 None
             }
-            Match::No => panic!("0x27 is a TPU"),
+            Match::Other | Match::Unlisted => panic!("0x27 is a TPU"),
         };
         assert_eq!(generation(Some(0x4e)), Some(Generation::V2));
         assert_eq!(generation(Some(0x4f)), Some(Generation::V3));
@@ -155,8 +169,10 @@ mod tests {
     }
 
     #[test]
-    fn google_network_and_disk_are_no_chips() {
-        assert_eq!(find(0x42, None, &[]), Match::No);
-        assert_eq!(find(0x1f, None, &[]), Match::No);
+    fn other_devices_of_google_are_known_by_id() {
+        for other in [0x42, 0x1f, 0xabcd] {
+            assert_eq!(find(other, None, &[]), Match::Other, "{other:#x}");
+        }
+        assert_eq!(find(0x99, None, &[]), Match::Unlisted);
     }
 }

@@ -42,6 +42,18 @@ impl Host {
         let paths = Paths { sysfs: self.at("sys"), procfs: self.at("proc"), dev: self.at("dev") };
         scan(&paths, settings)
     }
+
+    /// Binds a driver to a function; from then on this sysfs shows drivers.
+    fn bind(&self, slot: &str, driver: &str) {
+        let of_driver = self.at("sys/bus/pci/drivers").join(driver);
+        fs::create_dir_all(&of_driver).unwrap();
+        symlink(of_driver, self.at("sys").join(pci::DEVICES).join(slot).join("driver")).unwrap();
+    }
+
+    fn states(&self) -> Vec<(ChipState, String)> {
+        let chips = self.scan().chips;
+        chips.into_iter().map(|chip| (chip.state, chip.faults.join("; "))).collect()
+    }
 }
 
 #[test]
@@ -76,8 +88,15 @@ fn a_new_id_is_reported_and_a_network_card_is_not() {
     host.vfio("0000:00:04.0", "0x0099", 7);
     host.function("0000:00:05.0", &[("vendor", "0x1ae0"), ("device", "0x0042"), ("class", "0x020000")]);
     host.function("0000:00:06.0", &[("vendor", "0x8086"), ("device", "0x0099"), ("class", "0x120000")]);
+    host.function("0000:00:07.0", &[("vendor", "0x1ac1"), ("device", "0x089a"), ("class", "0x0880")]);
+    symlink(
+        "../../../../kernel/iommu_groups/21",
+        host.at("sys").join(pci::DEVICES).join("0000:00:06.0/iommu_group"),
+    )
+    .unwrap();
     let scan = host.scan();
     assert_eq!(scan.chips.len(), 1);
+    assert_eq!(scan.other_groups, BTreeSet::from([21]));
     assert_eq!(scan.chips[0].name, "unknown TPU 0x0099");
     assert_eq!(scan.chips[0].nodes, [host.at("dev/vfio/7")]);
     let toml = "[[extra]]\ndevice = 0x0099\nname = \"v9\"\nnode = \"vfio\"\ncores = 4\nhbm_gib = 256";
@@ -107,6 +126,67 @@ fn what_is_missing_is_unknown() {
     fs::remove_dir_all(host.at("sys")).unwrap();
     let scan = host.scan();
     assert!(scan.chips.is_empty() && scan.notes[0].contains("paths.sysfs"), "{scan:?}");
+}
+
+#[test]
+fn the_class_of_a_function_does_not_decide() {
+    for class in ["0xff0000", "0x120000", "0x020000", "0x000000", "nonsense"] {
+        let host = Host::new();
+        for (slot, device) in
+            [("0000:00:04.0", "0x0063"), ("0000:00:05.0", "0x0027"), ("0000:00:06.0", "0x0099")]
+        {
+            host.function(slot, &[("vendor", "0x1ae0"), ("device", device), ("class", class)]);
+        }
+        host.function("0000:00:07.0", &[("vendor", "0x1ae0"), ("device", "0x001f"), ("class", class)]);
+        let names: Vec<_> = host.scan().chips.into_iter().map(|chip| chip.name).collect();
+        assert_eq!(names, ["v5e", "unknown TPU 0x0027", "unknown TPU 0x0099"], "{class}");
+    }
+}
+
+#[test]
+fn the_state_says_what_was_observed() {
+    let host = Host::new();
+    host.vfio("0000:00:04.0", "0x006f", 0);
+    host.vfio("0000:00:05.0", "0x006f", 1);
+    fs::remove_file(host.at("dev/vfio/1")).unwrap();
+    // This sysfs does not show drivers: both reasons are possible.
+    let states = host.states();
+    assert_eq!(states[0], (ChipState::Ok, String::new()));
+    assert!(states[1].0 == ChipState::Absent && states[1].1.contains("not bound, or"), "{states:?}");
+    // It does: the reason is known.
+    host.bind("0000:00:05.0", "vfio-pci");
+    let states = host.states();
+    assert!(states[0].0 == ChipState::Fault && states[0].1.starts_with("no driver is bound"), "{states:?}");
+    assert!(
+        states[1].0 == ChipState::Absent && states[1].1.contains("driver vfio-pci is bound"),
+        "{states:?}"
+    );
+    host.bind("0000:00:04.0", "vfio-pci");
+    assert_eq!(host.states()[0].0, ChipState::Ok);
+    // The wrong image: functions without driver, group and node.
+    let host = Host::new();
+    fs::create_dir_all(host.at("sys").join(pci::DRIVERS)).unwrap();
+    for device in 0..8 {
+        host.function(&format!("0000:00:{device:02x}.0"), &[("vendor", "0x1ae0"), ("device", "0x006f")]);
+    }
+    let states = host.states();
+    assert_eq!(states.len(), 8);
+    assert!(
+        states.iter().all(|(state, why)| *state == ChipState::Fault && why.contains("no driver is bound"))
+    );
+    // No group, and the driver is bound: the node is not known.
+    host.bind("0000:00:00.0", "vfio-pci");
+    let (state, why) = &host.states()[0];
+    assert!(*state == ChipState::Unknown && why.contains("no IOMMU group"), "{why}");
+}
+
+#[test]
+fn a_7x_without_one_of_its_nodes_is_absent() {
+    let host = Host::new();
+    host.vfio("0000:05:00.0", "0x0076", 3);
+    host.vfio("0000:05:00.1", "0x0076", 4);
+    fs::remove_file(host.at("dev/vfio/4")).unwrap();
+    assert_eq!(host.states()[0].0, ChipState::Absent);
 }
 
 #[test]

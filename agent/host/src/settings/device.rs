@@ -1,14 +1,25 @@
 //! Section `[device]`: chips that this release does not know by name.
 
+use std::path::PathBuf;
+
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 /// Chip types in addition to the built-in table.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Additional chip types. A type with an id of the built-in table replaces that entry.
     pub extra: Vec<ExtraChip>,
+    /// Path of the file that says how many chips this host has (`CHIPS_PER_HOST_BOUNDS`). It is read when it
+    /// belongs to root or to the agent's user and no other user can write it. Without it, the most chips seen since the start are expected.
+    pub tpu_env: PathBuf,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { extra: Vec::new(), tpu_env: "/tmp/tpu-env".into() }
+    }
 }
 
 /// A chip that a newer host may have.

@@ -16,27 +16,29 @@ mod process_scan;
 mod process_status;
 pub mod process_texts;
 mod procfs;
+mod profiler_history;
 mod profiler_probe;
 mod workload_files;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     sync::Arc,
     time::Duration,
 };
 
-use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs};
+use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};
 use model::{
     device::Chip,
     time::Timestamp,
     workload::{Owner, Workloads},
 };
-use owners::{KnownOwner, forked_from};
+use owners::{KnownOwner, forked_from, mark_shared_chips};
 use process_details::ProcessReader;
 use process_scan::{DeviceNodes, HeldDevice, ProcessScan, ProcessScanner};
 use process_status::ProcessStat;
 use procfs::Procfs;
+use profiler_history::ProfilerHistory;
 use profiler_probe::ProfilerProbe;
 
 use crate::settings::{
@@ -61,6 +63,7 @@ pub struct OwnerScanner {
     paths: Paths,
     settings: Settings,
     chips: Arc<[Chip]>,
+    other_groups: BTreeSet<u32>,
     nodes: DeviceNodes,
     known: BTreeMap<u32, KnownOwner>,
     mapped_checks: HashMap<u32, MappedCheck>,
@@ -85,10 +88,11 @@ impl OwnerScanner {
     /// A scanner that has not read anything yet.
     pub fn new(paths: Paths, settings: Settings, chips: Arc<[Chip]>) -> Self {
         Self {
-            nodes: DeviceNodes::of(&chips, &paths.dev),
+            nodes: DeviceNodes::of(&chips, &BTreeSet::new(), &paths.dev),
             paths,
             settings,
             chips,
+            other_groups: BTreeSet::new(),
             known: BTreeMap::new(),
             mapped_checks: HashMap::new(),
             reader: ProcessReader::default(),
@@ -101,11 +105,13 @@ impl OwnerScanner {
         }
     }
 
-    /// Takes the chips of a newer device scan; a change makes the next tick a full scan.
-    pub fn set_chips(&mut self, chips: Arc<[Chip]>) {
-        if self.chips != chips {
-            self.nodes = DeviceNodes::of(&chips, &self.paths.dev);
+    /// Takes the chips of a newer device scan, and the IOMMU groups of devices that are no TPU; a change makes the next
+    /// tick a full scan.
+    pub fn set_chips(&mut self, chips: Arc<[Chip]>, other_groups: BTreeSet<u32>) {
+        if self.chips != chips || self.other_groups != other_groups {
+            self.nodes = DeviceNodes::of(&chips, &other_groups, &self.paths.dev);
             self.chips = chips;
+            self.other_groups = other_groups;
             self.scanner.clear();
             self.last_scan = None;
         }
@@ -206,7 +212,11 @@ impl OwnerScanner {
         let note = format!(
             "cannot read processes in {at} ({error}): owners are unknown; mount the host's procfs, or set paths.procfs"
         );
-        self.publish(Workloads { notes: vec![note], ..Workloads::default() });
+        self.publish(Workloads {
+            hidden: Some(format!("processes cannot be read in {at}")),
+            notes: vec![note],
+            ..Workloads::default()
+        });
         Arc::clone(&self.current)
     }
 
@@ -222,7 +232,7 @@ impl OwnerScanner {
     fn scan(&mut self, proc: &mut Procfs) -> io::Result<Workloads> {
         let sockets = std::mem::take(&mut self.sockets);
         let scan = self.scanner.scan(proc, &self.nodes, sockets)?;
-        let mut notes = self.notes(proc, &scan);
+        let (hidden, mut notes) = hidden_processes(proc, &scan, !self.chips.is_empty());
         let ignored = self.update_known(proc, &scan);
         if ignored > 0 {
             notes.push(format!("{ignored} owners are ignored: they set TPUSCOPE_IGNORE=1"));
@@ -233,55 +243,29 @@ impl OwnerScanner {
                 self.known.pop_last();
             }
         }
-        let plan = self.plan(proc, &scan);
+        let mut plan = self.plan(proc, &scan);
         notes.extend(plan.notes);
+        let uptime = self.reader.uptime(proc);
+        for (known, OwnerPlan { endpoints, .. }) in self.known.values_mut().zip(&mut plan.owners) {
+            let age = uptime.and_then(|uptime| known.details.stat.age(uptime));
+            known.profilers.observe(endpoints, age);
+        }
         self.sockets = scan.sockets;
         let owners = self.known.iter().zip(plan.owners);
         let our_namespace = port_listeners::our_namespace(proc);
-        Ok(Workloads {
-            owners: owners
-                .map(|((pid, known), (endpoints, notes))| Owner {
-                    endpoints,
-                    shares_our_network: our_namespace.is_some()
-                        && known.details.network_namespace == our_namespace,
-                    ..known.owner(*pid, forked_from(&self.known, known), notes)
-                })
-                .collect(),
-            endpoints: plan.shared,
-            notes,
-        })
-    }
-
-    /// What the scan could not see, and what would change that.
-    fn notes(&self, proc: &Procfs, scan: &ProcessScan) -> Vec<String> {
-        let mut notes = Vec::new();
-        if let Some(pid) = scan.denied {
-            notes.push(format!(
-                "the descriptors of some processes, such as {pid}, cannot be read: a chip that they hold looks free; {}",
-                capabilities::remedy()
-            ));
-        }
-        if scan.pids.first() != Some(&1) {
-            notes.push(format!(
-                "{} does not show process 1: it is mounted with hidepid, which hides the processes of other users; add \
-                 the agent's user to the group of the mount option gid=",
-                proc.path().display()
-            ));
-        }
-        // The first pid namespace of a machine has this fixed number.
-        const FIRST_PID_NAMESPACE: u64 = 4_026_531_836;
-        let namespace = proc.namespace("self", "pid");
-        if !self.chips.is_empty()
-            && scan.owners.is_empty()
-            && namespace.is_some_and(|at| at != FIRST_PID_NAMESPACE)
-        {
-            notes.push(
-                "no process in this pid namespace holds a chip, and processes outside it are invisible: share the \
-                 namespace with the workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
-                    .to_owned(),
-            );
-        }
-        notes
+        let mut owners: Vec<Owner> = owners
+            .map(|((pid, known), OwnerPlan { endpoints, no_metrics, notes })| Owner {
+                endpoints,
+                no_metrics,
+                shares_our_network: our_namespace.is_some()
+                    && known.details.network_namespace == our_namespace,
+                ..known.owner(*pid, forked_from(&self.known, known), notes)
+            })
+            .collect();
+        let is_fork =
+            |pid| self.known.get(&pid).is_some_and(|known| forked_from(&self.known, known).is_some());
+        mark_shared_chips(&mut owners, is_fork);
+        Ok(Workloads { owners, endpoints: plan.shared, hidden, notes })
     }
 
     /// Updates what is known from a scan. Returns how many owners are ignored because they asked for it.
@@ -294,21 +278,24 @@ impl OwnerScanner {
                 continue;
             }
             let old = before.remove(pid);
-            let same =
-                old.and_then(|old| Some((self.reader.unchanged(proc, *pid, old.details.stat)?, old.details)));
-            let details = match same {
-                Some((stat, mut details)) => {
-                    self.reader.refresh(proc, stat, *pid, held.is_some(), &mut details);
-                    Some(details)
+            let same = old.and_then(|old| Some((self.reader.unchanged(proc, *pid, old.details.stat)?, old)));
+            let known = match same {
+                Some((stat, mut old)) => {
+                    self.reader.refresh(proc, stat, *pid, held.is_some(), &mut old.details);
+                    Some((old.details, old.profilers))
                 }
-                None => self.reader.read(proc, *pid, held.is_some()),
+                None => self
+                    .reader
+                    .read(proc, *pid, held.is_some())
+                    .map(|details| (details, ProfilerHistory::default())),
             };
-            let Some(details) = details else { continue };
+            let Some((details, profilers)) = known else { continue };
             if environment::ignored(&details.environment) {
                 ignored += 1;
                 continue;
             }
-            self.known.insert(*pid, KnownOwner { details, held: held.cloned().unwrap_or_default() });
+            let held = held.cloned().unwrap_or_default();
+            self.known.insert(*pid, KnownOwner { details, held, profilers });
         }
         if self.settings.discover == Discover::Any {
             self.mapped_checks.retain(|pid, _| scan.pids.binary_search(pid).is_ok());
@@ -373,6 +360,47 @@ impl OwnerScanner {
         let known = self.probe.profilers().clone();
         endpoints::plan(&inputs(&known))
     }
+}
+
+/// Why a chip may be held by a process that the scan did not see; and a note for each reason, with what would change
+/// it. Without chips another pid namespace is not worth a note.
+fn hidden_processes(proc: &Procfs, scan: &ProcessScan, chips: bool) -> (Option<String>, Vec<String>) {
+    let mut hidden = None;
+    let mut notes = Vec::new();
+    if let Some(pid) = scan.denied {
+        hidden = Some(format!("the descriptors of some processes, such as {pid}, cannot be read"));
+        notes.push(format!(
+            "the descriptors of some processes, such as {pid}, cannot be read: a chip that they hold has no known \
+             owner; {}",
+            capabilities::remedy()
+        ));
+    }
+    if scan.pids.first() != Some(&1) {
+        let at = proc.path().display();
+        hidden = Some(format!("{at} hides the processes of other users"));
+        notes.push(format!(
+            "{at} does not show process 1: it is mounted with hidepid, which hides the processes of other users; add \
+             the agent's user to the group of the mount option gid="
+        ));
+    } else if !shows_all_namespaces(proc) {
+        hidden = Some("processes outside this pid namespace are invisible".to_owned());
+        notes.extend(chips.then(|| {
+            "processes outside this pid namespace are invisible, and may hold a chip: share the namespace with the \
+             workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
+                .to_owned()
+        }));
+    }
+    (hidden, notes)
+}
+
+/// Whether this procfs shows the processes of the first pid namespace, and so all of them. There process 2 is a thread
+/// of the kernel;.
+fn shows_all_namespaces(proc: &Procfs) -> bool {
+    // The first pid namespace of a machine has this fixed number.
+    const FIRST_PID_NAMESPACE: u64 = 4_026_531_836;
+    let mut name = Vec::new();
+    ["1", "self"].iter().any(|process| proc.namespace(process, "pid") == Some(FIRST_PID_NAMESPACE))
+        || (proc.read("2", "comm", 64, &mut name).is_ok() && name == b"kthreadd\n")
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use model::workload::{Owner, ProcessKey};
 
-use super::{process_details::ProcessDetails, process_scan::HeldDevice, process_status::ProcessStat};
+use super::{
+    process_details::ProcessDetails, process_scan::HeldDevice, process_status::ProcessStat,
+    profiler_history::ProfilerHistory,
+};
 
 /// An owner between two ticks.
 #[derive(Debug)]
@@ -12,6 +15,8 @@ pub(super) struct KnownOwner {
     pub(super) details: ProcessDetails,
     /// Descriptors of accelerators, and the device of each.
     pub(super) held: Vec<(u32, HeldDevice)>,
+    /// The profilers that it has had.
+    pub(super) profilers: ProfilerHistory,
 }
 
 impl KnownOwner {
@@ -41,6 +46,11 @@ impl KnownOwner {
         if let Some(parent) = forked_from {
             owner.notes.push(format!("it is a fork of process {parent} and has inherited its descriptors"));
         }
+        if details.stat.stopped {
+            owner
+                .notes
+                .push("it is stopped, by a signal or a debugger, and still holds its chips".to_owned());
+        }
         for (_, held) in &self.held {
             match held {
                 HeldDevice::Chip(chip) => owner.chips.push(*chip),
@@ -55,6 +65,30 @@ impl KnownOwner {
         owner.chips.dedup();
         owner.notes.extend(notes);
         owner
+    }
+}
+
+/// Marks processes that hold the same chip. A fork has its own note.
+pub(super) fn mark_shared_chips(owners: &mut [Owner], is_fork: impl Fn(u32) -> bool) {
+    let mut notes = Vec::new();
+    for (position, owner) in owners.iter().enumerate() {
+        let others = owners.iter().filter(|other| other.process != owner.process);
+        let others = others.filter(|other| !is_fork(other.process.pid) && !is_fork(owner.process.pid));
+        for other in others {
+            let shared: Vec<String> = owner
+                .chips
+                .iter()
+                .filter(|chip| other.chips.contains(chip))
+                .map(|chip| chip.0.to_string())
+                .collect();
+            if !shared.is_empty() {
+                let pid = other.process.pid;
+                notes.push((position, format!("process {pid} also holds chip {}", shared.join(", "))));
+            }
+        }
+    }
+    for (position, note) in notes {
+        owners[position].notes.push(note);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use model::{job::Job, workload::ProcessKey};
@@ -65,6 +66,11 @@ impl ProcessReader {
     pub(super) fn stat(&mut self, proc: &Procfs, pid: u32) -> Option<ProcessStat> {
         proc.read(&pid.to_string(), "stat", MAX_SMALL as u64, &mut self.buffer).ok()?;
         process_status::stat(&self.buffer)
+    }
+
+    /// The time since boot.
+    pub(super) fn uptime(&mut self, proc: &Procfs) -> Option<Duration> {
+        process_status::uptime(&self.text(proc, ".", "uptime")?)
     }
 
     /// `stat` of a process, if it still is the same and runs the same program as before.

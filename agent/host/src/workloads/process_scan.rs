@@ -4,7 +4,12 @@
 //! changed, when it held a chip, and in every [`ROUNDS`]th scan anyway: it may have closed one and opened another. The
 //! kernel gives the number since Linux 6.2; on older kernels every scan lists them all.
 
-use std::{collections::HashMap, io, os::unix::ffi::OsStrExt, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+};
 
 use model::device::{Chip, ChipIndex};
 
@@ -22,6 +27,8 @@ pub(super) struct DeviceNodes {
     /// The configured device root, and `/dev`: a link shows the path as seen from the root of its own process.
     roots: Vec<Vec<u8>>,
     chips: HashMap<Vec<u8>, ChipIndex>,
+    /// Groups of devices that are no TPU.
+    other_groups: BTreeSet<u32>,
 }
 
 /// The accelerator behind a descriptor.
@@ -34,13 +41,17 @@ pub(super) enum HeldDevice {
 }
 
 impl DeviceNodes {
-    /// The nodes of these chips, below `dev`.
-    pub(super) fn of(chips: &[Chip], dev: &Path) -> Self {
+    /// The nodes of these chips, below `dev`; `other_groups` are IOMMU groups of devices that are no TPU.
+    pub(super) fn of(chips: &[Chip], other_groups: &BTreeSet<u32>, dev: &Path) -> Self {
         let mut roots = vec![dev.as_os_str().as_bytes().to_vec(), b"/dev".to_vec()];
         roots.dedup();
         let nodes = chips.iter().flat_map(|chip| chip.nodes.iter().map(move |node| (node, chip.index)));
         let name = |node: &Path| node.strip_prefix(dev).unwrap_or(node).as_os_str().as_bytes().to_vec();
-        Self { roots, chips: nodes.map(|(node, index)| (name(node), index)).collect() }
+        Self {
+            roots,
+            chips: nodes.map(|(node, index)| (name(node), index)).collect(),
+            other_groups: other_groups.clone(),
+        }
     }
 
     /// The accelerator that a link target names, if it names one.
@@ -53,10 +64,14 @@ impl DeviceNodes {
         if let Some(index) = self.chips.get(name) {
             return Some(HeldDevice::Chip(*index));
         }
-        // A vfio group may be any device that is passed to a virtual machine, so only accelN is reported.
-        let number = name.strip_prefix(b"accel")?;
-        let is_accelerator = number.iter().all(u8::is_ascii_digit);
-        is_accelerator.then(|| HeldDevice::Unlisted(String::from_utf8_lossy(name).into_owned()))
+        let name = std::str::from_utf8(name).ok()?;
+        let is_unlisted = match (name.strip_prefix("accel"), name.strip_prefix("vfio/")) {
+            (Some(number), _) => number.bytes().all(|digit| digit.is_ascii_digit()),
+            // A group of another device may be held by a virtual machine.
+            (None, Some(group)) => group.parse().is_ok_and(|group| !self.other_groups.contains(&group)),
+            (None, None) => false,
+        };
+        is_unlisted.then(|| HeldDevice::Unlisted(name.to_owned()))
     }
 }
 
@@ -172,6 +187,7 @@ mod tests {
             |index, node: &str| Chip { index: ChipIndex(index), nodes: vec![node.into()], ..Chip::default() };
         let nodes = DeviceNodes::of(
             &[chip(0, "/host/dev/vfio/17"), chip(1, "/host/dev/accel1")],
+            &BTreeSet::from([18]),
             "/host/dev".as_ref(),
         );
         let held = |target: &str| nodes.held(target.as_bytes());
@@ -179,8 +195,10 @@ mod tests {
         assert_eq!(held("/host/dev/vfio/17"), Some(HeldDevice::Chip(ChipIndex(0))));
         assert_eq!(held("/dev/accel1 (deleted)"), Some(HeldDevice::Chip(ChipIndex(1))));
         assert_eq!(held("/dev/accel7"), Some(HeldDevice::Unlisted("accel7".into())));
+        assert_eq!(held("/dev/vfio/19"), Some(HeldDevice::Unlisted("vfio/19".into())));
         for other in [
             "/dev/vfio/vfio",
+            "/dev/vfio/devices/vfio0",
             "/dev/vfio/18",
             "/dev/null",
             "/home/dev/accel1",

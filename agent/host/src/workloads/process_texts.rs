@@ -77,7 +77,7 @@ pub fn decode(texts: &ProcessTexts<'_>) -> (Job, Vec<Endpoint>) {
         profilers: &BTreeSet::new(),
         chips: true,
     });
-    let of_owner = plan.owners.into_iter().flat_map(|(endpoints, _)| endpoints);
+    let of_owner = plan.owners.into_iter().flat_map(|owner| owner.endpoints);
     (job, of_owner.chain(plan.shared).collect())
 }
 

@@ -198,3 +198,69 @@ fn a_process_that_opens_a_chip_later_is_found() {
     discovery.tick(at(132));
     assert!(!discovery.was_full_scan(), "{:?}", discovery.current);
 }
+
+#[test]
+fn two_holders_of_a_chip_and_a_stopped_one_are_marked() {
+    let host = Host::new();
+    let (one, two) = (host.hold(0, &[]), host.hold(0, &[]));
+    let other_chip = host.hold(1, &[]);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(two.0.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    rustix::process::waitid(
+        rustix::process::WaitId::Pid(pid),
+        rustix::process::WaitIdOptions::STOPPED | rustix::process::WaitIdOptions::NOWAIT,
+    )
+    .unwrap();
+    let seen = host.discovery().tick(at(0));
+    let notes = |pid: u32| {
+        let owner = seen.owners.iter().find(|owner| owner.process.pid == pid).unwrap();
+        owner
+            .notes
+            .iter()
+            .filter(|note| note.contains("also holds") || note.contains("is stopped"))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(notes(one.0.id()), [format!("process {} also holds chip 0", two.0.id())]);
+    let of_two = notes(two.0.id());
+    assert!(of_two[0].contains("is stopped") && of_two[1].contains(&one.0.id().to_string()), "{of_two:?}");
+    assert!(notes(other_chip.0.id()).is_empty());
+}
+
+#[test]
+fn a_node_without_a_known_chip_has_its_holder_listed() {
+    let host = Host::new();
+    let _holding = host.hold(1, &[]);
+    let mut discovery = host.discovery();
+    let known: Arc<[Chip]> = Arc::from(&host.chips[..1]);
+    discovery.set_chips(Arc::clone(&known), BTreeSet::new());
+    let seen = discovery.tick(at(0));
+    let [owner] = &seen.owners[..] else { panic!("{seen:?}") };
+    assert!(
+        owner.chips.is_empty() && owner.notes.iter().any(|note| note.contains("/dev/vfio/11")),
+        "{owner:?}"
+    );
+    // Sysfs shows that the group is another device's: a virtual machine may hold it.
+    discovery.set_chips(known, BTreeSet::from([11]));
+    assert!(discovery.tick(at(1)).owners.is_empty());
+}
+
+#[test]
+fn a_procfs_that_hides_processes_is_told_from_one_that_does_not() {
+    let root = tempfile::tempdir().unwrap();
+    let hidden = |files: &[(&str, &str)]| {
+        let proc = tempfile::tempdir_in(root.path()).unwrap();
+        for (name, text) in files {
+            let file = proc.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        let paths = Paths { procfs: proc.path().to_owned(), ..Paths::default() };
+        OwnerScanner::new(paths, Settings::default(), Host::new().chips).tick(at(0)).hidden.clone()
+    };
+    let init = ("1/fdinfo/0", "");
+    assert_eq!(hidden(&[init, ("2/comm", "kthreadd\n")]), None);
+    assert!(hidden(&[init, ("2/comm", "python\n")]).unwrap().contains("namespace"));
+    assert!(hidden(&[init]).unwrap().contains("namespace"));
+    assert!(hidden(&[("7/comm", "python\n")]).unwrap().contains("hides"));
+}

@@ -217,7 +217,7 @@ async fn turn(schedule: &mut Schedule, pace: Pace, snapshot: &mut watch::Receive
 
 fn overrun(origin: Origin) -> Reading {
     let why = format!("the read was cancelled after {} s", OVERRUN.as_secs());
-    Reading { samples: Vec::new(), absent: vec![Absence { what: origin.as_str().to_owned(), why }] }
+    Reading { samples: Vec::new(), absent: vec![Absence::new(origin.as_str().to_owned(), why)] }
 }
 
 #[cfg(test)]

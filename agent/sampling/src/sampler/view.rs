@@ -122,6 +122,13 @@ impl SourceView {
         latest.flat_map(|batch| &batch.samples).chain(carried)
     }
 
+    /// Whether it works: its last read gave a value, or found nothing to read; a read that is overdue is a fault. `None`
+    /// before its first read.
+    pub fn is_up(&self, now: Timestamp) -> Option<bool> {
+        let batch = self.batch.as_ref()?;
+        Some(now <= batch.fresh_until && (!batch.samples.is_empty() || batch.absent.is_empty()))
+    }
+
     /// What is missing at the moment.
     pub fn absent(&self) -> &[Absence] {
         self.batch.as_ref().map_or(&[], |batch| &batch.absent)
@@ -243,8 +250,25 @@ mod tests {
     }
 
     #[test]
+    fn a_source_is_up_while_it_gives_values_or_has_nothing_to_read() {
+        let missing = || vec![Absence::new("a", "gone")];
+        let used = || vec![sample(&TPU_HBM_USED_BYTES, 0, 1.0, Origin::Runtime)];
+        let source = SourceView::new(Origin::Runtime);
+        assert_eq!(source.is_up(at(0)), None);
+        for (samples, absent, up) in [
+            (used(), Vec::new(), true),
+            (used(), missing(), true),
+            (Vec::new(), Vec::new(), true),
+            (Vec::new(), missing(), false),
+        ] {
+            let source = after(&source, 0, 3, samples, absent);
+            assert_eq!((source.is_up(at(3)), source.is_up(at(4))), (Some(up), Some(false)));
+        }
+    }
+
+    #[test]
     fn an_error_is_counted_when_it_begins() {
-        let missing = |what: &str| Absence { what: what.into(), why: "gone".into() };
+        let missing = |what: &str| Absence::new(what, "gone");
         let mut source = SourceView::new(Origin::Runtime);
         for (now, absent, errors) in [
             (0, vec![missing("a")], 1),

@@ -76,7 +76,7 @@ impl HostServiceSource {
                 "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it".to_owned();
             ("host service".to_owned(), why)
         });
-        Err(Absence { what, why })
+        Err(Absence::new(what, why))
     }
 
     /// The reply; `None` while the next try is not due.
@@ -112,7 +112,7 @@ impl HostServiceSource {
             }
         }
         if let (Some(why), Some(address)) = (&self.fault, &self.address) {
-            reading.absent.push(Absence { what: address.to_string(), why: why.clone() });
+            reading.absent.push(Absence::of_endpoint(address, why.clone()));
         }
         reading
     }
@@ -191,12 +191,14 @@ fn values(
     values
 }
 
-/// The chip, if the identifier is its position or its PCI address; else the identifier as it is.
+/// The chip, if the identifier is its position or its PCI address; else the identifier as it is. Where a chip was removed
+/// or added, nothing tells which one the service counts as which.
 fn chip_labels(identifier: &str, position: usize, chips: &[Chip]) -> Labels {
     let by_pci = chips.iter().find(|chip| !identifier.is_empty() && chip.pci == identifier);
     let by_index = || {
-        let index: u32 = identifier.parse().ok()?;
-        chips.iter().find(|chip| chip.index.0 == index)
+        let position: u32 = identifier.parse().ok()?;
+        let counted = (0..).zip(chips).all(|(position, chip)| chip.index.0 == position);
+        chips.iter().find(|chip| counted && chip.index.0 == position)
     };
     match by_pci.or_else(by_index) {
         Some(chip) => Labels::chip(chip.index),
@@ -226,13 +228,8 @@ mod tests {
             generation: model::device::Generation::V6e,
             name: "v6e".into(),
             pci: pci.into(),
-            nodes: Vec::new(),
             cores: Some(1),
-            hbm_bytes: None,
-            peak: None,
-            duty_cycle_per: None,
-            numa_node: None,
-            faults: Vec::new(),
+            ..Chip::default()
         }
     }
 

@@ -20,7 +20,7 @@ use model::{
     sample::{Origin, Sample},
     snapshot::HostSnapshot,
     time::Timestamp,
-    workload::{Endpoint, EndpointKind, Owner, Workload},
+    workload::{Address, Endpoint, EndpointKind, Owner, Workload},
 };
 use serde::Serialize;
 
@@ -53,12 +53,30 @@ impl Tick {
 }
 
 /// Something that a source could not read, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Absence {
     /// What is missing: an endpoint, or a metric's name.
     pub what: String,
     /// The reason, and what would change it. Untrusted text is already escaped and bounded.
     pub why: String,
+    /// The endpoint that should have it, where there is one.
+    #[serde(skip)]
+    pub endpoint: Option<Address>,
+    /// The metric, where only one of the endpoint is missing.
+    #[serde(skip)]
+    pub metric: Option<&'static str>,
+}
+
+impl Absence {
+    /// Something that belongs to no endpoint.
+    pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { what: what.into(), why: why.into(), ..Self::default() }
+    }
+
+    /// All of an endpoint.
+    pub fn of_endpoint(address: &Address, why: impl Into<String>) -> Self {
+        Self { endpoint: Some(address.clone()), ..Self::new(address.to_string(), why) }
+    }
 }
 
 /// The result of one read of a source.

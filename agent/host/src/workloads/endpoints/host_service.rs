@@ -69,7 +69,7 @@ fn add_configured(
         owner = planner.inputs.owners.iter().position(listens);
     }
     let list = match owner {
-        Some(at) if kind != EndpointKind::HostService => &mut plan.owners[at].0,
+        Some(at) if kind != EndpointKind::HostService => &mut plan.owners[at].endpoints,
         _ => &mut plan.shared,
     };
     if !list

@@ -89,14 +89,23 @@ pub(super) struct EndpointInputs<'a> {
 /// The decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct EndpointPlan {
-    /// Endpoints and notes of each owner, in the order of the inputs.
-    pub(super) owners: Vec<(Vec<Endpoint>, Vec<String>)>,
+    /// What was decided on each owner, in the order of the inputs.
+    pub(super) owners: Vec<OwnerPlan>,
     /// Endpoints that belong to no owner.
     pub(super) shared: Vec<Endpoint>,
     /// Notes about the host.
     pub(super) notes: Vec<String>,
     /// Listeners that may be probed.
     pub(super) candidates: Vec<ProbeCandidate>,
+}
+
+/// The decision on one owner.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OwnerPlan {
+    pub(super) endpoints: Vec<Endpoint>,
+    /// Why it has no metric service; `None` when it has one, or none is expected.
+    pub(super) no_metrics: Option<String>,
+    pub(super) notes: Vec<String>,
 }
 
 /// A listener that may be probed.
@@ -115,7 +124,7 @@ pub(super) fn plan(inputs: &EndpointInputs<'_>) -> EndpointPlan {
         plan.owners.push(owner_endpoints::endpoints(&planner, owner));
     }
     host_service::add(&planner, &mut plan);
-    for (owner, (endpoints, _)) in inputs.owners.iter().zip(&mut plan.owners) {
+    for (owner, OwnerPlan { endpoints, .. }) in inputs.owners.iter().zip(&mut plan.owners) {
         if inputs.probe {
             planner.add_probed(owner, endpoints, &mut plan.candidates);
         }

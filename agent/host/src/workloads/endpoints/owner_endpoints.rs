@@ -6,7 +6,7 @@ use model::workload::{Address, Endpoint, EndpointKind, EndpointOrigin};
 
 use super::{
     super::environment::{PROFILER_PORT, is_true, ports_in},
-    EndpointPlanner, OwnerInputs, PortListener, belongs_to, opener,
+    EndpointPlanner, OwnerInputs, OwnerPlan, PortListener, belongs_to, opener,
 };
 
 const METRICS_PORTS: &str = "TPU_RUNTIME_METRICS_PORTS";
@@ -27,21 +27,22 @@ const PROMETHEUS_DEFAULT: u16 = 9431;
 const MAX_PORTS: usize = 64;
 
 /// The endpoints of an owner, and notes about those that are missing.
-pub(super) fn endpoints(
-    planner: &EndpointPlanner<'_>,
-    owner: &OwnerInputs<'_>,
-) -> (Vec<Endpoint>, Vec<String>) {
-    let mut found = OwnerEndpoints { planner, owner, endpoints: Vec::new(), notes: Vec::new() };
+pub(super) fn endpoints(planner: &EndpointPlanner<'_>, owner: &OwnerInputs<'_>) -> OwnerPlan {
+    let mut found =
+        OwnerEndpoints { planner, owner, endpoints: Vec::new(), no_metrics: None, notes: Vec::new() };
     found.metrics();
     found.profiler();
     found.prometheus();
-    (found.endpoints, found.notes)
+    let OwnerEndpoints { endpoints, no_metrics, mut notes, .. } = found;
+    notes.extend(no_metrics.clone());
+    OwnerPlan { endpoints, no_metrics, notes }
 }
 
 struct OwnerEndpoints<'a> {
     planner: &'a EndpointPlanner<'a>,
     owner: &'a OwnerInputs<'a>,
     endpoints: Vec<Endpoint>,
+    no_metrics: Option<String>,
     notes: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ impl<'a> OwnerEndpoints<'a> {
         }
         match self.variable(METRICS_PORTS) {
             Some("") => {
-                self.notes.push(format!("its metric service is off: {METRICS_PORTS} is empty"));
+                self.no_metrics = Some(format!("its metric service is off: {METRICS_PORTS} is empty"));
             }
             Some(list) => {
                 let ports: Vec<u16> = ports_in_order(list);
@@ -75,14 +76,15 @@ impl<'a> OwnerEndpoints<'a> {
                     self.named(kind, METRICS_PORTS, *port, Some(*port) == own);
                 }
                 if self.endpoints.len() == before && self.owner.holds_chips {
-                    self.notes.push(format!("{METRICS_PORTS} names {list}, but it listens on none of them"));
+                    self.no_metrics =
+                        Some(format!("{METRICS_PORTS} names {list}, but it listens on none of them"));
                 }
             }
             None => {
                 let before = self.endpoints.len();
                 self.default(kind, METRICS_DEFAULT);
                 if self.endpoints.len() == before && self.owner.holds_chips {
-                    self.notes.push(self.why_no_metrics());
+                    self.no_metrics = Some(self.why_no_metrics());
                 }
             }
         }

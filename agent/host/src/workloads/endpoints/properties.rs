@@ -108,7 +108,7 @@ proptest! {
         let plan = plan(&inputs);
         let private: BTreeSet<u16> = owners.iter().filter(|owner| owner.namespace == Some(1))
             .flat_map(|owner| environment::private_ports(owner.environment).into_keys()).collect();
-        let own = plan.owners.iter().zip(&owners).flat_map(|((endpoints, _), owner)| endpoints.iter().map(move |at| (Some(owner), at)));
+        let own = plan.owners.iter().zip(&owners).flat_map(|(plan, owner)| plan.endpoints.iter().map(move |at| (Some(owner), at)));
         for (owner, endpoint) in own.chain(plan.shared.iter().map(|at| (None, at))) {
             let Address::Tcp(at) = endpoint.address else { continue };
             if endpoint.unreachable.is_some() {

@@ -70,7 +70,7 @@ impl<'a> Given<'a> {
             let open = endpoints.iter().filter(|endpoint| endpoint.unreachable.is_none());
             open.map(|endpoint| (endpoint.kind, endpoint.address.to_string())).collect()
         };
-        self.plan().owners.iter().map(|(endpoints, _)| reachable(endpoints)).collect()
+        self.plan().owners.iter().map(|plan| reachable(&plan.endpoints)).collect()
     }
 }
 
@@ -93,7 +93,7 @@ fn a_default_counts_only_where_the_owner_itself_listens() {
     // A child's listener is no default of its parent.
     let given = Given::new(vec![owner(10, &none)], vec![listener("127.0.0.1:9999", 11)]);
     assert_eq!(given.reachable(), [vec![]]);
-    assert!(given.plan().owners[0].1[0].contains("does not listen on 8431"));
+    assert!(given.plan().owners[0].no_metrics.as_ref().unwrap().contains("does not listen on 8431"));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn each_owner_gets_its_own_port_of_the_list() {
     assert_eq!(given.reachable(), [vec![metrics("127.0.0.1:8431")], vec![metrics("127.0.0.1:8432")]]);
     // B does not listen yet: its place says which port it will be, and A's is not shown twice.
     let given = Given::new(vec![owner(10, &a), owner(20, &b)], vec![listener("127.0.0.1:8431", 10)]);
-    let (endpoints, _) = &given.plan().owners[1];
+    let endpoints = &given.plan().owners[1].endpoints;
     assert_eq!(endpoints.len(), 1);
     assert_eq!(endpoints[0].address.to_string(), "127.0.0.1:8432");
     assert_eq!(endpoints[0].unreachable.as_deref(), Some("nothing listens there"));
@@ -153,7 +153,13 @@ fn an_unrelated_process_on_a_named_port_is_left_alone() {
     let named = environment(&[("TPUSCOPE_PROFILER_PORT", "7000")]);
     let given = Given::new(vec![owner(10, &named)], vec![listener("127.0.0.1:7000", 30)]);
     assert_eq!(given.reachable(), [vec![]]);
-    assert!(given.plan().owners[0].0[0].unreachable.as_ref().unwrap().contains("process 30 listens there"));
+    assert!(
+        given.plan().owners[0].endpoints[0]
+            .unreachable
+            .as_ref()
+            .unwrap()
+            .contains("process 30 listens there")
+    );
     // Its own child is part of the workload.
     let given = Given::new(vec![owner(10, &named)], vec![listener("127.0.0.1:7000", 11)]);
     assert_eq!(given.reachable(), [vec![profiler("127.0.0.1:7000")]]);
@@ -174,7 +180,7 @@ fn processes_that_share_a_port_are_all_listed() {
         vec![owner(10, &none), owner(20, &none)],
         vec![listener("[::]:9012", 10), listener("[::]:9012", 20)],
     );
-    for (endpoints, _) in given.plan().owners {
+    for OwnerPlan { endpoints, .. } in given.plan().owners {
         assert_eq!(
             (endpoints[0].listeners.clone(), endpoints[0].unreachable.clone()),
             (vec![key(10), key(20)], None)
@@ -192,7 +198,7 @@ fn another_network_namespace_is_never_reached_over_our_loopback() {
     given.probe = true;
     let plan = given.plan();
     assert!(plan.candidates.is_empty());
-    let (endpoints, _) = &plan.owners[0];
+    let endpoints = &plan.owners[0].endpoints;
     assert_eq!(endpoints.len(), 2);
     assert!(
         endpoints.iter().all(|at| at.unreachable.as_ref().is_some_and(|why| why.contains("hostNetwork")))
@@ -207,10 +213,10 @@ fn metrics_may_be_off_or_on_a_socket() {
     let off = environment(&[("TPU_RUNTIME_METRICS_PORTS", "")]);
     let given = Given::new(vec![owner(10, &off)], vec![listener("127.0.0.1:8431", 10)]);
     assert_eq!(given.reachable(), [vec![]]);
-    assert!(given.plan().owners[0].1[0].contains("metric service is off"));
+    assert!(given.plan().owners[0].no_metrics.as_ref().unwrap().contains("metric service is off"));
     let local = environment(&[("TPU_PROCESS_ADDRESSES", "local")]);
     let given = Given::new(vec![owner(10, &local)], vec![]);
-    assert!(given.plan().owners[0].1[0].contains("`local`"));
+    assert!(given.plan().owners[0].no_metrics.as_ref().unwrap().contains("`local`"));
 
     let named = environment(&[("TPU_RUNTIME_METRICS_ADDRESS", "unix:/run/tpu.sock")]);
     for (uid, open) in [(Some(1000), true), (Some(0), false), (None, false)] {
@@ -242,8 +248,8 @@ fn the_configuration_gives_an_address_to_its_owner() {
     let plan = given.plan();
     let addresses =
         |endpoints: &[Endpoint]| endpoints.iter().map(|at| at.address.to_string()).collect::<Vec<_>>();
-    assert_eq!(addresses(&plan.owners[0].0), ["127.0.0.1:7000"]);
-    assert_eq!(plan.owners[0].0[0].origin, EndpointOrigin::Config);
+    assert_eq!(addresses(&plan.owners[0].endpoints), ["127.0.0.1:7000"]);
+    assert_eq!(plan.owners[0].endpoints[0].origin, EndpointOrigin::Config);
     assert_eq!(addresses(&plan.shared), ["127.0.0.1:7001", "192.0.2.7:9012"]);
 }
 

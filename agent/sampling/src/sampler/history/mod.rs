@@ -24,7 +24,8 @@ use model::{
     metric::MetricRef,
     sample::{Origin, Sample, SampleValue},
     time::Timestamp,
-    workload::{Workload, WorkloadId},
+    workload::Workload,
+    workload_label::WorkloadLabel,
 };
 pub use range_query::{HistoryPoint, HistorySeries, RangeQuery};
 
@@ -52,7 +53,7 @@ pub struct SeriesKey {
     pub labels: Labels,
     /// Who measured it.
     pub origin: Origin,
-    /// The workload whose process gave it, as it was when the series began; its id tells series apart.
+    /// The workload whose process gave it, as it was when the series began; its labels tell series apart.
     pub workload: Option<Arc<Workload>>,
 }
 
@@ -72,12 +73,12 @@ impl SeriesKey {
             && self.origin == sample.origin
             && self.metric == sample.metric
             && self.labels == sample.labels
-            && self.workload_id() == sample.workload_id()
+            && self.workload_label() == sample.workload_label()
     }
 
-    /// The id of its workload.
-    pub fn workload_id(&self) -> Option<&WorkloadId> {
-        self.workload.as_deref().map(|workload| &workload.id)
+    /// The labels of its workload.
+    pub fn workload_label(&self) -> Option<WorkloadLabel<'_>> {
+        self.workload.as_deref().map(Workload::labels)
     }
 }
 
@@ -87,7 +88,7 @@ impl PartialEq for SeriesKey {
             && self.origin == other.origin
             && self.metric == other.metric
             && self.labels == other.labels
-            && self.workload_id() == other.workload_id()
+            && self.workload_label() == other.workload_label()
     }
 }
 
@@ -95,7 +96,7 @@ impl Eq for SeriesKey {}
 
 impl Hash for SeriesKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.metric, self.statistic, &self.labels, self.origin, self.workload_id()).hash(state);
+        (&self.metric, self.statistic, &self.labels, self.origin, self.workload_label()).hash(state);
     }
 }
 

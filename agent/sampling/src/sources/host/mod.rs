@@ -1,9 +1,11 @@
-//! The host from procfs and sysfs: CPU, memory, network, disks, pressure, and the control groups of the workloads.
+//! The host from procfs and sysfs: CPU, memory, network, disks, pressure, the control groups of the workloads, and the
+//! chips as the snapshot has them.
 //!
 //! Must never fail as a whole: a file that is missing, unreadable or of another shape is one absence. Reads are bounded,
 //! and files are kept open so that a tick costs a few system calls.
 
 mod cgroup;
+mod chips;
 mod kernel_files;
 mod proc_text;
 #[cfg(test)]
@@ -116,6 +118,7 @@ impl HostReader {
             self.file(&path, &mut found, &mut absent, |text| proc_text::pressure(text, resource));
         }
         self.cgroups.collect(tick, &mut self.files, &mut found, &mut absent);
+        chips::collect(&tick.host, &mut found);
         Reading { samples: found.into_iter().map(|found| sample(found, tick)).collect(), absent }
     }
 
@@ -128,17 +131,17 @@ impl HostReader {
     ) {
         match self.files.read(path).map(parse) {
             Ok(Ok(values)) => found.extend(values),
-            Ok(Err(error)) => absent.push(Absence {
-                what: path.display().to_string(),
-                why: format!("it cannot be parsed: {}", clean(&error.to_string(), MESSAGE)),
-            }),
+            Ok(Err(error)) => absent.push(Absence::new(
+                path.display().to_string(),
+                format!("it cannot be parsed: {}", clean(&error.to_string(), MESSAGE)),
+            )),
             Err(error) => absent.push(missing(path, &error)),
         }
     }
 }
 
 fn missing(path: &Path, error: &std::io::Error) -> Absence {
-    Absence { what: path.display().to_string(), why: format!("it cannot be read: {error}") }
+    Absence::new(path.display().to_string(), format!("it cannot be read: {error}"))
 }
 
 fn sample(found: HostValue, tick: &Tick) -> Sample {
@@ -164,7 +167,7 @@ impl Source for HostSource {
             let work = move || reader.lock().unwrap_or_else(PoisonError::into_inner).collect(&tick);
             self.slots.run(DEADLINE, work).await.unwrap_or_else(|error| Reading {
                 samples: Vec::new(),
-                absent: vec![Absence { what: "host".to_owned(), why: error.to_string() }],
+                absent: vec![Absence::new("host".to_owned(), error.to_string())],
             })
         })
     }

@@ -300,7 +300,7 @@ impl LibtpuSource {
                     "asking for it ended libtpu's process; it is not asked again for {} s",
                     left.as_secs() + 1
                 );
-                reading.absent.push(Absence { what: format!("libtpu {name}"), why });
+                reading.absent.push(Absence::new(format!("libtpu {name}"), why));
                 continue;
             }
             match ready.child.metric(name, METRIC).await {
@@ -313,14 +313,14 @@ impl LibtpuSource {
                 }
                 Err(refused) => {
                     let why = refused.to_string();
-                    reading.absent.push(Absence { what: format!("libtpu {name}"), why });
+                    reading.absent.push(Absence::new(format!("libtpu {name}"), why));
                 }
             }
         }
         ready.next = (ready.next + asked) % names.len().max(1);
         if !empty.is_empty() {
             let why = format!("no process on this host serves {}", empty.join(", "));
-            reading.absent.push(Absence { what: "libtpu metrics without values".to_owned(), why });
+            reading.absent.push(Absence::new("libtpu metrics without values".to_owned(), why));
         }
         if let Some((name, failure)) = fatal {
             let fault = format!("{failure} when it was asked for {name}");
@@ -333,7 +333,7 @@ impl LibtpuSource {
                 names.len() - asked,
                 names.len()
             );
-            reading.absent.push(Absence { what: "libtpu".to_owned(), why });
+            reading.absent.push(Absence::new("libtpu".to_owned(), why));
         }
         self.supervisor.worked();
         reading
@@ -341,7 +341,7 @@ impl LibtpuSource {
 }
 
 fn missing(why: &str) -> Reading {
-    let absence = Absence { what: "libtpu".to_owned(), why: why.to_owned() };
+    let absence = Absence::new("libtpu".to_owned(), why.to_owned());
     Reading { samples: Vec::new(), absent: vec![absence] }
 }
 
@@ -349,7 +349,7 @@ fn add(reading: &mut Reading, name: &str, values: &[String], context: &SampleCon
     let decoded = sdk_values::decode(name, values, context);
     let room = MOST_SAMPLES.saturating_sub(reading.samples.len());
     reading.samples.extend(decoded.samples.into_iter().take(room));
-    reading.absent.extend(decoded.fault.map(|why| Absence { what: format!("libtpu {name}"), why }));
+    reading.absent.extend(decoded.fault.map(|why| Absence::new(format!("libtpu {name}"), why)));
 }
 
 /// The samples of the values that the SDK gives for `name`, without I/O.

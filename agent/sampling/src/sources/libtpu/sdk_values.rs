@@ -103,10 +103,11 @@ fn sample(
 ) -> Sample {
     // The values of the host service belong to no workload.
     let of_host = metric.at(Origin::HostService).is_some();
+    let counts = shown.kind == MetricKind::Counter;
     Sample {
         metric: shown,
         labels,
-        value: SampleValue::Gauge(number),
+        value: if counts { SampleValue::Counter(number) } else { SampleValue::Gauge(number) },
         origin: Origin::Libtpu,
         at: context.at,
         workload: if of_host { None } else { context.workload.clone() },
@@ -206,7 +207,7 @@ mod tests {
 
     fn context(chips: &[Chip]) -> SampleContext<'_> {
         let job = Job { kind: JobKind::Process, id: "1-2".to_owned(), ..Job::default() };
-        let workload = Workload { id: WorkloadId::of(&job), job, owners: Vec::new() };
+        let workload = Workload { id: WorkloadId::of(&job), label: job.id.clone(), job, owners: Vec::new() };
         SampleContext { at: Timestamp(5), chips, workload: Some(Arc::new(workload)) }
     }
 
@@ -222,7 +223,9 @@ mod tests {
         };
         let value = |sample: &Sample| match sample.value {
             // Twelve digits: scaling by a power of ten costs the last bit.
-            SampleValue::Gauge(value) => format!("{value:.11e}").parse::<f64>().unwrap(),
+            SampleValue::Gauge(value) | SampleValue::Counter(value) => {
+                format!("{value:.11e}").parse::<f64>().unwrap()
+            }
             _ => panic!("no gauge"),
         };
         decoded.samples.iter().map(|one| format!("{}{{{}}} {}", one.metric, label(one), value(one))).collect()
@@ -303,7 +306,9 @@ mod tests {
             let (_, named) = catalog::of_origin(Origin::Libtpu).nth(at).unwrap();
             let decoded = decode(named.name, &values, &context(&[]));
             for sample in &decoded.samples {
-                let SampleValue::Gauge(value) = sample.value else { panic!("no gauge") };
+                let (SampleValue::Gauge(value) | SampleValue::Counter(value)) = sample.value else {
+                    panic!("{sample:?}")
+                };
                 prop_assert!(value.is_finite());
             }
             prop_assert!(decoded.fault.is_some() || decoded.samples.len() >= values.len());

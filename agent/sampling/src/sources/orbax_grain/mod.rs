@@ -61,7 +61,7 @@ impl OrbaxGrainSource {
         let mut before = std::mem::take(&mut self.targets);
         for (owner, endpoint) in tick.endpoints(EndpointKind::OrbaxGrain) {
             if let Some(why) = &endpoint.unreachable {
-                absent.push(Absence { what: endpoint.address.to_string(), why: why.clone() });
+                absent.push(Absence::of_endpoint(&endpoint.address, why.clone()));
                 continue;
             }
             let twice = self.targets.iter().any(|target| target.address == endpoint.address);
@@ -83,7 +83,7 @@ impl OrbaxGrainSource {
         if self.targets.is_empty() && absent.is_empty() {
             let why = "no workload opens the endpoint: it does when ENABLE_ORBAX_PROMETHEUS_TELEMETRY or \
                        ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY is true in its environment";
-            absent.push(Absence { what: "Orbax and Grain".to_owned(), why: why.to_owned() });
+            absent.push(Absence::new("Orbax and Grain".to_owned(), why.to_owned()));
         }
         absent
     }
@@ -145,7 +145,7 @@ impl ScrapeTarget {
             }
         }
         if let Some(why) = &self.fault {
-            reading.absent.push(Absence { what: self.address.to_string(), why: why.clone() });
+            reading.absent.push(Absence::of_endpoint(&self.address, why.clone()));
         }
         reading
     }
@@ -157,6 +157,10 @@ impl ScrapeTarget {
             for (labels, value) in family.series {
                 let (metric, scale) = self.describe(&family.name, value.kind());
                 let value = match value {
+                    // Declared as a gauge, but only ever counted up.
+                    SeriesValue::Gauge(number) if metric.kind == MetricKind::Counter => {
+                        SampleValue::Counter(scale.apply(number))
+                    }
                     SeriesValue::Gauge(number) => SampleValue::Gauge(scale.apply(number)),
                     SeriesValue::Counter(number) => SampleValue::Counter(scale.apply(number)),
                     SeriesValue::Histogram(mut now) => {
@@ -196,14 +200,17 @@ impl ScrapeTarget {
 
 /// The metric of the catalog, else theirs with its unit made a base unit.
 fn describe(theirs: &str, kind: MetricKind) -> (MetricRef, Scale) {
-    let (name, help, unit, scale) = match catalog::by_origin(Origin::OrbaxGrain, theirs) {
+    // These libraries declare what they count as gauges.
+    let counts = kind == MetricKind::Gauge && theirs.ends_with("_start");
+    let kind = if counts { MetricKind::Counter } else { kind };
+    let (name, unit, scale) = match catalog::by_origin(Origin::OrbaxGrain, theirs) {
         Some((metric, named)) if metric.kind == kind => return (metric.into(), named.scale),
-        Some((metric, named)) => (metric.name.to_string(), metric.help.clone(), metric.unit, named.scale),
-        None => {
-            let (name, unit, scale) = by_rule(theirs);
-            (name, HELP.into(), unit, scale)
-        }
+        Some((metric, named)) => (metric.name.to_string(), metric.unit, named.scale),
+        None => by_rule(theirs),
     };
+    // What the catalog says is about a value of its own kind.
+    let help = HELP.into();
+    let name = name.strip_suffix("_total").map_or(name.clone(), str::to_owned);
     let name = if kind == MetricKind::Counter { format!("{name}_total") } else { name };
     let descriptor = Descriptor { name: name.into(), help, unit, kind, labels: &[], origins: &[] };
     (Arc::new(descriptor).into(), scale)
@@ -262,6 +269,20 @@ mod tests {
         }
         let (metric, _) = describe("jax_orbax_write_gbytes", MetricKind::Histogram);
         assert_eq!((metric.kind, metric.name.as_ref()), (MetricKind::Histogram, "jax_orbax_write_bytes"));
+        assert_eq!(metric.help, HELP);
+        // What is counted is a counter, whether the catalog knows it or not.
+        for (theirs, ours) in [
+            ("jax_orbax_write_async_start", "jax_orbax_write_async_start_total"),
+            ("jax_orbax_emergency_start", "jax_orbax_emergency_start_total"),
+        ] {
+            for kind in [MetricKind::Gauge, MetricKind::Counter] {
+                let (metric, _) = describe(theirs, kind);
+                assert_eq!((metric.kind, metric.name.as_ref()), (MetricKind::Counter, ours));
+            }
+            let page = format!("# TYPE {theirs} gauge\n{theirs} 8\n");
+            let samples = target().samples(prometheus_text::parse(&page, Timestamp(0)), Timestamp(0));
+            assert_eq!(shown(&samples), [(ours, SampleValue::Counter(8.0))]);
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::{
     CoreMap,
+    first_values::{self, FirstValues},
     interpreter::{Interpreted, Interpreter},
     reply,
 };
@@ -62,6 +63,7 @@ pub(super) struct RuntimeClient {
     requested: Vec<RequestedMetric>,
     unknown: Vec<String>,
     interpreter: Interpreter,
+    first_values: FirstValues,
     /// Whether no other endpoint of the host gave its devices when it last gave samples.
     pub(super) speaks_for_itself: bool,
 }
@@ -78,6 +80,7 @@ impl RuntimeClient {
             requested: Vec::new(),
             unknown: Vec::new(),
             interpreter: Interpreter::default(),
+            first_values: FirstValues::default(),
             speaks_for_itself: true,
         }
     }
@@ -211,15 +214,24 @@ impl RuntimeClient {
             }
         }
         for (asked, found) in decoded {
+            let is_empty = found.good.is_empty() && found.bad == 0;
             let Interpreted { samples, fault } =
                 self.interpreter.samples(asked.metric, asked.named.scale, found, at);
-            asked.fault = fault;
+            asked.fault = fault.or_else(|| {
+                is_empty
+                    .then(|| "it is listed, and the answer has no value: no program uses it yet".to_owned())
+            });
             reading.samples.extend(samples);
+        }
+        if self.first_values.remove_zeros(&mut reading.samples, at) {
+            for asked in self.requested.iter_mut().filter(|asked| FirstValues::concerns(asked.metric)) {
+                asked.fault = Some(first_values::WHY.to_owned());
+            }
         }
     }
 
     fn add_absences(&self, absent: &mut Vec<Absence>) {
-        let mut add = |why: String| absent.push(Absence { what: self.address.to_string(), why });
+        let mut add = |why: String| absent.push(Absence::of_endpoint(&self.address, why));
         if let Some(why) = &self.fault {
             return add(why.clone());
         }
@@ -233,7 +245,8 @@ impl RuntimeClient {
             if let Some(why) = &asked.fault {
                 absent.push(Absence {
                     what: format!("{} of {}", asked.named.name, self.address),
-                    why: why.clone(),
+                    metric: Some(&*asked.metric.name),
+                    ..Absence::of_endpoint(&self.address, why.clone())
                 });
             }
         }
@@ -251,6 +264,11 @@ impl RequestedMetric {
             Ok(Err(error)) => self.fault = Some(error.to_string()),
             Err(GrpcCallError::Status { code: NOT_FOUND, .. }) => {
                 self.fault = Some("this workload's libtpu does not have it".to_owned());
+                self.retry.rest(now + LIST_AGAIN);
+                return None;
+            }
+            Err(GrpcCallError::Status { code: UNIMPLEMENTED, .. }) => {
+                self.fault = Some("this workload's libtpu is too old: it has no GetRuntimeMetric".to_owned());
                 self.retry.rest(now + LIST_AGAIN);
                 return None;
             }

@@ -131,7 +131,11 @@ impl Interpreter {
         at: Timestamp,
     ) -> Interpreted {
         let mut out = Interpreted { samples: Vec::with_capacity(series.len()), fault: None };
-        let chips = if self.is_per_chip(metric) { self.chips(series) } else { None };
+        let chips = if self.is_per_chip(metric) || self.has_one_per_chip(metric, series) {
+            self.chips(series)
+        } else {
+            None
+        };
         for (position, one) in series.iter().enumerate() {
             let Some(number) = one.measure.as_ref().and_then(reply::number) else {
                 out.fault = Some("a value of it is not a finite number".to_owned());
@@ -264,6 +268,20 @@ impl Interpreter {
     fn is_per_chip(&self, metric: &Descriptor) -> bool {
         std::ptr::eq(metric, &catalog::TPU_TENSORCORE_DUTY_CYCLE_RATIO)
             && self.cores.iter().any(|cores| cores.duty_per_chip)
+    }
+
+    /// Whether there is one value for each chip of several cores, by the owners' cores or else the host's: then the ids
+    /// count chips, not cores.
+    fn has_one_per_chip(&self, metric: &Descriptor, series: &[WireSeries]) -> bool {
+        if !metric.has_label(CORE) {
+            return false;
+        }
+        let mut ids: Vec<_> = series.iter().filter_map(|one| reply::device(one.attribute.as_ref())).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let fits = |cores: &&CoreMap| cores.of_core.len() == ids.len() || cores.chips.len() == ids.len();
+        let cores = self.cores.iter().filter(|cores| !cores.of_core.is_empty()).find(fits);
+        cores.is_some_and(|cores| cores.of_core.len() != ids.len())
     }
 
     /// The chip of each series of a metric that is per chip, if there are as many as chips.

@@ -4,6 +4,7 @@
 //! another.
 
 mod client;
+mod first_values;
 mod interpreter;
 mod join;
 mod reply;
@@ -53,12 +54,12 @@ impl RuntimeSource {
         let mut before = std::mem::take(&mut self.clients);
         for one in named {
             if let Some(why) = one.unreachable {
-                absent.push(Absence { what: one.address.to_string(), why });
+                absent.push(Absence::of_endpoint(&one.address, why));
                 continue;
             }
             if self.clients.len() == MOST_ENDPOINTS {
                 let why = format!("endpoints beyond the first {MOST_ENDPOINTS} are ignored");
-                absent.push(Absence { what: one.address.to_string(), why });
+                absent.push(Absence::of_endpoint(&one.address, why));
                 continue;
             }
             let known = before.iter().position(|client| *client.address() == one.address);
@@ -76,7 +77,7 @@ fn add(all: &mut Vec<NamedEndpoint>, owner: Option<&Owner>, endpoint: &Endpoint,
     let mine = tick.host.chips.iter().filter(holds);
     if let Some(known) = all.iter_mut().find(|one| one.address == endpoint.address) {
         known.chips.extend(mine.cloned());
-        known.chips.sort_by_key(|chip| chip.index);
+        known.chips.sort_by(|a, b| (&a.pci, a.index).cmp(&(&b.pci, b.index)));
         known.chips.dedup_by_key(|chip| chip.index);
         return;
     }
@@ -86,6 +87,18 @@ fn add(all: &mut Vec<NamedEndpoint>, owner: Option<&Owner>, endpoint: &Endpoint,
         workload: owner.and_then(|owner| tick.workload(owner)),
         chips: mine.cloned().collect(),
     });
+}
+
+/// Why no endpoint is known, from what the scan saw.
+fn why_no_endpoint(tick: &Tick) -> String {
+    let workloads = &tick.host.workloads;
+    match &workloads.hidden {
+        _ if !workloads.owners.is_empty() => {
+            "no process that was found has a metrics port; its notes say why".to_owned()
+        }
+        Some(hidden) => format!("no process was found, but some cannot be seen: {hidden}"),
+        None => "no process on this host holds a chip".to_owned(),
+    }
 }
 
 /// The endpoints of this tick, each address once.
@@ -147,9 +160,8 @@ impl Source for RuntimeSource {
         Box::pin(async move {
             let named = named(tick);
             if named.is_empty() {
-                let why = "no process on this host holds a chip and has a metrics port".to_owned();
                 return Reading {
-                    absent: vec![Absence { what: "runtime metrics".to_owned(), why }],
+                    absent: vec![Absence::new("runtime metrics", why_no_endpoint(tick))],
                     ..Reading::default()
                 };
             }

@@ -1,0 +1,167 @@
+//! SIGHUP: reads the settings again. What can change while the agent runs does; what cannot is named in the log. Settings
+//! with a fault change nothing.
+
+use std::sync::Arc;
+
+use sessions::capture_runner::CaptureRunner;
+use store::AsyncStore;
+use tokio::sync::{Mutex, watch};
+use tracing::{info, warn};
+
+use super::Args;
+use crate::{
+    failure::Failure,
+    lifecycle::{
+        logging::LogLevel,
+        signals::ReloadSignals,
+        task_supervisor::{OnEnd, Stage, TaskSupervisor},
+    },
+    settings::{self, Config},
+    settings_args,
+};
+
+/// The parts of the agent whose settings can change while it runs.
+pub(super) struct Reloadable {
+    pub(super) log_level: LogLevel,
+    pub(super) allowed_hosts: watch::Sender<Vec<String>>,
+    pub(super) captures: Arc<CaptureRunner>,
+    pub(super) store: AsyncStore,
+}
+
+struct Reloader {
+    args: Args,
+    /// The settings in force.
+    config: Config,
+    parts: Reloadable,
+    signals: ReloadSignals,
+}
+
+/// Starts the task that waits for SIGHUP.
+pub(super) fn start(
+    supervisor: &mut TaskSupervisor,
+    args: &Args,
+    config: &Config,
+    parts: Reloadable,
+    signals: ReloadSignals,
+) {
+    let reloader = Reloader { args: args.clone(), config: config.clone(), parts, signals };
+    let reloader = Arc::new(Mutex::new(reloader));
+    supervisor.task(Stage::Listeners, "reload", OnEnd::Restart, move |stop| {
+        let reloader = reloader.clone();
+        async move {
+            let mut reloader = reloader.lock().await;
+            stop.run_until_cancelled(reloader.run()).await;
+            Ok(())
+        }
+    });
+}
+
+impl Reloader {
+    async fn run(&mut self) {
+        loop {
+            self.signals.next().await;
+            let args = self.args.clone();
+            // The file may be on a slow disk, and the user database a directory server.
+            let read = tokio::task::spawn_blocking(move || read_again(&args)).await;
+            match read.unwrap_or_else(|error| Err(Failure::internal(error))) {
+                Ok(config) => self.apply(&config).await,
+                Err(failure) => {
+                    warn!("settings not reloaded, the earlier ones stay in force: {}", failure.what);
+                }
+            }
+        }
+    }
+
+    async fn apply(&mut self, read: &Config) {
+        let config = with_reloadable_of(&self.config, read);
+        let changed = differences(&self.config, &config);
+        let at_restart = differences(&config, read);
+        self.parts.log_level.set(&config.log);
+        self.parts.allowed_hosts.send_replace(config.api.allowed_hosts.clone());
+        self.parts.captures.set_settings(config.capture.clone());
+        let limits = config.store.clone();
+        if let Err(error) = self
+            .parts
+            .store
+            .call(move |store| {
+                store.set_limits(limits);
+                Ok(())
+            })
+            .await
+        {
+            warn!("the limits of the store were not reloaded: {error}");
+        }
+        self.config = config;
+        info!(
+            "settings reloaded; changed: {}; changed at the next start: {}",
+            list(&changed),
+            list(&at_restart)
+        );
+    }
+}
+
+fn read_again(args: &Args) -> Result<Config, Failure> {
+    let config = args.load()?;
+    match settings_args::check_here(&config).into_iter().next() {
+        Some(failure) => Err(failure),
+        None => Ok(config),
+    }
+}
+
+/// The settings of `running`, but those that can change while the agent runs from `read`.
+fn with_reloadable_of(running: &Config, read: &Config) -> Config {
+    let mut config = running.clone();
+    config.log = read.log.clone();
+    config.store = read.store.clone();
+    config.api.allowed_hosts.clone_from(&read.api.allowed_hosts);
+    config.capture =
+        sessions::settings::Settings { max_captures: running.capture.max_captures, ..read.capture.clone() };
+    config
+}
+
+/// The names of the settings that differ.
+fn differences(one: &Config, other: &Config) -> Vec<String> {
+    // Both were read from TOML, which can therefore hold them.
+    let (Ok(one), Ok(other)) = (settings::values(one), settings::values(other)) else { return Vec::new() };
+    let pairs = one.into_iter().zip(other).flat_map(|((section, one), (_, other))| {
+        let changed = one.into_iter().zip(other).filter(|(one, other)| one != other);
+        changed.map(move |((key, _), _)| format!("{section}.{key}")).collect::<Vec<_>>()
+    });
+    pairs.collect()
+}
+
+fn list(settings: &[String]) -> String {
+    if settings.is_empty() { "none".into() } else { settings.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Layers, load};
+
+    fn config(flags: &[&str]) -> Config {
+        let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
+        load(&Layers { flags: &flags, ..Layers::default() }).unwrap().config
+    }
+
+    #[test]
+    fn what_can_change_changes_and_the_rest_is_named() {
+        let running = config(&["agent.host=a"]);
+        let read = config(&[
+            "agent.host=b",
+            "log.level=debug",
+            "store.max_age=1h",
+            "api.allowed_hosts=['x']",
+            "capture.max_duration=7s",
+            "capture.max_captures=9",
+            "sampler.interval=5s",
+            "device.extra=[]",
+        ]);
+        let in_force = with_reloadable_of(&running, &read);
+        let changed = ["api.allowed_hosts", "log.level", "capture.max_duration", "store.max_age"];
+        assert_eq!(differences(&running, &in_force), changed);
+        let at_restart = ["agent.host", "sampler.interval", "capture.max_captures"];
+        assert_eq!(differences(&in_force, &read), at_restart);
+        assert_eq!(differences(&read, &read), [""; 0]);
+    }
+}

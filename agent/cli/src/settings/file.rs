@@ -1,0 +1,151 @@
+//! A settings file: its names and values with their lines. Finds all its faults.
+//!
+//! Must never report a fault twice: a name or value with a fault is left out of the rest of the check.
+
+use std::{collections::BTreeMap, ops::Range, path::Path};
+
+use serde::Deserialize;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue, Deserializer},
+};
+
+use super::{
+    Config,
+    error::{ConfigError, SettingSource},
+    load::{check_name, find, first_line, unknown_section},
+};
+
+/// The settings of a file.
+pub(super) struct SettingsFile {
+    /// As TOML, without the settings that have a fault.
+    pub(super) written: toml::Table,
+    /// The same, with the defaults.
+    pub(super) config: Config,
+    /// The line of each of them.
+    pub(super) sources: BTreeMap<String, SettingSource>,
+}
+
+/// A section and a key.
+type Name = (String, String);
+
+impl SettingsFile {
+    /// Reads the text of `file`. Adds all faults to `faults`. `None` if the text is not TOML.
+    pub(super) fn parse(file: &Path, text: &str, faults: &mut Vec<ConfigError>) -> Option<Self> {
+        let lines = Lines { file, text };
+        let (mut document, syntax) = DeTable::parse_recoverable(text);
+        if !syntax.is_empty() {
+            faults.extend(lines.first_of_each_line(&syntax));
+            return None;
+        }
+        let mut values = BTreeMap::new();
+        let mut refused = Vec::new();
+        lines.check_names(document.get_ref(), &mut values, &mut refused, faults);
+        for name in &refused {
+            remove(&mut document, name);
+        }
+        let config = loop {
+            let error = match Config::deserialize(Deserializer::from(document.clone())) {
+                Ok(config) => break config,
+                Err(error) => error,
+            };
+            let at = error.span().map_or(0, |span| span.start);
+            let bad = values.iter().find(|(_, span): &(_, &Range<usize>)| span.contains(&at));
+            let Some(name) = bad.map(|(name, _)| name.clone()) else {
+                faults.push(lines.syntax(&error));
+                return None;
+            };
+            values.remove(&name);
+            remove(&mut document, &name);
+            let (section, key) = name;
+            let (setting, message) = (format!("{section}.{key}"), first_line(error.message()));
+            faults.push(ConfigError::BadValue { origin: lines.origin(at), setting, message });
+        };
+        let written = toml::Table::deserialize(Deserializer::from(document));
+        let written = written.map_err(|error| faults.push(lines.syntax(&error))).ok()?;
+        let sources = values.into_iter();
+        let sources =
+            sources.map(|((section, key), span)| (format!("{section}.{key}"), lines.origin(span.start)));
+        Some(Self { written, config, sources: sources.collect() })
+    }
+}
+
+/// Removes a setting, or with an empty key a section.
+fn remove(document: &mut Spanned<DeTable<'_>>, (section, key): &Name) {
+    if key.is_empty() {
+        document.get_mut().remove(section.as_str());
+    } else if let Some(DeValue::Table(table)) =
+        document.get_mut().get_mut(section.as_str()).map(Spanned::get_mut)
+    {
+        table.remove(key.as_str());
+    }
+}
+
+/// The text with its lines.
+struct Lines<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl Lines<'_> {
+    fn origin(&self, offset: usize) -> SettingSource {
+        let before = self.text.as_bytes().iter().take(offset);
+        SettingSource::Line(self.file.to_owned(), 1 + before.filter(|byte| **byte == b'\n').count())
+    }
+
+    fn syntax(&self, error: &toml::de::Error) -> ConfigError {
+        let origin = self.origin(error.span().map_or(0, |span| span.start));
+        ConfigError::Syntax { origin, message: first_line(error.message()) }
+    }
+
+    /// The first error of each line: the parser reports what follows from it too.
+    fn first_of_each_line(&self, errors: &[toml::de::Error]) -> Vec<ConfigError> {
+        let mut faults: Vec<ConfigError> = errors.iter().map(|error| self.syntax(error)).collect();
+        faults.dedup_by(|next, first| matches!(
+            (next, first),
+            (ConfigError::Syntax { origin: next, .. }, ConfigError::Syntax { origin: first, .. }) if next == first
+        ));
+        faults
+    }
+
+    /// Finds the range of each value, and the unknown names.
+    fn check_names(
+        &self,
+        document: &DeTable<'_>,
+        values: &mut BTreeMap<Name, Range<usize>>,
+        refused: &mut Vec<Name>,
+        faults: &mut Vec<ConfigError>,
+    ) {
+        let mut sections: Vec<_> = document.iter().collect();
+        sections.sort_by_key(|(name, _)| name.span().start);
+        for (name, value) in sections {
+            let origin = self.origin(name.span().start);
+            let name: &str = name.get_ref();
+            let table = value.get_ref().as_table();
+            if find(name).is_none() || table.is_none() {
+                refused.push((name.to_owned(), String::new()));
+            }
+            let Some(table) = table.filter(|_| find(name).is_some()) else {
+                faults.push(match find(name) {
+                    None => unknown_section(origin, name),
+                    Some(_) => ConfigError::NotATable { origin, name: name.to_owned() },
+                });
+                continue;
+            };
+            let mut keys: Vec<(&Spanned<_>, _)> = table.iter().collect();
+            keys.sort_by_key(|(key, _)| key.span().start);
+            for (key, value) in keys {
+                let setting = (name.to_owned(), key.get_ref().to_string());
+                match check_name(&self.origin(key.span().start), name, key.get_ref()) {
+                    Ok(()) => {
+                        values.insert(setting, value.span());
+                    }
+                    Err(error) => {
+                        faults.push(error);
+                        refused.push(setting);
+                    }
+                }
+            }
+        }
+    }
+}

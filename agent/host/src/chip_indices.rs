@@ -1,0 +1,185 @@
+//! The index of each chip by its PCI address, kept in the state directory: a chip that is removed leaves a gap, and does
+//! not rename the others.
+//!
+//! All calls block. Must never fail: what cannot be read or written is logged, and the indices are kept in memory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use model::device::{Chip, ChipIndex};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+/// The file in the state directory.
+const FILE: &str = "chips.toml";
+/// Maximum size of the file.
+const MAX_BYTES: u64 = 64 * 1024;
+/// Maximum number of addresses that are remembered: more than any host has.
+const MAX_CHIPS: usize = 256;
+
+/// The indices of all chips that this host has had.
+#[derive(Debug, Default)]
+pub(crate) struct ChipIndices {
+    /// The state directory; `None` keeps the indices in memory only.
+    folder: Option<PathBuf>,
+    by_pci: BTreeMap<String, u32>,
+}
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IndexFile {
+    /// Index by PCI address.
+    index: BTreeMap<String, u32>,
+}
+
+/// Why the file is of no use.
+#[derive(Debug, thiserror::Error)]
+enum IndexFileError {
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("it cannot be parsed: {0}")]
+    Text(#[from] toml::de::Error),
+    #[error("two chips have the same index")]
+    Duplicate,
+    #[error("it lists more than {MAX_CHIPS} chips")]
+    TooMany,
+}
+
+impl ChipIndices {
+    /// The indices that the state directory has.
+    pub(crate) fn load(folder: &Path) -> Self {
+        let path = folder.join(FILE);
+        let by_pci = match read(&path) {
+            Ok(by_pci) => by_pci,
+            Err(IndexFileError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => {
+                BTreeMap::new()
+            }
+            Err(error) => {
+                warn!(file = %path.display(), "{error}: the chips are counted anew, in PCI order");
+                BTreeMap::new()
+            }
+        };
+        Self { folder: Some(folder.to_owned()), by_pci }
+    }
+
+    /// Gives each chip the index that it had; a new one gets the lowest that no chip has had. The order of `chips`
+    /// stays.
+    pub(crate) fn assign(&mut self, chips: &mut [Chip]) {
+        let before = self.by_pci.clone();
+        // Another machine with this state directory, such as one made of an image.
+        if !chips.is_empty() && !chips.iter().any(|chip| self.by_pci.contains_key(&chip.pci)) {
+            self.by_pci.clear();
+        }
+        if self.by_pci.len() + chips.len() > MAX_CHIPS {
+            self.by_pci.retain(|pci, _| chips.iter().any(|chip| chip.pci == *pci));
+        }
+        let mut used: BTreeSet<u32> = self.by_pci.values().copied().collect();
+        for chip in chips {
+            let index = *self.by_pci.entry(chip.pci.clone()).or_insert_with(|| {
+                let free = (0..).find(|index| !used.contains(index)).unwrap_or(u32::MAX);
+                used.insert(free);
+                free
+            });
+            chip.index = ChipIndex(index);
+        }
+        if before != self.by_pci {
+            self.save();
+        }
+    }
+
+    fn save(&self) {
+        let Some(folder) = &self.folder else { return };
+        if let Err(error) = write(folder, &self.by_pci) {
+            let file = folder.join(FILE);
+            warn!(file = %file.display(), "cannot write the indices of the chips ({error}): a restart counts them anew");
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<BTreeMap<String, u32>, IndexFileError> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+    let IndexFile { index } = toml::from_str(&text)?;
+    if index.len() > MAX_CHIPS {
+        return Err(IndexFileError::TooMany);
+    }
+    if index.values().collect::<BTreeSet<_>>().len() < index.len() {
+        return Err(IndexFileError::Duplicate);
+    }
+    Ok(index)
+}
+
+/// Replaces the file as a whole: a crash leaves the old one or the new one.
+fn write(folder: &Path, by_pci: &BTreeMap<String, u32>) -> io::Result<()> {
+    let text = toml::to_string(&IndexFile { index: by_pci.clone() }).map_err(io::Error::other)?;
+    let partial = folder.join("chips.toml.partial");
+    let mut file = File::create(&partial)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&partial, folder.join(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chips(addresses: &[&str]) -> Vec<Chip> {
+        addresses.iter().map(|pci| Chip { pci: (*pci).to_owned(), ..Chip::default() }).collect()
+    }
+
+    fn assigned(indices: &mut ChipIndices, addresses: &[&str]) -> Vec<u32> {
+        let mut chips = chips(addresses);
+        indices.assign(&mut chips);
+        chips.iter().map(|chip| chip.index.0).collect()
+    }
+
+    #[test]
+    fn a_removed_chip_leaves_a_gap_across_restarts() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(assigned(&mut ChipIndices::load(folder.path()), &["a", "b", "d", "e"]), [0, 1, 2, 3]);
+        assert_eq!(assigned(&mut ChipIndices::load(folder.path()), &["a", "d", "e"]), [0, 2, 3]);
+        // One comes back, and a new one lies between the others.
+        assert_eq!(assigned(&mut ChipIndices::load(folder.path()), &["a", "b", "c", "d"]), [0, 1, 4, 2]);
+        assert_eq!(assigned(&mut ChipIndices::load(folder.path()), &[]), Vec::<u32>::new());
+        assert_eq!(assigned(&mut ChipIndices::load(folder.path()), &["e"]), [3]);
+    }
+
+    #[test]
+    fn another_machine_counts_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        assigned(&mut ChipIndices::load(folder.path()), &["a", "b"]);
+        assert_eq!(assigned(&mut ChipIndices::load(folder.path()), &["x", "y"]), [0, 1]);
+    }
+
+    #[test]
+    fn a_bad_file_is_replaced_and_a_missing_folder_does_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        let many: String = (0..=MAX_CHIPS).map(|at| format!("c{at} = {at}\n")).collect();
+        for bad in
+            ["", "nonsense", "[index]\na = 1\nb = 1\n", "[index]\na = -1\n", &format!("[index]\n{many}")]
+        {
+            fs::write(folder.path().join(FILE), bad).unwrap();
+            assert_eq!(assigned(&mut ChipIndices::load(folder.path()), &["a", "b"]), [0, 1], "{bad}");
+            assert_eq!(assigned(&mut ChipIndices::load(folder.path()), &["b"]), [1], "{bad}");
+        }
+        let mut nowhere = ChipIndices::load(&folder.path().join("none"));
+        assert_eq!(assigned(&mut nowhere, &["a", "b"]), [0, 1]);
+        assert_eq!(assigned(&mut nowhere, &["b"]), [1]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut indices = ChipIndices::default();
+        for at in 0..3 * MAX_CHIPS {
+            // One chip stays, so that it is the same machine.
+            assigned(&mut indices, &["stays", &format!("c{at}")]);
+        }
+        assert!(indices.by_pci.len() <= MAX_CHIPS);
+        assert_eq!(assigned(&mut indices, &["stays"]), [0]);
+    }
+}
