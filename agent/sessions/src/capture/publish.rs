@@ -136,3 +136,35 @@ fn late(summary: &TraceSummary, begin: Timestamp) -> Option<u64> {
     let late = start.saturating_sub(u64::try_from(begin.0).ok()?);
     (Duration::from_nanos(late) > LATE).then_some(late)
 }
+
+#[cfg(test)]
+mod tests {
+    use xprof::session::PartJob;
+
+    use super::*;
+    use crate::{
+        settings::Settings,
+        spec::{CaptureParams, ParamsSource},
+        target::direct,
+    };
+
+    #[test]
+    fn a_part_has_the_job_of_its_target() {
+        let mut target =
+            direct(&["localhost:1".parse().unwrap()], &HostName::sanitised("h")).targets.remove(0);
+        let params = CaptureParams { duration: Duration::from_secs(1), ..CaptureParams::default() };
+        let spec =
+            CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
+        assert_eq!(facts(&TraceSummary::default(), &target, &spec).job, None);
+        let job = PartJob {
+            kind: "jobset".to_owned(),
+            id: "ns/name".to_owned(),
+            attempt: None,
+            name: None,
+            user: None,
+            rank: Some(1),
+        };
+        target.job = Some(job.clone());
+        assert_eq!(facts(&TraceSummary::default(), &target, &spec).job, Some(Box::new(job)));
+    }
+}
