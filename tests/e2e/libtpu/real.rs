@@ -100,6 +100,11 @@ fn read(version: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// A gauge's or a counter's value.
+fn number(value: &Value) -> f64 {
+    value["gauge"].as_f64().or_else(|| value["counter"].as_f64()).expect("a gauge or a counter")
+}
+
 fn seen(round: &Value) -> Values {
     let mut all = Values::new();
     for sample in round["samples"].as_array().unwrap() {
@@ -111,7 +116,7 @@ fn seen(round: &Value) -> Values {
             .iter()
             .find(|(name, _)| !["chip", "core"].contains(&name.as_str()));
         let label = own.map(|(_, value)| value.as_str().unwrap().to_owned());
-        all.entry(metric).or_default().push((label, sample["value"]["gauge"].as_f64().unwrap()));
+        all.entry(metric).or_default().push((label, number(&sample["value"])));
     }
     all
 }
