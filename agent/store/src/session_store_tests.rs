@@ -1,3 +1,5 @@
+//! The store on a real folder: sessions begin, finish, age and go; what a dead agent left; what is opened when.
+
 use std::{collections::BTreeMap, io::Write, os::unix::fs::symlink, process::Command};
 
 use model::{

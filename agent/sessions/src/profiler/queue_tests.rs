@@ -1,3 +1,5 @@
+//! The request queue against a model: random sequences of requests, answers and time, and the sequences that matter most.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
