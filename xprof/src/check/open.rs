@@ -84,6 +84,9 @@ impl Ends {
 pub(super) struct OpenPlane {
     pub(super) plane: PlaneSummary,
     pub(super) stats: Vec<(u64, u64)>,
+    /// The text stats, by the id of their name, and the ids of the names that are of versions.
+    pub(super) texts: Vec<(u64, String)>,
+    pub(super) version_names: Vec<(u64, String)>,
     pub(super) start_id: Option<u64>,
     pub(super) stop_id: Option<u64>,
     pub(super) dropped_id: Option<u64>,
@@ -97,10 +100,35 @@ pub(super) struct OpenPlane {
     pub(super) offset_ps: i64,
     pub(super) duration_ps: i64,
     pub(super) stat: (u64, u64),
+    pub(super) stat_text: String,
     pub(super) key: u64,
+    pub(super) version_name: Option<String>,
+}
+
+/// The plane whose stats say which versions the process has.
+const METADATA_PLANE: &str = "/host:metadata";
+/// What the names of such stats end in.
+const VERSION_SUFFIX: &str = "_version";
+
+/// The library that a stat of this name has the version of.
+pub(super) fn library(name: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(name).ok()?.strip_suffix(VERSION_SUFFIX)?;
+    let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    (!name.is_empty() && plain).then_some(name)
 }
 
 impl OpenPlane {
+    /// The versions of the process's libraries, if this is the plane that has them. A text without a digit, such as the
+    /// name of a platform, is no version.
+    pub(super) fn versions(&self) -> impl Iterator<Item = (String, String)> {
+        let named = self.version_names.iter().filter(|_| self.plane.name == METADATA_PLANE);
+        named.filter_map(|(id, library)| {
+            let (_, text) = self.texts.iter().find(|(known, _)| known == id)?;
+            let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            text.bytes().any(|byte| byte.is_ascii_digit()).then(|| (library.clone(), lines.join(", ")))
+        })
+    }
+
     pub(super) fn take_event_name(&mut self, name: &[u8]) {
         self.plane.drop_event |= name == DROP_EVENT.as_bytes();
         self.plane.launches |= name == LAUNCH_EVENT.as_bytes();

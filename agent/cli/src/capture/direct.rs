@@ -76,7 +76,7 @@ fn writer(output: &Path, named: Option<&SessionName>) -> Result<SessionWriter, S
     if let Some(name) = named {
         return SessionWriter::create(output, name.clone());
     }
-    let name = SessionName::from_local_time(jiff::ZonedDateTime::now().datetime());
+    let name = SessionName::of_time(SystemClock.now().into());
     match SessionWriter::create(output, name.clone()) {
         // Two in one second.
         Err(SessionError::Exists(_) | SessionError::Running(_)) => {

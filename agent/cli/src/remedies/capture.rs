@@ -66,6 +66,9 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
         R::Damaged => {
             "nothing was kept; a profiler cannot send a trace of more than 2 GiB: try a shorter --duration"
         }
+        R::Unsendable => {
+            "a profiler cannot send a trace of more than 2 GiB: use a shorter --duration or lower tracer levels"
+        }
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
         R::SameProfiler => "name each profiler once",
         R::NoTarget => {
@@ -76,6 +79,12 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
         R::TooManyCaptures => "wait until a capture ends, or raise capture.max_captures",
         R::Stopping => "start the agent again",
         R::Limit | R::OptionDenied => "`tpuscope config default` prints the limits in the section [capture]",
+        R::UnknownOption => {
+            "docs/capture.md lists the known options; the setting capture.advanced_options adds others"
+        }
+        R::OptionIsParameter => {
+            "use --host-tracer-level, --device-tracer-level, --python-tracer-level, --duration or --start-at"
+        }
         R::NoSpace
         | R::WriteDenied
         | R::WriteFailed
