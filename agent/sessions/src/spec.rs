@@ -140,6 +140,8 @@ fn list_text(list: &[String]) -> String {
     if list.is_empty() { "it is empty".to_owned() } else { list.join(", ") }
 }
 
+/// Longer windows are known to lose events of TPUs.
+pub const LONG_WINDOW: Duration = Duration::from_secs(30);
 /// The longest time that a start may be in the past: the request takes time to arrive.
 const PAST: Duration = Duration::from_secs(1);
 /// The longest wait for an answer, or for a start.

@@ -38,6 +38,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let settings = config.capture;
     let spec = CaptureSpec::new(args.params()?, ParamsSource::Direct, &settings, SystemClock.now())
         .map_err(|error| failed(&error.into()))?;
+    super::warn_of_long_window(spec.duration);
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemClock.now().into(), ABANDONED);

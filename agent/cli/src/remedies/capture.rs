@@ -1,8 +1,10 @@
 //! Captures: exit codes by kind, remedies by reason.
 
+use std::time::Duration;
+
 use proto::tpuscope::v1::CaptureFailure;
 use server::session_messages;
-use sessions::{CaptureError, FailureKind, FailureReason};
+use sessions::{CaptureError, FailureKind, FailureReason, spec::LONG_WINDOW};
 use store::StoreError;
 use xprof::session::{SessionError, SessionName};
 
@@ -132,6 +134,17 @@ pub(crate) fn of_failure(failure: &CaptureFailure, destination: Destination) -> 
         }
     }
     remedies.join("; ")
+}
+
+/// What to know before a long window.
+pub(crate) fn long_window(duration: Duration) -> Option<String> {
+    let long = LONG_WINDOW.as_secs();
+    (duration > LONG_WINDOW).then(|| {
+        format!(
+            "warning: a window over {long} s: captures of TPUs of that length are known to lose device events, and a \
+             profiler cannot send a trace of more than 2 GiB; several short captures are safer"
+        )
+    })
 }
 
 /// A capture that kept nothing, as the failure of the command.

@@ -18,8 +18,8 @@ mod traces;
 pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
 pub(crate) use arguments::arguments;
 pub(crate) use capture::{
-    Destination, capture_failure, interrupted_copy, kept_by_the_agent, missing_parts, of_failure,
-    session_folder, store,
+    Destination, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts,
+    of_failure, session_folder, store,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,

@@ -33,8 +33,7 @@ pub(crate) fn no_stored_session(name: &SessionName, names: &[String]) -> Failure
 /// The agent that has the session cannot be asked.
 pub(crate) fn no_store(failure: Failure, name: &SessionName) -> Failure {
     let remedy = joined(&failure.remedy, &path_hint(name));
-    Failure { what: format!("session {name} cannot be read from the agent: {}", failure.what), ..failure }
-        .remedy(remedy)
+    Failure { what: format!("session {name}: {}", failure.what), ..failure }.remedy(remedy)
 }
 
 /// Only sessions of the agent are copied.

@@ -43,7 +43,11 @@ fn all(texts: impl Iterator<Item = String>) -> String {
 }
 
 fn job(job: &PartJob) -> String {
-    let attempt = job.attempt.map(|attempt| format!(" attempt {attempt}")).unwrap_or_default();
+    let attempt = job
+        .attempt
+        .filter(|&attempt| attempt > 0)
+        .map(|attempt| format!(" attempt {attempt}"))
+        .unwrap_or_default();
     let name = job.name.as_ref().filter(|name| **name != job.id).map(|name| format!(" ({name})"));
     format!("{} {}{attempt}{}", job.kind, job.id, name.unwrap_or_default())
 }
@@ -132,7 +136,7 @@ mod tests {
 
     fn context() -> SessionContext {
         serde_json::from_value(serde_json::json!({
-            "jobs": [{"kind": "slurm", "id": "77", "name": "train", "attempt": 1}, {"kind": "slurm", "id": "78"}],
+            "jobs": [{"kind": "slurm", "id": "77", "name": "train", "attempt": 1}, {"kind": "slurm", "id": "78", "attempt": 0}],
             "commands": ["python"],
             "users": [{"uid": 1000, "name": "ada"}],
             "requested_ns": 2_000_000_000_u64,
