@@ -14,10 +14,11 @@ use thiserror::Error;
 
 pub use summary::{PlaneSummary, TraceSummary};
 
-use open::{Ends, OpenLine, OpenPlane, library, line_kind};
+use open::{Ends, OpenLine, OpenPlane, line_kind};
 
 use crate::{
     loss::DROP_STAT,
+    versions,
     wire::{PushedVarint, varint},
 };
 
@@ -371,7 +372,10 @@ impl Checker {
             _ if self.text == b"profile_start_time" => self.plane.start_id = Some(u64::MAX),
             _ if self.text == b"profile_stop_time" => self.plane.stop_id = Some(u64::MAX),
             _ if self.text == DROP_STAT.as_bytes() => self.plane.dropped_id = Some(u64::MAX),
-            _ => self.plane.version_name = library(&self.text).map(str::to_owned),
+            _ => {
+                let name = std::str::from_utf8(&self.text).ok();
+                self.plane.version_name = name.and_then(versions::library).map(str::to_owned);
+            }
         }
     }
 
@@ -406,7 +410,7 @@ impl Checker {
             }
             Kind::StatName => {
                 if let Some(name) =
-                    plane.version_name.take().filter(|_| plane.version_names.len() < MAX_TEXTS)
+                    plane.version_name.take().filter(|_| plane.version_names.len() < versions::MOST)
                 {
                     plane.version_names.push((plane.key, name));
                 }
@@ -422,7 +426,7 @@ impl Checker {
     }
 
     fn close_plane(&mut self) {
-        let room = MAX_TEXTS.saturating_sub(self.summary.versions.len());
+        let room = versions::MOST.saturating_sub(self.summary.versions.len());
         self.summary.versions.extend(self.plane.versions().take(room));
         let OpenPlane { mut plane, stats, start_id, stop_id, dropped_id, ends, core_ends, starts, .. } =
             std::mem::take(&mut self.plane);

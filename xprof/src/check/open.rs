@@ -1,7 +1,10 @@
 //! What is known of the messages that are open while a trace passes by.
 
 use super::PlaneSummary;
-use crate::loss::{DROP_EVENT, LAUNCH_EVENT, MODULES_LINE, OPS_LINE};
+use crate::{
+    loss::{DROP_EVENT, LAUNCH_EVENT, MODULES_LINE, OPS_LINE},
+    versions,
+};
 
 /// A line's `timestamp_ns` above this is absolute, not relative to the session's start.
 const ABSOLUTE_NS: i64 = 9_200_000_000_000_000;
@@ -105,27 +108,13 @@ pub(super) struct OpenPlane {
     pub(super) version_name: Option<String>,
 }
 
-/// The plane whose stats say which versions the process has.
-const METADATA_PLANE: &str = "/host:metadata";
-/// What the names of such stats end in.
-const VERSION_SUFFIX: &str = "_version";
-
-/// The library that a stat of this name has the version of.
-pub(super) fn library(name: &[u8]) -> Option<&str> {
-    let name = std::str::from_utf8(name).ok()?.strip_suffix(VERSION_SUFFIX)?;
-    let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-    (!name.is_empty() && plain).then_some(name)
-}
-
 impl OpenPlane {
-    /// The versions of the process's libraries, if this is the plane that has them. A text without a digit, such as the
-    /// name of a platform, is no version.
+    /// The versions of the process's libraries, if this is the plane that has them.
     pub(super) fn versions(&self) -> impl Iterator<Item = (String, String)> {
-        let named = self.version_names.iter().filter(|_| self.plane.name == METADATA_PLANE);
+        let named = self.version_names.iter().filter(|_| self.plane.name == versions::PLANE);
         named.filter_map(|(id, library)| {
             let (_, text) = self.texts.iter().find(|(known, _)| known == id)?;
-            let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-            text.bytes().any(|byte| byte.is_ascii_digit()).then(|| (library.clone(), lines.join(", ")))
+            Some((library.clone(), versions::version(text)?))
         })
     }
 

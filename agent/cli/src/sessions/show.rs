@@ -52,7 +52,12 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let manifest = loaded.session.manifest.as_ref();
     let (created, context) =
         (manifest.and_then(Manifest::created_at), manifest.map(SessionContext::of).unwrap_or_default());
-    let shown = Shown { created, context, report: loaded.analysed_by_job(rules, top)? };
+    let mut shown = Shown { created, context, report: loaded.analysed_by_job(rules, top)? };
+    // A session without a manifest: what the traces themselves say.
+    let said = shown.report.parts().flat_map(|part| &part.versions);
+    for (library, version) in said {
+        shown.context.versions.entry(library.clone()).or_default().insert(version.clone());
+    }
     print(&shown, args, others).or_else(closed_pipe)?;
     Ok(if shown.report.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }
