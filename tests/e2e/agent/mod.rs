@@ -6,5 +6,6 @@ mod chips;
 mod http;
 mod life;
 mod metrics_listener;
+mod own_metrics;
 mod scrape;
 mod series;
