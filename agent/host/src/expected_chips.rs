@@ -143,6 +143,11 @@ mod tests {
         );
         assert_eq!(chips("TPU_CHIPS_PER_HOST_BOUNDS: '1,1,1'\n"), Some(1));
         assert_eq!(chips("CHIPS_PER_HOST_BOUNDS: \"2, 4\"\n"), Some(8));
+        // As Compute Engine writes it for a v6e-1: eight ports, one chip.
+        let compute_engine = "TPU_WORKER_ID: '0'\nTPU_ACCELERATOR_TYPE: 'v6e-1'\nTOPOLOGY: '1x1'\nHOST_BOUNDS: '1,1,1'\n\
+                              CHIPS_PER_HOST_BOUNDS: '1,1,1'\n\
+                              TPU_RUNTIME_METRICS_PORTS: '8431,8432,8433,8434,8435,8436,8437,8438'\n";
+        assert_eq!(chips(compute_engine), Some(1));
         for bad in [
             "",
             "HOST_BOUNDS: '2,2,8'\n",
