@@ -34,7 +34,7 @@ pub(super) fn chip(
 ) -> ChipStatus {
     let held_by: Vec<&Owner> =
         workloads.owners.iter().filter(|owner| owner.chips.contains(&chip.index)).collect();
-    let owners_unknown = workloads.owners_unknown(chip);
+    let owners_unknown = workloads.owners_unknown(chip).map(str::to_owned);
     let cores = |metric: &'static Descriptor| Cores::of(chip.index, metric, samples);
     let duty = cores(&TPU_TENSORCORE_DUTY_CYCLE_RATIO);
     let (used, total) = (cores(&TPU_HBM_USED_BYTES), cores(&TPU_HBM_TOTAL_BYTES));
@@ -61,9 +61,9 @@ pub(super) fn chip(
         hbm_used_bytes: used.sum(),
         hbm_total_bytes: total.sum().or(chip.hbm_bytes.map(|bytes| bytes as f64)),
         age_seconds: oldest.map(|at| at.age(now).as_secs_f64()),
-        missing: missing(&lacks, |metric| why_absent(metric, &held_by, owners_unknown, absent)),
+        missing: missing(&lacks, |metric| why_absent(metric, &held_by, owners_unknown.as_deref(), absent)),
         state: chip.state.as_str().into(),
-        owners_unknown: owners_unknown.unwrap_or_default().to_owned(),
+        owners_unknown: owners_unknown.unwrap_or_default(),
         owners: held_by.iter().map(|owner| owner.process.pid).collect(),
     }
 }
