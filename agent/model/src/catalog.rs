@@ -110,7 +110,7 @@ catalog! {
     );
     TPU_CHIP_OWNER_INFO = gauge(
         "tpu_chip_owner_info", Count, CHIP_OWNER,
-        "1 for each process that holds the chip (state held), or where none was seen: state free, or unknown when a process that cannot be seen may hold it. No series for a chip that nobody holds or can open.",
+        "1 for each workload and command that holds the chip (state held), or where none was seen: state free, or unknown when a process that cannot be seen may hold it. No series for a chip that nobody holds or can open.",
         []
     );
     TPU_CHIPS_EXPECTED = gauge(

@@ -63,7 +63,15 @@ fn owners(host: &HostSnapshot, chip: &Chip, found: &mut Vec<HostValue>) {
             labels = labels.with("user", clean_label(user));
         }
         let workload = host.workload_of(owner.process).cloned();
-        found.push(HostValue { labels, workload, ..HostValue::plain(&catalog::TPU_CHIP_OWNER_INFO, 1.0) });
+        // A fork of the same command is the same series.
+        let is_known = |value: &HostValue| value.labels == labels && value.workload == workload;
+        if !found[before..].iter().any(is_known) {
+            found.push(HostValue {
+                labels,
+                workload,
+                ..HostValue::plain(&catalog::TPU_CHIP_OWNER_INFO, 1.0)
+            });
+        }
     }
     if found.len() > before {
         return;
@@ -188,7 +196,10 @@ mod tests {
             no_node,
         ];
         let owners = |hidden| {
-            of("tpu_chip_owner_info", &host(&chips, vec![owner("a", &[0]), owner("b", &[0])], hidden))
+            of(
+                "tpu_chip_owner_info",
+                &host(&chips, vec![owner("a", &[0]), owner("b", &[0]), owner("a", &[0])], hidden),
+            )
         };
         let held = ["chip=0,state=held,command=a 1", "chip=0,state=held,command=b 1"];
         let seen = owners(None);
