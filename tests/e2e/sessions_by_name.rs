@@ -17,6 +17,11 @@ use fakes::{
     schema::Schema,
 };
 use nix::sys::signal::Signal;
+use proto::{
+    tensorflow::profiler::XSpace,
+    tpuscope::v1::{Peer, ReadSessionRequest, sessions_client::SessionsClient},
+};
+use tonic::{Code, transport::Endpoint};
 
 use super::capture_agent::Agent;
 
@@ -102,6 +107,51 @@ fn another_user_does_not_learn_that_a_session_is_there() {
     assert!(shown.stderr.contains("no session that you may read"), "{shown:?}");
     let unknown = as_nobody(&["sessions", "show", "secrex"]);
     assert_eq!(unknown.stderr.replace("secrex", "secret"), shown.stderr, "the same answer");
+}
+
+#[test]
+fn only_parts_are_read_and_ranges_are_bounded() {
+    let fake = FakeProfiler::start(Mode::Trace(large()));
+    let agent = Agent::start(&[fake.target()]);
+    let captured = agent.ask(&["capture", "--session", "large", "--duration", "10ms", "--json"]);
+    assert_eq!(captured.code, Some(0), "{captured:?}");
+    let part = &captured.json()["parts"][0];
+    let (file, size) = (part["file"].as_str().unwrap().to_owned(), part["size"].as_u64().unwrap());
+    assert!(size > 2 << 20, "{size}");
+    let kept = agent.home.path().join("state/sessions/plugins/profile/large").join(&file);
+    let socket = agent.home.path().join("agent.sock").display().to_string();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let channel = Endpoint::from_shared(format!("unix://{socket}")).unwrap().connect().await.unwrap();
+        let mut sessions = SessionsClient::new(channel);
+        let mut read = async |id: &str, file: &str, offset: u64, length: u32| {
+            let peer = Some(Peer { protocol: 1, ..Peer::default() });
+            let request = ReadSessionRequest { peer, id: id.into(), file: file.into(), offset, length };
+            sessions.read(request).await.map(|reply| reply.into_inner().data).map_err(|status| status.code())
+        };
+        let whole = fs::read(&kept).unwrap();
+        assert_eq!(read("large", &file, 7, 9).await.as_deref(), Ok(&whole[7..16]));
+        assert_eq!(read("large", &file, size - 3, 9).await.as_deref(), Ok(&whole[whole.len() - 3..]));
+        assert_eq!(read("large", &file, 5, u32::MAX).await.as_deref(), Ok(&whole[5..5 + (1 << 20)]));
+        for offset in [size, u64::MAX] {
+            assert_eq!(read("large", &file, offset, 9).await.as_deref(), Ok(&[][..]));
+        }
+        for other in ["manifest.json", "../../../owners/large.json", "/etc/passwd", "", "."] {
+            assert_eq!(read("large", other, 0, 9).await, Err(Code::NotFound), "{other}");
+        }
+        assert_eq!(read("small", &file, 0, 9).await, Err(Code::NotFound));
+        assert_eq!(read("../large", &file, 0, 9).await, Err(Code::InvalidArgument));
+    });
+    let shown = agent.ask(&["sessions", "show", "large", "--json"]);
+    assert_eq!((shown.code, &shown.json()["session"]), (Some(0), &"large".into()), "{shown:?}");
+}
+
+/// A trace of more than one range.
+fn large() -> XSpace {
+    let mut space = trace();
+    let line = &mut space.planes[0].lines[0];
+    line.events = line.events.iter().cycle().take(200_000).cloned().collect();
+    space
 }
 
 #[test]

@@ -102,7 +102,10 @@ impl sessions_server::Sessions for GrpcSessions {
         let part = opened.session.parts.iter().find(|part| file_name(&part.path) == request.file);
         let missing = || Status::not_found(format!("session {} has no such part", opened.stored.name));
         let part = part.ok_or_else(missing)?;
-        match read_range(&part.path, request.offset, request.length.min(MAX_RANGE)).await {
+        // Beyond its end there is nothing, and a system may refuse to go there.
+        let left = u32::try_from(part.size.saturating_sub(request.offset)).unwrap_or(u32::MAX);
+        let offset = request.offset.min(part.size);
+        match read_range(&part.path, offset, request.length.min(left).min(MAX_RANGE)).await {
             Ok(data) => Ok(Response::new(ReadSessionReply { peer: Some(protocol::own()), data })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(refused(&StoreError::NotFound(opened.stored.name)))

@@ -1,7 +1,7 @@
 //! The advanced profiler options that are known: their types and values.
 //!
-//! A profiler ignores an option that it does not know, or records no device at all, and says so in the log of its
-//! process only. So a name or a value that cannot work is refused here, before any workload is disturbed.
+//! A profiler ignores an option that it does not know, or refuses to trace its devices. So a name or a value that cannot
+//! work is refused here, before any workload is disturbed.
 //!
 //! Source of the names: the options of libtpu 0.0.21 to 0.0.52, and the guides of JAX and XProf. `docs/capture.md` lists
 //! them. Starting continuous profiling is no option of a capture.
