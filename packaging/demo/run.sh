@@ -105,9 +105,9 @@ say "the same for Prometheus (http://127.0.0.1:$http/metrics)"
 say "tpuscope capture --duration 2s"
 "$bin/tpuscope" capture --duration 2s --session demo
 
-say "tpuscope sessions show"
+say "tpuscope sessions show demo"
 session=$(find "$work/state" -type d -path '*plugins/profile/demo' | head -1)
-"$bin/tpuscope" sessions show "$session" --top 5
+"$bin/tpuscope" sessions show demo --top 5
 
 say "the same session opened with XProf"
 "$python" packaging/demo/tools.py "$session" 2>"$work/xprof.log"

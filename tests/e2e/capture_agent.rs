@@ -26,17 +26,17 @@ use nix::{
 use tempfile::TempDir;
 
 /// An agent whose only workloads are the profilers that its file names; killed on drop.
-struct Agent {
+pub(super) struct Agent {
     child: Child,
-    home: TempDir,
+    pub(super) home: TempDir,
 }
 
 impl Agent {
-    fn start(profilers: &[String]) -> Self {
+    pub(super) fn start(profilers: &[String]) -> Self {
         Self::start_with(profilers, "")
     }
 
-    fn start_with(profilers: &[String], settings: &str) -> Self {
+    pub(super) fn start_with(profilers: &[String], settings: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let child = Self::spawn(home.path(), profilers, settings);
         let mut agent = Self { child, home };
@@ -79,12 +79,12 @@ impl Agent {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
 
-    fn arguments(&self, arguments: &[&str]) -> Vec<String> {
+    pub(super) fn arguments(&self, arguments: &[&str]) -> Vec<String> {
         let socket = self.home.path().join("agent.sock").display().to_string();
         arguments.iter().map(ToString::to_string).chain(["--socket".to_owned(), socket]).collect()
     }
 
-    fn ask(&self, arguments: &[&str]) -> Ended {
+    pub(super) fn ask(&self, arguments: &[&str]) -> Ended {
         run(self.home.path(), &self.arguments(arguments))
     }
 
@@ -117,11 +117,11 @@ impl Agent {
         panic!("no capture came to its window: {}", self.log())
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    fn end(&mut self) -> Option<i32> {
+    pub(super) fn end(&mut self) -> Option<i32> {
         let mut status = None;
         until("the end of the agent", || {
             status = self.child.try_wait().unwrap();
@@ -203,9 +203,6 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
 
     agent.ask(&["sessions", "fetch", "one", "--output", &out]).failed(7, "already exists");
     agent.ask(&["sessions", "fetch", "two", "--output", &out]).failed(5, "there is no session two");
-    let shown = run(folder.path(), &["sessions", "show", "one"]);
-    shown.failed(5, "one does not exist");
-    assert!(shown.stderr.contains("tpuscope sessions fetch one"), "{shown:?}");
     fs::remove_dir_all(&copy).unwrap();
     let fetched = agent.ask(&["sessions", "fetch", "one", "-o", &out, "--json"]);
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
@@ -401,8 +398,13 @@ fn bad_profilers_and_bad_names_leave_the_agent_up_and_nothing_kept() {
 fn the_agent_takes_no_option_that_is_not_on_its_list() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let agent = Agent::start(&[fake.target()]);
-    agent.ask(&["capture", "--option", "dump_to_path=/x"]).failed(4, "not on the agent's list");
-    agent.ask(&["capture", "--duration", "9h"]).failed(2, "too long");
+    agent.ask(&["capture", "--option", "max_trace_buffers=9"]).failed(4, "not on the agent's list");
+    let wrong = agent.ask(&["capture", "--option", "tpu_trace_mod=TRACE_COMPUTE"]);
+    wrong.failed(2, "the nearest is `tpu_trace_mode`");
+    agent.ask(&["capture", "--option", "tpu_trace_mode=FAST"]).failed(2, "expected one of TRACE_ONLY_HOST,");
+    let long = agent.ask(&["capture", "--duration", "9h"]);
+    assert_eq!(long.code, Some(2), "{long:?}");
+    assert!(long.stderr.contains("too long: at most 5m"), "{long:?}");
     assert_eq!(fake.seen().profiles.len(), 0);
     let ended = agent.ask(&["capture", "--option", "tpu_trace_mode=TRACE_COMPUTE", "--duration", "10ms"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -52,7 +52,9 @@ fn bad(mode: Mode, code: i32, says: &str, more: &[&str]) -> Ended {
     let ended = capture(folder.path(), &fake.target(), more);
     ended.failed(code, says);
     nothing_left(folder.path());
-    if !matches!(mode, Mode::Busy | Mode::AlreadyExists | Mode::HalfThenGone) {
+    let declines =
+        [Mode::Busy, Mode::AlreadyExists, Mode::HalfThenGone, Mode::Exhausted, Mode::Unserializable];
+    if !declines.contains(&mode) {
         until("the session is over", || fake.seen().all_freed());
     }
     ended
@@ -111,12 +113,24 @@ fn declined_and_empty_are_told_apart() {
     bad(Mode::Busy, 13, "Another profiling session active", &[]);
     bad(Mode::AlreadyExists, 13, "continuous profiling is already running", &[]);
     bad(Mode::Empty, 14, "the trace is empty", &[]);
-    bad(Mode::Trace(XSpace::default()), 14, "the trace is empty", &[]);
     let idle = XSpace {
         planes: vec![XPlane { name: "/host:CPU".into(), ..Default::default() }],
         ..Default::default()
     };
     bad(Mode::Trace(idle), 14, "the trace is empty", &[]);
+}
+
+#[test]
+fn a_trace_that_cannot_be_sent_needs_a_shorter_window() {
+    for (mode, says) in [
+        (Mode::Trace(XSpace::default()), "the answer has 0 bytes of a trace"),
+        (Mode::NoBytes, "the answer has 0 bytes of a trace"),
+        (Mode::Exhausted, "gRPC code 8): Sent message larger than max"),
+        (Mode::Unserializable, "gRPC code 13): Failed to serialize message"),
+    ] {
+        let ended = bad(mode, 8, says, &[]);
+        assert!(ended.stderr.contains("2 GiB: use a shorter --duration"), "{ended:?}");
+    }
 }
 
 #[test]
@@ -133,6 +147,28 @@ fn deadlines_hold() {
 }
 
 #[test]
+fn a_pipe_gets_a_line_now_and_then() {
+    let folder = folder();
+    let fake = FakeProfiler::start(Mode::Silent);
+    let ended = capture(folder.path(), &fake.target(), &["--timeout", "11s"]);
+    assert_eq!(ended.code, Some(15), "{ended:?}");
+    let first = ended.stderr.lines().next().unwrap();
+    assert!(first.contains("1 process(es) collect their traces, "), "{ended:?}");
+}
+
+#[test]
+fn a_long_window_is_warned_of_before_it_begins() {
+    let folder = folder();
+    let port = free_port();
+    let target = format!("127.0.0.1:{port}");
+    let ended = run(folder.path(), &["capture", "--target", &target, "--duration", "31s"]);
+    assert_eq!(ended.code, Some(11), "{ended:?}");
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    assert!(lines[0].starts_with("tpuscope: warning: a window over 30 s"), "{ended:?}");
+    assert!(lines[1].contains("is closed"), "{ended:?}");
+}
+
+#[test]
 fn an_endless_answer_is_cut_at_the_deadline_in_little_memory() {
     bad(Mode::Endless, 15, "no complete answer", &["--timeout", "1s"]);
 }
@@ -140,7 +176,9 @@ fn an_endless_answer_is_cut_at_the_deadline_in_little_memory() {
 #[test]
 fn nothing_there_is_said_so() {
     let folder = folder();
-    capture(folder.path(), &format!("127.0.0.1:{}", free_port()), &[]).failed(11, "nothing listens");
+    let port = free_port();
+    let says = format!("127.0.0.1:{port}: port {port} is closed: nothing listens on it");
+    capture(folder.path(), &format!("127.0.0.1:{port}"), &[]).failed(11, &says);
     capture(folder.path(), "no-such-host.invalid:9012", &[]).failed(10, "unreachable");
     let full = FullListener::new();
     let ended = capture(folder.path(), &full.target(), &["--set", "capture.connect_timeout=200ms"]);
@@ -186,6 +224,9 @@ fn bad_arguments_are_refused_before_anybody_is_asked() {
         &["--python-tracer-level", "7"],
         &["--option", "novalue"],
         &["--option", "Bad-Name=1"],
+        &["--option", "tpu_trace_mod=TRACE_COMPUTE"],
+        &["--option", "tpu_power_trace_level=3"],
+        &["--option", "host_tracer_level=3"],
         &["--target", "nonsense"],
         &["--start-at", "tomorrow"],
         &["--start-at", "2020-01-01T00:00:00Z"],

@@ -15,6 +15,7 @@ mod jax_peer;
 mod libtpu;
 mod merge_real;
 mod service;
+mod sessions_by_name;
 mod sessions_merge_export;
 mod show;
 mod sidecar;

@@ -114,8 +114,10 @@ fn what_is_readable_is_exported_and_the_rest_named() {
     fs::write(session.join("a.xplane.pb"), &whole).unwrap();
     fs::write(session.join("b.xplane.pb"), &whole[..whole.len() / 2]).unwrap();
     fs::write(session.join("c.xplane.pb"), b"").unwrap();
-    let ended =
-        sessions(folder.path(), &["export", "session", "--format", "perfetto", "-o", "t.json.gz", "--json"]);
+    let ended = sessions(
+        folder.path(),
+        &["export", "./session", "--format", "perfetto", "-o", "t.json.gz", "--json"],
+    );
     assert_eq!(ended.code, Some(18), "{ended:?}");
     let report = ended.json();
     let missing: Vec<_> =
@@ -149,12 +151,15 @@ fn bad_input_is_one_line_and_no_file() {
         assert_eq!(files(folder.path()), before, "{file:?} leaves something");
     }
     sessions(folder.path(), &["merge", "none.xplane.pb", "-o", "out"]).failed(5, "none.xplane.pb");
-    sessions(folder.path(), &["merge", "folder", "-o", "out"]).failed(5, "folder is a folder");
+    sessions(folder.path(), &["merge", "./folder", "-o", "out"]).failed(5, "folder is a folder");
+    let named = sessions(folder.path(), &["merge", "folder", "-o", "out"]);
+    named.failed(2, "folder is the name of a session, and segments are files");
+    assert!(named.stderr.contains("write `./folder`; copy the session with"), "{named:?}");
     sessions(folder.path(), &["merge", "whole.xplane.pb", "./whole.xplane.pb", "-o", "out"])
         .failed(2, "given twice");
-    sessions(folder.path(), &["export", "none", "--format", "csv", "-o", "out"])
+    sessions(folder.path(), &["export", "./none", "--format", "csv", "-o", "out"])
         .failed(5, "none does not exist");
-    sessions(folder.path(), &["export", "folder", "--format", "csv", "-o", "out"])
+    sessions(folder.path(), &["export", "./folder", "--format", "csv", "-o", "out"])
         .failed(5, "folder holds no session");
     assert_eq!(sessions(folder.path(), &["merge", "-o", "out"]).code, Some(2));
     assert_eq!(files(folder.path()), before);
@@ -252,6 +257,7 @@ fn what_is_no_trace_is_called_the_same_everywhere() {
     ];
     for (name, bytes, code, says) in cases {
         fs::write(folder.path().join(name), bytes).unwrap();
+        let name = &*format!("./{name}");
         let commands: [&[&str]; 4] = [
             &["show", name],
             &["merge", name, "-o", "out"],
@@ -268,7 +274,7 @@ fn what_is_no_trace_is_called_the_same_everywhere() {
             .collect();
         assert!(said.iter().all(|line| *line == said[0]), "{said:#?}");
     }
-    let ended = sessions(folder.path(), &["merge", "none", "-o", "out"]);
+    let ended = sessions(folder.path(), &["merge", "./none", "-o", "out"]);
     assert_eq!(ended.failed(5, "none").stderr.lines().count(), 2, "{ended:?}");
 }
 
@@ -280,17 +286,18 @@ fn a_manifest_of_no_use_is_a_warning() {
         fs::create_dir(&session).unwrap();
         fs::copy(real(), session.join("vm.xplane.pb")).unwrap();
         fs::write(session.join("manifest.json"), manifest).unwrap();
-        let shown = sessions(folder.path(), &["show", name]);
+        let place = &*format!("./{name}");
+        let shown = sessions(folder.path(), &["show", place]);
         assert_eq!(shown.code, Some(0), "{shown:?}");
         assert!(shown.stdout.contains("warning  manifest.json"), "{shown:?}");
         for format in ["perfetto", "csv"] {
             let out = format!("{name}-{format}");
-            let ended = sessions(folder.path(), &["export", name, "--format", format, "-o", &out, "--json"]);
+            let ended = sessions(folder.path(), &["export", place, "--format", format, "-o", &out, "--json"]);
             assert_eq!(ended.code, Some(0), "{ended:?}");
             assert!(ended.json()["warnings"][0].as_str().unwrap().starts_with("manifest.json"), "{ended:?}");
         }
         fs::write(session.join("cut.xplane.pb"), &fs::read(real()).unwrap()[..1000]).unwrap();
-        let ended = sessions(folder.path(), &["show", name, "--json"]);
+        let ended = sessions(folder.path(), &["show", place, "--json"]);
         assert_eq!(ended.code, Some(18), "{ended:?}");
         let why = ended.json()["missing"][0]["why"].to_string();
         assert!(why.contains("damaged at byte") && !why.contains("cut.xplane.pb"), "{why}");

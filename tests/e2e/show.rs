@@ -97,6 +97,11 @@ fn a_real_job_that_waits_for_its_input_says_so() {
     python("jax_load_batch.py", &[folder.path(), Path::new("6")]);
     let report = json(folder.path(), &[]);
     Schema::open("sessions-show").admits(&report);
+    // It has no manifest, and says its versions itself.
+    let jax = report["hosts"][0]["versions"]["jax"].as_str().unwrap();
+    assert_eq!(report["context"]["versions"]["jax"], serde_json::json!([jax]));
+    assert!(show(folder.path(), &[]).stdout.contains(&format!("versions   jax {jax}, jaxlib ")));
+    assert_eq!((&report["created"], &report["context"]["tracer_levels"]), (&Value::Null, &Value::Null));
     let all = &report["hosts"][0]["annotations"];
     assert_eq!(all["steps"], 6);
     let row = |name: &str| {

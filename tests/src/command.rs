@@ -34,13 +34,16 @@ impl Ended {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
-    /// It failed with this code, and said one line, and one more with the remedy.
+    /// It failed with this code, and said one line, and one more with the remedy; before them at most what a capture says
+    /// while it runs.
     ///
     /// # Panics
     /// If it did not.
     pub fn failed(&self, code: i32, says: &str) -> &Self {
         assert_eq!(self.code, Some(code), "{self:?}");
-        let lines: Vec<_> = self.stderr.lines().collect();
+        let running = ["tpuscope: warning: a window over", "tpuscope: recording "];
+        let while_it_ran = |line: &&str| running.iter().any(|start| line.starts_with(start));
+        let lines: Vec<_> = self.stderr.lines().skip_while(while_it_ran).collect();
         assert!(!lines.is_empty() && lines.len() <= 2, "one line and a remedy: {self:?}");
         assert!(lines[0].starts_with("tpuscope: ") && lines[0].contains(says), "`{says}` in {self:?}");
         self

@@ -64,6 +64,12 @@ pub enum Mode {
     AlreadyExists,
     /// `empty_trace`.
     Empty,
+    /// A message of 0 bytes.
+    NoBytes,
+    /// As gRPC does where its message is larger than it may be.
+    Exhausted,
+    /// As gRPC does where protobuf cannot serialize the message.
+    Unserializable,
     /// A compressed message.
     Compressed,
     /// A length prefix of 4 GiB.
@@ -229,6 +235,8 @@ async fn call(
     let mut body = match mode {
         Mode::Busy => return status(&mut respond, 13, "Another profiling session active."),
         Mode::TimeIsUp => return status(&mut respond, 4, "Deadline Exceeded"),
+        Mode::Exhausted => return status(&mut respond, 8, "Sent message larger than max (2147483648)"),
+        Mode::Unserializable => return status(&mut respond, 13, "Failed to serialize message"),
         Mode::AlreadyExists => return status(&mut respond, 6, "continuous profiling runs"),
         Mode::Silent => {
             let _ = poll_fn(|context| respond.poll_reset(context)).await;
@@ -258,6 +266,7 @@ async fn answer(body: &mut SendStream<Bytes>, mode: &Mode) -> Result<(), Fault> 
             send(body, framed(&ProfileResponse { empty_trace: true, ..Default::default() }.encode_to_vec()))
                 .await
         }
+        Mode::NoBytes => send(body, framed(&[])).await,
         Mode::Compressed => {
             let mut bytes = BytesMut::from(&sound(&trace())[..]);
             bytes[0] = 1;

@@ -20,4 +20,5 @@ pub mod loss;
 pub mod merge;
 pub mod reader;
 pub mod session;
+mod versions;
 pub mod wire;

@@ -21,7 +21,7 @@ pub enum Exit {
     NoAgent = 6,
     /// A port, a state directory or a session name is in use.
     Conflict = 7,
-    /// The input file is damaged or has another format.
+    /// A file or a received trace is damaged, incomplete or has another format.
     BadInput = 8,
     /// The host or its network does not answer.
     Unreachable = 10,

@@ -19,6 +19,7 @@ pub mod registry;
 pub mod sample;
 pub mod schedule;
 pub mod snapshot;
+pub mod suggestion;
 pub mod time;
 pub mod unit;
 pub mod untrusted;

@@ -42,6 +42,13 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
+impl From<Timestamp> for jiff::Timestamp {
+    fn from(at: Timestamp) -> Self {
+        // The range of nanoseconds in an `i64` lies within that of the other type.
+        jiff::Timestamp::from_nanosecond(i128::from(at.0)).unwrap_or_default()
+    }
+}
+
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

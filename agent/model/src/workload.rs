@@ -173,6 +173,8 @@ pub struct Owner {
     pub environment: BTreeMap<String, String>,
     /// The libtpu.so that it has mapped, as this host sees the path.
     pub libtpu: Option<PathBuf>,
+    /// The version of that libtpu from dist-info, where found: `0.0.52`.
+    pub libtpu_version: Option<String>,
     /// Its jaxlib or torch_xla with the version from dist-info, where found: `jaxlib 0.10.2`.
     pub framework: Option<String>,
     /// Inode of its pid namespace; `None` when it may not be read.

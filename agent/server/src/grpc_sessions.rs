@@ -1,17 +1,22 @@
 //! The gRPC service `tpuscope.v1.Sessions`: the stored sessions, each for the users who own its processes.
 
-use std::{io, pin::Pin, sync::Arc};
+use std::{io, path::Path, pin::Pin, sync::Arc};
 
 use proto::tpuscope::v1::{
-    FetchSessionRequest, FilePiece, ListSessionsReply, ListSessionsRequest, RemoveSessionReply,
-    RemoveSessionRequest, SessionSummary, ShowSessionReply, ShowSessionRequest, sessions_server,
+    FetchSessionRequest, FilePiece, ListSessionsReply, ListSessionsRequest, ReadSessionReply,
+    ReadSessionRequest, RemoveSessionReply, RemoveSessionRequest, SessionFault, SessionFile, SessionSummary,
+    ShowSessionReply, ShowSessionRequest, sessions_server,
 };
 use store::{AsyncStore, OpenedSession, StoreError, StoredSession};
-use tokio::{fs::File, io::AsyncReadExt, sync::mpsc};
+use tokio::{
+    fs::File,
+    io::{AsyncReadExt, AsyncSeekExt},
+    sync::mpsc,
+};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 use tracing::info;
-use xprof::session::{MANIFEST_FILE, SessionName};
+use xprof::session::{Fault, MANIFEST_FILE, PartFile, SessionName};
 
 use super::{access::Scope, protocol, session_grants::SessionGrants, session_messages};
 
@@ -19,6 +24,8 @@ use super::{access::Scope, protocol, session_grants::SessionGrants, session_mess
 const PIECE_BYTES: usize = 128 << 10;
 /// Pieces that wait for a slow reader.
 const PIECE_QUEUE: usize = 4;
+/// The largest range that one call reads.
+const MAX_RANGE: u32 = 1 << 20;
 
 /// The service.
 #[derive(Clone)]
@@ -80,8 +87,31 @@ impl sessions_server::Sessions for GrpcSessions {
         Ok(Response::new(ShowSessionReply {
             peer: Some(protocol::own()),
             session: Some(summary(&opened.stored)),
+            files: opened.session.parts.iter().map(session_file).collect(),
+            faults: opened.session.faults.iter().map(session_fault).collect(),
             manifest: opened.session.manifest.map(session_messages::manifest),
         }))
+    }
+
+    async fn read(&self, request: Request<ReadSessionRequest>) -> Result<Response<ReadSessionReply>, Status> {
+        let scope = scope(&request)?;
+        let request = request.into_inner();
+        protocol::check(request.peer.as_ref())?;
+        let opened = self.permitted(&scope, &request.id).await?;
+        // Only what the session lists is opened: a name from outside never becomes a path.
+        let part = opened.session.parts.iter().find(|part| file_name(&part.path) == request.file);
+        let missing = || Status::not_found(format!("session {} has no such part", opened.stored.name));
+        let part = part.ok_or_else(missing)?;
+        // Beyond its end there is nothing, and a system may refuse to go there.
+        let left = u32::try_from(part.size.saturating_sub(request.offset)).unwrap_or(u32::MAX);
+        let offset = request.offset.min(part.size);
+        match read_range(&part.path, offset, request.length.min(left).min(MAX_RANGE)).await {
+            Ok(data) => Ok(Response::new(ReadSessionReply { peer: Some(protocol::own()), data })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(refused(&StoreError::NotFound(opened.stored.name)))
+            }
+            Err(error) => Err(unreadable(&error)),
+        }
     }
 
     async fn fetch(&self, request: Request<FetchSessionRequest>) -> Result<Response<Pieces>, Status> {
@@ -93,7 +123,7 @@ impl sessions_server::Sessions for GrpcSessions {
             if let Err(error) = send_files(&opened, &pieces).await {
                 let status = match error.kind() {
                     io::ErrorKind::NotFound => refused(&StoreError::NotFound(opened.stored.name)),
-                    _ => Status::data_loss(format!("cannot read the session: {error}")),
+                    _ => unreadable(&error),
                 };
                 // The reader may have closed the stream.
                 let _ = pieces.send(Err(status)).await;
@@ -134,7 +164,33 @@ pub(super) fn summary(stored: &StoredSession) -> SessionSummary {
         parts: u32::try_from(stored.parts).unwrap_or(u32::MAX),
         partial: stored.partial,
         warnings: stored.warnings.clone(),
+        context: Some(session_messages::context(stored.context.clone())),
     }
+}
+
+fn session_file(part: &PartFile) -> SessionFile {
+    SessionFile { file: file_name(&part.path), size: part.size }
+}
+
+fn session_fault(fault: &Fault) -> SessionFault {
+    let of_manifest = fault.of_manifest();
+    SessionFault { file: fault.file.clone(), why: fault.kind.to_string(), of_manifest }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn unreadable(error: &io::Error) -> Status {
+    Status::data_loss(format!("cannot read the session: {error}"))
+}
+
+async fn read_range(path: &Path, offset: u64, length: u32) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path).await?;
+    file.seek(io::SeekFrom::Start(offset)).await?;
+    let mut data = Vec::with_capacity(length as usize);
+    file.take(u64::from(length)).read_to_end(&mut data).await?;
+    Ok(data)
 }
 
 fn refused(error: &StoreError) -> Status {
@@ -153,7 +209,7 @@ async fn send_files(
     let parts = opened.session.parts.iter().map(|part| part.path.clone());
     // The manifest comes last: a reader that has it has all parts.
     for path in parts.chain(opened.session.manifest.is_some().then(|| folder.join(MANIFEST_FILE))) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = file_name(&path);
         let mut file = File::open(&path).await?;
         let mut offset = 0;
         loop {

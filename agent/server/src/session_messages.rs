@@ -2,12 +2,16 @@
 
 use jiff::Timestamp;
 use proto::tpuscope::v1::{
-    CaptureFailure, ManifestHost, ManifestJob, ManifestMissing, ManifestPart, ManifestWindow, SessionManifest,
+    self, CaptureFailure, LibraryVersions, ManifestHost, ManifestJob, ManifestMissing, ManifestPart,
+    ManifestWindow, SessionManifest,
 };
 use sessions::{CaptureError, FailureKind, FailureReason};
 use thiserror::Error;
 use tonic::{Code, Status, metadata::MetadataValue};
-use xprof::session::{ClockOffset, HostEntry, Manifest, Missing, PartEntry, PartJob, Tool, Window};
+use xprof::session::{
+    ClockOffset, HostEntry, Manifest, Missing, PartEntry, PartJob, SessionContext, SessionUser, Tool,
+    TracerLevels, Window,
+};
 
 /// A message that is not a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -47,7 +51,18 @@ pub fn reason(status: &Status) -> Option<FailureReason> {
 
 /// `manifest` as a message.
 pub fn manifest(manifest: Manifest) -> SessionManifest {
-    let Manifest { version, session, tool, created, window, hosts, missing, warnings } = manifest;
+    let Manifest {
+        version,
+        session,
+        tool,
+        created,
+        window,
+        tracer_levels,
+        options,
+        hosts,
+        missing,
+        warnings,
+    } = manifest;
     SessionManifest {
         version,
         session,
@@ -55,6 +70,8 @@ pub fn manifest(manifest: Manifest) -> SessionManifest {
         tool_version: tool.version,
         created_unix_ns: created.map(nanoseconds),
         window: window.map(window_message),
+        tracer_levels: tracer_levels.map(levels_message),
+        options: options.into_iter().collect(),
         hosts: hosts.into_iter().map(host_message).collect(),
         missing: missing
             .into_iter()
@@ -76,6 +93,8 @@ pub fn manifest_of(message: SessionManifest) -> Result<Manifest, BadManifest> {
         tool: Tool { name: message.tool_name, version: message.tool_version },
         created: message.created_unix_ns.map(timestamp).transpose()?,
         window: message.window.map(window_of).transpose()?,
+        tracer_levels: message.tracer_levels.map(levels_of),
+        options: message.options.into_iter().collect(),
         hosts: message.hosts.into_iter().map(host_of).collect::<Result<_, _>>()?,
         missing: message.missing.into_iter().map(missing).collect(),
         warnings: message.warnings,
@@ -100,6 +119,63 @@ fn window_of(window: ManifestWindow) -> Result<Window, BadManifest> {
     Ok(Window { start: timestamp(window.start_unix_ns)?, stop: timestamp(window.stop_unix_ns)? })
 }
 
+fn levels_message(levels: TracerLevels) -> v1::TracerLevels {
+    let TracerLevels { host, device, python } = levels;
+    v1::TracerLevels { host, device, python }
+}
+
+fn levels_of(message: v1::TracerLevels) -> TracerLevels {
+    let v1::TracerLevels { host, device, python } = message;
+    TracerLevels { host, device, python }
+}
+
+/// `context` as a message.
+pub fn context(context: SessionContext) -> v1::SessionContext {
+    let SessionContext { jobs, commands, users, requested_ns, recorded_ns, tracer_levels, options, versions } =
+        context;
+    let user = |SessionUser { uid, name }| v1::SessionUser { uid, name };
+    let library = |(library, versions): (_, std::collections::BTreeSet<_>)| LibraryVersions {
+        library,
+        versions: versions.into_iter().collect(),
+    };
+    v1::SessionContext {
+        jobs: jobs.into_iter().map(job_message).collect(),
+        commands,
+        users: users.into_iter().map(user).collect(),
+        requested_ns,
+        recorded_ns,
+        tracer_levels: tracer_levels.map(levels_message),
+        options: options.into_iter().collect(),
+        versions: versions.into_iter().map(library).collect(),
+    }
+}
+
+/// The context in `message`.
+pub fn context_of(message: v1::SessionContext) -> SessionContext {
+    let user = |v1::SessionUser { uid, name }| SessionUser { uid, name };
+    let library = |LibraryVersions { library, versions }| (library, versions.into_iter().collect());
+    SessionContext {
+        jobs: message.jobs.into_iter().map(job_of).collect(),
+        commands: message.commands,
+        users: message.users.into_iter().map(user).collect(),
+        requested_ns: message.requested_ns,
+        recorded_ns: message.recorded_ns,
+        tracer_levels: message.tracer_levels.map(levels_of),
+        options: message.options.into_iter().collect(),
+        versions: message.versions.into_iter().map(library).collect(),
+    }
+}
+
+fn job_message(job: PartJob) -> ManifestJob {
+    let PartJob { kind, id, attempt, name, user, rank } = job;
+    ManifestJob { kind, id, attempt, name, user, rank }
+}
+
+fn job_of(message: ManifestJob) -> PartJob {
+    let ManifestJob { kind, id, attempt, name, user, rank } = message;
+    PartJob { kind, id, attempt, name, user, rank }
+}
+
 fn host_message(host: HostEntry) -> ManifestHost {
     ManifestHost {
         host: host.host,
@@ -121,17 +197,17 @@ fn host_of(host: ManifestHost) -> Result<HostEntry, BadManifest> {
 }
 
 fn part_message(part: PartEntry) -> ManifestPart {
-    let job = part.job.map(|job| {
-        let PartJob { kind, id, attempt, name, user, rank } = *job;
-        ManifestJob { kind, id, attempt, name, user, rank }
-    });
     ManifestPart {
         file: part.file,
         size: part.size,
         sha256: part.sha256,
         pid: part.pid,
+        command: part.command,
+        uid: part.uid,
+        user: part.user,
+        versions: part.versions.into_iter().collect(),
         address: part.address,
-        job,
+        job: part.job.map(|job| job_message(*job)),
         planes: part.planes,
         lines: part.lines,
         events: part.events,
@@ -142,17 +218,17 @@ fn part_message(part: PartEntry) -> ManifestPart {
 }
 
 fn part_of(part: ManifestPart) -> Result<PartEntry, BadManifest> {
-    let job = part.job.map(|job| {
-        let ManifestJob { kind, id, attempt, name, user, rank } = job;
-        Box::new(PartJob { kind, id, attempt, name, user, rank })
-    });
     Ok(PartEntry {
         file: part.file,
         size: part.size,
         sha256: part.sha256,
         pid: part.pid,
+        command: part.command,
+        uid: part.uid,
+        user: part.user,
+        versions: part.versions.into_iter().collect(),
         address: part.address,
-        job,
+        job: part.job.map(|job| Box::new(job_of(job))),
         planes: part.planes,
         lines: part.lines,
         events: part.events,
@@ -171,10 +247,12 @@ mod tests {
         "version": 1, "session": "s", "tool": {"name": "tpuscope", "version": "0.1.0"},
         "created": "2026-03-04T05:06:07.000000001Z",
         "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
+        "tracer_levels": {"host": 2, "device": 1, "python": 0}, "options": {"tpu_trace_mode": "TRACE_COMPUTE"},
         "hosts": [{
             "host": "h", "clock": {"offset_ns": -5, "bound_ns": 7}, "warnings": ["w1"],
             "parts": [{
-                "file": "h.xplane.pb", "size": 3, "sha256": "ab", "pid": 17, "address": "127.0.0.1:9012",
+                "file": "h.xplane.pb", "size": 3, "sha256": "ab", "pid": 17, "command": "python",
+                "uid": 1000, "user": "ada", "versions": {"jaxlib": "0.10.2"}, "address": "127.0.0.1:9012",
                 "job": {"kind": "slurm", "id": "1", "attempt": 2, "name": "n", "user": "u", "rank": 3},
                 "planes": 4, "lines": 5, "events": 6,
                 "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
@@ -191,7 +269,17 @@ mod tests {
         let there = manifest(serde_json::from_value(full.clone()).unwrap());
         let back = manifest_of(there).unwrap();
         assert_eq!(serde_json::to_value(&back).unwrap(), full, "no field is lost");
-        let bare = Manifest { created: None, window: None, hosts: Vec::new(), missing: Vec::new(), ..back };
+        let whole = SessionContext::of(&back);
+        assert_eq!(whole.jobs.len() + whole.users.len() + whole.versions.len(), 3);
+        assert_eq!(context_of(context(whole.clone())), whole);
+        let bare = Manifest {
+            created: None,
+            window: None,
+            tracer_levels: None,
+            hosts: Vec::new(),
+            missing: Vec::new(),
+            ..back
+        };
         assert_eq!(manifest_of(manifest(bare.clone())), Ok(bare));
     }
 }

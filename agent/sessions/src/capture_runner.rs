@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use model::time::Clock;
+use model::time::{Clock, Timestamp};
 use store::{AsyncStore, SessionOwners, SessionStore, StagedSession, StoreError, StoredSession};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::{
@@ -101,10 +101,10 @@ impl CaptureRunner {
             return Err(no_target(&targets));
         }
         let permit = self.permit()?;
-        let owners = owners(&targets);
+        let (owners, now) = (owners(&targets), self.clock.now());
         let begin = move |store: &SessionStore| match session {
             Some(name) => store.begin(name, owners),
-            None => begin_by_time(store, &owners),
+            None => begin_by_time(store, &owners, now),
         };
         let staged = self.store.call(begin).await?;
         let cancel = self.stop.child_token();
@@ -183,8 +183,12 @@ fn in_store(error: CaptureError, staged: &StagedSession) -> CaptureError {
 }
 
 /// A session named after the time; a second one of the same second gets a suffix.
-fn begin_by_time(store: &SessionStore, owners: &SessionOwners) -> Result<StagedSession, StoreError> {
-    let name = SessionName::from_local_time(jiff::ZonedDateTime::now().datetime());
+fn begin_by_time(
+    store: &SessionStore,
+    owners: &SessionOwners,
+    now: Timestamp,
+) -> Result<StagedSession, StoreError> {
+    let name = SessionName::of_time(now.into());
     match store.begin(name.clone(), owners.clone()) {
         Err(
             StoreError::BeingWritten(_)

@@ -12,6 +12,7 @@ mod error;
 pub mod own_metrics;
 mod port_users;
 pub mod profiler;
+pub mod profiler_options;
 pub mod settings;
 pub mod spec;
 pub mod target;

@@ -20,7 +20,8 @@ pub struct Settings {
     pub probe_timeout: Duration,
     /// Maximum level of each tracer.
     pub max_tracer_level: u32,
-    /// Advanced profiler options that callers may set. Others are refused.
+    /// Advanced profiler options that callers of the agent may set. Others are refused. A name that tpuscope does not know
+    /// makes that option known: it is sent as it is.
     pub advanced_options: Vec<String>,
     /// Maximum number of concurrent captures. Further ones are refused.
     pub max_captures: u16,

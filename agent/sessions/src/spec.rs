@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use model::time::Timestamp;
-use proto::tensorflow::{
-    ProfileOptions, ProfileRequest,
-    profile_options::{AdvancedConfigValue, advanced_config_value::Value},
-};
+use model::{suggestion::nearest, time::Timestamp};
+use proto::tensorflow::{ProfileOptions, ProfileRequest, profile_options::AdvancedConfigValue};
 use thiserror::Error;
+use xprof::session::TracerLevels;
 
-use crate::settings::Settings as Limits;
+use crate::{
+    profiler_options::{self, KNOWN, OptionType, PARAMETERS, ProfilerOption},
+    settings::Settings as Limits,
+};
 
 /// How much each tracer records. A level that is left out is the default of JAX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,14 +53,17 @@ pub struct CaptureSpec {
     pub max_bytes: u64,
     /// The minimum number of parts. With fewer, none is kept.
     pub min_parts: usize,
-    levels: Levels,
-    advanced: BTreeMap<String, String>,
+    /// The tracer levels.
+    pub levels: TracerLevels,
+    /// The advanced options as text.
+    pub advanced: BTreeMap<String, String>,
+    values: BTreeMap<String, AdvancedConfigValue>,
 }
 
 /// The source of the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamsSource {
-    /// The user, who can call the profiler without tpuscope too: all options are allowed.
+    /// The user, who can call the profiler without tpuscope too: all known options are allowed.
     Direct,
     /// A caller of the agent: only the options of the allow-list.
     Agent,
@@ -90,12 +94,33 @@ pub enum SpecError {
     /// A text that cannot be the name of an option.
     #[error("`{0}` cannot be the name of an option: expected at most 64 lower-case letters, digits and _")]
     OptionName(String),
+    /// An option that is not known, and the known one whose name is most like it.
+    #[error("`{name}` is no known profiler option{}", nearest_text(*.nearest))]
+    UnknownOption {
+        /// The name in the request.
+        name: String,
+        /// The most similar known name.
+        nearest: Option<&'static str>,
+    },
+    /// A parameter of the capture that is given as an option.
+    #[error("`{0}` is a parameter of the capture, not an advanced profiler option")]
+    OptionIsParameter(&'static str),
+    /// A value that the option does not take.
+    #[error("`{value}` is no value of the option `{name}`: expected {takes}")]
+    OptionValue {
+        /// The option.
+        name: &'static str,
+        /// The value in the request.
+        value: String,
+        /// What it takes.
+        takes: OptionType,
+    },
     /// An option that is not on the allow-list, and the list.
     #[error("the option `{0}` is not on the agent's list ({list})", list = list_text(.1))]
     OptionDenied(String, Vec<String>),
     /// A value that is too long.
     #[error("the value of the option `{0}` has more than 256 bytes")]
-    OptionValue(String),
+    OptionTooLong(String),
     /// Too many options.
     #[error("more than 32 advanced options")]
     TooManyOptions,
@@ -107,10 +132,16 @@ pub enum SpecError {
     StartPast(Duration),
 }
 
+fn nearest_text(nearest: Option<&str>) -> String {
+    nearest.map(|nearest| format!("; the nearest is `{nearest}`")).unwrap_or_default()
+}
+
 fn list_text(list: &[String]) -> String {
     if list.is_empty() { "it is empty".to_owned() } else { list.join(", ") }
 }
 
+/// Longer windows are known to lose events of TPUs.
+pub const LONG_WINDOW: Duration = Duration::from_secs(30);
 /// The longest time that a start may be in the past: the request takes time to arrive.
 const PAST: Duration = Duration::from_secs(1);
 /// The longest wait for an answer, or for a start.
@@ -146,15 +177,22 @@ impl CaptureSpec {
             return Err(SpecError::StartPast(ago));
         }
         check_levels(params.levels, limits.max_tracer_level)?;
-        check_options(&params.advanced, source, &limits.advanced_options)?;
+        let values = option_values(&params.advanced, source, &limits.advanced_options)?;
+        let Levels { host, device, python } = params.levels;
         Ok(Self {
             duration: Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)),
             start: params.start,
             timeout,
             max_bytes: limits.max_size.get(),
             min_parts: params.min_parts.max(1) as usize,
-            levels: params.levels,
+            // What is left out has the default of JAX.
+            levels: TracerLevels {
+                host: host.unwrap_or(2),
+                device: device.unwrap_or(1),
+                python: python.unwrap_or(0),
+            },
             advanced: params.advanced,
+            values,
         })
     }
 
@@ -168,14 +206,14 @@ impl CaptureSpec {
             duration_ms,
             opts: Some(ProfileOptions {
                 version: 1,
-                host_tracer_level: self.levels.host.unwrap_or(2),
-                device_tracer_level: self.levels.device.unwrap_or(1),
-                python_tracer_level: self.levels.python.unwrap_or(0),
+                host_tracer_level: self.levels.host,
+                device_tracer_level: self.levels.device,
+                python_tracer_level: self.levels.python,
                 enable_hlo_proto: true,
                 start_timestamp_ns: start.and_then(|start| u64::try_from(start.0).ok()).unwrap_or(0),
                 duration_ms,
                 session_id: session_id.to_owned(),
-                advanced_configuration: self.advanced.iter().map(|(k, v)| (k.clone(), typed(v))).collect(),
+                advanced_configuration: self.values.clone().into_iter().collect(),
                 ..ProfileOptions::default()
             }),
             session_id: session_id.to_owned(),
@@ -197,42 +235,57 @@ fn check_levels(levels: Levels, highest: u32) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn check_options(
+/// The values of the options with their types. `listed` are the options that callers of the agent may set; one that is
+/// not known is sent by its form, so that the settings can add options of later profilers.
+fn option_values(
     options: &BTreeMap<String, String>,
     source: ParamsSource,
-    allowed: &[String],
-) -> Result<(), SpecError> {
+    listed: &[String],
+) -> Result<BTreeMap<String, AdvancedConfigValue>, SpecError> {
     if options.len() > 32 {
         return Err(SpecError::TooManyOptions);
     }
-    for (name, value) in options {
-        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-        if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
-            return Err(SpecError::OptionName(name.chars().take(64).collect()));
-        }
-        if value.len() > 256 {
-            return Err(SpecError::OptionValue(name.clone()));
-        }
-        if source == ParamsSource::Agent && !allowed.contains(name) {
-            return Err(SpecError::OptionDenied(name.clone(), allowed.to_vec()));
-        }
-    }
-    Ok(())
+    options.iter().map(|(name, text)| Ok((name.clone(), option_value(name, text, source, listed)?))).collect()
 }
 
-/// The value of an option, with its type by its form, as in the client of XProf.
-fn typed(text: &str) -> AdvancedConfigValue {
-    let value = match (text, text.parse()) {
-        ("true", _) => Value::BoolValue(true),
-        ("false", _) => Value::BoolValue(false),
-        (_, Ok(number)) => Value::Int64Value(number),
-        _ => Value::StringValue(text.to_owned()),
+fn option_value(
+    name: &str,
+    text: &str,
+    source: ParamsSource,
+    listed: &[String],
+) -> Result<AdvancedConfigValue, SpecError> {
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
+        return Err(SpecError::OptionName(name.chars().take(64).collect()));
+    }
+    if text.len() > 256 {
+        return Err(SpecError::OptionTooLong(name.to_owned()));
+    }
+    if let Some(parameter) = PARAMETERS.iter().find(|&&parameter| parameter == name) {
+        return Err(SpecError::OptionIsParameter(parameter));
+    }
+    let is_listed = listed.iter().any(|listed| listed == name);
+    let Some(known) = ProfilerOption::named(name) else {
+        if is_listed {
+            return Ok(profiler_options::by_form(text));
+        }
+        let names = KNOWN.iter().map(|option| option.name);
+        return Err(SpecError::UnknownOption { name: name.to_owned(), nearest: nearest(name, names) });
     };
-    AdvancedConfigValue { value: Some(value) }
+    if source == ParamsSource::Agent && !is_listed {
+        return Err(SpecError::OptionDenied(name.to_owned(), listed.to_vec()));
+    }
+    known.takes.value(text).ok_or_else(|| SpecError::OptionValue {
+        name: known.name,
+        value: text.to_owned(),
+        takes: known.takes,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::tensorflow::profile_options::advanced_config_value::Value;
+
     use super::*;
 
     fn params() -> CaptureParams {
@@ -271,7 +324,42 @@ mod tests {
             }
         };
         assert!(refused(option("../x"), ParamsSource::Direct).contains("cannot be the name of an option"));
-        assert!(refused(option("tpu_dump_dir"), ParamsSource::Agent).contains("not on the agent's list"));
+    }
+
+    #[test]
+    fn options_are_checked_against_what_is_known() {
+        let refused = |name: &str, value: &str, source| {
+            let option = |params: &mut CaptureParams| {
+                params.advanced.insert(name.to_owned(), value.to_owned());
+            };
+            refused(option, source)
+        };
+        for source in [ParamsSource::Agent, ParamsSource::Direct] {
+            assert_eq!(
+                refused("tpu_trace_mod", "TRACE_COMPUTE", source),
+                "`tpu_trace_mod` is no known profiler option; the nearest is `tpu_trace_mode`"
+            );
+            assert_eq!(refused("zzz", "1", source), "`zzz` is no known profiler option");
+            assert!(refused("tpu_trace_mode", "FAST", source).starts_with(
+                "`FAST` is no value of the option `tpu_trace_mode`: expected one of TRACE_ONLY_HOST,"
+            ));
+            assert!(refused("python_tracer_level", "1", source).contains("is a parameter of the capture"));
+        }
+        assert_eq!(
+            refused("tpu_num_sparse_cores_to_trace", "two", ParamsSource::Agent),
+            "`two` is no value of the option `tpu_num_sparse_cores_to_trace`: expected a whole number from 0 to 2147483647"
+        );
+        assert!(refused("max_trace_buffers", "9", ParamsSource::Agent).contains("not on the agent's list"));
+    }
+
+    #[test]
+    fn the_settings_can_add_an_option_of_a_later_profiler() {
+        let limits = Limits { advanced_options: vec!["tpu_new_option".into()], ..Limits::default() };
+        let mut params = params();
+        params.advanced.insert("tpu_new_option".into(), "7".into());
+        let spec = CaptureSpec::new(params, ParamsSource::Agent, &limits, Timestamp(0)).expect("listed");
+        let options = spec.request("id", None).opts.expect("set");
+        assert_eq!(options.advanced_configuration["tpu_new_option"].value, Some(Value::Int64Value(7)));
     }
 
     #[test]

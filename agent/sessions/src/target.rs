@@ -1,6 +1,6 @@
 //! The targets of a capture: profilers that were named, or those of the workloads found on this host.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     device::Chip,
@@ -23,6 +23,10 @@ pub struct CaptureTarget {
     pub process: Option<ProcessKey>,
     /// Its user.
     pub uid: Option<u32>,
+    /// The name of its user, where known.
+    pub user: Option<String>,
+    /// The versions of its libraries as its files say, by name.
+    pub versions: BTreeMap<String, String>,
     /// Its job. `None` if only the process is known: one job may have several processes.
     pub job: Option<PartJob>,
     /// Its command, untrusted. Empty if it is not known.
@@ -56,6 +60,8 @@ pub fn direct(named: &[Target], local: &HostName) -> Targets {
         host: if at.is_loopback() { local.clone() } else { HostName::sanitised(at.host()) },
         process: None,
         uid: None,
+        user: None,
+        versions: BTreeMap::new(),
         job: None,
         command: String::new(),
         chips: 0,
@@ -174,12 +180,22 @@ fn target(owner: &Owner, chips: &[Chip], host: &HostName, at: Target, notes: Vec
         host: host.clone(),
         process: Some(owner.process),
         uid: Some(owner.uid),
+        user: owner.job.user.clone(),
+        versions: versions(owner),
         job: part_job(&owner.job),
         command: owner.command.clone(),
         chips: owner.chips.len(),
         devices: held.sum::<Option<u32>>().filter(|&devices| devices > 0),
         notes,
     }
+}
+
+/// The versions of the libraries that the owner has mapped.
+fn versions(owner: &Owner) -> BTreeMap<String, String> {
+    let framework = owner.framework.as_deref().and_then(|framework| framework.split_once(' '));
+    let libtpu = owner.libtpu_version.as_deref().map(|version| ("libtpu", version));
+    let known = framework.into_iter().chain(libtpu);
+    known.map(|(name, version)| (name.to_owned(), version.to_owned())).collect()
 }
 
 /// The job as the manifest has it. A job that is known by its process only is not written: the manifest would then say
@@ -222,7 +238,8 @@ mod tests {
             chips: chips.iter().map(|&chip| ChipIndex(chip)).collect(),
             environment: BTreeMap::new(),
             libtpu: None,
-            framework: None,
+            libtpu_version: Some("0.0.52".into()),
+            framework: Some("jaxlib 0.10.2".into()),
             pid_namespace: None,
             network_namespace: None,
             shares_our_network: true,
@@ -231,7 +248,7 @@ mod tests {
                 id: pid.to_string(),
                 attempt: None,
                 name: None,
-                user: None,
+                user: Some("ada".into()),
                 rank: None,
                 hosts: Vec::new(),
             },
@@ -252,6 +269,10 @@ mod tests {
         let found = find(vec![owner(1, 5, &[9001, 9002], &[0]), owner(2, 5, &[9003], &[1])], &[], None);
         let ports: Vec<_> = found.targets.iter().map(|target| target.at.port()).collect();
         assert_eq!((ports, found.missing.len()), (vec![9001, 9003], 0));
+        let CaptureTarget { uid, user, versions, .. } = &found.targets[0];
+        assert_eq!((*uid, user.as_deref()), (Some(5), Some("ada")));
+        let versions: Vec<_> = versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+        assert_eq!(versions, ["jaxlib 0.10.2", "libtpu 0.0.52"]);
     }
 
     #[test]

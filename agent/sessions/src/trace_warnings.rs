@@ -1,16 +1,15 @@
 //! Warnings about a trace that was received completely.
 
-use std::time::Duration;
-
 use xprof::{
     check::{PlaneSummary, TraceSummary},
     loss::LossKind,
 };
 
-use super::{spec::CaptureSpec, target::CaptureTarget};
+use super::{
+    spec::{CaptureSpec, LONG_WINDOW},
+    target::CaptureTarget,
+};
 
-/// Longer windows are known to lose lines of the TPU.
-const LONG: Duration = Duration::from_secs(30);
 /// The maximum number of messages of the producer that become warnings.
 const MAX_MESSAGES: usize = 4;
 
@@ -28,11 +27,11 @@ pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureS
     } else if let Some(expected) = target.devices.filter(|&expected| (cores as u64) < u64::from(expected)) {
         warnings.push(format!("{cores} device plane(s), although the process has {expected} devices"));
     }
-    if (target.chips > 0 || !devices.is_empty()) && spec.duration > LONG {
+    if (target.chips > 0 || !devices.is_empty()) && spec.duration > LONG_WINDOW {
         warnings.push(format!(
             "a window of {} s: captures over {} s are known to lose device lines; several short ones are safer",
             spec.duration.as_secs(),
-            LONG.as_secs()
+            LONG_WINDOW.as_secs()
         ));
     }
     if summary.window.is_none() {
@@ -52,6 +51,8 @@ pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureS
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use xprof::{client::Target, session::HostName};
 
     use super::*;

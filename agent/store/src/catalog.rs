@@ -8,7 +8,7 @@ use std::{
 };
 
 use model::time::Timestamp;
-use xprof::session::{Manifest, Session, SessionName};
+use xprof::session::{Manifest, Session, SessionContext, SessionName};
 
 use super::{SessionOwners, own_metrics};
 
@@ -31,6 +31,8 @@ pub struct StoredSession {
     pub partial: bool,
     /// What a reader of it should know.
     pub warnings: Vec<String>,
+    /// Whose it is and how it was recorded; empty without a manifest.
+    pub context: SessionContext,
 }
 
 impl StoredSession {
@@ -53,6 +55,7 @@ impl StoredSession {
             partial: !session.faults.is_empty()
                 || manifest.is_none_or(|manifest| !manifest.missing.is_empty()),
             warnings: warnings(session),
+            context: manifest.map(SessionContext::of).unwrap_or_default(),
         }
     }
 
@@ -145,6 +148,7 @@ pub(crate) mod tests {
             parts: 1,
             partial: false,
             warnings: Vec::new(),
+            context: SessionContext::default(),
         }
     }
 

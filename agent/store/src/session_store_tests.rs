@@ -42,6 +42,8 @@ fn manifest(session: &str, created: i128, parts: Vec<PartEntry>) -> Manifest {
         tool: Tool::this(),
         created: Some(at(created)),
         window: None,
+        tracer_levels: None,
+        options: BTreeMap::new(),
         hosts: vec![HostEntry {
             host: "h".to_owned(),
             clock: None,

@@ -20,6 +20,8 @@ pub struct HostTrace {
     pub host: String,
     /// The part's file name.
     pub file: String,
+    /// The versions of the process's libraries by name, where the trace says them.
+    pub versions: BTreeMap<String, String>,
     /// When the session began, by the host's clock.
     pub profile_start_ns: Option<i64>,
     /// How long the session was; where the file does not say, how far its events reach.

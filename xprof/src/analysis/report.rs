@@ -111,6 +111,8 @@ pub struct HostReport {
     pub host: String,
     /// The part's file name.
     pub file: String,
+    /// The versions of the process's libraries by name, where the trace says them.
+    pub versions: std::collections::BTreeMap<String, String>,
     /// When the session began, in nanoseconds since the epoch by the host's clock.
     pub profile_start_ns: Option<i64>,
     /// How long it was.
@@ -324,6 +326,7 @@ impl HostReport {
             cores: trace.cores.into_iter().map(|core| CoreReport::of(core, host, rules)).collect(),
             host: trace.host,
             file: trace.file,
+            versions: trace.versions,
             profile_start_ns: trace.profile_start_ns,
             window_ps: trace.window_ps,
             annotations: trace.annotations,

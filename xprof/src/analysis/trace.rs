@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     reader::{AnyReader, Index, PlaneIndex, Reader},
+    versions,
     wire::Error,
 };
 
@@ -76,6 +77,7 @@ pub fn read<R: Read + Seek>(
     let mut trace = HostTrace {
         host: named.map_or(host, String::as_str).to_owned(),
         file: file.to_owned(),
+        versions: versions::of(&index),
         profile_start_ns: index.session.start_ns,
         window_ps: index.session.window_ps().unwrap_or_else(|| part.last_end(&events)),
         host_steps: Vec::new(),

@@ -18,6 +18,7 @@ use open::{Ends, OpenLine, OpenPlane, line_kind};
 
 use crate::{
     loss::DROP_STAT,
+    versions,
     wire::{PushedVarint, varint},
 };
 
@@ -88,12 +89,10 @@ fn field(kind: Kind, number: u64) -> Field {
         (Kind::Line, 4) => Field::Message(Kind::Event),
         (Kind::StatName, 2) => Field::Message(Kind::StatMetadata),
         (Kind::EventName, 2) => Field::Message(Kind::EventMetadata),
-        (Kind::Space, 2..=4) | (Kind::Plane | Kind::Line | Kind::StatMetadata | Kind::EventMetadata, 2) => {
-            Field::Text
-        }
-        (Kind::Line, 11) | (Kind::Event, 4) | (Kind::PlaneStat, 5 | 6) | (Kind::StatMetadata, 3) => {
-            Field::Blob
-        }
+        (Kind::Space, 2..=4)
+        | (Kind::Plane | Kind::Line | Kind::StatMetadata | Kind::EventMetadata, 2)
+        | (Kind::PlaneStat, 5) => Field::Text,
+        (Kind::Line, 11) | (Kind::Event, 4) | (Kind::PlaneStat, 6) | (Kind::StatMetadata, 3) => Field::Blob,
         (Kind::Plane | Kind::StatName | Kind::StatMetadata | Kind::EventName, 1)
         | (Kind::Line, 1 | 3 | 9 | 10)
         | (Kind::Event, 1 | 2 | 3 | 5)
@@ -332,8 +331,8 @@ impl Checker {
             Kind::Plane => self.plane = OpenPlane::default(),
             Kind::Line => self.plane.line = OpenLine::default(),
             Kind::Event => (self.plane.offset_ps, self.plane.duration_ps) = (0, 0),
-            Kind::PlaneStat => self.plane.stat = (0, 0),
-            Kind::StatName => self.plane.key = 0,
+            Kind::PlaneStat => (self.plane.stat, self.plane.stat_text) = ((0, 0), String::new()),
+            Kind::StatName => (self.plane.key, self.plane.version_name) = (0, None),
             Kind::StatMetadata | Kind::EventName | Kind::EventMetadata | Kind::Space => {}
         }
         self.open.push(Open { kind, end });
@@ -367,12 +366,16 @@ impl Checker {
             (Kind::Plane, _) => self.plane.plane.name = String::from_utf8_lossy(&self.text).into_owned(),
             (Kind::Line, _) => self.plane.line.kind = line_kind(&self.text),
             (Kind::EventMetadata, _) => self.plane.take_event_name(&self.text),
+            (Kind::PlaneStat, _) => self.plane.stat_text = String::from_utf8_lossy(&self.text).into_owned(),
             // The entry's key and the metadata's id are the same number; which comes first is free, so the
             // name is matched to it when the entry closes.
             _ if self.text == b"profile_start_time" => self.plane.start_id = Some(u64::MAX),
             _ if self.text == b"profile_stop_time" => self.plane.stop_id = Some(u64::MAX),
             _ if self.text == DROP_STAT.as_bytes() => self.plane.dropped_id = Some(u64::MAX),
-            _ => {}
+            _ => {
+                let name = std::str::from_utf8(&self.text).ok();
+                self.plane.version_name = name.and_then(versions::library).map(str::to_owned);
+            }
         }
     }
 
@@ -399,8 +402,18 @@ impl Checker {
                 plane.line.count(plane.offset_ps, plane.duration_ps);
             }
             Kind::Line => plane.close_line(),
-            Kind::PlaneStat if plane.stats.len() < MAX_STATS => plane.stats.push(plane.stat),
+            Kind::PlaneStat if plane.stats.len() < MAX_STATS => {
+                plane.stats.push(plane.stat);
+                if !plane.stat_text.is_empty() {
+                    plane.texts.push((plane.stat.0, std::mem::take(&mut plane.stat_text)));
+                }
+            }
             Kind::StatName => {
+                if let Some(name) =
+                    plane.version_name.take().filter(|_| plane.version_names.len() < versions::MOST)
+                {
+                    plane.version_names.push((plane.key, name));
+                }
                 for id in [&mut plane.start_id, &mut plane.stop_id, &mut plane.dropped_id] {
                     if *id == Some(u64::MAX) {
                         *id = Some(plane.key);
@@ -413,6 +426,8 @@ impl Checker {
     }
 
     fn close_plane(&mut self) {
+        let room = versions::MOST.saturating_sub(self.summary.versions.len());
+        self.summary.versions.extend(self.plane.versions().take(room));
         let OpenPlane { mut plane, stats, start_id, stop_id, dropped_id, ends, core_ends, starts, .. } =
             std::mem::take(&mut self.plane);
         let stat = |id: Option<u64>| {

@@ -1,7 +1,10 @@
 //! What is known of the messages that are open while a trace passes by.
 
 use super::PlaneSummary;
-use crate::loss::{DROP_EVENT, LAUNCH_EVENT, MODULES_LINE, OPS_LINE};
+use crate::{
+    loss::{DROP_EVENT, LAUNCH_EVENT, MODULES_LINE, OPS_LINE},
+    versions,
+};
 
 /// A line's `timestamp_ns` above this is absolute, not relative to the session's start.
 const ABSOLUTE_NS: i64 = 9_200_000_000_000_000;
@@ -84,6 +87,9 @@ impl Ends {
 pub(super) struct OpenPlane {
     pub(super) plane: PlaneSummary,
     pub(super) stats: Vec<(u64, u64)>,
+    /// The text stats, by the id of their name, and the ids of the names that are of versions.
+    pub(super) texts: Vec<(u64, String)>,
+    pub(super) version_names: Vec<(u64, String)>,
     pub(super) start_id: Option<u64>,
     pub(super) stop_id: Option<u64>,
     pub(super) dropped_id: Option<u64>,
@@ -97,10 +103,21 @@ pub(super) struct OpenPlane {
     pub(super) offset_ps: i64,
     pub(super) duration_ps: i64,
     pub(super) stat: (u64, u64),
+    pub(super) stat_text: String,
     pub(super) key: u64,
+    pub(super) version_name: Option<String>,
 }
 
 impl OpenPlane {
+    /// The versions of the process's libraries, if this is the plane that has them.
+    pub(super) fn versions(&self) -> impl Iterator<Item = (String, String)> {
+        let named = self.version_names.iter().filter(|_| self.plane.name == versions::PLANE);
+        named.filter_map(|(id, library)| {
+            let (_, text) = self.texts.iter().find(|(known, _)| known == id)?;
+            Some((library.clone(), versions::version(text)?))
+        })
+    }
+
     pub(super) fn take_event_name(&mut self, name: &[u8]) {
         self.plane.drop_event |= name == DROP_EVENT.as_bytes();
         self.plane.launches |= name == LAUNCH_EVENT.as_bytes();

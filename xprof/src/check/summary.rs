@@ -1,5 +1,7 @@
 //! What a checked trace holds, in figures that stay small.
 
+use std::collections::BTreeMap;
+
 use crate::loss::{self, CoreCounts, Loss};
 
 /// What passed by.
@@ -19,6 +21,8 @@ pub struct TraceSummary {
     pub window: Option<(u64, u64)>,
     /// Hosts that it names.
     pub hostnames: Vec<String>,
+    /// The versions of the process's libraries by name, such as `jaxlib`, where it says them.
+    pub versions: BTreeMap<String, String>,
     /// What the producer says went wrong.
     pub errors: Vec<String>,
     /// What the producer warns of.

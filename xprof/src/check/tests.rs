@@ -189,3 +189,48 @@ proptest! {
         prop_assert_eq!(check(&bytes, piece), check(&bytes, 1));
     }
 }
+
+/// A plane with these text stats.
+fn texts(plane: &str, stats: &[(&str, &str)]) -> XPlane {
+    let mut plane = XPlane { name: plane.into(), ..XPlane::default() };
+    for (&(name, text), id) in stats.iter().zip(1..) {
+        plane.stats.push(XStat { metadata_id: id, value: Some(Value::StrValue(text.into())) });
+        plane.stat_metadata.insert(id, XStatMetadata { id, name: name.into(), ..Default::default() });
+    }
+    plane
+}
+
+#[test]
+fn versions_are_those_that_the_metadata_plane_says() {
+    let stats = [
+        ("jax_version", "0.10.2"),
+        ("tpu_version", "PJRT C API\nTFRT TPU v6 lite\nBuilt on Oct 15 2025"),
+        ("cpu_version", "cpu"),
+        ("_version", "1"),
+        ("a b_version", "1"),
+        ("process_id", "7"),
+    ];
+    let space =
+        XSpace { planes: vec![texts("/host:metadata", &stats), texts("/host:CPU", &stats)], ..sample() };
+    let bytes = space.encode_to_vec();
+    for piece in [1, bytes.len()] {
+        let versions: Vec<_> = check(&bytes, piece).expect("sound").versions.into_iter().collect();
+        let expected = [("jax", "0.10.2"), ("tpu", "PJRT C API, TFRT TPU v6 lite, Built on Oct 15 2025")];
+        assert_eq!(versions, expected.map(|(name, version)| (name.to_owned(), version.to_owned())));
+    }
+    assert_eq!(check(&sample().encode_to_vec(), 64).expect("sound").versions.len(), 0);
+}
+
+#[test]
+fn versions_are_bounded() {
+    let planes = (0..40).map(|n| {
+        texts(
+            "/host:metadata",
+            &[(format!("lib{n}_version").as_str(), "1"), ("long_version", &"9".repeat(9000))],
+        )
+    });
+    let bytes = XSpace { planes: planes.collect(), ..Default::default() }.encode_to_vec();
+    let versions = check(&bytes, bytes.len()).expect("sound").versions;
+    assert_eq!(versions.len(), crate::versions::MOST);
+    assert_eq!(versions["long"].len(), MAX_TEXT_BYTES);
+}

@@ -13,8 +13,8 @@ pub enum Error {
     #[error("unreachable: {0}")]
     Unreachable(String),
     /// The host answers that the port is closed.
-    #[error("nothing listens there")]
-    NothingListens,
+    #[error("port {0} is closed: nothing listens on it")]
+    NothingListens(u16),
     /// It speaks, but not as a profiler does.
     #[error("not a profiler: {0}")]
     NotAProfiler(String),
@@ -35,6 +35,18 @@ pub enum Error {
     /// Nothing was recorded.
     #[error("the trace is empty")]
     EmptyTrace,
+    /// It has a trace and cannot send it: it exceeds a limit of its gRPC library or of its serialization.
+    #[error("the profiler could not send its trace (gRPC code {code}): {message}")]
+    TooLargeToSend {
+        /// The gRPC status code.
+        code: u32,
+        /// The text beside it.
+        message: String,
+    },
+    /// The answer has no trace, and does not say that the trace is empty: an XSpace that cannot be serialized leaves
+    /// nothing.
+    #[error("the answer has 0 bytes of a trace, and does not say that the trace is empty")]
+    ZeroBytes,
     /// The deadline passed.
     #[error("no complete answer within {:.1} s ({received} bytes so far)", within.as_secs_f64())]
     Timeout {

@@ -63,7 +63,7 @@ impl ProfilerClient {
         let stream = match connecting.await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return Err(Error::NothingListens);
+                return Err(Error::NothingListens(target.port()));
             }
             Ok(Err(error)) => return Err(Error::Unreachable(error.to_string())),
             Err(_) => return Err(Error::Unreachable(format!("no answer within {} ms", within.as_millis()))),
@@ -107,6 +107,8 @@ impl ProfilerClient {
         self.terminate(fresh_id, within).await.map_err(|error| match error {
             Error::Broken(what) => Error::NotAProfiler(what),
             Error::Garbage(what) => Error::NotAProfiler(what),
+            // There is no trace to send yet.
+            Error::TooLargeToSend { code, message } => Error::Declined { code, message },
             other => other,
         })?;
         Ok(begin.elapsed())

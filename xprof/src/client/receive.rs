@@ -241,7 +241,10 @@ impl Check {
         }
         let fields = self.envelope.finish()?;
         let summary = self.checker.map(Checker::finish).transpose()?.unwrap_or_default();
-        Ok((summary, fields.empty || fields.trace_bytes.is_none_or(|bytes| bytes == 0)))
+        if !fields.empty && fields.trace_bytes.is_none_or(|bytes| bytes == 0) {
+            return Err(Error::ZeroBytes);
+        }
+        Ok((summary, fields.empty))
     }
 }
 

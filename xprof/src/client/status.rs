@@ -7,6 +7,14 @@ use super::Error;
 /// Text of a peer that is kept.
 const MAX_MESSAGE: usize = 500;
 
+/// The code of a message that is larger than the sender may send.
+const RESOURCE_EXHAUSTED: u32 = 8;
+
+/// Whether the sender says that it cannot serialize its message: protobuf does not beyond 2 GiB.
+fn says_unserializable(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("failed to serialize")
+}
+
 /// A fault before the answer began: the peer does not speak HTTP/2, or closed the connection.
 pub(super) fn before_answer(error: h2::Error) -> Error {
     if error.is_io() {
@@ -57,6 +65,9 @@ pub(super) fn grpc(headers: &HeaderMap) -> Option<Result<(), Error>> {
         )),
         // The busy error has no code of its own.
         _ if message.contains("Another profiling session active") => Error::Busy(message),
+        code if code == RESOURCE_EXHAUSTED || says_unserializable(&message) => {
+            Error::TooLargeToSend { code, message }
+        }
         code => Error::Declined { code, message },
     }))
 }
@@ -92,6 +103,10 @@ mod tests {
         assert!(matches!(status("13", "Another profiling session active."), Some(Err(Error::Busy(_)))));
         assert!(matches!(status("6", ""), Some(Err(Error::AlreadyExists(_)))));
         assert!(matches!(status("12", ""), Some(Err(Error::NotAProfiler(_)))));
+        for (code, message) in [("8", "Sent message larger than max"), ("13", "Failed to serialize message")]
+        {
+            assert!(matches!(status(code, message), Some(Err(Error::TooLargeToSend { .. }))), "{code}");
+        }
         assert!(matches!(status("nonsense", ""), Some(Err(Error::Declined { code: 2, .. }))));
         match status("13", "50%25 of%zz%") {
             Some(Err(Error::Declined { code: 13, message })) => assert_eq!(message, "50% of%zz%"),

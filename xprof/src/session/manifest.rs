@@ -1,5 +1,7 @@
 //! `manifest.json`: what a session holds, what it lacks and why. `docs/schemas/manifest.schema.json` is its schema.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +25,12 @@ pub struct Manifest {
     /// The window that was asked for, in the coordinator's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
+    /// The tracer levels that were asked for; absent in manifests of older builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracer_levels: Option<TracerLevels>,
+    /// The advanced profiler options that were asked for, as text.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
     /// The hosts with at least one part, by name.
     pub hosts: Vec<HostEntry>,
     /// What was asked for and is not here; empty in a complete session.
@@ -63,6 +71,18 @@ impl Tool {
     }
 }
 
+/// How much each tracer records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with host, device and python")]
+pub struct TracerLevels {
+    /// Host events: 0 none, 1 those of the user, 2 also costly operations, 3 all.
+    pub host: u32,
+    /// Device events: 0 none, 1 all.
+    pub device: u32,
+    /// Python calls: 0 none, 1 all.
+    pub python: u32,
+}
+
 /// A stretch of time, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(expecting = "an object with start and stop")]
@@ -78,6 +98,12 @@ impl Window {
     pub fn from_ns(start: u64, stop: u64) -> Option<Self> {
         let at = |ns: u64| Timestamp::from_nanosecond(i128::from(ns)).ok();
         Some(Self { start: at(start)?, stop: at(stop)? })
+    }
+
+    /// Its length in nanoseconds; 0 where it ends before it starts.
+    pub fn length_ns(&self) -> u64 {
+        let length = self.stop.as_nanosecond() - self.start.as_nanosecond();
+        u64::try_from(length.max(0)).unwrap_or(u64::MAX)
     }
 }
 
@@ -120,6 +146,19 @@ pub struct PartEntry {
     /// The process, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Its command, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// The id of its user, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The name of its user on its host, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The versions of its libraries by name, such as `jaxlib`: as the trace says, else as its files say. Only what was
+    /// observed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, String>,
     /// The profiler that sent it, as `host:port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,

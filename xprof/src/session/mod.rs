@@ -11,6 +11,7 @@
 //! Reading is liberal (anyone's folder, with a manifest or without), writing is strict.
 //! Must never choose a root folder itself or follow a name that came from outside.
 
+mod context;
 mod manifest;
 mod name;
 mod read;
@@ -26,8 +27,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use context::{SessionContext, SessionUser};
 pub use manifest::{
-    ClockOffset, HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool, Window,
+    ClockOffset, HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool, TracerLevels,
+    Window,
 };
 pub use name::{HostName, NameError, PartName, SessionName};
 pub use read::{Fault, FaultKind, PartFile, Session, parse_manifest, resolve};

@@ -116,8 +116,8 @@ name! {
 }
 
 impl SessionName {
-    /// The name that XProf gives by default: the local time to the second.
-    pub fn from_local_time(now: jiff::civil::DateTime) -> Self {
+    /// The default name: the time to the second, in UTC. It has the form of XProf's default name, which is a local time.
+    pub fn of_time(now: jiff::Timestamp) -> Self {
         Self(now.strftime("%Y_%m_%d_%H_%M_%S").to_string())
     }
 }
@@ -182,9 +182,11 @@ mod tests {
     }
 
     #[test]
-    fn the_default_name_is_the_local_time() {
-        let now = jiff::civil::date(2026, 3, 4).at(5, 6, 7, 890_000_000);
-        assert_eq!(SessionName::from_local_time(now).as_str(), "2026_03_04_05_06_07");
+    fn the_default_name_is_the_time_in_utc() {
+        let now = "2026-03-04T05:06:07.89+02:00".parse().unwrap();
+        assert_eq!(SessionName::of_time(now).as_str(), "2026_03_04_03_06_07");
+        assert!(check(SessionName::of_time(jiff::Timestamp::MIN).as_str()).is_ok());
+        assert!(check(SessionName::of_time(jiff::Timestamp::MAX).as_str()).is_ok());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the files of these tests have the times of the file system")]
 
 use std::{
+    collections::BTreeMap,
     fs::{self, Permissions},
     io::Write,
     os::unix::{
@@ -50,6 +51,8 @@ fn manifest(entries: Vec<PartEntry>) -> Manifest {
         tool: Tool::this(),
         created: Some("2026-03-04T05:06:07Z".parse().unwrap()),
         window: Window::from_ns(1_700_000_000_000_000_001, 1_700_000_001_000_000_000),
+        tracer_levels: Some(TracerLevels { host: 2, device: 1, python: 0 }),
+        options: BTreeMap::from([("tpu_trace_mode".to_owned(), "TRACE_COMPUTE".to_owned())]),
         hosts,
         missing: vec![],
         warnings: vec![],
@@ -364,6 +367,8 @@ fn the_schema_knows_every_field_of_the_manifest() {
     let writer = SessionWriter::create(root.path(), name("s")).unwrap();
     let mut entry = write_part(&writer, "a", b"1");
     entry.pid = Some(1);
+    (entry.command, entry.uid, entry.user) = (Some("python".to_owned()), Some(7), Some("ada".to_owned()));
+    entry.versions = BTreeMap::from([("jaxlib".to_owned(), "0.10.2".to_owned())]);
     entry.address = Some("h:1".to_owned());
     entry.late_start_ns = Some(1);
     entry.job = Some(Box::new(PartJob {
@@ -377,7 +382,7 @@ fn the_schema_knows_every_field_of_the_manifest() {
     entry.window = Window::from_ns(1, 2);
     let mut whole = manifest(vec![entry]);
     whole.missing.push(Missing { host: "d".into(), process: Some("p".into()), why: "w".into() });
-    let json = serde_json::to_value(whole).unwrap();
+    let (context, json) = (SessionContext::of(&whole), serde_json::to_value(whole).unwrap());
     let keys = |value: &serde_json::Value| {
         let mut keys: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
         keys.sort();
@@ -388,6 +393,11 @@ fn the_schema_knows_every_field_of_the_manifest() {
     assert_eq!(keys(&json["hosts"][0]), properties("/$defs/host"));
     assert_eq!(keys(&json["hosts"][0]["parts"][0]), properties("/$defs/part"));
     assert_eq!(keys(&json["hosts"][0]["parts"][0]["job"]), properties("/$defs/job"));
+    assert_eq!(keys(&json["tracer_levels"]), properties("/$defs/tracer_levels"));
+    let context = serde_json::to_value(context).unwrap();
+    assert_eq!(keys(&context), properties("/$defs/context"));
+    let user = schema.pointer("/$defs/context/properties/users/items").unwrap();
+    assert_eq!(keys(&context["users"][0]), keys(&user["properties"]));
     assert_eq!(keys(&json["hosts"][0]["clock"]), properties("/$defs/clock"));
     assert_eq!(keys(&json["missing"][0]), properties("/$defs/missing"));
     assert_eq!(keys(&json["window"]), properties("/$defs/window"));

@@ -6,6 +6,7 @@
 //! A process that dies leaves only staging folders behind; [`super::remove_abandoned`] clears them away.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, DirBuilder, File},
     io::{self, Write},
     os::unix::fs::DirBuilderExt,
@@ -138,6 +139,14 @@ pub struct FinishedSession {
 pub struct PartFacts {
     /// The process, where known.
     pub pid: Option<u32>,
+    /// Its command, where known.
+    pub command: Option<String>,
+    /// The id of its user, where known.
+    pub uid: Option<u32>,
+    /// The name of its user on its host, where known.
+    pub user: Option<String>,
+    /// The versions of its libraries that were observed, by name.
+    pub versions: BTreeMap<String, String>,
     /// The profiler, as `host:port`.
     pub address: Option<String>,
     /// The job of the process, where known.
@@ -210,6 +219,10 @@ impl PartWriter {
             size: self.size,
             sha256: hex(&self.hash.finalize()),
             pid: facts.pid,
+            command: facts.command,
+            uid: facts.uid,
+            user: facts.user,
+            versions: facts.versions,
             address: facts.address,
             job: facts.job,
             planes: facts.planes,

@@ -31,6 +31,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     client::block_on(async {
         let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let channel = args.agent.connect().await?;
+        super::warn_of_long_window(args.duration.get());
         let captured = OnceCell::new();
         tokio::select! {
             report = capture_and_fetch(channel, request, args, &captured) => report,

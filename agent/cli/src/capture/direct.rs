@@ -38,6 +38,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let settings = config.capture;
     let spec = CaptureSpec::new(args.params()?, ParamsSource::Direct, &settings, SystemClock.now())
         .map_err(|error| failed(&error.into()))?;
+    super::warn_of_long_window(spec.duration);
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemClock.now().into(), ABANDONED);
@@ -76,7 +77,7 @@ fn writer(output: &Path, named: Option<&SessionName>) -> Result<SessionWriter, S
     if let Some(name) = named {
         return SessionWriter::create(output, name.clone());
     }
-    let name = SessionName::from_local_time(jiff::ZonedDateTime::now().datetime());
+    let name = SessionName::of_time(SystemClock.now().into());
     match SessionWriter::create(output, name.clone()) {
         // Two in one second.
         Err(SessionError::Exists(_) | SessionError::Running(_)) => {

@@ -11,7 +11,7 @@ use model::{time::Timestamp, unit::Duration};
 use sessions::spec::{CaptureParams, Levels};
 use xprof::{client::Target, session::SessionName};
 
-use super::{CommandResult, client, exit::Exit, failure::Failure, settings_args};
+use super::{CommandResult, client, exit::Exit, failure::Failure, output, remedies, settings_args};
 
 /// Arguments of `capture`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub struct Args {
     /// Length of the trace, such as 500ms or 2s
     #[arg(long, default_value = "2s")]
     duration: Duration,
-    /// Name of the session [default: the local time, such as 2027_01_31_12_00_00]
+    /// Name of the session [default: the time in UTC, such as 2027_01_31_12_00_00]
     #[arg(long, value_name = "NAME")]
     session: Option<SessionName>,
     /// Profiler to trace without an agent; repeatable
@@ -38,7 +38,7 @@ pub struct Args {
     /// Level of Python calls: 0 none, 1 all, which slows down the job during the trace [default: 0]
     #[arg(long, value_name = "LEVEL")]
     python_tracer_level: Option<u32>,
-    /// Advanced profiler option, such as tpu_trace_mode=TRACE_COMPUTE; repeatable
+    /// Advanced profiler option, such as tpu_trace_mode=TRACE_COMPUTE; repeatable; docs/capture.md lists them
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     option: Vec<(String, String)>,
     /// Start of the trace, such as 2027-01-31T12:00:00Z [default: immediately]
@@ -98,6 +98,13 @@ impl Args {
             timeout: self.timeout.map(time::Duration::from),
             min_parts: self.min_processes,
         })
+    }
+}
+
+/// Warns of a long window before it begins.
+fn warn_of_long_window(duration: time::Duration) {
+    if let Some(warning) = remedies::long_window(duration) {
+        output::print_error(&warning);
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::{
     fmt::Write,
-    fs,
-    io::ErrorKind::PermissionDenied,
     path::{Path, PathBuf},
 };
 
@@ -28,6 +26,9 @@ pub(super) struct CaptureReport {
     session: String,
     /// Where it lies.
     folder: PathBuf,
+    /// Whether that is the agent's store, whose sessions are read through the agent.
+    #[serde(skip)]
+    in_store: bool,
     /// Whether every requested part is present.
     complete: bool,
     window: Option<Window>,
@@ -74,6 +75,7 @@ impl CaptureReport {
         Self {
             session,
             folder: folder.to_owned(),
+            in_store: destination == Destination::AgentStore,
             complete: missing.is_empty() && failures.is_empty(),
             window,
             parts: parts.collect(),
@@ -85,7 +87,7 @@ impl CaptureReport {
 
     /// The same session, copied to `folder`.
     pub(super) fn now_in(self, folder: PathBuf) -> Self {
-        Self { folder, ..self }
+        Self { folder, in_store: false, ..self }
     }
 
     /// The result as text.
@@ -129,18 +131,11 @@ impl CaptureReport {
         for warning in &self.warnings {
             let _ = writeln!(text, "  warning: {}", one_line(warning));
         }
-        // Only root and its group can read the agent's store. Other users copy the session.
-        let closed = fs::read_dir(&self.folder).is_err_and(|error| error.kind() == PermissionDenied);
-        let _ = match closed {
-            true => writeln!(text, "next: tpuscope sessions fetch {}", self.session),
-            false => {
-                writeln!(
-                    text,
-                    "next: tpuscope sessions show {}",
-                    one_line(&self.folder.display().to_string())
-                )
-            }
+        let place = match self.in_store {
+            true => self.session.clone(),
+            false => one_line(&self.folder.display().to_string()),
         };
+        let _ = writeln!(text, "next: tpuscope sessions show {place}");
         text
     }
 }

@@ -126,7 +126,7 @@ mod tests {
         );
         assert_eq!(
             message(&["sessions", "show"]),
-            "the following required arguments were not provided: <PATH>\n  \
+            "the following required arguments were not provided: <SESSION>\n  \
              `tpuscope sessions show --help` shows the usage"
         );
         assert_eq!(

@@ -1,8 +1,10 @@
 //! Captures: exit codes by kind, remedies by reason.
 
+use std::time::Duration;
+
 use proto::tpuscope::v1::CaptureFailure;
 use server::session_messages;
-use sessions::{CaptureError, FailureKind, FailureReason};
+use sessions::{CaptureError, FailureKind, FailureReason, spec::LONG_WINDOW};
 use store::StoreError;
 use xprof::session::{SessionError, SessionName};
 
@@ -66,6 +68,9 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
         R::Damaged => {
             "nothing was kept; a profiler cannot send a trace of more than 2 GiB: try a shorter --duration"
         }
+        R::Unsendable => {
+            "a profiler cannot send a trace of more than 2 GiB: use a shorter --duration or lower tracer levels"
+        }
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
         R::SameProfiler => "name each profiler once",
         R::NoTarget => {
@@ -76,6 +81,12 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
         R::TooManyCaptures => "wait until a capture ends, or raise capture.max_captures",
         R::Stopping => "start the agent again",
         R::Limit | R::OptionDenied => "`tpuscope config default` prints the limits in the section [capture]",
+        R::UnknownOption => {
+            "docs/capture.md lists the known options; the setting capture.advanced_options adds others"
+        }
+        R::OptionIsParameter => {
+            "use --host-tracer-level, --device-tracer-level, --python-tracer-level, --duration or --start-at"
+        }
         R::NoSpace
         | R::WriteDenied
         | R::WriteFailed
@@ -123,6 +134,17 @@ pub(crate) fn of_failure(failure: &CaptureFailure, destination: Destination) -> 
         }
     }
     remedies.join("; ")
+}
+
+/// What to know before a long window.
+pub(crate) fn long_window(duration: Duration) -> Option<String> {
+    let long = LONG_WINDOW.as_secs();
+    (duration > LONG_WINDOW).then(|| {
+        format!(
+            "warning: a window over {long} s: captures of TPUs of that length are known to lose device events, and a \
+             profiler cannot send a trace of more than 2 GiB; several short captures are safer"
+        )
+    })
 }
 
 /// A capture that kept nothing, as the failure of the command.

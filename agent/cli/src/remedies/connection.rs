@@ -67,6 +67,13 @@ pub(crate) fn refused(status: &Status) -> Failure {
     if client::connection_ended(status) {
         return connection_closed();
     }
+    if status.code() == Code::Unimplemented {
+        return Failure::new(
+            Exit::NoAgent,
+            "the agent does not know this call: it is older than this command",
+        )
+        .remedy("restart the agent with the same version: `systemctl restart tpuscope`");
+    }
     let exit = match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => Exit::Permission,
         Code::NotFound => Exit::NotFound,

@@ -12,13 +12,14 @@ mod libtpu;
 mod output;
 mod series;
 mod settings;
+mod stored_sessions;
 mod traces;
 
 pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
 pub(crate) use arguments::arguments;
 pub(crate) use capture::{
-    Destination, capture_failure, interrupted_copy, kept_by_the_agent, missing_parts, of_failure,
-    session_folder, store,
+    Destination, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts,
+    of_failure, session_folder, store,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
@@ -32,6 +33,7 @@ pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use output::{manual_pages, unprinted};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file};
+pub(crate) use stored_sessions::{fetched_path, merged_name, no_store, no_stored_session};
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, merge, no_readable_part, no_session, not_a_folder,
     output_conflict, segment_is_a_folder, segment_twice, session_copy, unchecked_copy, unreadable_trace,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::{exit::Exit, failure::Failure, settings::nearest};
+use model::suggestion::nearest;
+
+use crate::{exit::Exit, failure::Failure};
 
 /// No metric's name contains the pattern. `names` are those of the agent.
 pub(crate) fn no_metric_contains(pattern: &str, names: &BTreeSet<&str>) -> Failure {

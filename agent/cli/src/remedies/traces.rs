@@ -6,13 +6,8 @@ use std::{
 };
 
 use xprof::{
-    export::ExportError,
-    format::ForeignFormat,
-    input::open_regular,
-    merge::MergeError,
-    reader::NoTrace,
-    session::{SessionError, SessionName},
-    wire,
+    export::ExportError, format::ForeignFormat, input::open_regular, merge::MergeError, reader::NoTrace,
+    session::SessionError, wire,
 };
 
 use super::capture::session_folder;
@@ -141,15 +136,7 @@ pub(crate) fn no_session(error: &SessionError) -> Failure {
         return failure;
     }
     match error {
-        SessionError::NotFound(path) => failure(Exit::NotFound).remedy(match path.to_str() {
-            // A name rather than a path.
-            Some(name) if name.parse::<SessionName>().is_ok() => {
-                format!(
-                    "check the path; `tpuscope sessions fetch {name}` copies a session of the agent's store"
-                )
-            }
-            _ => "check the path".to_owned(),
-        }),
+        SessionError::NotFound(_) => failure(Exit::NotFound).remedy("check the path"),
         SessionError::NotAFile(_) => failure(Exit::BadInput).remedy("save the trace to a file and name that"),
         SessionError::NoSessions(_) => failure(Exit::NotFound)
             .remedy("name a session folder, a logdir with plugins/profile in it, or an .xplane.pb file"),

@@ -13,12 +13,16 @@ use indicatif::HumanBytes;
 use xprof::{
     analysis::{Report, Rules},
     export::{ExportedHost, TraceEvents, operations_csv, steps_csv, trace_events},
-    input::FileInput,
+    input::Input,
     session::PartFile,
 };
 
-use super::{CommandResult, interrupt, load, outfile::OutFile, progress::ByteProgress};
+use super::{
+    CommandResult, agent_files::AgentSession, interrupt, load, location::Location, outfile::OutFile,
+    progress::ByteProgress,
+};
 use crate::{
+    client,
     exit::Exit,
     failure::Failure,
     output::{self, one_line},
@@ -28,14 +32,18 @@ use crate::{
 /// Arguments of `sessions export`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Session folder, logdir (its newest session is exported), or .xplane.pb file
-    path: PathBuf,
+    /// Name of a session of the agent; or a path, which contains `/`, is `.` or ends in .xplane.pb: a session folder, a
+    /// logdir (its newest session is exported), or a file
+    #[arg(value_parser = Location::parser())]
+    session: Location,
     /// Output format
     #[arg(long, value_enum)]
     format: Format,
     /// Output path: a file for perfetto (compressed with gzip unless the name ends in .json), a folder for csv
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+    #[command(flatten)]
+    agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -77,8 +85,8 @@ struct ShiftedHost {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let loaded = load::parts(&args.path)?;
-    let found = loaded.session.parts.clone();
+    let loaded = load::parts(&args.session, &args.agent)?;
+    let (found, agent) = (loaded.session.parts.clone(), loaded.agent.clone());
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
     let mut answer = Answer {
         session: loaded.session.name.clone(),
@@ -94,14 +102,14 @@ pub(super) fn run(args: &Args) -> CommandResult {
                     answer.missing = loaded.missing;
                     vec![(part, 0)]
                 }
-                parts => aligned(parts, &loaded.analysed(&args.path, Rules::True, None)?, &mut answer),
+                parts => aligned(parts, &loaded.analysed(Rules::True, None)?, &mut answer),
             };
             answer.hosts = parts.iter().map(|(part, offset)| ShiftedHost::of(part, *offset)).collect();
-            answer.events = Some(perfetto(&parts, &file, &args.output)?);
+            answer.events = Some(perfetto(&parts, agent.as_ref(), &file, &args.output)?);
             answer.finish(out, &file, &args.output)?;
         }
         Format::Csv => {
-            let report = loaded.analysed(&args.path, Rules::True, None)?;
+            let report = loaded.analysed(Rules::True, None)?;
             answer.hosts = report
                 .hosts
                 .iter()
@@ -136,12 +144,21 @@ fn aligned<'p>(parts: &'p [PartFile], report: &Report, answer: &mut Answer) -> V
         .collect()
 }
 
-fn perfetto(parts: &[(&PartFile, i64)], file: &File, path: &Path) -> Result<TraceEvents, Failure> {
-    let files: Vec<_> = parts.iter().map(|(part, _)| FileInput::new(&part.path)).collect();
+fn perfetto(
+    parts: &[(&PartFile, i64)],
+    agent: Option<&AgentSession>,
+    file: &File,
+    path: &Path,
+) -> Result<TraceEvents, Failure> {
+    let files: Vec<Box<dyn Input + '_>> = parts.iter().map(|(part, _)| load::input(part, agent)).collect();
     let hosts: Vec<_> = parts
         .iter()
         .zip(&files)
-        .map(|((part, offset_ps), input)| ExportedHost { host: &part.name, input, offset_ps: *offset_ps })
+        .map(|((part, offset_ps), input)| ExportedHost {
+            host: &part.name,
+            input: &**input,
+            offset_ps: *offset_ps,
+        })
         .collect();
     let mut progress = ByteProgress::new("exporting");
     let mut at = |done, all| progress.at(done, all);
@@ -160,7 +177,10 @@ fn perfetto(parts: &[(&PartFile, i64)], file: &File, path: &Path) -> Result<Trac
         out.flush()?;
         Ok(events)
     });
-    flushed.map_err(|error| remedies::export(error, path))
+    // A call that failed says nothing of the trace.
+    flushed.map_err(|error| {
+        agent.and_then(AgentSession::failure).unwrap_or_else(|| remedies::export(error, path))
+    })
 }
 
 /// Creates the folder. Returns false if it exists.

@@ -17,6 +17,7 @@ use xprof::session::{
     SessionWriter,
 };
 
+use super::location::Location;
 use crate::{
     CommandResult, client, exit::Exit, failure::Failure, lifecycle::signals::StopSignals, output, remedies,
 };
@@ -27,9 +28,9 @@ const MAX_MANIFEST_BYTES: usize = 16 << 20;
 /// Arguments of `sessions fetch`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of the session
-    #[arg(value_name = "SESSION")]
-    session: SessionName,
+    /// Name of a session of the agent
+    #[arg(value_name = "SESSION", value_parser = Location::parser())]
+    session: Location,
     /// Logdir to write to: the session becomes DIR/plugins/profile/SESSION
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     output: PathBuf,
@@ -41,17 +42,21 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
+    let session = match &args.session {
+        Location::Name(name) => name,
+        Location::Path(path) => return Err(remedies::fetched_path(path)),
+    };
     let fetched = client::block_on(async {
         let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let channel = args.agent.connect().await?;
         tokio::select! {
-            fetched = fetch(channel, &args.session, &args.output) => fetched,
+            fetched = fetch(channel, session, &args.output) => fetched,
             _ = signals.next() => Err(Failure::new(Exit::Interrupted, "interrupted; nothing was copied")),
         }
     })?;
     if args.json {
         output::json(&serde_json::json!({
-            "session": args.session,
+            "session": session,
             "folder": fetched.folder,
             "files": fetched.files,
             "size": fetched.size,

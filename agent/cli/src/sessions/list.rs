@@ -3,22 +3,37 @@
 use indicatif::HumanBytes;
 use model::time::Timestamp;
 use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::SessionsClient};
-use server::protocol;
+use server::{protocol, session_messages};
+use xprof::session::SessionContext;
 
-use super::super::{
+use super::context;
+use crate::{
     CommandResult, client,
     exit::Exit,
     output::{self, TextTable},
 };
+
+/// The widest job in a table that is not wide, in characters.
+const JOB_WIDTH: usize = 24;
 
 /// Arguments of `sessions list`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     agent: client::SocketArgs,
+    /// Further columns: wide adds the recorded length, tracer levels (host/device/python), options and versions
+    #[arg(short, long, value_name = "FORMAT", conflicts_with = "json")]
+    output: Option<Format>,
     /// Print JSON (docs/schemas/sessions-list.schema.json)
     #[arg(long)]
     json: bool,
+}
+
+/// The formats of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// With further columns
+    Wide,
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
@@ -33,7 +48,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     } else if sessions.is_empty() {
         output::print("no sessions; `tpuscope capture` records one\n")?;
     } else {
-        output::print(&table(&sessions))?;
+        output::print(&table(&sessions, args.output))?;
     }
     Ok(Exit::Ok)
 }
@@ -47,12 +62,26 @@ fn value(session: &SessionSummary) -> serde_json::Value {
         "parts": session.parts,
         "complete": !session.partial,
         "warnings": session.warnings,
+        "context": context_of(session),
     })
 }
 
-fn table(sessions: &[SessionSummary]) -> String {
-    let mut table = TextTable::new(["SESSION", "CREATED", "PARTS", "SIZE", "STATE"]);
+fn context_of(session: &SessionSummary) -> SessionContext {
+    session.context.clone().map(session_messages::context_of).unwrap_or_default()
+}
+
+fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
+    let heads = ["SESSION", "CREATED (UTC)", "JOB", "USER", "DURATION", "PARTS", "SIZE", "STATE"];
+    let mut table = match format {
+        None => TextTable::new(heads),
+        Some(Format::Wide) => {
+            let [a, b, c, d, e, f, g, h] = heads;
+            TextTable::new([a, b, c, d, e, "RECORDED", "LEVELS", "OPTIONS", "VERSIONS", f, g, h])
+        }
+    };
     for session in sessions {
+        let context = context_of(session);
+        let [job, user, duration] = context::cells(&context);
         let state = if session.partial { "partial" } else { "complete" };
         let state = match session.warnings.len() {
             0 => state.to_owned(),
@@ -60,13 +89,65 @@ fn table(sessions: &[SessionSummary]) -> String {
             count => format!("{state}, {count} warnings"),
         };
         let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
-        table.row([
-            session.id.clone(),
-            created.map_or_else(|| "unknown".to_owned(), |created| created.to_string()),
-            session.parts.to_string(),
-            HumanBytes(session.bytes).to_string(),
-            state,
-        ]);
+        let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
+        let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
+        match format {
+            None => {
+                let job = shortened(job);
+                table.row([session.id.clone(), created, job, user, duration, parts, size, state]);
+            }
+            Some(Format::Wide) => {
+                let [recorded, levels, options, versions] = context::wide_cells(&context);
+                table.row([
+                    session.id.clone(),
+                    created,
+                    job,
+                    user,
+                    duration,
+                    recorded,
+                    levels,
+                    options,
+                    versions,
+                    parts,
+                    size,
+                    state,
+                ]);
+            }
+        }
     }
     table.text()
+}
+
+fn shortened(text: String) -> String {
+    if text.chars().count() <= JOB_WIDTH {
+        return text;
+    }
+    text.chars().take(JOB_WIDTH - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_job_is_cut_where_the_table_is_not_wide() {
+        let job = "ns/".to_owned() + &"x".repeat(40);
+        let context = SessionContext {
+            jobs: vec![serde_json::from_value(serde_json::json!({"kind": "jobset", "id": job})).unwrap()],
+            ..SessionContext::default()
+        };
+        let session = SessionSummary {
+            id: "s".into(),
+            created_unix_ns: Some(1_800_000_000_000_000_001),
+            context: Some(session_messages::context(context)),
+            ..SessionSummary::default()
+        };
+        let sessions = [session, SessionSummary { id: "t".into(), ..SessionSummary::default() }];
+        let narrow = table(&sessions, None);
+        assert!(narrow.contains("  jobset ns/xxxxxxxxxxxxx…  ") && !narrow.contains("VERSIONS"), "{narrow}");
+        assert!(narrow.contains("CREATED (UTC)") && narrow.contains("2027-01-15T08:00:00Z  "), "{narrow}");
+        assert!(narrow.contains("t        unknown               -"), "{narrow}");
+        let wide = table(&sessions, Some(Format::Wide));
+        assert!(wide.contains(&format!("jobset {job}")) && wide.contains("VERSIONS"), "{wide}");
+    }
 }

@@ -1,22 +1,32 @@
-//! Loads the session of a path: the newest session there, its parts, and their analysis.
+//! Loads a session: of the agent by its name, or the newest one at a path. Its parts, and their analysis.
 
-use std::{collections::HashMap, fs, path::Path};
-
-use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use xprof::{
-    analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
-    input::open_regular,
-    reader::AnyReader,
-    session::{self, Fault, Manifest, PartFile, Session},
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
 };
 
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+use server::session_messages;
+use xprof::{
+    analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
+    input::{FileInput, Input, ReadSeek, open_regular},
+    reader::AnyReader,
+    session::{self, Fault, Manifest, PART_SUFFIX, PartFile, Session, SessionName},
+};
+
+use super::{
+    agent_files::{AgentInput, AgentSession},
+    location::Location,
+};
 use crate::{
+    client,
     exit::Exit,
     failure::Failure,
     remedies::{self, TraceFileError, no_session},
 };
 
-/// The session of a path.
+/// A session.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) session: Session,
@@ -26,10 +36,26 @@ pub(super) struct Loaded {
     pub(super) missing: Vec<MissingPart>,
     /// Other faults of the session.
     pub(super) warnings: Vec<String>,
+    /// What the user named.
+    place: PathBuf,
+    /// Where its parts are read; `None`: on the disk.
+    pub(super) agent: Option<AgentSession>,
 }
 
-/// The newest session at `path`, which has at least one part.
-pub(super) fn parts(path: &Path) -> Result<Loaded, Failure> {
+/// The session at `location`, which has at least one part.
+pub(super) fn parts(location: &Location, agent: &client::SocketArgs) -> Result<Loaded, Failure> {
+    let loaded = match location {
+        Location::Path(path) => on_disk(path)?,
+        Location::Name(name) => of_agent(name, agent)?,
+    };
+    if loaded.session.parts.is_empty() {
+        return Err(nothing_to_show(&loaded.place, &loaded.missing, None));
+    }
+    Ok(loaded)
+}
+
+/// The newest session at `path`.
+fn on_disk(path: &Path) -> Result<Loaded, Failure> {
     let (session, others) = newest(path)?;
     // A damaged manifest is a warning: the parts can still be read.
     let (manifest, parts): (Vec<&Fault>, Vec<&Fault>) =
@@ -39,34 +65,62 @@ pub(super) fn parts(path: &Path) -> Result<Loaded, Failure> {
         .iter()
         .map(|fault| MissingPart { file: fault.file.clone(), why: fault.kind.to_string() })
         .collect();
-    if session.parts.is_empty() {
-        return Err(nothing_to_show(path, &missing, None));
-    }
-    Ok(Loaded { session, others, missing, warnings })
+    Ok(Loaded { session, others, missing, warnings, place: path.to_owned(), agent: None })
+}
+
+/// A session of the agent.
+fn of_agent(name: &SessionName, agent: &client::SocketArgs) -> Result<Loaded, Failure> {
+    let (agent, reply) = AgentSession::open(agent, name)?;
+    let manifest = reply.manifest.map(session_messages::manifest_of).transpose();
+    let manifest = manifest
+        .map_err(|error| Failure::new(Exit::Internal, format_args!("the agent's answer: {error}")))?;
+    let folder = PathBuf::from(reply.session.unwrap_or_default().path);
+    let parts = reply.files.into_iter().map(|file| {
+        let part = file.file.strip_suffix(PART_SUFFIX).unwrap_or(&file.file).to_owned();
+        let host = manifest.as_ref().and_then(|manifest| host_of(manifest, &file.file));
+        PartFile {
+            host: host.unwrap_or(&part).to_owned(),
+            name: part,
+            path: folder.join(&file.file),
+            size: file.size,
+        }
+    });
+    let parts = parts.collect();
+    let (of_manifest, of_parts): (Vec<_>, Vec<_>) =
+        reply.faults.into_iter().partition(|fault| fault.of_manifest);
+    let session = Session { name: name.to_string(), folder, manifest, parts, faults: Vec::new() };
+    Ok(Loaded {
+        session,
+        others: 0,
+        missing: of_parts.into_iter().map(|fault| MissingPart { file: fault.file, why: fault.why }).collect(),
+        warnings: of_manifest.into_iter().map(|fault| format!("{} {}", fault.file, fault.why)).collect(),
+        place: PathBuf::from(name.as_str()),
+        agent: Some(agent),
+    })
+}
+
+/// The host of a part, as the manifest has it.
+fn host_of<'m>(manifest: &'m Manifest, file: &str) -> Option<&'m str> {
+    let has = |host: &&session::HostEntry| host.parts.iter().any(|part| part.file == file);
+    manifest.hosts.iter().find(has).map(|host| host.host.as_str())
 }
 
 impl Loaded {
     /// Reads every part, and brings them onto one time line. `top` bounds the rows of each host.
-    pub(super) fn analysed(self, path: &Path, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
-        self.report(path, rules, |name, parts, missing| {
+    pub(super) fn analysed(self, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
+        self.report(rules, |name, parts, missing| {
             let hosts = parts.into_iter().map(|part| part.trace).collect();
             analysis::session(name, hosts, missing, rules, top)
         })
     }
 
     /// Reads every part, and brings those of each job together.
-    pub(super) fn analysed_by_job(
-        self,
-        path: &Path,
-        rules: Rules,
-        top: Option<usize>,
-    ) -> Result<Report, Failure> {
-        self.report(path, rules, |name, parts, missing| analysis::by_job(name, parts, missing, rules, top))
+    pub(super) fn analysed_by_job(self, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
+        self.report(rules, |name, parts, missing| analysis::by_job(name, parts, missing, rules, top))
     }
 
     fn report(
         mut self,
-        path: &Path,
         rules: Rules,
         together: impl FnOnce(String, Vec<JobPart>, Vec<MissingPart>) -> Report,
     ) -> Result<Report, Failure> {
@@ -74,9 +128,13 @@ impl Loaded {
         let mut hosts = Vec::new();
         let mut first_error = None;
         for part in &self.session.parts {
-            match read(part, certain, rules) {
+            match self.read(part, certain, rules) {
                 Ok(trace) => hosts.push(trace),
                 Err(error) => {
+                    // A call that failed says nothing of the part.
+                    if let Some(failure) = self.agent.as_ref().and_then(AgentSession::failure) {
+                        return Err(failure);
+                    }
                     let file = file_name(&part.path);
                     self.missing.push(MissingPart { file, why: error.fault.to_string() });
                     first_error.get_or_insert(error);
@@ -84,7 +142,7 @@ impl Loaded {
             }
         }
         if hosts.is_empty() {
-            return Err(nothing_to_show(path, &self.missing, first_error.map(Failure::from)));
+            return Err(nothing_to_show(&self.place, &self.missing, first_error.map(Failure::from)));
         }
         note_same_host(&mut hosts);
         let recorded = self.session.manifest.take();
@@ -96,6 +154,31 @@ impl Loaded {
             recall(manifest, &mut report);
         }
         Ok(report)
+    }
+
+    fn read(&self, part: &PartFile, certain: bool, rules: Rules) -> Result<HostTrace, TraceFileError> {
+        let file = self.open(part).map_err(|error| TraceFileError::open(&part.path, error))?;
+        let damaged = |error| TraceFileError::read(&part.path, error);
+        let mut reader = AnyReader::open_any(file).map_err(damaged)?;
+        if let Some(why) = reader.index().no_trace() {
+            return Err(TraceFileError::no_trace(&part.path, why));
+        }
+        analysis::read_any(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
+    }
+
+    fn open(&self, part: &PartFile) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(match &self.agent {
+            None => Box::new(open_regular(&part.path)?),
+            Some(agent) => Box::new(agent.file(part)),
+        })
+    }
+}
+
+/// A part as an input, which may be opened more than once.
+pub(super) fn input<'p>(part: &'p PartFile, agent: Option<&AgentSession>) -> Box<dyn Input + 'p> {
+    match agent {
+        None => Box::new(FileInput::new(&part.path)),
+        Some(agent) => Box::new(AgentInput::new(agent.clone(), part)),
     }
 }
 
@@ -133,13 +216,13 @@ fn newest(path: &Path) -> Result<(Session, usize), Failure> {
     Ok((last.ok_or_else(none)?, others))
 }
 
-/// The start of a session: from its manifest, else from a name that is a local time (as XProf and tpuscope make them), else
-/// the last modification of its parts.
+/// The start of a session: from its manifest, else from a name that is a local time, as XProf makes them, else the last
+/// modification of its parts. The names of tpuscope are in UTC; its sessions have manifests.
 fn started(session: &Session) -> Timestamp {
     let manifest = || session.manifest.as_ref()?.created_at();
     let name = || {
         let stamp = DateTime::strptime("%Y_%m_%d_%H_%M_%S", session.name.get(..19)?).ok()?;
-        TimeZone::system().to_timestamp(stamp).ok()
+        local_zone().to_timestamp(stamp).ok()
     };
     let written = || {
         let written = |part: &PartFile| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
@@ -148,14 +231,10 @@ fn started(session: &Session) -> Timestamp {
     manifest().or_else(name).or_else(written).unwrap_or(Timestamp::MIN)
 }
 
-fn read(part: &PartFile, certain: bool, rules: Rules) -> Result<HostTrace, TraceFileError> {
-    let file = open_regular(&part.path).map_err(|error| TraceFileError::open(&part.path, error))?;
-    let damaged = |error| TraceFileError::read(&part.path, error);
-    let mut reader = AnyReader::open_any(Box::new(file)).map_err(damaged)?;
-    if let Some(why) = reader.index().no_trace() {
-        return Err(TraceFileError::no_trace(&part.path, why));
-    }
-    analysis::read_any(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
+/// The zone of the names that XProf makes, if it ran on this machine.
+fn local_zone() -> TimeZone {
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads times of another program")]
+    TimeZone::system()
 }
 
 /// Warns of two parts of one host: two processes, or a copied file.

@@ -16,7 +16,7 @@ use xprof::{
     merge::{MergeReport, MergedSteps, merge},
 };
 
-use super::{CommandResult, outfile::OutFile, progress::ByteProgress};
+use super::{CommandResult, location::Location, outfile::OutFile, progress::ByteProgress};
 use crate::{
     exit::Exit,
     failure::Failure,
@@ -30,9 +30,9 @@ const MAX_ROWS: usize = 20;
 /// Arguments of `sessions merge`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Trace segments (.xplane.pb) of one process, in any order
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
+    /// Trace segments (.xplane.pb) of one process, in any order; a path contains `/` or ends in .xplane.pb
+    #[arg(required = true, value_parser = Location::parser())]
+    files: Vec<Location>,
     /// Path of the merged trace; XProf opens it if the name ends in .xplane.pb
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
@@ -50,12 +50,16 @@ struct Answer<'a> {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let paths: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
+    let paths = args.files.iter().map(|file| match file {
+        Location::Path(path) => Ok(path.as_path()),
+        Location::Name(name) => Err(remedies::merged_name(name)),
+    });
+    let paths = paths.collect::<Result<Vec<&Path>, Failure>>()?;
     if let Some(folder) = paths.iter().find(|path| path.is_dir()) {
         return Err(remedies::segment_is_a_folder(folder));
     }
     not_twice(&paths)?;
-    let files: Vec<FileInput> = args.files.iter().map(FileInput::new).collect();
+    let files: Vec<FileInput> = paths.iter().map(|path| FileInput::new(*path)).collect();
     let inputs: Vec<&dyn Input> = files.iter().map(|file| file as &dyn Input).collect();
     let (out, file) = OutFile::create(&args.output, &paths)?;
     let mut progress = ByteProgress::new("merging");

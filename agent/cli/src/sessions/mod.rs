@@ -1,11 +1,14 @@
 //! `tpuscope sessions …`. One file per subcommand.
 
+mod agent_files;
 mod annotations;
+mod context;
 mod export;
 pub(super) mod fetch;
 mod interrupt;
 mod list;
 mod load;
+mod location;
 mod merge;
 mod outfile;
 mod progress;

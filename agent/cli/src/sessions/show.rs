@@ -1,14 +1,15 @@
 //! `tpuscope sessions show`: reads the parts of a session and prints their analysis.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+use xprof::{
+    analysis::{Report, Rules},
+    session::{Manifest, SessionContext},
 };
 
-use xprof::analysis::{Report, Rules};
-
-use super::{CommandResult, load, show_text};
-use crate::{exit::Exit, failure::Failure, lifecycle::terminal::may_be_styled, remedies};
+use super::{CommandResult, context, load, location::Location, show_text};
+use crate::{client, exit::Exit, failure::Failure, lifecycle::terminal::may_be_styled, remedies};
 
 /// The number of operations that are printed as text.
 const SHOWN_OPS: usize = 10;
@@ -16,37 +17,62 @@ const SHOWN_OPS: usize = 10;
 /// Arguments of `sessions show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Session folder, logdir (its newest session is shown), or .xplane.pb file
-    path: PathBuf,
+    /// Name of a session of the agent; or a path, which contains `/`, is `.` or ends in .xplane.pb: a session folder, a
+    /// logdir (its newest session is shown), or a file
+    #[arg(value_parser = Location::parser())]
+    session: Location,
     /// Compute the figures as XProf does, including its faults, for comparison
     #[arg(long)]
     as_xprof: bool,
     /// Number of operations per host [default: 10; with --json all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
+    #[command(flatten)]
+    agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> CommandResult {
-    let rules = if args.as_xprof { Rules::Xprof } else { Rules::True };
-    let loaded = load::parts(&args.path)?;
-    let others = loaded.others;
-    let top = args.top.or((!args.json).then_some(SHOWN_OPS));
-    let report = loaded.analysed_by_job(&args.path, rules, top)?;
-    print(&report, args, others).or_else(closed_pipe)?;
-    Ok(if report.missing.is_empty() { Exit::Ok } else { Exit::Partial })
+/// The answer: the report, and what its session's manifest says.
+#[derive(Debug, serde::Serialize)]
+struct Shown {
+    /// When the session was made.
+    created: Option<Timestamp>,
+    context: SessionContext,
+    #[serde(flatten)]
+    report: Report,
 }
 
-fn print(report: &Report, args: &Args, others: usize) -> io::Result<()> {
+pub(super) fn run(args: &Args) -> CommandResult {
+    let rules = if args.as_xprof { Rules::Xprof } else { Rules::True };
+    let loaded = load::parts(&args.session, &args.agent)?;
+    let others = loaded.others;
+    let top = args.top.or((!args.json).then_some(SHOWN_OPS));
+    let manifest = loaded.session.manifest.as_ref();
+    let (created, context) =
+        (manifest.and_then(Manifest::created_at), manifest.map(SessionContext::of).unwrap_or_default());
+    let mut shown = Shown { created, context, report: loaded.analysed_by_job(rules, top)? };
+    // A session without a manifest: what the traces themselves say.
+    let said = shown.report.parts().flat_map(|part| &part.versions);
+    for (library, version) in said {
+        shown.context.versions.entry(library.clone()).or_default().insert(version.clone());
+    }
+    print(&shown, args, others).or_else(closed_pipe)?;
+    Ok(if shown.report.missing.is_empty() { Exit::Ok } else { Exit::Partial })
+}
+
+fn print(shown: &Shown, args: &Args, others: usize) -> io::Result<()> {
     let stdout = io::stdout();
     let mut out = io::BufWriter::new(stdout.lock());
     if args.json {
-        serde_json::to_writer(&mut out, report)?;
+        serde_json::to_writer(&mut out, shown)?;
         writeln!(out)?;
     } else {
-        show_text::print(&mut out, report, args.as_xprof, may_be_styled(&io::stdout()))?;
+        let bold = may_be_styled(&io::stdout());
+        show_text::title(&mut out, &shown.report, bold)?;
+        context::print(&mut out, shown.created, &shown.context, bold)?;
+        show_text::print(&mut out, &shown.report, args.as_xprof, bold)?;
         if others > 0 {
             writeln!(
                 out,

@@ -19,11 +19,21 @@ use crate::output::one_line;
 /// How many cores, warnings and programs are printed one by one.
 const MOST_ROWS: usize = 16;
 
-pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold: bool) -> io::Result<()> {
-    let (on, off) = if bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+/// What begins and ends bold text.
+pub(super) fn bold_marks(bold: bool) -> (&'static str, &'static str) {
+    if bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") }
+}
+
+/// The first line.
+pub(super) fn title(out: &mut impl Write, report: &Report, bold: bool) -> io::Result<()> {
+    let (on, off) = bold_marks(bold);
     let cores: usize = report.parts().map(|host| host.cores.len()).sum();
     write!(out, "{on}session {}{off}", one_line(&report.session))?;
-    writeln!(out, "   {}, {}", count(report.parts().count(), "part"), count(cores, "core"))?;
+    writeln!(out, "   {}, {}", count(report.parts().count(), "part"), count(cores, "core"))
+}
+
+pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold: bool) -> io::Result<()> {
+    let (on, off) = bold_marks(bold);
     if as_xprof {
         writeln!(out, "figures as XProf 2.24 computes them, quirks included")?;
     }

@@ -8,9 +8,11 @@ use std::{
     path::Path,
 };
 
+use model::suggestion::nearest;
+
 use super::{
     Config, SECTIONS, Section, checks,
-    error::{ConfigError, ConfigErrors, SettingSource, nearest},
+    error::{ConfigError, ConfigErrors, SettingSource},
     file::SettingsFile,
 };
 
@@ -165,7 +167,7 @@ pub(super) fn find(name: &str) -> Option<&'static Section> {
 }
 
 pub(super) fn unknown_section(origin: SettingSource, name: &str) -> ConfigError {
-    let nearest = nearest(name, SECTIONS.iter().map(|section| section.name));
+    let nearest = nearest(name, SECTIONS.iter().map(|section| section.name)).map(str::to_owned);
     ConfigError::UnknownSection { origin, name: name.chars().take(60).collect(), nearest }
 }
 
@@ -185,7 +187,7 @@ pub(super) fn check_name(origin: &SettingSource, section: &str, key: &str) -> Re
         origin: origin.clone(),
         section: section.to_owned(),
         key: key.chars().take(60).collect(),
-        nearest: nearest(key, known.fields.iter().copied()).or_else(elsewhere),
+        nearest: nearest(key, known.fields.iter().copied()).map(str::to_owned).or_else(elsewhere),
     })
 }
 

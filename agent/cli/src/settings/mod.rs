@@ -16,7 +16,7 @@ use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 pub use default::commented;
-pub use error::{ConfigError, ConfigErrors, SettingSource, nearest};
+pub use error::{ConfigError, ConfigErrors, SettingSource};
 pub use load::{Layers, LoadedSettings, load, read};
 
 /// The default settings file.

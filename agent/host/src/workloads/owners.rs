@@ -36,6 +36,7 @@ impl KnownOwner {
             command: details.command.clone(),
             environment: details.environment.clone(),
             libtpu: details.libtpu.clone(),
+            libtpu_version: details.libtpu_version.clone(),
             framework: details.framework.clone(),
             pid_namespace: details.pid_namespace,
             network_namespace: details.network_namespace,

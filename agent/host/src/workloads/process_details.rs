@@ -35,6 +35,7 @@ pub(super) struct ProcessDetails {
     pub(super) pid_namespace: Option<u64>,
     pub(super) network_namespace: Option<u64>,
     pub(super) libtpu: Option<PathBuf>,
+    pub(super) libtpu_version: Option<String>,
     pub(super) framework: Option<String>,
     pub(super) notes: Vec<String>,
     /// The metric socket that its variables name, as a path for this agent.
@@ -113,6 +114,7 @@ impl ProcessReader {
             pid_namespace: proc.namespace(&process, "pid"),
             network_namespace: proc.namespace(&process, "net"),
             libtpu: None,
+            libtpu_version: None,
             framework: None,
             notes,
             socket,
@@ -148,20 +150,36 @@ impl ProcessReader {
         if mapped.libtpu_deleted {
             note(&mut details.notes, "its libtpu.so was replaced on disk after it was loaded".to_owned());
         }
-        let Mapped { libtpu, framework, .. } = mapped;
+        let Mapped { libtpu, framework, libtpu_deleted } = mapped;
         let all = framework.is_some() && (libtpu.is_some() || !holds_chip);
         details.libraries = if all { LibraryState::Complete } else { LibraryState::Partial };
         details.libtpu = libtpu.map(|path| inside(proc, &process, &path));
+        // The files beside a library that was replaced are those of the new one.
+        if let Some(path) = details.libtpu.clone().filter(|_| !libtpu_deleted) {
+            details.libtpu_version = self.version("libtpu", path, details);
+        }
         let Some((package, library)) = framework else { return };
+        let version = self.version(package, inside(proc, &process, &library), details);
+        details.framework = version.map(|version| format!("{package} {version}"));
+    }
+
+    /// The version of a package. A file system that does not answer is noted, and asked again at the next scan.
+    fn version(
+        &mut self,
+        package: &'static str,
+        library: PathBuf,
+        details: &mut ProcessDetails,
+    ) -> Option<String> {
         let unanswered = format!("the version of its {package} is unknown: the file system does not answer");
-        match self.files.version(package, inside(proc, &process, &library)) {
+        match self.files.version(package, library) {
             Ok(version) => {
-                details.framework = version.map(|version| format!("{package} {version}"));
                 details.notes.retain(|note| *note != unanswered);
+                version
             }
             Err(Hanging) => {
                 details.libraries = LibraryState::Unanswered;
                 note(&mut details.notes, unanswered);
+                None
             }
         }
     }

@@ -107,8 +107,10 @@ impl CaptureRun {
             version: MANIFEST_VERSION,
             session: session.to_string(),
             tool: Tool::this(),
-            created: jiff::Timestamp::from_nanosecond(i128::from(now.0)).ok(),
+            created: Some(now.into()),
             window: Window::from_ns(start, start.saturating_add(length)),
+            tracer_levels: Some(self.spec.levels),
+            options: self.spec.advanced.clone(),
             hosts,
             missing: failed.chain(self.targets.missing.iter().cloned()).collect(),
             warnings: self.targets.warnings.clone(),
@@ -117,8 +119,15 @@ impl CaptureRun {
 }
 
 fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
+    // What the process says of itself goes before what its files say.
+    let mut versions = target.versions.clone();
+    versions.extend(summary.versions.clone());
     PartFacts {
         pid: target.process.map(|process| process.pid),
+        command: (!target.command.is_empty()).then(|| target.command.clone()),
+        uid: target.uid,
+        user: target.user.clone(),
+        versions,
         address: Some(target.at.to_string()),
         job: target.job.clone().map(Box::new),
         planes: summary.plane_count,
@@ -166,5 +175,28 @@ mod tests {
         };
         target.job = Some(job.clone());
         assert_eq!(facts(&TraceSummary::default(), &target, &spec).job, Some(Box::new(job)));
+    }
+
+    #[test]
+    fn the_trace_knows_its_versions_better_than_the_files() {
+        let mut target =
+            direct(&["localhost:1".parse().unwrap()], &HostName::sanitised("h")).targets.remove(0);
+        let params = CaptureParams { duration: Duration::from_secs(1), ..CaptureParams::default() };
+        let spec =
+            CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
+        let bare = facts(&TraceSummary::default(), &target, &spec);
+        assert_eq!((bare.command, bare.uid, bare.user, bare.versions.len()), (None, None, None, 0));
+        let versions = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            all.iter().map(|&(name, version)| (name.to_owned(), version.to_owned())).collect()
+        };
+        target.versions = versions(&[("jaxlib", "0.10.1"), ("libtpu", "0.0.52")]);
+        let summary = TraceSummary {
+            versions: versions(&[("jax", "0.10.2"), ("jaxlib", "0.10.2")]),
+            ..Default::default()
+        };
+        assert_eq!(
+            facts(&summary, &target, &spec).versions,
+            versions(&[("jax", "0.10.2"), ("jaxlib", "0.10.2"), ("libtpu", "0.0.52")])
+        );
     }
 }

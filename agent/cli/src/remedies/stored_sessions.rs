@@ -1,0 +1,80 @@
+//! Sessions of the agent that a command names.
+
+use std::path::Path;
+
+use model::suggestion::nearest_names;
+use xprof::session::SessionName;
+
+use crate::{exit::Exit, failure::Failure};
+
+/// The number of names that are suggested.
+const SUGGESTED: usize = 3;
+
+/// What to write for a file or a folder that is called like a session. Empty if there is none.
+fn path_hint(name: &SessionName) -> String {
+    match Path::new(name.as_str()).exists() {
+        true => format!("for the file or folder {name} in this folder write `./{name}`"),
+        false => String::new(),
+    }
+}
+
+/// The agent has no session of this name that the caller may read. `names` are those that it has.
+pub(crate) fn no_stored_session(name: &SessionName, names: &[String]) -> Failure {
+    let similar = nearest_names(name.as_str(), names.iter().map(String::as_str), SUGGESTED);
+    let suggestion = match similar.as_slice() {
+        [] if names.is_empty() => "it has no session that you may read".to_owned(),
+        [] => "`tpuscope sessions list` lists them".to_owned(),
+        similar => format!("did you mean {}? `tpuscope sessions list` lists all", similar.join(", ")),
+    };
+    Failure::new(Exit::NotFound, format_args!("the agent has no session {name}"))
+        .remedy(joined(&suggestion, &path_hint(name)))
+}
+
+/// The agent that has the session cannot be asked.
+pub(crate) fn no_store(failure: Failure, name: &SessionName) -> Failure {
+    let remedy = joined(&failure.remedy, &path_hint(name));
+    Failure { what: format!("session {name}: {}", failure.what), ..failure }.remedy(remedy)
+}
+
+/// Only sessions of the agent are copied.
+pub(crate) fn fetched_path(path: &Path) -> Failure {
+    let what = format_args!("{} is a path: only sessions of the agent are copied", path.display());
+    Failure::new(Exit::Usage, what)
+        .remedy("name a session that `tpuscope sessions list` lists; a folder is copied with cp -r")
+}
+
+/// Segments are files.
+pub(crate) fn merged_name(name: &SessionName) -> Failure {
+    let what = format_args!("{name} is the name of a session, and segments are files");
+    let fetch = format!(
+        "copy the session with `tpuscope sessions fetch {name}`, and give its .xplane.pb files of one process"
+    );
+    Failure::new(Exit::Usage, what).remedy(joined(&path_hint(name), &fetch))
+}
+
+fn joined(first: &str, second: &str) -> String {
+    let texts: Vec<&str> = [first, second].into_iter().filter(|text| !text.is_empty()).collect();
+    texts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_not_there_has_neighbours() {
+        let names = ["2026_03_04_05_06_07", "2026_03_04_05_07_00", "baseline"].map(str::to_owned);
+        let failure = no_stored_session(&"2026_03_04_05_06_08".parse().unwrap(), &names);
+        assert_eq!(
+            (failure.exit, failure.what.as_str()),
+            (Exit::NotFound, "the agent has no session 2026_03_04_05_06_08")
+        );
+        assert_eq!(
+            failure.remedy,
+            "did you mean 2026_03_04_05_06_07, 2026_03_04_05_07_00? `tpuscope sessions list` lists all"
+        );
+        let remedy = |names: &[String]| no_stored_session(&"zzz".parse().unwrap(), names).remedy;
+        assert_eq!(remedy(&names), "`tpuscope sessions list` lists them");
+        assert_eq!(remedy(&[]), "it has no session that you may read");
+    }
+}

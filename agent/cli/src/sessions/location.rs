@@ -1,0 +1,66 @@
+//! What an argument of a `sessions` command names. One rule for all of them: a text with `/`, `.`, `..` and what ends in
+//! `.xplane.pb` are paths; all else is the name of a session of the agent.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use xprof::session::{NameError, PART_SUFFIX, SessionName};
+
+/// A session, or something that holds one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Location {
+    /// A file or a folder.
+    Path(PathBuf),
+    /// A session of the agent.
+    Name(SessionName),
+}
+
+/// Neither a path nor a name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BadLocation {
+    #[error("{0}; a path contains `/`, as in `./NAME`")]
+    Name(#[from] NameError),
+    #[error("a name of a session is UTF-8; a path contains `/`, as in `./NAME`")]
+    NotUtf8,
+}
+
+impl Location {
+    /// The parser of arguments.
+    pub(super) fn parser() -> impl TypedValueParser<Value = Self> {
+        OsStringValueParser::new().try_map(Self::parse)
+    }
+
+    fn parse(text: OsString) -> Result<Self, BadLocation> {
+        let bytes = text.as_encoded_bytes();
+        let is_path =
+            bytes.contains(&b'/') || matches!(bytes, b"." | b"..") || bytes.ends_with(PART_SUFFIX.as_bytes());
+        if is_path {
+            return Ok(Self::Path(text.into()));
+        }
+        let name = text.into_string().map_err(|_| BadLocation::NotUtf8)?;
+        Ok(Self::Name(name.parse()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn paths_and_names_are_told_apart_by_their_form() {
+        let parse = |text: &str| Location::parse(text.into());
+        for path in [".", "..", "./run", "/a", "a/", "gs://b/c", "h.xplane.pb"] {
+            assert_eq!(parse(path), Ok(Location::Path(path.into())));
+        }
+        for name in ["2026_11_29_15_08_54", "run", "trace.pb"] {
+            assert_eq!(parse(name), Ok(Location::Name(name.parse().unwrap())));
+        }
+        for (bad, why) in [("", "empty"), ("a b", "contains ' '"), (".hidden", "begins with a dot")] {
+            let error = parse(bad).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("./NAME"), "{error}");
+        }
+        assert_eq!(Location::parse(OsString::from_vec(vec![0xff])), Err(BadLocation::NotUtf8));
+    }
+}
