@@ -119,7 +119,7 @@ impl HostApi {
         let snapshot = self.snapshot.borrow().clone();
         let view = self.sampler.view();
         let samples = view.samples(now);
-        let absent: Vec<_> = view.sources.iter().flat_map(|source| source.absent()).collect();
+        let simulated = messages::simulated_chips(&samples, &snapshot.chips);
         let owners = &snapshot.workloads.owners;
         let mut notes = self.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
@@ -132,7 +132,8 @@ impl HostApi {
             chips: snapshot
                 .chips
                 .iter()
-                .map(|chip| messages::chip(chip, owners, &samples, &absent, now))
+                .chain(&simulated)
+                .map(|chip| messages::chip(chip, owners, &samples, &view.sources, now))
                 .collect(),
             owners: owners.iter().map(messages::owner).collect(),
             sources: view.sources.iter().map(|source| messages::source(source, now)).collect(),

@@ -83,5 +83,6 @@ async fn what_is_wrong_is_said_and_over_when_it_is_over() {
 async fn a_host_without_it_says_so() {
     let mut tick = super::tick(EndpointKind::HostService, &[], &chips(Generation::V6e, 1));
     let reading = read(&mut HostServiceSource::default(), &mut tick).await;
-    assert!(why(&reading, "host service").contains("8353"));
+    assert_eq!(reading.absent, []);
+    assert!(reading.unused.is_some_and(|why| why.contains("8353")));
 }

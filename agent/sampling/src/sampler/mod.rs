@@ -166,6 +166,7 @@ impl Sampler {
                 fresh_until: tick.at.plus(lasting),
                 samples: reading.samples,
                 absent: reading.absent,
+                unused: reading.unused,
             });
             view = self.publish(&view, batch, counters);
             own_metrics::read(&view);
@@ -217,7 +218,8 @@ async fn turn(schedule: &mut Schedule, pace: Pace, snapshot: &mut watch::Receive
 
 fn overrun(origin: Origin) -> Reading {
     let why = format!("the read was cancelled after {} s", OVERRUN.as_secs());
-    Reading { samples: Vec::new(), absent: vec![Absence { what: origin.as_str().to_owned(), why }] }
+    let absent = vec![Absence { what: origin.as_str().to_owned(), why }];
+    Reading { absent, ..Reading::default() }
 }
 
 #[cfg(test)]

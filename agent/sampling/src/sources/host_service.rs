@@ -52,12 +52,15 @@ impl Default for HostServiceSource {
 }
 
 impl HostServiceSource {
-    /// The first endpoint that can be reached, or why there is none.
-    fn choose(&mut self, tick: &Tick) -> Result<(), Absence> {
+    /// Takes the first endpoint that can be reached. The error is the reading without one.
+    fn choose(&mut self, tick: &Tick) -> Result<(), Reading> {
         let mut unreachable = None;
         for (_, endpoint) in tick.endpoints(EndpointKind::HostService) {
             match &endpoint.unreachable {
-                Some(why) => unreachable = unreachable.or(Some((endpoint.address.to_string(), why.clone()))),
+                Some(why) => {
+                    let what = endpoint.address.to_string();
+                    unreachable = unreachable.or(Some(Absence { what, why: why.clone() }));
+                }
                 None => {
                     if self.address.as_ref() != Some(&endpoint.address) {
                         *self = Self { address: Some(endpoint.address.clone()), ..Self::default() };
@@ -69,12 +72,14 @@ impl HostServiceSource {
         if self.address.is_some() {
             *self = Self::default();
         }
-        let (what, why) = unreachable.unwrap_or_else(|| {
-            let why =
-                "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it".to_owned();
-            ("host service".to_owned(), why)
-        });
-        Err(Absence { what, why })
+        Err(unreachable.map_or_else(
+            || {
+                Reading::unused(
+                    "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it",
+                )
+            },
+            |absence| Reading { absent: vec![absence], ..Reading::default() },
+        ))
     }
 
     /// The reply; `None` while the next try is not due.
@@ -94,8 +99,8 @@ impl HostServiceSource {
     }
 
     async fn read(&mut self, tick: &Tick) -> Reading {
-        if let Err(absence) = self.choose(tick) {
-            return Reading { samples: Vec::new(), absent: vec![absence] };
+        if let Err(reading) = self.choose(tick) {
+            return reading;
         }
         let mut reading = Reading::default();
         match self.ask().await {

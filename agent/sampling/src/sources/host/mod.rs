@@ -101,7 +101,8 @@ impl HostReader {
             self.file(&path, &mut found, &mut absent, |text| proc_text::pressure(text, resource));
         }
         self.cgroups.collect(tick, &mut self.files, &mut found, &mut absent);
-        Reading { samples: found.into_iter().map(|found| sample(found, tick)).collect(), absent }
+        let samples = found.into_iter().map(|found| sample(found, tick)).collect();
+        Reading { samples, absent, unused: None }
     }
 
     fn file(
@@ -148,8 +149,8 @@ impl Source for HostSource {
         Box::pin(async {
             let work = move || reader.lock().unwrap_or_else(PoisonError::into_inner).collect(&tick);
             self.slots.run(DEADLINE, work).await.unwrap_or_else(|error| Reading {
-                samples: Vec::new(),
                 absent: vec![Absence { what: "host".to_owned(), why: error.to_string() }],
+                ..Reading::default()
             })
         })
     }

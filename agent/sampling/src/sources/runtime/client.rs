@@ -219,15 +219,18 @@ impl RuntimeClient {
     }
 
     fn add_absences(&self, absent: &mut Vec<Absence>) {
-        let mut add = |why: String| absent.push(Absence { what: self.address.to_string(), why });
+        let what = || self.address.to_string();
         if let Some(why) = &self.fault {
-            return add(why.clone());
+            return absent.push(Absence { what: what(), why: why.clone() });
         }
         if self.requested.is_empty() {
-            add("it lists no known metric: no program has been loaded yet".to_owned());
+            let why = "it lists no known metric: no program has been loaded yet".to_owned();
+            absent.push(Absence { what: what(), why });
         }
         if !self.unknown.is_empty() {
-            add(format!("unknown to this release: {}", self.unknown.join(", ")));
+            let what = format!("further metrics of {}", self.address);
+            absent
+                .push(Absence { what, why: format!("unknown to this release: {}", self.unknown.join(", ")) });
         }
         for asked in &self.requested {
             if let Some(why) = &asked.fault {

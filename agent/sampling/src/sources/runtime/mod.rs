@@ -147,11 +147,7 @@ impl Source for RuntimeSource {
         Box::pin(async move {
             let named = named(tick);
             if named.is_empty() {
-                let why = "no process on this host holds a chip and has a metrics port".to_owned();
-                return Reading {
-                    absent: vec![Absence { what: "runtime metrics".to_owned(), why }],
-                    ..Reading::default()
-                };
+                return Reading::unused("no process on this host holds a chip and has a metrics port");
             }
             let mut absent = self.follow(named, tick);
             let reads: Vec<_> = self.clients.iter_mut().map(|client| client.read(tick.at)).collect();
@@ -170,7 +166,7 @@ impl Source for RuntimeSource {
             if !silent.is_empty() {
                 joined.add_silent(silent);
             }
-            Reading { samples: joined.into_samples(), absent }
+            Reading { samples: joined.into_samples(), absent, unused: None }
         })
     }
 }
