@@ -27,6 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    changes::ChangeLog,
     chips, own_metrics,
     settings::{device, paths::Paths, workload},
     workloads::OwnerScanner,
@@ -75,6 +76,7 @@ struct ScanState {
     chips_due: Instant,
     /// When the next requested scan may start.
     request_due: Instant,
+    log: ChangeLog,
 }
 
 impl Discovery {
@@ -144,6 +146,7 @@ impl Discovery {
             registry: WorkloadRegistry::default(),
             chips_due: schedule.due(),
             request_due: schedule.due(),
+            log: ChangeLog::default(),
         };
         loop {
             self.0.liveness.expect(schedule.due(), schedule.interval());
@@ -206,13 +209,8 @@ impl Shared {
     }
 
     /// Logs an event and hands it to all listeners.
-    fn publish(&self, event: WorkloadEvent) {
-        let (what, workload) = match &event {
-            WorkloadEvent::Started { workload, .. } => ("started", workload),
-            WorkloadEvent::Ended { workload, .. } => ("ended", workload),
-        };
-        let (job, kind) = (workload.id.job.as_str(), workload.id.kind.as_str());
-        tracing::info!(job, kind, processes = workload.owners.len(), "workload {what}");
+    fn publish(&self, event: WorkloadEvent, log: &mut ChangeLog) {
+        log.workload(&event);
         // An error says that nobody listens.
         let _ = self.events.send(event);
     }
@@ -225,6 +223,7 @@ impl Shared {
             let seen = chips::scan(&self.config.paths, &self.config.device);
             state.scanner.set_chips(seen.chips.clone().into());
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
+            state.log.chips(&self.snapshot.borrow().chips, &seen.chips);
             self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips));
         }
         let start = Instant::now();
@@ -235,8 +234,9 @@ impl Shared {
         }
         // Processes that cannot be seen have not ended.
         if state.scanner.sees_processes() {
+            state.log.owners(&self.snapshot.borrow().workloads.owners, &workloads.owners);
             let events = state.registry.observe(&workloads.owners, at);
-            events.into_iter().for_each(|event| self.publish(event));
+            events.into_iter().for_each(|event| self.publish(event, &mut state.log));
         }
         // The first scan is published even when it found nothing.
         let first = self.ticks.fetch_add(1, Ordering::Relaxed) == 0;

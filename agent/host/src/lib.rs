@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 pub mod chips;
 pub mod discovery;
 pub mod own_metrics;

@@ -12,6 +12,7 @@ pub mod hostlist;
 pub mod job;
 pub mod label;
 pub mod liveness;
+pub mod log_budget;
 pub mod metric;
 pub mod pace;
 pub mod registry;

@@ -47,6 +47,17 @@ pub struct CaptureJob {
     pub targets: Targets,
     /// Receives the progress.
     pub listener: ProgressListener,
+    /// Who asks, for the log.
+    pub caller: Caller,
+}
+
+/// The process that asks for something, as the log names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caller {
+    /// Its user.
+    pub uid: Option<u32>,
+    /// Its process id when it connected.
+    pub pid: Option<u32>,
 }
 
 /// A capture that was kept.
@@ -93,7 +104,7 @@ impl CaptureRunner {
     /// # Errors
     /// If it cannot begin; then no workload was disturbed.
     pub async fn start(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let CaptureJob { params, session, targets, listener } = job;
+        let CaptureJob { params, session, targets, listener, caller } = job;
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let spec = CaptureSpec::new(params, ParamsSource::Agent, &settings, self.clock.now())?;
         // Who has nothing to profile learns nothing of the store's sessions.
@@ -119,7 +130,7 @@ impl CaptureRunner {
         };
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let result = this.run(capture, staged).await;
+            let result = this.run(capture, staged, caller).await;
             own_metrics::ended(&result);
             drop(permit);
             // The caller may be gone.
@@ -145,9 +156,14 @@ impl CaptureRunner {
             .map_err(|_| CaptureError::TooManyCaptures(self.max_captures))
     }
 
-    async fn run(&self, capture: CaptureRun, staged: StagedSession) -> Result<StoredCapture, CaptureError> {
+    async fn run(
+        &self,
+        capture: CaptureRun,
+        staged: StagedSession,
+        Caller { uid, pid }: Caller,
+    ) -> Result<StoredCapture, CaptureError> {
         let session = staged.writer.name().clone();
-        info!(%session, targets = capture.targets.targets.len(), "capture begins");
+        info!(%session, uid, pid, targets = capture.targets.targets.len(), "capture begins");
         let captured = match capture.run(&staged.writer, &*self.clock).await {
             Ok(captured) => captured,
             Err(error) => {

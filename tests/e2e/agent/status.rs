@@ -12,6 +12,7 @@ use fakes::{
     running_agent::RunningAgent,
     wait::eventually,
 };
+use model::device::Generation;
 
 fn status(agent: &RunningAgent, arguments: &[&str]) -> Ended {
     let socket = agent.home().socket().display().to_string();
@@ -69,4 +70,15 @@ fn a_watched_status_comes_again_and_ends_with_its_reader() {
     // The pipe is closed now.
     let ended = eventually("the end of the command", || watch.try_wait().unwrap());
     assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn the_log_has_each_chip_once() {
+    let host = FakeHost::with(Generation::V6e, 2);
+    let agent = RunningAgent::start(&host, "");
+    let log = agent.log();
+    for chip in host.chips() {
+        let line = format!("a chip appeared chip={} name=v6e pci={}", chip.index.0, chip.pci);
+        assert_eq!(log.matches(&line).count(), 1, "`{line}` in {log}");
+    }
 }

@@ -86,7 +86,11 @@ fn priority(level: Level) -> &'static str {
 
 /// Adds a field with its length, so that the value can have line breaks.
 fn put(bytes: &mut Vec<u8>, name: &str, value: &str) {
-    let value = &value[..value.floor_char_boundary(MAX_VALUE)];
+    let mut end = value.len().min(MAX_VALUE);
+    while !value.is_char_boundary(end) {
+        end -= 1;
+    }
+    let value = &value[..end];
     bytes.extend_from_slice(name.as_bytes());
     bytes.push(b'\n');
     bytes.extend_from_slice(&(value.len() as u64).to_le_bytes());

@@ -6,12 +6,11 @@ use std::{
 };
 
 use tracing::{Subscriber, level_filters::LevelFilter};
-use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::{
     Layer, filter::Targets, layer::SubscriberExt, registry, reload, util::SubscriberInitExt,
 };
 
-use super::terminal::may_be_styled;
+use super::{journal::Journal, terminal::may_be_styled};
 use crate::settings::log::{Level, Settings};
 
 /// The level of the log of this process.
@@ -50,18 +49,9 @@ type Boxed = Box<dyn Layer<registry::Registry> + Send + Sync>;
 
 fn output() -> Boxed {
     if stderr_is_the_journal()
-        && let Ok(journal) = tracing_journald::layer()
+        && let Ok(journal) = Journal::connect()
     {
-        // The syslog levels of the same names. The library's default is one level higher.
-        let priorities = PriorityMappings {
-            info: Priority::Informational,
-            debug: Priority::Debug,
-            trace: Priority::Debug,
-            ..PriorityMappings::new()
-        };
-        return Box::new(
-            journal.with_syslog_identifier("tpuscope".into()).with_priority_mappings(priorities),
-        );
+        return Box::new(journal);
     }
     plain()
 }

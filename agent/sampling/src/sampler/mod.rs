@@ -10,6 +10,7 @@
 //! tick that would fall into the read before it is skipped and counted. Must never let one source wait for another.
 
 mod batch;
+mod failures;
 mod history;
 mod view;
 
@@ -36,6 +37,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use batch::BatchPublisher;
+use failures::FailureLog;
 
 use crate::{
     own_metrics, settings,
@@ -143,6 +145,7 @@ impl Sampler {
         self.0.often.fetch_min(milliseconds, Ordering::Relaxed);
         let mut schedule = Schedule::new(self.0.epoch, pace.interval(&snapshot.borrow()));
         let mut view = Arc::new(SourceView::new(source.origin()));
+        let mut failures = FailureLog::default();
         while stop.run_until_cancelled(turn(&mut schedule, pace, &mut snapshot)).await.is_some() {
             let host = snapshot.borrow().clone();
             let lasting = schedule.interval().saturating_mul(self.0.stale_after.max(1));
@@ -168,7 +171,9 @@ impl Sampler {
                 absent: reading.absent,
                 unused: reading.unused,
             });
-            view = self.publish(&view, batch, counters);
+            let next = self.publish(&view, batch, counters);
+            failures.note(source.origin(), view.absent(), next.absent(), start.into_std());
+            view = next;
             own_metrics::read(&view);
             if milliseconds <= self.0.often.load(Ordering::Relaxed) {
                 self.0.liveness.expect(schedule.due(), schedule.interval());
