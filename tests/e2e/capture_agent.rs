@@ -173,7 +173,17 @@ fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {
     removed.failed(5, "there is no session none; there is no session neither");
     assert!(removed.stdout.contains("removed both"), "{removed:?}");
     assert_eq!(agent.sessions(), [""; 0]);
+    let uid = nix::unistd::getuid().as_raw();
+    let line = |text: &str| {
+        let log = agent.log();
+        let found = log.lines().find(|line| line.contains(text)).map(str::to_owned);
+        found.unwrap_or_else(|| panic!("`{text}` in {log}"))
+    };
+    let begins = line("capture begins");
+    assert!(begins.contains(&format!("uid={uid} pid=")), "{begins}");
     let removed = agent.ask(&["sessions", "rm", "both", "--json"]);
+    let removal = line("session removed on request");
+    assert!(removal.contains("session=both") && removal.contains(&format!("uid={uid} pid=")), "{removal}");
     removed.failed(5, "there is no session both");
     Schema::open("sessions-rm").admits(&removed.json());
 }

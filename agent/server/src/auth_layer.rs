@@ -5,19 +5,20 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
 
+use model::log_budget::LogBudget;
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tonic::{
     Status,
     body::Body,
     codegen::{Service, http},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     access::{self, Denied, Operation, Principal, Scope},
@@ -37,6 +38,7 @@ pub struct AuthLayer {
     overflow_uid: Option<u32>,
     /// One look-up at a time: a user database that hangs occupies one thread.
     lookup: Arc<Semaphore>,
+    refusals: Arc<Mutex<LogBudget>>,
 }
 
 impl AuthLayer {
@@ -48,6 +50,7 @@ impl AuthLayer {
             admin_group: (!admin_group.is_empty()).then(|| admin_group.into()),
             overflow_uid,
             lookup: Arc::new(Semaphore::new(1)),
+            refusals: Arc::default(),
         }
     }
 
@@ -70,8 +73,13 @@ impl AuthLayer {
             }
             _ => false,
         };
+        debug!(path, ?principal, pid = peer.and_then(|peer| peer.pid()), "call");
         access::authorize(self.agent_uid, &principal, in_admin_group, operation).map_err(|denied| {
-            info!(path, ?principal, %denied, "call refused");
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(permit) = refusals.take(Instant::now()) {
+                let pid = peer.and_then(|peer| peer.pid());
+                info!(path, ?principal, pid, %denied, "call refused{permit}");
+            }
             Status::permission_denied(denied.to_string())
         })
     }

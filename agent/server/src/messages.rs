@@ -2,11 +2,11 @@
 
 #![expect(clippy::cast_precision_loss, reason = "a chip has less than 2^53 bytes of memory")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     catalog::{TPU_HBM_TOTAL_BYTES, TPU_HBM_USED_BYTES, TPU_TENSORCORE_DUTY_CYCLE_RATIO},
-    device::{Chip, ChipIndex},
+    device::{Chip, ChipIndex, ChipState},
     job::Job,
     label::{CHIP, CORE, Labels},
     metric::{Descriptor, MetricRef, Unit},
@@ -39,11 +39,39 @@ pub(super) fn chip(
     } else {
         workloads.hidden.clone()
     };
+    let (status, lacks) = load(chip, samples, now);
+    ChipStatus {
+        missing: missing(&lacks, |metric| {
+            why_absent(metric, chip, &held_by, owners_unknown.as_deref(), absent)
+        }),
+        owners_unknown: owners_unknown.unwrap_or_default(),
+        owners: held_by.iter().map(|owner| owner.process.pid).collect(),
+        ..status
+    }
+}
+
+/// The simulated chips: those with simulated samples that are not chips of this host. They have no owners.
+pub(super) fn simulated_chips(chips: &[Chip], samples: &[&Sample], now: Timestamp) -> Vec<ChipStatus> {
+    let simulated = samples.iter().filter(|sample| sample.origin == Origin::Sim);
+    let indices: BTreeSet<u32> = simulated.filter_map(|sample| sample.labels.number(CHIP)).collect();
+    let shown = indices.into_iter().filter(|index| chips.iter().all(|chip| chip.index.0 != *index));
+    let status = |index| {
+        let chip = Chip { index: ChipIndex(index), name: Origin::Sim.as_str().into(), ..Chip::default() };
+        load(&chip, samples, now).0
+    };
+    shown.map(status).collect()
+}
+
+/// A value of `status` that a chip lacks: what it is called, and its metric.
+type Lacking = (&'static str, &'static Descriptor);
+
+/// What is known of a chip and its load without its owners, and the values that it lacks.
+fn load(chip: &Chip, samples: &[&Sample], now: Timestamp) -> (ChipStatus, Vec<Lacking>) {
     let cores = |metric: &'static Descriptor| Cores::of(chip.index, metric, samples);
     let duty = cores(&TPU_TENSORCORE_DUTY_CYCLE_RATIO);
     let (used, total) = (cores(&TPU_HBM_USED_BYTES), cores(&TPU_HBM_TOTAL_BYTES));
     let oldest = [duty.oldest, used.oldest, total.oldest].into_iter().flatten().min();
-    let lacks: Vec<(&str, &'static Descriptor)> = [
+    let lacks = [
         ("duty cycle", &TPU_TENSORCORE_DUTY_CYCLE_RATIO, &duty),
         ("HBM used", &TPU_HBM_USED_BYTES, &used),
         ("HBM total", &TPU_HBM_TOTAL_BYTES, &total),
@@ -52,7 +80,7 @@ pub(super) fn chip(
     .filter(|(_, _, cores)| cores.values == 0)
     .map(|(name, metric, _)| (name, metric))
     .collect();
-    ChipStatus {
+    let status = ChipStatus {
         index: chip.index.0,
         generation: chip.generation.to_string(),
         name: chip.name.clone(),
@@ -65,11 +93,10 @@ pub(super) fn chip(
         hbm_used_bytes: used.sum(),
         hbm_total_bytes: total.sum().or(chip.hbm_bytes.map(|bytes| bytes as f64)),
         age_seconds: oldest.map(|at| at.age(now).as_secs_f64()),
-        missing: missing(&lacks, |metric| why_absent(metric, &held_by, owners_unknown.as_deref(), absent)),
         state: chip.state.as_str().into(),
-        owners_unknown: owners_unknown.unwrap_or_default(),
-        owners: held_by.iter().map(|owner| owner.process.pid).collect(),
-    }
+        ..ChipStatus::default()
+    };
+    (status, lacks)
 }
 
 /// The values of one metric over the cores of one chip.
@@ -111,7 +138,7 @@ impl Cores {
 }
 
 /// The reasons for the values that a chip lacks, each reason once: `duty cycle, HBM used: WHY`.
-fn missing(lacks: &[(&str, &'static Descriptor)], why: impl Fn(&'static Descriptor) -> String) -> String {
+fn missing(lacks: &[Lacking], why: impl Fn(&'static Descriptor) -> String) -> String {
     let mut reasons: Vec<(Vec<&str>, String)> = Vec::new();
     for (name, metric) in lacks {
         let why = why(metric);
@@ -128,12 +155,15 @@ fn missing(lacks: &[(&str, &'static Descriptor)], why: impl Fn(&'static Descript
 /// because no other source has it.
 fn why_absent(
     metric: &'static Descriptor,
+    chip: &Chip,
     owners: &[&Owner],
     owners_unknown: Option<&str>,
     absent: &[&Absence],
 ) -> String {
     let Some(first) = owners.first() else {
         return match owners_unknown {
+            // No process can open it.
+            _ if matches!(chip.state, ChipState::Absent | ChipState::Fault) => chip.faults.join(", "),
             Some(why) => format!("its owner is unknown ({why}), and only its runtime has the value"),
             None => "no process uses the chip, and only its runtime has the value".into(),
         };
@@ -220,8 +250,8 @@ fn endpoint(endpoint: &Endpoint) -> EndpointStatus {
 }
 
 /// Something that a source could not read.
-pub(super) fn absence(absence: &Absence) -> AbsenceStatus {
-    AbsenceStatus { what: absence.what.clone(), why: absence.why.clone() }
+fn absence(absence: &Absence, since: Timestamp) -> AbsenceStatus {
+    AbsenceStatus { what: absence.what.clone(), why: absence.why.clone(), since_unix_ns: since.0 }
 }
 
 /// The state of one source.
@@ -234,7 +264,8 @@ pub(super) fn source(source: &SourceView, now: Timestamp) -> SourceStatus {
         series: source.samples(now).count() as u64,
         last_read_seconds: counters.read_at.map(|_| counters.duration.as_secs_f64()),
         age_seconds: source.age(now).map(|age| age.as_secs_f64()),
-        absent: source.absent().iter().map(absence).collect(),
+        absent: source.missing().map(|(what, since)| absence(what, since)).collect(),
+        unused: source.unused().unwrap_or_default().into(),
     }
 }
 

@@ -37,6 +37,8 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct UnixPeer {
     uid: u32,
     gid: u32,
+    /// At the time of the connection; only for the log.
+    pid: Option<u32>,
     process: std::sync::Arc<PeerProcess>,
     /// Looked up once, when it is first needed.
     pid_namespace: OnceCell<PidNamespace>,
@@ -59,6 +61,7 @@ impl UnixPeer {
         };
         Ok(Self {
             uid: credentials.uid(),
+            pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()),
             gid: credentials.gid(),
             process: process.into(),
             pid_namespace: OnceCell::new(),
@@ -68,6 +71,11 @@ impl UnixPeer {
     /// The user id, as the agent's user namespace has it.
     pub fn uid(&self) -> u32 {
         self.uid
+    }
+
+    /// The process id at the time of the connection, for the log. `None` if the agent's pid namespace has none for it.
+    pub fn pid(&self) -> Option<u32> {
+        self.pid.filter(|pid| *pid > 0)
     }
 
     /// The primary group id.

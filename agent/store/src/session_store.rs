@@ -21,7 +21,7 @@ use std::{
 
 use model::time::Timestamp;
 use nix::sys::statvfs::statvfs;
-use tracing::warn;
+use tracing::{info, warn};
 use xprof::session::{
     FinishedSession, MANIFEST_FILE, Session, SessionError, SessionName, remove_abandoned, sessions_folder,
 };
@@ -198,9 +198,12 @@ impl SessionStore {
             }
             for name in names {
                 // One that cannot be removed keeps no other from going.
-                if let Err(error) = self.remove_folder(&name) {
-                    warn!(session = %name, %error, "cannot remove an old session");
-                    stay.insert(name);
+                match self.remove_folder(&name) {
+                    Ok(_) => info!(session = %name, "old session removed: the store is over its limits"),
+                    Err(error) => {
+                        warn!(session = %name, %error, "cannot remove an old session");
+                        stay.insert(name);
+                    }
                 }
             }
         }

@@ -8,3 +8,4 @@ mod life;
 mod metrics_listener;
 mod scrape;
 mod series;
+mod status;

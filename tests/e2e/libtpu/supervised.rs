@@ -145,7 +145,8 @@ async fn without_a_tpu_or_a_library_it_says_why() {
     let nowhere = LibrarySearch { root: root.path().to_owned(), named: vec![], home: None, venv: None };
     let mut source = LibtpuSource::new(Settings::default(), nowhere, fakes::libtpu::launch());
     let reading = read(&mut source, &tick(0)).await;
-    assert!(why(&reading).contains("this host shows no TPU"), "{}", why(&reading));
+    assert_eq!(reading.absent, []);
+    assert!(reading.unused.is_some_and(|why| why.contains("this host shows no TPU")));
     let reading = read(&mut source, &tick(4)).await;
     assert!(why(&reading).contains("no libtpu was found; libtpu.path names one"), "{}", why(&reading));
 }

@@ -6,12 +6,11 @@ use std::{
 };
 
 use tracing::{Subscriber, level_filters::LevelFilter};
-use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::{
     Layer, filter::Targets, layer::SubscriberExt, registry, reload, util::SubscriberInitExt,
 };
 
-use super::terminal::may_be_styled;
+use super::{journal::Journal, terminal::may_be_styled};
 use crate::settings::log::{Level, Settings};
 
 /// The level of the log of this process.
@@ -34,7 +33,7 @@ pub fn start(log: &Settings) -> LogLevel {
     LogLevel(level)
 }
 
-/// The crates of the agent. Their log targets start with these names.
+/// The crates of the agent. Their log targets start with these names. `libtpu` is what the library prints.
 const CRATES: [&str; 8] = ["cli", "export", "host", "model", "sampling", "server", "sessions", "store"];
 
 /// Messages of libraries below warnings are about the libraries themselves.
@@ -42,7 +41,7 @@ fn targets(level: LevelFilter) -> Targets {
     let libraries = Targets::new().with_default(level.min(LevelFilter::WARN));
     CRATES
         .into_iter()
-        .chain(["xprof", "goodput"])
+        .chain(["xprof", "goodput", "libtpu"])
         .fold(libraries, |targets, name| targets.with_target(name, level))
 }
 
@@ -50,18 +49,9 @@ type Boxed = Box<dyn Layer<registry::Registry> + Send + Sync>;
 
 fn output() -> Boxed {
     if stderr_is_the_journal()
-        && let Ok(journal) = tracing_journald::layer()
+        && let Ok(journal) = Journal::connect()
     {
-        // The syslog levels of the same names. The library's default is one level higher.
-        let priorities = PriorityMappings {
-            info: Priority::Informational,
-            debug: Priority::Debug,
-            trace: Priority::Debug,
-            ..PriorityMappings::new()
-        };
-        return Box::new(
-            journal.with_syslog_identifier("tpuscope".into()).with_priority_mappings(priorities),
-        );
+        return Box::new(journal);
     }
     plain()
 }

@@ -12,6 +12,7 @@ mod libtpu;
 mod output;
 mod series;
 mod settings;
+mod status;
 mod traces;
 
 pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
@@ -32,6 +33,7 @@ pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use output::{manual_pages, unprinted};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file};
+pub(crate) use status::{no_chip, no_owner};
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, merge, no_readable_part, no_session, not_a_folder,
     output_conflict, segment_is_a_folder, segment_twice, session_copy, unchecked_copy, unreadable_trace,

@@ -86,6 +86,15 @@ pub struct Reading {
     pub samples: Vec<Sample>,
     /// What is missing.
     pub absent: Vec<Absence>,
+    /// Why there was nothing to read on this host. That is no fault.
+    pub unused: Option<String>,
+}
+
+impl Reading {
+    /// A reading of a source that has nothing to read on this host.
+    fn unused(why: impl Into<String>) -> Self {
+        Self { unused: Some(why.into()), ..Self::default() }
+    }
 }
 
 /// A source of samples. The sampler never overlaps two reads of one source.

@@ -134,7 +134,7 @@ impl Source for SimSource {
     }
 
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
-        Box::pin(async { Reading { samples: self.samples(tick), absent: Vec::new() } })
+        Box::pin(async { Reading { samples: self.samples(tick), ..Reading::default() } })
     }
 }
 

@@ -169,7 +169,7 @@ impl LibtpuSource {
 
     async fn read_once(&mut self, tick: &Tick) -> Reading {
         if let Some(why) = self.not_used(tick) {
-            return missing(why);
+            return Reading::unused(why);
         }
         let end = Instant::now() + BUDGET;
         if let Some(reading) = self.ensure_child(tick).await {
@@ -341,8 +341,7 @@ impl LibtpuSource {
 }
 
 fn missing(why: &str) -> Reading {
-    let absence = Absence::new("libtpu".to_owned(), why.to_owned());
-    Reading { samples: Vec::new(), absent: vec![absence] }
+    Reading { absent: vec![Absence::new("libtpu", why)], ..Reading::default() }
 }
 
 fn add(reading: &mut Reading, name: &str, values: &[String], context: &SampleContext<'_>) {
