@@ -251,7 +251,12 @@ fn endpoint(endpoint: &Endpoint) -> EndpointStatus {
 
 /// Something that a source could not read.
 fn absence(absence: &Absence, since: Timestamp) -> AbsenceStatus {
-    AbsenceStatus { what: absence.what.clone(), why: absence.why.clone(), since_unix_ns: since.0 }
+    AbsenceStatus {
+        what: absence.what.clone(),
+        why: absence.why.clone(),
+        since_unix_ns: since.0,
+        partial: absence.partial,
+    }
 }
 
 /// The state of one source.

@@ -7,7 +7,10 @@ use std::fmt::Write;
 use model::sample::Origin;
 use proto::tpuscope::v1::{ChipStatus, JobIdentity, OwnerStatus, SeriesValue, SourceStatus, StatusReply};
 
-use super::{remarks::remarks, wide};
+use super::{
+    remarks::{in_trouble, remarks},
+    wide,
+};
 use crate::output::{TextTable, one_line};
 
 /// The page. With `samples` it has the further columns. Sources in trouble are always shown, all of them if `verbose`.
@@ -25,7 +28,7 @@ pub(super) fn page(status: &StatusReply, samples: Option<&[SeriesValue]>, verbos
         text.push('\n');
         text.push_str(&owners(&status.owners));
     }
-    let shown: Vec<_> = status.sources.iter().filter(|it| verbose || !it.absent.is_empty()).collect();
+    let shown: Vec<_> = status.sources.iter().filter(|it| verbose || in_trouble(it).count() > 0).collect();
     if !shown.is_empty() {
         text.push('\n');
         text.push_str(&sources(&shown));
@@ -222,12 +225,14 @@ mod tests {
     fn sources_are_shown_when_they_fail_or_when_asked_for() {
         let failing =
             AbsenceStatus { what: "127.0.0.1:8431".into(), why: "hangs".into(), ..Default::default() };
+        let lacking = AbsenceStatus { partial: true, ..failing.clone() };
         let source = |name: &str, absent: Vec<AbsenceStatus>| SourceStatus {
             source: name.into(),
+            series: 1,
             absent,
             ..Default::default()
         };
-        let sources = vec![source("runtime", vec![failing]), source("host", Vec::new())];
+        let sources = vec![source("runtime", vec![failing]), source("host", vec![lacking])];
         let mut status = StatusReply { sources, ..Default::default() };
         let quiet = page(&status, None, false);
         assert!(quiet.contains("\nruntime ") && !quiet.contains("\nhost "), "{quiet}");

@@ -1,7 +1,7 @@
 //! What `tpuscope status` says below the tables: faults, missing values with their reasons, failures of sources with their
 //! durations. Each reason once, with all that it concerns.
 
-use proto::tpuscope::v1::{ChipStatus, SourceStatus, StatusReply};
+use proto::tpuscope::v1::{AbsenceStatus, ChipStatus, SourceStatus, StatusReply};
 
 use super::page::{age, between, chip_owners};
 
@@ -64,17 +64,25 @@ fn unseen_owners(chips: &[ChipStatus]) -> Vec<String> {
     groups.into_iter().map(remark).collect()
 }
 
-/// What a source cannot read, and since when.
-fn failures(source: &SourceStatus, now_unix_ns: i64, all_names: bool) -> Vec<String> {
-    let groups = grouped(source.absent.iter().map(|absence| (absence.why.as_str(), absence)));
-    let remark = |(why, absent): (&str, Vec<&proto::tpuscope::v1::AbsenceStatus>)| {
-        let shown = if all_names { absent.len() } else { absent.len().min(MOST_NAMES) };
+/// What a source cannot read at all. Single values that an otherwise good source lacks are no trouble: where a chip lacks
+/// them, it has its own remark.
+pub(super) fn in_trouble(source: &SourceStatus) -> impl Iterator<Item = &AbsenceStatus> {
+    source.absent.iter().filter(|absence| !absence.partial || source.series == 0)
+}
+
+/// What a source cannot read, and since when; with `verbose` also the single values.
+fn failures(source: &SourceStatus, now_unix_ns: i64, verbose: bool) -> Vec<String> {
+    let shown: Vec<_> = if verbose { source.absent.iter().collect() } else { in_trouble(source).collect() };
+    let groups = grouped(shown.into_iter().map(|absence| (absence.why.as_str(), absence)));
+    let remark = |(why, absent): (&str, Vec<&AbsenceStatus>)| {
+        let shown = if verbose { absent.len() } else { absent.len().min(MOST_NAMES) };
         let mut names = absent[..shown].iter().map(|it| it.what.as_str()).collect::<Vec<_>>().join(", ");
         if shown < absent.len() {
             names.push_str(&format!(" and {} more", absent.len() - shown));
         }
         let since = absent.iter().map(|it| it.since_unix_ns).min().unwrap_or(now_unix_ns);
-        format!("{}: {names}: {why} (for {})", source.source, age(between(since, now_unix_ns)))
+        let of_source = if names == source.source { String::new() } else { format!("{names}: ") };
+        format!("{}: {of_source}{why} (for {})", source.source, age(between(since, now_unix_ns)))
     };
     groups.into_iter().map(remark).collect()
 }
@@ -93,8 +101,6 @@ fn grouped<'a, T>(items: impl Iterator<Item = (&'a str, T)>) -> Vec<(&'a str, Ve
 
 #[cfg(test)]
 mod tests {
-    use proto::tpuscope::v1::AbsenceStatus;
-
     use super::*;
 
     #[test]
@@ -132,41 +138,44 @@ mod tests {
     #[test]
     fn a_failure_has_its_duration_and_an_unused_source_is_no_failure() {
         const MINUTE: i64 = 60_000_000_000;
-        let absence = |what: &str, why: &str, minute: i64| AbsenceStatus {
+        let absence = |what: &str, why: &str, minute: i64, partial: bool| AbsenceStatus {
             what: what.into(),
             why: why.into(),
             since_unix_ns: minute * MINUTE,
+            partial,
         };
-        let no_value = |name: &str| absence(&format!("{name} of 127.0.0.1:8431"), "it has no value", 5);
+        let no_value = |name: &str| absence(&format!("{name} of 127.0.0.1:8431"), "it has no value", 5, true);
         let source = |name: &str, absent: Vec<AbsenceStatus>, unused: &str| SourceStatus {
             source: name.into(),
             absent,
             unused: unused.into(),
             ..Default::default()
         };
-        let mut absent = vec![absence("127.0.0.1:8432", "no answer within 500 ms", 8)];
+        let mut absent = vec![absence("127.0.0.1:8432", "no answer within 500 ms", 8, false)];
         absent.extend(["a", "b", "c", "d", "e"].map(no_value));
-        let status = StatusReply {
+        let mut status = StatusReply {
             at_unix_ns: 20 * MINUTE,
             sources: vec![
-                source("runtime", absent, ""),
+                SourceStatus { series: 1, ..source("runtime", absent, "") },
                 source("host", Vec::new(), ""),
+                source("libtpu", vec![absence("libtpu", "killed", 19, false)], ""),
                 source("orbax_grain", Vec::new(), "no workload opens the endpoint"),
             ],
             ..Default::default()
         };
         let hung = "runtime: 127.0.0.1:8432: no answer within 500 ms (for 12 min)";
+        let of_libtpu = "libtpu: killed (for 60 s)";
+        assert_eq!(remarks(&status, false), [hung, of_libtpu]);
+        let all = remarks(&status, true);
+        assert_eq!(all[0], hung);
+        assert!(all[1].ends_with(", e of 127.0.0.1:8431: it has no value (for 15 min)"), "{all:?}");
+        assert_eq!(all[2..], [of_libtpu, "orbax_grain: nothing to read: no workload opens the endpoint"]);
+        // A source without any value is in trouble for the same reasons.
+        status.sources[0].series = 0;
         let quiet = remarks(&status, false);
-        assert_eq!(quiet.len(), 2, "{quiet:?}");
-        assert_eq!(quiet[0], hung);
         assert!(
             quiet[1].ends_with("d of 127.0.0.1:8431 and 1 more: it has no value (for 15 min)"),
             "{quiet:?}"
         );
-        let all = remarks(&status, true);
-        assert_eq!(all[0], hung);
-        assert!(all[1].contains(", e of 127.0.0.1:8431: it has no value"), "{all:?}");
-        assert_eq!(all[2], "orbax_grain: nothing to read: no workload opens the endpoint");
-        assert_eq!(all.len(), 3);
     }
 }

@@ -22,8 +22,8 @@ pub(super) struct FailureLog {
 #[derive(Debug, PartialEq, Eq)]
 struct FailureChange<'a> {
     began: bool,
-    /// Whether an endpoint answers and only lacks metrics, as the runtime does before a program has run.
-    answers: bool,
+    /// Whether only a part is missing, such as some metrics of an endpoint that answers.
+    partial: bool,
     why: &'a str,
     names: Vec<&'a str>,
 }
@@ -43,9 +43,10 @@ impl FailureChange<'_> {
     fn log(&self, source: &'static str, permit: LogPermit) {
         let (what, why) = (listed(&self.names), self.why);
         match self {
-            Self { began: false, .. } => info!(source, what, "source can read again{permit}"),
-            Self { answers: true, .. } => info!(source, what, why, "source has no value yet{permit}"),
-            Self { answers: false, .. } => warn!(source, what, why, "source cannot read{permit}"),
+            // The endpoint answers again, or has ended with its process.
+            Self { began: false, .. } => info!(source, what, "failure of a source is over{permit}"),
+            Self { partial: true, .. } => info!(source, what, why, "source lacks values{permit}"),
+            Self { partial: false, .. } => warn!(source, what, why, "source cannot read{permit}"),
         }
     }
 }
@@ -55,19 +56,23 @@ impl FailureChange<'_> {
 fn changes<'a>(before: &'a [Absence], after: &'a [Absence]) -> Vec<FailureChange<'a>> {
     let mut changes: Vec<FailureChange<'a>> = Vec::new();
     let mut add = |absence: &'a Absence, began: bool| {
-        let (answers, why) = (absence.metric.is_some(), absence.why.as_str());
-        let alike = |it: &&mut FailureChange<'_>| (it.began, it.answers, it.why) == (began, answers, why);
+        let (partial, why) = (absence.partial, absence.why.as_str());
+        let alike = |it: &&mut FailureChange<'_>| (it.began, it.partial, it.why) == (began, partial, why);
         match changes.iter_mut().find(alike) {
             Some(change) => change.names.push(&absence.what),
-            None => changes.push(FailureChange { began, answers, why, names: vec![&absence.what] }),
+            None => changes.push(FailureChange { began, partial, why, names: vec![&absence.what] }),
         }
     };
-    let is_in = |absences: &[Absence], what: &str| absences.iter().any(|it| it.what == what);
     let same = |absence: &Absence, it: &Absence| {
         it.what == absence.what && (it.endpoint.is_none() || it.why == absence.why)
     };
     after.iter().filter(|it| !before.iter().any(|known| same(it, known))).for_each(|it| add(it, true));
-    before.iter().filter(|it| !is_in(after, &it.what)).for_each(|it| add(it, false));
+    // A part is still missing when all of its endpoint is.
+    let covers = |it: &Absence, part: &Absence| {
+        it.what == part.what
+            || (part.partial && !it.partial && it.endpoint.is_some() && it.endpoint == part.endpoint)
+    };
+    before.iter().filter(|it| !after.iter().any(|now| covers(now, it))).for_each(|it| add(it, false));
     changes
 }
 
@@ -109,11 +114,20 @@ mod tests {
 
     #[test]
     fn values_with_one_reason_are_one_line_and_an_endpoint_without_an_answer_is_another() {
-        let of_metric = |what: &str| Absence { metric: Some("tpu_x"), ..missing(what, "no value") };
+        let of_metric = |what: &str| Absence { partial: true, ..missing(what, "no value") };
         let absences = [of_metric("a"), missing("port", "no value"), of_metric("b")];
         let found = changes(&[], &absences);
-        let found: Vec<_> = found.iter().map(|it| (it.answers, it.names.join("+"))).collect();
+        let found: Vec<_> = found.iter().map(|it| (it.partial, it.names.join("+"))).collect();
         assert_eq!(found, [(true, "a+b".to_owned()), (false, "port".to_owned())]);
+        // The metrics are not back when the whole endpoint fails, but when it answers.
+        let found = |before: &[Absence], after: &[Absence]| {
+            let found = changes(before, after);
+            found.iter().map(|it| (it.began, it.names.join("+"))).collect::<Vec<_>>()
+        };
+        let (metrics, whole) = (&[absences[0].clone(), absences[2].clone()], &[absences[1].clone()]);
+        assert_eq!(found(metrics, whole), [(true, "port".to_owned())]);
+        assert_eq!(found(whole, metrics), [(true, "a+b".to_owned()), (false, "port".to_owned())]);
+        assert_eq!(found(metrics, &[]), [(false, "a+b".to_owned())]);
         let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         assert_eq!(listed(&names), "0, 1, 2, 3, 4, 5, 6, 7 and 2 more");

@@ -173,7 +173,10 @@ impl Sampler {
                 unused: reading.unused,
             });
             let next = self.publish(&view, batch, counters);
-            failures.note(source.origin(), view.absent(), next.absent(), start);
+            // The failures of libtpu are those of its process: that source logs them itself.
+            if source.origin() != Origin::Libtpu {
+                failures.note(source.origin(), view.absent(), next.absent(), start);
+            }
             view = next;
             debug!(
                 source = source.origin().as_str(),

@@ -65,12 +65,19 @@ pub struct Absence {
     /// The metric, where only one of the endpoint is missing.
     #[serde(skip)]
     pub metric: Option<&'static str>,
+    /// Whether the rest of it is there: one metric of an endpoint or library that answers.
+    pub partial: bool,
 }
 
 impl Absence {
     /// Something that belongs to no endpoint.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { what: what.into(), why: why.into(), ..Self::default() }
+    }
+
+    /// A part of something that answers.
+    pub fn partial(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { partial: true, ..Self::new(what, why) }
     }
 
     /// All of an endpoint.

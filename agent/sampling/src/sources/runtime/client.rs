@@ -244,13 +244,14 @@ impl RuntimeClient {
         }
         if !self.unknown.is_empty() {
             let why = format!("unknown to this release: {}", self.unknown.join(", "));
-            absent.push(Absence::new(format!("further metrics of {}", self.address), why));
+            absent.push(Absence::partial(format!("further metrics of {}", self.address), why));
         }
         for asked in &self.requested {
             if let Some(why) = &asked.fault {
                 absent.push(Absence {
                     what: format!("{} of {}", asked.named.name, self.address),
                     metric: Some(&*asked.metric.name),
+                    partial: true,
                     ..Absence::of_endpoint(&self.address, why.clone())
                 });
             }
