@@ -5,6 +5,7 @@ mod alerts;
 mod chips;
 mod http;
 mod life;
+mod log;
 mod metrics_listener;
 mod scrape;
 mod series;

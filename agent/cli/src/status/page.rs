@@ -252,8 +252,8 @@ mod tests {
         };
         let chip = ChipStatus { name: "v6e".into(), state: "ok".into(), ..Default::default() };
         let text = page(&StatusReply { chips: vec![chip], ..Default::default() }, Some(&[queue]), false);
-        let table = "CHIP  TYPE  STATE  DUTY  HBM  TENSORCORE  HBM BANDWIDTH  ICI  QUEUE  AGE  OWNERS\n\
-                     0     v6e   ok     -     -    -           -              -    4      -    free\n";
+        let table = "CHIP  TYPE  STATE  DUTY  HBM  TENSORCORE  HBM BW  ICI  QUEUE  AGE  OWNERS\n\
+                     0     v6e   ok     -     -    -           -       -    4      -    free\n";
         assert!(text.ends_with(table), "{text}");
     }
 

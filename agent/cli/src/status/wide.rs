@@ -15,7 +15,7 @@ use proto::tpuscope::v1::{SeriesValue, series_value::Value};
 use crate::output::one_line;
 
 /// The headings of the columns.
-pub(super) const HEADINGS: [&str; 4] = ["TENSORCORE", "HBM BANDWIDTH", "ICI", "QUEUE"];
+pub(super) const HEADINGS: [&str; 4] = ["TENSORCORE", "HBM BW", "ICI", "QUEUE"];
 
 /// The names of all metrics that are shown.
 pub(super) fn metrics() -> Vec<String> {

@@ -328,7 +328,7 @@ impl LibtpuSource {
                     "asking for it ended libtpu's process; it is not asked again for {} s",
                     left.as_secs() + 1
                 );
-                reading.absent.push(Absence::partial(name, why));
+                reading.absent.push(Absence::partial(format!("libtpu {name}"), why));
                 continue;
             }
             match ready.child.metric(name, METRIC).await {
@@ -341,7 +341,7 @@ impl LibtpuSource {
                 }
                 Err(refused) => {
                     let why = refused.to_string();
-                    reading.absent.push(Absence::partial(name, why));
+                    reading.absent.push(Absence::partial(format!("libtpu {name}"), why));
                 }
             }
         }
@@ -351,7 +351,7 @@ impl LibtpuSource {
             if reading.samples.is_empty() && reading.absent.is_empty() && asked == names.len() {
                 reading.unused = Some(why);
             } else {
-                reading.absent.push(Absence::partial("metrics without values", why));
+                reading.absent.push(Absence::partial("libtpu metrics without values", why));
             }
         }
         if let Some((name, failure)) = fatal {
@@ -380,7 +380,7 @@ fn add(reading: &mut Reading, name: &str, values: &[String], context: &SampleCon
     let decoded = sdk_values::decode(name, values, context);
     let room = MOST_SAMPLES.saturating_sub(reading.samples.len());
     reading.samples.extend(decoded.samples.into_iter().take(room));
-    reading.absent.extend(decoded.fault.map(|why| Absence::partial(name, why)));
+    reading.absent.extend(decoded.fault.map(|why| Absence::partial(format!("libtpu {name}"), why)));
 }
 
 /// The samples of the values that the SDK gives for `name`, without I/O.
