@@ -28,6 +28,11 @@ pub struct LogPermit {
 }
 
 impl LogBudget {
+    /// A budget of which nothing is used.
+    pub const fn new() -> Self {
+        Self { used: 0, since: None, unlogged: 0 }
+    }
+
     /// Asks for one line. `None`: it may not be written; it is counted.
     pub fn take(&mut self, now: Instant) -> Option<LogPermit> {
         self.refill(now);

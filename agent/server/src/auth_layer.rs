@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use model::log_budget::LogBudget;
+use model::log_budget::{LogBudget, LogPermit};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use tokio::{sync::Semaphore, time::Instant};
 use tonic::{
@@ -75,13 +75,17 @@ impl AuthLayer {
         };
         debug!(path, ?principal, pid = peer.and_then(|peer| peer.pid()), "call");
         access::authorize(self.agent_uid, &principal, in_admin_group, operation).map_err(|denied| {
-            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(permit) = refusals.take(Instant::now()) {
+            if let Some(permit) = self.log_permit() {
                 let pid = peer.and_then(|peer| peer.pid());
                 info!(path, ?principal, pid, %denied, "call refused{permit}");
             }
             Status::permission_denied(denied.to_string())
         })
+    }
+
+    /// Any user can make calls that are refused, as often as they like.
+    fn log_permit(&self) -> Option<LogPermit> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
     }
 
     async fn in_admin_group(&self, peer: &UnixPeer) -> bool {
@@ -98,7 +102,12 @@ impl AuthLayer {
         match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
             Ok(Some(member)) => member,
             _ => {
-                warn!(uid, "the user database does not answer: the caller is not treated as an admin");
+                if let Some(permit) = self.log_permit() {
+                    warn!(
+                        uid,
+                        "the user database does not answer: the caller is not treated as an admin{permit}"
+                    );
+                }
                 false
             }
         }

@@ -15,22 +15,27 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::fs::MetadataExt,
     },
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use model::log_budget::LogBudget;
 use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt},
     time::{ClockId, clock_gettime},
     unistd::{SysconfVar, sysconf},
 };
-use tokio::{net::UnixStream, sync::OnceCell};
+use tokio::{net::UnixStream, sync::OnceCell, time::Instant};
 use tracing::warn;
 
 use crate::access::{ForeignNamespace, PidNamespace, Principal};
 
 /// The longest that the look-up of a namespace may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Any user can connect as often as they like.
+static UNKNOWN_LOG: Mutex<LogBudget> = Mutex::new(LogBudget::new());
 
 /// The peer of a Unix connection.
 #[derive(Debug)]
@@ -97,7 +102,11 @@ impl UnixPeer {
             match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
                 Ok(Ok(Ok(namespace))) => Ok(namespace),
                 Ok(Ok(Err(error))) => {
-                    warn!(uid = self.uid, %error, "cannot tell the pid namespace of a caller: it gets no traces");
+                    let permit = UNKNOWN_LOG.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+                    if let Some(permit) = permit {
+                        let (uid, pid) = (self.uid, self.pid());
+                        warn!(uid, pid, %error, "cannot tell the pid namespace of a caller: it gets no traces{permit}");
+                    }
                     Ok(PidNamespace::Unknown)
                 }
                 Ok(Err(_)) | Err(_) => Err(()),

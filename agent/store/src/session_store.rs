@@ -49,6 +49,8 @@ struct State {
     complete: bool,
     /// The last session that was finished before the catalog was complete, and when.
     retention_due: Option<(SessionName, Timestamp)>,
+    /// Sessions that cannot be read. The log has each once.
+    left_out: BTreeSet<SessionName>,
 }
 
 /// A session with its files.
@@ -222,6 +224,7 @@ impl SessionStore {
                     state.catalog.remove(&name);
                 }
             }
+            state.left_out.retain(|name| found.contains(name));
             found.into_iter().filter(|name| !state.catalog.contains(name)).collect()
         };
         for name in unknown {
@@ -229,10 +232,18 @@ impl SessionStore {
                 continue;
             }
             match self.read(&name) {
-                Ok(Some(opened)) => self.state().catalog.insert(opened.stored),
+                Ok(Some(opened)) => {
+                    let mut state = self.state();
+                    state.left_out.remove(&name);
+                    state.catalog.insert(opened.stored);
+                }
                 Ok(None) => {}
                 // It keeps no other from being shown, or from going when there is no room.
-                Err(error) => warn!(%error, "a session in the store is left out"),
+                Err(error) => {
+                    if self.state().left_out.insert(name) {
+                        warn!(%error, "a session in the store is left out");
+                    }
+                }
             }
         }
         let due = {
