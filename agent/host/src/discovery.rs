@@ -235,7 +235,8 @@ impl Shared {
             let mut seen = chips::scan(&self.config.paths, &self.config.device);
             let load = || ChipIndices::load(&self.config.state_dir);
             state.indices.get_or_insert_with(load).assign(&mut seen.chips);
-            let expected = state.expected.after(seen.chips.len());
+            let (expected, bad_file) = state.expected.after(seen.chips.len());
+            seen.notes.extend(bad_file);
             state.scanner.set_chips(seen.chips.clone().into(), seen.other_groups);
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
             debug!(chips = seen.chips.len(), notes = self.notes.borrow().len(), "chips scanned");
@@ -252,7 +253,9 @@ impl Shared {
         // Processes that cannot be seen have not ended.
         if state.scanner.sees_processes() {
             let before = Arc::clone(&self.snapshot.borrow().workloads);
-            state.log.owners(&before.owners, &workloads.owners, now);
+            if !Arc::ptr_eq(&before, &workloads) {
+                state.log.owners(&before.owners, &workloads.owners, now);
+            }
             let events = state.registry.observe(&workloads.owners, at);
             events.into_iter().for_each(|event| self.publish(event, &mut state.log));
         }
