@@ -403,6 +403,49 @@ mod tests {
     }
 
     #[test]
+    fn a_chip_that_cannot_be_opened_lacks_its_values_for_that_reason() {
+        let mut of_chip = Chip { nodes: vec!["/dev/vfio/0".into()], ..Chip::default() };
+        of_chip.faults = vec!["its node is absent".into()];
+        let missing = |state, workloads: &Workloads| {
+            let of_chip = Chip { state, ..of_chip.clone() };
+            chip(&of_chip, workloads, &[], &[], Timestamp(0)).missing
+        };
+        let hidden = Workloads { hidden: Some("another pid namespace".into()), ..Workloads::default() };
+        for state in [ChipState::Absent, ChipState::Fault] {
+            for workloads in [&Workloads::default(), &hidden] {
+                let missing = missing(state, workloads);
+                assert_eq!(missing, "duty cycle, HBM used, HBM total: its node is absent");
+            }
+        }
+        // Its node may only be unreadable from here, and a process that has it open is asked all the same.
+        assert!(missing(ChipState::Unknown, &hidden).contains("its owner is unknown"));
+        let held = Workloads { owners: vec![owner(7, 0, &[], Some("no port"))], ..Workloads::default() };
+        assert!(missing(ChipState::Absent, &held).ends_with("process 7: no port"));
+    }
+
+    #[test]
+    fn simulated_chips_are_seen_beside_the_hosts_own_and_have_no_owner() {
+        let sample = |chip: u32, origin| Sample {
+            metric: (&TPU_HBM_USED_BYTES).into(),
+            labels: Labels::one(CHIP, chip),
+            value: SampleValue::Gauge(1.0),
+            origin,
+            at: Timestamp(0),
+            workload: None,
+        };
+        let own = Chip::default();
+        let samples = [sample(0, Origin::Runtime), sample(1, Origin::Sim), sample(2, Origin::Sim)];
+        let samples: Vec<_> = samples.iter().collect();
+        let shown = simulated_chips(&[own], &samples, Timestamp(2_000_000_000));
+        let cells: Vec<_> =
+            shown.iter().map(|it| (it.index, it.name.as_str(), it.hbm_used_bytes, it.age_seconds)).collect();
+        assert_eq!(cells, [(1, "sim", Some(1.0), Some(2.0)), (2, "sim", Some(1.0), Some(2.0))]);
+        for chip in &shown {
+            assert!(chip.owners.is_empty() && chip.owners_unknown.is_empty() && chip.missing.is_empty());
+        }
+    }
+
+    #[test]
     fn a_chip_without_an_owner_is_free_only_where_all_processes_are_seen() {
         let elsewhere = Workloads { owners: vec![owner(7, 1, &[], None)], ..Workloads::default() };
         assert!(missing_of(&elsewhere, &[]).contains("no process uses the chip"));
