@@ -83,6 +83,8 @@ fn filter(level: Level) -> LevelFilter {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use tracing::Level as TracingLevel;
 
     use super::*;
@@ -97,5 +99,41 @@ mod tests {
         }
         assert!(!targets.would_enable("h2::proto", &TracingLevel::INFO));
         assert!(targets.would_enable("h2::proto", &TracingLevel::WARN));
+    }
+
+    /// Adds the text of all source files below `folder`.
+    fn add_sources(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.extension() {
+                _ if entry.is_dir() => add_sources(&entry, text),
+                Some(extension) if extension == "rs" => {
+                    text.push_str(&std::fs::read_to_string(entry).unwrap());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn the_lines_in_the_docs_are_those_of_the_sources() {
+        let docs = include_str!("../../../../docs/status.md");
+        let (_, table) = docs.split_once("| text | level | fields |").unwrap();
+        let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+        let cells = rows.map(|row| row.split('|').nth(1).unwrap());
+        let texts: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        let mut sources = String::new();
+        let agent = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        for name in CRATES {
+            add_sources(&agent.join(name).join("src"), &mut sources);
+        }
+        assert!(texts.len() > 20, "{texts:?}");
+        for text in texts {
+            let (first, verb) = text.rsplit_once(' ').unwrap();
+            // `workload {what}` has its last word as an argument.
+            let found = sources.contains(&format!("\"{text}"))
+                || (sources.contains(&format!("\"{first} {{what}}"))
+                    && sources.contains(&format!("\"{verb}\"")));
+            assert!(found, "`{text}` is not logged");
+        }
     }
 }
