@@ -42,12 +42,13 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
         "History",
         "Point",
     ];
-    const TIMES: [(&str, &str); 6] = [
+    const TIMES: [(&str, &str); 7] = [
         ("StatusReply.at_unix_ns", "at"),
         ("StatusReply.started_unix_ns", "started"),
         ("SamplesReply.at_unix_ns", "at"),
         ("SeriesValue.at_unix_ns", "at"),
         ("Point.at_unix_ns", "at"),
+        ("AbsenceStatus.since_unix_ns", "since"),
         ("CumulativeHistogram.since_unix_ns", "since"),
     ];
     for message in MESSAGES {

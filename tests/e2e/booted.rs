@@ -200,8 +200,15 @@ fn its_log_lines_reach_the_journal_with_their_priority() {
     let log = machine.run("journalctl", &["-u", "tpuscope", "-o", "json", "-p", "info"]);
     let messages: Vec<Value> =
         log.lines().map(|line| serde_json::from_str(line).expect("a journal entry")).collect();
-    let ours =
-        messages.iter().find(|entry| entry["MESSAGE"] == "started").expect("the agent says that it started");
+    let is_start =
+        |entry: &&Value| entry["MESSAGE"].as_str().is_some_and(|text| text.starts_with("started version="));
+    let ours = messages.iter().find(is_start).expect("the agent says that it started");
+    // Each field stands in the text, and beside it.
+    let socket = ours["F_SOCKET"].as_str().expect("a field").to_owned();
+    assert!(
+        ours["MESSAGE"].as_str().is_some_and(|text| text.contains(&format!("socket={socket}"))),
+        "{ours}"
+    );
     assert_eq!(ours["PRIORITY"], "6");
     assert_eq!(ours["SYSLOG_IDENTIFIER"], "tpuscope");
 }

@@ -173,7 +173,17 @@ fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {
     removed.failed(5, "there is no session none; there is no session neither");
     assert!(removed.stdout.contains("removed both"), "{removed:?}");
     assert_eq!(agent.sessions(), [""; 0]);
+    let uid = nix::unistd::getuid().as_raw();
+    let line = |text: &str| {
+        let log = agent.log();
+        let found = log.lines().find(|line| line.contains(text)).map(str::to_owned);
+        found.unwrap_or_else(|| panic!("`{text}` in {log}"))
+    };
+    let begins = line("capture begins");
+    assert!(begins.contains(&format!("uid={uid} pid=")), "{begins}");
     let removed = agent.ask(&["sessions", "rm", "both", "--json"]);
+    let removal = line("session removed on request");
+    assert!(removal.contains("session=both") && removal.contains(&format!("uid={uid} pid=")), "{removal}");
     removed.failed(5, "there is no session both");
     Schema::open("sessions-rm").admits(&removed.json());
 }
@@ -421,6 +431,18 @@ fn a_dead_workload_is_named_and_no_workload_is_said_so() {
     assert!(ended.json()["missing"][0]["why"].as_str().unwrap().contains("nothing listens"));
     let nobody = Agent::start(&[]);
     nobody.ask(&["capture", "--duration", "100ms"]).failed(19, "no workload process");
+    // The log has who asked, and what became of it.
+    let uid = nix::unistd::getuid();
+    let lines = |agent: &Agent, text: &str| {
+        let log = agent.log();
+        log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let refused = lines(&nobody, "capture refused");
+    assert!(refused.len() == 1 && refused[0].contains(&format!("uid={uid} pid=")), "{}", nobody.log());
+    let kept = lines(&agent, "capture kept");
+    assert!(kept.len() == 1 && kept[0].contains(&format!("uid={uid} pid=")), "{}", agent.log());
+    let missing = lines(&agent, "a process of the capture has no trace");
+    assert!(missing.len() == 1 && missing[0].contains("nothing listens"), "{}", agent.log());
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["capture", "--socket", "none.sock"]).failed(6, "no agent");
 }

@@ -11,10 +11,19 @@ use super::{failure::Failure, remedies};
 /// # Errors
 /// If standard output cannot be written.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_more(text).map(drop)
+}
+
+/// [`print`], and whether more can be printed: not after a pipe was closed.
+///
+/// # Errors
+/// If standard output cannot be written.
+pub fn print_more(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(remedies::unprinted(&error)),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(remedies::unprinted(&error)),
     }
 }
 
@@ -28,8 +37,16 @@ pub fn print_error(text: &str) {
 /// # Errors
 /// If standard output cannot be written.
 pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    print(&json_text(value)?)
+}
+
+/// `value` as JSON.
+///
+/// # Errors
+/// If JSON cannot hold it.
+pub fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
-    print(&(text + "\n"))
+    Ok(text + "\n")
 }
 
 /// `text` on one line. Control characters and others that could deceive a reader are escaped: it may quote a file or a peer.

@@ -1,276 +1,161 @@
-//! `tpuscope status`.
+//! `tpuscope status`: asks the agent, once or every second, and selects what the arguments name.
 
-#![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
+mod page;
+mod remarks;
+mod screen;
+mod wide;
 
-use std::fmt::Write;
+use std::time::Duration;
 
-use proto::tpuscope::v1::{
-    ChipStatus, JobIdentity, OwnerStatus, StatusReply, StatusRequest, host_client::HostClient,
-};
+use proto::tpuscope::v1::{SamplesRequest, StatusReply, StatusRequest, host_client::HostClient};
 use server::protocol;
+use tokio::time::MissedTickBehavior;
+use tonic::transport::Channel;
 
-use super::{
-    CommandResult, client,
-    exit::Exit,
-    output::one_line,
-    output::{self, TextTable},
-};
+use self::{page::page, screen::Screen};
+use super::{CommandResult, client, exit::Exit, failure::Failure, output, remedies};
+
+/// The time between two pages of `--watch`.
+const REFRESH: Duration = Duration::from_secs(1);
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     agent: client::SocketArgs,
+    /// Show only this chip and the processes that use it
+    #[arg(long, value_name = "N")]
+    chip: Option<u32>,
+    /// Show only this process and the chips that it uses
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Further columns and rows: wide adds TensorCore, HBM bandwidth and ICI utilization, queues and throttling
+    #[arg(short, long, value_name = "FORMAT", conflicts_with = "json")]
+    output: Option<Format>,
+    /// Show all sources, also those that work and those that have nothing to read
+    #[arg(short, long)]
+    verbose: bool,
+    /// Show the status again every second until Ctrl-C: in place on a terminal, page after page elsewhere
+    #[arg(short, long, conflicts_with = "json")]
+    watch: bool,
     /// Print JSON (docs/schemas/status.schema.json)
     #[arg(long)]
     json: bool,
 }
 
+/// The formats of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// With further columns
+    Wide,
+}
+
 pub(super) fn run(args: &Args) -> CommandResult {
-    let status = client::block_on(async {
+    client::block_on(async {
         let mut host = HostClient::new(args.agent.connect().await?);
-        let request = StatusRequest { peer: Some(protocol::own()) };
-        client::within(client::CALL_TIMEOUT, host.status(request)).await
+        if args.watch { watch(args, &mut host).await } else { output::print(&answer(args, &mut host).await?) }
     })?;
-    let status = status.into_inner();
-    if args.json {
-        output::json(&status)?;
-    } else {
-        output::print(&page(&status))?;
-    }
     Ok(Exit::Ok)
 }
 
-/// The status as text.
-fn page(status: &StatusReply) -> String {
-    let version = status.peer.as_ref().map(|peer| peer.version.as_str()).unwrap_or_default();
-    let up = age((status.at_unix_ns.saturating_sub(status.started_unix_ns)) as f64 / 1e9);
-    let state = if status.ready { "sampling" } else { "not sampling" };
-    let mut text = format!("{}: agent {}, up {up}, {state}\n\n", one_line(&status.host), one_line(version));
-    if status.chips.is_empty() {
-        text.push_str("no TPU chips on this host\n");
-    } else {
-        text.push_str(&chips(status));
-    }
-    if !status.owners.is_empty() {
-        text.push('\n');
-        text.push_str(&owners(&status.owners));
-    }
-    text.push('\n');
-    text.push_str(&sources(status));
-    let remarks = remarks(status);
-    if !remarks.is_empty() {
-        text.push('\n');
-    }
-    for remark in remarks {
-        let _ = writeln!(text, "- {}", one_line(&remark));
-    }
-    text
-}
-
-fn chips(status: &StatusReply) -> String {
-    let mut table = TextTable::new(["CHIP", "TYPE", "STATE", "DUTY", "HBM", "AGE", "OWNERS"]);
-    for chip in &status.chips {
-        table.row([
-            chip.index.to_string(),
-            chip.name.clone(),
-            chip.state.clone(),
-            chip.duty_cycle.map_or_else(|| "-".into(), |duty| format!("{:.1}%", duty * 100.0)),
-            hbm(chip),
-            chip.age_seconds.map_or_else(|| "-".into(), age),
-            chip_owners(chip),
-        ]);
-    }
-    table.text()
-}
-
-/// The pids. `free` only where all processes were seen and the chip can be opened.
-fn chip_owners(chip: &ChipStatus) -> String {
-    match (&chip.owners[..], chip.owners_unknown.is_empty(), chip.state.as_str()) {
-        ([], true, "ok") => "free".into(),
-        ([], true, _) => "-".into(),
-        ([], false, _) => "unknown".into(),
-        (owners, ..) => owners.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
+/// Shows the status until it cannot be had any more, or nobody reads it.
+async fn watch(args: &Args, host: &mut HostClient<Channel>) -> Result<(), Failure> {
+    let screen = Screen::of_output();
+    let mut due = tokio::time::interval(REFRESH);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        due.tick().await;
+        let page = answer(args, host).await?;
+        if !output::print_more(&screen.next(page))? {
+            return Ok(());
+        }
     }
 }
 
-fn hbm(chip: &ChipStatus) -> String {
-    let gib = |bytes: f64| format!("{:.1}", bytes / f64::from(1 << 30));
-    match (chip.hbm_used_bytes, chip.hbm_total_bytes) {
-        (Some(used), Some(total)) => format!("{} / {} GiB", gib(used), gib(total)),
-        (Some(used), None) => format!("{} GiB", gib(used)),
-        (None, Some(total)) => format!("- / {} GiB", gib(total)),
-        (None, None) => "-".into(),
+/// The status as the arguments want it.
+async fn answer(args: &Args, host: &mut HostClient<Channel>) -> Result<String, Failure> {
+    let request = StatusRequest { peer: Some(protocol::own()) };
+    let mut status = client::within(client::CALL_TIMEOUT, host.status(request)).await?.into_inner();
+    select(args, &mut status)?;
+    if args.json {
+        return output::json_text(&status);
     }
-}
-
-fn owners(owners: &[OwnerStatus]) -> String {
-    let mut table = TextTable::new(["PID", "USER", "COMMAND", "CHIPS", "JOB", "FRAMEWORK"]);
-    for owner in owners {
-        let user = owner.job.as_ref().and_then(|job| job.user.clone());
-        table.row([
-            owner.pid.to_string(),
-            user.unwrap_or_else(|| owner.uid.to_string()),
-            owner.command.clone(),
-            owner.chips.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
-            owner.job.as_ref().map(job).unwrap_or_default(),
-            owner.framework.clone().unwrap_or_else(|| "-".into()),
-        ]);
-    }
-    table.text()
-}
-
-fn job(job: &JobIdentity) -> String {
-    let name = job.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
-    match job.kind.as_str() {
-        "process" => format!("none{name}"),
-        kind => format!("{kind} {}{name}", job.id),
-    }
-}
-
-fn sources(status: &StatusReply) -> String {
-    let mut table = TextTable::new(["SOURCE", "SERIES", "READ", "AGE", "READS", "ERRORS"]);
-    for source in &status.sources {
-        table.row([
-            source.source.clone(),
-            source.series.to_string(),
-            source.last_read_seconds.map_or_else(|| "-".into(), |read| format!("{:.1} ms", read * 1e3)),
-            source.age_seconds.map_or_else(|| "-".into(), age),
-            source.reads.to_string(),
-            source.errors.to_string(),
-        ]);
-    }
-    table.text()
-}
-
-/// The faults and the missing values, without repetition.
-fn remarks(status: &StatusReply) -> Vec<String> {
-    let mut remarks = Vec::new();
-    let mut add = |remark: String| {
-        if !remarks.contains(&remark) {
-            remarks.push(remark);
+    let samples = match args.output {
+        None => None,
+        Some(Format::Wide) => {
+            let request = SamplesRequest { peer: Some(protocol::own()), metrics: wide::metrics() };
+            Some(client::within(client::CALL_TIMEOUT, host.samples(request)).await?.into_inner().samples)
         }
     };
-    for chip in &status.chips {
-        chip.faults.iter().for_each(|fault| add(format!("chip {}: {fault}", chip.index)));
-        // What such a chip lacks has the same reason, which is told once for all of them.
-        let is_unseen = chip_owners(chip) == "unknown";
-        if !chip.missing.is_empty() && !is_unseen {
-            add(format!("chip {}: no {}", chip.index, chip.missing));
-        }
-    }
-    unseen_owners(&status.chips).into_iter().for_each(&mut add);
-    for owner in &status.owners {
-        owner.notes.iter().for_each(|note| add(format!("process {}: {note}", owner.pid)));
-        for endpoint in &owner.endpoints {
-            if let Some(why) = &endpoint.unreachable {
-                add(format!("process {}: {} at {}: {why}", owner.pid, endpoint.kind, endpoint.address));
-            }
-        }
-    }
-    for source in &status.sources {
-        for absent in &source.absent {
-            add(format!("{}: {}: {}", source.source, absent.what, absent.why));
-        }
-    }
-    status.notes.iter().for_each(|note| add(note.clone()));
-    remarks
+    Ok(page(&status, samples.as_deref(), args.verbose))
 }
 
-/// The chips whose owners are unknown, one remark for each reason.
-fn unseen_owners(chips: &[ChipStatus]) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for chip in chips.iter().filter(|chip| chip_owners(chip) == "unknown") {
-        let index = chip.index.to_string();
-        match reasons.iter_mut().find(|(why, _)| *why == chip.owners_unknown) {
-            Some((_, known)) => known.push(index),
-            None => reasons.push((&chip.owners_unknown, vec![index])),
+/// Leaves only the chip and the process of the arguments.
+fn select(args: &Args, status: &mut StatusReply) -> Result<(), Failure> {
+    if let Some(pid) = args.pid {
+        status.owners.retain(|owner| owner.pid == pid);
+        if status.owners.is_empty() {
+            return Err(remedies::no_owner(pid));
         }
+        status.chips.retain(|chip| chip.owners.contains(&pid));
     }
-    let remark = |(why, chips): (&str, Vec<String>)| {
-        format!("chip {}: owner unknown, and with it what only its runtime has: {why}", chips.join(", "))
-    };
-    reasons.into_iter().map(remark).collect()
-}
-
-fn age(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds < 10.0 => format!("{seconds:.1} s"),
-        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
-        seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
-        seconds if seconds < 172_800.0 => format!("{:.0} h", seconds / 3600.0),
-        seconds => format!("{:.0} d", seconds / 86_400.0),
+    if let Some(index) = args.chip {
+        let known: Vec<u32> = status.chips.iter().map(|chip| chip.index).collect();
+        status.chips.retain(|chip| chip.index == index);
+        if status.chips.is_empty() {
+            return Err(remedies::no_chip(index, args.pid, &known));
+        }
+        status.owners.retain(|owner| owner.chips.contains(&index));
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use proto::tpuscope::v1::{ChipStatus, OwnerStatus};
+
     use super::*;
 
-    #[test]
-    fn remote_text_is_escaped_and_gaps_are_shown() {
-        let status = StatusReply {
-            host: "tpu\u{1b}[2J".into(),
-            ready: true,
-            chips: vec![ChipStatus {
-                index: 0,
-                name: "v6e".into(),
-                hbm_total_bytes: Some(f64::from(1 << 30) * 32.0),
-                state: "ok".into(),
-                missing: "duty cycle: no process holds the chip".into(),
-                ..Default::default()
-            }],
-            owners: vec![OwnerStatus { pid: 7, command: "evil\nname\u{7}".into(), ..Default::default() }],
-            ..Default::default()
-        };
-        let page = page(&status);
-        assert!(!page.contains('\u{1b}') && !page.contains('\u{7}'), "{page:?}");
-        assert!(page.contains("evil\\nname"), "{page}");
-        assert!(page.contains("0     v6e   ok     -     - / 32.0 GiB  -    free"), "{page}");
-        assert!(page.contains("- chip 0: no duty cycle: no process holds the chip\n"), "{page}");
+    #[derive(Debug, Parser)]
+    struct OneCommand {
+        #[command(flatten)]
+        args: Args,
     }
 
     #[test]
-    fn free_is_only_what_is_seen_to_be_free() {
-        let owners = |state: &str, unknown: &str, owners: &[u32]| {
-            chip_owners(&ChipStatus {
-                state: state.into(),
-                owners_unknown: unknown.into(),
-                owners: owners.into(),
+    fn one_chip_or_one_process_can_be_selected() {
+        let chip = |index, owners| ChipStatus { index, owners, ..Default::default() };
+        let owner = |pid, chips| OwnerStatus { pid, chips, ..Default::default() };
+        let selected = |arguments: &str| {
+            let mut status = StatusReply {
+                chips: vec![chip(0, vec![7]), chip(1, vec![7, 8]), chip(2, Vec::new())],
+                owners: vec![owner(7, vec![0, 1]), owner(8, vec![1])],
                 ..Default::default()
-            })
+            };
+            let words = ["status"].into_iter().chain(arguments.split_whitespace());
+            select(&OneCommand::parse_from(words).args, &mut status).map_err(|failure| failure.what)?;
+            let chips: Vec<_> = status.chips.iter().map(|chip| chip.index).collect();
+            Ok::<_, String>((chips, status.owners.iter().map(|owner| owner.pid).collect::<Vec<_>>()))
         };
-        assert_eq!(owners("ok", "", &[]), "free");
-        for state in ["absent", "fault", "unknown", ""] {
-            assert_eq!(owners(state, "", &[]), "-", "{state}");
-            assert_eq!(owners(state, "hidden", &[]), "unknown", "{state}");
+        assert_eq!(selected(""), Ok((vec![0, 1, 2], vec![7, 8])));
+        assert_eq!(selected("--chip 0"), Ok((vec![0], vec![7])));
+        assert_eq!(selected("--chip 2"), Ok((vec![2], vec![])));
+        assert_eq!(selected("--pid 8"), Ok((vec![1], vec![8])));
+        assert_eq!(selected("--pid 7 --chip 1"), Ok((vec![1], vec![7])));
+        assert_eq!(selected("--chip 0 --pid 8"), Err("there is no chip 0 that process 8 uses".into()));
+        assert_eq!(selected("--chip 9"), Err("there is no chip 9".into()));
+        assert_eq!(selected("--pid 9"), Err("no chip of this host is known to be used by process 9".into()));
+    }
+
+    #[test]
+    fn json_takes_no_option_of_the_text() {
+        for option in ["--watch", "--output=wide"] {
+            let refused = OneCommand::try_parse_from(["status", "--json", option]);
+            assert!(refused.is_err(), "{option}");
         }
-        assert_eq!(owners("ok", "hidden", &[]), "unknown");
-        assert_eq!(owners("fault", "hidden", &[7, 8]), "7 8");
-    }
-
-    #[test]
-    fn one_reason_for_many_chips_is_told_once() {
-        let chip = |index: u32, unknown: &str| ChipStatus {
-            index,
-            owners_unknown: unknown.into(),
-            missing: "duty cycle: its owner is unknown".into(),
-            ..Default::default()
-        };
-        let chips = vec![chip(0, "hidden"), chip(1, "no node"), chip(2, "hidden")];
-        let remarks = remarks(&StatusReply { chips, ..Default::default() });
-        let unknown = |chips: &str, why: &str| {
-            format!("chip {chips}: owner unknown, and with it what only its runtime has: {why}")
-        };
-        assert_eq!(remarks, [unknown("0, 2", "hidden"), unknown("1", "no node")]);
-    }
-
-    #[test]
-    fn ages_are_short() {
-        assert_eq!(age(0.25), "0.2 s");
-        assert_eq!(age(90.0), "90 s");
-        assert_eq!(age(3600.0), "60 min");
-        assert_eq!(age(86_400.0), "24 h");
-        assert_eq!(age(400_000.0), "5 d");
+        for wrong in ["--chip=-1", "--pid=abc", "--output=narrow"] {
+            assert!(OneCommand::try_parse_from(["status", wrong]).is_err(), "{wrong}");
+        }
     }
 }

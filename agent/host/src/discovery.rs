@@ -26,8 +26,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use crate::{
+    changes::ChangeLog,
     chip_indices::ChipIndices,
     chips,
     expected_chips::ExpectedChips,
@@ -84,6 +86,7 @@ struct ScanState {
     chips_due: Instant,
     /// When the next requested scan may start.
     request_due: Instant,
+    log: ChangeLog,
 }
 
 impl Discovery {
@@ -155,6 +158,7 @@ impl Discovery {
             expected: ExpectedChips::new(&device.tpu_env),
             chips_due: schedule.due(),
             request_due: schedule.due(),
+            log: ChangeLog::default(),
         };
         loop {
             self.0.liveness.expect(schedule.due(), schedule.interval());
@@ -217,14 +221,9 @@ impl Shared {
     }
 
     /// Logs an event and hands it to all listeners.
-    fn publish(&self, event: WorkloadEvent) {
-        let (what, workload) = match &event {
-            WorkloadEvent::Started { workload, .. } => ("started", workload),
-            WorkloadEvent::Ended { workload, .. } => ("ended", workload),
-        };
-        let (job, kind) = (workload.id.job.as_str(), workload.id.kind.as_str());
-        tracing::info!(job, kind, processes = workload.owners.len(), "workload {what}");
-        // An error means that there is no subscriber.
+    fn publish(&self, event: WorkloadEvent, log: &mut ChangeLog) {
+        log.workload(&event, Instant::now());
+        // An error says that there is no subscriber.
         let _ = self.events.send(event);
     }
 
@@ -240,6 +239,8 @@ impl Shared {
             seen.notes.extend(bad_file);
             state.scanner.set_chips(seen.chips.clone().into(), seen.other_groups);
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
+            debug!(chips = seen.chips.len(), notes = self.notes.borrow().len(), "chips scanned");
+            state.log.chips(&self.snapshot.borrow().chips, &seen.chips, now);
             self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips, expected));
         }
         let start = Instant::now();
@@ -247,11 +248,16 @@ impl Shared {
         let workloads = state.scanner.tick(at);
         if state.scanner.was_full_scan() {
             own_metrics::scanned(start.elapsed());
+            debug!(owners = workloads.owners.len(), duration = ?start.elapsed(), "processes scanned");
         }
         // Processes that cannot be seen have not ended.
         if state.scanner.sees_processes() {
+            let before = Arc::clone(&self.snapshot.borrow().workloads);
+            if !Arc::ptr_eq(&before, &workloads) {
+                state.log.owners(&before.owners, &workloads.owners, now);
+            }
             let events = state.registry.observe(&workloads.owners, at);
-            events.into_iter().for_each(|event| self.publish(event));
+            events.into_iter().for_each(|event| self.publish(event, &mut state.log));
         }
         // The first scan is published even when it found nothing.
         let first = self.ticks.fetch_add(1, Ordering::Relaxed) == 0;

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 mod chip_indices;
 pub mod chips;
 pub mod discovery;

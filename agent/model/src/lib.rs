@@ -13,6 +13,7 @@ pub mod host_list;
 pub mod job;
 pub mod label;
 pub mod liveness;
+pub mod log_budget;
 pub mod metric;
 pub mod pace;
 pub mod registry;

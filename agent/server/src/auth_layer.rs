@@ -5,19 +5,20 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
 
+use model::log_budget::{LogBudget, LogPermit};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tonic::{
     Status,
     body::Body,
     codegen::{Service, http},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     access::{self, Denied, Operation, Principal, Scope},
@@ -37,6 +38,7 @@ pub struct AuthLayer {
     overflow_uid: Option<u32>,
     /// One look-up at a time: a user database that hangs occupies one thread.
     lookup: Arc<Semaphore>,
+    refusals: Arc<Mutex<LogBudget>>,
 }
 
 impl AuthLayer {
@@ -48,6 +50,7 @@ impl AuthLayer {
             admin_group: (!admin_group.is_empty()).then(|| admin_group.into()),
             overflow_uid,
             lookup: Arc::new(Semaphore::new(1)),
+            refusals: Arc::default(),
         }
     }
 
@@ -70,10 +73,19 @@ impl AuthLayer {
             }
             _ => false,
         };
+        debug!(path, ?principal, pid = peer.and_then(|peer| peer.pid()), "call");
         access::authorize(self.agent_uid, &principal, in_admin_group, operation).map_err(|denied| {
-            info!(path, ?principal, %denied, "call refused");
+            if let Some(permit) = self.log_permit() {
+                let pid = peer.and_then(|peer| peer.pid());
+                info!(path, ?principal, pid, %denied, "call refused{permit}");
+            }
             Status::permission_denied(denied.to_string())
         })
+    }
+
+    /// Any user can make calls that are refused, as often as they like.
+    fn log_permit(&self) -> Option<LogPermit> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
     }
 
     async fn in_admin_group(&self, peer: &UnixPeer) -> bool {
@@ -90,7 +102,12 @@ impl AuthLayer {
         match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
             Ok(Some(member)) => member,
             _ => {
-                warn!(uid, "the user database does not answer: the caller is not treated as an admin");
+                if let Some(permit) = self.log_permit() {
+                    warn!(
+                        uid,
+                        "the user database does not answer: the caller is not treated as an admin{permit}"
+                    );
+                }
                 false
             }
         }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use model::log_budget::LogBudget;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
@@ -162,6 +163,7 @@ pub async fn accept(
     stop: CancellationToken,
 ) {
     let mut refused = RefusedLog::default();
+    let mut unknown = LogBudget::new();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -178,7 +180,9 @@ pub async fn accept(
         let info = match ConnectInfo::of(&stream) {
             Ok(info) => info,
             Err(error) => {
-                warn!(%error, "cannot tell the peer of a connection: connection closed");
+                if let Some(permit) = unknown.take(Instant::now()) {
+                    warn!(%error, "cannot tell the peer of a connection: connection closed{permit}");
+                }
                 continue;
             }
         };

@@ -93,6 +93,7 @@ impl captures_server::Captures for GrpcCaptures {
 
     async fn capture(&self, request: Request<CaptureRequest>) -> Result<Response<Events>, Status> {
         let scope = grpc_sessions::scope(&request)?;
+        let caller = grpc_sessions::caller(&request);
         let request = request.into_inner();
         protocol::check(request.peer.as_ref())?;
         let session = match request.session.as_str() {
@@ -103,8 +104,13 @@ impl captures_server::Captures for GrpcCaptures {
         };
         let targets = self.targets(&scope, &request).await;
         let (events, queue) = mpsc::channel(EVENT_QUEUE);
-        let job =
-            CaptureJob { params: params(&request), session, targets, listener: listener(events.clone()) };
+        let job = CaptureJob {
+            params: params(&request),
+            session,
+            targets,
+            listener: listener(events.clone()),
+            caller,
+        };
         let RunningCapture { cancel, result } = match self.captures.start(job).await {
             Ok(running) => running,
             Err(error) => return refusal(&error),

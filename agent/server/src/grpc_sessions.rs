@@ -7,6 +7,7 @@ use proto::tpuscope::v1::{
     ReadSessionRequest, RemoveSessionReply, RemoveSessionRequest, SessionFault, SessionFile, SessionSummary,
     ShowSessionReply, ShowSessionRequest, sessions_server,
 };
+use sessions::capture_runner::Caller;
 use store::{AsyncStore, OpenedSession, StoreError, StoredSession};
 use tokio::{
     fs::File,
@@ -18,7 +19,9 @@ use tonic::{Request, Response, Status};
 use tracing::info;
 use xprof::session::{Fault, MANIFEST_FILE, PartFile, SessionName};
 
-use super::{access::Scope, protocol, session_grants::SessionGrants, session_messages};
+use super::{
+    access::Scope, connections::ConnectInfo, protocol, session_grants::SessionGrants, session_messages,
+};
 
 /// The size of one piece of a file.
 const PIECE_BYTES: usize = 128 << 10;
@@ -139,9 +142,10 @@ impl sessions_server::Sessions for GrpcSessions {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
         let name = self.permitted(&scope, &request.get_ref().id).await?.stored.name;
-        info!(session = %name, "session removed on request");
+        let (removed, Caller { uid, pid }) = (name.clone(), caller(&request));
         let freed = self.store.call(move |store| store.remove(&name)).await;
         let freed = freed.map_err(|error| refused(&error))?;
+        info!(session = %removed, uid, pid, freed_bytes = freed, "session removed on request");
         Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
     }
 }
@@ -153,6 +157,14 @@ impl sessions_server::Sessions for GrpcSessions {
 pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
     let scope = request.extensions().get::<Scope>().cloned();
     scope.ok_or_else(|| Status::permission_denied("the call did not pass the authorization layer"))
+}
+
+/// The caller of the request, for the log.
+pub(super) fn caller<T>(request: &Request<T>) -> Caller {
+    match request.extensions().get::<ConnectInfo>() {
+        Some(ConnectInfo::Unix(peer)) => Caller { uid: Some(peer.uid()), pid: peer.pid() },
+        Some(ConnectInfo::Tcp) | None => Caller::default(),
+    }
 }
 
 pub(super) fn summary(stored: &StoredSession) -> SessionSummary {

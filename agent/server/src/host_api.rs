@@ -121,6 +121,9 @@ impl HostApi {
         let samples = view.samples(now);
         let absent: Vec<_> = view.sources.iter().flat_map(|source| source.absent()).collect();
         let workloads = &snapshot.workloads;
+        let chip = |chip| messages::chip(chip, workloads, &samples, &absent, now);
+        let mut chips: Vec<_> = snapshot.chips.iter().map(chip).collect();
+        chips.extend(messages::simulated_chips(&snapshot.chips, &samples, now));
         let mut notes = self.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
         StatusReply {
@@ -129,11 +132,7 @@ impl HostApi {
             at_unix_ns: now.0,
             started_unix_ns: self.started.0,
             ready: self.ready().is_ok(),
-            chips: snapshot
-                .chips
-                .iter()
-                .map(|chip| messages::chip(chip, workloads, &samples, &absent, now))
-                .collect(),
+            chips,
             owners: workloads.owners.iter().map(messages::owner).collect(),
             sources: view.sources.iter().map(|source| messages::source(source, now)).collect(),
             notes,

@@ -16,6 +16,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tracing::debug;
 
 use super::{
     connection_limits::{ConnectionLimits, LimitPolicy},
@@ -82,6 +83,7 @@ async fn serve_connection(
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
         let response =
             respond_to(request.method(), request.uri(), request.headers(), &host_api, &hosts.borrow());
+        debug!(method = %request.method(), uri = %request.uri(), status = response.status().as_u16(), "HTTP request");
         async { Ok::<_, Infallible>(response) }
     });
     let mut served = std::pin::pin!(

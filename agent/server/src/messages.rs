@@ -2,11 +2,11 @@
 
 #![expect(clippy::cast_precision_loss, reason = "a chip has less than 2^53 bytes of memory")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     catalog::{TPU_HBM_TOTAL_BYTES, TPU_HBM_USED_BYTES, TPU_TENSORCORE_DUTY_CYCLE_RATIO},
-    device::{Chip, ChipIndex},
+    device::{Chip, ChipIndex, ChipState},
     job::Job,
     label::{CHIP, CORE, Labels},
     metric::{Descriptor, MetricRef, Unit},
@@ -35,11 +35,39 @@ pub(super) fn chip(
     let held_by: Vec<&Owner> =
         workloads.owners.iter().filter(|owner| owner.chips.contains(&chip.index)).collect();
     let owners_unknown = workloads.owners_unknown(chip).map(str::to_owned);
+    let (status, lacks) = load(chip, samples, now);
+    ChipStatus {
+        missing: missing(&lacks, |metric| {
+            why_absent(metric, chip, &held_by, owners_unknown.as_deref(), absent)
+        }),
+        owners_unknown: owners_unknown.unwrap_or_default(),
+        owners: held_by.iter().map(|owner| owner.process.pid).collect(),
+        ..status
+    }
+}
+
+/// The simulated chips: those with simulated samples that are not chips of this host. They have no owners.
+pub(super) fn simulated_chips(chips: &[Chip], samples: &[&Sample], now: Timestamp) -> Vec<ChipStatus> {
+    let simulated = samples.iter().filter(|sample| sample.origin == Origin::Sim);
+    let indices: BTreeSet<u32> = simulated.filter_map(|sample| sample.labels.number(CHIP)).collect();
+    let shown = indices.into_iter().filter(|index| chips.iter().all(|chip| chip.index.0 != *index));
+    let status = |index| {
+        let chip = Chip { index: ChipIndex(index), name: Origin::Sim.as_str().into(), ..Chip::default() };
+        load(&chip, samples, now).0
+    };
+    shown.map(status).collect()
+}
+
+/// A value of `status` that a chip lacks: what it is called, and its metric.
+type Lacking = (&'static str, &'static Descriptor);
+
+/// What is known of a chip and its load without its owners, and the values that it lacks.
+fn load(chip: &Chip, samples: &[&Sample], now: Timestamp) -> (ChipStatus, Vec<Lacking>) {
     let cores = |metric: &'static Descriptor| Cores::of(chip.index, metric, samples);
     let duty = cores(&TPU_TENSORCORE_DUTY_CYCLE_RATIO);
     let (used, total) = (cores(&TPU_HBM_USED_BYTES), cores(&TPU_HBM_TOTAL_BYTES));
     let oldest = [duty.oldest, used.oldest, total.oldest].into_iter().flatten().min();
-    let lacks: Vec<(&str, &'static Descriptor)> = [
+    let lacks = [
         ("duty cycle", &TPU_TENSORCORE_DUTY_CYCLE_RATIO, &duty),
         ("HBM used", &TPU_HBM_USED_BYTES, &used),
         ("HBM total", &TPU_HBM_TOTAL_BYTES, &total),
@@ -48,7 +76,7 @@ pub(super) fn chip(
     .filter(|(_, _, cores)| cores.values == 0)
     .map(|(name, metric, _)| (name, metric))
     .collect();
-    ChipStatus {
+    let status = ChipStatus {
         index: chip.index.0,
         generation: chip.generation.to_string(),
         name: chip.name.clone(),
@@ -61,11 +89,10 @@ pub(super) fn chip(
         hbm_used_bytes: used.sum(),
         hbm_total_bytes: total.sum().or(chip.hbm_bytes.map(|bytes| bytes as f64)),
         age_seconds: oldest.map(|at| at.age(now).as_secs_f64()),
-        missing: missing(&lacks, |metric| why_absent(metric, &held_by, owners_unknown.as_deref(), absent)),
         state: chip.state.as_str().into(),
-        owners_unknown: owners_unknown.unwrap_or_default(),
-        owners: held_by.iter().map(|owner| owner.process.pid).collect(),
-    }
+        ..ChipStatus::default()
+    };
+    (status, lacks)
 }
 
 /// The values of one metric over the cores of one chip.
@@ -107,7 +134,7 @@ impl Cores {
 }
 
 /// The reasons for the values that a chip lacks, each reason once: `duty cycle, HBM used: WHY`.
-fn missing(lacks: &[(&str, &'static Descriptor)], why: impl Fn(&'static Descriptor) -> String) -> String {
+fn missing(lacks: &[Lacking], why: impl Fn(&'static Descriptor) -> String) -> String {
     let mut reasons: Vec<(Vec<&str>, String)> = Vec::new();
     for (name, metric) in lacks {
         let why = why(metric);
@@ -124,12 +151,15 @@ fn missing(lacks: &[(&str, &'static Descriptor)], why: impl Fn(&'static Descript
 /// because no other source has it.
 fn why_absent(
     metric: &'static Descriptor,
+    chip: &Chip,
     owners: &[&Owner],
     owners_unknown: Option<&str>,
     absent: &[&Absence],
 ) -> String {
     let Some(first) = owners.first() else {
         return match owners_unknown {
+            // No process can open it.
+            _ if matches!(chip.state, ChipState::Absent | ChipState::Fault) => chip.faults.join(", "),
             Some(why) => format!("its owner is unknown ({why}), and only its runtime has the value"),
             None => "no process uses the chip, and only its runtime has the value".into(),
         };
@@ -216,8 +246,13 @@ fn endpoint(endpoint: &Endpoint) -> EndpointStatus {
 }
 
 /// Something that a source could not read.
-pub(super) fn absence(absence: &Absence) -> AbsenceStatus {
-    AbsenceStatus { what: absence.what.clone(), why: absence.why.clone() }
+fn absence(absence: &Absence, since: Timestamp) -> AbsenceStatus {
+    AbsenceStatus {
+        what: absence.what.clone(),
+        why: absence.why.clone(),
+        since_unix_ns: since.0,
+        partial: absence.partial,
+    }
 }
 
 /// The state of one source.
@@ -230,7 +265,8 @@ pub(super) fn source(source: &SourceView, now: Timestamp) -> SourceStatus {
         series: source.samples(now).count() as u64,
         last_read_seconds: counters.read_at.map(|_| counters.duration.as_secs_f64()),
         age_seconds: source.age(now).map(|age| age.as_secs_f64()),
-        absent: source.absent().iter().map(absence).collect(),
+        absent: source.missing().map(|(what, since)| absence(what, since)).collect(),
+        unused: source.unused().unwrap_or_default().into(),
     }
 }
 
@@ -364,6 +400,49 @@ mod tests {
         assert!(missing_of(&one, &hung).ends_with("HBM total: 127.0.0.1:8431: no answer within 500 ms"));
         let local = held(owner(7, 0, &[], Some("TPU_PROCESS_ADDRESSES is `local`")));
         assert!(missing_of(&local, &absent).ends_with(": process 7: TPU_PROCESS_ADDRESSES is `local`"));
+    }
+
+    #[test]
+    fn a_chip_that_cannot_be_opened_lacks_its_values_for_that_reason() {
+        let mut of_chip = Chip { nodes: vec!["/dev/vfio/0".into()], ..Chip::default() };
+        of_chip.faults = vec!["its node is absent".into()];
+        let missing = |state, workloads: &Workloads| {
+            let of_chip = Chip { state, ..of_chip.clone() };
+            chip(&of_chip, workloads, &[], &[], Timestamp(0)).missing
+        };
+        let hidden = Workloads { hidden: Some("another pid namespace".into()), ..Workloads::default() };
+        for state in [ChipState::Absent, ChipState::Fault] {
+            for workloads in [&Workloads::default(), &hidden] {
+                let missing = missing(state, workloads);
+                assert_eq!(missing, "duty cycle, HBM used, HBM total: its node is absent");
+            }
+        }
+        // Its node may only be unreadable from here, and a process that has it open is asked all the same.
+        assert!(missing(ChipState::Unknown, &hidden).contains("its owner is unknown"));
+        let held = Workloads { owners: vec![owner(7, 0, &[], Some("no port"))], ..Workloads::default() };
+        assert!(missing(ChipState::Absent, &held).ends_with("process 7: no port"));
+    }
+
+    #[test]
+    fn simulated_chips_are_seen_beside_the_hosts_own_and_have_no_owner() {
+        let sample = |chip: u32, origin| Sample {
+            metric: (&TPU_HBM_USED_BYTES).into(),
+            labels: Labels::one(CHIP, chip),
+            value: SampleValue::Gauge(1.0),
+            origin,
+            at: Timestamp(0),
+            workload: None,
+        };
+        let own = Chip::default();
+        let samples = [sample(0, Origin::Runtime), sample(1, Origin::Sim), sample(2, Origin::Sim)];
+        let samples: Vec<_> = samples.iter().collect();
+        let shown = simulated_chips(&[own], &samples, Timestamp(2_000_000_000));
+        let cells: Vec<_> =
+            shown.iter().map(|it| (it.index, it.name.as_str(), it.hbm_used_bytes, it.age_seconds)).collect();
+        assert_eq!(cells, [(1, "sim", Some(1.0), Some(2.0)), (2, "sim", Some(1.0), Some(2.0))]);
+        for chip in &shown {
+            assert!(chip.owners.is_empty() && chip.owners_unknown.is_empty() && chip.missing.is_empty());
+        }
     }
 
     #[test]

@@ -15,16 +15,18 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::fs::MetadataExt,
     },
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use model::log_budget::LogBudget;
 use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt},
     time::{ClockId, clock_gettime},
     unistd::{SysconfVar, sysconf},
 };
-use tokio::{net::UnixStream, sync::OnceCell};
+use tokio::{net::UnixStream, sync::OnceCell, time::Instant};
 use tracing::warn;
 
 use crate::access::{ForeignNamespace, PidNamespace, Principal};
@@ -32,11 +34,16 @@ use crate::access::{ForeignNamespace, PidNamespace, Principal};
 /// The longest that the look-up of a namespace may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Any user can connect as often as they like.
+static UNKNOWN_LOG: Mutex<LogBudget> = Mutex::new(LogBudget::new());
+
 /// The peer of a Unix connection.
 #[derive(Debug)]
 pub struct UnixPeer {
     uid: u32,
     gid: u32,
+    /// At the time of the connection; only for the log.
+    pid: Option<u32>,
     process: std::sync::Arc<PeerProcess>,
     /// Looked up once, when it is first needed.
     pid_namespace: OnceCell<PidNamespace>,
@@ -59,6 +66,7 @@ impl UnixPeer {
         };
         Ok(Self {
             uid: credentials.uid(),
+            pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()),
             gid: credentials.gid(),
             process: process.into(),
             pid_namespace: OnceCell::new(),
@@ -68,6 +76,11 @@ impl UnixPeer {
     /// The user id, as the agent's user namespace has it.
     pub fn uid(&self) -> u32 {
         self.uid
+    }
+
+    /// The process id at the time of the connection, for the log. `None` if the agent's pid namespace has none for it.
+    pub fn pid(&self) -> Option<u32> {
+        self.pid.filter(|pid| *pid > 0)
     }
 
     /// The primary group id.
@@ -89,7 +102,11 @@ impl UnixPeer {
             match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
                 Ok(Ok(Ok(namespace))) => Ok(namespace),
                 Ok(Ok(Err(error))) => {
-                    warn!(uid = self.uid, %error, "cannot tell the pid namespace of a caller: it gets no traces");
+                    let permit = UNKNOWN_LOG.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+                    if let Some(permit) = permit {
+                        let (uid, pid) = (self.uid, self.pid());
+                        warn!(uid, pid, %error, "cannot tell the pid namespace of a caller: it gets no traces{permit}");
+                    }
                     Ok(PidNamespace::Unknown)
                 }
                 Ok(Err(_)) | Err(_) => Err(()),

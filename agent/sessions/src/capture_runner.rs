@@ -5,14 +5,20 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use model::time::{Clock, Timestamp};
+use model::{
+    log_budget::LogBudget,
+    time::{Clock, Timestamp},
+};
 use store::{AsyncStore, SessionOwners, SessionStore, StagedSession, StoreError, StoredSession};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::Instant,
+};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
-use tracing::info;
+use tracing::{info, warn};
 use xprof::session::{Manifest, SessionError, SessionName};
 
 use crate::{
@@ -35,6 +41,7 @@ pub struct CaptureRunner {
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    refusals: Mutex<LogBudget>,
 }
 
 /// What a caller asks for.
@@ -47,6 +54,17 @@ pub struct CaptureJob {
     pub targets: Targets,
     /// Receives the progress.
     pub listener: ProgressListener,
+    /// Who asks, for the log.
+    pub caller: Caller,
+}
+
+/// The process that asks for something, as the log names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caller {
+    /// Its user.
+    pub uid: Option<u32>,
+    /// Its process id when it connected.
+    pub pid: Option<u32>,
 }
 
 /// A capture that was kept.
@@ -80,7 +98,8 @@ impl CaptureRunner {
         let permits = Arc::new(Semaphore::new(usize::from(max_captures)));
         let settings = Mutex::new(settings);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        Arc::new(Self { settings, max_captures, profilers, store, clock, permits, tasks, stop })
+        let refusals = Mutex::default();
+        Arc::new(Self { settings, max_captures, profilers, store, clock, permits, tasks, stop, refusals })
     }
 
     /// Replaces the settings for captures that begin later. The maximum number of captures stays.
@@ -93,7 +112,19 @@ impl CaptureRunner {
     /// # Errors
     /// If it cannot begin; then no workload was disturbed.
     pub async fn start(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let CaptureJob { params, session, targets, listener } = job;
+        let Caller { uid, pid } = job.caller;
+        let started = self.begin(job).await;
+        if let Err(error) = &started {
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(permit) = refusals.take(Instant::now()) {
+                info!(uid, pid, reason = error.reason().as_str(), %error, "capture refused{permit}");
+            }
+        }
+        started
+    }
+
+    async fn begin(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
+        let CaptureJob { params, session, targets, listener, caller } = job;
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let spec = CaptureSpec::new(params, ParamsSource::Agent, &settings, self.clock.now())?;
         // Who has nothing to profile learns nothing of the store's sessions.
@@ -119,7 +150,7 @@ impl CaptureRunner {
         };
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let result = this.run(capture, staged).await;
+            let result = this.run(capture, staged, caller).await;
             own_metrics::ended(&result);
             drop(permit);
             // The caller may be gone.
@@ -145,14 +176,19 @@ impl CaptureRunner {
             .map_err(|_| CaptureError::TooManyCaptures(self.max_captures))
     }
 
-    async fn run(&self, capture: CaptureRun, staged: StagedSession) -> Result<StoredCapture, CaptureError> {
+    async fn run(
+        &self,
+        capture: CaptureRun,
+        staged: StagedSession,
+        Caller { uid, pid }: Caller,
+    ) -> Result<StoredCapture, CaptureError> {
         let session = staged.writer.name().clone();
-        info!(%session, targets = capture.targets.targets.len(), "capture begins");
+        info!(%session, uid, pid, targets = capture.targets.targets.len(), "capture begins");
         let captured = match capture.run(&staged.writer, &*self.clock).await {
             Ok(captured) => captured,
             Err(error) => {
                 let error = in_store(error, &staged);
-                info!(%session, reason = error.reason().as_str(), %error, "capture failed");
+                info!(%session, uid, pid, reason = error.reason().as_str(), %error, "capture failed");
                 // What is staged is removed on a thread that may block.
                 let remove = move |_: &SessionStore| {
                     drop(staged);
@@ -163,13 +199,15 @@ impl CaptureRunner {
             }
         };
         let CapturedSession { finished, failures } = captured;
+        failures.iter().for_each(|error| warn!(%session, %error, "a process of the capture has no trace"));
         let now = self.clock.now();
         let kept = self.store.call(move |store| {
             let stored = store.finish(staged, &finished, now);
             Ok((stored, finished.manifest))
         });
         let (stored, manifest) = kept.await?;
-        info!(%session, bytes = stored.bytes, missing = manifest.missing.len(), "capture kept");
+        let (bytes, missing) = (stored.bytes, manifest.missing.len());
+        info!(%session, uid, pid, bytes, missing, "capture kept");
         Ok(StoredCapture { manifest, failures, stored })
     }
 }

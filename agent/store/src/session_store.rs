@@ -21,7 +21,7 @@ use std::{
 
 use model::time::Timestamp;
 use nix::sys::statvfs::statvfs;
-use tracing::warn;
+use tracing::{info, warn};
 use xprof::session::{
     FinishedSession, MANIFEST_FILE, Session, SessionError, SessionName, remove_abandoned, sessions_folder,
 };
@@ -49,6 +49,8 @@ struct State {
     complete: bool,
     /// The last session that was finished before the catalog was complete, and when.
     retention_due: Option<(SessionName, Timestamp)>,
+    /// Sessions that cannot be read. The log has each once.
+    left_out: BTreeSet<SessionName>,
 }
 
 /// A session with its files.
@@ -198,9 +200,12 @@ impl SessionStore {
             }
             for name in names {
                 // One that cannot be removed keeps no other from going.
-                if let Err(error) = self.remove_folder(&name) {
-                    warn!(session = %name, %error, "cannot remove an old session");
-                    stay.insert(name);
+                match self.remove_folder(&name) {
+                    Ok(_) => info!(session = %name, "old session removed: the store is over its limits"),
+                    Err(error) => {
+                        warn!(session = %name, %error, "cannot remove an old session");
+                        stay.insert(name);
+                    }
                 }
             }
         }
@@ -219,6 +224,7 @@ impl SessionStore {
                     state.catalog.remove(&name);
                 }
             }
+            state.left_out.retain(|name| found.contains(name));
             found.into_iter().filter(|name| !state.catalog.contains(name)).collect()
         };
         for name in unknown {
@@ -226,10 +232,18 @@ impl SessionStore {
                 continue;
             }
             match self.read(&name) {
-                Ok(Some(opened)) => self.state().catalog.insert(opened.stored),
+                Ok(Some(opened)) => {
+                    let mut state = self.state();
+                    state.left_out.remove(&name);
+                    state.catalog.insert(opened.stored);
+                }
                 Ok(None) => {}
                 // It keeps no other from being shown, or from going when there is no room.
-                Err(error) => warn!(%error, "a session in the store is left out"),
+                Err(error) => {
+                    if self.state().left_out.insert(name) {
+                        warn!(%error, "a session in the store is left out");
+                    }
+                }
             }
         }
         let due = {

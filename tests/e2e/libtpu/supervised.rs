@@ -145,7 +145,15 @@ async fn without_a_tpu_or_a_library_it_says_why() {
     let nowhere = LibrarySearch { root: root.path().to_owned(), named: vec![], home: None, venv: None };
     let mut source = LibtpuSource::new(Settings::default(), nowhere, fakes::libtpu::launch());
     let reading = read(&mut source, &tick(0)).await;
-    assert!(why(&reading).contains("this host shows no TPU"), "{}", why(&reading));
+    assert_eq!(reading.absent, []);
+    assert!(reading.unused.is_some_and(|why| why.contains("this host shows no TPU")));
+    let no_library = "no libtpu was found; libtpu.path names one";
     let reading = read(&mut source, &tick(4)).await;
-    assert!(why(&reading).contains("no libtpu was found; libtpu.path names one"), "{}", why(&reading));
+    assert_eq!(reading.absent, []);
+    assert!(reading.unused.is_some_and(|why| why.contains(no_library)));
+    // Who asks for it misses it.
+    let asked = Settings { path: Some(root.path().join("libtpu.so")), ..Settings::default() };
+    let nowhere = LibrarySearch { root: root.path().to_owned(), named: vec![], home: None, venv: None };
+    let reading = read(&mut LibtpuSource::new(asked, nowhere, fakes::libtpu::launch()), &tick(4)).await;
+    assert!(!reading.absent.is_empty() && reading.unused.is_none(), "{reading:?}");
 }

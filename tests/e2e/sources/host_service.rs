@@ -1,5 +1,7 @@
 //! The host's VBARControl service.
 
+use std::sync::Arc;
+
 use fakes::{
     fake_grpc::{Listen, Manner, Reply},
     fake_host_service::{FakeHostService, metrics},
@@ -7,7 +9,7 @@ use fakes::{
 };
 use model::{
     device::Generation,
-    workload::{Address, EndpointKind},
+    workload::{Address, EndpointKind, EndpointOrigin, Workloads},
 };
 use sampling::sources::{Tick, host_service::HostServiceSource};
 
@@ -83,5 +85,29 @@ async fn what_is_wrong_is_said_and_over_when_it_is_over() {
 async fn a_host_without_it_says_so() {
     let mut tick = super::tick(EndpointKind::HostService, &[], &chips(Generation::V6e, 1));
     let reading = read(&mut HostServiceSource::default(), &mut tick).await;
-    assert!(why(&reading, "host service").contains("8353"));
+    assert_eq!(reading.absent, []);
+    assert!(reading.unused.is_some_and(|why| why.contains("8353")));
+}
+
+#[tokio::test]
+async fn a_host_that_had_it_misses_it() {
+    let fake = FakeHostService::start(local(), 1);
+    let mut tick = at(Address::Tcp(fake.address()));
+    let named_by_the_settings = tick.clone();
+    let mut found = Workloads::clone(&tick.host.workloads);
+    found.endpoints[0].origin = EndpointOrigin::KnownDefault;
+    tick.host.workloads = Arc::new(found);
+    let mut without = super::tick(EndpointKind::HostService, &[], &chips(Generation::V6e, 4));
+    let mut source = HostServiceSource::default();
+    assert!(!read(&mut source, &mut tick).await.samples.is_empty());
+    for _ in 0..2 {
+        let reading = read(&mut source, &mut without).await;
+        assert!(why(&reading, &fake.address().to_string()).contains("no longer listens"));
+        assert_eq!(reading.unused, None);
+    }
+    assert_eq!(read(&mut source, &mut tick).await.absent, []);
+    // Another address is one of the settings or of a process, and ends with them.
+    let mut source = HostServiceSource::default();
+    assert!(!read(&mut source, &mut named_by_the_settings.clone()).await.samples.is_empty());
+    assert!(read(&mut source, &mut without).await.unused.is_some());
 }

@@ -6,12 +6,11 @@ use std::{
 };
 
 use tracing::{Subscriber, level_filters::LevelFilter};
-use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::{
     Layer, filter::Targets, layer::SubscriberExt, registry, reload, util::SubscriberInitExt,
 };
 
-use super::terminal::may_be_styled;
+use super::{journal::Journal, terminal::may_be_styled};
 use crate::settings::log::{Level, Settings};
 
 /// The level of the log of this process.
@@ -34,7 +33,7 @@ pub fn start(log: &Settings) -> LogLevel {
     LogLevel(level)
 }
 
-/// The crates of the agent. Their log targets start with these names.
+/// The crates of the agent. Their log targets start with these names. `libtpu` is what the library prints.
 const CRATES: [&str; 8] = ["cli", "export", "host", "model", "sampling", "server", "sessions", "store"];
 
 /// Messages of libraries below warnings are about the libraries themselves.
@@ -42,7 +41,7 @@ fn targets(level: LevelFilter) -> Targets {
     let libraries = Targets::new().with_default(level.min(LevelFilter::WARN));
     CRATES
         .into_iter()
-        .chain(["xprof", "goodput"])
+        .chain(["xprof", "goodput", "libtpu"])
         .fold(libraries, |targets, name| targets.with_target(name, level))
 }
 
@@ -50,18 +49,9 @@ type Boxed = Box<dyn Layer<registry::Registry> + Send + Sync>;
 
 fn output() -> Boxed {
     if stderr_is_the_journal()
-        && let Ok(journal) = tracing_journald::layer()
+        && let Ok(journal) = Journal::connect()
     {
-        // The syslog levels of the same names. The library's default is one level higher.
-        let priorities = PriorityMappings {
-            info: Priority::Informational,
-            debug: Priority::Debug,
-            trace: Priority::Debug,
-            ..PriorityMappings::new()
-        };
-        return Box::new(
-            journal.with_syslog_identifier("tpuscope".into()).with_priority_mappings(priorities),
-        );
+        return Box::new(journal);
     }
     plain()
 }
@@ -93,6 +83,8 @@ fn filter(level: Level) -> LevelFilter {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use tracing::Level as TracingLevel;
 
     use super::*;
@@ -107,5 +99,41 @@ mod tests {
         }
         assert!(!targets.would_enable("h2::proto", &TracingLevel::INFO));
         assert!(targets.would_enable("h2::proto", &TracingLevel::WARN));
+    }
+
+    /// Adds the text of all source files below `folder`.
+    fn add_sources(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.extension() {
+                _ if entry.is_dir() => add_sources(&entry, text),
+                Some(extension) if extension == "rs" => {
+                    text.push_str(&std::fs::read_to_string(entry).unwrap());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn the_lines_in_the_docs_are_those_of_the_sources() {
+        let docs = include_str!("../../../../docs/status.md");
+        let (_, table) = docs.split_once("| text | level | fields |").unwrap();
+        let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+        let cells = rows.map(|row| row.split('|').nth(1).unwrap());
+        let texts: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        let mut sources = String::new();
+        let agent = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        for name in CRATES {
+            add_sources(&agent.join(name).join("src"), &mut sources);
+        }
+        assert!(texts.len() > 20, "{texts:?}");
+        for text in texts {
+            let (first, verb) = text.rsplit_once(' ').unwrap();
+            // `workload {what}` has its last word as an argument.
+            let found = sources.contains(&format!("\"{text}"))
+                || (sources.contains(&format!("\"{first} {{what}}"))
+                    && sources.contains(&format!("\"{verb}\"")));
+            assert!(found, "`{text}` is not logged");
+        }
     }
 }

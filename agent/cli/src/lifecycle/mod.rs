@@ -4,6 +4,7 @@
 //! ([`notify`]). A stop follows [`task_supervisor::Stage`]. This module must never know what a task does, and never feed
 //! the watchdog while the sampler is stopped.
 
+mod journal;
 pub mod logging;
 pub mod notify;
 pub mod signals;

@@ -1,6 +1,10 @@
 //! A wrong command line: what is wrong from the parser's structured context, and how to find the right usage.
 
-use std::{error::Error, fmt::Write};
+use std::{
+    error::Error,
+    fmt::Write,
+    num::{IntErrorKind, ParseIntError},
+};
 
 use clap::{
     CommandFactory,
@@ -49,7 +53,7 @@ fn what(error: &clap::Error) -> String {
         }
         ErrorKind::InvalidValue => format!("invalid value '{value}' for '{argument}'{}", choices(error)),
         ErrorKind::ValueValidation => {
-            let why = error.source().map(|why| format!(": {why}")).unwrap_or_default();
+            let why = error.source().map(|why| format!(": {}", reason(why))).unwrap_or_default();
             format!("invalid value '{value}' for '{argument}'{why}")
         }
         ErrorKind::ArgumentConflict => match texts(error, ContextKind::PriorArg).join("', '") {
@@ -66,6 +70,15 @@ fn what(error: &clap::Error) -> String {
         ErrorKind::NoEquals => format!("equal sign is needed when assigning values to '{argument}'"),
         ErrorKind::InvalidUtf8 => "invalid UTF-8 in the arguments".to_owned(),
         kind => kind.as_str().unwrap_or("invalid arguments").to_owned(),
+    }
+}
+
+/// Why a value cannot be read. The standard library's text is about digits and targets.
+fn reason(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => "it is too large".to_owned(),
+        Some(_) => "it is not a whole number".to_owned(),
+        None => error.to_string(),
     }
 }
 
@@ -156,6 +169,9 @@ mod tests {
                 &["sessions", "export", "p", "-o", "o", "--format"],
                 "'--format <FORMAT>' needs a value: expected one of perfetto, csv",
             ),
+            (&["status", "--pid", "abc"], "invalid value 'abc' for '--pid <PID>': it is not a whole number"),
+            (&["status", "--chip", "99999999999"], "99999999999 is not in 0..=4294967295"),
+            (&["status", "--chip", "99999999999999999999"], "for '--chip <N>': it is too large"),
             (&["status", "--json", "--json"], "the argument '--json' cannot be used multiple times"),
         ] {
             let message = message(words);

@@ -282,8 +282,12 @@ impl OwnerScanner {
     fn scan(&mut self, proc: &mut Procfs) -> io::Result<Workloads> {
         let sockets = std::mem::take(&mut self.sockets);
         let scan = self.scanner.scan(proc, &self.nodes, sockets)?;
-        let (hidden, mut notes) = hidden_processes(proc, &scan, !self.chips.is_empty());
+        let (hidden, mut notes) = hidden_processes(proc, &scan);
         let ignored = self.update_known(proc, &scan);
+        if self.no_owner_expected() {
+            // What cannot be seen makes no difference then.
+            notes.clear();
+        }
         if ignored > 0 {
             notes.push(format!("{ignored} owners are ignored: they set TPUSCOPE_IGNORE=1"));
         }
@@ -413,8 +417,8 @@ impl OwnerScanner {
 }
 
 /// Why a chip may be held by a process that the scan did not see; and a note for each reason, with what would change
-/// it. Without chips another pid namespace is not worth a note.
-fn hidden_processes(proc: &Procfs, scan: &ProcessScan, chips: bool) -> (Option<String>, Vec<String>) {
+/// it.
+fn hidden_processes(proc: &Procfs, scan: &ProcessScan) -> (Option<String>, Vec<String>) {
     let mut hidden = None;
     let mut notes = Vec::new();
     if let Some(pid) = scan.denied {
@@ -434,11 +438,11 @@ fn hidden_processes(proc: &Procfs, scan: &ProcessScan, chips: bool) -> (Option<S
         ));
     } else if !shows_all_namespaces(proc) {
         hidden = Some("processes outside this pid namespace are invisible".to_owned());
-        notes.extend(chips.then(|| {
+        notes.push(
             "processes outside this pid namespace are invisible, and may hold a chip: share the namespace with the \
              workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
-                .to_owned()
-        }));
+                .to_owned(),
+        );
     }
     (hidden, notes)
 }

@@ -29,6 +29,8 @@ pub struct Batch {
     pub samples: Vec<Sample>,
     /// What is missing.
     pub absent: Vec<Absence>,
+    /// Why there was nothing to read on this host. That is no fault.
+    pub unused: Option<String>,
 }
 
 /// Sends batches to all listeners.
@@ -80,7 +82,8 @@ mod tests {
 
     fn batch(second: i64) -> Arc<Batch> {
         let at = Timestamp(second);
-        Arc::new(Batch { origin: Origin::Host, at, fresh_until: at, samples: Vec::new(), absent: Vec::new() })
+        let (samples, absent) = (Vec::new(), Vec::new());
+        Arc::new(Batch { origin: Origin::Host, at, fresh_until: at, samples, absent, unused: None })
     }
 
     #[tokio::test]

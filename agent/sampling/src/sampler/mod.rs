@@ -10,6 +10,7 @@
 //! tick that would start during the previous read is skipped and counted. Must never let one source wait for another.
 
 mod batch;
+mod failures;
 mod history;
 mod view;
 
@@ -34,8 +35,10 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use batch::BatchPublisher;
+use failures::FailureLog;
 
 use crate::{
     own_metrics, settings,
@@ -143,6 +146,7 @@ impl Sampler {
         self.0.often.fetch_min(milliseconds, Ordering::Relaxed);
         let mut schedule = Schedule::new(self.0.epoch, pace.interval(&snapshot.borrow()));
         let mut view = Arc::new(SourceView::new(source.origin()));
+        let mut failures = FailureLog::default();
         while stop.run_until_cancelled(turn(&mut schedule, pace, &mut snapshot)).await.is_some() {
             let host = snapshot.borrow().clone();
             let lasting = schedule.interval().saturating_mul(self.0.stale_after.max(1));
@@ -166,8 +170,21 @@ impl Sampler {
                 fresh_until: tick.at.plus(lasting),
                 samples: reading.samples,
                 absent: reading.absent,
+                unused: reading.unused,
             });
-            view = self.publish(&view, batch, counters);
+            let next = self.publish(&view, batch, counters);
+            // The failures of libtpu are those of its process: that source logs them itself.
+            if source.origin() != Origin::Libtpu {
+                failures.note(source.origin(), view.absent(), next.absent(), start);
+            }
+            view = next;
+            debug!(
+                source = source.origin().as_str(),
+                series = view.samples(tick.at).count(),
+                missing = view.absent().len(),
+                duration = ?counters.duration,
+                "read"
+            );
             own_metrics::read(&view);
             if milliseconds <= self.0.often.load(Ordering::Relaxed) {
                 self.0.liveness.expect(schedule.due(), schedule.interval());
@@ -217,7 +234,8 @@ async fn turn(schedule: &mut Schedule, pace: Pace, snapshot: &mut watch::Receive
 
 fn overrun(origin: Origin) -> Reading {
     let why = format!("the read was cancelled after {} s", OVERRUN.as_secs());
-    Reading { samples: Vec::new(), absent: vec![Absence::new(origin.as_str().to_owned(), why)] }
+    let absent = vec![Absence::new(origin.as_str(), why)];
+    Reading { absent, ..Reading::default() }
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl Source for Paced {
                 at: tick.at,
                 workload: None,
             };
-            Reading { samples: vec![sample], absent: Vec::new() }
+            Reading { samples: vec![sample], ..Reading::default() }
         })
     }
 }

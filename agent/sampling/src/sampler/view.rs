@@ -33,6 +33,8 @@ pub struct SourceView {
     batch: Option<Arc<Batch>>,
     /// Samples of earlier batches that the last one did not renew.
     carried: Vec<FreshSample>,
+    /// For each absence of the batch, when it was first missing without a break since.
+    missing_since: Vec<Timestamp>,
     /// Its counters.
     pub counters: SourceCounters,
 }
@@ -107,7 +109,13 @@ fn rank(origin: Origin) -> u8 {
 impl SourceView {
     /// A source that has not been read yet.
     pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, batch: None, carried: Vec::new(), counters: SourceCounters::default() }
+        Self {
+            origin,
+            batch: None,
+            carried: Vec::new(),
+            missing_since: Vec::new(),
+            counters: SourceCounters::default(),
+        }
     }
 
     /// Time since its last read ended.
@@ -134,13 +142,28 @@ impl SourceView {
         self.batch.as_ref().map_or(&[], |batch| &batch.absent)
     }
 
+    /// What is missing at the moment, each with the time since when.
+    pub fn missing(&self) -> impl Iterator<Item = (&Absence, Timestamp)> {
+        self.absent().iter().zip(self.missing_since.iter().copied())
+    }
+
+    /// Why there is nothing to read on this host. `None` if there is something.
+    pub fn unused(&self) -> Option<&str> {
+        self.batch.as_ref().and_then(|batch| batch.unused.as_deref())
+    }
+
     /// This source after its next batch: what that does not renew stays until it is stale.
     pub(super) fn after(&self, batch: Arc<Batch>, counters: SourceCounters) -> Self {
-        let began = |absence: &&Absence| !self.absent().iter().any(|known| known.what == absence.what);
-        let errors = batch.absent.iter().filter(began).count() as u64;
+        let since = |absence: &Absence| {
+            let mut known = self.missing().filter(|(known, _)| known.what == absence.what);
+            known.next().map(|(_, since)| since)
+        };
+        let known: Vec<Option<Timestamp>> = batch.absent.iter().map(since).collect();
+        let errors = known.iter().filter(|since| since.is_none()).count() as u64;
         Self {
             origin: self.origin,
             carried: self.carried_over(&batch),
+            missing_since: known.into_iter().map(|since| since.unwrap_or(batch.at)).collect(),
             counters: SourceCounters { errors: self.counters.errors + errors, ..counters },
             batch: Some(batch),
         }
@@ -210,8 +233,10 @@ mod tests {
         absent: Vec<Absence>,
     ) -> SourceView {
         let (at, fresh_until) = (at(second), at(until));
-        source
-            .after(Batch { origin: source.origin, at, fresh_until, samples, absent }.into(), source.counters)
+        source.after(
+            Batch { origin: source.origin, at, fresh_until, samples, absent, unused: None }.into(),
+            source.counters,
+        )
     }
 
     fn names(view: &View, now: Timestamp) -> Vec<(&str, Origin)> {
@@ -263,6 +288,22 @@ mod tests {
         ] {
             let source = after(&source, 0, 3, samples, absent);
             assert_eq!((source.is_up(at(3)), source.is_up(at(4))), (Some(up), Some(false)));
+        }
+    }
+
+    #[test]
+    fn an_absence_has_the_time_when_it_began() {
+        let missing = |what: &str| Absence::new(what, "gone");
+        let mut source = SourceView::new(Origin::Runtime);
+        for (now, absent, since) in [
+            (0, vec![missing("a")], vec![0]),
+            (1, vec![missing("b"), missing("a")], vec![1, 0]),
+            (2, vec![missing("b")], vec![1]),
+            (3, vec![missing("a")], vec![3]),
+        ] {
+            source = after(&source, now, now + 3, Vec::new(), absent);
+            let shown: Vec<_> = source.missing().map(|(_, since)| since).collect();
+            assert_eq!(shown, since.into_iter().map(at).collect::<Vec<_>>(), "{now}");
         }
     }
 

@@ -34,7 +34,7 @@ pub struct Settings {
     pub orbax_grain: bool,
     /// Read the host's CPU, memory, network, disks, pressure and control groups.
     pub host: bool,
-    /// Number of simulated chips, for demonstrations.
+    /// Number of simulated chips, for demonstrations. Their indices follow those of the host's chips.
     pub sim_chips: u32,
 }
 

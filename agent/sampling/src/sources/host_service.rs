@@ -14,7 +14,7 @@ use model::{
     sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     untrusted::clean_label,
-    workload::{Address, EndpointKind},
+    workload::{Address, EndpointKind, EndpointOrigin},
 };
 use prost::Message;
 use proto::libtpu::tpunetd::{GetHostMetricsRequest, MetricType, UtilizationMetricData};
@@ -34,10 +34,14 @@ const MOST_CHIPS: usize = 256;
 /// The most values that are taken from one reply.
 const MOST_VALUES: usize = 4096;
 
+const NOT_FOUND: &str = "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it";
+
 /// The source.
 pub struct HostServiceSource {
     call: UnaryCall,
     address: Option<Address>,
+    /// Where the host's own service was found last. A host that had it does not cease to have it.
+    own: Option<Address>,
     connection: Option<GrpcConnection>,
     retry: Retry,
     fault: Option<String>,
@@ -48,6 +52,7 @@ impl Default for HostServiceSource {
         Self {
             call: UnaryCall::new(GET, &GetHostMetricsRequest {}),
             address: None,
+            own: None,
             connection: None,
             retry: Retry::default(),
             fault: None,
@@ -56,29 +61,36 @@ impl Default for HostServiceSource {
 }
 
 impl HostServiceSource {
-    /// The first endpoint that can be reached, or why there is none.
-    fn choose(&mut self, tick: &Tick) -> Result<(), Absence> {
+    /// Takes the first endpoint that can be reached. The error is the reading without one.
+    fn choose(&mut self, tick: &Tick) -> Result<(), Reading> {
         let mut unreachable = None;
         for (_, endpoint) in tick.endpoints(EndpointKind::HostService) {
             match &endpoint.unreachable {
-                Some(why) => unreachable = unreachable.or(Some((endpoint.address.to_string(), why.clone()))),
+                Some(why) => {
+                    let absence = || Absence::of_endpoint(&endpoint.address, why.clone());
+                    unreachable = unreachable.or_else(|| Some(absence()));
+                }
                 None => {
-                    if self.address.as_ref() != Some(&endpoint.address) {
-                        *self = Self { address: Some(endpoint.address.clone()), ..Self::default() };
+                    let address = Some(endpoint.address.clone());
+                    if endpoint.origin == EndpointOrigin::KnownDefault {
+                        self.own.clone_from(&address);
+                    }
+                    if self.address != address {
+                        *self = Self { address, own: self.own.take(), ..Self::default() };
                     }
                     return Ok(());
                 }
             }
         }
         if self.address.is_some() {
-            *self = Self::default();
+            *self = Self { own: self.own.take(), ..Self::default() };
         }
-        let (what, why) = unreachable.unwrap_or_else(|| {
-            let why =
-                "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it".to_owned();
-            ("host service".to_owned(), why)
-        });
-        Err(Absence::new(what, why))
+        let own = self.own.as_ref().filter(|_| !tick.host.chips.is_empty());
+        let gone = || own.map(|own| Absence::of_endpoint(own, "the host service no longer listens there"));
+        Err(match unreachable.or_else(gone) {
+            Some(absence) => Reading { absent: vec![absence], ..Reading::default() },
+            None => Reading::unused(NOT_FOUND),
+        })
     }
 
     /// The reply; `None` while the next try is not due.
@@ -98,8 +110,8 @@ impl HostServiceSource {
     }
 
     async fn read(&mut self, tick: &Tick) -> Reading {
-        if let Err(absence) = self.choose(tick) {
-            return Reading { samples: Vec::new(), absent: vec![absence] };
+        if let Err(reading) = self.choose(tick) {
+            return reading;
         }
         let mut reading = Reading::default();
         match self.ask().await {

@@ -66,12 +66,19 @@ pub struct Absence {
     /// The metric, where only one of the endpoint is missing.
     #[serde(skip)]
     pub metric: Option<&'static str>,
+    /// Whether the rest of it is there: one metric of an endpoint or library that answers.
+    pub partial: bool,
 }
 
 impl Absence {
     /// Something that belongs to no endpoint.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self { what: what.into(), why: why.into(), ..Self::default() }
+    }
+
+    /// A part of something that answers.
+    pub fn partial(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { partial: true, ..Self::new(what, why) }
     }
 
     /// All of an endpoint.
@@ -87,6 +94,15 @@ pub struct Reading {
     pub samples: Vec<Sample>,
     /// What is missing.
     pub absent: Vec<Absence>,
+    /// Why there was nothing to read on this host. That is no fault.
+    pub unused: Option<String>,
+}
+
+impl Reading {
+    /// A reading of a source that has nothing to read on this host.
+    fn unused(why: impl Into<String>) -> Self {
+        Self { unused: Some(why.into()), ..Self::default() }
+    }
 }
 
 /// A source of samples. The sampler never overlaps two reads of one source.

@@ -54,7 +54,9 @@ impl SimSource {
 
     fn samples(&mut self, tick: &Tick) -> Vec<Sample> {
         let mut samples = Vec::new();
-        for (chip, simulated) in (0..).zip(&mut self.chips) {
+        // A simulated value must not look like one of a real chip.
+        let first = tick.host.chips.iter().map(|chip| chip.index.0.saturating_add(1)).max().unwrap_or(0);
+        for (chip, simulated) in (first..).zip(&mut self.chips) {
             let steps = simulated.count_steps(chip, tick.at);
             let levels = values(tick.at.0 as f64 / 1e9, chip)
                 .map(|(metric, value)| (metric, SampleValue::Gauge(value)));
@@ -134,7 +136,7 @@ impl Source for SimSource {
     }
 
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
-        Box::pin(async { Reading { samples: self.samples(tick), absent: Vec::new() } })
+        Box::pin(async { Reading { samples: self.samples(tick), ..Reading::default() } })
     }
 }
 
@@ -164,6 +166,17 @@ mod tests {
             }
         }
         assert_eq!(stalls, 8 * 2 * 8);
+    }
+
+    #[test]
+    fn simulated_chips_have_indices_of_their_own() {
+        let chip =
+            |index| model::device::Chip { index: model::device::ChipIndex(index), ..Default::default() };
+        let host = HostSnapshot { chips: vec![chip(0), chip(4)].into(), ..HostSnapshot::default() };
+        let samples = SimSource::new(2).samples(&Tick { host, ..tick(960) });
+        let indices: std::collections::BTreeSet<_> =
+            samples.iter().filter_map(|sample| sample.labels.number(CHIP)).collect();
+        assert_eq!(indices.into_iter().collect::<Vec<_>>(), [5, 6]);
     }
 
     #[test]

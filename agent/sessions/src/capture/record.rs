@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use model::time::Timestamp;
 use tokio::task::JoinSet;
+use tracing::debug;
 use xprof::{
     check::TraceSummary,
     client::{Bounds, Received},
@@ -76,8 +77,12 @@ impl CaptureRun {
             progress: Box::new(move |bytes| listener(CaptureProgress::Received(index, bytes))),
             cancel: self.cancel.clone(),
         };
+        debug!(id, target = %lease.target(), "profile requested");
         match lease.profile(job).await {
-            Ok(Received { sink: part, summary, .. }) => Ok(ReceivedPart { index, part, summary }),
+            Ok(Received { sink: part, summary, .. }) => {
+                debug!(id, target = %lease.target(), "trace received");
+                Ok(ReceivedPart { index, part, summary })
+            }
             Err(error) => Err(reserve::failed(lease.target().clone(), ProfilerCall::Profile, error)),
         }
     }

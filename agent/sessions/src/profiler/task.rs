@@ -7,6 +7,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 use xprof::client::{self, ProfilerClient, Received, Target};
 
 use super::{
@@ -178,6 +179,7 @@ impl ProfilerTask {
     }
 
     fn begin(&mut self, action: Action) -> Option<Running> {
+        debug!(target = %self.target, ?action, "profiler action");
         match action {
             Action::Probe(request) => match self.waiting.remove(&request) {
                 Some(Waiting::Probe(timeouts, reply)) => {

@@ -123,7 +123,8 @@ impl HostReader {
         }
         self.cgroups.collect(tick, &mut self.files, &mut found, &mut absent);
         chips::collect(&tick.host, &mut found);
-        Reading { samples: found.into_iter().map(|found| sample(found, tick)).collect(), absent }
+        let samples = found.into_iter().map(|found| sample(found, tick)).collect();
+        Reading { samples, absent, unused: None }
     }
 
     fn file(
@@ -170,8 +171,8 @@ impl Source for HostSource {
         Box::pin(async {
             let work = move || reader.lock().unwrap_or_else(PoisonError::into_inner).collect(&tick);
             self.slots.run(DEADLINE, work).await.unwrap_or_else(|error| Reading {
-                samples: Vec::new(),
-                absent: vec![Absence::new("host".to_owned(), error.to_string())],
+                absent: vec![Absence::new("host", error.to_string())],
+                ..Reading::default()
             })
         })
     }

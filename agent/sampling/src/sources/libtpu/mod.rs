@@ -111,6 +111,8 @@ pub struct LibtpuSource {
     start: Instant,
     /// Why there is no child.
     fault: Option<String>,
+    /// Whether that is because the host has no library, and the settings ask for none.
+    not_installed: bool,
 }
 
 impl LibtpuSource {
@@ -141,6 +143,7 @@ impl LibtpuSource {
             child: ChildState::None,
             start: Instant::now(),
             fault: None,
+            not_installed: false,
         }
     }
 
@@ -169,7 +172,7 @@ impl LibtpuSource {
 
     async fn read_once(&mut self, tick: &Tick) -> Reading {
         if let Some(why) = self.not_used(tick) {
-            return missing(why);
+            return Reading::unused(why);
         }
         let end = Instant::now() + BUDGET;
         if let Some(reading) = self.ensure_child(tick).await {
@@ -210,7 +213,12 @@ impl LibtpuSource {
         let fault = self.fault.as_deref().unwrap_or("it failed");
         let seconds = left.as_secs() + 1;
         let rest = if tripped { ", after repeated failures" } else { "" };
-        missing(&format!("{fault}; the next attempt is in {seconds} s{rest}"))
+        self.without_child(&format!("{fault}; the next attempt is in {seconds} s{rest}"))
+    }
+
+    /// The reading without a child. A host without the library has nothing to read.
+    fn without_child(&self, why: &str) -> Reading {
+        if self.not_installed { Reading::unused(why) } else { missing(why) }
     }
 
     fn begin_start(&mut self, workloads: Arc<Workloads>) {
@@ -238,11 +246,29 @@ impl LibtpuSource {
                 self.lifecycle.up(now);
                 self.child = ChildState::Loaded(Box::new(ready));
                 self.fault = None;
+                self.not_installed = false;
                 None
             }
-            Ok(Err(error)) => Some(self.gone(clean(&error.to_string(), 2 * untrusted::MESSAGE))),
-            Err(_aborted) => Some(self.gone("its start was interrupted".to_owned())),
+            Ok(Err(error)) if self.may_be_absent(&error) => {
+                self.not_installed = true;
+                Some(self.gone(error.to_string()))
+            }
+            Ok(Err(error)) => Some(self.failed(clean(&error.to_string(), 2 * untrusted::MESSAGE))),
+            Err(_aborted) => Some(self.failed("its start was interrupted".to_owned())),
         }
+    }
+
+    /// Whether a start failed for a library that nobody asked for.
+    fn may_be_absent(&self, error: &StartError) -> bool {
+        matches!(error, StartError::NotFound)
+            && self.settings.enabled == Enabled::Auto
+            && self.settings.path.is_none()
+    }
+
+    /// The library or its process failed.
+    fn failed(&mut self, fault: String) -> Reading {
+        self.not_installed = false;
+        self.gone(fault)
     }
 
     /// The child is gone, or never came up.
@@ -251,13 +277,15 @@ impl LibtpuSource {
         own_metrics::child_failed();
         self.lifecycle.failed(self.now(), fastrand::f64());
         // A repeated message is one line in the log.
-        if self.fault.as_deref() != Some(&fault) {
-            tracing::warn!("libtpu gives no metrics: {fault}");
+        match self.fault.as_deref() != Some(&fault) {
+            true if self.not_installed => tracing::info!("libtpu is not used: {fault}"),
+            true => tracing::warn!("libtpu gives no metrics: {fault}"),
+            false => {}
         }
         self.fault = Some(fault);
         match self.lifecycle.next_action(self.now(), None) {
             ChildAction::Wait { left, tripped } => self.waiting(left, tripped),
-            _ => missing("it failed"),
+            _ => self.without_child("it failed"),
         }
     }
 
@@ -300,7 +328,7 @@ impl LibtpuSource {
                     "asking for it ended libtpu's process; it is not asked again for {} s",
                     left.as_secs() + 1
                 );
-                reading.absent.push(Absence::new(format!("libtpu {name}"), why));
+                reading.absent.push(Absence::partial(format!("libtpu {name}"), why));
                 continue;
             }
             match ready.child.metric(name, METRIC).await {
@@ -313,18 +341,22 @@ impl LibtpuSource {
                 }
                 Err(refused) => {
                     let why = refused.to_string();
-                    reading.absent.push(Absence::new(format!("libtpu {name}"), why));
+                    reading.absent.push(Absence::partial(format!("libtpu {name}"), why));
                 }
             }
         }
         ready.next = (ready.next + asked) % names.len().max(1);
         if !empty.is_empty() {
             let why = format!("no process on this host serves {}", empty.join(", "));
-            reading.absent.push(Absence::new("libtpu metrics without values".to_owned(), why));
+            if reading.samples.is_empty() && reading.absent.is_empty() && asked == names.len() {
+                reading.unused = Some(why);
+            } else {
+                reading.absent.push(Absence::partial("libtpu metrics without values", why));
+            }
         }
         if let Some((name, failure)) = fatal {
             let fault = format!("{failure} when it was asked for {name}");
-            reading.absent.extend(self.gone(fault).absent);
+            reading.absent.extend(self.failed(fault).absent);
             return reading;
         }
         if asked < names.len() {
@@ -333,7 +365,7 @@ impl LibtpuSource {
                 names.len() - asked,
                 names.len()
             );
-            reading.absent.push(Absence::new("libtpu".to_owned(), why));
+            reading.absent.push(Absence::partial("libtpu", why));
         }
         self.lifecycle.worked();
         reading
@@ -341,15 +373,14 @@ impl LibtpuSource {
 }
 
 fn missing(why: &str) -> Reading {
-    let absence = Absence::new("libtpu".to_owned(), why.to_owned());
-    Reading { samples: Vec::new(), absent: vec![absence] }
+    Reading { absent: vec![Absence::new("libtpu", why)], ..Reading::default() }
 }
 
 fn add(reading: &mut Reading, name: &str, values: &[String], context: &SampleContext<'_>) {
     let decoded = sdk_values::decode(name, values, context);
     let room = MOST_SAMPLES.saturating_sub(reading.samples.len());
     reading.samples.extend(decoded.samples.into_iter().take(room));
-    reading.absent.extend(decoded.fault.map(|why| Absence::new(format!("libtpu {name}"), why)));
+    reading.absent.extend(decoded.fault.map(|why| Absence::partial(format!("libtpu {name}"), why)));
 }
 
 /// The samples of the values that the SDK gives for `name`, without I/O.

@@ -36,6 +36,9 @@ const MOST_DESCRIPTORS: usize = 1024;
 /// Help of a series that the catalog does not list: Orbax and Grain name theirs themselves.
 const HELP: &str = "A series that the workload exports under this name.";
 
+const NO_ENDPOINT: &str = "no workload opens the endpoint: it does when ENABLE_ORBAX_PROMETHEUS_TELEMETRY or \
+                           ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY is true in its environment";
+
 /// The source.
 #[derive(Default)]
 pub struct OrbaxGrainSource {
@@ -80,11 +83,6 @@ impl OrbaxGrainSource {
             target.workload = workload;
             self.targets.push(target);
         }
-        if self.targets.is_empty() && absent.is_empty() {
-            let why = "no workload opens the endpoint: it does when ENABLE_ORBAX_PROMETHEUS_TELEMETRY or \
-                       ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY is true in its environment";
-            absent.push(Absence::new("Orbax and Grain".to_owned(), why.to_owned()));
-        }
         absent
     }
 }
@@ -102,7 +100,11 @@ impl Source for OrbaxGrainSource {
 
     fn read<'a>(&'a mut self, tick: &'a Tick) -> Pin<Box<dyn Future<Output = Reading> + Send + 'a>> {
         Box::pin(async move {
-            let mut whole = Reading { samples: Vec::new(), absent: self.follow(tick) };
+            let absent = self.follow(tick);
+            if self.targets.is_empty() && absent.is_empty() {
+                return Reading::unused(NO_ENDPOINT);
+            }
+            let mut whole = Reading { absent, ..Reading::default() };
             let reads: Vec<_> = self.targets.iter_mut().map(|target| target.read(tick.at)).collect();
             let readings: Vec<Reading> = stream::iter(reads).buffered(AT_ONCE).collect().await;
             for reading in readings {

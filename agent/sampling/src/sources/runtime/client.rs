@@ -20,6 +20,7 @@ use model::{
 };
 use proto::tpu::monitoring::runtime::{ListSupportedMetricsRequest, MetricRequest};
 use tokio::time::Instant;
+use tracing::debug;
 
 use super::{
     CoreMap,
@@ -129,6 +130,7 @@ impl RuntimeClient {
             Err(why) => {
                 self.connection = None;
                 self.retry.failed(now);
+                debug!(address = %self.address, why, "not read, tried again later");
                 self.fault = Some(why);
             }
             Ok(false) => {}
@@ -172,6 +174,8 @@ impl RuntimeClient {
         };
         self.listed = (!names.is_empty()).then_some(now);
         self.adopt(&names);
+        let (known, unknown) = (self.requested.len(), self.unknown.len());
+        debug!(address = %self.address, known, unknown, "list of metrics received");
         Ok(())
     }
 
@@ -239,13 +243,15 @@ impl RuntimeClient {
             add("it lists no known metric: no program has been loaded yet".to_owned());
         }
         if !self.unknown.is_empty() {
-            add(format!("unknown to this release: {}", self.unknown.join(", ")));
+            let why = format!("unknown to this release: {}", self.unknown.join(", "));
+            absent.push(Absence::partial(format!("further metrics of {}", self.address), why));
         }
         for asked in &self.requested {
             if let Some(why) = &asked.fault {
                 absent.push(Absence {
                     what: format!("{} of {}", asked.named.name, self.address),
                     metric: Some(&*asked.metric.name),
+                    partial: true,
                     ..Absence::of_endpoint(&self.address, why.clone())
                 });
             }

@@ -161,10 +161,7 @@ impl Source for RuntimeSource {
         Box::pin(async move {
             let named = named(tick);
             if named.is_empty() {
-                return Reading {
-                    absent: vec![Absence::new("runtime metrics", why_no_endpoint(tick))],
-                    ..Reading::default()
-                };
+                return Reading::unused(why_no_endpoint(tick));
             }
             let mut absent = self.follow(named, tick);
             let reads: Vec<_> = self.clients.iter_mut().map(|client| client.read(tick.at)).collect();
@@ -183,7 +180,7 @@ impl Source for RuntimeSource {
             if !silent.is_empty() {
                 joined.add_silent(silent);
             }
-            Reading { samples: joined.into_samples(), absent }
+            Reading { samples: joined.into_samples(), absent, unused: None }
         })
     }
 }
