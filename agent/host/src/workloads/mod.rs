@@ -235,7 +235,7 @@ impl OwnerScanner {
             return Ok(());
         }
         self.early.node_used |= self.watch.was_used();
-        self.young.update(proc.pids()?, now);
+        self.young.look(proc, now)?;
         self.early.young_holds |= self.young.any_holds(proc, &self.nodes, &mut self.scanner);
         Ok(())
     }
@@ -282,6 +282,7 @@ impl OwnerScanner {
     fn scan(&mut self, proc: &mut Procfs) -> io::Result<Workloads> {
         let sockets = std::mem::take(&mut self.sockets);
         let scan = self.scanner.scan(proc, &self.nodes, sockets)?;
+        self.young.scanned(&scan.pids);
         let (hidden, mut notes) = hidden_processes(proc, &scan, !self.chips.is_empty());
         let ignored = self.update_known(proc, &scan);
         if ignored > 0 {

@@ -15,10 +15,14 @@ use rustix::{
     io::Errno,
 };
 
+use super::process_status;
+
 /// Bytes of directory entries read at a time.
 const ENTRIES: usize = 16 * 1024;
 /// Longer link targets are cut: no device or socket name is as long.
 const LINK: usize = 512;
+/// Maximum number of bytes of a file that is read whole here.
+const SMALL_FILE: u64 = 16 * 1024;
 /// Maximum number of descriptors of one process that are read.
 const MAX_DESCRIPTORS: usize = 1 << 20;
 
@@ -67,6 +71,29 @@ impl Procfs {
         each_name(&folder, &mut self.entries, |name| pids.extend(number(name)))?;
         pids.sort_unstable();
         Ok(pids)
+    }
+
+    /// Whether this agent's own pid namespace is the one of this procfs: its process then has one id here.
+    pub(super) fn is_of_our_namespace(&self) -> bool {
+        let mut status = Vec::new();
+        self.read("self", "status", SMALL_FILE, &mut status).is_ok()
+            && process_status::ids(&String::from_utf8_lossy(&status))
+                .is_some_and(|ids| ids.container_pid.is_none())
+    }
+
+    /// The id that the kernel gave out last in this agent's own pid namespace, to a process or a thread. Every process
+    /// of an inner namespace has an id there too. Source: the last field of `/proc/loadavg`, see proc_loadavg(5).
+    pub(super) fn newest_pid(&self) -> Option<u32> {
+        let mut text = Vec::with_capacity(64);
+        self.read(".", "loadavg", SMALL_FILE, &mut text).ok()?;
+        std::str::from_utf8(&text).ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
+    }
+
+    /// Whether this id is the one of a process now, and not of one of its threads.
+    pub(super) fn is_process(&self, id: u32) -> bool {
+        let mut status = Vec::new();
+        self.read(&id.to_string(), "status", SMALL_FILE, &mut status).is_ok()
+            && process_status::thread_group(&String::from_utf8_lossy(&status)) == Some(id)
     }
 
     /// The descriptor folder of a process; `None` where the kernel does not give their number.
