@@ -129,10 +129,6 @@ mod tests {
         Timestamp(seconds * 1_000_000_000)
     }
 
-    fn pids(young: &YoungProcesses) -> Vec<u32> {
-        young.young.iter().map(|(pid, _)| *pid).collect()
-    }
-
     /// A host: its processes, and the id that the kernel has given out last.
     struct Host {
         root: tempfile::TempDir,
