@@ -1,11 +1,28 @@
 #!/usr/bin/env bash
-# install.sh [--network] BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions and documents where Debian and
-# systemd expect them. With no DESTDIR it also makes the user and the directories; it never starts the service.
+# install.sh [--network] BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions, documents and alert rules where
+# Debian and systemd expect them. With no DESTDIR it also makes the user and the directories; it never starts the service.
 # --network also writes a drop-in that lets the service talk to other hosts, which the unit forbids: api.metrics needs it.
+# install.sh --remove [DESTDIR]: stops the service and removes all of it. Settings, sessions and the user stay.
 set -euo pipefail
+
+remove() {
+  [ -n "$root" ] || systemctl disable --now tpuscope 2>/dev/null || true
+  rm -f "$root"/usr/bin/tpuscope "$root"/usr/lib/systemd/system/tpuscope.service "$root"/usr/lib/sysusers.d/tpuscope.conf \
+    "$root"/usr/lib/tmpfiles.d/tpuscope.conf "$root"/usr/share/man/man1/tpuscope{,-*}.1 \
+    "$root"/usr/share/bash-completion/completions/tpuscope "$root"/usr/share/zsh/vendor-completions/_tpuscope \
+    "$root"/usr/share/fish/vendor_completions.d/tpuscope.fish "$root"/etc/systemd/system/tpuscope.service.d/network.conf
+  rm -rf "$root"/usr/share/doc/tpuscope "$root"/usr/share/tpuscope
+  [ -z "$root" ] || return 0
+  systemctl daemon-reload 2>/dev/null || true
+  echo "removed; /etc/tpuscope, /var/lib/tpuscope and the user tpuscope are still there" >&2
+}
+
 network=
-[ "${1:-}" != --network ] || { network=1; shift; }
-[ $# -ge 1 ] || { sed -n 2,4p "$0" >&2; exit 2; }
+case ${1:-} in
+  --remove) root=${2:-}; remove; exit 0 ;;
+  --network) network=1; shift ;;
+esac
+[ $# -ge 1 ] || { sed -n 2,5p "$0" >&2; exit 2; }
 binary=$(realpath -e -- "$1") root=${2:-}
 top=$(cd "$(dirname "$0")/.." && pwd)
 put() { install -D -m "$1" "$2" "$root$3"; }
@@ -16,6 +33,7 @@ put 0644 "$top/systemd/tpuscope.sysusers" /usr/lib/sysusers.d/tpuscope.conf
 put 0644 "$top/systemd/tpuscope.tmpfiles" /usr/lib/tmpfiles.d/tpuscope.conf
 put 0644 "$top/README.md" /usr/share/doc/tpuscope/README.md
 put 0644 "$top/LICENSE" /usr/share/doc/tpuscope/copyright
+put 0644 "$top/packaging/prometheus/alerts.yml" /usr/share/tpuscope/prometheus/alerts.yml
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

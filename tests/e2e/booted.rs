@@ -49,6 +49,8 @@ fn machine() -> Booted {
         "[paths]\nsysfs = \"{FAKE}/sys\"\ndev = \"{FAKE}/dev\"\n[sampler]\ninterval = \"250ms\"\n[workload]\nscan_interval = \"1s\"\n"
     );
     machine.write("/etc/tpuscope/tpuscope.toml", settings);
+    // One chip more than there are.
+    machine.write("/tmp/tpu-env", "TPU_CHIPS_PER_HOST_BOUNDS: '1,5,1'\n");
     // The shipped watchdog is patient; a test is not.
     machine.write(
         "/etc/systemd/system/tpuscope.service.d/test.conf",
@@ -141,6 +143,13 @@ fn installed_started_captured_killed_hung_and_stopped() {
     let parts =
         machine.run("find", &["/var/lib/tpuscope", "-name", "*.xplane.pb", "-size", "+0", "-perm", "0640"]);
     assert_eq!(parts.lines().count(), 1, "{summary}\n{parts}");
+
+    // The unit shows the host's /tmp to the agent, and closes it to writing.
+    let expected = machine.run("tpuscope", &["metrics", "tpu_chips_expected"]);
+    assert!(expected.contains('5'), "{expected}\n{}", log(&machine));
+    let mounts = machine.run("cat", &[&format!("/proc/{}/mountinfo", main_pid(&machine))]);
+    let tmp = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/tmp")).expect("it has a /tmp");
+    assert!(tmp.split(' ').nth(5).is_some_and(|options| options.starts_with("ro")), "{tmp}");
 
     let before = main_pid(&machine);
     machine.run("systemctl", &["kill", "--signal=KILL", "--kill-who=main", "tpuscope"]);

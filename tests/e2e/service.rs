@@ -1,6 +1,6 @@
 //! The service as shipped: the unit file, the binary's needs, and (in `booted`) a real systemd running it.
 
-use std::{fs, process::Command};
+use std::{ffi::OsStr, fs, path::Path, process::Command};
 
 use fakes::{
     command::run,
@@ -44,6 +44,31 @@ fn the_units_exposure_is_at_most_3_5() {
         .output()
         .expect("systemd-analyze runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// The files below a folder, without it.
+fn files(folder: &Path) -> Vec<String> {
+    let output =
+        Command::new("find").args([".", "-type", "f"]).current_dir(folder).output().expect("find runs");
+    let mut files: Vec<_> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    files.sort_unstable();
+    files
+}
+
+#[test]
+fn what_is_installed_is_removed_except_the_settings() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let install = |arguments: &[&OsStr]| {
+        let script = workspace().join("packaging/install.sh");
+        let output = Command::new(script).args(arguments).output().expect("the installer runs");
+        assert!(output.status.success(), "{output:?}");
+    };
+    install(&["--network".as_ref(), tpuscope().as_ref(), root.path().as_ref()]);
+    let rules = fs::read(root.path().join("usr/share/tpuscope/prometheus/alerts.yml")).expect("installed");
+    assert_eq!(rules, fs::read(workspace().join("packaging/prometheus/alerts.yml")).expect("there"));
+    assert!(files(root.path()).len() > 10);
+    install(&["--remove".as_ref(), root.path().as_ref()]);
+    assert_eq!(files(root.path()), ["./etc/tpuscope/tpuscope.toml"]);
 }
 
 /// The exit codes after which systemd does not restart the agent.

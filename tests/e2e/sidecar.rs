@@ -1,6 +1,6 @@
 //! The container image as a sidecar: in the workload's pid and network namespaces, as no root, with a read-only root.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use fakes::{
     containers::{Pod, base_image, build},
@@ -8,6 +8,8 @@ use fakes::{
     wait::{LIMIT, wait_with},
 };
 use serde_json::Value;
+
+use crate::agent::metrics_listener::{certificates, users};
 
 const IMAGE: &str = "localhost/tpuscope/sidecar:test";
 const PROFILER_PORT: &str = "19012";
@@ -40,10 +42,76 @@ fn fake_host() -> tempfile::TempDir {
         .expect("writable");
         std::fs::write(dir.path().join(format!("dev/vfio/{chip}")), "").expect("writable");
     }
+    metrics_files(dir.path());
     // Made by root for a user of the containers that is not.
     let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(dir.path()).status().expect("chmod runs");
     assert!(opened.success());
     dir
+}
+
+/// Where the sidecar serves a Prometheus, with TLS and a password.
+const METRICS: &str = "127.0.0.1:14394";
+
+/// The files of `api.metrics`, and a `tpu-env` that names one chip more than there are.
+fn metrics_files(folder: &Path) {
+    std::fs::create_dir(folder.join("tls")).expect("writable");
+    certificates(&folder.join("tls"));
+    let web = format!("tls_server_config: {{cert_file: server.crt, key_file: server.key}}\n{}", users());
+    std::fs::write(folder.join("tls/web.yml"), web).expect("writable");
+    std::fs::write(folder.join("tpu-env"), "TPU_CHIPS_PER_HOST_BOUNDS: '1,3,1'\n").expect("writable");
+}
+
+/// What curl gets of the page in the sidecar's network, which no other program reaches; its status code is the last line.
+fn scrape(sidecar: &Pod, host: &Path, password: &str) -> String {
+    let pid = sidecar.inspect("{{.State.Pid}}");
+    let output = Command::new("nsenter")
+        .args(["-t", &pid, "-n", "curl", "-s", "--compressed", "-w", "%{http_code}", "-u"])
+        .arg(format!("prometheus:{password}"))
+        .arg("--cacert")
+        .arg(host.join("tls/ca.crt"))
+        .arg(format!("https://{METRICS}/metrics"))
+        .output()
+        .expect("nsenter runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The metrics page, the same values on the command line, and their course.
+fn is_scraped(sidecar: &Pod, host: &Path) {
+    assert!(scrape(sidecar, host, "wrong").ends_with("401"));
+    let page = wait_with(
+        "a second chip's histogram and the host's series",
+        LIMIT,
+        || sidecar.logs(),
+        || {
+            let page = scrape(sidecar, host, "secret");
+            page.contains("tpu_hlo_execution_seconds_bucket{chip=\"1\"").then_some(page)
+        },
+    );
+    assert!(page.ends_with("200"), "{page}");
+    for series in [
+        "tpu_chips_expected{source=\"host\"} 3",
+        "tpu_chip_up{chip=\"1\",source=\"host\"} 1",
+        "tpu_chip_info{chip=\"0\",pci=\"0000:00:04\",type=\"v6e\",source=\"host\"} 1",
+        "tpu_chip_owner_info{chip=\"0\",state=\"held\",",
+        "tpu_hbm_used_bytes{chip=\"1\",core=\"1\",",
+        "tpuscope_source_up{source=\"runtime\"} 1",
+        "tpuscope_captures_total{result=\"complete\"} 0",
+        "tpuscope_store_free_bytes ",
+    ] {
+        assert!(page.contains(&format!("\n{series}")), "{series} is missing in\n{page}");
+    }
+    let listed = |arguments: &[&str]| {
+        let output = sidecar.exec(arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let metrics = listed(&["tpuscope", "metrics", "tpu_chips_expected"]);
+    assert!(metrics.lines().nth(1).is_some_and(|line| line.contains('3')), "{metrics}");
+    let history = listed(&["tpuscope", "history", "tpu_hbm_used_bytes", "--chip", "1"]);
+    assert!(history.contains("chip=\"1\""), "{history}");
+    // The numbers of the chips are kept although the root is read-only.
+    let kept = listed(&["cat", "/var/lib/tpuscope/chips.toml"]);
+    assert!(kept.contains("0000:00:05"), "{kept}");
 }
 
 /// `-v` options that show folders to a container at their own paths.
@@ -57,7 +125,7 @@ fn status(agent: &Pod) -> Option<Value> {
 }
 
 #[test]
-fn a_sidecar_without_root_finds_samples_and_captures_its_neighbour() {
+fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
     image();
     let host = fake_host();
     let host_path = host.path().display().to_string();
@@ -95,6 +163,11 @@ fn a_sidecar_without_root_finds_samples_and_captures_its_neighbour() {
         format!("-e=TPUSCOPE_PATHS__SYSFS={host_path}/sys"),
         format!("-e=TPUSCOPE_PATHS__DEV={host_path}/dev"),
     );
+    let (metrics, web_config, tpu_env) = (
+        format!("-e=TPUSCOPE_API__METRICS={METRICS}"),
+        format!("-e=TPUSCOPE_API__METRICS_WEB_CONFIG={host_path}/tls/web.yml"),
+        format!("-e=TPUSCOPE_DEVICE__TPU_ENV={host_path}/tpu-env"),
+    );
     let sidecar = Pod::start(
         "sidecar",
         &[
@@ -110,6 +183,9 @@ fn a_sidecar_without_root_finds_samples_and_captures_its_neighbour() {
             &volume,
             &sysfs,
             &dev,
+            &metrics,
+            &web_config,
+            &tpu_env,
         ],
         IMAGE,
         &["agent"],
@@ -127,6 +203,7 @@ fn a_sidecar_without_root_finds_samples_and_captures_its_neighbour() {
     assert_eq!(seen["owners"][0]["uid"], 10001, "{seen}");
     assert_eq!(seen["owners"][0]["chips"], serde_json::json!([0, 1]), "{seen}");
 
+    is_scraped(&sidecar, host.path());
     let output = sidecar.exec(&["tpuscope", "capture", "--duration", "500ms", "--session", "pod", "--json"]);
     assert!(output.status.success(), "{output:?}\n{}", sidecar.logs());
     let found = sidecar.exec(&["find", "/var/lib/tpuscope", "-name", "*.xplane.pb", "-size", "+0"]);

@@ -236,7 +236,8 @@ impl Shared {
             let mut seen = chips::scan(&self.config.paths, &self.config.device);
             let load = || ChipIndices::load(&self.config.state_dir);
             state.indices.get_or_insert_with(load).assign(&mut seen.chips);
-            let expected = state.expected.after(seen.chips.len());
+            let (expected, bad_file) = state.expected.after(seen.chips.len());
+            seen.notes.extend(bad_file);
             state.scanner.set_chips(seen.chips.clone().into(), seen.other_groups);
             self.notes.send_if_modified(|notes| replace(notes, seen.notes));
             self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips, expected));

@@ -4,7 +4,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::Read,
+    io::{self, Read},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -21,37 +21,96 @@ const MAX_CHIPS: u32 = 256;
 /// The chips of a host as a grid, such as `2,2,1`; made by the TPU API, and by Compute Engine.
 const KEYS: [&str; 2] = ["CHIPS_PER_HOST_BOUNDS", "TPU_CHIPS_PER_HOST_BOUNDS"];
 
+/// Why the file does not say how many chips the host has.
+#[derive(Debug, thiserror::Error)]
+enum TpuEnvError {
+    /// It is absent, or closed to the agent.
+    #[error("cannot be read ({0})")]
+    Unreadable(#[from] io::Error),
+    /// A link was refused when it was opened.
+    #[error("is not a regular file")]
+    NotAFile,
+    /// Somebody else could have written it.
+    #[error(
+        "is not believed: it belongs to user {uid} and has mode {mode:03o}, so other users than root and the agent's can write it"
+    )]
+    Untrusted { uid: u32, mode: u32 },
+    /// It lacks the value, or has a bad one.
+    #[error("has no sound CHIPS_PER_HOST_BOUNDS or TPU_CHIPS_PER_HOST_BOUNDS, such as '2,2,1'")]
+    NoBounds,
+}
+
+impl TpuEnvError {
+    /// Whether there is no such file: a host need not have one.
+    fn is_absent(&self) -> bool {
+        matches!(self, Self::Unreadable(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 /// The number, and what it is derived from.
 #[derive(Debug)]
 pub(crate) struct ExpectedChips {
     file: PathBuf,
     most_seen: u32,
+    /// What the log said last.
+    told: String,
 }
 
 impl ExpectedChips {
     /// With this `tpu-env` file.
     pub(crate) fn new(file: &Path) -> Self {
-        Self { file: file.to_owned(), most_seen: 0 }
+        Self { file: file.to_owned(), most_seen: 0, told: String::new() }
     }
 
-    /// The number of chips that are expected when `seen` are there; `None` while no chip has ever been seen or named.
-    /// Blocks.
-    pub(crate) fn after(&mut self, seen: usize) -> Option<u32> {
+    /// The number of chips that are expected when `seen` are there; `None` while no chip has ever been seen or named. And
+    /// what is wrong with the file, if it is there. Logs where the number is from when that changes. Blocks.
+    pub(crate) fn after(&mut self, seen: usize) -> (Option<u32>, Option<String>) {
         self.most_seen = self.most_seen.max(u32::try_from(seen).unwrap_or(u32::MAX));
-        text(&self.file).as_deref().and_then(chips).or(Some(self.most_seen).filter(|most| *most > 0))
+        let most_seen = Some(self.most_seen).filter(|most| *most > 0);
+        let file = self.file.display().to_string();
+        match text(&self.file).and_then(|text| chips(&text).ok_or(TpuEnvError::NoBounds)) {
+            Ok(expected) => {
+                self.tell(&format!("{file} says that this host has {expected} chips"), false);
+                (Some(expected), None)
+            }
+            Err(error) => {
+                let why = format!("{file} {error}: the most chips seen since the start are expected");
+                let is_absent = error.is_absent();
+                // A host without chips need not explain what it does not expect.
+                if most_seen.is_some() || !is_absent {
+                    self.tell(&why, !is_absent);
+                }
+                (most_seen, (!is_absent).then_some(why))
+            }
+        }
+    }
+
+    fn tell(&mut self, what: &str, is_bad: bool) {
+        if self.told == what {
+            return;
+        }
+        what.clone_into(&mut self.told);
+        if is_bad {
+            tracing::warn!("{what}");
+        } else {
+            tracing::info!("{what}");
+        }
     }
 }
 
 /// The text of a regular file that only root or the agent's user can have written.
-fn text(path: &Path) -> Option<String> {
-    let file: File = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path).ok()?;
-    let about = file.metadata().ok()?;
-    if !about.is_file() || !is_trusted(about.uid(), about.mode(), geteuid().as_raw()) {
-        return None;
+fn text(path: &Path) -> Result<String, TpuEnvError> {
+    let file: File = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(TpuEnvError::NotAFile);
+    }
+    if !is_trusted(about.uid(), about.mode(), geteuid().as_raw()) {
+        return Err(TpuEnvError::Untrusted { uid: about.uid(), mode: about.mode() & 0o777 });
     }
     let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Whether only root or `ours` can have written it.
@@ -72,6 +131,8 @@ fn chips(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -82,6 +143,11 @@ mod tests {
         );
         assert_eq!(chips("TPU_CHIPS_PER_HOST_BOUNDS: '1,1,1'\n"), Some(1));
         assert_eq!(chips("CHIPS_PER_HOST_BOUNDS: \"2, 4\"\n"), Some(8));
+        // As Compute Engine writes it for a v6e-1: eight ports, one chip.
+        let compute_engine = "TPU_WORKER_ID: '0'\nTPU_ACCELERATOR_TYPE: 'v6e-1'\nTOPOLOGY: '1x1'\nHOST_BOUNDS: '1,1,1'\n\
+                              CHIPS_PER_HOST_BOUNDS: '1,1,1'\n\
+                              TPU_RUNTIME_METRICS_PORTS: '8431,8432,8433,8434,8435,8436,8437,8438'\n";
+        assert_eq!(chips(compute_engine), Some(1));
         for bad in [
             "",
             "HOST_BOUNDS: '2,2,8'\n",
@@ -90,6 +156,7 @@ mod tests {
             "CHIPS_PER_HOST_BOUNDS: '65536,65536'",
             "CHIPS_PER_HOST_BOUNDS: '2,x,1'",
             "CHIPS_PER_HOST_BOUNDS",
+            "ACCELERATOR_TYPE: 'v6e-8'\nTPU_WORKER_ID: '0'\n",
         ] {
             assert_eq!(chips(bad), None, "{bad}");
         }
@@ -99,8 +166,33 @@ mod tests {
     fn without_a_file_it_is_the_most_that_were_seen() {
         let folder = tempfile::tempdir().unwrap();
         let mut expected = ExpectedChips::new(&folder.path().join("none"));
-        let numbers: Vec<_> = [0, 3, 4, 2].into_iter().map(|seen| expected.after(seen)).collect();
+        let numbers: Vec<_> = [0, 3, 4, 2].into_iter().map(|seen| expected.after(seen).0).collect();
         assert_eq!(numbers, [None, Some(3), Some(4), Some(4)]);
+        assert_eq!(expected.after(4).1, None, "a host need not have the file");
+        assert!(expected.told.contains("none cannot be read (No such file"), "{}", expected.told);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_that_is_there_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tpu-env");
+        let mut expected = ExpectedChips::new(&file);
+        let set_mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+        let mut after = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            set_mode(0o644);
+            expected.after(2)
+        };
+        assert_eq!(
+            after("TPU_CHIPS_PER_HOST_BOUNDS: '1,1,1'\nTPU_ACCELERATOR_TYPE: 'v6e-1'\n"),
+            (Some(1), None)
+        );
+        let (number, why) = after("TPU_ACCELERATOR_TYPE: 'v6e-1'\n");
+        assert_eq!(number, Some(2));
+        assert!(why.unwrap().contains("tpu-env has no sound CHIPS_PER_HOST_BOUNDS"));
+        set_mode(0o666);
+        let why = expected.after(2).1.unwrap();
+        assert!(why.contains("is not believed") && why.contains("mode 666"), "{why}");
     }
 
     #[test]
@@ -113,6 +205,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
-        assert_eq!((text(&link), text(folder.path())), (None, None));
+        assert!(text(&link).is_err());
+        assert!(matches!(text(folder.path()), Err(TpuEnvError::NotAFile)));
     }
 }

@@ -14,8 +14,11 @@ const SCAN_DURATION: &str = "tpuscope_process_scan_duration_seconds";
 
 /// Describes the metrics of this crate.
 pub fn describe() {
-    describe_gauge!(CHIPS, "Chips found on this host.");
-    describe_gauge!(OWNERS, "Processes that hold chips of this host.");
+    describe_gauge!(CHIPS, "Chips found on this host, whatever their state.");
+    describe_gauge!(
+        OWNERS,
+        "Processes that were seen to hold chips of this host; with workload.discover = any, also those that have a TPU library mapped."
+    );
     describe_counter!(SCANS, "Scans of all processes.");
     describe_gauge!(SCAN_DURATION, Unit::Seconds, "Duration of the last scan of all processes.");
 }

@@ -54,7 +54,10 @@ const CHIP: &[&str] = &["chip", "chip_id"];
 const HOST_CHIP: &[&str] = &["chip"];
 const CHIP_INFO: &[&str] = &["chip", "pci", "type", "numa_node"];
 const CHIP_FAULT: &[&str] = &["chip", "fault"];
-const CHIP_OWNER: &[&str] = &["chip", "command", "user"];
+const CHIP_OWNER: &[&str] = &["chip", "state", "command", "user"];
+const TRAY_CHIP: &[&str] = &["tray_chip"];
+const LINK: &[&str] = &["link", "tray_chip"];
+const TRAY_CHIP_OF: &[&str] = &["tray_chip", "chip"];
 
 const fn gauge() -> MetricKind {
     MetricKind::Gauge
@@ -97,17 +100,17 @@ catalog! {
     );
     TPU_CHIP_UP = gauge(
         "tpu_chip_up", Count, HOST_CHIP,
-        "1 when nothing is wrong with the chip, 0 when it has a fault.",
+        "1 when nothing is wrong with the chip, 0 when it has a fault or its device node is absent; no series when its state is unknown.",
         []
     );
     TPU_CHIP_FAULT = gauge(
         "tpu_chip_fault", Count, CHIP_FAULT,
-        "1 for each fault of a chip.",
+        "1 for each fault of a chip that is not up.",
         []
     );
     TPU_CHIP_OWNER_INFO = gauge(
         "tpu_chip_owner_info", Count, CHIP_OWNER,
-        "1 for each workload that holds the chip, with the command and the user of its process.",
+        "1 for each workload and command that holds the chip (state held), or where none was seen: state free, or unknown when a process that cannot be seen may hold it. No series for a chip that nobody holds or can open.",
         []
     );
     TPU_CHIPS_EXPECTED = gauge(
@@ -214,14 +217,19 @@ catalog! {
         [host_service("METRIC_TYPE_SPARSECORE", PERCENT)]
     );
     TPU_CHIP_THROTTLE_SCORE = gauge(
-        "tpu_chip_throttle_score", Score, &["tray_chip"],
+        "tpu_chip_throttle_score", Score, TRAY_CHIP,
         "0: not throttled; 1 to 10: throttled by 10 to 100 percent.",
         [host_service("throttling_score", Scale::ONE), sdk("tpu_throttle_score", 24, Scale::ONE)]
     );
     TPU_ICI_LINK_HEALTH_SCORE = gauge(
-        "tpu_ici_link_health_score", Score, &["link"],
+        "tpu_ici_link_health_score", Score, LINK,
         "0: healthy; 1 to 5: transient problems; 6 to 9: persistent minor problems; 10: unusable.",
         [host_service("link_health", Scale::ONE), sdk("ici_link_health", 24, Scale::ONE)]
+    );
+    TPU_TRAY_CHIP_INFO = gauge(
+        "tpu_tray_chip_info", Count, TRAY_CHIP_OF,
+        "1 for each tray_chip, with the chip whose entry of the host's service names it; chip is unknown where no entry or several do.",
+        []
     );
     // Checkpoints and input, from Orbax and Grain. Their other series get their names by rule.
     JAX_ORBAX_WRITE_BYTES = gauge(

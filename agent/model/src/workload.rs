@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::{
-    device::ChipIndex,
+    device::{Chip, ChipIndex},
     job::{Job, JobKind},
     workload_label::WorkloadLabel,
 };
@@ -204,9 +204,29 @@ pub struct Workloads {
     pub notes: Vec<String>,
 }
 
+impl Workloads {
+    /// Why a process that was not seen may hold this chip, in words; `None` when it would have been seen.
+    pub fn owners_unknown(&self, chip: &Chip) -> Option<&str> {
+        if chip.nodes.is_empty() { Some("its device node is not known") } else { self.hidden.as_deref() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_are_known_only_of_a_known_node_and_where_all_processes_are_seen() {
+        let known = Chip { nodes: vec!["/dev/vfio/0".into()], ..Chip::default() };
+        let (all, some) =
+            (Workloads::default(), Workloads { hidden: Some("why".into()), ..Workloads::default() });
+        assert_eq!((all.owners_unknown(&known), some.owners_unknown(&known)), (None, Some("why")));
+        let unknown = Some("its device node is not known");
+        assert_eq!(
+            (all.owners_unknown(&Chip::default()), some.owners_unknown(&Chip::default())),
+            (unknown, unknown)
+        );
+    }
 
     #[test]
     fn addresses_are_read_without_a_name_service() {

@@ -20,7 +20,7 @@ const CHILD_FAILURES: &str = "tpuscope_libtpu_child_failures_total";
 /// Describes the metrics of this crate.
 pub fn describe() {
     describe_counter!(READS, "Reads of the source.");
-    describe_counter!(ERRORS, "Number of times a requested value was missing.");
+    describe_counter!(ERRORS, "Number of times a requested value began to be missing.");
     describe_counter!(MISSED, "Ticks that passed while the read before was still going on.");
     describe_counter!(OVERRUNS, "Reads that were cancelled because they exceeded every deadline.");
     describe_gauge!(DURATION, Unit::Seconds, "Duration of the last read of the source.");

@@ -280,6 +280,29 @@ mod tests {
     }
 
     #[test]
+    fn gzip_is_for_those_who_take_it() {
+        let accepts = |encodings: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for encoding in encodings {
+                headers.append(header::ACCEPT_ENCODING, HeaderValue::from_str(encoding).unwrap());
+            }
+            accepts_gzip(&headers)
+        };
+        for taken in [&["gzip"][..], &["deflate, GZIP;q=0.5"], &["br", "gzip"], &["gzip; q=1"]] {
+            assert!(accepts(taken), "{taken:?}");
+        }
+        for refused in [&[][..], &["identity"], &["gzip;q=0"], &["gzip;q=0.000, br"], &["x-gzip"], &["*"]] {
+            assert!(!accepts(refused), "{refused:?}");
+        }
+        let page = "tpu_x{chip=\"0\"} 1\n".repeat(1000);
+        let packed = gzip(page.as_bytes());
+        assert!(packed.len() * 10 < page.len(), "{}", packed.len());
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed[..]), &mut text).unwrap();
+        assert_eq!(text, page);
+    }
+
+    #[test]
     fn a_history_query_is_parsed_or_refused() {
         let query = history_query("metric=tpu_x%5F&chip=3&last=10m&limit=5").unwrap();
         assert_eq!((query.metric.as_str(), query.chip, query.limit), ("tpu_x_", Some(3), Some(5)));

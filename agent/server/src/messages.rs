@@ -34,11 +34,7 @@ pub(super) fn chip(
 ) -> ChipStatus {
     let held_by: Vec<&Owner> =
         workloads.owners.iter().filter(|owner| owner.chips.contains(&chip.index)).collect();
-    let owners_unknown = if chip.nodes.is_empty() {
-        Some("its device node is not known".to_owned())
-    } else {
-        workloads.hidden.clone()
-    };
+    let owners_unknown = workloads.owners_unknown(chip).map(str::to_owned);
     let cores = |metric: &'static Descriptor| Cores::of(chip.index, metric, samples);
     let duty = cores(&TPU_TENSORCORE_DUTY_CYCLE_RATIO);
     let (used, total) = (cores(&TPU_HBM_USED_BYTES), cores(&TPU_HBM_TOTAL_BYTES));

@@ -52,6 +52,30 @@ impl TpuHost {
     }
 }
 
+/// The number of series that `expression` selects.
+fn selected(prometheus: &Prometheus, expression: &str) -> usize {
+    prometheus.values(&expression.replace(' ', "%20"))
+}
+
+#[test]
+fn one_key_joins_chips_links_and_throttling() {
+    let tpu = TpuHost::new();
+    let agent = tpu.agent();
+    let prometheus = Prometheus::with_rules(agent.http(), "groups: []\n");
+    let joined = |metric: &str| {
+        format!(
+            "{metric} * on (instance, tray_chip) group_left (chip) tpu_tray_chip_info{{chip!=\"unknown\"}}"
+        )
+    };
+    let links = joined("tpu_ici_link_health_score");
+    assert_eq!(selected(&prometheus, &links), 16);
+    assert_eq!(selected(&prometheus, &joined("tpu_chip_throttle_score")), 4);
+    // The chip of a link is one that has a PCI address.
+    let with_pci = format!("{links} * on (instance, chip) group_left (pci) tpu_chip_info");
+    assert_eq!(selected(&prometheus, &with_pci), 16);
+    assert_eq!(prometheus.count("tpu_chip_info%20unless%20on%20(instance,chip)%20tpu_chip_up"), 0);
+}
+
 fn fires(prometheus: &Prometheus, alert: &str) {
     eventually(alert, || prometheus.firing().contains(&alert.to_owned()).then_some(()));
 }

@@ -4,6 +4,7 @@ use std::fs;
 
 use fakes::{command::run, fake_host::FakeHost, running_agent::RunningAgent, schema::Schema};
 use model::device::Generation;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// A v6e, one without its node, and a function of Google's that is in no table, with the class that real v5e
@@ -40,4 +41,45 @@ fn every_chip_has_a_state_and_only_an_openable_one_may_be_free() {
     // Where processes of the machine are hidden from this agent, even a good chip is not called free.
     let seen = status["chips"][0]["owners_unknown"] == "";
     assert!(line("0 ").ends_with(if seen { "free" } else { "unknown" }), "{shown:?}");
+
+    // The series say the same.
+    let page = agent.get("/metrics", "").body;
+    let of = |series: &str| page.lines().find_map(|line| line.strip_prefix(series)).map(str::to_owned);
+    let up = |chip: u32| of(&format!("tpu_chip_up{{chip=\"{chip}\",source=\"host\"}} "));
+    assert_eq!([up(0).as_deref(), up(1).as_deref(), up(2).as_deref()], [Some("1.0"), Some("0.0"), None]);
+    let fault = |chip: u32| of(&format!("tpu_chip_fault{{chip=\"{chip}\",fault=\""));
+    assert!(fault(0).is_none() && fault(1).unwrap().contains("is absent\",") && fault(2).is_none(), "{page}");
+    let owner = |chip: u32| of(&format!("tpu_chip_owner_info{{chip=\"{chip}\",state=\""));
+    assert!(owner(0).unwrap().starts_with(if seen { "free" } else { "unknown" }), "{page}");
+    assert!(owner(1).is_none_or(|state| !seen && state.starts_with("unknown")), "{page}");
+    assert!(owner(2).unwrap().starts_with("unknown"), "{page}");
+}
+
+#[test]
+fn a_chip_that_is_removed_leaves_a_gap_after_a_restart() {
+    let host = FakeHost::with(Generation::V6e, 4);
+    let agent = RunningAgent::start(&host, "");
+    let chips = host.chips();
+    let numbers = |agent: &RunningAgent| -> Vec<(u64, String)> {
+        let status = agent.status();
+        let found = status["chips"].as_array().unwrap().iter();
+        found
+            .map(|chip| (chip["index"].as_u64().unwrap(), chip["pci"].as_str().unwrap().to_owned()))
+            .collect()
+    };
+    let before = numbers(&agent);
+    assert_eq!(before.iter().map(|chip| chip.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    agent.signal(Signal::SIGTERM);
+    let (_, home) = agent.end();
+    fs::remove_file(host.sys().join("bus/pci/devices").join(format!("{}.0", chips[1].pci))).unwrap();
+    let command = home.command(&host.config(""));
+    let agent = RunningAgent::ready(home, command);
+    let kept: Vec<_> = [0, 2, 3].map(|chip| before[chip].clone()).into();
+    assert_eq!(numbers(&agent), kept);
+    let page = agent.get("/metrics", "").body;
+    let series: Vec<_> = page.lines().filter(|line| line.starts_with("tpu_chip_info{")).collect();
+    assert_eq!(series.len(), 3, "{series:?}");
+    for (line, (index, pci)) in series.iter().zip(kept) {
+        assert!(line.contains(&format!("chip=\"{index}\",pci=\"{pci}\"")), "{line}");
+    }
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::scrape::Prometheus;
 
 /// A user `prometheus` with the password `secret`.
-fn users() -> String {
+pub(crate) fn users() -> String {
     format!("basic_auth_users: {{prometheus: {}}}\n", bcrypt::hash("secret", 10).unwrap())
 }
 
@@ -31,7 +31,7 @@ fn free() -> SocketAddr {
 }
 
 /// Certificates of an authority, a server on 127.0.0.1 and a client, as files of a folder.
-fn certificates(folder: &Path) {
+pub(crate) fn certificates(folder: &Path) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name.push(DnType::CommonName, "test authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -5,6 +5,7 @@ mod alerts;
 mod chips;
 mod http;
 mod life;
-mod metrics_listener;
+pub(crate) mod metrics_listener;
+mod own_metrics;
 mod scrape;
 mod series;

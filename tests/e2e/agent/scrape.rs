@@ -87,6 +87,23 @@ fn the_page_is_clean_under_promtool() {
 }
 
 #[test]
+fn the_page_is_compressed_when_asked_for() {
+    let snapshot = snapshot();
+    let url = format!("http://{}/metrics", snapshot.agent.http());
+    let curl = |options: &[&str]| {
+        let output = Command::new("curl").args(["-s", "-i"]).args(options).arg(&url).output();
+        output.expect("curl is installed by tests/setup.sh").stdout
+    };
+    eventually("the page", || String::from_utf8_lossy(&curl(&[])).contains(USED).then_some(()));
+    let is_packed = |answer: &[u8]| String::from_utf8_lossy(answer).contains("content-encoding: gzip");
+    let (plain, packed) = (curl(&[]), curl(&["-H", "Accept-Encoding: gzip"]));
+    assert_eq!([is_packed(&plain), is_packed(&packed)], [false, true]);
+    assert!(packed.len() * 3 < plain.len(), "{} of {}", packed.len(), plain.len());
+    let unpacked = String::from_utf8_lossy(&curl(&["--compressed"])).into_owned();
+    assert!(is_packed(unpacked.as_bytes()) && unpacked.contains(USED), "{unpacked}");
+}
+
+#[test]
 fn a_series_that_nobody_renews_disappears() {
     let snapshot = snapshot();
     eventually("the series", || snapshot.agent.get("/metrics", "").body.contains(USED).then_some(()));

@@ -126,6 +126,9 @@ fn chip(index: ChipIndex, functions: &[(Function, ChipKind)], nodes: &Nodes<'_>)
     let of_state = |state| faults.iter().any(|(of, _)| *of == state).then_some(state);
     let states = [ChipState::Absent, ChipState::Fault, ChipState::Unknown];
     chip.state = states.into_iter().find_map(of_state).unwrap_or_default();
+    if chip.state != ChipState::Unknown {
+        faults.retain(|(of, _)| *of != ChipState::Unknown);
+    }
     chip.faults = faults.into_iter().map(|(_, fault)| fault).collect();
     chip
 }

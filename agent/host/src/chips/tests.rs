@@ -83,6 +83,20 @@ fn two_functions_of_a_7x_are_one_chip() {
 }
 
 #[test]
+fn the_faults_of_a_chip_are_those_of_its_state() {
+    let host = Host::new();
+    host.vfio("0000:05:00.0", "0x0076", 3);
+    host.function("0000:05:00.1", &[("vendor", "0x1ae0"), ("device", "0x0076")]);
+    let [(state, faults)] = host.states().try_into().unwrap();
+    assert_eq!((state, faults.contains("no IOMMU group")), (ChipState::Unknown, true), "{faults}");
+    // What is not known of one function is no fault of a chip whose other function has one.
+    fs::remove_file(host.at("dev/vfio/3")).unwrap();
+    let [(state, faults)] = host.states().try_into().unwrap();
+    assert_eq!(state, ChipState::Absent);
+    assert!(faults.contains("is absent") && !faults.contains("no IOMMU group"), "{faults}");
+}
+
+#[test]
 fn a_new_id_is_reported_and_a_network_card_is_not() {
     let host = Host::new();
     host.vfio("0000:00:04.0", "0x0099", 7);

@@ -51,7 +51,7 @@ pub struct FreshSample {
 pub struct SourceCounters {
     /// Reads that came to their end.
     pub reads: u64,
-    /// Number of times a requested value was missing; counted once, when it goes missing.
+    /// Number of times a requested value began to be missing.
     pub errors: u64,
     /// Ticks that passed while the read before was still going on.
     pub missed: u64,

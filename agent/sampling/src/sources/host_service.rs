@@ -9,7 +9,8 @@ use std::{collections::HashSet, future::Future, pin::Pin};
 use model::{
     catalog,
     device::Chip,
-    label::Labels,
+    label::{CHIP, Labels},
+    metric::Descriptor,
     sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     untrusted::clean_label,
@@ -24,6 +25,7 @@ use super::{
     Absence, Reading, Source, Tick,
     grpc::{GrpcCallError, GrpcConnection, Malformed, UnaryCall},
     retry::Retry,
+    tray_chip::{self, TrayChips},
 };
 
 const GET: &str = "/libtpu.tpunetd.VBARControl/GetHostMetrics";
@@ -138,14 +140,17 @@ pub fn decode_reply(reply: &[u8], tick: &Tick) -> Option<Vec<Sample>> {
 /// The samples of a GetHostMetricsResponse.
 fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), Malformed> {
     let mut seen = HashSet::new();
+    let mut names = TrayChips::default();
     let mut chips = 0;
-    Fields::new(reply, 0).each(1, |entry| {
+    Fields::new(reply, 0).each(1, |entry| -> Result<(), Malformed> {
         chips += 1;
         if chips > MOST_CHIPS {
             return Ok(());
         }
         let entry = UtilizationMetricData::decode(entry)?;
-        for (name, labels, value) in values(&entry, chips - 1, &tick.host.chips) {
+        let of_chip = chip_labels(&entry.chip_identifier, chips - 1, &tick.host.chips);
+        let at = measured(&entry, tick.at);
+        for (name, labels, value) in values(&entry, &of_chip) {
             let Some((metric, named)) = catalog::by_origin(Origin::HostService, name) else { continue };
             if !value.is_finite()
                 || samples.len() >= MOST_VALUES
@@ -153,42 +158,47 @@ fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), M
             {
                 continue;
             }
-            samples.push(Sample {
-                metric: metric.into(),
-                labels,
-                value: SampleValue::Gauge(named.scale.apply(value)),
-                origin: Origin::HostService,
-                at: measured(&entry, tick.at),
-                workload: None,
-            });
+            samples.push(gauge(metric, labels, named.scale.apply(value), at));
         }
+        tray_chips(&entry).for_each(|name| names.add(name, of_chip.number(CHIP)));
         Ok(())
-    })
+    })?;
+    let info = |labels| gauge(&catalog::TPU_TRAY_CHIP_INFO, labels, 1.0, tick.at);
+    samples.extend(names.series().map(info));
+    Ok(())
 }
 
-/// One entry: its name in the reply, labels, value.
-fn values(
-    entry: &UtilizationMetricData,
-    position: usize,
-    chips: &[Chip],
-) -> Vec<(&'static str, Labels, f64)> {
-    let labels = chip_labels(&entry.chip_identifier, position, chips);
+fn gauge(metric: &'static Descriptor, labels: Labels, value: f64, at: Timestamp) -> Sample {
+    let value = SampleValue::Gauge(value);
+    Sample { metric: metric.into(), labels, value, origin: Origin::HostService, at, workload: None }
+}
+
+/// The values of an entry: name in the reply, labels, value.
+fn values(entry: &UtilizationMetricData, of_chip: &Labels) -> Vec<(&'static str, Labels, f64)> {
     let mut values: Vec<_> = entry
         .metrics
         .iter()
         .filter(|metric| metric.metric_type() != MetricType::Unspecified)
-        .map(|metric| (metric.metric_type().as_str_name(), labels.clone(), metric.utilization.into()))
+        .map(|metric| (metric.metric_type().as_str_name(), of_chip.clone(), metric.utilization.into()))
         .collect();
     let Some(health) = &entry.tpu_health_metrics else { return values };
     if let Some(it) = &health.chip_throttling_metric {
-        let labels = Labels::one("tray_chip", format!("{}-{}", it.tray_id, it.chip_id));
+        let labels = tray_chip::labels(&tray_chip::name(it.tray_id, it.chip_id));
         values.push(("throttling_score", labels, it.throttling_score as f64));
     }
     for link in &health.ici_link_metrics {
-        let labels = Labels::one("link", clean_label(&link.port_id));
-        values.push(("link_health", labels, link.link_health as f64));
+        values.push(("link_health", tray_chip::link_labels(&link.port_id), link.link_health as f64));
     }
     values
+}
+
+/// What the entry calls its chip where it speaks of throttling and links.
+fn tray_chips(entry: &UtilizationMetricData) -> impl Iterator<Item = String> {
+    entry.tpu_health_metrics.iter().flat_map(|health| {
+        let throttled =
+            health.chip_throttling_metric.iter().map(|it| tray_chip::name(it.tray_id, it.chip_id));
+        throttled.chain(health.ici_link_metrics.iter().filter_map(|link| tray_chip::of_link(&link.port_id)))
+    })
 }
 
 /// The chip, if the identifier is its position or its PCI address; else the identifier as it is. Where a chip was removed
@@ -275,17 +285,21 @@ mod tests {
             })
             .collect();
         let util = "tpu_chip_tensorcore_utilization_ratio";
-        let (throttle, link) = ("tpu_chip_throttle_score", "tpu_ici_link_health_score");
+        let (throttle, link, info) =
+            ("tpu_chip_throttle_score", "tpu_ici_link_health_score", "tpu_tray_chip_info");
         assert_eq!(
             shown,
             [
                 (util, "chip=1".to_owned(), SampleValue::Gauge(0.5)),
                 (throttle, "tray_chip=0-0".to_owned(), SampleValue::Gauge(3.0)),
-                (link, "link=tray0.chip0.ici0.int".to_owned(), SampleValue::Gauge(5.0)),
+                (link, "link=tray0.chip0.ici0.int,tray_chip=0-0".to_owned(), SampleValue::Gauge(5.0)),
                 (util, "chip=0".to_owned(), SampleValue::Gauge(0.5)),
                 (throttle, "tray_chip=1-0".to_owned(), SampleValue::Gauge(3.0)),
-                (link, "link=tray1.chip0.ici0.int".to_owned(), SampleValue::Gauge(5.0)),
+                (link, "link=tray1.chip0.ici0.int,tray_chip=1-0".to_owned(), SampleValue::Gauge(5.0)),
                 (util, "chip_id=x\u{fffd}".to_owned(), SampleValue::Gauge(0.5)),
+                // One entry of a known chip has the name; the other is named by two entries, one of them of an unknown chip.
+                (info, "tray_chip=0-0,chip=1".to_owned(), SampleValue::Gauge(1.0)),
+                (info, "tray_chip=1-0,chip=unknown".to_owned(), SampleValue::Gauge(1.0)),
             ]
         );
     }

@@ -13,6 +13,7 @@ pub mod orbax_grain;
 mod retry;
 pub mod runtime;
 pub mod sim;
+mod tray_chip;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 

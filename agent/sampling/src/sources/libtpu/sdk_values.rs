@@ -21,6 +21,8 @@ use model::{
     workload::Workload,
 };
 
+use crate::sources::tray_chip;
+
 /// Most series of one metric.
 const MOST_SERIES: usize = 1024;
 /// The values of a distribution in the SDK, in their order.
@@ -174,6 +176,9 @@ fn labelled(metric: &Descriptor, text: &str) -> Labels {
         labels.push(SmolStr::new_static(CORE), core);
         rest = behind;
     }
+    if own == Some(&"link") {
+        return tray_chip::link_labels(rest);
+    }
     if let Some(own) = own {
         labels.push(SmolStr::new_static(own), clean_label(rest));
     }
@@ -262,7 +267,7 @@ mod tests {
         assert_eq!(shown("tpu_throttle_score", &["1-0: 3"]), ["tpu_chip_throttle_score{tray_chip=1-0} 3"]);
         assert_eq!(
             shown("ici_link_health", &["tray1.chip0.ici0.int: 5"]),
-            ["tpu_ici_link_health_score{link=tray1.chip0.ici0.int} 5"]
+            ["tpu_ici_link_health_score{link=tray1.chip0.ici0.int,tray_chip=1-0} 5"]
         );
     }
 

@@ -92,11 +92,12 @@ fn add(all: &mut Vec<NamedEndpoint>, owner: Option<&Owner>, endpoint: &Endpoint,
 /// Why no endpoint is known, from what the scan saw.
 fn why_no_endpoint(tick: &Tick) -> String {
     let workloads = &tick.host.workloads;
-    match &workloads.hidden {
-        _ if !workloads.owners.is_empty() => {
-            "no process that was found has a metrics port; its notes say why".to_owned()
-        }
-        Some(hidden) => format!("no process was found, but some cannot be seen: {hidden}"),
+    if !workloads.owners.is_empty() {
+        return "no process that was found has a metrics port; its notes say why".to_owned();
+    }
+    let unseen = tick.host.chips.iter().find_map(|chip| workloads.owners_unknown(chip));
+    match unseen.or(workloads.hidden.as_deref()) {
+        Some(why) => format!("no process was found, but one that cannot be seen may hold a chip: {why}"),
         None => "no process on this host holds a chip".to_owned(),
     }
 }

@@ -1,14 +1,17 @@
 //! The catalog is all that a metric needs: every entry with a name at the runtime service becomes samples as its
 //! descriptor says, without a line of code for that metric.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use model::{
     catalog,
+    device::Chip,
     label::{CHIP, CORE},
     metric::{Descriptor, MetricKind, OriginName, Scale, Unit},
     sample::{Sample, SampleValue},
+    snapshot::HostSnapshot,
     time::Timestamp,
+    workload::Workloads,
 };
 use proto::tpu::monitoring::runtime::{
     AttrValue, Attribute, Distribution, Gauge, KeyValueList, Metric as WireSeries,
@@ -18,7 +21,8 @@ use proto::tpu::monitoring::runtime::{
     metric::Measure,
 };
 
-use super::{CoreMap, interpreter::Interpreter, reply::SeriesOfMetric};
+use super::{CoreMap, interpreter::Interpreter, reply::SeriesOfMetric, why_no_endpoint};
+use crate::sources::Tick;
 
 /// A metric of a libtpu yet to come: this entry is all that it needs.
 static NEWCOMER: Descriptor = Descriptor {
@@ -118,4 +122,20 @@ fn an_entry_of_the_catalog_is_all_that_a_metric_needs() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn no_process_holds_a_chip_only_where_each_would_have_been_seen() {
+    let chip = |node: &[&str]| Chip { nodes: node.iter().map(Into::into).collect(), ..Chip::default() };
+    let why = |chips: &[Chip], hidden: Option<&str>| {
+        let workloads = Workloads { hidden: hidden.map(str::to_owned), ..Workloads::default() };
+        let host =
+            HostSnapshot { chips: chips.into(), workloads: Arc::new(workloads), ..HostSnapshot::default() };
+        why_no_endpoint(&Tick { at: Timestamp(0), host })
+    };
+    let known = chip(&["/dev/vfio/0"]);
+    assert_eq!(why(std::slice::from_ref(&known), None), "no process on this host holds a chip");
+    assert!(why(&[known.clone(), chip(&[])], None).contains("device node is not known"));
+    assert!(why(&[known], Some("another pid namespace")).contains("another pid namespace"));
+    assert!(why(&[], Some("another pid namespace")).contains("another pid namespace"));
 }
