@@ -4,7 +4,7 @@
 
 use std::{
     ffi::CStr,
-    io::{self, Read},
+    io,
     mem::MaybeUninit,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -12,17 +12,22 @@ use std::{
 
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, readlinkat, readlinkat_raw, statat},
-    io::Errno,
+    io::{Errno, retry_on_intr},
 };
 
 use super::process_status;
 
 /// Bytes of directory entries read at a time.
 const ENTRIES: usize = 16 * 1024;
+/// Bytes of a file read at a time.
+const CHUNK: usize = 8 * 1024;
+/// The kernel hands over a part of a file only when the next line would not fit into a page, and no line is half as
+/// long. So less than this is the rest of it, and another call would only say so.
+const NO_PART: usize = 2048;
 /// Longer link targets are cut: no device or socket name is as long.
 const LINK: usize = 512;
 /// Maximum number of bytes of a file that is read whole here.
-const SMALL_FILE: u64 = 16 * 1024;
+const SMALL_FILE: usize = 16 * 1024;
 /// Maximum number of descriptors of one process that are read.
 const MAX_DESCRIPTORS: usize = 1 << 20;
 
@@ -156,9 +161,24 @@ impl Procfs {
     }
 
     /// At most `most` bytes of a file below a process's folder, into `buffer`.
-    pub(super) fn read(&self, process: &str, name: &str, most: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn read(
+        &self,
+        process: &str,
+        name: &str,
+        most: usize,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
         buffer.clear();
-        self.file(process, name)?.take(most).read_to_end(buffer)?;
+        let file = self.file(process, name)?;
+        while buffer.len() < most {
+            let start = buffer.len();
+            buffer.resize(most.min(start + CHUNK), 0);
+            let read = retry_on_intr(|| rustix::io::read(&file, &mut buffer[start..]));
+            buffer.truncate(start + *read.as_ref().unwrap_or(&0));
+            if read? < NO_PART {
+                break;
+            }
+        }
         Ok(())
     }
 

@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use batch::BatchPublisher;
 
 use crate::{
-    own_metrics, settings,
+    settings,
     sources::{Absence, Reading, Source, Tick},
 };
 
@@ -168,7 +168,6 @@ impl Sampler {
                 absent: reading.absent,
             });
             view = self.publish(&view, batch, counters);
-            own_metrics::read(&view);
             if milliseconds <= self.0.often.load(Ordering::Relaxed) {
                 self.0.liveness.expect(schedule.due(), schedule.interval());
             }
