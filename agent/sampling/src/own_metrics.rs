@@ -5,7 +5,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use model::time::Timestamp;
 
-use crate::sampler::{SourceView, View};
+use crate::sampler::View;
 
 const READS: &str = "tpuscope_source_reads_total";
 const ERRORS: &str = "tpuscope_source_errors_total";
@@ -33,20 +33,15 @@ pub fn describe() {
     describe_counter!(CHILD_FAILURES, "Number of times the libtpu child ended or could not be started.");
 }
 
-/// Sets the metrics of a source after a read.
-pub(crate) fn read(source: &SourceView) {
-    let (counters, name) = (&source.counters, source.origin.as_str());
-    counter!(READS, "source" => name).absolute(counters.reads);
-    counter!(ERRORS, "source" => name).absolute(counters.errors);
-    counter!(MISSED, "source" => name).absolute(counters.missed);
-    counter!(OVERRUNS, "source" => name).absolute(counters.overruns);
-    gauge!(DURATION, "source" => name).set(counters.duration.as_secs_f64());
-}
-
-/// Sets the metrics that change between two reads.
+/// Sets the metrics of all sources, for a page that is about to be written.
 pub fn update(view: &View, now: Timestamp) {
     for source in &view.sources {
-        let name = source.origin.as_str();
+        let (counters, name) = (&source.counters, source.origin.as_str());
+        counter!(READS, "source" => name).absolute(counters.reads);
+        counter!(ERRORS, "source" => name).absolute(counters.errors);
+        counter!(MISSED, "source" => name).absolute(counters.missed);
+        counter!(OVERRUNS, "source" => name).absolute(counters.overruns);
+        gauge!(DURATION, "source" => name).set(counters.duration.as_secs_f64());
         if let Some(age) = source.age(now) {
             gauge!(AGE, "source" => name).set(age.as_secs_f64());
         }

@@ -56,6 +56,11 @@ const MIN_SCAN_GAP: Duration = Duration::from_secs(1);
 const DUE_TOLERANCE: Duration = Duration::from_millis(100);
 /// On a host where no owner is expected the scan interval is multiplied by this; a capture asks for a scan at once.
 const IDLE_FACTOR: u32 = 6;
+/// [`SETTLING`] after the last owner came the scan interval is multiplied by this: its ports are open, and another owner
+/// is seen between two scans.
+const SETTLED_FACTOR: u32 = 3;
+/// How long an owner may take to open its ports.
+const SETTLING: Duration = Duration::from_secs(60);
 /// Maximum number of owners that are listed.
 const MAX_OWNERS: usize = 512;
 
@@ -82,6 +87,8 @@ pub struct OwnerScanner {
     sockets: Vec<(u64, u32)>,
     current: Arc<Workloads>,
     last_scan: Option<Timestamp>,
+    /// When a scan found an owner that the one before did not know.
+    newest_owner: Option<Timestamp>,
     full: bool,
 }
 
@@ -131,6 +138,7 @@ impl OwnerScanner {
             sockets: Vec::new(),
             current: Arc::default(),
             last_scan: None,
+            newest_owner: None,
             full: false,
         }
     }
@@ -188,7 +196,11 @@ impl OwnerScanner {
                 Ok(workloads) => self.publish(workloads),
                 Err(error) => return self.unreadable(&error),
             }
-            let in_vain = for_use && self.known.keys().all(|pid| before.contains(pid));
+            let has_new = !self.known.keys().all(|pid| before.contains(pid));
+            if has_new {
+                self.newest_owner = Some(now);
+            }
+            let in_vain = for_use && !has_new;
             let quiet_until = in_vain.then(|| now.plus(self.settings.scan_interval.get()));
             self.early = EarlyScan { quiet_until, ..EarlyScan::default() };
         } else if !gone.is_empty() {
@@ -210,10 +222,23 @@ impl OwnerScanner {
             && self.settings.endpoints.is_empty()
     }
 
+    /// Whether there are owners and the last one came some time ago. Without chips nothing tells of a new owner between
+    /// two scans.
+    fn has_settled(&self) -> bool {
+        let (Some(last), Some(newest)) = (self.last_scan, self.newest_owner) else { return false };
+        !self.chips.is_empty() && !self.known.is_empty() && newest.age(last) >= SETTLING
+    }
+
     /// The time between two full scans.
     fn interval(&self) -> Duration {
         let interval = self.settings.scan_interval.get();
-        if self.no_owner_expected() { interval.saturating_mul(IDLE_FACTOR) } else { interval }
+        if self.no_owner_expected() {
+            interval.saturating_mul(IDLE_FACTOR)
+        } else if self.has_settled() {
+            interval.saturating_mul(SETTLED_FACTOR)
+        } else {
+            interval
+        }
     }
 
     /// Moves the last scan back so that the next one is due [`MIN_SCAN_GAP`] after it.
@@ -235,7 +260,7 @@ impl OwnerScanner {
             return Ok(());
         }
         self.early.node_used |= self.watch.was_used();
-        self.young.update(proc.pids()?, now);
+        self.young.look(proc, now)?;
         self.early.young_holds |= self.young.any_holds(proc, &self.nodes, &mut self.scanner);
         Ok(())
     }
@@ -282,6 +307,7 @@ impl OwnerScanner {
     fn scan(&mut self, proc: &mut Procfs) -> io::Result<Workloads> {
         let sockets = std::mem::take(&mut self.sockets);
         let scan = self.scanner.scan(proc, &self.nodes, sockets)?;
+        self.young.scanned(&scan.pids);
         let (hidden, mut notes) = hidden_processes(proc, &scan);
         let ignored = self.update_known(proc, &scan);
         if self.no_owner_expected() {

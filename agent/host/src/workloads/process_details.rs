@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Maximum number of bytes that are read of each file.
-const MAX_ENVIRON: u64 = 4 << 20;
+const MAX_ENVIRON: usize = 4 << 20;
 const MAX_SMALL: usize = 16 * 1024;
 const MAX_PASSWD: u64 = 1 << 20;
 
@@ -65,7 +65,7 @@ pub(super) struct ProcessReader {
 impl ProcessReader {
     /// `stat` of a process.
     pub(super) fn stat(&mut self, proc: &Procfs, pid: u32) -> Option<ProcessStat> {
-        proc.read(&pid.to_string(), "stat", MAX_SMALL as u64, &mut self.buffer).ok()?;
+        proc.read(&pid.to_string(), "stat", MAX_SMALL, &mut self.buffer).ok()?;
         process_status::stat(&self.buffer)
     }
 
@@ -201,7 +201,7 @@ impl ProcessReader {
     }
 
     fn text(&mut self, proc: &Procfs, process: &str, file: &str) -> Option<String> {
-        proc.read(process, file, MAX_SMALL as u64, &mut self.buffer).ok()?;
+        proc.read(process, file, MAX_SMALL, &mut self.buffer).ok()?;
         Some(String::from_utf8_lossy(&self.buffer).into_owned())
     }
 

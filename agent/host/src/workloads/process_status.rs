@@ -72,11 +72,20 @@ pub(super) struct ProcessIds {
     pub(super) container_pid: Option<u32>,
 }
 
+/// The value of a line of `status`.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+}
+
+/// The process that a process or thread belongs to, from `status`.
+pub(super) fn thread_group(text: &str) -> Option<u32> {
+    value(text, "Tgid")?.trim().parse().ok()
+}
+
 /// Parses `status`; `None` without a user id.
 pub(super) fn ids(text: &str) -> Option<ProcessIds> {
-    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-    let first = |key: &str| value(key)?.split_ascii_whitespace().next()?.parse::<u32>().ok();
-    let mut pids = value("NSpid").into_iter().flat_map(str::split_ascii_whitespace);
+    let first = |key: &str| value(text, key)?.split_ascii_whitespace().next()?.parse::<u32>().ok();
+    let mut pids = value(text, "NSpid").into_iter().flat_map(str::split_ascii_whitespace);
     let outer = pids.next();
     let inner = pids.next_back();
     Some(ProcessIds {
@@ -133,7 +142,7 @@ mod tests {
         ) {
             let _ = stat(&bytes);
             let _ = stat(near.as_bytes());
-            let _ = ids(&text);
+            let _ = (ids(&text), thread_group(&text));
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{
     ffi::CStr,
-    io::{self, Read},
+    io,
     mem::MaybeUninit,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -12,13 +12,22 @@ use std::{
 
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, readlinkat, readlinkat_raw, statat},
-    io::Errno,
+    io::{Errno, retry_on_intr},
 };
+
+use super::process_status;
 
 /// Bytes of directory entries read at a time.
 const ENTRIES: usize = 16 * 1024;
+/// Bytes of a file read at a time.
+const CHUNK: usize = 8 * 1024;
+/// The kernel hands over a part of a file only when the next line would not fit into a page, and no line is half as
+/// long. So less than this is the rest of it, and another call would only say so.
+const NO_PART: usize = 2048;
 /// Longer link targets are cut: no device or socket name is as long.
 const LINK: usize = 512;
+/// Maximum number of bytes of a file that is read whole here.
+const SMALL_FILE: usize = 16 * 1024;
 /// Maximum number of descriptors of one process that are read.
 const MAX_DESCRIPTORS: usize = 1 << 20;
 
@@ -67,6 +76,29 @@ impl Procfs {
         each_name(&folder, &mut self.entries, |name| pids.extend(number(name)))?;
         pids.sort_unstable();
         Ok(pids)
+    }
+
+    /// Whether this agent's own pid namespace is the one of this procfs: its process then has one id here.
+    pub(super) fn is_of_our_namespace(&self) -> bool {
+        let mut status = Vec::new();
+        self.read("self", "status", SMALL_FILE, &mut status).is_ok()
+            && process_status::ids(&String::from_utf8_lossy(&status))
+                .is_some_and(|ids| ids.container_pid.is_none())
+    }
+
+    /// The id that the kernel gave out last in this agent's own pid namespace, to a process or a thread. Every process
+    /// of an inner namespace has an id there too. Source: the last field of `/proc/loadavg`, see proc_loadavg(5).
+    pub(super) fn newest_pid(&self) -> Option<u32> {
+        let mut text = Vec::with_capacity(64);
+        self.read(".", "loadavg", SMALL_FILE, &mut text).ok()?;
+        std::str::from_utf8(&text).ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
+    }
+
+    /// Whether this id is the one of a process now, and not of one of its threads.
+    pub(super) fn is_process(&self, id: u32) -> bool {
+        let mut status = Vec::new();
+        self.read(&id.to_string(), "status", SMALL_FILE, &mut status).is_ok()
+            && process_status::thread_group(&String::from_utf8_lossy(&status)) == Some(id)
     }
 
     /// The descriptor folder of a process; `None` where the kernel does not give their number.
@@ -129,9 +161,24 @@ impl Procfs {
     }
 
     /// At most `most` bytes of a file below a process's folder, into `buffer`.
-    pub(super) fn read(&self, process: &str, name: &str, most: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn read(
+        &self,
+        process: &str,
+        name: &str,
+        most: usize,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
         buffer.clear();
-        self.file(process, name)?.take(most).read_to_end(buffer)?;
+        let file = self.file(process, name)?;
+        while buffer.len() < most {
+            let start = buffer.len();
+            buffer.resize(most.min(start + CHUNK), 0);
+            let read = retry_on_intr(|| rustix::io::read(&file, &mut buffer[start..]));
+            buffer.truncate(start + *read.as_ref().unwrap_or(&0));
+            if read? < NO_PART {
+                break;
+            }
+        }
         Ok(())
     }
 

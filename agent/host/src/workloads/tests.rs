@@ -288,3 +288,22 @@ fn a_new_owner_is_seen_at_the_next_tick_and_a_scan_in_vain_is_not_repeated() {
     }
     assert_eq!(scans, 1);
 }
+
+#[test]
+fn a_host_whose_owners_are_known_is_scanned_less_often() {
+    let host = Host::new();
+    let mut discovery = host.discovery();
+    let scans = |discovery: &mut OwnerScanner, seconds: std::ops::Range<i64>| {
+        seconds
+            .filter(|second| {
+                discovery.tick(at(*second));
+                discovery.was_full_scan()
+            })
+            .collect::<Vec<i64>>()
+    };
+    assert_eq!(scans(&mut discovery, 0..25), [0, 10, 20], "no owner");
+    let _one = host.hold(0, &[]);
+    assert_eq!(scans(&mut discovery, 25..150), [25, 35, 45, 55, 65, 75, 85, 115, 145]);
+    let _two = host.hold(1, &[]);
+    assert_eq!(scans(&mut discovery, 150..180), [150, 160, 170], "a new owner");
+}

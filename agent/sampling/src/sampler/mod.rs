@@ -41,7 +41,7 @@ use batch::BatchPublisher;
 use failures::FailureLog;
 
 use crate::{
-    own_metrics, settings,
+    settings,
     sources::{Absence, Reading, Source, Tick},
 };
 
@@ -185,7 +185,6 @@ impl Sampler {
                 duration = ?counters.duration,
                 "read"
             );
-            own_metrics::read(&view);
             if milliseconds <= self.0.often.load(Ordering::Relaxed) {
                 self.0.liveness.expect(schedule.due(), schedule.interval());
             }

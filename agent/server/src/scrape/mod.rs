@@ -13,6 +13,7 @@ mod basic_auth;
 mod rate_limit;
 mod tls;
 pub mod web_config;
+mod yaml;
 
 use std::{
     convert::Infallible,

@@ -15,6 +15,8 @@ use std::{
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::yaml;
+
 /// The largest file that is read: configuration, certificate or key.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The highest bcrypt cost: one check of cost 14 takes about a second.
@@ -95,6 +97,7 @@ pub struct TlsServerConfig {
     /// Highest version.
     pub max_version: String,
     /// Has no effect, as in the toolkit since Go 1.17.
+    #[serde(deserialize_with = "yaml_bool")]
     pub prefer_server_cipher_suites: Option<bool>,
 }
 
@@ -113,6 +116,7 @@ impl std::fmt::Debug for TlsServerConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct HttpServerConfig {
     /// Whether HTTP/2 may be used. This listener uses only HTTP/1.1, which every client supports.
+    #[serde(deserialize_with = "yaml_bool")]
     pub http2: Option<bool>,
     /// Headers added to each response.
     pub headers: BTreeMap<String, String>,
@@ -126,6 +130,7 @@ pub struct RateLimit {
     #[serde(deserialize_with = "go_duration")]
     pub interval: Duration,
     /// The maximum number of requests at once.
+    #[serde(deserialize_with = "yaml_number")]
     pub burst: u32,
 }
 
@@ -162,12 +167,11 @@ impl WebConfig {
     /// # Errors
     /// If it is not of this format, or holds a value that cannot be used.
     pub fn parse(path: &Path, text: &str) -> Result<Self, WebConfigError> {
+        let refused = |reason| WebConfigError::Format { path: path.to_owned(), reason };
+        let value = yaml::parse(text).map_err(|error| refused(error.to_string()))?;
         // An empty file is an empty configuration.
-        let config: Option<Self> = serde_saphyr::from_str(text).map_err(|error| WebConfigError::Format {
-            path: path.to_owned(),
-            reason: first_line(&error.to_string()),
-        })?;
-        let config = config.unwrap_or_default();
+        let config = value.map_or_else(|| Ok(Self::default()), serde_json::from_value);
+        let config = config.map_err(|error| refused(error.to_string()))?;
         config.check_users()?;
         for name in config.http_server_config.headers.keys() {
             if !HEADERS.contains(&name.as_str()) {
@@ -211,9 +215,19 @@ pub(super) fn read_text(path: &Path) -> Result<String, WebConfigError> {
     Ok(text)
 }
 
-/// The parser shows the position below its first line. A log line has only the first line.
-fn first_line(text: &str) -> String {
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("not YAML").to_owned()
+/// `true` or `false` in a YAML text.
+fn yaml_bool<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "true" | "True" | "TRUE" => Ok(Some(true)),
+        "false" | "False" | "FALSE" => Ok(Some(false)),
+        other => Err(serde::de::Error::custom(format_args!("expected true or false, got `{other}`"))),
+    }
+}
+
+/// A number in a YAML text.
+fn yaml_number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| serde::de::Error::custom(format_args!("expected a whole number, got `{text}`")))
 }
 
 /// A duration as Go writes it: `1s`, `500ms`, `1m30s`.
@@ -271,8 +285,17 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_an_empty_configuration() {
-        let config = parse("").unwrap();
-        assert!(config.tls_server_config.is_none() && config.basic_auth_users.is_empty());
+        for text in ["", "tls_server_config:\n", "---\nbasic_auth_users: ~\n"] {
+            let config = parse(text).unwrap();
+            assert!(config.tls_server_config.is_none() && config.basic_auth_users.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_number_may_be_a_text() {
+        let config = parse("http_server_config: {headers: {X-XSS-Protection: 0}, http2: False}").unwrap();
+        assert_eq!(config.http_server_config.headers["X-XSS-Protection"], "0");
+        assert_eq!(config.http_server_config.http2, Some(false));
     }
 
     #[test]
@@ -286,7 +309,11 @@ mod tests {
         );
         assert!(parse("rate_limit: {interval: fast, burst: 1}").unwrap_err().contains("`fast`"));
         assert!(parse("rate_limit: {interval: 1s, burst: 0}").unwrap_err().contains("burst"));
-        assert!(parse("[1, 2").is_err() && parse("&a [*a]").is_err());
+        assert!(parse("rate_limit: {interval: 1s, burst: -1}").unwrap_err().contains("`-1`"));
+        assert!(parse("http_server_config: {http2: maybe}").unwrap_err().contains("`maybe`"));
+        assert!(
+            parse("[1, 2").is_err() && parse("&a [*a]").is_err() && parse("tls_server_config: 1").is_err()
+        );
     }
 
     #[test]
