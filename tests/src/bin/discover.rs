@@ -1,6 +1,6 @@
 //! Device scan and discovery as a process of its own: inside a network or pid namespace, or as another user.
-//! `discover CONFIG TICKS`: looks TICKS times, as if the scan interval passed between two looks, and prints one JSON
-//! line with the chips and workloads of the last.
+//! `discover CONFIG TICKS`: scans all processes TICKS times, and prints one JSON line with the chips and workloads of
+//! the last scan.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test tool fails loudly")]
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ fn main() {
     let mut workloads = discovery.tick(now);
     for _ in 1..ticks.parse::<u32>().unwrap() {
         now = now.plus(interval);
+        discovery.request_full_scan();
         workloads = discovery.tick(now);
         assert!(discovery.was_full_scan());
     }
