@@ -14,7 +14,7 @@ mod owners;
 mod port_listeners;
 mod process_details;
 mod process_scan;
-mod process_status;
+pub mod process_status;
 pub mod process_texts;
 mod procfs;
 mod profiler_history;
@@ -28,6 +28,8 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+
+pub use endpoints::{PROFILER_DEFAULTS, PROFILER_VARIABLES};
 
 use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};
 use model::{
