@@ -107,7 +107,9 @@ pub fn direct_with_owners(
         if let Some(owner) =
             workloads.owners.iter().find(|owner| owner.endpoints.iter().any(|one| is_it(&one)))
         {
-            *known = target(owner, chips, local, known.at.clone(), Vec::new());
+            let owned = target(owner, chips, local, known.at.clone(), Vec::new());
+            // An owner without a known chip holds a device that sysfs does not show.
+            *known = CaptureTarget { chips: owned.chips.filter(|&chips| chips > 0), ..owned };
         } else if let Some(endpoint) = workloads.endpoints.iter().find(is_it) {
             known.chips = chips_of_listeners(endpoint);
         }

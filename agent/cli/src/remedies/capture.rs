@@ -77,7 +77,7 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
             "start the job with jax.profiler.start_server(PORT), name a profiler with --target HOST:PORT, or set workload.probe = \"listeners\" to find other ports"
         }
         R::OwnersHidden => {
-            "`tpuscope status -v` says what would let the agent see all processes; for one that is seen, start the job with jax.profiler.start_server(PORT), or name a profiler with --target HOST:PORT"
+            "docs/discovery.md says what the agent needs to see all processes, and `tpuscope status -v` what it misses; start the job with jax.profiler.start_server(PORT), or name a profiler with --target HOST:PORT"
         }
         R::NotPermitted => "run as the job's owner, as root, or as a member of the group api.admin_group",
         R::TooFewTargets => "lower --min-processes, or name more targets",
