@@ -46,12 +46,20 @@ pub(super) struct Loaded {
 pub(super) fn parts(location: &Location, agent: &client::SocketArgs) -> Result<Loaded, Failure> {
     let loaded = match location {
         Location::Path(path) => on_disk(path)?,
+        Location::Name(name) if is_a_file(name) => return Err(remedies::name_of_a_file(name.as_str())),
         Location::Name(name) => of_agent(name, agent)?,
     };
     if loaded.session.parts.is_empty() {
         return Err(nothing_to_show(&loaded.place, &loaded.missing, None));
     }
     Ok(loaded)
+}
+
+/// Whether the name is that of a trace or an archive in the current folder.
+fn is_a_file(name: &SessionName) -> bool {
+    const SUFFIXES: [&str; 10] =
+        [".pb", ".json", ".gz", ".tgz", ".tar", ".zip", ".zst", ".xz", ".bz2", ".db"];
+    SUFFIXES.iter().any(|suffix| name.as_str().ends_with(suffix)) && Path::new(name.as_str()).is_file()
 }
 
 /// The newest session at `path`.
