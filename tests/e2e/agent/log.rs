@@ -3,7 +3,7 @@
 use std::fs;
 
 use fakes::{
-    fake_grpc::{Listen, Manner},
+    fake_grpc::{Manner, ServerAddress},
     fake_host::FakeHost,
     fake_runtime::{self, FakeRuntime},
     fake_workload::FakeWorkload,
@@ -63,7 +63,7 @@ fn a_process_and_its_workload_come_and_go() {
 #[test]
 fn a_hung_service_is_logged_when_it_begins_and_when_it_is_over_and_status_says_how_long() {
     let host = FakeHost::with(Generation::V6e, 1);
-    let runtime = FakeRuntime::start(Listen::Tcp(([127, 0, 0, 1], 0).into()));
+    let runtime = FakeRuntime::start(ServerAddress::Tcp(([127, 0, 0, 1], 0).into()));
     runtime.set_all(fake_runtime::workload(&[0], 1));
     let address = runtime.address().to_string();
     let settings = format!(
