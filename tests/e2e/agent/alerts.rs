@@ -133,8 +133,9 @@ fn an_idle_job_a_bad_link_and_a_source_that_stops_fire() {
 #[test]
 fn missing_and_faulty_chips_fire() {
     let tpu = TpuHost::new();
-    // The second chip is gone from the bus, the third has no node.
+    // The second chip is gone from the bus, the third has no driver and no node.
     let chips = tpu.host.chips();
+    tpu.host.bind_drivers(&[0, 3]);
     fs::remove_file(tpu.host.sys().join("bus/pci/devices").join(format!("{}.0", chips[1].pci))).unwrap();
     chips[2].nodes.iter().for_each(|node| fs::remove_file(node).unwrap());
     let agent = tpu.agent();

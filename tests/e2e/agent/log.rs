@@ -29,9 +29,10 @@ fn lines(agent: &RunningAgent, texts: &[&str]) -> Vec<String> {
 
 #[test]
 fn each_chip_and_fault_is_one_line() {
-    let host = FakeHost::with(Generation::V6e, 2);
+    let host = FakeHost::with(Generation::V6e, 3);
     let chips = host.chips();
-    fs::remove_file(&chips[1].nodes[0]).unwrap();
+    chips[1..].iter().for_each(|chip| fs::remove_file(&chip.nodes[0]).unwrap());
+    host.bind_drivers(&[0, 2]);
     let agent = RunningAgent::start(&host, "");
     for chip in &chips {
         let appeared = format!("chip appeared chip={} name=v6e pci={}", chip.index.0, chip.pci);
@@ -42,6 +43,8 @@ fn each_chip_and_fault_is_one_line() {
         1
     );
     assert_eq!(agent.log().matches("chip has a fault").count(), 1, "{}", agent.log());
+    // The node of the third one is not passed into this container.
+    assert_eq!(lines(&agent, &["WARN", "health of a chip is unknown", "chip=2", "not passed"]).len(), 1);
 }
 
 #[test]

@@ -386,7 +386,14 @@ mod tests {
             let text = Some((Path::new("a.toml"), text));
             load(&Layers { text, flags, ..Layers::default() }).unwrap_err().into_strings()
         };
-        let messages = ["got `x`", "`y`", "got `z`", "missing field `address`", "`adress`", "integer `7`"];
+        let messages = [
+            "`x` is no address",
+            "`y`",
+            "`z` is no address",
+            "missing field `address`",
+            "`adress`",
+            "integer `7`",
+        ];
         let in_file = faults(&format!("[workload]\nendpoints = {list}\n"), &[]);
         assert_eq!(in_file.len(), messages.len(), "{in_file:#?}");
         let one_line = list.replace('\n', " ");
