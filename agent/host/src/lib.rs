@@ -7,7 +7,7 @@
 
 pub mod boot_clock;
 mod changes;
-mod chip_indices;
+pub mod chip_indices;
 pub mod chips;
 pub mod discovery;
 mod expected_chips;
@@ -15,4 +15,5 @@ pub mod own_metrics;
 pub mod process_memory;
 pub mod settings;
 pub mod tcp_table;
+pub mod tpu_env;
 pub mod workloads;

@@ -18,8 +18,8 @@ use model::{
     workload::ProcessKey,
 };
 
-/// How long zeros are not believed. On real hardware the right values came 3 s after the first zeros.
-const NOT_BELIEVED: Duration = Duration::from_secs(30);
+/// How long zeros count as unknown. On real hardware the right values came 3 s after the first zeros.
+const ZEROS_UNKNOWN: Duration = Duration::from_secs(30);
 
 /// More processes than a host has at a time. Beyond, those that have ended are forgotten.
 const MOST_PROCESSES: usize = 4096;
@@ -69,7 +69,7 @@ pub(super) struct FirstValues {
     /// Since when the youngest of them is known; without a process, since the first values.
     since: Option<Timestamp>,
     /// Devices that had another value than 0.
-    believed: HashSet<Device>,
+    known: HashSet<Device>,
 }
 
 impl FirstValues {
@@ -81,7 +81,7 @@ impl FirstValues {
     /// Takes the processes behind the endpoint. A new one makes its values first values again.
     pub(super) fn set_processes(&mut self, processes: &[ProcessKey], since: Option<Timestamp>) {
         if processes.iter().any(|process| !self.processes.contains(process)) {
-            *self = Self { processes: processes.to_vec(), since, believed: HashSet::new() };
+            *self = Self { processes: processes.to_vec(), since, known: HashSet::new() };
         }
     }
 
@@ -102,17 +102,17 @@ impl FirstValues {
         if !samples.iter().any(concerned) {
             return false;
         }
-        if self.since.get_or_insert(at).age(at) >= NOT_BELIEVED {
+        if self.since.get_or_insert(at).age(at) >= ZEROS_UNKNOWN {
             return false;
         }
         for sample in samples.iter().filter(|sample| concerned(sample)) {
             if !matches!(sample.value, SampleValue::Gauge(0.0)) {
-                self.believed.extend(device(sample));
+                self.known.extend(device(sample));
             }
         }
         let before = samples.len();
         samples.retain(|sample| {
-            !concerned(sample) || device(sample).is_none_or(|device| self.believed.contains(&device))
+            !concerned(sample) || device(sample).is_none_or(|device| self.known.contains(&device))
         });
         samples.len() < before
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_believed_of_an_old_process_and_not_of_the_one_that_follows_it() {
+    fn zeros_count_for_an_old_process_and_not_of_the_one_that_follows_it() {
         let zeros = [(&TPU_HBM_USED_BYTES, 0, 0.0), (&TPU_TENSORCORE_DUTY_CYCLE_RATIO, 0, 0.0)];
         let mut first = FirstValues::default();
         first.set_processes(&[process(1)], Some(at(10)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_unknown_at_first_and_believed_later() {
+    fn zeros_are_unknown_at_first_and_values_later() {
         let (used, duty) = (&TPU_HBM_USED_BYTES, &TPU_TENSORCORE_DUTY_CYCLE_RATIO);
         let idle = [(used, 0, 0.0), (duty, 0, 0.0), (used, 1, 5.0), (duty, 1, 0.0)];
         let mut first = FirstValues::default();
