@@ -32,6 +32,7 @@ put 0644 "$top/systemd/tpuscope.service" /usr/lib/systemd/system/tpuscope.servic
 put 0644 "$top/systemd/tpuscope.sysusers" /usr/lib/sysusers.d/tpuscope.conf
 put 0644 "$top/systemd/tpuscope.tmpfiles" /usr/lib/tmpfiles.d/tpuscope.conf
 put 0644 "$top/README.md" /usr/share/doc/tpuscope/README.md
+(cd "$top" && find docs -type f) | while read -r page; do put 0644 "$top/$page" "/usr/share/doc/tpuscope/$page"; done
 put 0644 "$top/LICENSE" /usr/share/doc/tpuscope/copyright
 put 0644 "$top/packaging/prometheus/alerts.yml" /usr/share/tpuscope/prometheus/alerts.yml
 

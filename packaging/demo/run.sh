@@ -7,6 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
 started=$(date +%s)
+# The settings of another agent must not reach this one.
+for name in $(compgen -e TPUSCOPE_ || true); do [ "$name" = TPUSCOPE_PEERS ] || unset "$name"; done
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 say "set up: JAX and XProf in a venv, a release build"
@@ -14,7 +16,8 @@ tests/setup.sh demo
 cargo build --release --locked -p tpuscope -p tpuscope-tests -p fake-libtpu --bin tpuscope --bin fake-tpu-host --lib
 peers=${TPUSCOPE_PEERS:-target/peers}
 python=$peers/xprof/bin/python
-bin=$top/target/release
+target=$(cargo metadata --no-deps --format-version 1 | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+bin=$target/release
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tpuscope-demo.XXXXXX")
 pids=()
@@ -102,7 +105,8 @@ sleep 2 # Two ticks, so that windows exist.
 say "the same for Prometheus (http://127.0.0.1:$http/metrics)"
 "$python" -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())' "http://127.0.0.1:$http/metrics" | grep -E '^tpu_(hbm_used_bytes|duty_cycle_ratio|tensorcore)' | head -8
 
-say "tpuscope capture --duration 2s"
+say "tpuscope capture --duration 2s --session demo"
+echo "(a warning is expected: the chips are fake, so the trace has no device plane)"
 "$bin/tpuscope" capture --duration 2s --session demo
 
 say "tpuscope sessions show demo"
@@ -115,8 +119,8 @@ say "the same session opened with XProf"
 if [ "${KEEP:-}" = 1 ]; then
   say "running: Ctrl-C or Enter ends it"
   echo "  metrics  http://127.0.0.1:$http/metrics"
-  echo "  status   TPUSCOPE_SOCKET=$TPUSCOPE_SOCKET target/release/tpuscope status"
-  echo "  capture  TPUSCOPE_SOCKET=$TPUSCOPE_SOCKET target/release/tpuscope capture --duration 2s"
+  echo "  status   TPUSCOPE_SOCKET=$TPUSCOPE_SOCKET $bin/tpuscope status"
+  echo "  capture  TPUSCOPE_SOCKET=$TPUSCOPE_SOCKET $bin/tpuscope capture --duration 2s"
   echo "  profiler 127.0.0.1:$profiler (the JAX job)"
   read -r _ || sleep infinity
 fi

@@ -63,9 +63,9 @@ pub enum Command {
     LibtpuChild(libtpu::ChildArgs),
     /// Show the chips, their owners and their load
     Status(status::Args),
-    /// Print the latest value of every series
+    /// Print the latest value of every series of the host and its workloads
     Metrics(series::metrics::Args),
-    /// Print the past values of a metric
+    /// Print the past values of a metric; of a counter its rise per second
     History(series::history::Args),
     /// Print a completion script for a shell
     Completions(generate::CompletionsArgs),

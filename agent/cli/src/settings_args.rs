@@ -23,6 +23,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// Whether a flag sets a setting. The file may be named by the environment of a shell for other commands.
+    pub(super) fn named_by_flags(&self) -> bool {
+        !self.set.is_empty()
+    }
+
     /// Loads the settings from the file, the environment and the flags.
     ///
     /// # Errors

@@ -87,8 +87,10 @@ impl ChipChange<'_> {
 impl OwnerChange<'_> {
     fn log(&self, permit: LogPermit) {
         let (owner, what) = match *self {
+            Self::Came(owner) if owner.chips.is_empty() => (owner, "process without chips was found"),
             Self::Came(owner) => (owner, "process uses chips"),
             Self::OtherChips(owner) => (owner, "process uses other chips than before"),
+            Self::Went(owner) if owner.chips.is_empty() => (owner, "process without chips is gone"),
             Self::Went(owner) => (owner, "process no longer uses chips"),
         };
         let chips: Vec<String> = owner.chips.iter().map(|chip| chip.0.to_string()).collect();

@@ -2,10 +2,10 @@
 
 #![expect(clippy::cast_precision_loss, reason = "the values of Prometheus are f64")]
 
-use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
-use model::time::Timestamp;
+use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
+use model::{sample::Origin, time::Timestamp};
 
-use crate::sampler::View;
+use crate::sampler::{SourceCounters, View};
 
 const READS: &str = "tpuscope_source_reads_total";
 const ERRORS: &str = "tpuscope_source_errors_total";
@@ -33,15 +33,42 @@ pub fn describe() {
     describe_counter!(CHILD_FAILURES, "Number of times the libtpu child ended or could not be started.");
 }
 
-/// Sets the metrics of all sources, for a page that is about to be written.
+/// The metrics of one source, looked up once: a look-up at each read would cost more than the rest.
+pub(crate) struct SourceMetrics {
+    reads: Counter,
+    errors: Counter,
+    missed: Counter,
+    overruns: Counter,
+    duration: Gauge,
+}
+
+impl SourceMetrics {
+    /// Those of the source of this origin.
+    pub(crate) fn new(origin: Origin) -> Self {
+        let name = origin.as_str();
+        Self {
+            reads: counter!(READS, "source" => name),
+            errors: counter!(ERRORS, "source" => name),
+            missed: counter!(MISSED, "source" => name),
+            overruns: counter!(OVERRUNS, "source" => name),
+            duration: gauge!(DURATION, "source" => name),
+        }
+    }
+
+    /// Sets them after a read.
+    pub(crate) fn read(&self, counters: &SourceCounters) {
+        self.reads.absolute(counters.reads);
+        self.errors.absolute(counters.errors);
+        self.missed.absolute(counters.missed);
+        self.overruns.absolute(counters.overruns);
+        self.duration.set(counters.duration.as_secs_f64());
+    }
+}
+
+/// Sets the metrics that change between two reads.
 pub fn update(view: &View, now: Timestamp) {
     for source in &view.sources {
-        let (counters, name) = (&source.counters, source.origin.as_str());
-        counter!(READS, "source" => name).absolute(counters.reads);
-        counter!(ERRORS, "source" => name).absolute(counters.errors);
-        counter!(MISSED, "source" => name).absolute(counters.missed);
-        counter!(OVERRUNS, "source" => name).absolute(counters.overruns);
-        gauge!(DURATION, "source" => name).set(counters.duration.as_secs_f64());
+        let name = source.origin.as_str();
         if let Some(age) = source.age(now) {
             gauge!(AGE, "source" => name).set(age.as_secs_f64());
         }

@@ -38,7 +38,7 @@ tpuscope agent (read-only)
 /readyz           200 once the agent has samples
 /api/v1/status    the host, its chips and their owners (JSON)
 /api/v1/samples   the latest values (JSON); ?metric=NAME, repeatable
-/api/v1/history   past values (JSON); ?metric=NAME [&chip=N] [&last=10m] [&limit=N]
+/api/v1/history   past values, of a counter its rise per second (JSON); ?metric=NAME [&chip=N] [&last=10m] [&limit=N]
 ";
 
 /// A whole response.

@@ -326,13 +326,14 @@ pub(super) fn history(series: HistorySeries) -> History {
         Statistic::P99 => Some("p99"),
     };
     labels.extend(statistic.map(|statistic| ("part".to_owned(), statistic.to_owned())));
+    let per_second = key.metric.kind == model::metric::MetricKind::Counter;
     let points = series.points.into_iter().map(|point| Point {
         at_unix_ns: point.at.0,
         value: point.value,
         min: point.min,
         max: point.max,
     });
-    History { metric: key.metric.to_string(), labels, points: points.collect() }
+    History { metric: key.metric.to_string(), labels, points: points.collect(), per_second }
 }
 
 fn unit(unit: Unit) -> &'static str {

@@ -25,8 +25,8 @@ pub struct Args {
     /// Profiler to trace without an agent; repeatable
     #[arg(long, value_name = "HOST:PORT")]
     target: Vec<Target>,
-    /// Logdir to write to: the session becomes DIR/plugins/profile/NAME [default: the agent's store; with
-    /// --target the current folder]
+    /// Folder for the session, as DIR/plugins/profile/NAME; an agent keeps the session in its store as well
+    /// [default: the agent's store alone; with --target the current folder]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Level of host events: 0 none, 1 user annotations, 2 also expensive operations, 3 all [default: 2]
@@ -109,6 +109,9 @@ fn warn_of_long_window(duration: time::Duration) {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
+    if args.target.is_empty() && args.settings.named_by_flags() {
+        return Err(remedies::settings_of_the_agent());
+    }
     let result = if args.target.is_empty() { agent::capture(args) } else { direct::capture(args) };
     report::print(result, args.json)
 }

@@ -46,7 +46,7 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
     match reason {
         R::Unreachable => "check the host name, its network and its firewall",
         R::ConnectionLost => "check that the job is still running: its process or its host ended",
-        R::NotListening => "call jax.profiler.start_server(PORT) in the job, and keep its result",
+        R::NotListening => "call jax.profiler.start_server(PORT) in the job",
         R::NotAProfiler => "name the port of jax.profiler.start_server",
         R::ForeignSession => "wait until the other session ends, then try again",
         R::ForeignContinuous => {
@@ -74,15 +74,19 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
         R::SameProfiler => "name each profiler once",
         R::NoTarget => {
-            "start the job with jax.profiler.start_server(PORT), name a profiler with --target HOST:PORT, or set workload.probe = \"listeners\" to find other ports"
+            "call jax.profiler.start_server(PORT) in the job, or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
         }
-        R::NotPermitted => "run as the job's owner, as root, or as a member of the group api.admin_group",
+        R::NotPermitted => {
+            "run as the job's owner, as root, or as a member of the group that the setting api.admin_group names"
+        }
         R::TooFewTargets => "lower --min-processes, or name more targets",
         R::TooManyCaptures => "wait until a capture ends, or raise capture.max_captures",
         R::Stopping => "start the agent again",
-        R::Limit | R::OptionDenied => "`tpuscope config default` prints the limits in the section [capture]",
+        R::Limit | R::OptionDenied => {
+            "the section [capture] of the settings has the limits: `tpuscope config show` prints those in force"
+        }
         R::UnknownOption => {
-            "docs/capture.md lists the known options; the setting capture.advanced_options adds others"
+            "docs/capture.md (installed in /usr/share/doc/tpuscope) lists the known options; the setting capture.advanced_options adds others"
         }
         R::OptionIsParameter => {
             "use --host-tracer-level, --device-tracer-level, --python-tracer-level, --duration or --start-at"

@@ -10,6 +10,12 @@ pub(crate) fn no_settings_file(file: &Path) -> Failure {
         .remedy("`tpuscope config default` prints a file with every setting; without --config the default file is read")
 }
 
+/// --set without --target: the agent captures, with its own settings.
+pub(crate) fn settings_of_the_agent() -> Failure {
+    Failure::new(Exit::Usage, "--set takes effect only with --target: the agent has settings of its own")
+        .remedy("change them in the agent's settings file, then `systemctl reload tpuscope`")
+}
+
 /// The first of these failures. Its remedy says how to see the others.
 pub(crate) fn first_of_all(failures: Vec<Failure>) -> Failure {
     let count = failures.len();

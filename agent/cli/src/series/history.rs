@@ -71,7 +71,9 @@ fn page(metric: &str, history: &HistoryReply) -> String {
     let columns = columns.clamp(1, TEXT_POINTS as usize);
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{}, {} to {}\n", one_line(metric), utc(first), utc(last));
+    let per_second = history.series.iter().any(|series| series.per_second);
+    let rise = if per_second { ", rise per second" } else { "" };
+    let _ = writeln!(text, "{}{rise}, {} to {}\n", one_line(metric), utc(first), utc(last));
     let mut table = TextTable::new(["MIN", "MAX", "LAST", "COURSE", "LABELS"]);
     for series in &history.series {
         let (min, max) = extremes(&series.points);
@@ -154,8 +156,9 @@ mod tests {
             metric: "m".into(),
             labels: [("chip".to_owned(), chip.to_owned())].into(),
             points,
+            per_second: false,
         };
-        let reply = HistoryReply {
+        let mut reply = HistoryReply {
             series: vec![series("0", vec![point(0, 1.0), point(39, 3.0)]), series("1", vec![point(39, 2.0)])],
             ..Default::default()
         };
@@ -164,5 +167,7 @@ mod tests {
         assert_eq!(lines[0], "m, 1970-01-01T00:00:00Z to 1970-01-01T00:00:39Z");
         assert_eq!(lines[3], "1    3    3     ▁█      chip=\"0\"", "{page}");
         assert_eq!(lines[4], "2    2    2      ▁      chip=\"1\"", "{page}");
+        reply.series.iter_mut().for_each(|series| series.per_second = true);
+        assert!(super::page("m", &reply).starts_with("m, rise per second, 1970"));
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     if args.json {
         output::json(&serde_json::json!({ "sessions": sessions.iter().map(value).collect::<Vec<_>>() }))?;
     } else if sessions.is_empty() {
-        output::print("no sessions; `tpuscope capture` records one\n")?;
+        output::print("no sessions that you may read; `tpuscope capture` records one\n")?;
     } else {
         output::print(&table(&sessions, args.output))?;
     }

@@ -41,6 +41,7 @@ use batch::BatchPublisher;
 use failures::FailureLog;
 
 use crate::{
+    own_metrics::SourceMetrics,
     settings,
     sources::{Absence, Reading, Source, Tick},
 };
@@ -146,6 +147,7 @@ impl Sampler {
         self.0.often.fetch_min(milliseconds, Ordering::Relaxed);
         let mut schedule = Schedule::new(self.0.epoch, pace.interval(&snapshot.borrow()));
         let mut view = Arc::new(SourceView::new(source.origin()));
+        let metrics = SourceMetrics::new(source.origin());
         let mut failures = FailureLog::default();
         while stop.run_until_cancelled(turn(&mut schedule, pace, &mut snapshot)).await.is_some() {
             let host = snapshot.borrow().clone();
@@ -185,6 +187,7 @@ impl Sampler {
                 duration = ?counters.duration,
                 "read"
             );
+            metrics.read(&view.counters);
             if milliseconds <= self.0.often.load(Ordering::Relaxed) {
                 self.0.liveness.expect(schedule.due(), schedule.interval());
             }
