@@ -99,7 +99,9 @@ fn hosts_of_a_session_come_onto_one_time_line() {
     assert_eq!(files(&folder.path().join("tables")), ["operations.csv", "steps.csv"]);
     let steps = fs::read_to_string(folder.path().join("tables/steps.csv")).unwrap();
     assert!(
-        steps.starts_with("host,file,kind,plane,step_num,start_ps,duration_ps,aligned_start_ps,program\n"),
+        steps.starts_with(
+            "host,file,kind,plane,step_num,start_ps,duration_ps,aligned_start_ps,program,program_id\n"
+        ),
         "{steps}"
     );
     assert!(steps.lines().count() > 10 && steps.contains("t1v-n-cccc-w-1"), "{steps}");

@@ -27,6 +27,8 @@ const NEAR_LIMIT: u64 = 1_800_000_000;
 const SILENT_PS: i64 = 200_000_000_000;
 const SILENT_SHARE: f64 = 0.2;
 const SILENT_TIMES: i64 = 3;
+/// An end so far behind the session, or as far as the session is long, is none.
+const FAR_PS: i64 = 60_000_000_000_000;
 /// A core has far fewer events than another where it has less than half, and the other at least so many.
 const ENOUGH_EVENTS: u64 = 10;
 
@@ -38,6 +40,10 @@ pub enum LossKind {
     DroppedBuffers,
     /// The profiler counts dropped traces.
     DroppedTraces,
+    /// A core lacks program runs that the host launched or other cores show.
+    MissingRuns,
+    /// Programs ran on a core without any of their operations.
+    MissingOperations,
     /// A core's events end before the session, or before those of the other cores.
     EndsEarly,
     /// A core has far fewer programs or operations than another.
@@ -46,6 +52,8 @@ pub enum LossKind {
     SizeLimit,
     /// The host launched programs on a device, and no device is in the trace.
     NoDevicePlane,
+    /// The host launched programs on devices, and their planes are empty.
+    NoDeviceEvents,
 }
 
 /// A loss, certain or likely.
@@ -91,9 +99,9 @@ impl Loss {
             .then(|| Self { count: Some(count), ..Self::new(LossKind::DroppedTraces, Some(plane), message) })
     }
 
-    /// A core whose events end early for sure, with the evidence.
-    pub fn ends_early(plane: &str, message: String) -> Self {
-        Self::new(LossKind::EndsEarly, Some(plane), message)
+    /// A loss of `plane`, in the words of who found it.
+    pub(crate) fn of_plane(kind: LossKind, plane: &str, message: String) -> Self {
+        Self::new(kind, Some(plane), message)
     }
 
     /// A trace of so many bytes.
@@ -113,6 +121,23 @@ impl Loss {
             "no device plane, although the host launched programs on a device (`{LAUNCH_EVENT}`): the device was not traced; check the device tracer level, and whether another profiler was active"
         );
         Self::new(LossKind::NoDevicePlane, None, message)
+    }
+
+    /// A trace with device planes that have no event, whose host launched programs.
+    pub fn no_device_events() -> Self {
+        let message = format!(
+            "the planes of the devices have no events, although the host launched programs on a device (`{LAUNCH_EVENT}`): the device was not traced, or its trace was lost"
+        );
+        Self::new(LossKind::NoDeviceEvents, None, message)
+    }
+
+    /// What tells that a host launched programs on devices that show nothing; a device is the number of its events.
+    pub(crate) fn no_device(launched: bool, devices: impl Iterator<Item = u64>) -> Option<Self> {
+        match devices.max() {
+            None => launched.then(Self::no_device_plane),
+            Some(0) => launched.then(Self::no_device_events),
+            Some(_) => None,
+        }
     }
 }
 
@@ -134,8 +159,20 @@ pub struct CoreCounts {
 /// What the TensorCores of one process lost, by comparison with each other and with the session, which lasted
 /// `window_ps` where that is known. At most one of a kind for each core.
 pub fn of_cores(cores: &[CoreCounts], window_ps: Option<i64>) -> Vec<Loss> {
+    // An end far outside the session is a fault of the file: it tells nothing of this core or another.
+    let cores: Vec<CoreCounts> = cores
+        .iter()
+        .map(|core| match window_ps {
+            Some(window)
+                if core.end_ps.is_some_and(|end| end > window.saturating_add(window.max(FAR_PS))) =>
+            {
+                CoreCounts { end_ps: Some(window), ..core.clone() }
+            }
+            _ => core.clone(),
+        })
+        .collect();
     let active = || cores.iter().filter(|core| core.end_ps.is_some());
-    active().filter_map(|core| few_events(core, cores)).chain(active().filter_map(|core| {
+    active().filter_map(|core| few_events(core, &cores)).chain(active().filter_map(|core| {
         let others = active().filter(|other| other.plane != core.plane).filter_map(|other| other.end_ps).max();
         let before_window = window_ps.and_then(|window| silent(core, window, window)).map(|silent| {
             format!(
@@ -153,7 +190,7 @@ pub fn of_cores(cores: &[CoreCounts], window_ps: Option<i64>) -> Vec<Loss> {
                 time(silent)
             ))
         });
-        message.map(|message| Loss::ends_early(&core.plane, message))
+        message.map(|message| Loss::of_plane(LossKind::EndsEarly, &core.plane, message))
     })).collect()
 }
 

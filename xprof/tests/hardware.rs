@@ -14,11 +14,16 @@
 
 mod truth;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, io::Cursor, path::Path};
 
+use prost::Message;
+use proto::tensorflow::profiler::{XEventMetadata, XPlane, XSpace};
 use serde_json::Value;
 use truth::{check_host, int, list, text, warned};
-use xprof::analysis::{AlignedBy, MeasuredBy, OffsetBy, OpReport, Report, Rules};
+use xprof::{
+    analysis::{self, AlignedBy, MeasuredBy, OffsetBy, OpReport, Report, Rules},
+    reader::Reader,
+};
 
 /// How much faster the line's clock runs than the device's in the vectors with two clocks.
 const DRIFT: f64 = 14e-6;
@@ -145,6 +150,47 @@ fn hosts_whose_ids_differ_are_aligned_by_number_and_collectives() {
     assert_eq!(offset.clock_skew_ps, Some(int(&truth, "clock_skew_ns") * 1000));
 }
 
+/// A made vector after `change`.
+fn changed(kind: &str, case: &str, change: impl Fn(&mut XPlane)) -> Report {
+    let folder = truth::vectors(kind).join(case);
+    let file =
+        list(&truth::json(kind, case, "truth.json"), "hosts")[0]["file"].as_str().expect("file").to_owned();
+    let mut space = XSpace::decode(&*std::fs::read(folder.join(&file)).expect("vector")).expect("sound");
+    space.planes.iter_mut().for_each(change);
+    let mut reader = Reader::open(Cursor::new(space.encode_to_vec())).expect("sound");
+    let trace = analysis::read(&mut reader, "h", true, &file, Rules::True).expect("sound");
+    analysis::session("s".into(), vec![trace], vec![], Rules::True, None)
+}
+
+#[test]
+fn the_order_of_events_in_a_file_changes_nothing() {
+    let plain = changed("xplane_clock", "clock_jumps", |_| ());
+    let reversed = changed("xplane_clock", "clock_jumps", |plane| {
+        plane.lines.iter_mut().for_each(|line| line.events.reverse());
+    });
+    assert_eq!(reversed.hosts[0].warnings, plain.hosts[0].warnings);
+    assert_eq!(reversed.step_time, plain.step_time);
+}
+
+#[test]
+fn programs_of_one_name_are_told_apart_by_their_ids() {
+    let report = changed("xplane_ids", "inference_modules_only_ids", |plane| {
+        for line in plane.lines.iter_mut().filter(|line| line.name == "XLA Modules") {
+            line.events.iter_mut().skip(9).for_each(|event| event.metadata_id = 900);
+        }
+        let retraced = XEventMetadata { id: 900, name: "jit_decode(123456789)".into(), ..Default::default() };
+        plane.event_metadata.insert(900, retraced);
+    });
+    let counts: Vec<(&str, u64)> =
+        report.programs.iter().map(|program| (&*program.name, program.run_time.count)).collect();
+    assert_eq!(counts.len(), 2, "{counts:?}");
+    assert!(counts.contains(&("jit_decode(1234…)", 6)), "{counts:?}");
+    assert_eq!(report.step_program.as_deref(), Some(counts[0].0));
+    let step = report.hosts[0].cores[0].steps.last().expect("steps");
+    let of_step = (step.program.as_deref(), step.program_id.as_deref());
+    assert_eq!(of_step, (Some("jit_decode(1234…)"), Some("123456789")));
+}
+
 /// A real trace, if it lies beside the repository.
 fn real(file: &str) -> Option<Report> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/real").join(file);
@@ -185,6 +231,14 @@ fn a_real_v6e_is_measured_by_its_device_clock() {
         assert!(times.clone().count() == 100 && times.clone().all(|ms| (ms - 784.1).abs() < 0.5));
     }
     assert_eq!(report.straggler, None);
+    // The runs of all cores have one distance of ids each.
+    let run = |core: usize| -> BTreeMap<u64, u64> {
+        host.cores[core].modules.iter().filter_map(|module| Some((module.run?, module.run_id?))).collect()
+    };
+    let first = run(0);
+    for core in 1..4 {
+        assert!(run(core).iter().all(|(run, id)| first.get(run) == Some(&(id + 2))), "{core}");
+    }
     let fusion = op(&host.top_ops, "broadcast_add_fusion.1");
     assert_eq!(fusion.program.as_deref(), Some("jit_f"));
     assert!(

@@ -101,3 +101,33 @@ fn a_known_job_goes_before_what_the_traces_show() {
     mixed.insert(0, (traces("multi_module").remove(0), Some("slurm 7")));
     assert_eq!(jobs(&by_job(mixed, Rules::True)), [], "stages of one job run programs of their own");
 }
+
+#[test]
+fn jobs_lie_by_the_wall_clock_and_their_parts_as_aligned() {
+    let offsets = |report: &Report| -> Vec<(String, i64)> {
+        report.time_line().0.iter().map(|placed| (placed.part.host.clone(), placed.offset_ps)).collect()
+    };
+    let alone = by_job(unknown(traces("two_hosts_skew")), Rules::True);
+    let aligned: Vec<i64> = alone.alignment.offsets.iter().map(|offset| offset.offset_ps).collect();
+    assert_eq!(offsets(&alone).into_iter().map(|of| of.1).collect::<Vec<_>>(), aligned);
+    assert_eq!(alone.time_line().1, None);
+
+    let began = traces("two_hosts_skew")[0].profile_start_ns.expect("a session");
+    let late = |ns: Option<i64>| {
+        let mut parts = traces("two_hosts_skew");
+        let mut other = traces("multi_module").remove(0);
+        other.profile_start_ns = ns;
+        parts.insert(0, other);
+        parts.swap(0, 1);
+        by_job(unknown(parts), Rules::True)
+    };
+    let report = late(Some(began + 500_000_000));
+    let half_a_second = ("t1v-n-iiii-w-0".to_owned(), 500_000_000_000);
+    assert_eq!(offsets(&report), [&offsets(&alone)[..], &[half_a_second]].concat());
+    assert!(report.time_line().1.expect("a note").ends_with("by the wall clock of its first host"));
+    for unknown in [None, Some(began + 200 * 86_400 * 1_000_000_000)] {
+        let report = late(unknown);
+        assert_eq!(offsets(&report)[2].1, 0);
+        assert!(report.time_line().1.expect("a note").contains("of program jit_backward, "));
+    }
+}

@@ -62,6 +62,10 @@ fn both(planes: Vec<XPlane>) -> (Vec<Loss>, HostTrace) {
     (checker.finish().expect("sound").losses(), trace)
 }
 
+fn kinds(trace: &HostTrace) -> Vec<(LossKind, &str)> {
+    trace.losses.iter().map(|loss| (loss.kind, loss.plane.as_deref().unwrap_or_default())).collect()
+}
+
 #[test]
 fn both_say_the_same() {
     let mut dropped = core(1, 99);
@@ -72,10 +76,8 @@ fn both_say_the_same() {
     let name = XStatMetadata { id: 3, name: "dropped_traces".into(), ..Default::default() };
     dropped.stat_metadata.insert(3, name);
     let (arrived, trace) = both(vec![core(0, 100), dropped, core(2, 30), environment()]);
-    let kinds: Vec<_> =
-        trace.losses.iter().map(|loss| (loss.kind, loss.plane.as_deref().unwrap_or_default())).collect();
     assert_eq!(
-        kinds,
+        kinds(&trace),
         [
             (LossKind::DroppedBuffers, "/device:TPU:1"),
             (LossKind::DroppedTraces, "/device:TPU:1"),
@@ -104,6 +106,56 @@ fn a_host_that_launched_programs_has_a_device() {
     let (arrived, trace) = both(vec![host, environment()]);
     assert_eq!(arrived, trace.losses);
     assert_eq!(trace.losses[0].kind, LossKind::NoDevicePlane);
+}
+
+#[test]
+fn planes_without_events_are_no_device() {
+    let mut host = XPlane { name: "/host:CPU".into(), ..Default::default() };
+    let launch = XEventMetadata { id: 1, name: "DoEnqueueProgram".into(), ..Default::default() };
+    host.event_metadata.insert(1, launch);
+    host.lines.push(line("main", MS, [(1, 0)].into_iter()));
+    let (arrived, trace) = both(vec![host.clone(), core(0, 0), core(1, 0), environment()]);
+    assert_eq!(arrived, trace.losses);
+    assert_eq!(kinds(&trace), [(LossKind::NoDeviceEvents, "")]);
+    let (arrived, trace) = both(vec![host, core(0, 100), core(1, 0), environment()]);
+    assert_eq!((arrived, trace.losses), (vec![], vec![]));
+}
+
+#[test]
+fn a_hole_is_seen_by_what_other_cores_ran() {
+    let mut holed = core(1, 100);
+    for line in &mut holed.lines {
+        line.events.retain(
+            |event| !matches!(event.data, Some(Data::OffsetPs(at)) if (300 * MS..420 * MS).contains(&at)),
+        );
+    }
+    let (_, trace) = both(vec![core(0, 100), holed, core(2, 100), environment()]);
+    assert_eq!(kinds(&trace), [(LossKind::MissingRuns, "/device:TPU:1")]);
+    assert_eq!((trace.losses[0].count, trace.losses[0].first_ps), (Some(12), Some(300 * MS)));
+}
+
+#[test]
+fn programs_without_their_operations_are_told() {
+    let mut cut = core(1, 100);
+    cut.lines[1].events.truncate(360);
+    let (_, trace) = both(vec![core(0, 100), cut, environment()]);
+    assert_eq!(kinds(&trace), [(LossKind::MissingOperations, "/device:TPU:1")]);
+    assert_eq!((trace.losses[0].count, trace.losses[0].first_ps), (Some(10), Some(900 * MS)));
+}
+
+#[test]
+fn events_far_outside_the_session_are_left_out() {
+    for far in [i64::MAX, i64::MIN + 1, -1_000_000 * MS, 1_000_000 * MS] {
+        let mut flipped = core(1, 100);
+        flipped.lines[1].events[5].data = Some(Data::OffsetPs(far));
+        let (arrived, trace) = both(vec![core(0, 100), flipped, environment()]);
+        assert_eq!((arrived, &trace.losses), (vec![], &vec![]), "{far}");
+        assert_eq!(trace.cores[1].span_ps, trace.cores[0].span_ps, "{far}");
+        let told = |warning: &String| {
+            warning.starts_with("/device:TPU:1: events far outside the session are left out (1)")
+        };
+        assert!(trace.warnings.iter().any(told), "{:?}", trace.warnings);
+    }
 }
 
 #[test]

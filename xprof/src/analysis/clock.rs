@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     device_events::{self, DeviceEvent, DeviceStats, Interval},
+    in_order::InOrder,
     module_extents::ModuleExtents,
     straight_fit::{Fit, Stretch, drifted},
 };
@@ -24,6 +25,8 @@ use crate::{
 
 /// A change of the offset that counts as a jump; smaller ones are drift that is not straight.
 const JUMP_PS: i64 = 10_000_000;
+/// No jump is as long as this.
+const FARTHEST_PS: i64 = 60_000_000_000_000;
 /// How many stretches are held; beyond that neighbours are joined.
 const MAX_STRETCHES: usize = 1 << 14;
 /// What is known of the two clocks of a core while its operations are read.
@@ -182,7 +185,13 @@ impl CoreClock {
 impl DeviceClock {
     fn time(&self, line: Interval, device: Option<Interval>) -> Interval {
         let shift = |time: i64| time.saturating_add(self.fit.offset);
-        match device {
+        // A time that no jump explains is a fault of the file.
+        let is_near = |device: &Interval| {
+            let placed = device.start.saturating_add(self.fit.offset_at(device.start));
+            let apart = placed.saturating_sub(line.start).saturating_abs();
+            apart <= FARTHEST_PS && device.len().saturating_sub(line.len()) <= FARTHEST_PS
+        };
+        match device.filter(is_near) {
             Some(device) => Interval { start: shift(device.start), end: shift(device.end) },
             None => {
                 let start = shift(self.device_at(line.start));
@@ -232,16 +241,21 @@ pub(super) fn survey<R: Read + Seek>(
     let mut survey = Survey::default();
     let mut extents = ModuleExtents::of(modules);
     for (line, start) in device_events::lines(plane, session, name) {
+        let mut order = InOrder::new(line.sorted);
+        let mut take = |start, end, device| {
+            survey.push(Interval { start, end }, device);
+            extents.push(Interval { start, end }, device);
+        };
         reader.events(line.span, |event| {
             if event.has_stats()
                 && let (Some(device), _) = stats.of_op(event)?
             {
                 let line = device_events::interval(start, event);
-                survey.push(line, device);
-                extents.push(line, device);
+                order.push(line.start, line.end, device, &mut take);
             }
             Ok::<_, Error>(ControlFlow::Continue(()))
         })?;
+        order.finish(take);
     }
     let (clock, facts) = survey.finish();
     Ok(Surveyed { clock, facts, extents: extents.finish() })

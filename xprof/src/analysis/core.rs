@@ -58,6 +58,8 @@ pub struct Module {
     pub duration_ps: i64,
     /// When the host enqueued it.
     pub enqueued_ps: Option<i64>,
+    /// Whether none of its operations is in the trace, although the program has some in other runs.
+    pub(super) lacks_ops: bool,
 }
 
 impl Module {
@@ -76,6 +78,7 @@ impl Module {
             start_ps: clock.place(event.at.start),
             duration_ps: event.at.len(),
             enqueued_ps,
+            lacks_ops: false,
         }
     }
 }
@@ -184,6 +187,8 @@ pub(super) struct OpsWalk {
     pub(super) nameless: Totals,
     /// Executions that lie in no program's execution, after the last one.
     pub(super) after_last_module: u64,
+    /// Per program execution whether an operation lies in it.
+    pub(super) ran: Vec<bool>,
     /// Whether some were out of order in a line too long to be sorted.
     pub(super) unsorted: bool,
     /// Whether collectives were over the limit.
@@ -206,6 +211,8 @@ pub(super) struct Walk<'a> {
     pub(super) clock: &'a CoreClock,
     /// The steps by the core's clock, by start.
     pub(super) steps: &'a [Interval],
+    /// The executions of programs by the core's clock, by start.
+    pub(super) modules: &'a [DeviceEvent],
     /// Where the last program ended.
     pub(super) last_module_end: Option<i64>,
     /// How many collectives are held.
@@ -219,6 +226,8 @@ struct Walking<'a> {
     how: &'a Walk<'a>,
     out: OpsWalk,
     cursor: usize,
+    /// How many programs have started.
+    started: usize,
     /// Executions that wait for earlier ones.
     held: Vec<Run>,
     latest: i64,
@@ -242,15 +251,17 @@ impl Walk<'_> {
             out: OpsWalk {
                 steps: vec![[0; CLASSES]; self.steps.len()],
                 busy: Duty::new(keep),
+                ran: vec![false; self.modules.len()],
                 headline: (self.rules == Rules::Xprof).then(|| Duty::new(keep)),
                 ..OpsWalk::default()
             },
             cursor: 0,
+            started: 0,
             held: Vec::new(),
             latest: i64::MIN,
         };
         for (line, start) in lines {
-            (walking.cursor, walking.latest) = (0, i64::MIN);
+            (walking.cursor, walking.started, walking.latest) = (0, 0, i64::MIN);
             walking.line(reader, line, start, &stats, ops)?;
             walking.out.busy.end_line(keep);
             if let Some(headline) = &mut walking.out.headline {
@@ -343,6 +354,7 @@ impl Walking<'_> {
             out.busy.push(at, !off_duty);
         }
         out.after_last_module += u64::from(self.how.last_module_end.is_some_and(|end| at.start >= end));
+        self.note_module(at.start);
         let step = self.step_at(at.start);
         if is_shared {
             self.keep(&ops.ops[op as usize].name, step, timed);
@@ -365,6 +377,19 @@ impl Walking<'_> {
             start_ps: self.how.clock.place(at.start),
             end_ps: self.how.clock.place(at.end),
         });
+    }
+
+    /// Notes that the program that runs at `start` has an operation.
+    #[inline]
+    fn note_module(&mut self, start: i64) {
+        while self.how.modules.get(self.started).is_some_and(|module| module.at.start <= start) {
+            self.started += 1;
+        }
+        if let Some(at) = self.started.checked_sub(1)
+            && start <= self.how.modules[at].at.end
+        {
+            self.out.ran[at] = true;
+        }
     }
 
     /// The step that `start` lies in; `u32::MAX` for none.

@@ -93,7 +93,7 @@ impl DeviceStats {
                 unique = stat.value.uint();
             }
         }
-        Ok((offset.zip(duration).map(|(start, duration)| Interval::new(start, duration)), unique))
+        Ok((device_interval(offset, duration), unique))
     }
 
     fn of_event(&self, event: &TraceEvent<'_>, line: Interval) -> Result<DeviceEvent, Error> {
@@ -116,9 +116,15 @@ impl DeviceStats {
                 read.group_id = value.int();
             }
         }
-        read.device = offset.zip(duration).map(|(start, duration)| Interval::new(start, duration));
+        read.device = device_interval(offset, duration);
         Ok(read)
     }
+}
+
+/// The device's clock counts up from 0.
+fn device_interval(offset: Option<i64>, duration: Option<i64>) -> Option<Interval> {
+    let (start, duration) = offset.zip(duration)?;
+    (start >= 0 && duration >= 0).then(|| Interval::new(start, duration))
 }
 
 /// Where an event of `line` lies on the session's time line.

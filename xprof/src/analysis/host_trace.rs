@@ -7,6 +7,7 @@ use super::{
     category::Collective,
     core::{ClassTimes, CollectiveRun, Module},
     host::HostStep,
+    launched::Launched,
     op_detail::Peaks,
     ops::{OpTable, Totals},
     steps::Step,
@@ -49,7 +50,7 @@ pub struct HostTrace {
 }
 
 /// What one core did.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Core {
     /// The plane's name.
     pub plane: String,
@@ -76,9 +77,19 @@ pub struct Core {
     pub modules: Vec<Module>,
     /// The collectives that it takes part in together with other cores.
     pub collectives: Vec<CollectiveRun>,
+    /// What the host launched on it.
+    pub(super) launched: Launched,
 }
 
 impl Core {
+    /// The first and the last run id on the core, shown or launched; none where the host's launches are not known.
+    pub(super) fn launched_ids(&self) -> Option<(i64, i64)> {
+        let (first, last) = self.launched.ids?;
+        let ids = || self.modules.iter().filter_map(|module| module.run_id).chain([first, last]);
+        let id = |id: Option<u64>| i64::try_from(id?).ok();
+        id(ids().min()).zip(id(ids().max()))
+    }
+
     /// The run that the first program of a step is part of.
     pub(super) fn run(&self, step: usize) -> Option<u64> {
         self.first_module(step)?.run

@@ -30,10 +30,14 @@ pub(super) fn of<R: Read + Seek>(reader: &mut Reader<R>, index: &Index) -> Resul
         .collect();
     losses.extend(loss::of_cores(&cores, index.session.window_ps()));
     losses.extend(Loss::size(index.len));
-    let has_device = index.planes.iter().any(|plane| plane.name.starts_with(planes::DEVICES));
+    let devices = index.planes.iter().filter(|plane| plane.name.starts_with(planes::DEVICES));
     let launched = index.planes.iter().any(|plane| plane.launches);
-    losses.extend((launched && !has_device).then(Loss::no_device_plane));
+    losses.extend(Loss::no_device(launched, devices.map(events)));
     Ok(losses)
+}
+
+fn events(plane: &PlaneIndex) -> u64 {
+    plane.lines.iter().map(|line| line.events).sum()
 }
 
 fn core(index: &Index, plane: &PlaneIndex) -> CoreCounts {

@@ -6,6 +6,7 @@
 //!   host, groups   markers, launches, links      runs            executions that are one run
 //!   clock          the two clocks of a core      align           same steps, clock offsets
 //!   core, nesting  operations, self time         programs        steps by program
+//!   core_runs      the same run on each core
 //!   steps          steps as they were            straggler       the core that the others wait for
 //!   xprof_steps,   steps and busy time as        input           waiting for input
 //!   xprof_host       XProf computes them         report          the shape of the answer
@@ -16,11 +17,13 @@
 
 mod align;
 mod annotations;
+mod async_ops;
 mod busy;
 mod by_collectives;
 mod category;
 mod clock;
 mod core;
+mod core_runs;
 mod device_events;
 mod device_idle;
 mod duty;
@@ -30,7 +33,9 @@ mod host_trace;
 mod in_order;
 mod input;
 mod jobs;
+mod launched;
 mod losses;
+mod missing_runs;
 mod module_extents;
 mod nesting;
 mod op_detail;
@@ -46,6 +51,7 @@ mod steps;
 mod straggler;
 mod straight_fit;
 mod summary;
+mod time_line;
 mod trace;
 mod union;
 mod untaken;
@@ -72,6 +78,7 @@ pub use self::{
     steps::{Step, StepOrigin},
     straggler::Straggler,
     summary::DurationSummary,
+    time_line::PlacedPart,
     trace::{read, read_any},
 };
 
@@ -104,7 +111,10 @@ pub fn session(
     let alignment =
         Alignment { by: alignment_by(&hosts, &aligned), offsets: align::offsets(&hosts, &aligned) };
     // Programs of different kinds make no common step: the one with most time stands for the session.
-    let programs = programs::keep_longest(&hosts, &mut aligned);
+    let mut programs = programs::keep_longest(&hosts, &mut aligned);
+    if rules == Rules::True {
+        programs::distinguish(&mut hosts, &mut programs);
+    }
     Report {
         session: name,
         step_time: step_time(&hosts, &aligned),

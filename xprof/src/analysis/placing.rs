@@ -6,13 +6,14 @@ use std::{
 };
 
 use super::{
+    async_ops::{ASYNC_LINE, AsyncOps},
     clock::{self, Surveyed},
     core::{self, SPARSE_CORE, TENSOR_CORE},
     device_events::{self, DeviceStats, Interval},
     planes::{self, PlaneKind},
 };
 use crate::{
-    reader::{PlaneIndex, Reader, SessionTimes, TraceEvent},
+    reader::{LineIndex, PlaneIndex, Reader, SessionTimes, TraceEvent},
     wire::Error,
 };
 
@@ -23,6 +24,7 @@ pub(crate) struct Placing {
     surveyed: Surveyed,
     /// By the name of a line: its events that have no device time of their own, by their line's time.
     moved: [(&'static str, HashMap<Interval, Interval>); 2],
+    async_ops: AsyncOps,
 }
 
 impl Placing {
@@ -47,6 +49,7 @@ impl Placing {
             events.iter().map(|event| event.at).zip(times).collect()
         };
         Ok(Some(Self {
+            async_ops: AsyncOps::of(reader, plane, session, names.ops, &surveyed.clock)?,
             stats: DeviceStats::of(&plane.stat_names),
             moved: [
                 (names.modules, moved(&lines.modules, modules)),
@@ -56,18 +59,22 @@ impl Placing {
         }))
     }
 
-    /// Start and end of an event of the line `name`, whose events count from `line_start_ps`.
+    /// Start and end of an event of a line of `plane`.
     pub(crate) fn place(
         &self,
-        name: &str,
+        plane: &PlaneIndex,
+        of: &LineIndex,
         event: &TraceEvent<'_>,
         line_start_ps: i64,
     ) -> Result<(i64, i64), Error> {
         let line = device_events::interval(line_start_ps, event);
         let (device, _) = self.stats.of_op(event)?;
-        let moved = self.moved.iter().find(|(of, _)| *of == name && device.is_none());
+        let moved = self.moved.iter().find(|(name, _)| *name == of.name && device.is_none());
         let at = moved.and_then(|(_, moved)| moved.get(&line).copied());
-        let at = at.unwrap_or_else(|| self.surveyed.clock.time(line, device));
+        let mut at = at.unwrap_or_else(|| self.surveyed.clock.time(line, device));
+        if of.name == ASYNC_LINE && device.is_none() {
+            at = self.async_ops.time(event, line, at, plane)?;
+        }
         Ok((self.surveyed.clock.place(at.start), self.surveyed.clock.place(at.end)))
     }
 }

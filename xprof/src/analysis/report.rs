@@ -187,6 +187,9 @@ pub struct StepReport {
     /// The name of its first program, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
+    /// Its id, in decimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program_id: Option<String>,
     /// Its start.
     pub start_ps: i64,
     /// How long it took.
@@ -398,6 +401,7 @@ impl StepReport {
         Self {
             step_num: step.step_num,
             program: core.first_module(at).map(|module| module.name.clone()),
+            program_id: core.first_module(at).and_then(|module| module.program_id).map(|id| id.to_string()),
             start_ps: step.start_ps,
             duration_ps: step.duration_ps,
         }

@@ -1,7 +1,7 @@
 //! One part of a session: the trace of one process, from its file to figures.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     io::{Read, Seek},
 };
 
@@ -11,15 +11,17 @@ use super::{
     category::{COLLECTIVE_KINDS, Collective},
     clock::{self, Surveyed},
     core::{self, ClassTimes, CoreLines, LineNames, Module, SPARSE_CORE, TENSOR_CORE, Walk},
-    device_events::Interval,
+    device_events::{DeviceEvent, Interval},
     device_idle::DeviceIdle,
     groups::{self, Groups},
     host::{self, HostEvents},
     host_trace::{Core, HostTrace},
+    launched::Launched,
     losses,
     op_detail::Peaks,
     ops::{OpKey, OpTable, PlaneOps, Totals},
     planes::{self, PlaneKind},
+    runs,
     steps::{self, HostSide, Step, StepOrigin},
     warnings::{self, CoreFacts, HostFacts},
     xprof_host::{self, ChipPart},
@@ -94,7 +96,7 @@ pub fn read<R: Read + Seek>(
     };
     let host_side = HostSide { markers: &events.markers, groups: &groups };
     let steps = part.steps(&planes, &host_side);
-    let mut facts = HostFacts::of(&index, &events, &groups, &trace, planes.is_empty(), rules);
+    let mut facts = HostFacts::of(&index, &events, &trace, planes.is_empty(), rules);
     part.walk(reader, &planes, &host_side, steps, &mut trace, &mut facts)?;
     if planes.is_empty() {
         part.host_only(&mut trace, &events, &groups);
@@ -102,7 +104,8 @@ pub fn read<R: Read + Seek>(
     trace.annotations = events.annotations.finish();
     trace.host_steps = events.markers;
     trace.host_steps.sort_by_key(|step| (step.start_ps, step.end_ps));
-    warnings::add_early_ends(&facts, &mut trace);
+    runs::pair_cores(&mut trace.cores);
+    warnings::add_losses(&facts, &mut trace);
     trace.warnings = warnings::of(&facts, &trace);
     Ok(trace)
 }
@@ -224,6 +227,7 @@ impl<'a> Part<'a> {
                 rules: self.rules,
                 clock: &core.clocks.clock,
                 steps: &steps.own[at],
+                modules: &core.lines.modules,
                 last_module_end: core.lines.modules.iter().map(|module| module.at.end).max(),
                 most_runs: MOST_COLLECTIVES / planes.len().max(1),
                 keep_pieces: chip_is_shared,
@@ -232,7 +236,6 @@ impl<'a> Part<'a> {
             let hull = hull(core, &out, self.rules);
             facts.cores.push(CoreFacts::of(
                 core.plane,
-                core.ordinal,
                 &core.lines,
                 core.clocks.facts,
                 &out,
@@ -259,7 +262,7 @@ impl<'a> Part<'a> {
             });
             let grouped = steps.grouped.get(at).cloned().unwrap_or_default();
             let (shown, step_times) = shown_steps(&steps.shown[at], &steps.own[at], &out.steps, &grouped);
-            let modules = core.modules(&ops, host);
+            let modules = core.modules(&ops, host, &out.ran);
             trace
                 .programs
                 .extend(modules.iter().filter_map(|module| Some((module.program_id?, module.name.clone()))));
@@ -279,6 +282,7 @@ impl<'a> Part<'a> {
                 by_device_clock: core.clocks.clock.is_device(),
                 modules,
                 collectives: out.runs,
+                launched: core.launched(host),
             });
             if !core.sparse {
                 fold(ops, self.rules, &mut trace.ops);
@@ -323,10 +327,24 @@ impl CorePlane<'_> {
         steps.iter().map(|step| Step { start_ps: clock.unplace(step.start_ps), ..*step }).collect()
     }
 
-    fn modules(&self, ops: &PlaneOps, host: &HostSide<'_>) -> Vec<Module> {
+    /// Its programs' executions; `ran` tells which of them have operations.
+    fn modules(&self, ops: &PlaneOps, host: &HostSide<'_>, ran: &[bool]) -> Vec<Module> {
         let clock = &self.clocks.clock;
-        let module = |event| Module::of(event, ops, clock, host.enqueued(self.ordinal, event));
-        self.lines.modules.iter().map(module).collect()
+        let events = || self.lines.modules.iter().zip(ran);
+        let have_ops: HashSet<i64> =
+            events().filter(|(_, ran)| **ran).map(|(event, _)| event.metadata_id).collect();
+        let module = |(event, ran): (&DeviceEvent, &bool)| Module {
+            lacks_ops: !ran && have_ops.contains(&event.metadata_id),
+            ..Module::of(event, ops, clock, host.enqueued(self.ordinal, event))
+        };
+        events().map(module).collect()
+    }
+
+    fn launched(&self, host: &HostSide<'_>) -> Launched {
+        match self.sparse {
+            true => Launched::default(),
+            false => Launched::of(self.ordinal, &self.lines.modules, host),
+        }
     }
 }
 

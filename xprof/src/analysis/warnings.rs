@@ -1,15 +1,13 @@
 //! What a reader should know before trusting the figures, in words.
 
-use std::collections::HashSet;
-
 use super::{
     Rules,
     clock::ClockFacts,
     core::{CoreLines, OpsWalk},
     device_events::Interval,
-    groups::Groups,
-    host::{HostEvents, RUN_ID_BITS},
-    host_trace::HostTrace,
+    host::HostEvents,
+    host_trace::{Core, HostTrace},
+    missing_runs::{self, Missing},
     ops::Totals,
     planes,
     steps::StepOrigin,
@@ -27,7 +25,6 @@ const MOST_MESSAGES: usize = 20;
 #[derive(Debug)]
 pub(super) struct CoreFacts {
     pub(super) plane: String,
-    pub(super) ordinal: i64,
     pub(super) sparse: bool,
     pub(super) origin: StepOrigin,
     pub(super) outside: usize,
@@ -42,10 +39,8 @@ pub(super) struct CoreFacts {
 }
 
 impl CoreFacts {
-    #[expect(clippy::too_many_arguments, reason = "one each of what is known of a core")]
     pub(super) fn of(
         plane: &PlaneIndex,
-        ordinal: i64,
         lines: &CoreLines,
         clock: Option<ClockFacts>,
         out: &OpsWalk,
@@ -55,7 +50,6 @@ impl CoreFacts {
     ) -> Self {
         Self {
             plane: plane.name.clone(),
-            ordinal,
             sparse,
             origin,
             outside,
@@ -84,8 +78,9 @@ pub(super) struct HostFacts {
     pub(super) busy_cut: bool,
     /// Device planes that are not read: name, lines and events.
     unread: Vec<(String, usize, u64)>,
+    /// Planes with events far outside the session: name and events.
+    outside: Vec<(String, u64)>,
     messages: Vec<String>,
-    unmatched: Option<GroupsLaunched>,
     host_over: bool,
     host_unsorted: bool,
     no_host: bool,
@@ -98,14 +93,10 @@ pub(super) struct HostFacts {
     markers: usize,
 }
 
-#[derive(Debug)]
-struct GroupsLaunched(Groups);
-
 impl HostFacts {
     pub(super) fn of(
         index: &Index,
         host: &HostEvents,
-        groups: &Groups,
         trace: &HostTrace,
         no_cores: bool,
         rules: Rules,
@@ -114,10 +105,7 @@ impl HostFacts {
         let warning = index.warnings.iter().map(|text| format!("the profiler warns: {text}"));
         Self {
             messages: error.chain(warning).take(MOST_MESSAGES).collect(),
-            unmatched: Some(GroupsLaunched(Groups {
-                launches: groups.launches.clone(),
-                ..Groups::default()
-            })),
+            outside: index.planes.iter().map(outside).filter(|(_, events)| *events > 0).collect(),
             host_over: host.over,
             host_unsorted: host.unsorted,
             no_host: !index.planes.iter().any(|plane| plane.name.starts_with("/host:CPU")),
@@ -131,6 +119,10 @@ impl HostFacts {
             ..Self::default()
         }
     }
+}
+
+fn outside(plane: &PlaneIndex) -> (String, u64) {
+    (plane.name.clone(), plane.lines.iter().map(|line| line.outside).sum())
 }
 
 fn size(plane: &PlaneIndex) -> (String, usize, u64) {
@@ -177,6 +169,11 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
         facts.busy_cut,
         "the busy time of a chip's cores is too scattered to be joined: busy and idle are approximate",
     );
+    for (plane, events) in facts.outside.iter().take(MOST_MESSAGES) {
+        all.push(format!(
+            "{plane}: events far outside the session are left out ({events}): the file may be damaged"
+        ));
+    }
     for (plane, lines, events) in facts.unread.iter().take(MOST_MESSAGES) {
         all.push(format!(
             "{plane} is not read ({}, {}): only TPU cores are; its events are in no figure here, XProf shows them",
@@ -283,60 +280,64 @@ fn outside_steps(steps: impl Iterator<Item = (i64, i64)> + Clone) -> Option<Stri
     })
 }
 
-/// Puts what is certain of early ends in the place of what may be.
-pub(super) fn add_early_ends(facts: &HostFacts, trace: &mut HostTrace) {
-    let certain = ends_early(facts, trace);
+/// Adds what the programs of the cores tell, and puts what is certain of early ends in the place of what may be.
+pub(super) fn add_losses(facts: &HostFacts, trace: &mut HostTrace) {
+    let missing = missing_runs::of(&trace.cores);
+    let cores = || facts.cores.iter().zip(&trace.cores).zip(&missing);
+    let known: Vec<&str> = early_planes(&trace.losses).collect();
+    let certain: Vec<Loss> = cores()
+        .filter_map(|((facts_of, core), missing)| {
+            // What other cores show alone is no better than what is said already.
+            let is_told = known.contains(&&*core.plane) && !missing.by_host;
+            let evidence = if is_told { Missing::default() } else { *missing };
+            ends_early(facts_of, core, facts, evidence)
+        })
+        .collect();
     let is_known = |loss: &Loss| {
         loss.kind == LossKind::EndsEarly && certain.iter().any(|early| early.plane == loss.plane)
     };
     trace.losses.retain(|loss| !is_known(loss));
     trace.losses.extend(certain);
+    let ends_early = |core: &Core| early_planes(&trace.losses).any(|plane| plane == core.plane);
+    let lacking: Vec<Loss> = cores()
+        .flat_map(|((_, core), missing)| {
+            [missing.loss(core, ends_early(core)), missing_runs::without_operations(core)]
+        })
+        .flatten()
+        .collect();
+    trace.losses.extend(lacking);
+}
+
+/// The planes that are known to end early.
+fn early_planes(losses: &[Loss]) -> impl Iterator<Item = &str> {
+    losses.iter().filter(|loss| loss.kind == LossKind::EndsEarly).filter_map(|loss| loss.plane.as_deref())
 }
 
 /// A core whose events end before the session does, with evidence that it worked on.
-fn ends_early(facts: &HostFacts, trace: &HostTrace) -> Vec<Loss> {
-    let cores = facts.cores.iter().enumerate();
-    cores.filter_map(|(at, core)| ends_early_core(core, facts, trace, at)).collect()
-}
-
-fn ends_early_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize) -> Option<Loss> {
+fn ends_early(core: &CoreFacts, shown: &Core, facts: &HostFacts, missing: Missing) -> Option<Loss> {
     let (hull, window) = (core.hull?, facts.window?);
     if core.sparse {
         return None;
     }
-    let steps = trace.cores.get(at).map_or(&[][..], |core| &core.steps);
-    let step = median(steps.iter().map(|step| step.duration_ps).collect());
+    let step = median(shown.steps.iter().map(|step| step.duration_ps).collect());
     let silent = window.saturating_sub(hull.end);
-    let unmatched =
-        facts.unmatched.as_ref().map_or(0, |launched| unmatched_launches(&launched.0, &facts.cores));
     let cut_program = core.after_last_module > 0;
     let long_silence = silent > step.saturating_mul(2).max(window / 20);
-    (long_silence && (cut_program || unmatched > 2)).then(|| {
+    (long_silence && (cut_program || missing.after > 2)).then(|| {
         let message = format!(
             "{}: ends early, {} before the end of the session{}{}: the device's trace buffer may have been full",
             core.plane,
             ms(silent),
             if cut_program { ", in the middle of a program" } else { "" },
-            if unmatched > 0 {
-                format!(", with {unmatched} launched programs missing")
-            } else {
-                String::new()
+            match missing.after {
+                0 => String::new(),
+                count => format!(", with {count} {} missing", missing.what()),
             }
         );
-        Loss::ends_early(&core.plane, message)
+        Loss::of_plane(LossKind::EndsEarly, &core.plane, message)
     })
 }
 
 pub(super) fn ms(ps: i64) -> String {
     format!("{:.3} ms", ps as f64 / 1e9)
-}
-
-/// How many programs the host launched that no core shows. Each core counts its own run ids.
-fn unmatched_launches(groups: &Groups, cores: &[CoreFacts]) -> usize {
-    let runs = |core: &CoreFacts| {
-        let ordinal = core.ordinal;
-        core.run_ids.iter().map(move |run| (ordinal, run & RUN_ID_BITS)).collect::<Vec<_>>()
-    };
-    let seen: HashSet<(i64, u64)> = cores.iter().flat_map(runs).collect();
-    groups.launches.keys().filter(|launch| !seen.contains(&(launch.ordinal, launch.run_id))).count()
 }

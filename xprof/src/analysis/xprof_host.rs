@@ -88,16 +88,9 @@ pub(super) fn host_core(events: &HostEvents, groups: &Groups) -> Option<Core> {
     let core = Core {
         plane: "/host:CPU".to_owned(),
         id: 1,
-        sparse: false,
         step_times: vec![ClassTimes::default(); steps.len()],
         steps,
-        span_ps: 0,
-        busy_ps: 0,
-        idle_ps: 0,
-        headline_busy_ps: 0,
-        by_device_clock: false,
-        modules: Vec::new(),
-        collectives: Vec::new(),
+        ..Core::default()
     };
     (!core.steps.is_empty()).then_some(core)
 }

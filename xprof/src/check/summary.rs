@@ -90,12 +90,12 @@ impl TraceSummary {
             })
             .collect();
         let window = self.window.map(|(start, stop)| clamp(i128::from(stop.saturating_sub(start)) * 1000));
-        let no_device = self.planes.iter().any(|plane| plane.launches)
-            && !self.planes.iter().any(PlaneSummary::is_device);
+        let launched = self.planes.iter().any(|plane| plane.launches);
+        let devices = self.planes.iter().filter(|plane| plane.is_device()).map(|plane| plane.events);
         dropped
             .chain(loss::of_cores(&cores, window))
             .chain(Loss::size(self.bytes))
-            .chain(no_device.then(Loss::no_device_plane))
+            .chain(Loss::no_device(launched, devices))
             .collect()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use crate::analysis::Report;
+use crate::analysis::{PlacedPart, Report};
 
 /// Writes the steps: one row per step marker of a host (`host`) and per step of a core (`core`).
 ///
@@ -21,11 +21,11 @@ pub fn steps_csv(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "duration_ps",
         "aligned_start_ps",
         "program",
+        "program_id",
     ])?;
-    for (at, host) in report.hosts.iter().enumerate() {
-        let offset_ps = report.alignment.offsets.get(at).map_or(0, |offset| offset.offset_ps);
+    for PlacedPart { part: host, offset_ps } in report.time_line().0 {
         let mut row = |kind: &str,
-                       (plane, program): (&str, &str),
+                       (plane, program, program_id): (&str, &str, &str),
                        number: Option<i64>,
                        start_ps: i64,
                        duration_ps: i64| {
@@ -41,16 +41,18 @@ pub fn steps_csv(report: &Report, out: &mut dyn Write) -> io::Result<()> {
                 &duration_ps.to_string(),
                 &aligned_ps.to_string(),
                 program,
+                program_id,
             ])
         };
         for step in &host.host_steps {
             let duration_ps = step.end_ps.saturating_sub(step.start_ps);
-            row("host", ("", ""), step.step_num, step.start_ps, duration_ps)?;
+            row("host", ("", "", ""), step.step_num, step.start_ps, duration_ps)?;
         }
         for core in &host.cores {
             for step in &core.steps {
                 let program = step.program.as_deref().unwrap_or("");
-                row("core", (&core.plane, program), step.step_num, step.start_ps, step.duration_ps)?;
+                let of = (core.plane.as_str(), program, step.program_id.as_deref().unwrap_or(""));
+                row("core", of, step.step_num, step.start_ps, step.duration_ps)?;
             }
         }
     }
@@ -84,7 +86,7 @@ pub fn operations_csv(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     ])?;
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    for host in &report.hosts {
+    for host in report.parts() {
         for op in &host.top_ops {
             csv.write_record([
                 host.host.as_str(),

@@ -8,7 +8,9 @@ use std::{
 };
 
 use prost::Message;
-use proto::tensorflow::profiler::{XEvent, XLine, XPlane, XSpace, x_event, x_stat};
+use proto::tensorflow::profiler::{
+    XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat, XStatMetadata, x_event, x_stat,
+};
 use serde_json::Value;
 
 use super::*;
@@ -374,4 +376,56 @@ fn tables_hold_every_step_and_operation() {
         && Some(&row["source"]) == op.source.as_ref()
         && row["flops"] == op.flops.map(|flops| flops.to_string()).unwrap_or_default()));
     assert!(steps.iter().filter(|row| row["kind"] == "core").all(|row| row["program"] == "jit_train_step"));
+}
+
+/// An asynchronous operation has no device time: it starts and ends with operations that have.
+#[test]
+fn asynchronous_operations_end_with_their_operations() {
+    let path = format!(
+        "{}/../tests/data/golden/xplane_clock/clock_jumps/t1v-n-jjjj-w-0.xplane.pb",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let mut space = XSpace::decode(&*std::fs::read(path).unwrap()).unwrap();
+    let plane = space.planes.iter_mut().find(|plane| plane.name == "/device:TPU:0").unwrap();
+    let stat = XStatMetadata { id: 900, name: "hlo_op".into(), ..XStatMetadata::default() };
+    plane.stat_metadata.insert(900, stat);
+    let named = XEventMetadata {
+        id: 900,
+        name: "%copy-done.1 = f32[2] copy-done(%copy-start.1)".into(),
+        display_name: "async-copy".into(),
+        ..XEventMetadata::default()
+    };
+    plane.event_metadata.insert(900, named);
+    let is_copy = |entry: &XEventMetadata| entry.name.contains("copy-done.1") && entry.id != 900;
+    let copies: Vec<i64> =
+        plane.event_metadata.values().filter(|entry| is_copy(entry)).map(|entry| entry.id).collect();
+    let ops = plane.lines.iter().find(|line| line.name == "XLA Ops").unwrap();
+    let asynchronous = |event: &XEvent| XEvent {
+        metadata_id: 900,
+        stats: vec![XStat { metadata_id: 900, value: Some(x_stat::Value::StrValue("copy-done.1".into())) }],
+        ..event.clone()
+    };
+    let line = XLine {
+        id: 99,
+        name: "Async XLA Ops".into(),
+        events: ops
+            .events
+            .iter()
+            .filter(|event| copies.contains(&event.metadata_id))
+            .map(asynchronous)
+            .collect(),
+        ..ops.clone()
+    };
+    plane.lines.push(line);
+    let (json, _) =
+        exported(&[ExportedHost { host: "h", input: &Bytes(space.encode_to_vec()), offset_ps: 0 }]);
+    let process =
+        events(&json, "M").into_iter().find(|event| event["args"]["name"] == "h /device:TPU:0").unwrap();
+    let slices = |name: &str| -> BTreeSet<(i64, i64)> {
+        let of_core = |event: &&Value| event["pid"] == process["pid"] && event["name"] == name;
+        let slices = events(&json, "X").into_iter().filter(of_core);
+        slices.map(|event| (whole_ns(&event["ts"]), whole_ns(&event["dur"]))).collect()
+    };
+    assert!(!slices("async-copy").is_empty());
+    assert_eq!(slices("async-copy"), slices("copy-done.1"));
 }

@@ -84,7 +84,7 @@ pub fn trace_events(
     writer.text.extend_from_slice(b"\"},\"traceEvents\":[\n");
     for (at, (host, index)) in hosts.iter().zip(&indexes).enumerate() {
         let shift_ps = host.offset_ps.saturating_sub(earliest);
-        let mut reader = Reader::unindexed(open(host)?);
+        let mut reader = Reader::of_index(open(host)?, index);
         writer.host(at, host.host, shift_ps, &mut reader, index).map_err(|error| match error {
             Pass::Write(error) => ExportError::Write(error),
             Pass::Wire(error) => unread(host, error),
@@ -116,6 +116,7 @@ fn arguments(
 
 /// One line, and where its events lie.
 struct Times<'a> {
+    plane: &'a PlaneIndex,
     line: &'a LineIndex,
     /// Where the line's events count from.
     line_start_ps: i64,
@@ -133,7 +134,7 @@ impl Times<'_> {
             return Ok(None);
         }
         let (from_ps, to_ps) = match self.placing {
-            Some(placing) => placing.place(&self.line.name, event, self.line_start_ps)?,
+            Some(placing) => placing.place(self.plane, self.line, event, self.line_start_ps)?,
             None => {
                 let from_ps = self.line_start_ps.saturating_add(event.offset_ps);
                 (from_ps, from_ps.saturating_add(event.duration_ps.max(0)))
@@ -228,7 +229,7 @@ impl Writer<'_> {
             for (order, line) in plane.lines.iter().enumerate() {
                 if line.events > 0 {
                     let line_start_ps = index.session.line_start_ps(line);
-                    let times = Times { line, line_start_ps, shift_ps, placing: placing.as_ref() };
+                    let times = Times { plane, line, line_start_ps, shift_ps, placing: placing.as_ref() };
                     self.line(reader, plane, &names, order, &times)?;
                 }
             }

@@ -3,7 +3,11 @@
 //! Keeps a few numbers per line and the names of the stats, never an event. Needs no seeking, so that a
 //! trace can be checked while it arrives.
 
-use std::{io::Read, ops::ControlFlow};
+use std::{
+    collections::HashMap,
+    io::{Read, Seek},
+    ops::ControlFlow,
+};
 
 use super::{
     line,
@@ -121,6 +125,9 @@ pub struct LineIndex {
     pub last_end_ps: i64,
     /// The longest time from the end of all events before to the start of one.
     pub longest_pause_ps: i64,
+    /// How many events lie far outside the session, as after a flipped bit: they are not visited, and in no figure here
+    /// but [`Self::events`].
+    pub outside: u64,
     /// Whether each event starts no earlier than the one before it, enclosing ones first.
     pub sorted: bool,
     /// Where the XLine lies.
@@ -140,13 +147,94 @@ impl LineIndex {
             first_ps: i64::MAX,
             last_end_ps: i64::MIN,
             longest_pause_ps: 0,
+            outside: 0,
             sorted: true,
             span,
         }
     }
 }
 
+impl LineIndex {
+    /// Takes the next event; `before` is the one before it.
+    fn count(&mut self, offset_ps: i64, duration_ps: i64, before: &mut (i64, i64)) {
+        if self.events > 0 {
+            let pause = offset_ps.saturating_sub(self.last_end_ps);
+            self.longest_pause_ps = self.longest_pause_ps.max(pause);
+        }
+        self.events += 1;
+        self.first_ps = self.first_ps.min(offset_ps);
+        self.last_end_ps = self.last_end_ps.max(offset_ps.saturating_add(duration_ps));
+        let now = (offset_ps, duration_ps);
+        self.sorted &= now.0 > before.0 || (now.0 == before.0 && now.1 <= before.1);
+        *before = now;
+    }
+
+    /// The same line without its events outside `bounds`, unless those are most of it: then it has a time of its own.
+    fn within<R: Read + Seek>(
+        &self,
+        scanner: &mut Scanner<R>,
+        bounds: Bounds,
+    ) -> Result<Option<Self>, Error> {
+        let mut inside = Self::at(self.span);
+        let mut before = (i64::MIN, i64::MAX);
+        scanner.seek(self.span.offset)?;
+        line::walk(
+            scanner,
+            self.span,
+            |event| {
+                if bounds.hold(event.offset_ps, event.duration_ps) {
+                    inside.count(event.offset_ps, event.duration_ps, &mut before);
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+            skip_value,
+        )?;
+        let outside = self.events - inside.events;
+        Ok((inside.events > outside).then(|| Self {
+            first_ps: inside.first_ps,
+            last_end_ps: inside.last_end_ps,
+            longest_pause_ps: inside.longest_pause_ps,
+            sorted: inside.sorted,
+            outside,
+            ..self.clone()
+        }))
+    }
+}
+
+/// The least and the greatest time of an event of one line, counted from the line's timestamp.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds(i64, i64);
+
+impl Bounds {
+    /// Whether an event lies within them.
+    #[inline]
+    pub(super) fn hold(self, offset_ps: i64, duration_ps: i64) -> bool {
+        offset_ps >= self.0 && offset_ps.saturating_add(duration_ps.max(0)) <= self.1
+    }
+}
+
 impl Index {
+    /// Finds the lines that have events far outside the session.
+    pub(super) fn set_outside<R: Read + Seek>(&mut self, scanner: &mut Scanner<R>) -> Result<(), Error> {
+        let session = self.session;
+        for line in self.planes.iter_mut().flat_map(|plane| &mut plane.lines).filter(|line| line.events > 0) {
+            let Some(bounds) = session.bounds_of(line) else { return Ok(()) };
+            let reach = line.last_end_ps.saturating_sub(line.first_ps);
+            if !bounds.hold(line.first_ps, reach)
+                && let Some(inside) = line.within(scanner, bounds)?
+            {
+                *line = inside;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bounds of the lines that have events outside, by where the line lies.
+    pub(super) fn outside(&self) -> HashMap<u64, Bounds> {
+        let lines = self.planes.iter().flat_map(|plane| &plane.lines).filter(|line| line.outside > 0);
+        lines.filter_map(|line| Some((line.span.offset, self.session.bounds_of(line)?))).collect()
+    }
+
     /// Reads `input`, whose length is `len` if that is known, once from its start to its end.
     ///
     /// Without a length a cut that falls between two planes cannot be distinguished from the end.
@@ -207,6 +295,12 @@ impl Index {
 }
 
 impl SessionTimes {
+    fn bounds_of(&self, line: &LineIndex) -> Option<Bounds> {
+        let (first, last) = self.bounds_ps()?;
+        let start = self.line_start_ps(line);
+        Some(Bounds(first.saturating_sub(start), last.saturating_sub(start)))
+    }
+
     /// Where `line`'s events count from, in picoseconds on the session's time line.
     pub fn line_start_ps(&self, line: &LineIndex) -> i64 {
         self.relative_ps(line.timestamp_ns)
@@ -312,16 +406,7 @@ fn line<R: Read>(scanner: &mut Scanner<R>, span: Span) -> Result<LineIndex, Erro
         scanner,
         span,
         |event| {
-            if index.events > 0 {
-                let pause = event.offset_ps.saturating_sub(index.last_end_ps);
-                index.longest_pause_ps = index.longest_pause_ps.max(pause);
-            }
-            index.events += 1;
-            index.first_ps = index.first_ps.min(event.offset_ps);
-            index.last_end_ps = index.last_end_ps.max(event.offset_ps.saturating_add(event.duration_ps));
-            let now = (event.offset_ps, event.duration_ps);
-            index.sorted &= now.0 > before.0 || (now.0 == before.0 && now.1 <= before.1);
-            before = now;
+            index.count(event.offset_ps, event.duration_ps, &mut before);
             Ok(ControlFlow::Continue(()))
         },
         |scanner, header| line_field(scanner, header, &mut head),

@@ -20,12 +20,14 @@ mod stat;
 mod time;
 
 use std::{
+    collections::HashMap,
     io::{Read, Seek},
     ops::ControlFlow,
 };
 
 pub(crate) use by_id::ById;
 pub use event::TraceEvent;
+use index::Bounds;
 pub use index::{Index, LineIndex, NoTrace, PlaneIndex};
 pub use metadata::EventMetadata;
 #[cfg(test)]
@@ -48,6 +50,8 @@ pub const RECORD: usize = 16 << 20;
 pub struct Reader<R> {
     scanner: Scanner<R>,
     index: Index,
+    /// By where a line lies: the bounds of its events, where some lie outside.
+    outside: HashMap<u64, Bounds>,
 }
 
 /// A reader of whatever can be read anywhere.
@@ -69,13 +73,21 @@ impl<R: Read + Seek> Reader<R> {
         let mut scanner = Scanner::new(input, RECORD);
         let len = scanner.input_len()?;
         scanner.seek(0)?;
-        let index = Index::scan_with(&mut scanner, Some(len))?;
-        Ok(Self { scanner, index })
+        let mut index = Index::scan_with(&mut scanner, Some(len))?;
+        index.set_outside(&mut scanner)?;
+        let outside = index.outside();
+        Ok(Self { scanner, index, outside })
     }
 
-    /// A reader of places that an index made elsewhere names; its own index stays empty.
+    /// A reader of places that an index made elsewhere names; its own index stays empty. All events are visited.
     pub(crate) fn unindexed(input: R) -> Self {
-        Self { scanner: Scanner::new(input, RECORD), index: Index::default() }
+        let scanner = Scanner::new(input, RECORD);
+        Self { scanner, index: Index::default(), outside: HashMap::new() }
+    }
+
+    /// The same; events far outside the session are not visited.
+    pub(crate) fn of_index(input: R, index: &Index) -> Self {
+        Self { outside: index.outside(), ..Self::unindexed(input) }
     }
 
     /// What the file holds.
@@ -96,10 +108,14 @@ impl<R: Read + Seek> Reader<R> {
     ) -> Result<(), E> {
         self.scanner.seek(line.offset)?;
         let mut failed = None;
+        let bounds = self.outside.get(&line.offset).copied();
         line::walk(
             &mut self.scanner,
             line,
             |event| {
+                if bounds.is_some_and(|bounds| !bounds.hold(event.offset_ps, event.duration_ps)) {
+                    return Ok(ControlFlow::Continue(()));
+                }
                 Ok(visitor(event).unwrap_or_else(|error| {
                     failed = Some(error);
                     ControlFlow::Break(())

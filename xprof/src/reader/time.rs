@@ -5,6 +5,9 @@ pub(crate) const EPOCH_NS: i64 = 9_200_000_000_000_000;
 /// The plane that tells when the session ran.
 pub(crate) const ENVIRONMENT: &str = "Task Environment";
 
+/// An event may lie so far outside the session, or as far as the session is long.
+const LEAST_MARGIN_PS: i64 = 60_000_000_000_000;
+
 /// When the session of one host ran, by that host's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionTimes {
@@ -28,6 +31,14 @@ impl SessionTimes {
     pub fn window_ps(&self) -> Option<i64> {
         let ns = self.stop_ns?.checked_sub(self.start_ns?)?;
         ns.checked_mul(1000).filter(|&ps| ps >= 0)
+    }
+
+    /// Before and after these times on the session's time line no event can be of it, with a wide margin; none where
+    /// the file does not say how long the session was.
+    pub(crate) fn bounds_ps(&self) -> Option<(i64, i64)> {
+        let window = self.window_ps()?;
+        let margin = window.max(LEAST_MARGIN_PS);
+        Some((margin.saturating_neg(), window.saturating_add(margin)))
     }
 
     /// A line's timestamp in picoseconds on the session's time line.

@@ -11,7 +11,7 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use indicatif::HumanBytes;
 use xprof::{
-    analysis::{Report, Rules},
+    analysis::{HostReport, PlacedPart, Report, Rules},
     export::{ExportedHost, TraceEvents, operations_csv, steps_csv, trace_events},
     input::Input,
     session::PartFile,
@@ -88,40 +88,20 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let loaded = load::parts(&args.session, &args.agent)?;
     let (found, agent) = (loaded.session.parts.clone(), loaded.agent.clone());
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
-    let mut answer = Answer {
-        session: loaded.session.name.clone(),
-        warnings: loaded.warnings.clone(),
-        ..Answer::default()
-    };
+    let mut answer = Answer { session: loaded.session.name.clone(), ..Answer::default() };
     match args.format {
         Format::Perfetto => {
             let (out, file) = OutFile::create(&args.output, &inputs)?;
-            // A single part needs no alignment.
-            let parts = match found.as_slice() {
-                [part] => {
-                    answer.missing = loaded.missing;
-                    vec![(part, 0)]
-                }
-                parts => aligned(parts, &loaded.analysed(Rules::True, None)?, &mut answer),
-            };
-            answer.hosts = parts.iter().map(|(part, offset)| ShiftedHost::of(part, *offset)).collect();
+            let report = loaded.analysed(Rules::True, Some(0))?;
+            answer.tell(&report);
+            let parts = named(&found, &report);
             answer.events = Some(perfetto(&parts, agent.as_ref(), &file, &args.output)?);
             answer.finish(out, &file, &args.output)?;
         }
         Format::Csv => {
             let report = loaded.analysed(Rules::True, None)?;
-            answer.hosts = report
-                .hosts
-                .iter()
-                .zip(&report.alignment.offsets)
-                .map(|(host, offset)| ShiftedHost {
-                    host: host.host.clone(),
-                    file: host.file.clone(),
-                    offset_ps: offset.offset_ps,
-                })
-                .collect();
+            answer.tell(&report);
             answer.csv(&report, &inputs, &args.output)?;
-            answer.missing = report.missing;
         }
     }
     if args.json {
@@ -132,33 +112,39 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(if answer.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }
 
-/// The readable parts, each with its offset to the time line of the first one.
-fn aligned<'p>(parts: &'p [PartFile], report: &Report, answer: &mut Answer) -> Vec<(&'p PartFile, i64)> {
-    answer.missing.clone_from(&report.missing);
-    let offsets = report.hosts.iter().zip(&report.alignment.offsets);
-    offsets
-        .filter_map(|(host, offset)| {
-            let part = parts.iter().find(|part| load::file_name(&part.path) == host.file)?;
-            Some((part, offset.offset_ps))
-        })
-        .collect()
+/// A part that was read.
+struct NamedPart<'p> {
+    file: &'p PartFile,
+    /// What its processes are called.
+    name: String,
+    offset_ps: i64,
+}
+
+/// The readable parts, named as `sessions show` does: by their host, and by the file too where a host has several.
+fn named<'p>(files: &'p [PartFile], report: &Report) -> Vec<NamedPart<'p>> {
+    let (placed, _) = report.time_line();
+    let label = |part: &HostReport| {
+        let same = placed.iter().filter(|other| other.part.host == part.host).count();
+        if same > 1 { format!("{} ({})", part.host, part.file) } else { part.host.clone() }
+    };
+    let named = placed.iter().filter_map(|placed| {
+        let file = files.iter().find(|file| load::file_name(&file.path) == placed.part.file)?;
+        Some(NamedPart { file, name: label(placed.part), offset_ps: placed.offset_ps })
+    });
+    named.collect()
 }
 
 fn perfetto(
-    parts: &[(&PartFile, i64)],
+    parts: &[NamedPart<'_>],
     agent: Option<&AgentSession>,
     file: &File,
     path: &Path,
 ) -> Result<TraceEvents, Failure> {
-    let files: Vec<Box<dyn Input + '_>> = parts.iter().map(|(part, _)| load::input(part, agent)).collect();
+    let files: Vec<Box<dyn Input + '_>> = parts.iter().map(|part| load::input(part.file, agent)).collect();
     let hosts: Vec<_> = parts
         .iter()
         .zip(&files)
-        .map(|((part, offset_ps), input)| ExportedHost {
-            host: &part.name,
-            input: &**input,
-            offset_ps: *offset_ps,
-        })
+        .map(|(part, input)| ExportedHost { host: &part.name, input: &**input, offset_ps: part.offset_ps })
         .collect();
     let mut progress = ByteProgress::new("exporting");
     let mut at = |done, all| progress.at(done, all);
@@ -196,13 +182,30 @@ fn create_folder(folder: &Path) -> Result<bool, Failure> {
     }
 }
 
-impl ShiftedHost {
-    fn of(part: &PartFile, offset_ps: i64) -> Self {
-        Self { host: part.host.clone(), file: load::file_name(&part.path), offset_ps }
-    }
-}
-
 impl Answer {
+    /// What the parts are, where they lie, and what to know before trusting them; losses come first.
+    fn tell(&mut self, report: &Report) {
+        let (placed, note) = report.time_line();
+        let several = placed.len() > 1;
+        for PlacedPart { part, .. } in &placed {
+            let told = part.losses.iter().map(|loss| match several {
+                true => format!("{}: {loss}", part.file),
+                false => loss.to_string(),
+            });
+            self.warnings.extend(told);
+        }
+        self.hosts = placed
+            .iter()
+            .map(|placed| ShiftedHost {
+                host: placed.part.host.clone(),
+                file: placed.part.file.clone(),
+                offset_ps: placed.offset_ps,
+            })
+            .collect();
+        self.warnings.extend(report.warnings.iter().cloned().chain(note));
+        self.missing.clone_from(&report.missing);
+    }
+
     fn csv(&mut self, report: &Report, inputs: &[&Path], folder: &Path) -> Result<(), Failure> {
         let created = create_folder(folder)?;
         let tables = self.tables(report, inputs, folder);

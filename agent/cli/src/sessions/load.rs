@@ -114,24 +114,8 @@ fn host_of<'m>(manifest: &'m Manifest, file: &str) -> Option<&'m str> {
 }
 
 impl Loaded {
-    /// Reads every part, and brings them onto one time line. `top` bounds the rows of each host.
-    pub(super) fn analysed(self, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
-        self.report(rules, |name, parts, missing| {
-            let hosts = parts.into_iter().map(|part| part.trace).collect();
-            analysis::session(name, hosts, missing, rules, top)
-        })
-    }
-
-    /// Reads every part, and brings those of each job together.
-    pub(super) fn analysed_by_job(self, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
-        self.report(rules, |name, parts, missing| analysis::by_job(name, parts, missing, rules, top))
-    }
-
-    fn report(
-        mut self,
-        rules: Rules,
-        together: impl FnOnce(String, Vec<JobPart>, Vec<MissingPart>) -> Report,
-    ) -> Result<Report, Failure> {
+    /// Reads every part, and brings those of each job together. `top` bounds the rows of each host.
+    pub(super) fn analysed(mut self, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
         let certain = self.session.manifest.is_some();
         let mut hosts = Vec::new();
         let mut first_error = None;
@@ -156,7 +140,7 @@ impl Loaded {
         let recorded = self.session.manifest.take();
         let jobs: HashMap<&str, String> = recorded.iter().flat_map(job_by_file).collect();
         let parts = hosts.into_iter().map(|trace| JobPart { job: jobs.get(&*trace.file).cloned(), trace });
-        let mut report = together(self.session.name, parts.collect(), self.missing);
+        let mut report = analysis::by_job(self.session.name, parts.collect(), self.missing, rules, top);
         report.warnings.extend(self.warnings);
         if let Some(manifest) = recorded {
             recall(manifest, &mut report);

@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let manifest = loaded.session.manifest.as_ref();
     let (created, context) =
         (manifest.and_then(Manifest::created_at), manifest.map(SessionContext::of).unwrap_or_default());
-    let mut shown = Shown { created, context, report: loaded.analysed_by_job(rules, top)? };
+    let mut shown = Shown { created, context, report: loaded.analysed(rules, top)? };
     // A session without a manifest: what the traces themselves say.
     let said = shown.report.parts().flat_map(|part| &part.versions);
     for (library, version) in said {
