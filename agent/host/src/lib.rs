@@ -7,6 +7,7 @@
 
 mod changes;
 mod chip_indices;
+mod chip_list;
 pub mod chips;
 pub mod discovery;
 mod expected_chips;
