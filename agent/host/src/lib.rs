@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod boot_clock;
 mod changes;
 mod chip_indices;
 mod chip_list;

@@ -15,7 +15,7 @@ mod owners;
 mod port_listeners;
 mod process_details;
 mod process_scan;
-mod process_status;
+pub mod process_status;
 pub mod process_texts;
 mod procfs;
 mod profiler_history;
@@ -29,6 +29,8 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+
+pub use endpoints::{PROFILER_DEFAULTS, PROFILER_VARIABLES};
 
 use early_scan::{EarlyScan, OwnerCheck};
 use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};
