@@ -89,7 +89,7 @@ impl OwnMetrics {
         self.metrics().iter().map(described).collect()
     }
 
-    /// A sample of every series, as they are at `at`.
+    /// A sample of every series, as they are at `at`. A gauge that is not a number is unknown, and has none.
     pub(super) fn samples(&self, at: Timestamp) -> Vec<Sample> {
         let metrics = self.metrics();
         let of_metric = |metric: &OwnMetric| {
@@ -105,7 +105,9 @@ impl OwnMetrics {
                     workload: None,
                 }
             };
-            metric.series.iter().map(sample).collect::<Vec<_>>()
+            let is_known =
+                |(_, cell): &(&Labels, &Arc<Cell>)| !f64::from_bits(cell.0.load(Ordering::Relaxed)).is_nan();
+            metric.series.iter().filter(is_known).map(sample).collect::<Vec<_>>()
         };
         metrics.values().flat_map(of_metric).collect()
     }

@@ -1,20 +1,18 @@
 //! Logs the chips that appear, vanish or have a fault, and the processes and workloads that begin and cease to use chips:
 //! each change once, and at a bounded rate.
 
-use model::{
-    device::Chip,
-    log_budget::{LogBudget, LogPermit},
-    registry::WorkloadEvent,
-    workload::Owner,
-};
+use model::{bounded_log::BoundedLog, device::Chip, registry::WorkloadEvent, workload::Owner};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-/// The log of the host's changes. A job that starts again and again must not hide a chip that vanishes.
-#[derive(Debug, Default)]
+/// The log of the host's changes.
+#[derive(Default)]
 pub(crate) struct ChangeLog {
-    chips: LogBudget,
-    workloads: LogBudget,
+    log: BoundedLog,
+    /// The chips of the last listing.
+    chips: Vec<Chip>,
+    /// Why the chips could not be listed, as the log said last.
+    chips_unknown: Option<String>,
 }
 
 /// A change of a chip.
@@ -35,72 +33,99 @@ enum OwnerChange<'a> {
 }
 
 impl ChangeLog {
-    /// Logs the changes of the chips between two scans.
-    pub(crate) fn chips(&mut self, before: &[Chip], after: &[Chip], now: Instant) {
-        for change in chip_changes(before, after) {
-            if let Some(permit) = self.chips.take(now) {
-                change.log(permit);
-            }
+    /// Logs the changes of the chips since the last listing.
+    pub(crate) fn chips(&mut self, listed: &[Chip], now: Instant) {
+        if self.chips_unknown.take().is_some() {
+            self.log.write("chips can be listed again", now, |text| info!("{text}"));
+        }
+        for change in chip_changes(&self.chips, listed) {
+            change.log(&mut self.log, now);
+        }
+        self.chips = listed.to_vec();
+    }
+
+    /// Logs that the chips cannot be listed: once, and again with another reason. None of them has vanished.
+    pub(crate) fn chips_unknown(&mut self, why: &str, now: Instant) {
+        if self.chips_unknown.as_deref() != Some(why) {
+            let why = self.chips_unknown.insert(why.to_owned()).clone();
+            self.log.write("chips are unknown", now, move |text| warn!("{text}: {why}"));
         }
     }
 
     /// Logs the changes of the owners between two scans.
     pub(crate) fn owners(&mut self, before: &[Owner], after: &[Owner], now: Instant) {
         for change in owner_changes(before, after) {
-            if let Some(permit) = self.workloads.take(now) {
-                change.log(permit);
-            }
+            change.log(&mut self.log, now);
         }
     }
 
     /// Logs the start or end of a workload.
     pub(crate) fn workload(&mut self, event: &WorkloadEvent, now: Instant) {
-        let Some(permit) = self.workloads.take(now) else { return };
-        let (what, workload) = match event {
-            WorkloadEvent::Started { workload, .. } => ("started", workload),
-            WorkloadEvent::Ended { workload, .. } => ("ended", workload),
+        let (text, workload) = match event {
+            WorkloadEvent::Started { workload, .. } => ("workload started", workload),
+            WorkloadEvent::Ended { workload, .. } => ("workload ended", workload),
         };
-        let (job, kind) = (workload.id.job.as_str(), workload.id.kind.as_str());
-        info!(job, kind, processes = workload.owners.len(), "workload {what}{permit}");
+        let (id, processes) = (workload.id.clone(), workload.owners.len());
+        self.log.write(text, now, move |text| {
+            info!(job = id.job.as_str(), kind = id.kind.as_str(), processes, "{text}");
+        });
+    }
+
+    /// Logs the last changes that were too many at their time.
+    pub(crate) fn flush(&mut self, now: Instant) {
+        self.log.flush(now);
     }
 }
 
 impl ChipChange<'_> {
-    fn log(&self, permit: LogPermit) {
+    fn log(&self, log: &mut BoundedLog, now: Instant) {
+        let (Self::Appeared(chip) | Self::Vanished(chip) | Self::Fault(chip, _) | Self::FaultOver(chip, _)) =
+            *self;
+        let (index, state) = (chip.index.0, chip.state.as_str());
+        let (name, pci) = (chip.name.clone(), chip.pci.clone());
         match *self {
-            Self::Appeared(Chip { index, name, pci, .. }) => {
-                info!(chip = index.0, %name, %pci, "chip appeared{permit}");
+            Self::Appeared(_) => {
+                log.write("chip appeared", now, move |text| info!(chip = index, %name, %pci, "{text}"));
             }
-            Self::Vanished(Chip { index, name, pci, .. }) => {
-                warn!(chip = index.0, %name, %pci, "chip vanished{permit}");
+            Self::Vanished(_) => {
+                log.write("chip vanished", now, move |text| warn!(chip = index, %name, %pci, "{text}"));
             }
-            Self::Fault(chip @ Chip { index, pci, state, .. }, fault) => {
+            Self::Fault(_, fault) => {
                 let what = match chip.is_up() {
                     Some(_) => "chip has a fault",
                     None => "health of a chip is unknown",
                 };
-                warn!(chip = index.0, %pci, state = state.as_str(), fault, "{what}{permit}");
+                let fault = fault.to_owned();
+                log.write(what, now, move |text| {
+                    warn!(chip = index, %pci, state, fault, "{text}");
+                });
             }
-            Self::FaultOver(Chip { index, pci, state, .. }, fault) => {
-                info!(chip = index.0, %pci, state = state.as_str(), fault, "fault of a chip is over{permit}");
+            Self::FaultOver(_, fault) => {
+                let fault = fault.to_owned();
+                log.write("fault of a chip is over", now, move |text| {
+                    info!(chip = index, %pci, state, fault, "{text}");
+                });
             }
         }
     }
 }
 
 impl OwnerChange<'_> {
-    fn log(&self, permit: LogPermit) {
-        let (owner, what) = match *self {
+    fn log(&self, log: &mut BoundedLog, now: Instant) {
+        let (owner, text) = match *self {
             Self::Came(owner) if owner.chips.is_empty() => (owner, "process without chips was found"),
             Self::Came(owner) => (owner, "process uses chips"),
             Self::OtherChips(owner) => (owner, "process uses other chips than before"),
             Self::Went(owner) if owner.chips.is_empty() => (owner, "process without chips is gone"),
             Self::Went(owner) => (owner, "process no longer uses chips"),
         };
-        let chips: Vec<String> = owner.chips.iter().map(|chip| chip.0.to_string()).collect();
-        let (pid, uid, command) = (owner.process.pid, owner.uid, owner.command.as_str());
-        let (job, kind) = (owner.job.id.as_str(), owner.job.kind.as_str());
-        info!(pid, uid, command, chips = chips.join(","), job, kind, "{what}{permit}");
+        let chips = owner.chips.iter().map(|chip| chip.0.to_string()).collect::<Vec<_>>().join(",");
+        let (pid, uid, command, job) =
+            (owner.process.pid, owner.uid, owner.command.clone(), owner.job.clone());
+        log.write(text, now, move |text| {
+            let (command, job, kind) = (command.as_str(), job.id.as_str(), job.kind.as_str());
+            info!(pid, uid, command, chips, job, kind, "{text}");
+        });
     }
 }
 

@@ -96,6 +96,12 @@ impl ChipIndices {
         }
     }
 
+    /// The chips that this host has had and that are not among `chips`, by index.
+    pub(crate) fn gone(&self, chips: &[Chip]) -> BTreeMap<ChipIndex, String> {
+        let gone = self.by_pci.iter().filter(|(pci, _)| !chips.iter().any(|chip| chip.pci == **pci));
+        gone.map(|(pci, index)| (ChipIndex(*index), pci.clone())).collect()
+    }
+
     fn save(&self) {
         let Some(folder) = &self.folder else { return };
         if let Err(error) = write(folder, &self.by_pci) {

@@ -30,7 +30,7 @@ use tracing::debug;
 
 use crate::{
     changes::ChangeLog,
-    chip_indices::ChipIndices,
+    chip_list::{ChipList, KnownChips},
     chips,
     expected_chips::ExpectedChips,
     own_metrics,
@@ -80,9 +80,7 @@ struct Shared {
 struct ScanState {
     scanner: OwnerScanner,
     registry: WorkloadRegistry,
-    /// `None` before the first scan of the chips.
-    indices: Option<ChipIndices>,
-    expected: ExpectedChips,
+    chips: ChipList,
     chips_due: Instant,
     /// When the next requested scan may start.
     request_due: Instant,
@@ -147,15 +145,14 @@ impl Discovery {
 
     /// Scans at once and then at this pace from `epoch` on, until `stop`. An error says that a scan panicked.
     pub async fn run(&self, epoch: Instant, pace: Pace, stop: CancellationToken) -> Result<(), String> {
-        let DiscoveryConfig { paths, workload, device, .. } = self.0.config.clone();
+        let DiscoveryConfig { paths, workload, device, state_dir } = self.0.config.clone();
         let scanner = OwnerScanner::new(paths, workload, Arc::from([]));
         let interval = || pace.interval(&self.0.snapshot.borrow());
         let mut schedule = Schedule::new(epoch, interval());
         let mut state = ScanState {
             scanner,
             registry: WorkloadRegistry::default(),
-            indices: None,
-            expected: ExpectedChips::new(&device.tpu_env),
+            chips: ChipList::new(state_dir, ExpectedChips::new(&device.tpu_env)),
             chips_due: schedule.due(),
             request_due: schedule.due(),
             log: ChangeLog::default(),
@@ -180,6 +177,7 @@ impl Discovery {
                 self.0.completed.send_replace(served);
             }
             let now = Instant::now();
+            state.log.flush(now);
             if schedule.due() <= now {
                 schedule.advance(now);
             }
@@ -227,21 +225,30 @@ impl Shared {
         let _ = self.events.send(event);
     }
 
+    /// Scans the chips and publishes them. Blocks.
+    fn scan_chips(&self, state: &mut ScanState, now: Instant) {
+        let mut scan = chips::scan(&self.config.paths, &self.config.device);
+        let other_groups = std::mem::take(&mut scan.other_groups);
+        let known = state.chips.after(scan);
+        match &known.unknown {
+            // The processes are compared with the nodes of before.
+            Some(why) => state.log.chips_unknown(why, now),
+            None => {
+                state.scanner.set_chips(known.chips.clone().into(), other_groups);
+                state.log.chips(&known.chips, now);
+            }
+        }
+        self.notes.send_if_modified(|notes| replace(notes, known.notes.clone()));
+        debug!(chips = known.chips.len(), notes = known.notes.len(), "chips scanned");
+        self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, known));
+    }
+
     /// Scans what is due, and publishes it. Blocks.
     fn tick(&self, mut state: ScanState) -> ScanState {
         let now = Instant::now();
         if state.chips_due <= now {
             state.chips_due = now + CHIPS_EVERY;
-            let mut seen = chips::scan(&self.config.paths, &self.config.device);
-            let load = || ChipIndices::load(&self.config.state_dir);
-            state.indices.get_or_insert_with(load).assign(&mut seen.chips);
-            let (expected, bad_file) = state.expected.after(seen.chips.len());
-            seen.notes.extend(bad_file);
-            state.scanner.set_chips(seen.chips.clone().into(), seen.other_groups);
-            self.notes.send_if_modified(|notes| replace(notes, seen.notes));
-            debug!(chips = seen.chips.len(), notes = self.notes.borrow().len(), "chips scanned");
-            state.log.chips(&self.snapshot.borrow().chips, &seen.chips, now);
-            self.snapshot.send_if_modified(|snapshot| replace_chips(snapshot, seen.chips, expected));
+            self.scan_chips(&mut state, now);
         }
         let start = Instant::now();
         let at = self.clock.now();
@@ -280,15 +287,14 @@ fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
     changed
 }
 
-fn replace_chips(
-    snapshot: &mut HostSnapshot,
-    chips: Vec<model::device::Chip>,
-    expected: Option<u32>,
-) -> bool {
-    let changed = *snapshot.chips != *chips || snapshot.chips_expected != expected;
+fn replace_chips(snapshot: &mut HostSnapshot, known: KnownChips) -> bool {
+    let KnownChips { chips, unknown, expected, .. } = known;
+    let changed =
+        *snapshot.chips != *chips || snapshot.chips_expected != expected || snapshot.chips_unknown != unknown;
     if changed {
         snapshot.chips = chips.into();
         snapshot.chips_expected = expected;
+        snapshot.chips_unknown = unknown;
     }
     changed
 }

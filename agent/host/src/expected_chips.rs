@@ -83,6 +83,11 @@ impl ExpectedChips {
         }
     }
 
+    /// Where the number is from, in words; empty before there is one.
+    pub(crate) fn reason(&self) -> &str {
+        &self.told
+    }
+
     fn tell(&mut self, what: &str, is_bad: bool) {
         if self.told == what {
             return;

@@ -8,6 +8,7 @@
 pub mod boot_clock;
 mod changes;
 pub mod chip_indices;
+mod chip_list;
 pub mod chips;
 pub mod discovery;
 mod expected_chips;

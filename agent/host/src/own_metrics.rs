@@ -14,7 +14,10 @@ const SCAN_DURATION: &str = "tpuscope_process_scan_duration_seconds";
 
 /// Describes the metrics of this crate.
 pub fn describe() {
-    describe_gauge!(CHIPS, "Chips found on this host, whatever their state.");
+    describe_gauge!(
+        CHIPS,
+        "Chips found on this host, whatever their state. Absent while the PCI functions cannot be listed."
+    );
     describe_gauge!(
         OWNERS,
         "Processes that were seen to hold chips of this host; with workload.discover = any, also those that have a TPU library mapped."
@@ -25,7 +28,9 @@ pub fn describe() {
 
 /// Sets what a tick of the discovery has found.
 pub(crate) fn found(snapshot: &HostSnapshot) {
-    gauge!(CHIPS).set(snapshot.chips.len() as f64);
+    // Not a number: the gauge has no series.
+    let chips = if snapshot.chips_unknown.is_some() { f64::NAN } else { snapshot.chips.len() as f64 };
+    gauge!(CHIPS).set(chips);
     gauge!(OWNERS).set(snapshot.workloads.owners.len() as f64);
 }
 

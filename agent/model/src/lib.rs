@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backoff;
+pub mod bounded_log;
 pub mod catalog;
 pub mod device;
 pub mod distribution;

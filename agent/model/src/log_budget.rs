@@ -25,6 +25,8 @@ pub struct LogPermit {
     unlogged: u64,
     /// Whether the next line may have to be left out.
     last: bool,
+    /// Time since what the line tells was seen.
+    late: Duration,
 }
 
 impl LogBudget {
@@ -41,7 +43,19 @@ impl LogBudget {
             return None;
         }
         self.used += 1;
-        Some(LogPermit { unlogged: std::mem::take(&mut self.unlogged), last: self.used == BURST })
+        let unlogged = std::mem::take(&mut self.unlogged);
+        Some(LogPermit { unlogged, last: self.used == BURST, late: Duration::ZERO })
+    }
+
+    /// Asks for the newest line that was not written, of what was seen `at`. `None`: it may not be written yet.
+    pub(crate) fn take_late(&mut self, at: Instant, now: Instant) -> Option<LogPermit> {
+        self.refill(now);
+        if self.used == BURST {
+            return None;
+        }
+        // It was counted itself.
+        self.unlogged = self.unlogged.saturating_sub(1);
+        Some(LogPermit { late: now.saturating_duration_since(at), ..self.take(now)? })
     }
 
     fn refill(&mut self, now: Instant) {
@@ -59,6 +73,9 @@ impl LogBudget {
 
 impl fmt::Display for LogPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.late.as_secs() > 0 {
+            write!(f, " (seen {} s before)", self.late.as_secs())?;
+        }
         if self.unlogged > 0 {
             write!(f, " ({} lines like it were not logged before)", self.unlogged)?;
         }
@@ -77,20 +94,20 @@ mod tests {
     fn a_burst_is_written_and_what_is_left_out_is_counted() {
         let (mut budget, start) = (LogBudget::default(), Instant::now());
         let permits: Vec<_> = (0..BURST + 5).map(|_| budget.take(start)).collect();
-        let plain = LogPermit { unlogged: 0, last: false };
+        let plain = LogPermit { unlogged: 0, last: false, late: Duration::ZERO };
         assert!(permits[..49].iter().all(|permit| *permit == Some(plain)), "{permits:?}");
         assert_eq!(permits[49], Some(LogPermit { last: true, ..plain }));
         assert_eq!(permits[50..], [None; 5]);
         assert_eq!(budget.take(start + REFILL / 2), None);
         let later = budget.take(start + REFILL).expect("one line is refilled");
-        assert_eq!(later, LogPermit { unlogged: 6, last: true });
+        assert_eq!(later, LogPermit { unlogged: 6, last: true, ..plain });
         assert_eq!(
             later.to_string(),
             " (6 lines like it were not logged before) (too many lines like it: further ones may not be logged)"
         );
         assert_eq!(budget.take(start + REFILL * 3 / 2), None);
         let quiet = start + REFILL * BURST * 2;
-        assert_eq!(budget.take(quiet), Some(LogPermit { unlogged: 1, last: false }));
+        assert_eq!(budget.take(quiet), Some(LogPermit { unlogged: 1, ..plain }));
         assert_eq!(budget.take(quiet).map(|permit| permit.to_string()), Some(String::new()));
     }
 

@@ -12,6 +12,8 @@ use crate::{
 pub struct HostSnapshot {
     /// The chips.
     pub chips: Arc<[Chip]>,
+    /// Why it is not known which chips there are, in words; `chips` are then those of before. `None` when they were listed.
+    pub chips_unknown: Option<Arc<str>>,
     /// How many chips this host should have; `None` when nothing says.
     pub chips_expected: Option<u32>,
     /// The owners of the chips.
@@ -34,6 +36,12 @@ impl HostSnapshot {
 
 impl Default for HostSnapshot {
     fn default() -> Self {
-        Self { chips: Arc::from([]), chips_expected: None, workloads: Arc::default(), running: Arc::from([]) }
+        Self {
+            chips: Arc::from([]),
+            chips_unknown: None,
+            chips_expected: None,
+            workloads: Arc::default(),
+            running: Arc::from([]),
+        }
     }
 }

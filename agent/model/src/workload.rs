@@ -202,14 +202,22 @@ pub struct Workloads {
     pub endpoints: Vec<Endpoint>,
     /// Why a chip may be held by a process that this scan could not see, in words; `None` when it saw all of them.
     pub hidden: Option<String>,
+    /// Chips of processes that asked to be left out.
+    pub ignored: Vec<ChipIndex>,
     /// What could not be seen and what would change that, once each.
     pub notes: Vec<String>,
 }
 
 impl Workloads {
-    /// Why a process that was not seen may hold this chip, in words; `None` when it would have been seen.
+    /// Why a process that is not listed holds this chip or may hold it, in words; `None` when it would have been seen.
     pub fn owners_unknown(&self, chip: &Chip) -> Option<&str> {
-        if chip.nodes.is_empty() { Some("its device node is not known") } else { self.hidden.as_deref() }
+        if chip.nodes.is_empty() {
+            return Some("its device node is not known");
+        }
+        if self.ignored.contains(&chip.index) {
+            return Some("a process that sets TPUSCOPE_IGNORE=1 holds it, and is left out");
+        }
+        self.hidden.as_deref()
     }
 }
 
@@ -223,6 +231,11 @@ mod tests {
         let (all, some) =
             (Workloads::default(), Workloads { hidden: Some("why".into()), ..Workloads::default() });
         assert_eq!((all.owners_unknown(&known), some.owners_unknown(&known)), (None, Some("why")));
+        let ignored = Workloads { ignored: vec![known.index], ..some.clone() };
+        let left_out = Some("a process that sets TPUSCOPE_IGNORE=1 holds it, and is left out");
+        assert_eq!(ignored.owners_unknown(&known), left_out);
+        let other = Chip { index: ChipIndex(1), ..known.clone() };
+        assert_eq!(ignored.owners_unknown(&other), Some("why"));
         let unknown = Some("its device node is not known");
         assert_eq!(
             (all.owners_unknown(&Chip::default()), some.owners_unknown(&Chip::default())),

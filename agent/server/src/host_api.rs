@@ -136,6 +136,7 @@ impl HostApi {
             owners: workloads.owners.iter().map(messages::owner).collect(),
             sources: view.sources.iter().map(|source| messages::source(source, now)).collect(),
             notes,
+            chips_unknown: snapshot.chips_unknown.as_deref().unwrap_or_default().to_owned(),
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
             grpc_address: self.identity.grpc.map(|at| at.to_string()).unwrap_or_default(),
         }

@@ -85,11 +85,16 @@ fn fires(prometheus: &Prometheus, alert: &str) {
 }
 
 #[test]
-fn the_rules_are_sound() {
-    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus/alerts.yml");
-    let checked = Command::new("promtool").args(["check", "rules"]).arg(rules).output();
-    let checked = checked.expect("promtool is installed by tests/setup.sh");
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+fn the_rules_are_sound_and_fire_over_time_as_the_cases_say() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (command, file) in
+        [("check", "../packaging/prometheus/alerts.yml"), ("test", "e2e/agent/alerts_test.yml")]
+    {
+        let checked = Command::new("promtool").args([command, "rules"]).arg(tests.join(file)).output();
+        let checked = checked.expect("promtool is installed by tests/setup.sh");
+        let said = [checked.stdout, checked.stderr].concat();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&said));
+    }
 }
 
 #[test]
@@ -131,6 +136,23 @@ fn an_idle_job_a_bad_link_and_a_source_that_stops_fire() {
 }
 
 #[test]
+fn chips_that_cannot_be_listed_are_unknown_and_not_missing() {
+    let tpu = TpuHost::new();
+    fs::remove_dir_all(tpu.host.sys().join("bus")).unwrap();
+    let agent = tpu.agent();
+    let prometheus = Prometheus::with_rules(agent.http(), &at_once());
+    fires(&prometheus, "TpuChipsUnknown");
+    assert_eq!(prometheus.firing(), ["TpuChipsUnknown"]);
+    assert_eq!(prometheus.count("tpuscope_chips"), 0);
+    assert_eq!(agent.log().matches("chips are unknown: cannot list PCI functions in ").count(), 1);
+    assert!(!agent.log().contains("chip vanished"), "{}", agent.log());
+    let socket = agent.home().socket().display().to_string();
+    let page = fakes::command::run(agent.home().path(), &["status", "--socket", &socket]).stdout;
+    assert!(page.contains("\nchips unknown: cannot list PCI functions in "), "{page}");
+    assert!(!page.contains("no TPU chips"), "{page}");
+}
+
+#[test]
 fn missing_and_faulty_chips_fire() {
     let tpu = TpuHost::new();
     // The second chip is gone from the bus, the third has no driver and no node.
@@ -142,4 +164,6 @@ fn missing_and_faulty_chips_fire() {
     let prometheus = Prometheus::with_rules(agent.http(), &at_once());
     fires(&prometheus, "TpuChipsMissing");
     fires(&prometheus, "TpuChipFault");
+    let notes = agent.status()["notes"].to_string();
+    assert!(notes.contains("3 of 4 expected chips found (") && notes.contains("tpu-env says"), "{notes}");
 }

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// A v6e, one without driver and node, a function of Google's that is in no table, with the class that real v5e functions
-/// have, and a v6e whose node is not passed into this container.
+/// have, and a v6e whose node is not in this agent's /dev.
 fn host() -> FakeHost {
     let host = FakeHost::with(Generation::V6e, 3);
     let chips = host.chips();
@@ -37,7 +37,7 @@ fn every_chip_has_a_state_and_only_an_openable_one_may_be_free() {
     assert_eq!(states, want);
     assert_eq!(chips[0].2, "");
     assert!(chips[1].2.contains("is absent: no driver is bound"), "{chips:?}");
-    assert!(chips[2].2.contains("not passed into this container"), "{chips:?}");
+    assert!(chips[2].2.contains("not in this agent's /dev"), "{chips:?}");
     assert!(chips[3].2.contains("no IOMMU group"), "{chips:?}");
 
     let shown = run(agent.home().path(), &["status", "--socket", "agent.sock"]);

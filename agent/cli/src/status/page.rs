@@ -19,9 +19,14 @@ pub(super) fn page(status: &StatusReply, samples: Option<&[SeriesValue]>, verbos
     let up = age(between(status.started_unix_ns, status.at_unix_ns));
     let state = if status.ready { "sampling" } else { "not sampling" };
     let mut text = format!("{}: agent {}, up {up}, {state}\n\n", one_line(&status.host), one_line(version));
-    if status.chips.is_empty() {
-        text.push_str("no TPU chips on this host\n");
-    } else {
+    let unknown = one_line(&status.chips_unknown);
+    match (unknown.is_empty(), status.chips.is_empty()) {
+        (true, true) => text.push_str("no TPU chips on this host\n"),
+        (true, false) => {}
+        (false, true) => text.push_str(&format!("chips unknown: {unknown}\n")),
+        (false, false) => text.push_str(&format!("chips unknown, these were there before: {unknown}\n\n")),
+    }
+    if !status.chips.is_empty() {
         text.push_str(&samples.map_or_else(|| chips(status), |samples| wide_chips(status, samples)));
     }
     if !status.owners.is_empty() {
@@ -219,6 +224,16 @@ mod tests {
         let status = StatusReply { chips: vec![chip], ..Default::default() };
         let text = page(&status, None, false);
         assert!(text.ends_with("\n3     sim   -      -     -    -    -\n"), "{text}");
+    }
+
+    #[test]
+    fn chips_that_cannot_be_listed_are_not_said_to_be_absent() {
+        let mut status = StatusReply { chips_unknown: "cannot list".into(), ..Default::default() };
+        assert!(page(&status, None, false).ends_with("\n\nchips unknown: cannot list\n"));
+        status.chips = vec![ChipStatus { name: "v6e".into(), state: "unknown".into(), ..Default::default() }];
+        let text = page(&status, None, false);
+        let headline = "\nchips unknown, these were there before: cannot list\n\nCHIP ";
+        assert!(text.contains(headline) && text.contains("\n0     v6e   unknown "), "{text}");
     }
 
     #[test]

@@ -31,6 +31,8 @@ const MAX_FUNCTIONS: usize = 4096;
 pub struct ChipScan {
     /// The chips in PCI order.
     pub chips: Vec<Chip>,
+    /// Why there are none in `chips`, although the host may have some.
+    pub unknown: Option<String>,
     /// What could not be read, and what would change that.
     pub notes: Vec<String>,
     /// IOMMU groups of functions that are no TPU: a virtual machine may hold them.
@@ -43,11 +45,11 @@ pub fn scan(paths: &Paths, settings: &Settings) -> ChipScan {
         Ok(functions) => functions,
         Err(error) => {
             let at = paths.sysfs.join(pci::DEVICES);
-            let note = format!(
-                "cannot list PCI functions in {} ({error}): chips are unknown; mount the host's sysfs, or set paths.sysfs",
+            let why = format!(
+                "cannot list PCI functions in {} ({error}): mount the host's sysfs, or set paths.sysfs",
                 at.display()
             );
-            return ChipScan { notes: vec![note], ..ChipScan::default() };
+            return ChipScan { unknown: Some(why), ..ChipScan::default() };
         }
     };
     let unreadable = functions.iter().filter(|function| function.vendor.is_none()).count();
@@ -74,7 +76,7 @@ pub fn scan(paths: &Paths, settings: &Settings) -> ChipScan {
         let index = ChipIndex(u32::try_from(chips.len()).unwrap_or(u32::MAX));
         chips.push(chip(index, group, &Nodes { paths, all: &tpus }));
     }
-    ChipScan { chips, notes, other_groups }
+    ChipScan { chips, unknown: None, notes, other_groups }
 }
 
 /// The name of the chip that a PCI function belongs to, from its address and the texts of its files `vendor`, `device`,
@@ -198,12 +200,12 @@ fn fault(function: &Function, driver: &Driver, node: Option<&Path>) -> Option<(C
             let (kind, why) = match driver {
                 Driver::Bound(driver) => (
                     ChipFaultKind::NodeAbsentHere,
-                    format!("driver {driver} is bound, so the node is not passed into this container"),
+                    format!("driver {driver} is bound, but its node is not in this agent's /dev"),
                 ),
                 Driver::Unbound => (ChipFaultKind::NodeAbsent, unbound),
                 Driver::Unknown => (
                     ChipFaultKind::NodeAbsentHere,
-                    "the driver is not bound, or the node is not passed into this container".to_owned(),
+                    "sysfs does not show whether a driver is bound".to_owned(),
                 ),
             };
             Some((kind, format!("device node {at} is absent: {why}")))

@@ -35,7 +35,7 @@ pub use endpoints::{PROFILER_DEFAULTS, PROFILER_VARIABLES};
 use early_scan::{EarlyScan, OwnerCheck};
 use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};
 use model::{
-    device::Chip,
+    device::{Chip, ChipIndex},
     time::Timestamp,
     workload::{Owner, Workloads},
 };
@@ -312,13 +312,16 @@ impl OwnerScanner {
         let scan = self.scanner.scan(proc, &self.nodes, sockets)?;
         self.young.scanned(&scan.pids);
         let (hidden, mut notes) = hidden_processes(proc, &scan);
-        let ignored = self.update_known(proc, &scan);
+        let (ignored, ignored_chips) = self.update_known(proc, &scan);
         if self.no_owner_expected() {
             // What cannot be seen makes no difference then.
             notes.clear();
         }
         if ignored > 0 {
-            notes.push(format!("{ignored} owners are ignored: they set TPUSCOPE_IGNORE=1"));
+            notes.push(match ignored {
+                1 => "1 owner is ignored: it sets TPUSCOPE_IGNORE=1".to_owned(),
+                _ => format!("{ignored} owners are ignored: they set TPUSCOPE_IGNORE=1"),
+            });
         }
         if self.known.len() > MAX_OWNERS {
             notes.push(format!("{} owners found, the first {MAX_OWNERS} are listed", self.known.len()));
@@ -348,13 +351,13 @@ impl OwnerScanner {
         let is_fork =
             |pid| self.known.get(&pid).is_some_and(|known| forked_from(&self.known, known).is_some());
         mark_shared_chips(&mut owners, is_fork);
-        Ok(Workloads { owners, endpoints: plan.shared, hidden, notes })
+        Ok(Workloads { owners, endpoints: plan.shared, hidden, ignored: ignored_chips, notes })
     }
 
-    /// Updates what is known from a scan. Returns how many owners are ignored because they asked for it.
-    fn update_known(&mut self, proc: &Procfs, scan: &ProcessScan) -> usize {
+    /// Updates what is known from a scan. Returns how many owners are ignored because they asked for it, and their chips.
+    fn update_known(&mut self, proc: &Procfs, scan: &ProcessScan) -> (usize, Vec<ChipIndex>) {
         let mut before = std::mem::take(&mut self.known);
-        let mut ignored = 0;
+        let (mut ignored, mut ignored_chips) = (0, BTreeSet::new());
         for pid in &scan.pids {
             let held = scan.owners.get(pid);
             if held.is_none() && !(self.settings.discover == Discover::Any && self.has_mapped(proc, *pid)) {
@@ -375,6 +378,10 @@ impl OwnerScanner {
             let Some((details, profilers)) = known else { continue };
             if environment::ignored(&details.environment) {
                 ignored += 1;
+                ignored_chips.extend(held.into_iter().flatten().filter_map(|(_, held)| match held {
+                    HeldDevice::Chip(chip) => Some(*chip),
+                    HeldDevice::Unlisted(_) => None,
+                }));
                 continue;
             }
             let held = held.cloned().unwrap_or_default();
@@ -383,7 +390,7 @@ impl OwnerScanner {
         if self.settings.discover == Discover::Any {
             self.mapped_checks.retain(|pid, _| scan.pids.binary_search(pid).is_ok());
         }
-        ignored
+        (ignored, ignored_chips.into_iter().collect())
     }
 
     /// Whether a process has jaxlib, torch_xla or libtpu mapped. Its map is read only when its address space has

@@ -124,7 +124,8 @@ fn several_owners_of_one_chip_and_one_that_is_to_be_ignored() {
     let seen = discovery.tick(at(0));
     assert_eq!(seen.owners.len(), 2);
     assert!(seen.owners.iter().all(|owner| owner.chips == [ChipIndex(0)]));
-    assert!(seen.notes.iter().any(|note| note.contains("1 owners are ignored")), "{:?}", seen.notes);
+    assert!(seen.notes.iter().any(|note| note.contains("1 owner is ignored: it sets")), "{:?}", seen.notes);
+    assert_eq!(seen.ignored, [ChipIndex(1)]);
 }
 
 #[test]

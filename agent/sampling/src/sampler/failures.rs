@@ -1,9 +1,10 @@
 //! Logs when a source begins to miss values, with the reason, and when it has them again: once each, and at a bounded rate.
+//!
+//! The failure of an endpoint is logged when it lasts: an endpoint that fails because its process ends is gone soon after.
 
-use model::{
-    log_budget::{LogBudget, LogPermit},
-    sample::Origin,
-};
+use std::collections::BTreeMap;
+
+use model::{bounded_log::BoundedLog, sample::Origin};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -11,11 +12,18 @@ use crate::sources::Absence;
 
 /// The most names in one line.
 const MOST_NAMES: usize = 8;
+/// Reads after the one that found an endpoint's failure, before it is logged: the discovery sees the end of a process
+/// within two.
+const LASTING: u32 = 2;
 
 /// The log of one source.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct FailureLog {
-    budget: LogBudget,
+    log: BoundedLog,
+    /// What is missing as the log said last.
+    logged: Vec<Absence>,
+    /// What of endpoints is missing and not logged yet, with the number of reads that found it so.
+    new: BTreeMap<String, u32>,
 }
 
 /// Values that began to be missing, or cease to be, for one reason.
@@ -29,25 +37,67 @@ struct FailureChange<'a> {
 }
 
 impl FailureLog {
-    /// Compares what is missing with what was missing at the read before.
-    pub(super) fn note(&mut self, origin: Origin, before: &[Absence], after: &[Absence], now: Instant) {
-        for change in changes(before, after) {
-            if let Some(permit) = self.budget.take(now) {
-                change.log(origin.as_str(), permit);
+    /// Logs what has changed, from what a read missed.
+    pub(super) fn note(&mut self, origin: Origin, missing: &[Absence], now: Instant) {
+        self.log.flush(now);
+        if self.new.is_empty() && self.logged == missing {
+            return;
+        }
+        let lasting = self.lasting(missing);
+        for change in changes(&self.logged, &lasting) {
+            change.log(origin.as_str(), &mut self.log, now);
+        }
+        self.logged = lasting;
+    }
+
+    /// What of `missing` is logged or lasts long enough, and what was logged of an endpoint of which now everything is
+    /// missing.
+    fn lasting(&mut self, missing: &[Absence]) -> Vec<Absence> {
+        let before = std::mem::take(&mut self.new);
+        let mut lasting = Vec::new();
+        let mut new = Vec::new();
+        for absence in missing {
+            let reads = before.get(&absence.what).map_or(0, |reads| reads + 1);
+            let is_logged = self.logged.iter().any(|logged| logged.what == absence.what);
+            if is_logged || absence.endpoint.is_none() || reads >= LASTING {
+                lasting.push(absence.clone());
+            } else {
+                self.new.insert(absence.what.clone(), reads);
+                new.push(absence);
+            }
+        }
+        let is_covered = |logged: &&Absence| {
+            new.iter().any(|new| new.covers(logged)) && !lasting.iter().any(|it| it.what == logged.what)
+        };
+        let covered: Vec<Absence> = self.logged.iter().filter(is_covered).cloned().collect();
+        lasting.extend(covered);
+        lasting
+    }
+}
+
+impl FailureChange<'_> {
+    fn log(&self, source: &'static str, log: &mut BoundedLog, now: Instant) {
+        let (what, why) = (listed(&self.names), self.why.to_owned());
+        match self {
+            // The endpoint answers again, or has ended with its process.
+            Self { began: false, .. } => {
+                log.write("failure of a source is over", now, move |text| info!(source, what, "{text}"));
+            }
+            Self { partial: true, .. } => {
+                log.write("source lacks values", now, move |text| info!(source, what, why, "{text}"));
+            }
+            Self { partial: false, .. } => {
+                log.write("source cannot read", now, move |text| warn!(source, what, why, "{text}"));
             }
         }
     }
 }
 
-impl FailureChange<'_> {
-    fn log(&self, source: &'static str, permit: LogPermit) {
-        let (what, why) = (listed(&self.names), self.why);
-        match self {
-            // The endpoint answers again, or has ended with its process.
-            Self { began: false, .. } => info!(source, what, "failure of a source is over{permit}"),
-            Self { partial: true, .. } => info!(source, what, why, "source lacks values{permit}"),
-            Self { partial: false, .. } => warn!(source, what, why, "source cannot read{permit}"),
-        }
+impl Absence {
+    /// Whether `part` is missing as long as this is: it is the same, or a part of the endpoint.
+    fn covers(&self, part: &Self) -> bool {
+        self.what == part.what
+            || (part.partial && !self.partial && self.endpoint.is_some() && self.endpoint == part.endpoint)
     }
 }
 
@@ -68,11 +118,7 @@ fn changes<'a>(before: &'a [Absence], after: &'a [Absence]) -> Vec<FailureChange
     };
     after.iter().filter(|it| !before.iter().any(|known| same(it, known))).for_each(|it| add(it, true));
     // A part is still missing when all of its endpoint is.
-    let covers = |it: &Absence, part: &Absence| {
-        it.what == part.what
-            || (part.partial && !it.partial && it.endpoint.is_some() && it.endpoint == part.endpoint)
-    };
-    before.iter().filter(|it| !after.iter().any(|now| covers(now, it))).for_each(|it| add(it, false));
+    before.iter().filter(|it| !after.iter().any(|now| now.covers(it))).for_each(|it| add(it, false));
     changes
 }
 
@@ -110,6 +156,35 @@ mod tests {
         assert_eq!(found(&b, &[]), ["false b gone"]);
         let wait = |seconds| [Absence::new("libtpu", format!("the next attempt is in {seconds} s"))];
         assert_eq!(found(&wait(9), &wait(8)), [""; 0]);
+    }
+
+    /// What the log has as missing after each of these reads.
+    fn logged(reads: &[&[Absence]]) -> Vec<String> {
+        let mut log = FailureLog::default();
+        let logged = |missing: &&[Absence]| {
+            log.note(Origin::Runtime, missing, Instant::now());
+            let logged = log.logged.iter().map(|it| format!("{} {}", it.what, it.why));
+            logged.collect::<Vec<_>>().join("+")
+        };
+        reads.iter().map(logged).collect()
+    }
+
+    #[test]
+    fn an_endpoint_that_fails_while_its_process_ends_is_not_logged() {
+        let broken = [Absence { partial: true, ..missing("metric", "broken pipe") }];
+        let closed = [missing("port", "nothing listens there")];
+        assert_eq!(logged(&[&closed, &[], &broken, &closed, &[]]), [""; 5]);
+        let lasts = "port nothing listens there";
+        assert_eq!(logged(&[&closed, &closed, &closed, &closed, &[]]), ["", "", lasts, lasts, ""]);
+        // Another reason of what is logged is logged at once, and a file has no process to wait for.
+        let refused = [missing("port", "refused")];
+        assert_eq!(logged(&[&closed, &closed, &closed, &refused])[3], "port refused");
+        let file = [Absence::new("/proc/stat", "denied")];
+        assert_eq!(logged(&[&file, &[]]), ["/proc/stat denied", ""]);
+        // A metric that is missing is not back while its endpoint begins to fail.
+        let lacks = "metric broken pipe";
+        let reads = logged(&[&broken, &broken, &broken, &closed, &closed, &closed]);
+        assert_eq!(reads, ["", "", lacks, lacks, lacks, lasts]);
     }
 
     #[test]

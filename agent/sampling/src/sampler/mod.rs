@@ -177,7 +177,7 @@ impl Sampler {
             let next = self.publish(&view, batch, counters);
             // The failures of libtpu are those of its process: that source logs them itself.
             if source.origin() != Origin::Libtpu {
-                failures.note(source.origin(), view.absent(), next.absent(), start);
+                failures.note(source.origin(), next.absent(), start);
             }
             view = next;
             debug!(

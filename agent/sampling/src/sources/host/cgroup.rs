@@ -14,6 +14,7 @@ use model::{
     untrusted::{LABEL, clean},
     workload::{ProcessKey, Workload},
 };
+use nix::errno::Errno;
 
 use super::{HostValue, kernel_files::KernelFiles, missing};
 use crate::sources::{Absence, Tick};
@@ -65,6 +66,9 @@ impl Cgroups {
             let group = match self.group(process, files) {
                 Ok(group) => group,
                 Err((path, error)) => {
+                    if process.is_some_and(|process| self.has_ended(process, &error)) {
+                        continue;
+                    }
                     absent.push(missing(&path, &error));
                     continue;
                 }
@@ -79,6 +83,11 @@ impl Cgroups {
             }));
             seen.push(group);
         }
+    }
+
+    /// Whether a process has ended, so that nothing of it is missing.
+    fn has_ended(&self, process: ProcessKey, error: &io::Error) -> bool {
+        error.raw_os_error() == Some(Errno::ESRCH as i32) || !self.proc.join(process.pid.to_string()).exists()
     }
 
     fn group(

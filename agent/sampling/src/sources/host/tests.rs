@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use model::{snapshot::HostSnapshot, time::Timestamp};
+use model::{
+    snapshot::HostSnapshot,
+    time::Timestamp,
+    workload::{Owner, ProcessKey, Workloads},
+};
 
 use super::*;
 
@@ -28,7 +32,11 @@ impl Tree {
     }
 
     fn read(&self) -> (BTreeMap<String, f64>, Vec<Absence>) {
-        let tick = Tick { at: Timestamp(0), host: HostSnapshot::default() };
+        self.read_with(HostSnapshot::default())
+    }
+
+    fn read_with(&self, host: HostSnapshot) -> (BTreeMap<String, f64>, Vec<Absence>) {
+        let tick = Tick { at: Timestamp(0), host };
         let reading = HostReader::new(&self.paths()).collect(&tick);
         let shown = reading.samples.iter().map(|sample| {
             let label: String =
@@ -239,6 +247,19 @@ fn a_text_of_another_shape_is_named() {
         absent.iter().any(|it| it.what.ends_with("/meminfo") && it.why.contains("cannot be parsed")),
         "{absent:?}"
     );
+}
+
+#[test]
+fn nothing_is_missing_of_a_process_that_has_ended() {
+    let tree = Tree::new(PROC);
+    tree.put("proc/7/stat", "");
+    tree.put("proc/9/cgroup", "0::/\n");
+    let owner = |pid| Owner { process: ProcessKey { pid, start_ticks: 1 }, ..Owner::default() };
+    let owners = [7, 8, 9].map(owner).to_vec();
+    let workloads = Arc::new(Workloads { owners, ..Workloads::default() });
+    let (_, absent) = tree.read_with(HostSnapshot { workloads, ..HostSnapshot::default() });
+    let what: Vec<_> = absent.iter().map(|absence| absence.what.rsplit('/').nth(1).unwrap()).collect();
+    assert_eq!(what, ["7"], "{absent:?}");
 }
 
 #[test]
