@@ -7,7 +7,7 @@ use std::time::Duration;
 use sampling::settings::libtpu::Enabled;
 use server::settings::Listen;
 
-use super::Config;
+use super::{Config, ranges};
 
 /// The largest number of simulated chips. They cost as much as real ones.
 const MAX_SIM_CHIPS: u32 = 1024;
@@ -70,5 +70,6 @@ pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
         ),
     ];
     let broken = rules.into_iter().filter(|(broken, ..)| *broken);
-    broken.map(|(_, settings, message)| BrokenRule { settings, message }).collect()
+    let broken = broken.map(|(_, settings, message)| BrokenRule { settings, message });
+    broken.chain(ranges::out_of_range(config)).collect()
 }
