@@ -41,6 +41,8 @@ fmt:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@# A doc comment says what it is.
+	@! grep -rnE --include='*.rs' --exclude-dir=target '/// (Which|Why|Where|What|Who|How|When|Whose)( (not|for|many|long|file|path))?\.$$' .
 
 setup:
 	@tests/setup.sh

@@ -121,3 +121,12 @@ for name, variables, cgroup in (
     ("pod", pod, "0::/kubepods.slice/kubepods-pod1234_5678.slice/cri-containerd-a.scope\n"),
 ):
     seed("process_texts", name, "%".join([variables, tcp, process, status, cgroup, maps]))
+
+function = "%0000:00:05.0%0x1ae0\n%0x0063\n%0x0000\n%0\n"
+indices = '%[index]\n"0000:00:04" = 0\n"0000:00:05" = 2\n'
+for number, line in enumerate(
+    ("CHIPS_PER_HOST_BOUNDS: '2,2,1'", "MACHINE_TYPE: 'ct6e-standard-4t'", "TPU_ACCELERATOR_TYPE: 'v6e-8'")
+):
+    seed("chip_files", f"host-{number}", line + "\nHOST_BOUNDS: '1,1,1'\n" + indices + function)
+seed("pidfd_info", "host", "pos:\t0\nflags:\t02000002\nPid:\t41\nNSpid:\t41\t1\n")
+seed("pidfd_info", "ended", "Pid:\t-1\nNSpid:\t-1\n")

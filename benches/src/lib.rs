@@ -13,8 +13,8 @@ use std::{
 
 use nix::sys::resource::{UsageWho, getrusage};
 
-pub mod crowd;
 pub mod daemon;
+pub mod other_processes;
 pub mod promise;
 pub mod services;
 

@@ -95,7 +95,7 @@ impl Agent {
     }
 
     /// A capture that is in mid-window, seen by the profiler's being busy.
-    fn in_mid_window(&self, job: &str) -> command::Running {
+    fn in_mid_window(&self, job: &str) -> command::RunningCommand {
         let folder = tempfile::tempdir().unwrap();
         let probe = ["capture", "--target", job, "--duration", "1ms"];
         // After such a collision the agent takes the profiler as busy for a second: more tries than that takes.

@@ -308,7 +308,7 @@ fn two_captures_of_one_second_are_two_sessions() {
             fakes::command::start(folder.path(), &arguments)
         })
     };
-    for ended in starts(&[]).map(fakes::command::Running::end) {
+    for ended in starts(&[]).map(fakes::command::RunningCommand::end) {
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
     let sessions = fs::read_dir(folder.path().join("plugins/profile")).unwrap();
@@ -322,7 +322,7 @@ fn two_captures_of_one_second_are_two_sessions() {
     }
     assert_eq!(fs::read_dir(folder.path().join("plugins/profile")).unwrap().count(), 2);
     // A name that was asked for is one session's.
-    let mut ended = starts(&["--session", "one"]).map(fakes::command::Running::end);
+    let mut ended = starts(&["--session", "one"]).map(fakes::command::RunningCommand::end);
     ended.sort_by_key(|ended| ended.code);
     assert_eq!(ended[0].code, Some(0), "{ended:?}");
     ended[1].failed(7, "one");

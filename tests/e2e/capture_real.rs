@@ -9,7 +9,7 @@ use std::{
 use fakes::{
     command::{self, Ended, run},
     harness::{peer, workspace},
-    jax_job::{JaxJob, Running},
+    jax_job::{JaxJob, RunningJaxJob},
     wait::until,
 };
 use nix::sys::signal::Signal;
@@ -20,7 +20,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn capture(folder: &Path, jobs: &[&Running], more: &[&str]) -> Ended {
+fn capture(folder: &Path, jobs: &[&RunningJaxJob], more: &[&str]) -> Ended {
     let targets: Vec<_> = jobs.iter().flat_map(|job| ["--target".to_owned(), job.target()]).collect();
     let arguments =
         ["capture".to_owned()].into_iter().chain(targets).chain(more.iter().map(ToString::to_string));
@@ -39,7 +39,7 @@ fn opened(parts: &[PathBuf]) -> serde_json::Value {
 }
 
 /// A capture that is in mid-window, seen by the profiler's being busy.
-fn in_mid_window(folder: &Path, job: &Running) -> command::Running {
+fn in_mid_window(folder: &Path, job: &RunningJaxJob) -> command::RunningCommand {
     let probes = self::folder();
     for _ in 0..20 {
         let arguments = ["capture", "--target", &job.target(), "--duration", "60s"];
@@ -60,7 +60,7 @@ fn in_mid_window(folder: &Path, job: &Running) -> command::Running {
 }
 
 /// The profiler takes a session again.
-fn is_free_again(job: &Running) {
+fn is_free_again(job: &RunningJaxJob) {
     let folder = folder();
     until("the profiler to be free", || {
         let ended = capture(folder.path(), &[job], &["--duration", "200ms"]);

@@ -15,7 +15,7 @@ use std::{
 use fakes::{
     command,
     harness::{peer, workspace},
-    jax_job::{JaxJob, Running},
+    jax_job::{JaxJob, RunningJaxJob},
     schema::Schema,
 };
 use prost::Message;
@@ -37,7 +37,7 @@ fn recorded_for() -> Duration {
 }
 
 /// Profiles `job` continuously, and drains it every `interval` into a file of its own.
-async fn record(job: &Running, interval: Duration, folder: &Path) -> Vec<PathBuf> {
+async fn record(job: &RunningJaxJob, interval: Duration, folder: &Path) -> Vec<PathBuf> {
     let channel =
         Endpoint::from_shared(format!("http://{}", job.target())).unwrap().timeout(DEADLINE).connect().await;
     let mut client = ProfilerServiceClient::new(channel.unwrap()).max_decoding_message_size(usize::MAX);
@@ -82,7 +82,7 @@ struct Logged {
 }
 
 /// What the job logged up to the first step that began after `until_ns`.
-fn logged(job: &Running, until_ns: i64) -> Vec<Logged> {
+fn logged(job: &RunningJaxJob, until_ns: i64) -> Vec<Logged> {
     let mut steps = Vec::new();
     loop {
         let line = job.next_line(DEADLINE).expect("the job goes on");

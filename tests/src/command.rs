@@ -52,7 +52,7 @@ impl Ended {
 
 /// A command that runs; killed when dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningCommand {
     child: Child,
 }
 
@@ -60,7 +60,7 @@ pub struct Running {
 ///
 /// # Panics
 /// If it cannot be started.
-pub fn start<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Running {
+pub fn start<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> RunningCommand {
     // What the tests' own caller ignores (`nohup`, a job in the background) it would ignore too, as it should.
     let mut command = Command::new("env");
     command.arg("--default-signal").arg(tpuscope()).args(arguments).current_dir(folder);
@@ -71,9 +71,9 @@ pub fn start<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Running {
 ///
 /// # Panics
 /// If it cannot be started.
-pub fn start_as(mut command: Command) -> Running {
+pub fn start_as(mut command: Command) -> RunningCommand {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running { child: command.spawn().expect("it starts") }
+    RunningCommand { child: command.spawn().expect("it starts") }
 }
 
 /// Runs `tpuscope` in `folder` to its end.
@@ -81,7 +81,7 @@ pub fn run<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Ended {
     start(folder, arguments).end()
 }
 
-impl Running {
+impl RunningCommand {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -132,7 +132,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // Already over is as good.
         let _ = self.child.kill();

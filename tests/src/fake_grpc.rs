@@ -68,7 +68,7 @@ pub type Handler = Arc<dyn Fn(&str, &[u8]) -> Reply + Send + Sync>;
 
 /// Where to listen.
 #[derive(Debug, Clone)]
-pub enum Listen {
+pub enum ServerAddress {
     /// A TCP address; `[::]:0` is dual stack.
     Tcp(SocketAddr),
     /// A TCP address that several processes may share (SO_REUSEPORT), as gRPC servers do.
@@ -102,7 +102,7 @@ impl GrpcServer {
     ///
     /// # Panics
     /// If it cannot listen there.
-    pub fn start(listen: Listen, handler: Handler) -> Self {
+    pub fn start(listen: ServerAddress, handler: Handler) -> Self {
         let shared =
             Shared { handler, calls: Arc::default(), connections: Arc::default(), manner: Arc::default() };
         let (stop, stopped) = oneshot::channel();
@@ -167,11 +167,11 @@ impl Drop for GrpcServer {
     }
 }
 
-async fn serve(listen: Listen, shared: Shared, ready: mpsc::Sender<Option<SocketAddr>>) {
+async fn serve(listen: ServerAddress, shared: Shared, ready: mpsc::Sender<Option<SocketAddr>>) {
     // Connections end with the set, and with it the server's thread.
     let mut connections = JoinSet::new();
     match listen {
-        Listen::Unix(path) => {
+        ServerAddress::Unix(path) => {
             let listener = bind_unix(&path);
             ready.send(None).unwrap();
             loop {
@@ -180,10 +180,10 @@ async fn serve(listen: Listen, shared: Shared, ready: mpsc::Sender<Option<Socket
                 }
             }
         }
-        Listen::Tcp(address) | Listen::SharedTcp(address) => {
+        ServerAddress::Tcp(address) | ServerAddress::SharedTcp(address) => {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.unwrap();
             socket.set_reuseaddr(true).unwrap();
-            socket.set_reuseport(matches!(listen, Listen::SharedTcp(_))).unwrap();
+            socket.set_reuseport(matches!(listen, ServerAddress::SharedTcp(_))).unwrap();
             socket.bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
             let listener = socket.listen(64).unwrap();
             ready.send(Some(listener.local_addr().unwrap())).unwrap();

@@ -108,6 +108,17 @@ impl FakeHost {
         folder
     }
 
+    /// Shows drivers in sysfs, and binds one to the first function of each of these chips.
+    pub fn bind_drivers(&self, chips: &[usize]) {
+        let driver = self.sys().join("bus/pci/drivers/vfio-pci");
+        fs::create_dir_all(&driver).expect("a folder");
+        let known = self.chips();
+        for chip in chips {
+            let function = self.sys().join("bus/pci/devices").join(format!("{}.0", known[*chip].pci));
+            symlink(&driver, function.join("driver")).expect("a link");
+        }
+    }
+
     /// Its sysfs.
     pub fn sys(&self) -> PathBuf {
         self.root.path().join("sys")

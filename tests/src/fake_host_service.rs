@@ -7,7 +7,7 @@ use proto::libtpu::tpunetd::{
     UtilizationMetric, UtilizationMetricData,
 };
 
-use crate::fake_grpc::{GrpcServer, Listen, Manner, Reply};
+use crate::fake_grpc::{GrpcServer, Manner, Reply, ServerAddress};
 
 const METRICS: &str = "/libtpu.tpunetd.VBARControl/GetHostMetrics";
 
@@ -19,7 +19,7 @@ pub struct FakeHostService {
 
 impl FakeHostService {
     /// A service that knows `chips` chips.
-    pub fn start(listen: Listen, chips: u32) -> Self {
+    pub fn start(listen: ServerAddress, chips: u32) -> Self {
         let reply = Arc::new(Mutex::new(Reply::of(&metrics(chips, 1))));
         let answering = reply.clone();
         let handler = move |path: &str, _: &[u8]| match path {

@@ -16,7 +16,7 @@ use proto::tpu::monitoring::runtime::{
     metric::Measure,
 };
 
-use crate::fake_grpc::{GrpcServer, Listen, Manner, Reply};
+use crate::fake_grpc::{GrpcServer, Manner, Reply, ServerAddress};
 
 const SERVICE: &str = "/tpu.monitoring.runtime.RuntimeMetricService/";
 
@@ -55,7 +55,7 @@ pub struct FakeRuntime {
 
 impl FakeRuntime {
     /// A service with no metric yet: as a workload before its first program.
-    pub fn start(listen: Listen) -> Self {
+    pub fn start(listen: ServerAddress) -> Self {
         let script: Arc<Mutex<Script>> = Arc::default();
         let answering = script.clone();
         let server =
@@ -65,7 +65,7 @@ impl FakeRuntime {
 
     /// A service on a free port of 127.0.0.1 with all metrics of these devices.
     pub fn with_devices(devices: &[i64]) -> Self {
-        let fake = Self::start(Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))));
+        let fake = Self::start(ServerAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))));
         fake.set_all(workload(devices, 1));
         fake
     }

@@ -88,7 +88,7 @@ impl FakeWorkload {
     ///
     /// # Panics
     /// If it does not come up.
-    pub fn start(mut self) -> Running {
+    pub fn start(mut self) -> RunningWorkload {
         let mut child = self
             .command
             .stdin(Stdio::piped())
@@ -97,7 +97,7 @@ impl FakeWorkload {
             .expect("the fake workload starts");
         let stdin = child.stdin.take().expect("piped");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut running = Running { child, stdin, stdout, ports: Vec::new() };
+        let mut running = RunningWorkload { child, stdin, stdout, ports: Vec::new() };
         let ready = running.line();
         running.ports = ready["ports"].as_array().expect("ports").iter().map(port).collect();
         running
@@ -110,14 +110,14 @@ fn port(value: &serde_json::Value) -> u16 {
 
 /// A workload that runs.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningWorkload {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     ports: Vec<u16>,
 }
 
-impl Running {
+impl RunningWorkload {
     /// Its pid (of the outermost command that it was started by).
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -146,7 +146,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningWorkload {
     fn drop(&mut self) {
         // Already dead is as good. What it was started by may have it as a child: it ends as its input closes.
         let _ = self.child.kill();

@@ -34,7 +34,7 @@ impl JaxJob {
         self.argument("--step-ms").argument(&ms.to_string())
     }
 
-    /// Makes every step print `step <number> <begin ns> <end ns>`; read them with [`Running::next_line`].
+    /// Makes every step print `step <number> <begin ns> <end ns>`; read them with [`RunningJaxJob::next_line`].
     #[must_use]
     pub fn log_steps(self) -> Self {
         self.argument("--log")
@@ -71,7 +71,7 @@ impl JaxJob {
     ///
     /// # Panics
     /// If JAX is missing or does not come up.
-    pub fn start(self) -> Running {
+    pub fn start(self) -> RunningJaxJob {
         let port = self.port.unwrap_or_else(free_port);
         let mut errors = tempfile::tempfile().expect("a temporary file");
         let mut child = Command::new(peer("xprof/bin/python"))
@@ -86,7 +86,7 @@ impl JaxJob {
             .expect("the peer's python starts");
         let stdin = child.stdin.take().expect("piped");
         let lines = lines_of(child.stdout.take().expect("piped"));
-        let job = Running { child, _stdin: stdin, lines, port };
+        let job = RunningJaxJob { child, _stdin: stdin, lines, port };
         match job.lines.recv_timeout(START) {
             Ok(line) if line == "ready" => job,
             other => {
@@ -100,14 +100,14 @@ impl JaxJob {
 
 /// A job that runs; killed when dropped, and it ends by itself when the test dies.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningJaxJob {
     child: Child,
     _stdin: ChildStdin,
     lines: mpsc::Receiver<String>,
     port: u16,
 }
 
-impl Running {
+impl RunningJaxJob {
     /// The port of its profiler.
     pub fn port(&self) -> u16 {
         self.port
@@ -141,7 +141,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningJaxJob {
     fn drop(&mut self) {
         self.kill();
     }

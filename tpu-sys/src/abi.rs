@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// An opaque object of libtpu.
-pub type Handle = *mut c_void;
+pub type LibtpuPointer = *mut c_void;
 
 /// Functions of the SDK table by position (offset 0x08 + 8 * position).
 pub mod slot {
@@ -42,14 +42,14 @@ pub struct SdkTable {
 /// `GetLibtpuSdkApi`.
 pub type GetLibtpuSdkApi = unsafe extern "C" fn() -> *const SdkTable;
 /// Slots that return an error, or NULL.
-pub type SdkCall = unsafe extern "C" fn(args: *mut c_void) -> Handle;
+pub type SdkCall = unsafe extern "C" fn(args: *mut c_void) -> LibtpuPointer;
 /// Slots 0x08 and 0x10: what is in the return register means nothing.
 pub type SdkVoidCall = unsafe extern "C" fn(args: *mut c_void);
 
 #[repr(C)]
 #[derive(Debug)]
 pub struct ErrorGetMessageArgs {
-    pub error: Handle,
+    pub error: LibtpuPointer,
     pub message: *const c_char,
     pub message_size: usize,
 }
@@ -57,13 +57,13 @@ pub struct ErrorGetMessageArgs {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ErrorDestroyArgs {
-    pub error: Handle,
+    pub error: LibtpuPointer,
 }
 
 #[repr(C)]
 #[derive(Debug)]
 pub struct ErrorGetCodeArgs {
-    pub error: Handle,
+    pub error: LibtpuPointer,
     /// Four bytes; the four after it are never written.
     pub code: i32,
 }
@@ -71,21 +71,21 @@ pub struct ErrorGetCodeArgs {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ClientArgs {
-    pub client: Handle,
+    pub client: LibtpuPointer,
 }
 
 #[repr(C)]
 #[derive(Debug)]
 pub struct GetMetricArgs {
-    pub client: Handle,
+    pub client: LibtpuPointer,
     pub name: *const c_char,
-    pub metric: Handle,
+    pub metric: LibtpuPointer,
 }
 
 #[repr(C)]
 #[derive(Debug)]
 pub struct GetMetricDescriptionArgs {
-    pub metric: Handle,
+    pub metric: LibtpuPointer,
     pub description: *const c_char,
     pub description_size: usize,
 }
@@ -93,7 +93,7 @@ pub struct GetMetricDescriptionArgs {
 #[repr(C)]
 #[derive(Debug)]
 pub struct GetMetricValuesArgs {
-    pub metric: Handle,
+    pub metric: LibtpuPointer,
     pub values: *const *const c_char,
     pub count: usize,
 }
@@ -101,15 +101,15 @@ pub struct GetMetricValuesArgs {
 #[repr(C)]
 #[derive(Debug)]
 pub struct GetRuntimeStatusArgs {
-    pub client: Handle,
+    pub client: LibtpuPointer,
     pub include_hlo_info: bool,
-    pub status: Handle,
+    pub status: LibtpuPointer,
 }
 
 #[repr(C)]
 #[derive(Debug)]
 pub struct CoreStateSummaryArgs {
-    pub status: Handle,
+    pub status: LibtpuPointer,
     pub bytes: *const c_char,
     pub size: usize,
 }
@@ -117,7 +117,7 @@ pub struct CoreStateSummaryArgs {
 #[repr(C)]
 #[derive(Debug)]
 pub struct RuntimeStatusDestroyArgs {
-    pub status: Handle,
+    pub status: LibtpuPointer,
 }
 
 /// `PJRT_Api_Version`.
@@ -171,12 +171,12 @@ pub struct ProfilerApi {
     pub private: *mut c_void,
     pub error_destroy: Option<unsafe extern "C" fn(*mut ProfilerErrorDestroyArgs)>,
     pub error_message: Option<unsafe extern "C" fn(*mut ProfilerErrorMessageArgs)>,
-    pub error_get_code: Option<unsafe extern "C" fn(*mut ProfilerErrorGetCodeArgs) -> Handle>,
-    pub create: Option<unsafe extern "C" fn(*mut ProfilerCreateArgs) -> Handle>,
-    pub destroy: Option<unsafe extern "C" fn(*mut ProfilerArgs) -> Handle>,
-    pub start: Option<unsafe extern "C" fn(*mut ProfilerArgs) -> Handle>,
-    pub stop: Option<unsafe extern "C" fn(*mut ProfilerArgs) -> Handle>,
-    pub collect_data: Option<unsafe extern "C" fn(*mut ProfilerCollectDataArgs) -> Handle>,
+    pub error_get_code: Option<unsafe extern "C" fn(*mut ProfilerErrorGetCodeArgs) -> LibtpuPointer>,
+    pub create: Option<unsafe extern "C" fn(*mut ProfilerCreateArgs) -> LibtpuPointer>,
+    pub destroy: Option<unsafe extern "C" fn(*mut ProfilerArgs) -> LibtpuPointer>,
+    pub start: Option<unsafe extern "C" fn(*mut ProfilerArgs) -> LibtpuPointer>,
+    pub stop: Option<unsafe extern "C" fn(*mut ProfilerArgs) -> LibtpuPointer>,
+    pub collect_data: Option<unsafe extern "C" fn(*mut ProfilerCollectDataArgs) -> LibtpuPointer>,
 }
 
 /// Size of `PLUGIN_Profiler_Api` up to 0.0.43.2.
@@ -189,7 +189,7 @@ pub const PROFILER_API_SIZE_CONSUME: usize = 104;
 pub struct ProfilerErrorDestroyArgs {
     pub struct_size: usize,
     pub private: *mut c_void,
-    pub error: Handle,
+    pub error: LibtpuPointer,
 }
 
 #[repr(C)]
@@ -197,7 +197,7 @@ pub struct ProfilerErrorDestroyArgs {
 pub struct ProfilerErrorMessageArgs {
     pub struct_size: usize,
     pub private: *mut c_void,
-    pub error: Handle,
+    pub error: LibtpuPointer,
     pub message: *const c_char,
     pub message_size: usize,
 }
@@ -207,7 +207,7 @@ pub struct ProfilerErrorMessageArgs {
 pub struct ProfilerErrorGetCodeArgs {
     pub struct_size: usize,
     pub private: *mut c_void,
-    pub error: Handle,
+    pub error: LibtpuPointer,
     pub code: c_int,
 }
 
@@ -217,7 +217,7 @@ pub struct ProfilerCreateArgs {
     pub struct_size: usize,
     pub options: *const c_char,
     pub options_size: usize,
-    pub profiler: Handle,
+    pub profiler: LibtpuPointer,
 }
 
 /// Arguments of destroy, start and stop.
@@ -225,40 +225,40 @@ pub struct ProfilerCreateArgs {
 #[derive(Debug)]
 pub struct ProfilerArgs {
     pub struct_size: usize,
-    pub profiler: Handle,
+    pub profiler: LibtpuPointer,
 }
 
 #[repr(C)]
 #[derive(Debug)]
 pub struct ProfilerCollectDataArgs {
     pub struct_size: usize,
-    pub profiler: Handle,
+    pub profiler: LibtpuPointer,
     pub buffer: *const u8,
     pub buffer_size: usize,
 }
 
 /// The legacy exports, by symbol name.
 pub mod legacy {
-    use super::{Handle, c_char, c_int};
+    use super::{LibtpuPointer, c_char, c_int};
 
     /// `TpuStatus_New`.
-    pub type StatusNew = unsafe extern "C" fn() -> Handle;
+    pub type StatusNew = unsafe extern "C" fn() -> LibtpuPointer;
     /// `TpuStatus_Free`.
-    pub type StatusFree = unsafe extern "C" fn(Handle);
+    pub type StatusFree = unsafe extern "C" fn(LibtpuPointer);
     /// `TpuStatus_Message`.
-    pub type StatusMessage = unsafe extern "C" fn(Handle) -> *const c_char;
+    pub type StatusMessage = unsafe extern "C" fn(LibtpuPointer) -> *const c_char;
     /// `TpuStatus_Code`.
-    pub type StatusCode = unsafe extern "C" fn(Handle) -> c_int;
+    pub type StatusCode = unsafe extern "C" fn(LibtpuPointer) -> c_int;
     /// `TpuStatus_Ok`.
-    pub type StatusOk = unsafe extern "C" fn(Handle) -> bool;
+    pub type StatusOk = unsafe extern "C" fn(LibtpuPointer) -> bool;
     /// `TpuProfiler_Create`.
-    pub type Create = unsafe extern "C" fn(*mut Handle, Handle);
+    pub type Create = unsafe extern "C" fn(*mut LibtpuPointer, LibtpuPointer);
     /// `TpuProfiler_Start` and `TpuProfiler_Stop`.
-    pub type Control = unsafe extern "C" fn(Handle, Handle);
+    pub type Control = unsafe extern "C" fn(LibtpuPointer, LibtpuPointer);
     /// `TpuProfiler_CollectData`.
-    pub type CollectData = unsafe extern "C" fn(Handle, Handle, *mut u8, *mut usize);
+    pub type CollectData = unsafe extern "C" fn(LibtpuPointer, LibtpuPointer, *mut u8, *mut usize);
     /// `TpuProfiler_Destroy`.
-    pub type Destroy = unsafe extern "C" fn(Handle);
+    pub type Destroy = unsafe extern "C" fn(LibtpuPointer);
 }
 
 #[cfg(test)]

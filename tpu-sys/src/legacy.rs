@@ -4,7 +4,7 @@ use std::ptr;
 
 use crate::{
     CallError, Library, MAX_BYTES,
-    abi::{Handle, legacy as abi},
+    abi::{LibtpuPointer, legacy as abi},
     bounded,
 };
 
@@ -46,7 +46,7 @@ impl<'lib> Legacy<'lib> {
     }
 
     /// Runs `call` with a fresh status and turns the status into a result.
-    fn with_status(&self, call: impl FnOnce(Handle)) -> Result<(), CallError> {
+    fn with_status(&self, call: impl FnOnce(LibtpuPointer)) -> Result<(), CallError> {
         // SAFETY: takes nothing, returns a status that is freed below.
         let status = unsafe { (self.status_new)() };
         if status.is_null() {
@@ -86,7 +86,7 @@ impl<'lib> Legacy<'lib> {
 #[derive(Debug)]
 pub struct LegacyProfiler<'a> {
     exports: &'a Legacy<'a>,
-    profiler: Handle,
+    profiler: LibtpuPointer,
 }
 
 impl LegacyProfiler<'_> {

@@ -52,7 +52,7 @@ pub enum CallError {
     /// A size beyond the limit, which a well-behaved libtpu never has.
     #[error("libtpu returned {what} of absurd size {size}")]
     Absurd {
-        /// What.
+        /// What has that size.
         what: &'static str,
         /// The size that it claimed.
         size: usize,

@@ -13,7 +13,7 @@ pub enum LoadError {
     /// The dynamic loader refused.
     #[error("the dynamic loader refuses {}: {said}", .path.display())]
     Open {
-        /// Which file.
+        /// Path of the library.
         path: PathBuf,
         /// What the loader said.
         said: String,

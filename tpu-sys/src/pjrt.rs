@@ -8,7 +8,7 @@ use std::{marker::PhantomData, ptr};
 use crate::{
     CallError, Library, MAX_EXTENSIONS,
     abi::{
-        self, Handle, PROFILER_API_SIZE, PROFILER_EXTENSION, PjrtApi, PjrtExtension, ProfilerApi,
+        self, LibtpuPointer, PROFILER_API_SIZE, PROFILER_EXTENSION, PjrtApi, PjrtExtension, ProfilerApi,
         ProfilerArgs, ProfilerCollectDataArgs, ProfilerCreateArgs, ProfilerErrorDestroyArgs,
         ProfilerErrorGetCodeArgs, ProfilerErrorMessageArgs, ProfilerExtension,
     },
@@ -133,7 +133,7 @@ impl<'lib> Pjrt<'lib> {
 }
 
 /// Turns an error of the profiler into ours and frees it.
-fn check(api: &ProfilerApi, error: Handle) -> Result<(), CallError> {
+fn check(api: &ProfilerApi, error: LibtpuPointer) -> Result<(), CallError> {
     if error.is_null() {
         return Ok(());
     }
@@ -176,10 +176,10 @@ fn check(api: &ProfilerApi, error: Handle) -> Result<(), CallError> {
 #[derive(Debug)]
 pub struct Profiler<'pjrt> {
     api: &'pjrt ProfilerApi,
-    profiler: Handle,
+    profiler: LibtpuPointer,
 }
 
-type Control = Option<unsafe extern "C" fn(*mut ProfilerArgs) -> Handle>;
+type Control = Option<unsafe extern "C" fn(*mut ProfilerArgs) -> LibtpuPointer>;
 
 impl Profiler<'_> {
     fn control(&mut self, function: Control, name: &'static str) -> Result<(), CallError> {

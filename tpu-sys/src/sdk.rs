@@ -15,7 +15,7 @@ use crate::{
     CallError, Library,
     abi::{
         self, ClientArgs, CoreStateSummaryArgs, ErrorDestroyArgs, ErrorGetCodeArgs, ErrorGetMessageArgs,
-        GetMetricArgs, GetMetricDescriptionArgs, GetMetricValuesArgs, GetRuntimeStatusArgs, Handle,
+        GetMetricArgs, GetMetricDescriptionArgs, GetMetricValuesArgs, GetRuntimeStatusArgs, LibtpuPointer,
         MAX_SLOTS, RuntimeStatusDestroyArgs, SLOT_COUNTS, SdkCall, SdkTable, SdkVoidCall, slot,
     },
     bounded,
@@ -111,7 +111,7 @@ impl<'lib> Sdk<'lib> {
     }
 
     /// Reads an error and frees it.
-    fn take(&self, error: Handle) -> CallError {
+    fn take(&self, error: LibtpuPointer) -> CallError {
         let mut text = ErrorGetMessageArgs { error, message: ptr::null(), message_size: 0 };
         self.call_void(slot::ERROR_GET_MESSAGE, &mut text);
         // SAFETY: the message belongs to the error, which is still there.
@@ -158,7 +158,7 @@ pub struct Metric {
 #[derive(Debug)]
 pub struct Client<'sdk> {
     sdk: &'sdk Sdk<'sdk>,
-    client: Handle,
+    client: LibtpuPointer,
 }
 
 impl Client<'_> {

@@ -51,7 +51,7 @@ pub enum LossKind {
 /// A loss, certain or likely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
-    /// Which kind.
+    /// What was lost.
     pub kind: LossKind,
     /// The plane, where it is one's.
     pub plane: Option<String>,

@@ -49,7 +49,7 @@ pub enum Command {
     Agent(agent::Args),
     /// Record an XProf trace of the workloads on this host, or of the given profilers
     Capture(Box<capture::Args>),
-    /// Print the default settings, or check a settings file
+    /// Print the default settings or the settings in force, or check a settings file
     Config(config::Args),
     /// Compute the share of a job's time that was progress, and the causes of the lost time
     Goodput(Box<goodput::Args>),

@@ -76,17 +76,26 @@ fn load(
         return Err(vec![remedies::no_settings_file(file)]);
     }
     let layers = Layers { text: text.as_deref().map(|text| (file, text)), environment, flags };
-    settings::load(&layers).map_err(|errors| errors.into_all().map(Failure::from).collect())
+    settings::load(&layers).map_err(|errors| {
+        let here = errors.rest().map_or_else(Vec::new, |rest| faults_here(rest, |name| errors.refuse(name)));
+        errors.into_all().map(Failure::from).chain(here).collect()
+    })
 }
 
 /// Checks the settings that depend on this host: the group of the socket, and the web
 /// configuration of the metrics listener. Returns all faults.
 pub(super) fn check_here(config: &Config) -> Vec<Failure> {
+    faults_here(config, |_| false)
+}
+
+/// [`check_here`], except for what depends on a setting whose value is refused.
+fn faults_here(config: &Config, refused: impl Fn(&str) -> bool) -> Vec<Failure> {
     let group = &config.api.socket_group;
     let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
     let mut faults: Vec<_> = missing.then(|| remedies::socket_group(group)).into_iter().collect();
     let api = &config.api;
-    if api.metrics.address().is_some() {
+    let unknown = ["api.metrics_web_config", "api.metrics_plaintext"].into_iter().any(refused);
+    if api.metrics.address().is_some() && !unknown {
         let checked = scrape::check(api.web_config().map(Path::to_owned), api.allows_plaintext_metrics());
         faults.extend(checked.err().map(|error| remedies::web_config(&error)));
     }

@@ -74,8 +74,12 @@ impl ChipChange<'_> {
             Self::Vanished(Chip { index, name, pci, .. }) => {
                 warn!(chip = index.0, %name, %pci, "chip vanished{permit}");
             }
-            Self::Fault(Chip { index, pci, state, .. }, fault) => {
-                warn!(chip = index.0, %pci, state = state.as_str(), fault, "chip has a fault{permit}");
+            Self::Fault(chip @ Chip { index, pci, state, .. }, fault) => {
+                let what = match chip.is_up() {
+                    Some(_) => "chip has a fault",
+                    None => "health of a chip is unknown",
+                };
+                warn!(chip = index.0, %pci, state = state.as_str(), fault, "{what}{permit}");
             }
             Self::FaultOver(Chip { index, pci, state, .. }, fault) => {
                 info!(chip = index.0, %pci, state = state.as_str(), fault, "fault of a chip is over{permit}");

@@ -31,7 +31,7 @@ pub(crate) struct ChipIndices {
     by_pci: BTreeMap<String, u32>,
 }
 
-/// The file.
+/// Content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IndexFile {
@@ -39,15 +39,19 @@ struct IndexFile {
     index: BTreeMap<String, u32>,
 }
 
-/// Why the file is of no use.
+/// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
-enum IndexFileError {
+pub enum IndexFileError {
+    /// It cannot be read.
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
+    /// It is no TOML of this form.
     #[error("it cannot be parsed: {}", .0.message().lines().next().unwrap_or_default())]
     Text(#[from] toml::de::Error),
+    /// Two chips have the same index.
     #[error("two chips have the same index")]
     Duplicate,
+    /// It lists more chips than a host has.
     #[error("it lists more than {MAX_CHIPS} chips")]
     TooMany,
 }
@@ -111,7 +115,15 @@ fn counted_anew(path: &Path, error: &IndexFileError) -> String {
 fn read(path: &Path) -> Result<BTreeMap<String, u32>, IndexFileError> {
     let mut text = String::new();
     regular_file::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
-    let IndexFile { index } = toml::from_str(&text)?;
+    parse(&text)
+}
+
+/// The index of each PCI address in the text of the file: at most 256, each once.
+///
+/// # Errors
+/// Why the text cannot be used.
+pub fn parse(text: &str) -> Result<BTreeMap<String, u32>, IndexFileError> {
+    let IndexFile { index } = toml::from_str(text)?;
     if index.len() > MAX_CHIPS {
         return Err(IndexFileError::TooMany);
     }

@@ -1,6 +1,6 @@
 //! How many chips this host should have: as its `tpu-env` file says, else the most that were seen since the start.
 //!
-//! Must never believe a file that another user could have written, or wait for it.
+//! Must never use a file that another user could have written, or wait for it.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,16 +14,14 @@ use nix::{
     unistd::geteuid,
 };
 
+use crate::tpu_env::{StatedChips, TpuEnvError, stated_chips};
+
 /// Maximum size of the file.
 const MAX_BYTES: u64 = 64 * 1024;
-/// A host that claims more chips is not believed.
-const MAX_CHIPS: u32 = 256;
-/// The chips of a host as a grid, such as `2,2,1`; made by the TPU API, and by Compute Engine.
-const KEYS: [&str; 2] = ["CHIPS_PER_HOST_BOUNDS", "TPU_CHIPS_PER_HOST_BOUNDS"];
 
-/// Why the file does not say how many chips the host has.
+/// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
-enum TpuEnvError {
+enum TpuEnvFileError {
     /// It is absent, or closed to the agent.
     #[error("cannot be read ({0})")]
     Unreadable(#[from] io::Error),
@@ -32,15 +30,15 @@ enum TpuEnvError {
     NotAFile,
     /// Somebody else could have written it.
     #[error(
-        "is not believed: it belongs to user {uid} and has mode {mode:03o}, so other users than root and the agent's can write it"
+        "is ignored: it belongs to user {uid} and has mode {mode:03o}, so other users than root and the agent's can write it"
     )]
     Untrusted { uid: u32, mode: u32 },
-    /// It lacks the value, or has a bad one.
-    #[error("has no sound CHIPS_PER_HOST_BOUNDS or TPU_CHIPS_PER_HOST_BOUNDS, such as '2,2,1'")]
-    NoBounds,
+    /// It does not state the number.
+    #[error(transparent)]
+    Text(#[from] TpuEnvError),
 }
 
-impl TpuEnvError {
+impl TpuEnvFileError {
     /// Whether there is no such file: a host need not have one.
     fn is_absent(&self) -> bool {
         matches!(self, Self::Unreadable(error) if error.kind() == io::ErrorKind::NotFound)
@@ -68,10 +66,10 @@ impl ExpectedChips {
         self.most_seen = self.most_seen.max(u32::try_from(seen).unwrap_or(u32::MAX));
         let most_seen = Some(self.most_seen).filter(|most| *most > 0);
         let file = self.file.display().to_string();
-        match text(&self.file).and_then(|text| chips(&text).ok_or(TpuEnvError::NoBounds)) {
-            Ok(expected) => {
-                self.tell(&format!("{file} says that this host has {expected} chips"), false);
-                (Some(expected), None)
+        match text(&self.file).and_then(|text| Ok(stated_chips(&text)?)) {
+            Ok(StatedChips { chips, key }) => {
+                self.tell(&format!("{file} says that this host has {chips} chips ({key})"), false);
+                (Some(chips), None)
             }
             Err(error) => {
                 let why = format!("{file} {error}: the most chips seen since the start are expected");
@@ -99,14 +97,14 @@ impl ExpectedChips {
 }
 
 /// The text of a regular file that only root or the agent's user can have written.
-fn text(path: &Path) -> Result<String, TpuEnvError> {
+fn text(path: &Path) -> Result<String, TpuEnvFileError> {
     let file: File = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
     let about = file.metadata()?;
     if !about.is_file() {
-        return Err(TpuEnvError::NotAFile);
+        return Err(TpuEnvFileError::NotAFile);
     }
     if !is_trusted(about.uid(), about.mode(), geteuid().as_raw()) {
-        return Err(TpuEnvError::Untrusted { uid: about.uid(), mode: about.mode() & 0o777 });
+        return Err(TpuEnvFileError::Untrusted { uid: about.uid(), mode: about.mode() & 0o777 });
     }
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text)?;
@@ -118,49 +116,11 @@ fn is_trusted(uid: u32, mode: u32, ours: u32) -> bool {
     [0, ours].contains(&uid) && mode & 0o022 == 0
 }
 
-/// The number of chips in lines such as `CHIPS_PER_HOST_BOUNDS: '2,2,1'`.
-fn chips(text: &str) -> Option<u32> {
-    let bounds = text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        KEYS.contains(&key.trim()).then_some(value)
-    })?;
-    let sides = bounds.trim().trim_matches(['\'', '"']).split(',');
-    let product = sides.map(|side| side.trim().parse::<u32>().ok()).reduce(|a, b| a?.checked_mul(b?))??;
-    (1..=MAX_CHIPS).contains(&product).then_some(product)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    #[test]
-    fn the_chips_of_a_host_are_a_grid() {
-        assert_eq!(
-            chips("ACCELERATOR_TYPE: 'v4-256'\nCHIPS_PER_HOST_BOUNDS: '2,2,1'\nHOST_BOUNDS: '2,2,8'\n"),
-            Some(4)
-        );
-        assert_eq!(chips("TPU_CHIPS_PER_HOST_BOUNDS: '1,1,1'\n"), Some(1));
-        assert_eq!(chips("CHIPS_PER_HOST_BOUNDS: \"2, 4\"\n"), Some(8));
-        // As Compute Engine writes it for a v6e-1: eight ports, one chip.
-        let compute_engine = "TPU_WORKER_ID: '0'\nTPU_ACCELERATOR_TYPE: 'v6e-1'\nTOPOLOGY: '1x1'\nHOST_BOUNDS: '1,1,1'\n\
-                              CHIPS_PER_HOST_BOUNDS: '1,1,1'\n\
-                              TPU_RUNTIME_METRICS_PORTS: '8431,8432,8433,8434,8435,8436,8437,8438'\n";
-        assert_eq!(chips(compute_engine), Some(1));
-        for bad in [
-            "",
-            "HOST_BOUNDS: '2,2,8'\n",
-            "CHIPS_PER_HOST_BOUNDS: ''",
-            "CHIPS_PER_HOST_BOUNDS: '0,1,1'",
-            "CHIPS_PER_HOST_BOUNDS: '65536,65536'",
-            "CHIPS_PER_HOST_BOUNDS: '2,x,1'",
-            "CHIPS_PER_HOST_BOUNDS",
-            "ACCELERATOR_TYPE: 'v6e-8'\nTPU_WORKER_ID: '0'\n",
-        ] {
-            assert_eq!(chips(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn without_a_file_it_is_the_most_that_were_seen() {
@@ -187,16 +147,23 @@ mod tests {
             after("TPU_CHIPS_PER_HOST_BOUNDS: '1,1,1'\nTPU_ACCELERATOR_TYPE: 'v6e-1'\n"),
             (Some(1), None)
         );
-        let (number, why) = after("TPU_ACCELERATOR_TYPE: 'v6e-1'\n");
+        // A chip that was missing since the boot is missed.
+        assert_eq!(after("ACCELERATOR_TYPE: 'v6e-8'\nWORKER_ID: '0'\n"), (Some(8), None));
+        let (number, why) = after("TPU_ACCELERATOR_TYPE: 'v6e-16'\n");
         assert_eq!(number, Some(2));
-        assert!(why.unwrap().contains("tpu-env has no sound CHIPS_PER_HOST_BOUNDS"));
+        let why = why.unwrap();
+        assert!(
+            why.contains("tpu-env has no CHIPS_PER_HOST_BOUNDS, and TPU_ACCELERATOR_TYPE `v6e-16`"),
+            "{why}"
+        );
+        assert!(why.ends_with("the most chips seen since the start are expected"), "{why}");
         set_mode(0o666);
         let why = expected.after(2).1.unwrap();
-        assert!(why.contains("is not believed") && why.contains("mode 666"), "{why}");
+        assert!(why.contains("is ignored: it belongs to") && why.contains("mode 666"), "{why}");
     }
 
     #[test]
-    fn a_file_of_somebody_else_is_not_believed() {
+    fn a_file_that_another_user_can_write_is_ignored() {
         assert!(is_trusted(0, 0o100_644, 990) && is_trusted(990, 0o100_600, 990));
         for (uid, mode) in [(1000, 0o100_644), (0, 0o100_666), (0, 0o100_664)] {
             assert!(!is_trusted(uid, mode, 990), "{uid} {mode:o}");
@@ -206,6 +173,6 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
         assert!(text(&link).is_err());
-        assert!(matches!(text(folder.path()), Err(TpuEnvError::NotAFile)));
+        assert!(matches!(text(folder.path()), Err(TpuEnvFileError::NotAFile)));
     }
 }

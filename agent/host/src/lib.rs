@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod changes;
-mod chip_indices;
+pub mod chip_indices;
 pub mod chips;
 pub mod discovery;
 mod expected_chips;
@@ -15,4 +15,5 @@ pub mod process_memory;
 pub mod regular_file;
 pub mod settings;
 pub mod tcp_table;
+pub mod tpu_env;
 pub mod workloads;

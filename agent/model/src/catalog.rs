@@ -100,12 +100,12 @@ catalog! {
     );
     TPU_CHIP_UP = gauge(
         "tpu_chip_up", Count, HOST_CHIP,
-        "1 when nothing is wrong with the chip, 0 when it has a fault or its device node is absent; no series when its state is unknown.",
+        "1 when nothing is wrong with the chip, 0 when a driver, a PCI function or a device node is missing on the host; no series when that is not known.",
         []
     );
     TPU_CHIP_FAULT = gauge(
         "tpu_chip_fault", Count, CHIP_FAULT,
-        "1 for each fault of a chip that is not up.",
+        "1 for each fault of a chip whose tpu_chip_up is 0.",
         []
     );
     TPU_CHIP_OWNER_INFO = gauge(

@@ -126,6 +126,20 @@ pub struct Chip {
     pub numa_node: Option<u32>,
     /// Whether it can be opened.
     pub state: ChipState,
+    /// All that is wrong is that the agent's `/dev` lacks a node, and the node may exist outside the agent's container. This
+    /// says nothing about the chip.
+    pub absent_here_only: bool,
     /// Why `state` is not `ok`, in words; empty when it is.
     pub faults: Vec<String>,
+}
+
+impl Chip {
+    /// Whether processes of this host can open the chip. `None` when it is not known.
+    pub fn is_up(&self) -> Option<bool> {
+        match self.state {
+            ChipState::Ok => Some(true),
+            ChipState::Absent | ChipState::Fault if !self.absent_here_only => Some(false),
+            ChipState::Absent | ChipState::Fault | ChipState::Unknown => None,
+        }
+    }
 }

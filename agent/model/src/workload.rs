@@ -142,11 +142,11 @@ pub enum EndpointOrigin {
 /// Something of a workload (or of the host) that answers questions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Endpoint {
-    /// What for.
+    /// What it serves.
     pub kind: EndpointKind,
-    /// Where.
+    /// The address to contact.
     pub address: Address,
-    /// Why we may.
+    /// What named the address.
     pub origin: EndpointOrigin,
     /// The processes that listen there; several when they share a port (SO_REUSEPORT), empty when unknown.
     pub listeners: Vec<ProcessKey>,
@@ -157,7 +157,7 @@ pub struct Endpoint {
 /// A process holding a chip, or (with `discover = "any"`) one that has jaxlib, torch_xla or libtpu mapped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Owner {
-    /// Which process.
+    /// Its pid and start time.
     pub process: ProcessKey,
     /// Its pid inside its own pid namespace, where that differs.
     pub container_pid: Option<u32>,

@@ -149,8 +149,8 @@ mod tests {
         let connection_limits = ConnectionLimits::new(64, LimitPolicy::ByUser(990));
         let first = take_all(&connection_limits, Some(1000));
         assert_eq!(first.len(), 16);
-        let crowd: Vec<_> = (1001..1100).flat_map(|uid| take_all(&connection_limits, Some(uid))).collect();
-        assert_eq!(first.len() + crowd.len(), 56);
+        let many: Vec<_> = (1001..1100).flat_map(|uid| take_all(&connection_limits, Some(uid))).collect();
+        assert_eq!(first.len() + many.len(), 56);
         assert!(connection_limits.take(None).is_none());
         let own = connection_limits.take(Some(990)).unwrap();
         assert_eq!(take_all(&connection_limits, Some(0)).len(), 7);
@@ -185,9 +185,9 @@ mod tests {
         assert!(third.evicted().is_cancelled() && !active.evicted().is_cancelled());
         assert_eq!(connection_limits.slots().taken.len(), 2);
         // However many silent ones come, the active one stays.
-        let crowd = [(); 5].map(|()| connection_limits.take(None).unwrap());
+        let many = [(); 5].map(|()| connection_limits.take(None).unwrap());
         assert!(fourth.evicted().is_cancelled() && !active.evicted().is_cancelled());
-        drop((fourth, active, crowd));
+        drop((fourth, active, many));
         assert!(connection_limits.slots().taken.is_empty());
     }
 }

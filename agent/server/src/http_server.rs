@@ -220,10 +220,14 @@ pub fn history_query(query: &str) -> Result<HistoryQuery, String> {
         Some(text) => text.parse().map(Some).map_err(|_| format!("`{name}` must be a number")),
     };
     let last = one("last").map(|text| text.parse::<model::unit::Duration>()).transpose();
+    let last: Option<Duration> = last.map_err(|error| error.to_string())?.map(Into::into);
+    if last.is_some_and(|last| last.is_zero()) {
+        return Err("`last` is 0: expected more than 0s, such as `10m`".to_owned());
+    }
     Ok(HistoryQuery {
         metric: one("metric").ok_or("the request names no metric; add ?metric=NAME")?,
         chip: number("chip")?,
-        last: last.map_err(|error| error.to_string())?.map(Into::into),
+        last,
         limit: number("limit")?,
     })
 }
@@ -333,6 +337,7 @@ mod tests {
         assert!(history_query("").unwrap_err().contains("names no metric"));
         assert!(history_query("metric=x&chip=y").unwrap_err().contains("`chip` must be a number"));
         assert!(history_query("metric=x&last=5").unwrap_err().contains("no unit"));
+        assert!(history_query("metric=x&last=0s").unwrap_err().contains("more than 0s"));
         assert_eq!(
             history_query("metrc=x&metric=y").unwrap_err(),
             "there is no parameter `metrc`; this page has: metric, chip, last, limit"

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     catalog::{TPU_HBM_TOTAL_BYTES, TPU_HBM_USED_BYTES, TPU_TENSORCORE_DUTY_CYCLE_RATIO},
-    device::{Chip, ChipIndex, ChipState},
+    device::{Chip, ChipIndex},
     job::Job,
     label::{CHIP, CORE, Labels},
     metric::{Descriptor, MetricRef, Unit},
@@ -159,7 +159,7 @@ fn why_absent(
     let Some(first) = owners.first() else {
         return match owners_unknown {
             // No process can open it.
-            _ if matches!(chip.state, ChipState::Absent | ChipState::Fault) => chip.faults.join(", "),
+            _ if chip.is_up() == Some(false) => chip.faults.join(", "),
             Some(why) => format!("its owner is unknown ({why}), and only its runtime has the value"),
             None => "no process uses the chip, and only its runtime has the value".into(),
         };
@@ -167,11 +167,10 @@ fn why_absent(
     let endpoints = owners.iter().flat_map(|owner| &owner.endpoints);
     let mut endpoints = endpoints.filter(|endpoint| endpoint.kind == EndpointKind::RuntimeMetrics).peekable();
     if endpoints.peek().is_none() {
-        let why = owners.iter().find_map(|owner| owner.no_metrics.as_deref());
-        let pid = first.process.pid;
+        let why = owners.iter().find_map(|owner| Some((owner.process.pid, owner.no_metrics.as_deref()?)));
         return match why {
-            Some(why) => format!("process {pid}: {why}"),
-            None => format!("no metric service of process {pid} is known"),
+            Some((pid, why)) => format!("process {pid}: {why}"),
+            None => format!("no metric service of process {} is known", first.process.pid),
         };
     }
     let mut silent = None;
@@ -349,7 +348,7 @@ fn unit(unit: Unit) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use model::workload::ProcessKey;
+    use model::{device::ChipState, workload::ProcessKey};
 
     use super::*;
 
@@ -420,6 +419,8 @@ mod tests {
         }
         // Its node may only be unreadable from here, and a process that has it open is asked all the same.
         assert!(missing(ChipState::Unknown, &hidden).contains("its owner is unknown"));
+        let absent_here = Chip { state: ChipState::Absent, absent_here_only: true, ..of_chip.clone() };
+        assert!(chip(&absent_here, &hidden, &[], &[], Timestamp(0)).missing.contains("its owner is unknown"));
         let held = Workloads { owners: vec![owner(7, 0, &[], Some("no port"))], ..Workloads::default() };
         assert!(missing(ChipState::Absent, &held).ends_with("process 7: no port"));
     }

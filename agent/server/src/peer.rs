@@ -1,7 +1,7 @@
 //! The process at the other end of a Unix connection: its user and its pid namespace.
 //!
 //! The kernel names the process when it connects. A pidfd of it (SO_PEERPIDFD, Linux 6.5) always means that process.
-//! On older kernels only its pid is known, which may have been given to another process since: the pid is believed if
+//! On older kernels only its pid is known, which may have been given to another process since: the pid is used if
 //! the process that has it now started before the connection was accepted and is the same after the look-up.
 //!
 //! Whether the namespace is the agent's own needs no rights: it is in NSpid of fdinfo and status. The inode of another
@@ -202,6 +202,13 @@ impl PeerProcess {
     }
 }
 
+/// The pid in the fdinfo text of a pidfd, and the number of pid namespaces in which the process has one. `None` if the text
+/// names no process.
+pub fn decode_pidfd_info(text: &str) -> Option<(u32, usize)> {
+    let observed = of_pidfd(text, String::new()).ok()?;
+    Some((observed.pid, observed.namespaces))
+}
+
 /// What the fdinfo text of a pidfd says.
 fn of_pidfd(text: &str, file: String) -> Result<Observed, LookupError> {
     let pid = numbers(text, "Pid").first().copied();
@@ -275,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_that_was_given_away_after_the_connection_is_not_believed() {
+    fn a_pid_that_was_given_away_after_the_connection_is_refused() {
         let process = PeerProcess::Pid { pid: std::process::id(), accepted_ticks: 0 };
         assert!(matches!(process.pid_namespace(), Err(LookupError::Reused)));
         let outside = PeerProcess::Pid { pid: 0, accepted_ticks: u64::MAX };

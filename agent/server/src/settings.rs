@@ -27,9 +27,9 @@ pub struct Settings {
     /// another pid namespace (a container) has them.
     pub admin_group: String,
     /// Address of the read-only HTTP server (metrics, health, JSON), or "off".
-    pub http: Listen,
+    pub http: LoopbackListen,
     /// Address of the read-only gRPC server (health, reflection, status, samples, history), or "off".
-    pub grpc: Listen,
+    pub grpc: LoopbackListen,
     /// Address of the listener for a central Prometheus, such as "0.0.0.0:4394", or "off". It serves only /metrics,
     /// /healthz and /readyz.
     pub metrics: ListenAny,
@@ -54,8 +54,8 @@ impl Default for Settings {
             socket_mode: FileMode(0o666),
             socket_group: String::new(),
             admin_group: "tpuscope".into(),
-            http: Listen::On(SocketAddr::from(([127, 0, 0, 1], 4390))),
-            grpc: Listen::On(SocketAddr::from(([127, 0, 0, 1], 4391))),
+            http: LoopbackListen::On(SocketAddr::from(([127, 0, 0, 1], 4390))),
+            grpc: LoopbackListen::On(SocketAddr::from(([127, 0, 0, 1], 4391))),
             metrics: ListenAny::Off,
             metrics_web_config: PathBuf::new(),
             metrics_plaintext: false,
@@ -117,14 +117,14 @@ fn socket_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D:
 /// A loopback address to listen on, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Listen {
-    /// Listen on this address. Port 0: any free port.
+pub enum LoopbackListen {
+    /// LoopbackListen on this address. Port 0: any free port.
     On(SocketAddr),
     /// Do not listen.
     Off,
 }
 
-impl Listen {
+impl LoopbackListen {
     /// The address. `None` for `off`.
     pub fn address(self) -> Option<SocketAddr> {
         match self {
@@ -134,9 +134,9 @@ impl Listen {
     }
 }
 
-/// Why a [`Listen`] is refused.
+/// Why a [`LoopbackListen`] is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ListenError {
+pub enum LoopbackListenError {
     /// The text is neither an address nor `off`.
     #[error("expected IP:PORT, such as `127.0.0.1:4390`, or `off`, got `{0}`")]
     NoAddress(String),
@@ -148,32 +148,32 @@ pub enum ListenError {
     Remote(SocketAddr),
 }
 
-impl FromStr for Listen {
-    type Err = ListenError;
+impl FromStr for LoopbackListen {
+    type Err = LoopbackListenError;
 
-    fn from_str(text: &str) -> Result<Self, ListenError> {
+    fn from_str(text: &str) -> Result<Self, LoopbackListenError> {
         if text == "off" {
             return Ok(Self::Off);
         }
         let address: SocketAddr =
-            text.parse().map_err(|_| ListenError::NoAddress(text.chars().take(60).collect()))?;
+            text.parse().map_err(|_| LoopbackListenError::NoAddress(text.chars().take(60).collect()))?;
         if address.ip().to_canonical().is_loopback() {
             Ok(Self::On(address))
         } else {
-            Err(ListenError::Remote(address))
+            Err(LoopbackListenError::Remote(address))
         }
     }
 }
 
-impl TryFrom<String> for Listen {
-    type Error = ListenError;
+impl TryFrom<String> for LoopbackListen {
+    type Error = LoopbackListenError;
 
-    fn try_from(text: String) -> Result<Self, ListenError> {
+    fn try_from(text: String) -> Result<Self, LoopbackListenError> {
         text.parse()
     }
 }
 
-impl fmt::Display for Listen {
+impl fmt::Display for LoopbackListen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::On(address) => address.fmt(f),
@@ -182,8 +182,8 @@ impl fmt::Display for Listen {
     }
 }
 
-impl From<Listen> for String {
-    fn from(listen: Listen) -> Self {
+impl From<LoopbackListen> for String {
+    fn from(listen: LoopbackListen) -> Self {
         listen.to_string()
     }
 }
@@ -192,7 +192,7 @@ impl From<Listen> for String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ListenAny {
-    /// Listen here; port 0 takes a free one.
+    /// LoopbackListen here; port 0 takes a free one.
     On(SocketAddr),
     /// Do not listen.
     Off,
@@ -274,13 +274,19 @@ mod tests {
     #[test]
     fn only_the_loopback_is_listened_on() {
         for good in ["127.0.0.1:4390", "127.8.9.1:1", "[::1]:4390", "[::ffff:127.0.0.1]:1", "off"] {
-            assert_eq!(good.parse::<Listen>().unwrap().to_string(), good);
+            assert_eq!(good.parse::<LoopbackListen>().unwrap().to_string(), good);
         }
         for remote in ["0.0.0.0:4390", "[::]:4390", "10.0.0.1:4390", "[::ffff:10.0.0.1]:1"] {
-            assert!(matches!(remote.parse::<Listen>(), Err(ListenError::Remote(_))), "{remote}");
+            assert!(
+                matches!(remote.parse::<LoopbackListen>(), Err(LoopbackListenError::Remote(_))),
+                "{remote}"
+            );
         }
         for none in ["", "4390", "localhost:4390", "127.0.0.1", "Off", "127.0.0.1:99999"] {
-            assert!(matches!(none.parse::<Listen>(), Err(ListenError::NoAddress(_))), "{none}");
+            assert!(
+                matches!(none.parse::<LoopbackListen>(), Err(LoopbackListenError::NoAddress(_))),
+                "{none}"
+            );
         }
     }
 

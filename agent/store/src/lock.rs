@@ -20,25 +20,25 @@ pub enum LockError {
     /// The directory is not there and cannot be made.
     #[error("cannot make the directory {}: {error}", .dir.display())]
     Directory {
-        /// Which.
+        /// Path of the directory.
         dir: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// The file cannot be opened.
     #[error("cannot open {}: {error}", .file.display())]
     Open {
-        /// Which.
+        /// Path of the lock file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// Another process has it.
     #[error("{} is locked by another agent{}", .file.display(), holder(.pid))]
     Held {
-        /// Which.
+        /// Path of the lock file.
         file: PathBuf,
-        /// Who, where it says.
+        /// The process that has the lock, if the file states it.
         pid: Option<u32>,
     },
 }

@@ -37,7 +37,7 @@ pub struct SessionOwners {
 /// A session that is being written. Dropped without being finished, it leaves what its writer has published.
 #[derive(Debug)]
 pub struct StagedSession {
-    /// Writes it.
+    /// Writes the files of the session.
     pub writer: Arc<SessionWriter>,
     /// Where it will lie.
     pub folder: PathBuf,

@@ -23,7 +23,7 @@ use benches::promise;
 use bytes::{BufMut, Bytes, BytesMut};
 use fakes::{
     harness::{peer, tpuscope, workspace},
-    jax_job::{JaxJob, Running},
+    jax_job::{JaxJob, RunningJaxJob},
 };
 use tokio::net::{TcpListener, TcpStream};
 
@@ -66,7 +66,7 @@ fn beyond_the_window() -> bool {
     let mut kept = true;
     let jobs = [JaxJob::new().start(), JaxJob::new().start()];
     for count in [1, 2] {
-        let targets: Vec<String> = jobs[..count].iter().map(Running::target).collect();
+        let targets: Vec<String> = jobs[..count].iter().map(RunningJaxJob::target).collect();
         let ours = median((0..ROUNDS).map(|_| ours_beyond(&targets)).collect());
         let peer = median((0..ROUNDS).map(|_| xprof_beyond(&targets)).collect());
         println!("  {count} target(s): tpuscope {ours:.3} s, xprof {peer:.3} s, ratio {:.1}", peer / ours);

@@ -17,8 +17,8 @@ use std::{
 };
 
 use benches::{
-    crowd::Crowd,
     daemon::{Daemon, Use, Watch, get},
+    other_processes::OtherProcesses,
     promise, python,
     services::{self, CHIPS, Services, fake_tpu_host},
     workspace,
@@ -181,10 +181,10 @@ fn no_chips(seconds: u64) -> bool {
 
 fn main() -> ExitCode {
     let seconds = env::var("SAMPLING_BENCH_SECONDS").map_or(300, |seconds| seconds.parse().unwrap());
-    let crowd = Crowd::start(PROCESSES, DESCRIPTORS, CHANGING);
+    let others = OtherProcesses::start(PROCESSES, DESCRIPTORS, CHANGING);
     let one = eight_chips(1, seconds, &ONE_PORT);
     let eight = eight_chips(8, seconds, &EIGHT_PORTS);
     let idle = no_chips(seconds);
-    drop(crowd);
+    drop(others);
     if one && eight && idle { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use benches::crowd::Crowd;
+use benches::other_processes::OtherProcesses;
 use host::{
     settings::{
         paths::Paths,
@@ -37,7 +37,7 @@ fn cpu() -> Duration {
     Duration::from_micros(micros.unsigned_abs())
 }
 
-/// The median CPU time of a look, after the first. One of the crowd's processes holds the chip of `dev`.
+/// The median CPU time of a look, after the first. One of the other processes holds the chip of `dev`.
 fn ours(dev: &Path, discover: Discover, interval: Duration) -> Duration {
     let chips = vec![Chip { index: ChipIndex(0), nodes: vec![dev.join("accel0")], ..Chip::default() }];
     let settings = Settings { discover, ..Settings::default() };
@@ -73,11 +73,11 @@ fn main() {
     let mut numbers = env::args().skip(1).map(|word| word.parse().expect("a number"));
     let processes = numbers.next().unwrap_or(500);
     let descriptors = numbers.next().unwrap_or(26);
-    let mut crowd = Crowd::start(processes, descriptors, 0);
+    let mut others = OtherProcesses::start(processes, descriptors, 0);
     let dev = tempfile::tempdir().unwrap();
     fs::write(dev.path().join("accel0"), "").unwrap();
     let node = File::open(dev.path().join("accel0")).unwrap();
-    crowd.add(Command::new("sleep").arg("600").stdin(node).spawn().unwrap());
+    others.add(Command::new("sleep").arg("600").stdin(node).spawn().unwrap());
     let full = Duration::from_secs(10);
     let peer = python();
     let look = ours(dev.path(), Discover::Chips, full);

@@ -6,8 +6,8 @@
 use std::{process::ExitCode, time::Duration};
 
 use benches::{
-    crowd::Crowd,
     daemon::Daemon,
+    other_processes::OtherProcesses,
     promise,
     services::{self, CHIPS, Services},
 };
@@ -19,7 +19,7 @@ const ROUNDS: usize = 15;
 const MILLISECONDS: f64 = 200.0;
 
 fn main() -> ExitCode {
-    let _crowd = Crowd::start(500, 26, 50);
+    let _others = OtherProcesses::start(500, 26, 50);
     let host = FakeHost::with(Generation::V6e, u32::try_from(CHIPS).unwrap());
     let services = Services::start(&host, 1);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());

@@ -4,7 +4,7 @@
 use std::{fs, path::Path, process::Command};
 
 use fakes::{
-    fake_grpc::{Listen, Reply},
+    fake_grpc::{Reply, ServerAddress},
     fake_host::FakeHost,
     fake_host_service::{self, FakeHostService},
     fake_runtime::{self, FakeRuntime},
@@ -37,7 +37,11 @@ impl TpuHost {
         fs::write(host.root().join("tpu-env"), "CHIPS_PER_HOST_BOUNDS: '2,2,1'\n").unwrap();
         let runtime = FakeRuntime::with_devices(&[0, 1, 2, 3]);
         runtime.set_all(fake_runtime::workload(&[0, 1, 2, 3], 3));
-        Self { host, runtime, service: FakeHostService::start(Listen::Tcp(([127, 0, 0, 1], 0).into()), 4) }
+        Self {
+            host,
+            runtime,
+            service: FakeHostService::start(ServerAddress::Tcp(([127, 0, 0, 1], 0).into()), 4),
+        }
     }
 
     fn agent(&self) -> RunningAgent {
@@ -129,8 +133,9 @@ fn an_idle_job_a_bad_link_and_a_source_that_stops_fire() {
 #[test]
 fn missing_and_faulty_chips_fire() {
     let tpu = TpuHost::new();
-    // The second chip is gone from the bus, the third has no node.
+    // The second chip is gone from the bus, the third has no driver and no node.
     let chips = tpu.host.chips();
+    tpu.host.bind_drivers(&[0, 3]);
     fs::remove_file(tpu.host.sys().join("bus/pci/devices").join(format!("{}.0", chips[1].pci))).unwrap();
     chips[2].nodes.iter().for_each(|node| fs::remove_file(node).unwrap());
     let agent = tpu.agent();

@@ -7,12 +7,15 @@ use model::device::Generation;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// A v6e, one without its node, and a function of Google's that is in no table, with the class that real v5e
-/// functions have.
+/// A v6e, one without driver and node, a function of Google's that is in no table, with the class that real v5e functions
+/// have, and a v6e whose node is not passed into this container.
 fn host() -> FakeHost {
-    let host = FakeHost::with(Generation::V6e, 2);
-    fs::remove_file(&host.chips()[1].nodes[0]).unwrap();
-    host.function("0000:09:00.0", [0x1ae0, 0x0099, 0x1ae0, 0x0000], 0xff_0000);
+    let host = FakeHost::with(Generation::V6e, 3);
+    let chips = host.chips();
+    chips[1..].iter().for_each(|chip| fs::remove_file(&chip.nodes[0]).unwrap());
+    host.bind_drivers(&[0, 2]);
+    let unknown = host.function("0000:09:00.0", [0x1ae0, 0x0099, 0x1ae0, 0x0000], 0xff_0000);
+    std::os::unix::fs::symlink(host.sys().join("bus/pci/drivers/vfio-pci"), unknown.join("driver")).unwrap();
     host
 }
 
@@ -30,14 +33,18 @@ fn every_chip_has_a_state_and_only_an_openable_one_may_be_free() {
         .map(|chip| (text(&chip["name"]), text(&chip["state"]), text(&chip["faults"][0])))
         .collect();
     let states: Vec<_> = chips.iter().map(|chip| (chip.0.as_str(), chip.1.as_str())).collect();
-    assert_eq!(states, [("v6e", "ok"), ("v6e", "absent"), ("unknown TPU 0x0099", "unknown")]);
+    let want = [("v6e", "ok"), ("v6e", "absent"), ("v6e", "absent"), ("unknown TPU 0x0099", "unknown")];
+    assert_eq!(states, want);
     assert_eq!(chips[0].2, "");
-    assert!(chips[1].2.contains("is absent") && chips[2].2.contains("no IOMMU group"), "{chips:?}");
+    assert!(chips[1].2.contains("is absent: no driver is bound"), "{chips:?}");
+    assert!(chips[2].2.contains("not passed into this container"), "{chips:?}");
+    assert!(chips[3].2.contains("no IOMMU group"), "{chips:?}");
 
     let shown = run(agent.home().path(), &["status", "--socket", "agent.sock"]);
     let line = |chip: &str| shown.stdout.lines().find(|line| line.starts_with(chip)).unwrap().to_owned();
     assert!(line("1 ").contains("absent") && !line("1 ").contains("free"), "{shown:?}");
-    assert!(line("2 ").ends_with("unknown"), "{shown:?}");
+    assert!(line("2 ").contains("absent") && !line("2 ").contains("free"), "{shown:?}");
+    assert!(line("3 ").ends_with("unknown"), "{shown:?}");
     // Where processes of the machine are hidden from this agent, even a good chip is not called free.
     let seen = status["chips"][0]["owners_unknown"] == "";
     assert!(line("0 ").ends_with(if seen { "free" } else { "unknown" }), "{shown:?}");
@@ -46,13 +53,15 @@ fn every_chip_has_a_state_and_only_an_openable_one_may_be_free() {
     let page = agent.get("/metrics", "").body;
     let of = |series: &str| page.lines().find_map(|line| line.strip_prefix(series)).map(str::to_owned);
     let up = |chip: u32| of(&format!("tpu_chip_up{{chip=\"{chip}\",source=\"host\"}} "));
-    assert_eq!([up(0).as_deref(), up(1).as_deref(), up(2).as_deref()], [Some("1.0"), Some("0.0"), None]);
+    assert_eq!((up(0).as_deref(), up(1).as_deref()), (Some("1.0"), Some("0.0")));
+    assert_eq!([up(2), up(3)], [None, None], "it is not known whether these are up");
     let fault = |chip: u32| of(&format!("tpu_chip_fault{{chip=\"{chip}\",fault=\""));
-    assert!(fault(0).is_none() && fault(1).unwrap().contains("is absent\",") && fault(2).is_none(), "{page}");
+    assert!(fault(1).unwrap().contains("is absent\","), "{page}");
+    assert!([0, 2, 3].into_iter().all(|chip| fault(chip).is_none()), "{page}");
     let owner = |chip: u32| of(&format!("tpu_chip_owner_info{{chip=\"{chip}\",state=\""));
     assert!(owner(0).unwrap().starts_with(if seen { "free" } else { "unknown" }), "{page}");
     assert!(owner(1).is_none_or(|state| !seen && state.starts_with("unknown")), "{page}");
-    assert!(owner(2).unwrap().starts_with("unknown"), "{page}");
+    assert!(owner(3).unwrap().starts_with("unknown"), "{page}");
 }
 
 #[test]

@@ -104,15 +104,15 @@ fn those_who_hold_all_places_and_talk_keep_nobody_out() {
 fn mute_connections_make_room_and_are_closed() {
     let (_host, agent) = agent("[api]\nmax_connections = 4\n");
     let address = agent.http();
-    let mut mute: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
     // Who asks something gets a place at once: the oldest of the four makes room.
     assert_eq!(agent.get("/healthz", "").status, 200);
     assert_eq!(agent.get("/metrics", "").status, 200);
-    mute[0].set_read_timeout(Some(LIMIT)).unwrap();
-    assert!(matches!(mute[0].read(&mut [0; 16]), Ok(0) | Err(_)), "the oldest is closed");
-    for stream in &mut mute {
+    silent[0].set_read_timeout(Some(LIMIT)).unwrap();
+    assert!(matches!(silent[0].read(&mut [0; 16]), Ok(0) | Err(_)), "the oldest is closed");
+    for stream in &mut silent {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)), "a mute connection is closed");
+        assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)), "a silent connection is closed");
     }
     eventually("room again", || (agent.get("/healthz", "").status == 200).then_some(()));
 }

@@ -192,6 +192,17 @@ fn the_default_file_is_accepted_as_it_is() {
         assert_eq!(bad.stderr.matches(line).count(), 1, "`{line}` in {bad:?}");
     }
     run(home.path(), &["agent", "--config", "bad.toml"]).failed(3, "line 5: there is no section `lag`");
+    // What depends on this host is listed beside what does not.
+    let listener = "[agent]\nhost = 1\n[api]\nmetrics = '0.0.0.0:4390'\n";
+    let web_config = format!("{listener}metrics_web_config = '/nowhere/web.yml'\n");
+    for (text, third) in [(listener, "without TLS the page"), (&web_config, "cannot read /nowhere/web.yml")] {
+        fs::write(home.path().join("bad.toml"), text).unwrap();
+        let bad = run(home.path(), &["config", "check", "bad.toml", "--json"]);
+        assert_eq!(bad.json()["faults"].as_array().map(Vec::len), Some(3), "{bad:?}");
+        for fault in ["line 2: agent.host: ", "line 4: api.metrics and api.http have the same", third] {
+            assert!(bad.stdout.contains(fault), "`{fault}` in {bad:?}");
+        }
+    }
     Schema::open("version").admits(&run(home.path(), &["version", "--json"]).json());
 }
 
@@ -321,8 +332,9 @@ fn without_an_agent_status_says_what_to_do() {
     ended.failed(6, "no agent: there is no socket none.sock");
     assert!(ended.stderr.contains("tpuscope agent"), "{ended:?}");
     // Somebody who takes the connection and never says a word.
-    let _mute = UnixListener::bind(home.path().join("mute.sock")).unwrap();
-    run(home.path(), &["status", "--socket", "mute.sock"]).failed(15, "the agent did not answer within 10s");
+    let _silent = UnixListener::bind(home.path().join("silent.sock")).unwrap();
+    run(home.path(), &["status", "--socket", "silent.sock"])
+        .failed(15, "the agent did not answer within 10s");
 }
 
 #[test]

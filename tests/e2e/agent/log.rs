@@ -3,7 +3,7 @@
 use std::fs;
 
 use fakes::{
-    fake_grpc::{Listen, Manner},
+    fake_grpc::{Manner, ServerAddress},
     fake_host::FakeHost,
     fake_runtime::{self, FakeRuntime},
     fake_workload::FakeWorkload,
@@ -29,9 +29,10 @@ fn lines(agent: &RunningAgent, texts: &[&str]) -> Vec<String> {
 
 #[test]
 fn each_chip_and_fault_is_one_line() {
-    let host = FakeHost::with(Generation::V6e, 2);
+    let host = FakeHost::with(Generation::V6e, 3);
     let chips = host.chips();
-    fs::remove_file(&chips[1].nodes[0]).unwrap();
+    chips[1..].iter().for_each(|chip| fs::remove_file(&chip.nodes[0]).unwrap());
+    host.bind_drivers(&[0, 2]);
     let agent = RunningAgent::start(&host, "");
     for chip in &chips {
         let appeared = format!("chip appeared chip={} name=v6e pci={}", chip.index.0, chip.pci);
@@ -42,6 +43,8 @@ fn each_chip_and_fault_is_one_line() {
         1
     );
     assert_eq!(agent.log().matches("chip has a fault").count(), 1, "{}", agent.log());
+    // The node of the third one is not passed into this container.
+    assert_eq!(lines(&agent, &["WARN", "health of a chip is unknown", "chip=2", "not passed"]).len(), 1);
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn a_process_and_its_workload_come_and_go() {
 #[test]
 fn a_hung_service_is_logged_when_it_begins_and_when_it_is_over_and_status_says_how_long() {
     let host = FakeHost::with(Generation::V6e, 1);
-    let runtime = FakeRuntime::start(Listen::Tcp(([127, 0, 0, 1], 0).into()));
+    let runtime = FakeRuntime::start(ServerAddress::Tcp(([127, 0, 0, 1], 0).into()));
     runtime.set_all(fake_runtime::workload(&[0], 1));
     let address = runtime.address().to_string();
     let settings = format!(

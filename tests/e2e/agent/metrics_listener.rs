@@ -38,7 +38,7 @@ pub(crate) fn certificates(folder: &Path) {
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     fs::write(folder.join("ca.crt"), authority.pem()).unwrap();
     for (name, subject) in
-        [("server", "127.0.0.1"), ("client", "prometheus.example"), ("stranger", "other.example")]
+        [("server", "127.0.0.1"), ("client", "prometheus.example"), ("other", "other.example")]
     {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
@@ -49,7 +49,7 @@ pub(crate) fn certificates(folder: &Path) {
     }
 }
 
-struct Scene {
+struct AgentWithListener {
     host: FakeHost,
     agent: RunningAgent,
     address: SocketAddr,
@@ -57,7 +57,7 @@ struct Scene {
 }
 
 /// An agent with the listener on a free loopback port and this web configuration (empty: none).
-fn agent(web_config: &str) -> Scene {
+fn start(web_config: &str) -> AgentWithListener {
     let (host, home, address) = (FakeHost::with(Generation::V6e, 1), Home::new(), free());
     let folder = home.path().join("tls");
     fs::create_dir(&folder).unwrap();
@@ -68,11 +68,11 @@ fn agent(web_config: &str) -> Scene {
         settings += &format!("metrics_web_config = \"{}\"\n", folder.join("web.yml").display());
     }
     let command = home.command(&host.config(&settings));
-    Scene { host, agent: RunningAgent::ready(home, command), address, folder }
+    AgentWithListener { host, agent: RunningAgent::ready(home, command), address, folder }
 }
 
-fn scraped(scene: &Scene, options: &str) {
-    let prometheus = Prometheus::scraping_with(scene.address, options);
+fn scraped(agent: &AgentWithListener, options: &str) {
+    let prometheus = Prometheus::scraping_with(agent.address, options);
     assert_eq!(prometheus.values("tpuscope_build_info"), 1);
 }
 
@@ -80,65 +80,65 @@ const PASSWORD_OVER_TLS: &str = "tls_server_config: {cert_file: server.crt, key_
 
 #[test]
 fn a_prometheus_scrapes_in_plaintext_and_sees_nothing_else() {
-    let scene = agent("");
-    scraped(&scene, "");
+    let agent = start("");
+    scraped(&agent, "");
     for path in ["/", "/api/v1/status", "/api/v1/samples", "/metrics/../api/v1/status"] {
-        let answer = exchange(scene.address, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes());
+        let answer = exchange(agent.address, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes());
         assert!(answer.headers.starts_with("HTTP/1.0 404"), "{path}: {}", answer.headers);
     }
-    let posted = exchange(scene.address, b"POST /metrics HTTP/1.0\r\n\r\n");
+    let posted = exchange(agent.address, b"POST /metrics HTTP/1.0\r\n\r\n");
     assert!(posted.headers.starts_with("HTTP/1.0 405"), "{}", posted.headers);
 }
 
 #[test]
 fn a_prometheus_scrapes_with_a_password_over_tls() {
-    let scene = agent(&format!("{PASSWORD_OVER_TLS}{}", users()));
-    let tls = format!("scheme: https, tls_config: {{ca_file: '{}'}}", scene.folder.join("ca.crt").display());
-    scraped(&scene, &format!("{tls}, basic_auth: {{username: prometheus, password: secret}}"));
+    let agent = start(&format!("{PASSWORD_OVER_TLS}{}", users()));
+    let tls = format!("scheme: https, tls_config: {{ca_file: '{}'}}", agent.folder.join("ca.crt").display());
+    scraped(&agent, &format!("{tls}, basic_auth: {{username: prometheus, password: secret}}"));
     let wrong = format!("{tls}, basic_auth: {{username: prometheus, password: wrong}}");
-    Prometheus::scraping_with(scene.address, &wrong).fails_with("401");
-    Prometheus::scraping_with(scene.address, "").fails_with("");
-    let page = scene.agent.get("/metrics", "").body;
+    Prometheus::scraping_with(agent.address, &wrong).fails_with("401");
+    Prometheus::scraping_with(agent.address, "").fails_with("");
+    let page = agent.agent.get("/metrics", "").body;
     for (series, reason) in [("requests", "unauthorized"), ("connections", "tls_handshake")] {
         let series = format!("tpuscope_refused_{series}_total{{listener=\"metrics\",reason=\"{reason}\"}} ");
         let count = page.lines().find_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok());
         assert!(count.is_some_and(|count| count > 0.0), "{series}{count:?}");
     }
-    let log = scene.agent.log();
+    let log = agent.agent.log();
     assert!(log.contains("(401) listener=\"metrics\" refused=1 peer=127.0.0.1"), "{log}");
     assert!(log.contains("TLS handshake failed"), "{log}");
 }
 
 #[test]
 fn a_prometheus_scrapes_with_a_client_certificate() {
-    let scene = agent(
+    let agent = start(
         "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n  client_ca_file: ca.crt\n  \
          client_auth_type: RequireAndVerifyClientCert\n  client_allowed_sans: [prometheus.example]\n",
     );
-    let folder = scene.folder.display();
+    let folder = agent.folder.display();
     let with = |name: &str| {
         format!(
             "scheme: https, tls_config: {{ca_file: '{folder}/ca.crt', cert_file: '{folder}/{name}.crt', key_file: \
              '{folder}/{name}.key'}}"
         )
     };
-    scraped(&scene, &with("client"));
-    Prometheus::scraping_with(scene.address, &with("stranger")).fails_with("tls");
+    scraped(&agent, &with("client"));
+    Prometheus::scraping_with(agent.address, &with("other")).fails_with("tls");
     let none = format!("scheme: https, tls_config: {{ca_file: '{folder}/ca.crt'}}");
-    Prometheus::scraping_with(scene.address, &none).fails_with("tls");
+    Prometheus::scraping_with(agent.address, &none).fails_with("tls");
 }
 
 #[test]
 fn a_changed_file_is_taken_and_a_broken_one_changes_nothing() {
-    let scene = agent(&format!("{PASSWORD_OVER_TLS}{}", users()));
-    let tls = format!("scheme: https, tls_config: {{ca_file: '{}'}}", scene.folder.join("ca.crt").display());
-    Prometheus::scraping_with(scene.address, &tls).fails_with("401");
-    fs::write(scene.folder.join("web.yml"), "nonsense: [").unwrap();
-    Prometheus::scraping_with(scene.address, &tls).fails_with("401");
-    until("the fault in the log", || scene.agent.log().contains("stays as it was"));
-    fs::write(scene.folder.join("web.yml"), PASSWORD_OVER_TLS).unwrap();
-    scraped(&scene, &tls);
-    let log = scene.agent.log();
+    let agent = start(&format!("{PASSWORD_OVER_TLS}{}", users()));
+    let tls = format!("scheme: https, tls_config: {{ca_file: '{}'}}", agent.folder.join("ca.crt").display());
+    Prometheus::scraping_with(agent.address, &tls).fails_with("401");
+    fs::write(agent.folder.join("web.yml"), "nonsense: [").unwrap();
+    Prometheus::scraping_with(agent.address, &tls).fails_with("401");
+    until("the fault in the log", || agent.agent.log().contains("stays as it was"));
+    fs::write(agent.folder.join("web.yml"), PASSWORD_OVER_TLS).unwrap();
+    scraped(&agent, &tls);
+    let log = agent.agent.log();
     assert!(log.contains("read again; no longer required: passwords"), "{log}");
 }
 
@@ -159,10 +159,10 @@ fn other_hosts_get_nothing_in_clear_unless_the_settings_say_so() {
 
 #[test]
 fn a_flood_does_not_move_the_sampler() {
-    let scene = agent(&format!("{PASSWORD_OVER_TLS}{}", users()));
+    let agent = start(&format!("{PASSWORD_OVER_TLS}{}", users()));
     // When each tick was due: a tick that was skipped leaves a gap.
     let ticks = || {
-        let answer = scene.agent.get("/api/v1/history?metric=host_memory_total_bytes", "");
+        let answer = agent.agent.get("/api/v1/history?metric=host_memory_total_bytes", "");
         let history: Value = serde_json::from_str(&answer.body).expect("JSON");
         let points = history["series"][0]["points"].as_array().cloned().unwrap_or_default();
         let time = |point: &Value| point["at"].as_str()?.parse::<jiff::Timestamp>().ok();
@@ -174,13 +174,13 @@ fn a_flood_does_not_move_the_sampler() {
     let hello = [0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
     let half: Vec<_> = (0..200)
         .map_while(|_| {
-            let mut stream = TcpStream::connect(scene.address).ok()?;
+            let mut stream = TcpStream::connect(agent.address).ok()?;
             stream.write_all(&hello).ok()?;
             Some(stream)
         })
         .collect();
     let curl = |password: &str| {
-        let ca = scene.folder.join("ca.crt");
+        let ca = agent.folder.join("ca.crt");
         let output = Command::new("curl")
             .args([
                 "-s",
@@ -193,14 +193,14 @@ fn a_flood_does_not_move_the_sampler() {
                 "--cacert",
             ])
             .arg(&ca)
-            .arg(format!("https://{}/metrics", scene.address))
+            .arg(format!("https://{}/metrics", agent.address))
             .output()
             .expect("curl is installed by tests/setup.sh");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let codes: Vec<String> = (0..20).map(|n| curl(&format!("wrong{n}"))).collect();
     drop(half);
-    let page = scene.agent.get("/metrics", "").body;
+    let page = agent.agent.get("/metrics", "").body;
     let replaced = "tpuscope_refused_connections_total{listener=\"metrics\",reason=\"replaced\"} ";
     let count = page.lines().find_map(|line| line.strip_prefix(replaced)?.parse::<f64>().ok());
     assert!(count.is_some_and(|count| count >= 100.0), "replaced connections are counted: {count:?}");
@@ -210,6 +210,6 @@ fn a_flood_does_not_move_the_sampler() {
     until("ticks after the flood", || ticks().len() > during + 1);
     let gaps: Vec<i64> = ticks().windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().all(|gap| *gap < 1_900), "a tick was skipped: {gaps:?}");
-    eventually("health", || scene.agent.get("/healthz", "").headers.contains(" 200 ").then_some(()));
-    let _ = &scene.host;
+    eventually("health", || agent.agent.get("/healthz", "").headers.contains(" 200 ").then_some(()));
+    let _ = &agent.host;
 }

@@ -19,14 +19,14 @@ use serde_json::Value;
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 const USED: &str = "tpu_hbm_used_bytes";
 
-struct Scene {
+struct ScrapedAgent {
     _host: FakeHost,
     runtime: FakeRuntime,
     agent: RunningAgent,
 }
 
 /// An agent that samples a fake workload's metrics, distributions included.
-fn snapshot() -> Scene {
+fn snapshot() -> ScrapedAgent {
     let host = FakeHost::with(Generation::V6e, 4);
     let runtime = FakeRuntime::with_devices(&[0, 1, 2, 3]);
     let settings = format!(
@@ -34,10 +34,10 @@ fn snapshot() -> Scene {
         runtime.address()
     );
     let agent = RunningAgent::start(&host, &settings);
-    Scene { _host: host, runtime, agent }
+    ScrapedAgent { _host: host, runtime, agent }
 }
 
-impl Scene {
+impl ScrapedAgent {
     /// A page with histograms of so many steps.
     fn page(&self, headers: &str, steps: i64) -> Answer {
         self.runtime.set_all(fake_runtime::workload(&[0, 1, 2, 3], steps));

@@ -10,7 +10,7 @@ use std::{
 
 use fakes::{
     fake_host::FakeHost,
-    fake_workload::{Counts, FakeWorkload, Running},
+    fake_workload::{Counts, FakeWorkload, RunningWorkload},
     harness::tpuscope,
     net_ns::NetNs,
     wait::eventually,
@@ -26,9 +26,9 @@ const TICKS: u32 = 20;
 struct Neighbourhood {
     host: FakeHost,
     netns: NetNs,
-    trainer: Running,
-    plain: Running,
-    bystander: Running,
+    trainer: RunningWorkload,
+    plain: RunningWorkload,
+    bystander: RunningWorkload,
 }
 
 impl Neighbourhood {

@@ -28,12 +28,12 @@ fn goes_on(agent: &mut RunningAgent) {
 
 #[test]
 fn the_agent_lives_on_whatever_libtpu_does() {
-    for (conduct, words) in [
+    for (behavior, words) in [
         ("sdk = segfault", "SIGSEGV"),
         ("duty_cycle_pct = hang", "duty_cycle_pct"),
         ("duty_cycle_pct = abort", "duty_cycle_pct"),
     ] {
-        let staged = Staged::new(Some("0.0.52"), conduct);
+        let staged = Staged::new(Some("0.0.52"), behavior);
         let settings = format!(
             "[libtpu]\npath = {:?}\n[sampler]\ninterval = \"250ms\"\nlibtpu_interval = \"250ms\"\nhost_service = false\n",
             staged.library()
@@ -42,7 +42,7 @@ fn the_agent_lives_on_whatever_libtpu_does() {
         let explained = || source(&agent, "libtpu").filter(|it| it["absent"].to_string().contains(words));
         wait_with("libtpu's fault", LIMIT, || agent.log(), explained);
         goes_on(&mut agent);
-        if conduct.starts_with("duty") {
+        if behavior.starts_with("duty") {
             // The other metrics of the same library come back by themselves.
             let page = eventually("the library's other metrics", || {
                 let page = agent.get("/metrics", "").body;

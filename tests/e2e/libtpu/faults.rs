@@ -41,15 +41,15 @@ async fn a_slow_answer_within_the_deadline_is_an_answer() {
 
 #[tokio::test]
 async fn the_end_of_the_child_says_how_it_came() {
-    for (conduct, words) in
+    for (behavior, words) in
         [("abort", "SIGABRT"), ("segfault", "SIGSEGV"), ("exit 3", "exit code 3"), ("exit 0", "exit code 0")]
     {
-        let staged = Staged::new(None, &format!("hbm_util = {conduct}"));
+        let staged = Staged::new(None, &format!("hbm_util = {behavior}"));
         let mut child = loaded(&staged).await;
         let proc = proc_of(&child);
         let failure = child.metric("hbm_util", LONG).await.unwrap_err();
-        assert!(matches!(failure, ChildFailure::Died(_)), "{conduct}: {failure}");
-        assert!(failure.to_string().contains(words), "{conduct}: {failure}");
+        assert!(matches!(failure, ChildFailure::Died(_)), "{behavior}: {failure}");
+        assert!(failure.to_string().contains(words), "{behavior}: {failure}");
         assert!(!proc.exists());
     }
 }
@@ -66,12 +66,12 @@ async fn absurd_replies_are_refused_and_the_child_lives_on() {
     ];
     let staged = Staged::new(None, "");
     let mut child = loaded(&staged).await;
-    for (conduct, words) in absurd {
-        staged.set(&format!("hbm_util = {conduct}"));
+    for (behavior, words) in absurd {
+        staged.set(&format!("hbm_util = {behavior}"));
         let failure = child.metric("hbm_util", LONG).await.unwrap_err();
-        assert!(!failure.is_fatal(), "{conduct}: {failure}");
+        assert!(!failure.is_fatal(), "{behavior}: {failure}");
         let text = failure.to_string();
-        assert!(text.contains(words), "{conduct}: {text}");
+        assert!(text.contains(words), "{behavior}: {text}");
         assert_eq!(child.metric("duty_cycle_pct", LONG).await.unwrap().values.len(), 4);
     }
 }
@@ -87,8 +87,8 @@ async fn a_library_that_writes_into_the_conversation_is_ended() {
 }
 
 #[tokio::test]
-async fn a_library_that_shouts_does_not_block() {
-    let staged = Staged::new(None, "hbm_util = shout 3200000");
+async fn a_library_that_writes_much_to_stderr_does_not_block() {
+    let staged = Staged::new(None, "hbm_util = stderr 3200000");
     let mut child = loaded(&staged).await;
     assert_eq!(child.metric("hbm_util", LONG).await.unwrap().values, ["1"]);
 }

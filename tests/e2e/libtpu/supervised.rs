@@ -28,13 +28,13 @@ async fn all_metrics_become_samples() {
 }
 
 #[tokio::test]
-async fn a_deadly_metric_does_not_hide_the_others() {
-    for conduct in ["abort", "segfault", "hang", "scribble"] {
-        let staged = Staged::new(Some("0.0.52"), &format!("duty_cycle_pct = {conduct}"));
+async fn a_metric_that_ends_the_child_does_not_hide_the_others() {
+    for behavior in ["abort", "segfault", "hang", "scribble"] {
+        let staged = Staged::new(Some("0.0.52"), &format!("duty_cycle_pct = {behavior}"));
         let mut source = source(&staged.library(), hasty(), false);
         // It comes second: the first round ends there, and says so.
         let first = read_until(&mut source, |reading| !reading.samples.is_empty()).await;
-        assert!(why(&first).contains("when it was asked for duty_cycle_pct"), "{conduct}: {}", why(&first));
+        assert!(why(&first).contains("when it was asked for duty_cycle_pct"), "{behavior}: {}", why(&first));
         let next = read_until(&mut source, |reading| has(reading, "tpu_hbm_used_bytes")).await;
         assert!(!has(&next, "tpu_tensorcore_duty_cycle_ratio"));
         assert!(
@@ -42,7 +42,7 @@ async fn a_deadly_metric_does_not_hide_the_others() {
             "{}",
             why(&next)
         );
-        assert!(has(&next, "grain_python_data_loader_iterator_get_next"), "{conduct}");
+        assert!(has(&next, "grain_python_data_loader_iterator_get_next"), "{behavior}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fakes::{
-    fake_grpc::{Listen, Manner, Reply},
+    fake_grpc::{Manner, Reply, ServerAddress},
     fake_host_service::{FakeHostService, metrics},
     wait::eventually_async,
 };
@@ -15,8 +15,8 @@ use sampling::sources::{Tick, host_service::HostServiceSource};
 
 use super::{chips, gauges, read, why};
 
-fn local() -> Listen {
-    Listen::Tcp("127.0.0.1:0".parse().unwrap())
+fn local() -> ServerAddress {
+    ServerAddress::Tcp("127.0.0.1:0".parse().unwrap())
 }
 
 fn at(address: Address) -> Tick {
@@ -50,7 +50,7 @@ async fn every_chip_and_link_and_only_the_one_call() {
 async fn over_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vbar.sock");
-    let _fake = FakeHostService::start(Listen::Unix(path.clone()), 2);
+    let _fake = FakeHostService::start(ServerAddress::Unix(path.clone()), 2);
     let reading = read(&mut HostServiceSource::default(), &mut at(Address::Unix(path))).await;
     assert_eq!(gauges(&reading, "tpu_chip_tensorcore_utilization_ratio").len(), 2);
 }

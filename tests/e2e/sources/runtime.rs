@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fakes::{
-    fake_grpc::{Listen, Manner, Reply},
+    fake_grpc::{Manner, Reply, ServerAddress},
     fake_runtime::{
         FakeRuntime, NAMES, attribute, core, double_gauge, doubling, int, metric, pairs, per_device, series,
         text, workload,
@@ -136,7 +136,7 @@ async fn one_bad_metric_never_hides_the_others() {
 
 #[tokio::test]
 async fn no_data_is_absent_and_never_zero() {
-    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let fake = FakeRuntime::start(ServerAddress::Tcp("127.0.0.1:0".parse().unwrap()));
     let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let idle = read(&mut source, &mut tick).await;
     assert_eq!(idle.samples, []);
@@ -173,7 +173,7 @@ async fn a_real_host_has_global_ids_with_gaps_and_odd_totals() {
     ] {
         let count = u32::try_from(ids.len()).unwrap();
         let each = |value: f64| ids.iter().map(|id| (*id, value)).collect::<Vec<(i64, f64)>>();
-        let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+        let fake = FakeRuntime::start(ServerAddress::Tcp("127.0.0.1:0".parse().unwrap()));
         fake.set(&per_device(NAMES[0], &each(total), true));
         fake.set(&per_device(NAMES[1], &each(0.0), true));
         fake.set(&per_device(NAMES[2], &each(0.0), false));
@@ -202,7 +202,7 @@ async fn a_real_host_has_global_ids_with_gaps_and_odd_totals() {
 
 #[tokio::test]
 async fn two_values_for_two_chips_of_two_cores_are_one_for_each() {
-    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let fake = FakeRuntime::start(ServerAddress::Tcp("127.0.0.1:0".parse().unwrap()));
     fake.set(&per_device(NAMES[2], &[(1, 20.0), (0, 10.0)], false));
     let (mut source, mut tick) = (RuntimeSource::default(), on(&[&fake], Generation::Tpu7x, 2));
     let reading = read(&mut source, &mut tick).await;
@@ -217,7 +217,7 @@ async fn two_values_for_two_chips_of_two_cores_are_one_for_each() {
 
 #[tokio::test]
 async fn lists_of_different_lengths_keep_their_own_cores() {
-    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let fake = FakeRuntime::start(ServerAddress::Tcp("127.0.0.1:0".parse().unwrap()));
     fake.set(&per_device(NAMES[0], &[(0, 32.0), (1, 32.0), (2, 32.0), (3, 32.0)], true));
     fake.set(&per_device(NAMES[1], &[(3, 4.0), (1, 2.0)], true));
     fake.set(&metric(NAMES[5], vec![series(Some(core(2, true)), double_gauge(7.0))]));
@@ -230,7 +230,7 @@ async fn lists_of_different_lengths_keep_their_own_cores() {
 
 #[tokio::test]
 async fn on_v3_a_duty_cycle_is_a_chips_and_memory_a_cores() {
-    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let fake = FakeRuntime::start(ServerAddress::Tcp("127.0.0.1:0".parse().unwrap()));
     let memory: Vec<_> = (0..8).map(|core| (core, 16.0)).collect();
     fake.set(&per_device(NAMES[1], &memory, true));
     fake.set(&per_device(NAMES[2], &[(0, 10.0), (1, 20.0), (2, 30.0), (3, 40.0)], false));
@@ -268,7 +268,7 @@ async fn a_workload_that_starts_again_gives_a_window_of_its_new_counts() {
 
 #[tokio::test]
 async fn series_of_one_buffer_size_are_added_bucket_by_bucket() {
-    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let fake = FakeRuntime::start(ServerAddress::Tcp("127.0.0.1:0".parse().unwrap()));
     let sized = |size: &str, direction: &str, counts: &[i64]| {
         let labels = pairs(&[("direction", text(direction)), ("buffer-size", text(size))]);
         series(Some(attribute("labels", labels)), doubling(counts, 2.0))
@@ -372,7 +372,7 @@ async fn an_endpoint_that_appears_later_is_picked_up_within_seconds() {
         let reading = read(&mut source, &mut tick).await;
         assert!(why(&reading, &address.to_string()).contains("has not initialised its TPU yet"));
     }
-    let back = FakeRuntime::start(Listen::Tcp(address));
+    let back = FakeRuntime::start(ServerAddress::Tcp(address));
     back.set_all(workload(&[0], 1));
     eventually_async("the endpoint to be found again", async || {
         let reading = read(&mut source, &mut tick).await;
@@ -388,7 +388,7 @@ async fn a_workload_that_ends_and_comes_back_is_asked_for_its_list_again() {
     let (mut source, mut tick) = (RuntimeSource::default(), at(&[&first]));
     assert_eq!(gauges(&read(&mut source, &mut tick).await, USED).len(), 2);
     drop(first);
-    let second = FakeRuntime::start(Listen::Tcp(address));
+    let second = FakeRuntime::start(ServerAddress::Tcp(address));
     second.set(&per_device(NAMES[2], &[(0, 10.0)], false));
     let reading = eventually_async("the new workload", async || {
         let reading = read(&mut source, &mut tick).await;
@@ -426,7 +426,7 @@ async fn a_libtpu_without_the_list_is_tried_name_by_name() {
 
 #[tokio::test]
 async fn cardinality_is_bounded() {
-    let fake = FakeRuntime::start(Listen::Tcp("127.0.0.1:0".parse().unwrap()));
+    let fake = FakeRuntime::start(ServerAddress::Tcp("127.0.0.1:0".parse().unwrap()));
     let one = |device: i64| series(Some(attribute("device-id", int(device))), double_gauge(1.0));
     fake.set(&metric(NAMES[2], (0..2000).map(one).collect()));
     let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));

@@ -9,7 +9,7 @@ use std::{
 /// A caller's argument struct.
 pub(crate) type Args = *mut u8;
 /// An opaque object.
-pub(crate) type Handle = *mut c_void;
+pub(crate) type ObjectPointer = *mut c_void;
 
 /// Reads the field at `offset`.
 ///
@@ -42,7 +42,7 @@ impl Live {
     }
 
     /// A new object's handle.
-    pub(crate) fn make<T>(&self, object: T) -> Handle {
+    pub(crate) fn make<T>(&self, object: T) -> ObjectPointer {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::into_raw(Box::new(object)).cast()
     }
@@ -56,7 +56,7 @@ impl Live {
     ///
     /// # Safety
     /// `handle` is NULL or came from [`make`](Self::make) with the same type, and is freed once.
-    pub(crate) unsafe fn free<T>(&self, handle: Handle) {
+    pub(crate) unsafe fn free<T>(&self, handle: ObjectPointer) {
         if !handle.is_null() {
             self.0.fetch_sub(1, Ordering::SeqCst);
             // SAFETY: the caller's promise.
@@ -75,7 +75,7 @@ pub(crate) struct Error {
 pub(crate) static ERRORS: Live = Live::new();
 
 /// A new error's handle.
-pub(crate) fn error(code: i32, message: &str) -> Handle {
+pub(crate) fn error(code: i32, message: &str) -> ObjectPointer {
     ERRORS.make(Error { code, message: text(message) })
 }
 
@@ -85,6 +85,6 @@ pub(crate) fn text(message: &str) -> CString {
 }
 
 /// The C pointer of "all is well".
-pub(crate) fn fine() -> Handle {
+pub(crate) fn fine() -> ObjectPointer {
     ptr::null_mut()
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use crate::{
-    abi::{Error, Handle, Live, text},
+    abi::{Error, Live, ObjectPointer, text},
     settings,
 };
 
@@ -13,36 +13,36 @@ static PROFILERS: Live = Live::new();
 const TRACE: &[u8] = b"\x22\x0blegacy-host";
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn TpuStatus_New() -> Handle {
+pub(crate) extern "C" fn TpuStatus_New() -> ObjectPointer {
     STATUSES.make(Error { code: 0, message: text("") })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn TpuStatus_Free(status: Handle) {
+pub(crate) unsafe extern "C" fn TpuStatus_Free(status: ObjectPointer) {
     // SAFETY: the caller frees a status once.
     unsafe { STATUSES.free::<Error>(status) };
 }
 
 /// The status behind a handle.
-unsafe fn status<'a>(status: Handle) -> &'a mut Error {
+unsafe fn status<'a>(status: ObjectPointer) -> &'a mut Error {
     // SAFETY: the caller hands over a living status.
     unsafe { &mut *status.cast::<Error>() }
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn TpuStatus_Message(handle: Handle) -> *const c_char {
+pub(crate) unsafe extern "C" fn TpuStatus_Message(handle: ObjectPointer) -> *const c_char {
     // SAFETY: the caller's promise.
     unsafe { status(handle) }.message.as_ptr()
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn TpuStatus_Code(handle: Handle) -> c_int {
+pub(crate) unsafe extern "C" fn TpuStatus_Code(handle: ObjectPointer) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { status(handle) }.code
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn TpuStatus_Ok(handle: Handle) -> bool {
+pub(crate) unsafe extern "C" fn TpuStatus_Ok(handle: ObjectPointer) -> bool {
     // SAFETY: the caller's promise.
     unsafe { status(handle) }.code == 0
 }
@@ -53,19 +53,19 @@ struct Profiler {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn TpuProfiler_Create(profiler: *mut Handle, _status: Handle) {
+pub(crate) unsafe extern "C" fn TpuProfiler_Create(profiler: *mut ObjectPointer, _status: ObjectPointer) {
     // SAFETY: the caller hands over a place for the handle.
     unsafe { profiler.write(PROFILERS.make(Profiler { running: false, trace: None })) };
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn TpuProfiler_Destroy(profiler: Handle) {
+pub(crate) unsafe extern "C" fn TpuProfiler_Destroy(profiler: ObjectPointer) {
     // SAFETY: the caller destroys a profiler once.
     unsafe { PROFILERS.free::<Profiler>(profiler) };
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn TpuProfiler_Start(profiler: Handle, handle: Handle) {
+pub(crate) unsafe extern "C" fn TpuProfiler_Start(profiler: ObjectPointer, handle: ObjectPointer) {
     // SAFETY: the caller hands over a living profiler and a living status.
     let (profiler, status) = unsafe { (&mut *profiler.cast::<Profiler>(), status(handle)) };
     if settings::get("start").as_deref() == Some("refused") {
@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn TpuProfiler_Start(profiler: Handle, handle: Hand
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn TpuProfiler_Stop(profiler: Handle, _status: Handle) {
+pub(crate) unsafe extern "C" fn TpuProfiler_Stop(profiler: ObjectPointer, _status: ObjectPointer) {
     // SAFETY: the caller hands over a living profiler.
     let profiler = unsafe { &mut *profiler.cast::<Profiler>() };
     if std::mem::take(&mut profiler.running) {
@@ -86,8 +86,8 @@ pub(crate) unsafe extern "C" fn TpuProfiler_Stop(profiler: Handle, _status: Hand
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn TpuProfiler_CollectData(
-    profiler: Handle,
-    _status: Handle,
+    profiler: ObjectPointer,
+    _status: ObjectPointer,
     buffer: *mut u8,
     size: *mut usize,
 ) {

@@ -8,13 +8,13 @@
 #![allow(clippy::missing_safety_doc, reason = "every export is the C ABI, whose contract the caller keeps")]
 
 mod abi;
-mod conduct;
+mod behavior;
 mod legacy;
 mod pjrt;
 mod sdk;
 mod settings;
 
-use conduct::Conduct;
+use behavior::Behavior;
 
 /// What a loader runs when the library is loaded.
 #[used]
@@ -23,7 +23,7 @@ use conduct::Conduct;
 static ON_LOAD: extern "C" fn() = on_load;
 
 extern "C" fn on_load() {
-    if let Some(conduct) = settings::get("load") {
-        Conduct::parse(&conduct).act();
+    if let Some(behavior) = settings::get("load") {
+        Behavior::parse(&behavior).act();
     }
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    abi::{Args, ERRORS, Error, Handle, Live, error, fine, get, put},
-    conduct::Conduct,
+    abi::{Args, ERRORS, Error, Live, ObjectPointer, error, fine, get, put},
+    behavior::Behavior,
     settings,
 };
 
@@ -36,14 +36,14 @@ const CHAIN: [(c_int, usize); 18] = [
 /// Size of the whole table of 0.0.52.
 const API_SIZE: usize = 1144;
 
-type Function = unsafe extern "C" fn(Args) -> Handle;
+type Function = unsafe extern "C" fn(Args) -> ObjectPointer;
 
 /// The static table, as in 0.0.52.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn GetPjrtApi() -> *const usize {
     static TABLE: OnceLock<usize> = OnceLock::new();
-    if let Some(conduct) = settings::get("pjrt_call") {
-        Conduct::parse(&conduct).act();
+    if let Some(behavior) = settings::get("pjrt_call") {
+        Behavior::parse(&behavior).act();
     }
     if settings::get("pjrt").as_deref() == Some("none") {
         return ptr::null();
@@ -60,7 +60,7 @@ pub(crate) extern "C" fn GetPjrtApi() -> *const usize {
     }) as *const usize
 }
 
-unsafe extern "C" fn never_called(_args: Args) -> Handle {
+unsafe extern "C" fn never_called(_args: Args) -> ObjectPointer {
     std::process::abort()
 }
 
@@ -122,13 +122,13 @@ static PROFILERS: Live = Live::new();
 /// What the last profiler was created with.
 static OPTIONS: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-unsafe extern "C" fn error_destroy(args: Args) -> Handle {
+unsafe extern "C" fn error_destroy(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout, and the caller frees an error once.
     unsafe { ERRORS.free::<Error>(get(args, 0x10)) };
     fine()
 }
 
-unsafe extern "C" fn error_message(args: Args) -> Handle {
+unsafe extern "C" fn error_message(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: private, error, then text and size out.
     unsafe {
         if let Some(error) = get::<*const Error>(args, 0x10).as_ref() {
@@ -139,7 +139,7 @@ unsafe extern "C" fn error_message(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn error_get_code(args: Args) -> Handle {
+unsafe extern "C" fn error_get_code(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout.
     unsafe {
         if let Some(error) = get::<*const Error>(args, 0x10).as_ref() {
@@ -149,7 +149,7 @@ unsafe extern "C" fn error_get_code(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn create(args: Args) -> Handle {
+unsafe extern "C" fn create(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: options and their size, profiler out.
     unsafe {
         let (options, size): (*const u8, usize) = (get(args, 8), get(args, 0x10));
@@ -161,7 +161,7 @@ unsafe extern "C" fn create(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn destroy(args: Args) -> Handle {
+unsafe extern "C" fn destroy(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout, and the caller destroys a profiler once.
     unsafe { PROFILERS.free::<Profiler>(get(args, 8)) };
     fine()
@@ -173,7 +173,7 @@ unsafe fn profiler<'a>(args: Args) -> Option<&'a mut Profiler> {
     unsafe { get::<*mut Profiler>(args, 8).as_mut() }
 }
 
-unsafe extern "C" fn start(args: Args) -> Handle {
+unsafe extern "C" fn start(args: Args) -> ObjectPointer {
     if settings::get("start").as_deref() == Some("refused") {
         return error(12, "No factory for ACTIVITY_TRACING on JELLYFISH");
     }
@@ -184,7 +184,7 @@ unsafe extern "C" fn start(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn stop(args: Args) -> Handle {
+unsafe extern "C" fn stop(args: Args) -> ObjectPointer {
     // SAFETY: as the function says.
     if let Some(profiler) = unsafe { profiler(args) }
         && std::mem::take(&mut profiler.running)
@@ -205,7 +205,7 @@ fn trace() -> Vec<u8> {
     bytes
 }
 
-unsafe extern "C" fn collect_data(args: Args) -> Handle {
+unsafe extern "C" fn collect_data(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: profiler, buffer in and out, size out.
     unsafe {
         let Some(profiler) = profiler(args) else { return error(3, "no profiler") };

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    abi::{Args, ERRORS, Error, Handle, Live, error, fine, get, put, text},
-    conduct::Conduct,
+    abi::{Args, ERRORS, Error, Live, ObjectPointer, error, fine, get, put, text},
+    behavior::Behavior,
     settings,
 };
 
@@ -17,7 +17,7 @@ const ALIVE: u64 = 0x6c69_7665_6669_6e65;
 struct Client {
     mark: u64,
     /// Handles of its metrics: they go with it.
-    metrics: Vec<Handle>,
+    metrics: Vec<ObjectPointer>,
 }
 
 struct Metric {
@@ -77,8 +77,8 @@ const NAMES: &[(&str, &str)] = &[
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn GetLibtpuSdkApi() -> *const usize {
     static TABLE: OnceLock<usize> = OnceLock::new();
-    if let Some(conduct) = settings::get("sdk") {
-        Conduct::parse(&conduct).act();
+    if let Some(behavior) = settings::get("sdk") {
+        Behavior::parse(&behavior).act();
     }
     *TABLE.get_or_init(|| {
         let number = |key, default| settings::get(key).and_then(|text| text.parse().ok()).unwrap_or(default);
@@ -94,7 +94,7 @@ pub(crate) extern "C" fn GetLibtpuSdkApi() -> *const usize {
 }
 
 fn functions() -> [usize; 17] {
-    type Function = unsafe extern "C" fn(Args) -> Handle;
+    type Function = unsafe extern "C" fn(Args) -> ObjectPointer;
     let all: [Function; 17] = [
         error_get_message,
         error_destroy,
@@ -118,11 +118,11 @@ fn functions() -> [usize; 17] {
 }
 
 /// What the return register holds after a function that returns nothing.
-fn left_over() -> Handle {
+fn left_over() -> ObjectPointer {
     ptr::without_provenance_mut(0xc5c5_c5c5_c5c5_c5c5)
 }
 
-unsafe extern "C" fn error_get_message(args: Args) -> Handle {
+unsafe extern "C" fn error_get_message(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: error, then message and size.
     unsafe {
         let error = get::<*const Error>(args, 0).as_ref();
@@ -132,13 +132,13 @@ unsafe extern "C" fn error_get_message(args: Args) -> Handle {
     left_over()
 }
 
-unsafe extern "C" fn error_destroy(args: Args) -> Handle {
+unsafe extern "C" fn error_destroy(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout, and the caller frees an error once.
     unsafe { ERRORS.free::<Error>(get(args, 0)) };
     left_over()
 }
 
-unsafe extern "C" fn error_get_code(args: Args) -> Handle {
+unsafe extern "C" fn error_get_code(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: four bytes are written, no more.
     unsafe {
         if let Some(error) = get::<*const Error>(args, 0).as_ref() {
@@ -148,7 +148,7 @@ unsafe extern "C" fn error_get_code(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn client_create(args: Args) -> Handle {
+unsafe extern "C" fn client_create(args: Args) -> ObjectPointer {
     let client = CLIENTS.make(Client { mark: ALIVE, metrics: Vec::new() });
     // SAFETY: the measured layout.
     unsafe { put(args, 0, client) };
@@ -165,7 +165,7 @@ unsafe fn client<'a>(args: Args) -> Option<&'a mut Client> {
     Some(client)
 }
 
-unsafe extern "C" fn client_destroy(args: Args) -> Handle {
+unsafe extern "C" fn client_destroy(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout. The client's memory is kept, so that a second destroy is noticed.
     if let Some(client) = unsafe { client(args) } {
         client.mark = 0;
@@ -178,11 +178,11 @@ unsafe extern "C" fn client_destroy(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn no_coordinates(_args: Args) -> Handle {
+unsafe extern "C" fn no_coordinates(_args: Args) -> ObjectPointer {
     error(3, "worker addresses cannot be empty")
 }
 
-unsafe extern "C" fn never_called(_args: Args) -> Handle {
+unsafe extern "C" fn never_called(_args: Args) -> ObjectPointer {
     std::process::abort()
 }
 
@@ -191,45 +191,45 @@ fn live() -> Vec<String> {
     counts.map(|(name, live)| format!("{name} {}", live.count())).to_vec()
 }
 
-fn conduct(name: &str) -> Option<Conduct> {
+fn behavior(name: &str) -> Option<Behavior> {
     if name == "live" {
-        return Some(Conduct::Values(live()));
+        return Some(Behavior::Values(live()));
     }
     if let Some(text) = settings::get(name) {
-        return Some(Conduct::parse(&text));
+        return Some(Behavior::parse(&text));
     }
     let (_, values) = NAMES.iter().find(|(known, _)| *known == name)?;
-    Some(Conduct::parse(&format!("values {values}")))
+    Some(Behavior::parse(&format!("values {values}")))
 }
 
-unsafe extern "C" fn get_metric(args: Args) -> Handle {
+unsafe extern "C" fn get_metric(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: client, name, metric out.
     let (client, name) = unsafe { (client(args), get::<*const c_char>(args, 8)) };
     let Some(client) = client else { return error(3, "sdk_client is null") };
     // SAFETY: the name is NULL or ends with a NUL byte.
     let name = if name.is_null() { "".into() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy() };
-    let conduct = match conduct(&name) {
-        Some(conduct) => conduct,
-        None if settings::get("unknown").as_deref() == Some("abort") => Conduct::Abort,
-        None => Conduct::Values(Vec::new()),
+    let behavior = match behavior(&name) {
+        Some(behavior) => behavior,
+        None if settings::get("unknown").as_deref() == Some("abort") => Behavior::Abort,
+        None => Behavior::Values(Vec::new()),
     };
-    if let Conduct::Error(code, message) = &conduct {
+    if let Behavior::Error(code, message) = &behavior {
         return error(*code, message);
     }
     let mut metric = Metric {
         description: text(&format!("The metric {name}, as the stand-in has it.")),
         claimed_description: None,
-        values: conduct.act().iter().map(|value| text(value)).collect(),
+        values: behavior.act().iter().map(|value| text(value)).collect(),
         claimed_count: None,
         array: Vec::new(),
     };
-    match conduct {
-        Conduct::Count(count) => metric.claimed_count = Some(count),
-        Conduct::Length(length) => metric.claimed_description = Some(length),
-        Conduct::Endless => metric.values = vec![text(&"x".repeat(1 << 20))],
+    match behavior {
+        Behavior::Count(count) => metric.claimed_count = Some(count),
+        Behavior::Length(length) => metric.claimed_description = Some(length),
+        Behavior::Endless => metric.values = vec![text(&"x".repeat(1 << 20))],
         _ => {}
     }
-    let nothing = conduct == Conduct::Nothing;
+    let nothing = behavior == Behavior::Nothing;
     let handle = METRICS.make(metric);
     client.metrics.push(handle);
     // SAFETY: the measured layout.
@@ -237,7 +237,7 @@ unsafe extern "C" fn get_metric(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn get_metric_description(args: Args) -> Handle {
+unsafe extern "C" fn get_metric_description(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: metric, then text and size out.
     unsafe {
         if let Some(metric) = get::<*const Metric>(args, 0).as_ref() {
@@ -248,7 +248,7 @@ unsafe extern "C" fn get_metric_description(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn get_metric_values(args: Args) -> Handle {
+unsafe extern "C" fn get_metric_values(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: metric, then array and count out.
     unsafe {
         if let Some(metric) = get::<*mut Metric>(args, 0).as_mut() {
@@ -269,7 +269,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-unsafe extern "C" fn get_runtime_status(args: Args) -> Handle {
+unsafe extern "C" fn get_runtime_status(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout: client, one byte, status out.
     unsafe {
         let _ = client(args);
@@ -284,7 +284,7 @@ unsafe extern "C" fn get_runtime_status(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn get_core_state_summary(args: Args) -> Handle {
+unsafe extern "C" fn get_core_state_summary(args: Args) -> ObjectPointer {
     let claimed = settings::get("status_size").and_then(|text| text.parse().ok());
     // SAFETY: the measured layout: status, then bytes and size out.
     unsafe {
@@ -296,7 +296,7 @@ unsafe extern "C" fn get_core_state_summary(args: Args) -> Handle {
     fine()
 }
 
-unsafe extern "C" fn runtime_status_destroy(args: Args) -> Handle {
+unsafe extern "C" fn runtime_status_destroy(args: Args) -> ObjectPointer {
     // SAFETY: the measured layout, and the caller destroys a status once.
     unsafe { STATUSES.free::<Status>(get(args, 0)) };
     fine()

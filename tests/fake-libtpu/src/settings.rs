@@ -3,7 +3,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `load`, `sdk`, `pjrt_call` | a conduct (see [`crate::conduct`]) when loaded, or when asked for the SDK or for PJRT |
+//! | `load`, `sdk`, `pjrt_call` | a behavior (see [`crate::behavior`]) when loaded, or when asked for the SDK or for PJRT |
 //! | `slots` | 9, 12, 15 or 17 functions in the SDK table |
 //! | `stray` | so many further words of the table point into code, as left-overs on the heap may |
 //! | `unknown` | `abort`: an unknown metric name ends the process, as before 0.0.24 |
@@ -12,7 +12,7 @@
 //! | `pjrt` | `none`, or the profiler table's size: 80 or 104 |
 //! | `chain` | `endless`: the chain of extensions has no end; `tiny`: an extension of size 3 |
 //! | `start` | `refused`: the profilers fail to start with code 12, as from 0.0.45 on |
-//! | a metric's name | a conduct |
+//! | a metric's name | a behavior |
 
 use std::{env, fs, path::PathBuf, sync::OnceLock};
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use fakes::{
-    fake_grpc::{Listen, Reply},
+    fake_grpc::{Reply, ServerAddress},
     fake_host_service::{self, FakeHostService},
     fake_orbax::{self, FakeOrbax, Page},
     fake_runtime::{FakeRuntime, workload},
@@ -67,10 +67,10 @@ fn addresses(list: &str) -> Vec<SocketAddr> {
     list.split(',').map(|address| address.parse().expect("an address")).collect()
 }
 
-fn listen(text: &str) -> Listen {
+fn listen(text: &str) -> ServerAddress {
     match text.strip_prefix("unix://") {
-        Some(path) => Listen::Unix(path.into()),
-        None => Listen::Tcp(text.parse().expect("an address")),
+        Some(path) => ServerAddress::Unix(path.into()),
+        None => ServerAddress::Tcp(text.parse().expect("an address")),
     }
 }
 
@@ -78,7 +78,9 @@ fn main() {
     let args = parse();
     let devices: Vec<i64> = (args.first..args.first + i64::from(args.chips * args.cores)).collect();
     let share = devices.len().div_ceil(args.runtime.len().max(1));
-    let shared = |&at: &SocketAddr| if args.reuse_port { Listen::SharedTcp(at) } else { Listen::Tcp(at) };
+    let shared = |&at: &SocketAddr| {
+        if args.reuse_port { ServerAddress::SharedTcp(at) } else { ServerAddress::Tcp(at) }
+    };
     let runtimes: Vec<_> = args
         .runtime
         .iter()

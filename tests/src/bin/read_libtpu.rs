@@ -13,7 +13,7 @@ use std::{
 };
 
 use fakes::{
-    fake_grpc::Listen,
+    fake_grpc::ServerAddress,
     fake_host_service::FakeHostService,
     fake_orbax::FakeOrbax,
     fake_runtime::{FakeRuntime, workload},
@@ -34,10 +34,10 @@ fn any(port: u16) -> SocketAddr {
 
 /// The three services, dual stack, on the ports that libtpu asks.
 fn serve(chips: u32) -> (FakeRuntime, FakeHostService, FakeOrbax) {
-    let runtime = FakeRuntime::start(Listen::Tcp(any(8431)));
+    let runtime = FakeRuntime::start(ServerAddress::Tcp(any(8431)));
     let devices: Vec<i64> = (0..i64::from(chips)).collect();
     runtime.set_all(workload(&devices, 1));
-    (runtime, FakeHostService::start(Listen::Tcp(any(8353)), chips), FakeOrbax::start(any(9431)))
+    (runtime, FakeHostService::start(ServerAddress::Tcp(any(8353)), chips), FakeOrbax::start(any(9431)))
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

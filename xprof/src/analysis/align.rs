@@ -38,7 +38,7 @@ pub enum OffsetBy {
     Collectives,
     /// Aligned steps are taken to start together.
     Steps,
-    /// The wall clocks are believed.
+    /// The wall clocks are used.
     ProfileStart,
     /// There is nothing to go by: 0 is taken.
     None,

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_straight_line_is_believed() {
+    fn a_straight_line_is_used() {
         for drift in [0.0, 14e-6, -300e-6, 499e-6] {
             let events = events((2 * MS, drift), (MS, 100_000), &[0; 5000]);
             let (clock, facts) = surveyed(&events);

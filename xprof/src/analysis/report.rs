@@ -100,7 +100,7 @@ pub struct Alignment {
 pub struct MissingPart {
     /// Its file, or what it should have been.
     pub file: String,
-    /// Why.
+    /// Why it is missing.
     pub why: String,
 }
 
@@ -225,7 +225,7 @@ pub struct OpReport {
     pub program_id: Option<String>,
     /// How often it ran.
     pub occurrences: u64,
-    /// How long.
+    /// Total time, ps.
     pub time_ps: i64,
     /// How long without its children.
     pub self_time_ps: i64,

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// A summary of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DurationSummary {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// Their mean, rounded to the nearest.
     pub mean_ps: i64,

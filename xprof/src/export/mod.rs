@@ -27,23 +27,23 @@ pub enum ExportError {
     /// A file cannot be opened or read.
     #[error("cannot read {file}: {source}")]
     Read {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// A file is no XSpace, or damaged.
     #[error("{file}: {source}")]
     Input {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Where and how.
+        /// The damage and its offset.
         source: wire::Error,
     },
     /// A file without a trace.
     #[error("{file} {why}")]
     NoTrace {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// What it is.
         why: NoTrace,

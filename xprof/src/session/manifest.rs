@@ -213,6 +213,6 @@ pub struct Missing {
     /// The process on it (address or pid); none where all of the host is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
-    /// Why.
+    /// Why it is missing.
     pub why: String,
 }

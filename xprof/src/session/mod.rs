@@ -82,7 +82,7 @@ pub enum SessionError {
         doing: &'static str,
         /// To what.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -43,7 +43,7 @@ pub struct PartFile {
     pub name: String,
     /// The host: as the manifest has it, else the part's name.
     pub host: String,
-    /// The file.
+    /// Path of the trace.
     pub path: PathBuf,
     /// Its length in bytes.
     pub size: u64,

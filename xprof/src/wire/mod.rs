@@ -21,15 +21,15 @@ pub enum Error {
     /// The medium failed.
     #[error("cannot read at byte {offset}: {source}")]
     Io {
-        /// Where.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The bytes are no protobuf message of the expected nesting.
     #[error("damaged at byte {offset}: expected {expected}, found {found}")]
     Damaged {
-        /// Where.
+        /// Offset in the file, bytes.
         offset: u64,
         /// What should have been there.
         expected: &'static str,
@@ -39,7 +39,7 @@ pub enum Error {
     /// The bytes are well formed but exceed what this program holds at once.
     #[error("at byte {offset}: {what} over the limit of {limit}")]
     TooLarge {
-        /// Where.
+        /// Offset in the file, bytes.
         offset: u64,
         /// What exceeds.
         what: &'static str,
@@ -113,7 +113,7 @@ impl fmt::Display for Found {
 pub struct Span {
     /// The first byte.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub len: u64,
 }
 

@@ -27,7 +27,7 @@ pub enum Payload {
 pub struct Header {
     /// The field's number.
     pub number: u32,
-    /// What follows.
+    /// Kind of the value that follows the tag.
     pub kind: Payload,
     /// Where the tag lies.
     pub at: u64,

@@ -12,7 +12,7 @@ use server::{
     host_api::HostApi,
     http_server, peer,
     scrape::ScrapeListener,
-    settings::{Listen, Settings},
+    settings::{LoopbackListen, Settings},
 };
 use tokio::{
     net::{TcpListener, UnixListener},
@@ -149,7 +149,10 @@ async fn bind_metrics(settings: &Settings) -> Result<Option<(Arc<ScrapeListener>
     Ok(Some((Arc::new(opened), address)))
 }
 
-fn bind_tcp(setting: &str, listen: Listen) -> Result<Option<(Arc<ServerListener>, SocketAddr)>, Failure> {
+fn bind_tcp(
+    setting: &str,
+    listen: LoopbackListen,
+) -> Result<Option<(Arc<ServerListener>, SocketAddr)>, Failure> {
     let Some(wanted) = listen.address() else { return Ok(None) };
     let bound = std::net::TcpListener::bind(wanted).and_then(|listener| {
         listener.set_nonblocking(true)?;

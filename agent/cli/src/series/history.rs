@@ -27,13 +27,22 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     chip: Option<u32>,
     /// Only values of this last part of the time, such as 10m [default: everything that the agent keeps]
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = more_than_zero)]
     last: Option<Duration>,
     #[command(flatten)]
     agent: client::SocketArgs,
     /// Print JSON with all points (docs/schemas/history.schema.json)
     #[arg(long)]
     json: bool,
+}
+
+/// A duration of more than 0.
+fn more_than_zero(text: &str) -> Result<Duration, String> {
+    match text.parse::<Duration>() {
+        Ok(duration) if duration.get().is_zero() => Err("expected more than 0s, such as `10m`".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
@@ -148,6 +157,15 @@ mod tests {
             chars.iter().enumerate().map(|(n, c)| if (10..20).contains(&n) { ' ' } else { *c }).collect();
         assert_eq!(line(&gap), expected);
         assert_eq!(line(&[point(39, 5.0)]).trim_start(), "▁");
+    }
+
+    #[test]
+    fn no_time_at_all_is_refused() {
+        assert_eq!(more_than_zero("10m"), Ok(Duration::from_secs(600)));
+        for zero in ["0s", "0ms", "0"] {
+            assert!(more_than_zero(zero).is_err(), "{zero}");
+        }
+        assert!(more_than_zero("0s").unwrap_err().contains("more than 0s"));
     }
 
     #[test]

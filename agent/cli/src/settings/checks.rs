@@ -2,12 +2,13 @@
 //!
 //! Must never depend on the host.
 
-use std::time::Duration;
-
-use sampling::settings::libtpu::Enabled;
-use server::settings::Listen;
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use super::{Config, ranges};
+use sampling::settings::libtpu::Enabled;
 
 /// The largest number of simulated chips. They cost as much as real ones.
 const MAX_SIM_CHIPS: u32 = 1024;
@@ -25,10 +26,19 @@ pub(super) struct BrokenRule {
     pub(super) message: &'static str,
 }
 
+/// Whether two listeners want one port of one address. All addresses of a host include each of them.
+fn overlap(one: Option<SocketAddr>, other: Option<SocketAddr>) -> bool {
+    let (Some(one), Some(other)) = (one, other) else { return false };
+    let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
+    // The IPv6 address for all has those of IPv4 too.
+    let includes = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
+    one.port() != 0 && one.port() == other.port() && (a == b || includes(a, b) || includes(b, a))
+}
+
 /// The broken rules.
 pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
     let (api, sampler) = (&config.api, &config.sampler);
-    let one_address = matches!((api.http, api.grpc), (Listen::On(http), Listen::On(grpc)) if http == grpc && http.port() != 0);
+    let (http, grpc, metrics) = (api.http.address(), api.grpc.address(), api.metrics.address());
     let asked = sampler.runtime || sampler.host_service || sampler.orbax_grain || sampler.host;
     let nothing = !asked && sampler.sim_chips == 0 && config.libtpu.enabled == Enabled::Off;
     let rules: [(bool, &[&str], &str); _] = [
@@ -38,9 +48,19 @@ pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
             "every source in [sampler] is off, and libtpu.enabled is off: expected at least one source",
         ),
         (
-            one_address,
+            overlap(http, grpc),
             &["api.grpc", "api.http"],
             "api.http and api.grpc have the same address: expected different ones",
+        ),
+        (
+            overlap(http, metrics),
+            &["api.metrics", "api.http"],
+            "api.metrics and api.http have the same address and port: expected another port for one of them",
+        ),
+        (
+            overlap(grpc, metrics),
+            &["api.metrics", "api.grpc"],
+            "api.metrics and api.grpc have the same address and port: expected another port for one of them",
         ),
         (api.max_connections == 0, &["api.max_connections"], "api.max_connections is 0: expected 1 or more"),
         (
@@ -72,4 +92,36 @@ pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
     let broken = rules.into_iter().filter(|(broken, ..)| *broken);
     let broken = broken.map(|(_, settings, message)| BrokenRule { settings, message });
     broken.chain(ranges::out_of_range(config)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_listeners_do_not_want_one_port_of_one_address() {
+        let overlaps = |one: &str, other: &str| {
+            let (one, other) = (one.parse().ok(), other.parse().ok());
+            assert_eq!(overlap(one, other), overlap(other, one));
+            overlap(one, other)
+        };
+        for (one, other) in [
+            ("127.0.0.1:4390", "127.0.0.1:4390"),
+            ("127.0.0.1:4390", "[::ffff:127.0.0.1]:4390"),
+            ("127.0.0.1:4390", "0.0.0.0:4390"),
+            ("127.0.0.1:4390", "[::]:4390"),
+            ("[::1]:4390", "[::]:4390"),
+        ] {
+            assert!(overlaps(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("127.0.0.1:4390", "127.0.0.1:4391"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("127.0.0.1:4390", "10.0.0.7:4390"),
+            ("[::1]:4390", "0.0.0.0:4390"),
+            ("127.0.0.1:4390", "off"),
+        ] {
+            assert!(!overlaps(one, other), "{one} {other}");
+        }
+    }
 }

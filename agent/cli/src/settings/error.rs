@@ -2,6 +2,8 @@
 
 use std::{fmt, io, path::PathBuf};
 
+use super::Config;
+
 /// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingSource {
@@ -37,7 +39,7 @@ pub enum ConfigError {
     /// The file is too large for a settings file.
     #[error("{} is not a settings file: it has more than {limit} bytes", .file.display())]
     TooLong {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
         /// The largest size in bytes.
         limit: u64,
@@ -115,18 +117,32 @@ impl ConfigError {
 
 /// All faults of the settings: one or more, in the order of their layers. Its text is that of the first one.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", .0.first().map_or_else(String::new, ToString::to_string))]
-pub struct ConfigErrors(Vec<ConfigError>);
+#[error("{}", .faults.first().map_or_else(String::new, ToString::to_string))]
+pub struct ConfigErrors {
+    faults: Vec<ConfigError>,
+    rest: Box<Config>,
+}
 
 impl ConfigErrors {
-    /// These faults. `None` if there are none.
-    pub(super) fn new(faults: Vec<ConfigError>) -> Option<Self> {
-        (!faults.is_empty()).then_some(Self(faults))
+    /// These faults, and the settings without them.
+    pub(super) fn new(faults: Vec<ConfigError>, rest: Config) -> Self {
+        Self { faults, rest: Box::new(rest) }
+    }
+
+    /// The settings that have no fault, with the defaults for those that have. `None` if a whole file cannot be parsed.
+    pub fn rest(&self) -> Option<&Config> {
+        let unread = self.faults.iter().any(|fault| matches!(fault, ConfigError::Syntax { .. }));
+        (!unread).then_some(&*self.rest)
+    }
+
+    /// Whether the value of this setting is refused.
+    pub fn refuse(&self, setting: &str) -> bool {
+        self.faults.iter().any(|fault| fault.setting() == Some(setting))
     }
 
     /// The faults.
     pub fn into_all(self) -> impl Iterator<Item = ConfigError> {
-        self.0.into_iter()
+        self.faults.into_iter()
     }
 
     /// The text of each fault.

@@ -2,12 +2,16 @@
 //!
 //! Must never report a fault twice: a name or value with a fault is left out of the rest of the check.
 
-use std::{collections::BTreeMap, ops::Range, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    path::Path,
+};
 
 use serde::Deserialize;
 use toml::{
     Spanned,
-    de::{DeTable, DeValue, Deserializer},
+    de::{DeArray, DeTable, DeValue, Deserializer},
 };
 
 use super::{
@@ -44,6 +48,7 @@ impl SettingsFile {
         for name in &refused {
             remove(&mut document, name);
         }
+        let mut damaged = BTreeSet::new();
         let config = loop {
             let error = match Config::deserialize(Deserializer::from(document.clone())) {
                 Ok(config) => break config,
@@ -55,11 +60,19 @@ impl SettingsFile {
                 faults.push(lines.syntax(&error));
                 return None;
             };
-            values.remove(&name);
-            remove(&mut document, &name);
-            let (section, key) = name;
-            let (setting, message) = (format!("{section}.{key}"), first_line(error.message()));
-            faults.push(ConfigError::BadValue { origin: lines.origin(at), setting, message });
+            let mut fault = true;
+            match element(&mut document, &name, at) {
+                Some(element) => fault = element.remove_fault(at, &mut damaged),
+                None => {
+                    values.remove(&name);
+                    remove(&mut document, &name);
+                }
+            }
+            if fault {
+                let (section, key) = name;
+                let (setting, message) = (format!("{section}.{key}"), first_line(error.message()));
+                faults.push(ConfigError::BadValue { origin: lines.origin(at), setting, message });
+            }
         };
         let written = toml::Table::deserialize(Deserializer::from(document));
         let written = written.map_err(|error| faults.push(lines.syntax(&error))).ok()?;
@@ -78,6 +91,47 @@ fn remove(document: &mut Spanned<DeTable<'_>>, (section, key): &Name) {
         document.get_mut().get_mut(section.as_str()).map(Spanned::get_mut)
     {
         table.remove(key.as_str());
+    }
+}
+
+/// One element of a list.
+struct ListElement<'a, 'i> {
+    list: &'a mut DeArray<'i>,
+    index: usize,
+}
+
+/// The element of a setting at an offset of the text, if the setting is a list and has one there.
+fn element<'a, 'i>(
+    document: &'a mut Spanned<DeTable<'i>>,
+    (section, key): &Name,
+    at: usize,
+) -> Option<ListElement<'a, 'i>> {
+    let DeValue::Table(table) = document.get_mut().get_mut(section.as_str())?.get_mut() else { return None };
+    let DeValue::Array(list) = table.get_mut(key.as_str())?.get_mut() else { return None };
+    let index = list.iter().position(|element| element.span().contains(&at))?;
+    Some(ListElement { list, index })
+}
+
+impl ListElement<'_, '_> {
+    /// Removes what is wrong at an offset: a key of the element, else the element. Whether that is a fault, rather than what
+    /// follows from a key that was removed before. `damaged` has the offsets of the elements without such a key.
+    fn remove_fault(self, at: usize, damaged: &mut BTreeSet<usize>) -> bool {
+        let element = &mut (**self.list)[self.index];
+        let start = element.span().start;
+        if let DeValue::Table(table) = element.get_mut() {
+            let is_wrong = |key: &Spanned<_>, value: &Spanned<DeValue<'_>>| {
+                key.span().contains(&at) || value.span().contains(&at)
+            };
+            let wrong = table.iter().find(|(key, value)| is_wrong(key, value));
+            if let Some(key) = wrong.map(|(key, _)| key.get_ref().to_string()) {
+                table.remove(key.as_str());
+                damaged.insert(start);
+                return true;
+            }
+        }
+        let elements = std::mem::replace(self.list, DeArray::new()).into_iter().enumerate();
+        *self.list = elements.filter(|(index, _)| *index != self.index).map(|(_, element)| element).collect();
+        !damaged.contains(&start)
     }
 }
 

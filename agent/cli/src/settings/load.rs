@@ -68,10 +68,8 @@ pub fn load(layers: &Layers<'_>) -> Result<LoadedSettings, ConfigErrors> {
         }
     }
     merged.check_rules();
-    match ConfigErrors::new(merged.faults) {
-        Some(errors) => Err(errors),
-        None => Ok(merged.loaded),
-    }
+    let Merged { faults, loaded, .. } = merged;
+    if faults.is_empty() { Ok(loaded) } else { Err(ConfigErrors::new(faults, loaded.config)) }
 }
 
 /// The text of `file`. `None` if it does not exist.
@@ -137,8 +135,13 @@ impl Merged {
                 Err(error) => fault = fault.or(Some(error)),
             }
         }
-        let message = fault.map(|error: toml::de::Error| first_line(error.message())).unwrap_or_default();
-        self.faults.push(ConfigError::BadValue { origin, setting, message });
+        let mut messages = messages_of_list(section, key, value);
+        if messages.is_empty() {
+            messages.extend(fault.map(|error: toml::de::Error| first_line(error.message())));
+        }
+        let bad =
+            |message| ConfigError::BadValue { origin: origin.clone(), setting: setting.clone(), message };
+        self.faults.extend(messages.into_iter().map(bad));
     }
 
     /// Checks the rules between settings, except those about a setting whose value is already refused.
@@ -159,6 +162,20 @@ impl Merged {
             .collect();
         self.faults.extend(faults);
     }
+}
+
+/// The faults of all elements, if the value is a list. Otherwise none.
+fn messages_of_list(section: &str, key: &str, value: &str) -> Vec<String> {
+    if !value.trim_start().starts_with('[') {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    SettingsFile::parse(Path::new(key), &format!("[{section}]\n{key} = {value}\n"), &mut faults);
+    let message = |fault| match fault {
+        ConfigError::BadValue { message, .. } => Some(message),
+        _ => None,
+    };
+    faults.into_iter().filter_map(message).collect()
 }
 
 pub(super) fn first_line(message: &str) -> String {
@@ -387,6 +404,62 @@ mod tests {
                 "{start}: {faults:#?}"
             );
         }
+    }
+
+    #[test]
+    fn every_fault_of_a_list_is_found_once() {
+        let good = "{ kind = 'profiler', address = '127.0.0.1:9012' }";
+        let list = format!(
+            "[{{ kind = 'profiler', address = 'x' }}, {good}, {{ kind = 'y', address = 'z' }}, {{ kind = 'profiler' }},\n\
+             {{ kind = 'profiler', adress = '127.0.0.1:1' }}, 7]"
+        );
+        let faults = |text: &str, flags: &[String]| {
+            let text = Some((Path::new("a.toml"), text));
+            load(&Layers { text, flags, ..Layers::default() }).unwrap_err().into_strings()
+        };
+        let messages = [
+            "`x` is no address",
+            "`y`",
+            "`z` is no address",
+            "missing field `address`",
+            "`adress`",
+            "integer `7`",
+        ];
+        let in_file = faults(&format!("[workload]\nendpoints = {list}\n"), &[]);
+        assert_eq!(in_file.len(), messages.len(), "{in_file:#?}");
+        let one_line = list.replace('\n', " ");
+        let in_flag = faults("", &[format!("workload.endpoints={one_line}")]);
+        assert_eq!(in_flag.len(), messages.len(), "{in_flag:#?}");
+        for message in messages {
+            let has = |faults: &[String]| faults.iter().filter(|fault| fault.contains(message)).count();
+            assert_eq!((has(&in_file), has(&in_flag)), (1, 1), "{message}: {in_file:#?} {in_flag:#?}");
+        }
+        assert!(in_file.iter().all(|fault| fault.contains(": workload.endpoints: ")), "{in_file:#?}");
+        // Tables of their own have their own lines.
+        let tables = "[[workload.endpoints]]\nkind = 'profiler'\naddress = 'x'\n[[workload.endpoints]]\n\
+                      kind = 'y'\naddress = '127.0.0.1:1'\n[[workload.endpoints]]\nkind = 'profiler'\n";
+        let faults = faults(tables, &[]);
+        let starts = ["a.toml line 3: ", "a.toml line 5: ", "a.toml line 7: "];
+        assert_eq!(faults.len(), starts.len(), "{faults:#?}");
+        for start in starts {
+            assert!(faults.iter().any(|fault| fault.starts_with(start)), "{start}: {faults:#?}");
+        }
+    }
+
+    #[test]
+    fn the_settings_without_a_fault_are_known_beside_the_faults() {
+        let text = "[agent]\nhost = 'a'\nstop_timeout = '2'\n[api]\nmetrics = '127.0.0.1:4390'\n";
+        let load = |text| load(&Layers { text: Some((Path::new("a.toml"), text)), ..Layers::default() });
+        let errors = load(text).unwrap_err();
+        assert_eq!(errors.rest().unwrap().agent.host, "a");
+        assert!(errors.refuse("agent.stop_timeout") && !errors.refuse("agent.host"));
+        let faults = errors.into_strings();
+        assert_eq!(faults.len(), 2, "{faults:#?}");
+        assert!(
+            faults[1].starts_with("a.toml line 5: api.metrics and api.http have the same"),
+            "{faults:#?}"
+        );
+        assert!(load("[agent]\nhost = \n").unwrap_err().rest().is_none());
     }
 
     #[test]

@@ -17,12 +17,20 @@ pub(super) fn remarks(status: &StatusReply, verbose: bool) -> Vec<String> {
     remarks.extend(missing_values(&status.chips));
     remarks.extend(unseen_owners(&status.chips));
     for owner in &status.owners {
-        remarks.extend(owner.notes.iter().map(|note| format!("process {}: {note}", owner.pid)));
+        // The reason may already stand behind what a chip lacks.
+        let is_told = |remarks: &[String], reason: &str| remarks.iter().any(|told| told.contains(reason));
+        for note in &owner.notes {
+            let remark = format!("process {}: {note}", owner.pid);
+            if !is_told(&remarks, &remark) {
+                remarks.push(remark);
+            }
+        }
         for endpoint in &owner.endpoints {
-            let unreachable = endpoint.unreachable.as_ref();
-            remarks.extend(unreachable.map(|why| {
-                format!("process {}: {} at {}: {why}", owner.pid, endpoint.kind, endpoint.address)
-            }));
+            let Some(why) = &endpoint.unreachable else { continue };
+            let reason = format!("{}: {why}", endpoint.address);
+            if !is_told(&remarks, &reason) {
+                remarks.push(format!("process {}: {} at {reason}", owner.pid, endpoint.kind));
+            }
         }
     }
     for source in &status.sources {
@@ -101,6 +109,8 @@ fn grouped<'a, T>(items: impl Iterator<Item = (&'a str, T)>) -> Vec<(&'a str, Ve
 
 #[cfg(test)]
 mod tests {
+    use proto::tpuscope::v1::{EndpointStatus, OwnerStatus};
+
     use super::*;
 
     #[test]
@@ -133,6 +143,50 @@ mod tests {
             unknown("1", "no node"),
         ];
         assert_eq!(remarks, expected);
+    }
+
+    #[test]
+    fn a_reason_of_a_chip_and_its_process_is_told_once() {
+        let (off, gone) = ("its metric service is off", "it listens in another network namespace");
+        let address = "127.0.0.1:8431";
+        let chip = |index: u32, missing: String| ChipStatus {
+            index,
+            state: "ok".into(),
+            missing,
+            owners: vec![7],
+            ..Default::default()
+        };
+        let owner = |pid: u32, notes: &[&str]| OwnerStatus {
+            pid,
+            notes: notes.iter().map(ToString::to_string).collect(),
+            ..Default::default()
+        };
+        let unreachable = EndpointStatus {
+            kind: "runtime_metrics".into(),
+            address: address.into(),
+            unreachable: Some(gone.into()),
+            ..Default::default()
+        };
+        let status = StatusReply {
+            chips: vec![
+                chip(0, format!("duty cycle: process 7: {off}")),
+                chip(1, format!("duty cycle: {address}: {gone}")),
+            ],
+            owners: vec![
+                owner(7, &[off, "it is a fork of process 6"]),
+                OwnerStatus { endpoints: vec![unreachable], ..owner(8, &[]) },
+                // Of another process it is told.
+                owner(9, &[off]),
+            ],
+            ..Default::default()
+        };
+        let expected = [
+            format!("chip 0: no duty cycle: process 7: {off}"),
+            format!("chip 1: no duty cycle: {address}: {gone}"),
+            "process 7: it is a fork of process 6".to_owned(),
+            format!("process 9: {off}"),
+        ];
+        assert_eq!(remarks(&status, false), expected);
     }
 
     #[test]

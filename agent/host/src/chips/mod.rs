@@ -77,6 +77,14 @@ pub fn scan(paths: &Paths, settings: &Settings) -> ChipScan {
     ChipScan { chips, notes, other_groups }
 }
 
+/// The name of the chip that a PCI function belongs to, from its address and the texts of its files `vendor`, `device`,
+/// `subsystem_device` and `numa_node`. `None` if it is no TPU.
+pub fn decode_texts(address: &str, text: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let function = pci::function(address, text)?;
+    let row = kind(&function, &Settings::default())?;
+    Some(name(&function, &row))
+}
+
 /// The kind of a function, when it is a TPU or may be one: any function of Google's that is no known other device,
 /// whatever its class.
 fn kind(function: &Function, settings: &Settings) -> Option<ChipKind> {
@@ -113,7 +121,7 @@ fn chip(index: ChipIndex, functions: &[(Function, ChipKind)], nodes: &Nodes<'_>)
     let mut faults = Vec::new();
     if functions.len() < row.functions as usize {
         let fault = format!("shows {} of its {} PCI functions", functions.len(), row.functions);
-        faults.push((ChipState::Fault, fault));
+        faults.push((ChipFaultKind::Chip, fault));
     }
     for (function, row) in functions {
         let driver = pci::driver(&nodes.paths.sysfs, function);
@@ -122,46 +130,86 @@ fn chip(index: ChipIndex, functions: &[(Function, ChipKind)], nodes: &Nodes<'_>)
         faults.extend(fault(function, &driver, node.as_deref()));
         chip.nodes.extend(node);
     }
-    // What is seen to be wrong counts more than what is not known.
-    let of_state = |state| faults.iter().any(|(of, _)| *of == state).then_some(state);
-    let states = [ChipState::Absent, ChipState::Fault, ChipState::Unknown];
-    chip.state = states.into_iter().find_map(of_state).unwrap_or_default();
-    if chip.state != ChipState::Unknown {
-        faults.retain(|(of, _)| *of != ChipState::Unknown);
+    // What is seen to be wrong with the chip counts more than what may be only the agent's view, and that more than what
+    // is not known.
+    let kinds = [
+        ChipFaultKind::NodeAbsent,
+        ChipFaultKind::Chip,
+        ChipFaultKind::NodeAbsentHere,
+        ChipFaultKind::Unknown,
+    ];
+    let Some(worst) = kinds.into_iter().find(|kind| faults.iter().any(|(of, _)| of == kind)) else {
+        return chip;
+    };
+    faults.retain(|(of, _)| of.is_of_chip() == worst.is_of_chip());
+    if worst == ChipFaultKind::NodeAbsentHere {
+        faults.retain(|(of, _)| *of == worst);
     }
+    chip.state = worst.state();
+    chip.absent_here_only = worst == ChipFaultKind::NodeAbsentHere;
     chip.faults = faults.into_iter().map(|(_, fault)| fault).collect();
     chip
 }
 
+/// What a fault is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChipFaultKind {
+    /// The node does not exist, because no driver is bound.
+    NodeAbsent,
+    /// The driver or a function is missing.
+    Chip,
+    /// The agent's `/dev` lacks the node. It may exist outside the agent's container.
+    NodeAbsentHere,
+    /// The node is not known, or cannot be read.
+    Unknown,
+}
+
+impl ChipFaultKind {
+    /// Whether the chip is at fault, rather than what the agent can see of it.
+    fn is_of_chip(self) -> bool {
+        matches!(self, Self::NodeAbsent | Self::Chip)
+    }
+
+    fn state(self) -> ChipState {
+        match self {
+            Self::NodeAbsent | Self::NodeAbsentHere => ChipState::Absent,
+            Self::Chip => ChipState::Fault,
+            Self::Unknown => ChipState::Unknown,
+        }
+    }
+}
+
 /// What is wrong with a function, from its driver and its node.
-fn fault(function: &Function, driver: &Driver, node: Option<&Path>) -> Option<(ChipState, String)> {
+fn fault(function: &Function, driver: &Driver, node: Option<&Path>) -> Option<(ChipFaultKind, String)> {
     let slot = function.slot;
     let unbound = format!("no driver is bound to PCI function {slot}");
     let Some(node) = node else {
         let unknown = format!("PCI function {slot} has no IOMMU group in sysfs: its vfio node is unknown");
         return Some(match driver {
-            Driver::Unbound => (ChipState::Fault, format!("{unbound}, and {unknown}")),
-            Driver::Bound(_) | Driver::Unknown => (ChipState::Unknown, unknown),
+            Driver::Unbound => (ChipFaultKind::Chip, format!("{unbound}, and {unknown}")),
+            Driver::Bound(_) | Driver::Unknown => (ChipFaultKind::Unknown, unknown),
         });
     };
     let at = node.display();
     match fs::symlink_metadata(node) {
-        Ok(_) if *driver == Driver::Unbound => Some((ChipState::Fault, unbound)),
+        Ok(_) if *driver == Driver::Unbound => Some((ChipFaultKind::Chip, unbound)),
         Ok(_) => None,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let why = match driver {
-                Driver::Bound(driver) => {
-                    format!("driver {driver} is bound, so the node is not passed into this container")
-                }
-                Driver::Unbound => unbound,
-                Driver::Unknown => {
-                    "the driver is not bound, or the node is not passed into this container".to_owned()
-                }
+            let (kind, why) = match driver {
+                Driver::Bound(driver) => (
+                    ChipFaultKind::NodeAbsentHere,
+                    format!("driver {driver} is bound, so the node is not passed into this container"),
+                ),
+                Driver::Unbound => (ChipFaultKind::NodeAbsent, unbound),
+                Driver::Unknown => (
+                    ChipFaultKind::NodeAbsentHere,
+                    "the driver is not bound, or the node is not passed into this container".to_owned(),
+                ),
             };
-            Some((ChipState::Absent, format!("device node {at} is absent: {why}")))
+            Some((kind, format!("device node {at} is absent: {why}")))
         }
         Err(error) => Some((
-            ChipState::Unknown,
+            ChipFaultKind::Unknown,
             format!("device node {at} cannot be read ({error}): its state is unknown"),
         )),
     }

@@ -71,21 +71,27 @@ pub(super) fn functions(sysfs: &Path, most: usize) -> io::Result<Vec<Function>> 
     let mut functions = Vec::new();
     for entry in fs::read_dir(&root)?.take(most) {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let Some(slot) = Slot::parse(&name) else { continue };
         let folder = root.join(&name);
-        let word = |file| hex(&folder.join(file)).and_then(|value| u16::try_from(value).ok());
-        let mut function =
-            Function { slot, vendor: word("vendor"), device: None, subsystem: None, numa_node: None, name };
-        // Only Google's functions are worth more reads: a host has hundreds of others.
-        if function.vendor == Some(super::VENDOR) {
-            function.device = word("device");
-            function.subsystem = word("subsystem_device");
-            function.numa_node = text(&folder.join("numa_node")).and_then(|text| text.trim().parse().ok());
-        }
-        functions.push(function);
+        functions.extend(function(&name, |file| text(&folder.join(file))));
     }
     functions.sort_by_key(|function| function.slot);
     Ok(functions)
+}
+
+/// The function with this name, from the texts of its files. `None` if the name is no address.
+pub(super) fn function(name: &str, text: impl Fn(&str) -> Option<String>) -> Option<Function> {
+    let slot = Slot::parse(name)?;
+    let word = |file| hex(&text(file)?).and_then(|value| u16::try_from(value).ok());
+    let vendor = word("vendor");
+    let mut function =
+        Function { slot, vendor, device: None, subsystem: None, numa_node: None, name: name.to_owned() };
+    // Only Google's functions are worth more reads: a host has hundreds of others.
+    if function.vendor == Some(super::VENDOR) {
+        function.device = word("device");
+        function.subsystem = word("subsystem_device");
+        function.numa_node = text("numa_node").and_then(|text| text.trim().parse().ok());
+    }
+    Some(function)
 }
 
 /// The driver of a function.
@@ -142,8 +148,7 @@ fn names(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-fn hex(file: &Path) -> Option<u32> {
-    let text = text(file)?;
+fn hex(text: &str) -> Option<u32> {
     let text = text.trim();
     u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }

@@ -204,6 +204,55 @@ fn a_7x_without_one_of_its_nodes_is_absent() {
 }
 
 #[test]
+fn a_node_that_only_this_container_lacks_is_no_fault_of_the_chip() {
+    let host = Host::new();
+    host.vfio("0000:05:00.0", "0x0076", 3);
+    host.vfio("0000:05:00.1", "0x0076", 4);
+    let first = || {
+        let chip = host.scan().chips.remove(0);
+        (chip.state, chip.is_up(), chip.faults.len())
+    };
+    assert_eq!(first(), (ChipState::Ok, Some(true), 0));
+    fs::remove_file(host.at("dev/vfio/4")).unwrap();
+    // This sysfs does not show drivers.
+    assert_eq!(first(), (ChipState::Absent, None, 1));
+    host.bind("0000:05:00.1", "vfio-pci");
+    // One function is sound and has no node here; the other has no driver, so the chip is at fault.
+    let chip = host.scan().chips.remove(0);
+    assert_eq!((chip.state, chip.is_up()), (ChipState::Fault, Some(false)));
+    assert_eq!(chip.faults, ["no driver is bound to PCI function 0000:05:00.0"]);
+    host.bind("0000:05:00.0", "vfio-pci");
+    assert_eq!(first(), (ChipState::Absent, None, 1));
+    fs::remove_file(host.at("dev/vfio/3")).unwrap();
+    assert_eq!(first(), (ChipState::Absent, None, 2));
+    fs::remove_file(host.at("sys").join(pci::DEVICES).join("0000:05:00.1/driver")).unwrap();
+    assert_eq!(first(), (ChipState::Absent, Some(false), 1));
+}
+
+/// The functions of the field vector, with what its script gives them: address, device, class and IOMMU group.
+fn field_functions() -> Vec<[String; 4]> {
+    let commands = include_str!("../../../../tests/data/golden/field/unknown_chip_class_ff00/cmd");
+    let calls = commands.split(';').filter_map(|command| command.trim().strip_prefix("fn $R "));
+    let words = calls.map(|call| call.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    words.map(|words| [0, 2, 3, 4].map(|at| words[at].clone())).collect()
+}
+
+#[test]
+fn an_unknown_device_of_class_ff00_is_a_chip() {
+    let host = Host::new();
+    let functions = field_functions();
+    assert_eq!(functions.len(), 3);
+    for [slot, device, class, group] in &functions {
+        host.vfio(slot, device, group.parse().unwrap());
+        fs::write(host.at("sys").join(pci::DEVICES).join(slot).join("class"), format!("{class}\n")).unwrap();
+    }
+    let chips = host.scan().chips;
+    let names: Vec<_> = chips.iter().map(|chip| chip.name.as_str()).collect();
+    assert_eq!(names, ["v5e", "unknown TPU 0x0099", "unknown TPU 0x0098"]);
+    assert!(chips.iter().all(|chip| chip.is_up() == Some(true)), "{chips:?}");
+}
+
+#[test]
 fn accel_numbers_come_from_sysfs_where_it_says() {
     let host = Host::new();
     for (slot, number) in [("0000:00:04.0", 1), ("0000:00:05.0", 0)] {

@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 pub struct Settings {
     /// Additional chip types, each with its own `device` id. A type with an id of the built-in table replaces that entry.
     pub extra: Vec<ExtraChip>,
-    /// Path of the file that says how many chips this host has (`CHIPS_PER_HOST_BOUNDS` or `TPU_CHIPS_PER_HOST_BOUNDS`). It is
-    /// read when it belongs to root or to the agent's user and no other user can write it. Without it, the most chips seen since
+    /// Path of the file that says how many chips this host has: `CHIPS_PER_HOST_BOUNDS`, else `MACHINE_TYPE`, else
+    /// `ACCELERATOR_TYPE` where that is a type of one host, each also with the prefix `TPU_`. It is read when it belongs to root or to the agent's user and no other user can write it. Without it, the most chips seen since
     /// the start are expected. The log says which. The agent must see the file: in a container, mount it and name its path here.
     #[serde(deserialize_with = "absolute_path::or_empty")]
     pub tpu_env: PathBuf,

@@ -2,13 +2,30 @@
 
 use std::{
     fs::{self, File},
+    path::Path,
     process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
 
 use model::{device::ChipIndex, workload::EndpointKind};
 
 use super::*;
 use crate::settings::workload::StaticEndpoint;
+
+/// Held while this process has a node open or starts a child. A child has the descriptors of all threads until its program
+/// runs: the child of one test would hold the node of another.
+static NODES_AND_CHILDREN: Mutex<()> = Mutex::new(());
+
+/// Starts a program. Its standard input may be a node. Returns when the program runs and the node is closed here.
+fn spawn(mut command: Command, node: Option<&Path>) -> Child {
+    let _alone = NODES_AND_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(node) = node {
+        command.stdin(File::open(node).unwrap());
+    }
+    let child = command.spawn().unwrap();
+    drop(command);
+    child
+}
 
 struct Holding(Child);
 
@@ -45,10 +62,9 @@ impl Host {
 
     /// A process that holds the node of a chip as its standard input.
     fn hold(&self, chip: usize, variables: &[(&str, &str)]) -> Holding {
-        let node = File::open(&self.chips[chip].nodes[0]).unwrap();
         let mut command = Command::new("sleep");
-        command.arg("600").envs(variables.iter().copied()).stdin(node).stdout(Stdio::null());
-        Holding(command.spawn().unwrap())
+        command.arg("600").envs(variables.iter().copied()).stdout(Stdio::null());
+        Holding(spawn(command, Some(&self.chips[chip].nodes[0])))
     }
 }
 
@@ -101,7 +117,7 @@ fn a_flapping_owner_does_not_cause_a_full_look_each_time() {
 }
 
 #[test]
-fn several_owners_of_one_chip_and_one_that_wants_no_part() {
+fn several_owners_of_one_chip_and_one_that_is_to_be_ignored() {
     let host = Host::new();
     let mut discovery = host.discovery();
     let _owners = [host.hold(0, &[]), host.hold(0, &[]), host.hold(1, &[("TPUSCOPE_IGNORE", "1")])];
@@ -157,8 +173,8 @@ impl Opener {
     fn start() -> Self {
         let script = "while read -r line; do eval \"$line\"; echo done; done";
         let mut shell = Command::new("bash");
-        let mut child =
-            shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = spawn(shell, None);
         let (orders, out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Self { process: Holding(child), orders, done: std::io::BufReader::new(out) }
     }
@@ -282,7 +298,9 @@ fn a_new_owner_is_seen_at_the_next_tick_and_a_scan_in_vain_is_not_repeated() {
     discovery.watch = NodeWatch::of(&host.chips, host.dev.path());
     let mut scans = 0;
     for second in 4..12 {
+        let alone = NODES_AND_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
         drop(File::open(&host.chips[1].nodes[0]).unwrap());
+        drop(alone);
         discovery.tick(at(second));
         scans += u32::from(discovery.was_full_scan());
     }

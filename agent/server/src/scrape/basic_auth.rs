@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(auth.check(Some(&header("prometheus", "right")), HERE).await, AuthOutcome::Accepted);
         assert_eq!(auth.check(Some(&header("prometheus", "wrong")), HERE).await, AuthOutcome::Refused);
         // The hash for unknown users is a real one: its password must not authenticate an unknown user.
-        assert_eq!(auth.check(Some(&header("stranger", "right")), HERE).await, AuthOutcome::Refused);
+        assert_eq!(auth.check(Some(&header("unknown", "right")), HERE).await, AuthOutcome::Refused);
         for none in [None, Some("Bearer x"), Some("Basic !!!"), Some("Basic"), Some("")] {
             assert_eq!(auth.check(none, HERE).await, AuthOutcome::Refused, "{none:?}");
         }

@@ -244,7 +244,7 @@ fn client_verifier(
         "RequireAndVerifyClientCert" => false,
         "RequestClientCert" | "RequireAnyClientCert" => {
             let reason = format!(
-                "{} believes any certificate: set RequireAndVerifyClientCert and client_ca_file",
+                "{} accepts any certificate: set RequireAndVerifyClientCert and client_ca_file",
                 tls.client_auth_type
             );
             return Err(value(KEY, reason));
@@ -364,7 +364,7 @@ mod tests {
     fn unverified_client_certificates_are_refused() {
         for mode in ["RequestClientCert", "RequireAnyClientCert"] {
             let tls = TlsServerConfig { client_auth_type: mode.to_owned(), ..tls() };
-            assert!(refused(&tls).contains("believes any certificate"), "{mode}");
+            assert!(refused(&tls).contains("accepts any certificate"), "{mode}");
         }
         let tls = TlsServerConfig { client_ca: "x".to_owned(), ..tls() };
         assert!(refused(&tls).contains("not asked for a certificate"));

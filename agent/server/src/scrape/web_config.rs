@@ -28,7 +28,7 @@ pub enum WebConfigError {
     /// A file that cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -39,7 +39,7 @@ pub enum WebConfigError {
     /// Not YAML of this format.
     #[error("{}: {reason}", .path.display())]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong, with line and column.
         reason: String,

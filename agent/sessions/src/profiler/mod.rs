@@ -85,7 +85,7 @@ pub struct ProfileJob {
 pub enum ProfilerError {
     /// The call failed. `connected` names the processes that are connected to a busy profiler.
     Call {
-        /// Why.
+        /// Error of the call.
         error: client::Error,
         /// Such as `pid 17 (python)`.
         connected: Vec<String>,

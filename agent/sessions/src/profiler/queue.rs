@@ -112,7 +112,7 @@ struct Reservation {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningOperation {
     /// None for the end of a session: it belongs to no user any more.
     lease: Option<LeaseId>,
     /// The session that may be open.
@@ -124,7 +124,7 @@ struct Running {
 pub struct RequestQueue {
     reservation: Option<Reservation>,
     waiting: VecDeque<(RequestId, ProfilerOperation)>,
-    running: Option<Running>,
+    running: Option<RunningOperation>,
     /// A session of ours that has to be ended before anything else.
     to_end: Option<String>,
     foreign: Option<(ForeignUse, Duration)>,
@@ -193,7 +193,7 @@ impl RequestQueue {
             return None;
         }
         if let Some(session) = self.to_end.take() {
-            self.running = Some(Running { lease: None, session: None });
+            self.running = Some(RunningOperation { lease: None, session: None });
             return Some(Action::End(session));
         }
         let lease = self.reservation.as_ref()?.lease;
@@ -202,7 +202,7 @@ impl RequestQueue {
             ProfilerOperation::Probe => (Action::Probe(request), None),
             ProfilerOperation::Profile(session) => (Action::Profile(request, session.clone()), Some(session)),
         };
-        self.running = Some(Running { lease: Some(lease), session });
+        self.running = Some(RunningOperation { lease: Some(lease), session });
         Some(action)
     }
 

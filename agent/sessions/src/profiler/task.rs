@@ -64,7 +64,7 @@ struct Ended {
     answer: Box<dyn FnOnce() + Send>,
 }
 
-type Running = Pin<Box<dyn Future<Output = Ended> + Send>>;
+type OperationFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 /// The task; see the module.
 pub(super) struct ProfilerTask {
@@ -98,7 +98,7 @@ impl ProfilerTask {
 
     /// Runs until it was idle for a while, or all users are gone and nothing of ours is left in the workload.
     pub(super) async fn run(mut self) {
-        let mut running: Option<Running> = None;
+        let mut running: Option<OperationFuture> = None;
         loop {
             self.queue.expire(self.now());
             self.forget_over();
@@ -178,7 +178,7 @@ impl ProfilerTask {
         }
     }
 
-    fn begin(&mut self, action: Action) -> Option<Running> {
+    fn begin(&mut self, action: Action) -> Option<OperationFuture> {
         debug!(target = %self.target, ?action, "profiler action");
         match action {
             Action::Probe(request) => match self.waiting.remove(&request) {
@@ -201,7 +201,7 @@ impl ProfilerTask {
         }
     }
 
-    fn nothing_to_do(&mut self) -> Option<Running> {
+    fn nothing_to_do(&mut self) -> Option<OperationFuture> {
         self.queue.finished(Outcome::Done, self.now());
         None
     }
@@ -223,7 +223,7 @@ impl ProfilerTask {
     }
 
     /// Gives up what runs and ends what may be open.
-    async fn finish_alone(&mut self, running: Option<Running>) {
+    async fn finish_alone(&mut self, running: Option<OperationFuture>) {
         self.release();
         if running.is_some() {
             drop(running);
@@ -252,7 +252,7 @@ async fn sleep_until(wake: Option<Instant>) {
     }
 }
 
-async fn pending_or(running: &mut Option<Running>) -> Ended {
+async fn pending_or(running: &mut Option<OperationFuture>) -> Ended {
     match running {
         Some(running) => running.await,
         None => std::future::pending().await,

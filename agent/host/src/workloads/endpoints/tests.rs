@@ -327,6 +327,6 @@ fn the_host_service_is_roots_or_named() {
     assert!(Given::new(vec![onlooker], vec![own("127.0.0.1:8400")]).plan().shared.is_empty());
     let elsewhere = shared(root("0.0.0.0:80"), &url("169.254.169.254:80"));
     assert!(elsewhere.0.is_empty() && elsewhere.1[0].contains("not this host"), "{elsewhere:?}");
-    let stranger = PortListener { uid: 7, ..listener("0.0.0.0:8400", 30) };
-    assert!(shared(stranger, &url("localhost:8400")).0.is_empty());
+    let other_user = PortListener { uid: 7, ..listener("0.0.0.0:8400", 30) };
+    assert!(shared(other_user, &url("localhost:8400")).0.is_empty());
 }

@@ -123,6 +123,8 @@ impl<const COLUMNS: usize> Default for Tier<COLUMNS> {
 #[derive(Clone, Copy)]
 struct CoarseStep {
     start: i64,
+    /// The time that is kept: the start, or the first point of the series.
+    at: i64,
     sum: f64,
     min: f32,
     max: f32,
@@ -319,7 +321,7 @@ impl History {
             let mean = span.sum / f64::from(span.points);
             #[expect(clippy::cast_possible_truncation, reason = "seven digits are enough to draw")]
             let mean = (mean as f32).clamp(span.min, span.max);
-            self.store(id, COARSE, span.start, |entry| &mut entry.coarse, [mean, span.min, span.max]);
+            self.store(id, COARSE, span.at, |entry| &mut entry.coarse, [mean, span.min, span.max]);
         }
         self.store(id, FINE, at, |entry| &mut entry.fine, [value]);
         if let Some(entry) = &mut self.entries[id as usize] {
@@ -339,7 +341,11 @@ impl History {
                 span.points = span.points.saturating_add(1);
                 None
             }
-            span => span.replace(CoarseStep { start, sum: value.into(), min: value, max: value, points: 1 }),
+            span => {
+                // A series has no points before its first one.
+                let at = if span.is_some() { start } else { at };
+                span.replace(CoarseStep { start, at, sum: value.into(), min: value, max: value, points: 1 })
+            }
         }
     }
 

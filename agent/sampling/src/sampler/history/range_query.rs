@@ -22,7 +22,8 @@ pub struct RangeQuery<'a> {
 /// One point: a measured value, or what is left of several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HistoryPoint {
-    /// When it was measured; of several, the first's time, or the begin of their step.
+    /// When it was measured; of several, the first's time, or the start of their step. Never before the first point of the
+    /// series.
     pub at: Timestamp,
     /// Its value, or their mean.
     pub value: f64,

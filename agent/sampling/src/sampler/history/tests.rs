@@ -137,6 +137,17 @@ fn a_query_is_bounded_in_time_and_number() {
 }
 
 #[test]
+fn a_series_does_not_begin_before_its_first_point() {
+    let mut history = History::new(1 << 16, STEP);
+    // Two whole steps and the parts of two.
+    for at in (90_500..270_000).step_by(1000) {
+        history.push(&sample(0, at, SampleValue::Gauge(1.0)));
+    }
+    let points = all(&history).remove(0).points;
+    assert_eq!((points[0].at, points.len()), (time(90_500), 180));
+}
+
+#[test]
 fn newer_series_push_out_the_quietest() {
     let mut history = History::new(20 * (SERIES + 2 * (BLOCK + SLOT)), STEP);
     for series in 0..1000 {
@@ -169,11 +180,13 @@ proptest! {
         for series in all(&history) {
             let mine = &put[&series.key.labels.number(CORE).unwrap()];
             prop_assert!(series.points.windows(2).all(|pair| pair[0].at < pair[1].at));
+            prop_assert!(series.points[0].at >= time(*mine.keys().next().unwrap()));
             for point in &series.points {
                 let ms = point.at.0 / 1_000_000;
                 let exact = mine.get(&ms).is_some_and(|value| f64::from(*value) == point.value);
-                let step: Vec<f64> = mine.range(ms..ms + 60_000).map(|(_, value)| (*value).into()).collect();
-                let spans = ms % 60_000 == 0
+                let end = (ms / 60_000 + 1) * 60_000;
+                let step: Vec<f64> = mine.range(ms..end).map(|(_, value)| (*value).into()).collect();
+                let spans = (ms % 60_000 == 0 || mine.keys().next() == Some(&ms))
                     && step.iter().copied().fold(f64::INFINITY, f64::min) == point.min
                     && step.iter().copied().fold(f64::NEG_INFINITY, f64::max) == point.max;
                 prop_assert!(exact || spans, "{point:?}");

@@ -38,13 +38,11 @@ fn info(chip: &Chip) -> HostValue {
     HostValue { labels, ..HostValue::plain(&catalog::TPU_CHIP_INFO, 1.0) }
 }
 
-/// Whether it is up, and its faults. Nothing of a chip whose state is unknown: its texts say what could not be read.
+/// Whether it is up, and its faults. Nothing of a chip of which that is not known: its texts say what the agent cannot read,
+/// or which node its container lacks.
 fn health(chip: &Chip, found: &mut Vec<HostValue>) {
-    let up = match chip.state {
-        ChipState::Ok => 1.0,
-        ChipState::Absent | ChipState::Fault => 0.0,
-        ChipState::Unknown => return,
-    };
+    let Some(is_up) = chip.is_up() else { return };
+    let up = if is_up { 1.0 } else { 0.0 };
     found.push(HostValue { labels: Labels::chip(chip.index), ..HostValue::plain(&catalog::TPU_CHIP_UP, up) });
     found.extend(chip.faults.iter().map(|fault| {
         // The rest says what to do, for a person.
@@ -139,7 +137,7 @@ mod tests {
 
     #[test]
     fn chips_keep_their_numbers_and_say_what_is_wrong() {
-        let absent = "device node /dev/vfio/3 is absent: the driver is not bound";
+        let absent = "device node /dev/vfio/3 is absent: no driver is bound to PCI function 0000:03:00.0";
         let chips = [
             Chip { numa_node: Some(1), ..chip(0, ChipState::Ok, &[]) },
             chip(3, ChipState::Absent, &[absent]),
@@ -165,13 +163,18 @@ mod tests {
     fn up_is_what_the_state_says_and_nothing_where_it_says_nothing() {
         let chips = [
             chip(0, ChipState::Ok, &[]),
-            chip(1, ChipState::Absent, &["device node /dev/vfio/1 is absent: not passed in"]),
+            chip(1, ChipState::Absent, &["device node /dev/vfio/1 is absent: no driver is bound"]),
             chip(2, ChipState::Fault, &["no driver is bound to PCI function 0000:02:00.0"]),
             chip(
                 3,
                 ChipState::Unknown,
                 &["device node /dev/vfio/3 cannot be read (denied): its state is unknown"],
             ),
+            // The node is not passed into the agent's container.
+            Chip {
+                absent_here_only: true,
+                ..chip(4, ChipState::Absent, &["device node /dev/vfio/4 is absent: driver vfio-pci is bound"])
+            },
         ];
         let host = host(&chips, Vec::new(), None);
         assert_eq!(of("tpu_chip_up", &host), ["chip=0 1", "chip=1 0", "chip=2 0"]);
@@ -182,7 +185,7 @@ mod tests {
                 "chip=2,fault=no driver is bound to PCI function 0000:02:00.0 1"
             ]
         );
-        assert_eq!(of("tpu_chip_info", &host).len(), 4);
+        assert_eq!(of("tpu_chip_info", &host).len(), 5);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub enum ChildAction {
     Recycle,
     /// There is none before this span is over.
     Wait {
-        /// How long.
+        /// Time until the next start.
         left: Duration,
         /// It failed so often that this is the long rest.
         tripped: bool,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadly_metric_is_left_out_for_a_while() {
+    fn a_metric_that_ends_the_child_is_left_out_for_a_while() {
         let mut lifecycle = ChildLifecycle::new(ChildPolicy::default());
         lifecycle.set_aside("hbm_util", at(5));
         assert_eq!(lifecycle.left_out("hbm_util", at(5)), Some(ChildPolicy::default().set_aside));

@@ -17,9 +17,9 @@ pub enum TrustError {
     /// Its owner cannot be read.
     #[error("cannot read {path}: {source}")]
     Unreadable {
-        /// Which path.
+        /// The path that cannot be read.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// It is no regular file.
@@ -31,7 +31,7 @@ pub enum TrustError {
     /// Several users could replace it.
     #[error("user {other} owns {}, but user {owner} owns the library", .path.display())]
     Mixed {
-        /// Which path.
+        /// The path that the other user owns.
         path: PathBuf,
         /// Its owner.
         other: u32,

@@ -13,8 +13,8 @@ use model::{
     time::Timestamp,
 };
 
-/// How long zeros are not believed. On real hardware the right values came 3 s after the first zeros.
-const NOT_BELIEVED: Duration = Duration::from_secs(30);
+/// How long zeros count as unknown. On real hardware the right values came 3 s after the first zeros.
+const ZEROS_UNKNOWN: Duration = Duration::from_secs(30);
 
 /// Why the values are missing.
 pub(super) const WHY: &str = "the runtime gives 0 for HBM in use and duty cycle in the first seconds of a process, also of \
@@ -28,7 +28,7 @@ type Device = (bool, u32);
 pub(super) struct FirstValues {
     since: Option<Timestamp>,
     /// Devices that had another value than 0.
-    believed: HashSet<Device>,
+    known: HashSet<Device>,
 }
 
 impl FirstValues {
@@ -43,17 +43,17 @@ impl FirstValues {
         if !samples.iter().any(concerned) {
             return false;
         }
-        if self.since.get_or_insert(at).age(at) >= NOT_BELIEVED {
+        if self.since.get_or_insert(at).age(at) >= ZEROS_UNKNOWN {
             return false;
         }
         for sample in samples.iter().filter(|sample| concerned(sample)) {
             if !matches!(sample.value, SampleValue::Gauge(0.0)) {
-                self.believed.extend(device(sample));
+                self.known.extend(device(sample));
             }
         }
         let before = samples.len();
         samples.retain(|sample| {
-            !concerned(sample) || device(sample).is_none_or(|device| self.believed.contains(&device))
+            !concerned(sample) || device(sample).is_none_or(|device| self.known.contains(&device))
         });
         samples.len() < before
     }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_unknown_at_first_and_believed_later() {
+    fn zeros_are_unknown_at_first_and_values_later() {
         let (used, duty) = (&TPU_HBM_USED_BYTES, &TPU_TENSORCORE_DUTY_CYCLE_RATIO);
         let idle = [(used, 0, 0.0), (duty, 0, 0.0), (used, 1, 5.0), (duty, 1, 0.0)];
         let mut first = FirstValues::default();

@@ -12,9 +12,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// The processes, ended when dropped.
 #[derive(Debug)]
-pub struct Crowd(Vec<Child>);
+pub struct OtherProcesses(Vec<Child>);
 
-impl Crowd {
+impl OtherProcesses {
     /// Starts `processes` with `descriptors` each, and waits until they have them. Of these processes, `changing` open
     /// and close a descriptor every second, as servers do: discovery looks into such a process again.
     pub fn start(processes: usize, descriptors: usize, changing: usize) -> Self {
@@ -30,16 +30,16 @@ impl Crowd {
             let script = if number < changing { &change } else { &still };
             Command::new("bash").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap()
         };
-        let crowd = Self((0..processes).map(one).collect());
+        let others = Self((0..processes).map(one).collect());
         let ready = |child: &Child| {
             fs::read_dir(format!("/proc/{}/fd", child.id())).is_ok_and(|open| open.count() >= descriptors)
         };
         let deadline = Instant::now() + LIMIT;
-        while !crowd.0.iter().all(ready) {
+        while !others.0.iter().all(ready) {
             assert!(Instant::now() < deadline, "the processes do not start");
             thread::yield_now();
         }
-        crowd
+        others
     }
 
     /// Adds a process, to end with the others.
@@ -48,7 +48,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for OtherProcesses {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // It may have ended by itself.

@@ -1,6 +1,6 @@
 //! How a call behaves.
 //!
-//! | conduct | effect |
+//! | behavior | effect |
 //! |---|---|
 //! | `values A\|B` | these values |
 //! | `error CODE TEXT` | that error |
@@ -8,7 +8,7 @@
 //! | `slow MS` | returns `1` after so many milliseconds |
 //! | `abort`, `segfault`, `exit CODE` | the process ends |
 //! | `leak BYTES` | keeps so many more bytes, touched, and returns `1` |
-//! | `shout BYTES` | writes so many bytes to standard error and returns `1` |
+//! | `stderr BYTES` | writes so many bytes to standard error and returns `1` |
 //! | `count N` | claims N values |
 //! | `length N` | claims a description of N bytes |
 //! | `endless` | a value without its NUL byte |
@@ -20,7 +20,7 @@ use std::{env, fs, io::Write, os::fd::FromRawFd, process, thread, time::Duration
 
 /// What a call does.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Conduct {
+pub(crate) enum Behavior {
     Values(Vec<String>),
     Error(i32, String),
     Hang,
@@ -29,7 +29,7 @@ pub(crate) enum Conduct {
     Segfault,
     Exit(i32),
     Leak(usize),
-    Shout(usize),
+    WriteStderr(usize),
     Count(usize),
     Length(usize),
     Endless,
@@ -38,8 +38,8 @@ pub(crate) enum Conduct {
     Facts,
 }
 
-impl Conduct {
-    /// Reads a conduct; what is none of the above are values.
+impl Behavior {
+    /// Reads a behavior; what is none of the above are values.
     pub(crate) fn parse(text: &str) -> Self {
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         let number = || rest.trim().parse::<usize>().unwrap_or(0);
@@ -54,7 +54,7 @@ impl Conduct {
             "segfault" => Self::Segfault,
             "exit" => Self::Exit(rest.parse().unwrap_or(0)),
             "leak" => Self::Leak(number()),
-            "shout" => Self::Shout(number()),
+            "stderr" => Self::WriteStderr(number()),
             "count" => Self::Count(number()),
             "length" => Self::Length(number()),
             "endless" => Self::Endless,
@@ -82,7 +82,7 @@ impl Conduct {
                 // A zeroed allocation would cost nothing before it is touched.
                 vec![0xc5_u8; *bytes].leak();
             }
-            Self::Shout(bytes) => {
+            Self::WriteStderr(bytes) => {
                 // A closed standard error is no matter here.
                 let _ = std::io::stderr().write_all(&b"libtpu says something at length\n".repeat(bytes / 32));
             }
