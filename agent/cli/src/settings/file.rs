@@ -55,8 +55,7 @@ impl SettingsFile {
                 Err(error) => error,
             };
             let at = error.span().map_or(0, |span| span.start);
-            let bad = values.iter().find(|(_, span): &(_, &Range<usize>)| span.contains(&at));
-            let Some(name) = bad.map(|(name, _)| name.clone()) else {
+            let Some(name) = setting_at(document.get_ref(), at) else {
                 faults.push(lines.syntax(&error));
                 return None;
             };
@@ -94,6 +93,26 @@ fn remove(document: &mut Spanned<DeTable<'_>>, (section, key): &Name) {
     }
 }
 
+/// The setting whose value has this offset.
+fn setting_at(document: &DeTable<'_>, at: usize) -> Option<Name> {
+    document.iter().find_map(|(section, value)| {
+        let (key, _) = value.get_ref().as_table()?.iter().find(|(_, value)| contains(value, at))?;
+        Some((section.get_ref().to_string(), key.get_ref().to_string()))
+    })
+}
+
+/// Whether an offset is in a value or in a part of it. The parts of `[[list]]` are outside its own range.
+fn contains(value: &Spanned<DeValue<'_>>, at: usize) -> bool {
+    value.span().contains(&at)
+        || match value.get_ref() {
+            DeValue::Array(list) => list.iter().any(|element| contains(element, at)),
+            DeValue::Table(table) => {
+                table.iter().any(|(key, value)| key.span().contains(&at) || contains(value, at))
+            }
+            _ => false,
+        }
+}
+
 /// One element of a list.
 struct ListElement<'a, 'i> {
     list: &'a mut DeArray<'i>,
@@ -108,7 +127,7 @@ fn element<'a, 'i>(
 ) -> Option<ListElement<'a, 'i>> {
     let DeValue::Table(table) = document.get_mut().get_mut(section.as_str())?.get_mut() else { return None };
     let DeValue::Array(list) = table.get_mut(key.as_str())?.get_mut() else { return None };
-    let index = list.iter().position(|element| element.span().contains(&at))?;
+    let index = list.iter().position(|element| contains(element, at))?;
     Some(ListElement { list, index })
 }
 
@@ -120,7 +139,7 @@ impl ListElement<'_, '_> {
         let start = element.span().start;
         if let DeValue::Table(table) = element.get_mut() {
             let is_wrong = |key: &Spanned<_>, value: &Spanned<DeValue<'_>>| {
-                key.span().contains(&at) || value.span().contains(&at)
+                key.span().contains(&at) || contains(value, at)
             };
             let wrong = table.iter().find(|(key, value)| is_wrong(key, value));
             if let Some(key) = wrong.map(|(key, _)| key.get_ref().to_string()) {
