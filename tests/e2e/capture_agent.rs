@@ -430,7 +430,14 @@ fn a_dead_workload_is_named_and_no_workload_is_said_so() {
     ended.failed(18, "1 part(s) of the session are missing");
     assert!(ended.json()["missing"][0]["why"].as_str().unwrap().contains("nothing listens"));
     let nobody = Agent::start(&[]);
-    nobody.ask(&["capture", "--duration", "100ms"]).failed(19, "no workload process");
+    // Its procfs shows nobody: the reason and the remedy say so.
+    let ended = nobody.ask(&["capture", "--duration", "100ms"]);
+    ended.failed(
+        19,
+        "no workload process was found on this host, but one that cannot be seen may hold a chip",
+    );
+    assert!(ended.stderr.contains("hides the processes of other users"), "{ended:?}");
+    assert!(ended.stderr.contains("docs/discovery.md"), "{ended:?}");
     // The log has who asked, and what became of it.
     let uid = nix::unistd::getuid();
     let lines = |agent: &Agent, text: &str| {

@@ -10,12 +10,16 @@ use std::{
 
 use fakes::{
     command::{Ended, run},
+    fake_host::FakeHost,
+    fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, trace},
     jax_job::free_port,
     small_disk::SmallDisk,
     wait::until,
 };
+use model::device::Generation;
 use proto::tensorflow::profiler::{XPlane, XSpace};
+use serde_json::Value;
 use tempfile::TempDir;
 
 fn folder() -> TempDir {
@@ -58,6 +62,35 @@ fn bad(mode: Mode, code: i32, says: &str, more: &[&str]) -> Ended {
         until("the session is over", || fake.seen().all_freed());
     }
     ended
+}
+
+/// What is known of the process behind `--target` on this host decides what a trace of the host only means.
+#[test]
+fn a_trace_without_devices_is_judged_by_the_process_behind_the_target() {
+    let (mut host, fake) = (FakeHost::with(Generation::V6e, 1), FakeProfiler::start(Mode::Trace(trace())));
+    let folder = folder();
+    let captured = |host: &FakeHost, session: &str| {
+        let config = host.config("").display().to_string();
+        let ended = capture(folder.path(), &fake.target(), &["--session", session, "--config", &config]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let manifest = fs::read(folder.path().join("plugins/profile").join(session).join("manifest.json"));
+        let manifest: Value = serde_json::from_slice(&manifest.unwrap()).unwrap();
+        manifest["hosts"][0]["parts"][0].clone()
+    };
+    // The listener is this test, which holds no chip.
+    let none = captured(&host, "none")["warnings"].to_string();
+    assert!(!none.contains("no device plane"), "{none}");
+    let procfs = host.root().join("proc");
+    fs::create_dir(&procfs).unwrap();
+    host.set_procfs(&procfs);
+    let unknown = captured(&host, "unknown")["warnings"].to_string();
+    assert!(unknown.contains("it is not known whether the process holds chips"), "{unknown}");
+    let job = FakeProcess::new(100, 10).environment(&[]).descriptor(4, "/dev/vfio/10");
+    job.descriptor(6, "socket:[900]").listeners(&[(&fake.target(), 0, 900)]).write(&procfs);
+    let held = captured(&host, "held");
+    let warnings = held["warnings"].to_string();
+    assert!(warnings.contains("no device plane, although the process holds 1 chip(s)"), "{warnings}");
+    assert_eq!(held["pid"], 100);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod capture_agent;
 mod capture_bad;
 mod capture_real;
 mod discovery;
+mod documented;
 mod goodput;
 mod jax_peer;
 mod libtpu;

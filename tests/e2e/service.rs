@@ -66,6 +66,12 @@ fn what_is_installed_is_removed_except_the_settings() {
     install(&["--network".as_ref(), tpuscope().as_ref(), root.path().as_ref()]);
     let rules = fs::read(root.path().join("usr/share/tpuscope/prometheus/alerts.yml")).expect("installed");
     assert_eq!(rules, fs::read(workspace().join("packaging/prometheus/alerts.yml")).expect("there"));
+    let drop_in = "etc/systemd/system/tpuscope.service.d/network.conf";
+    let text = fs::read_to_string(root.path().join(drop_in)).expect("installed");
+    let settings: Vec<&str> =
+        text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    // The unit denies all addresses; what is allowed goes first.
+    assert_eq!(settings, ["[Service]", "IPAddressAllow=any"]);
     assert!(files(root.path()).len() > 10);
     install(&["--remove".as_ref(), root.path().as_ref()]);
     assert_eq!(files(root.path()), ["./etc/tpuscope/tpuscope.toml"]);

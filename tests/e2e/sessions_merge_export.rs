@@ -253,7 +253,7 @@ fn what_is_no_trace_is_called_the_same_everywhere() {
         // By chance well formed: one field that no trace has.
         ("short", b"\x89PNG\r\n\x1a\n\0\0", 8, "short is no trace"),
         ("nothing-ran", b"\x22\x03abc", 14, "nothing-ran is a trace without any plane"),
-        ("text", b"# a Markdown file\n", 8, "damaged at byte 0"),
+        ("text", b"# a Markdown file\n", 8, "is a text file, not an XSpace"),
     ];
     for (name, bytes, code, says) in cases {
         fs::write(folder.path().join(name), bytes).unwrap();

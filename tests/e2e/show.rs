@@ -118,8 +118,66 @@ fn a_real_job_that_waits_for_its_input_says_so() {
     let frame = list(&all["rows"]).iter().find(|row| row["name"].as_str().unwrap().starts_with('$'));
     assert_eq!(frame, None);
     let text = show(folder.path(), &["--top", "1"]).stdout;
-    assert!(text.contains("host       load_batch takes ") && text.contains(" a step ("), "{text}");
+    assert!(text.contains("host       load_batch takes "), "{text}");
+    assert!(text.contains(" without the annotations in it) of the mean "), "{text}");
     assert!(text.contains("more names with "), "{text}");
+}
+
+/// The usual loop: the batch is loaded before the step, outside its marker.
+#[test]
+fn a_real_job_that_loads_between_its_steps_says_so() {
+    let folder = TempDir::new().unwrap();
+    python("jax_load_batch.py", &[folder.path(), Path::new("6"), Path::new("between")]);
+    let report = json(folder.path(), &[]);
+    let all = &report["hosts"][0]["annotations"];
+    assert_eq!((&all["steps"], &all["steps_with_next"]), (&6.into(), &5.into()));
+    let ps = |of: &Value, key: &str| of[key].as_i64().unwrap();
+    let load = &all["rows"][0];
+    assert_eq!((&load["name"], ps(load, "in_steps_time_ps")), (&"load_batch".into(), 0), "{all}");
+    // The first one lies before the first step.
+    assert!(ps(load, "between_steps_time_ps") >= 5 * 40_000_000_000, "{load}");
+    assert!(ps(load, "between_steps_time_ps") <= ps(all, "between_steps_ps"), "{all}");
+    let text = show(folder.path(), &["--top", "1"]).stdout;
+    for words in ["           one begins every ", " of the time from the first to the last lies in no step\n"]
+    {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(
+        text.contains("host       load_batch takes ") && text.contains(" from one step to the next ("),
+        "{text}"
+    );
+    assert!(text.contains("between the first and the last step lies in no step ("), "{text}");
+}
+
+/// An input pipeline of one's own has names that are not known.
+#[test]
+fn what_tells_nothing_of_input_is_unknown_and_the_host_says_what_it_does() {
+    let folder = TempDir::new().unwrap();
+    let file = "t1v-n-eeee-w-0.xplane.pb";
+    let mut bytes = fs::read(vector("host_input_bound").join(file)).unwrap();
+    let (from, to) = (b"IteratorGetNext", b"load_next_batch");
+    for at in 0..bytes.len() - from.len() {
+        if bytes[at..].starts_with(from) {
+            bytes[at..at + to.len()].copy_from_slice(to);
+        }
+    }
+    fs::write(folder.path().join(file), bytes).unwrap();
+    let report = json(folder.path(), &[]);
+    Schema::open("sessions-show").admits(&report);
+    assert_eq!(report["input"], Value::Null);
+    let text = show(folder.path(), &[]).stdout;
+    assert!(text.contains("\ninput      unknown: ") && !text.contains("input-bound"), "{text}");
+    assert!(text.contains("\nhost       load_next_batch:load_next_batch takes 45.279 ms, "), "{text}");
+    // Here the host runs ahead of the device: its launches wait for nothing that holds the device up.
+    let text = show(&vector("multi_module"), &[]).stdout;
+    assert!(!text.contains("\nhost  "), "{text}");
+    assert!(text.contains("DoEnqueueProgram"), "{text}");
+    // XProf calls it not input-bound, and has no such line.
+    let text = show(&vector("multi_module"), &["--as-xprof"]).stdout;
+    assert!(text.contains("input      not input-bound: 0.0 %"), "{text}");
+    for ours in ["DoEnqueueProgram", "peak HBM", "train.py", "jit_backward"] {
+        assert!(!text.contains(ours), "{ours} in {text}");
+    }
 }
 
 fn fakes_trace(logdir: &Path) -> PathBuf {
@@ -162,7 +220,9 @@ fn bad_input_gives_one_line_and_its_code() {
     show(folder.path(), &[]).failed(NOT_FOUND, "holds no session");
     show(&at("empty.xplane.pb", b""), &[]).failed(BAD_INPUT, "is empty");
     show(&at("cut.xplane.pb", &whole[..whole.len() / 2]), &[]).failed(BAD_INPUT, "damaged at byte");
-    show(&at("text.xplane.pb", b"# a Markdown file\n"), &[]).failed(BAD_INPUT, "damaged at byte 0");
+    show(&at("text.xplane.pb", b"# a Markdown file\n"), &[])
+        .failed(BAD_INPUT, "is a text file, not an XSpace");
+    show(&at("error.xplane.pb", b"<?xml version='1.0'?><Error/>"), &[]).failed(BAD_INPUT, "an XML document");
     show(&at("zeros.xplane.pb", &[0; 4096]), &[]).failed(BAD_INPUT, "damaged at byte 0");
     // A valid message of another kind: one text field.
     show(&at("other.xplane.pb", b"\x22\x03abc"), &[]).failed(EMPTY, "without any plane");
@@ -190,6 +250,9 @@ fn a_file_of_another_format_is_named_with_what_to_do() {
         let merge = ["sessions".as_ref(), "merge".as_ref(), path.as_os_str(), "-o".as_ref(), out.as_os_str()];
         run(&workspace(), &merge).failed(BAD_INPUT, what);
     }
+    let named = run(&folder, &["sessions", "show", "profile.zip"]);
+    named.failed(USAGE, "is taken for the name of a session of the agent, and is a file here");
+    assert!(named.stderr.contains("for the file: ./profile.zip"), "{named:?}");
     let remote = show(Path::new("gs://bucket/run"), &[]);
     remote.failed(USAGE, "only local paths are read");
     assert!(remote.stderr.contains("gcloud storage cp -r gs://bucket/run ."), "{remote:?}");

@@ -1,4 +1,5 @@
-"""Traces a JAX program on the CPU that waits for its input most of each step: jax_load_batch.py FOLDER STEPS"""
+"""Traces a JAX program on the CPU that waits for its input most of each step, or before each one:
+jax_load_batch.py FOLDER STEPS [between]"""
 
 import os
 import sys
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 folder, steps = sys.argv[1], int(sys.argv[2])
+between = sys.argv[3:] == ["between"]
 
 
 @jax.jit
@@ -28,6 +30,7 @@ w = jnp.ones((64, 64))
 jax.block_until_ready(train_step(w, load_batch()))
 jax.profiler.start_trace(folder)
 for step in range(steps):
+    batch = load_batch() if between else None
     with jax.profiler.StepTraceAnnotation("train", step_num=step):
-        w = jax.block_until_ready(train_step(w, load_batch()))
+        w = jax.block_until_ready(train_step(w, batch if between else load_batch()))
 jax.profiler.stop_trace()

@@ -23,6 +23,12 @@ pub enum ForeignFormat {
     Zip,
     /// A Zstandard stream.
     Zstd,
+    /// A bzip2 stream.
+    Bzip2,
+    /// An xz stream.
+    Xz,
+    /// A tar archive.
+    Tar,
     /// The JSON of the Chrome trace viewer and Perfetto.
     ChromeTrace,
     /// Any other JSON.
@@ -33,6 +39,10 @@ pub enum ForeignFormat {
     Sqlite,
     /// A web page, such as the answer of a server that wants a login.
     Html,
+    /// An XML document, such as the error of a storage server.
+    Xml,
+    /// Any other text.
+    Text,
 }
 
 impl ForeignFormat {
@@ -51,11 +61,32 @@ impl ForeignFormat {
             [0x1f, 0x8b, ..] => Some(Self::Gzip(inside(start).map(Box::new))),
             [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Some(Self::Zip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..] => Some(Self::Bzip2),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
+            _ if is_tar(start) => Some(Self::Tar),
             _ if start.starts_with(b"SQLite format 3\0") => Some(Self::Sqlite),
             _ if start.starts_with(b"version https://git-lfs.github.com/") => Some(Self::LfsPointer),
-            _ => of_text(start),
+            _ => of_text(start).or_else(|| is_text(start).then_some(Self::Text)),
         }
     }
+}
+
+fn is_tar(start: &[u8]) -> bool {
+    start.get(257..262) == Some(b"ustar")
+}
+
+/// Whether it is text: UTF-8 without control characters, of which every message of an XSpace has some.
+fn is_text(start: &[u8]) -> bool {
+    let text = match std::str::from_utf8(start) {
+        Ok(text) => text,
+        // The last character may be cut.
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&start[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    !text.trim().is_empty()
+        && text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t' | '\x0c'))
 }
 
 /// The format of what a gzip stream holds.
@@ -63,7 +94,7 @@ fn inside(start: &[u8]) -> Option<ForeignFormat> {
     let mut unpacked = Vec::with_capacity(PEEK);
     // The stream is cut where the peek ends: what came out before that is enough.
     let _ = MultiGzDecoder::new(start).take(PEEK as u64).read_to_end(&mut unpacked);
-    of_text(&unpacked)
+    if is_tar(&unpacked) { Some(ForeignFormat::Tar) } else { of_text(&unpacked) }
 }
 
 fn of_text(start: &[u8]) -> Option<ForeignFormat> {
@@ -72,6 +103,9 @@ fn of_text(start: &[u8]) -> Option<ForeignFormat> {
         |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()));
     if ["<!doctype html", "<html"].into_iter().any(begins) {
         return Some(ForeignFormat::Html);
+    }
+    if begins("<?xml") {
+        return Some(ForeignFormat::Xml);
     }
     // In an XSpace these would be fields that no message of it has; a second byte tells text from chance.
     let follows = text.get(1..)?.trim_ascii_start().first()?;
@@ -94,11 +128,16 @@ impl fmt::Display for ForeignFormat {
             Self::Gzip(Some(inside)) => write!(f, "a gzip file with {inside} in it"),
             Self::Zip => f.write_str("a zip archive"),
             Self::Zstd => f.write_str("a Zstandard file"),
+            Self::Bzip2 => f.write_str("a bzip2 file"),
+            Self::Xz => f.write_str("an xz file"),
+            Self::Tar => f.write_str("a tar archive"),
             Self::ChromeTrace => f.write_str("a Chrome trace (JSON)"),
             Self::Json => f.write_str("a JSON file"),
             Self::LfsPointer => f.write_str("a Git LFS pointer"),
             Self::Sqlite => f.write_str("an SQLite database"),
             Self::Html => f.write_str("an HTML page"),
+            Self::Xml => f.write_str("an XML document"),
+            Self::Text => f.write_str("a text file"),
         }
     }
 }
@@ -130,6 +169,15 @@ mod tests {
         assert_eq!(of(b"{\n  \"nodes\": []}"), Some(ForeignFormat::Json));
         assert_eq!(of(b"\n<!DOCTYPE HTML><p>"), Some(ForeignFormat::Html));
         assert_eq!(of(b"SQLite format 3\0\x10"), Some(ForeignFormat::Sqlite));
+        assert_eq!(of(b"<?xml version='1.0'?><Error><Code>AccessDenied</Code>"), Some(ForeignFormat::Xml));
+        assert_eq!(of("# notes\n\tna\u{ef}ve\n".as_bytes()), Some(ForeignFormat::Text));
+        assert_eq!(of(&"\u{e4}".as_bytes()[..1]), None, "no whole character");
+        assert_eq!(of(b"BZh91AY&SY\x01"), Some(ForeignFormat::Bzip2));
+        assert_eq!(of(b"\xfd7zXZ\0\0"), Some(ForeignFormat::Xz));
+        let mut tar = vec![0; 512];
+        tar[..4].copy_from_slice(b"a.pb");
+        tar[257..262].copy_from_slice(b"ustar");
+        assert_eq!(of(&tar), Some(ForeignFormat::Tar));
         assert_eq!(of(b"{\x02\x01"), None);
         assert_eq!(of(b""), None);
         assert_eq!(of(b"\x0a\x05\x12\x03abc"), None, "an XSpace");

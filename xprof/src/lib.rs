@@ -15,6 +15,7 @@ pub mod client;
 pub mod export;
 pub mod format;
 pub mod framing;
+pub mod grpc_status;
 pub mod input;
 pub mod loss;
 pub mod merge;

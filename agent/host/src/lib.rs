@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod boot_clock;
 mod changes;
 pub mod chip_indices;
 pub mod chips;

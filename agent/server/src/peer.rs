@@ -19,12 +19,14 @@ use std::{
     time::Duration,
 };
 
+use host::{
+    boot_clock,
+    workloads::process_status::{self, numbers},
+};
 use model::log_budget::LogBudget;
 use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt},
-    time::{ClockId, clock_gettime},
-    unistd::{SysconfVar, sysconf},
 };
 use tokio::{net::UnixStream, sync::OnceCell, time::Instant};
 use tracing::warn;
@@ -60,7 +62,7 @@ impl UnixPeer {
             Ok(pidfd) => PeerProcess::Pidfd(pidfd),
             Err(Errno::ENOPROTOOPT) => {
                 let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok());
-                PeerProcess::Pid { pid: pid.unwrap_or(0), accepted_ticks: ticks_since_boot()? }
+                PeerProcess::Pid { pid: pid.unwrap_or(0), accepted_ticks: boot_clock::ticks()? }
             }
             Err(_) => PeerProcess::Ended,
         };
@@ -159,7 +161,7 @@ struct Observed {
 impl PeerProcess {
     /// Reads /proc: blocks.
     fn pid_namespace(&self) -> Result<PidNamespace, LookupError> {
-        if numbers(&read("/proc/self/status")?, "NSpid").len() != 1 {
+        if pids(&read("/proc/self/status")?).len() != 1 {
             return Err(LookupError::OtherProc);
         }
         let before = self.observe()?;
@@ -181,18 +183,18 @@ impl PeerProcess {
             Self::Ended => Err(LookupError::Ended),
             Self::Pidfd(pidfd) => {
                 let file = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
-                of_pidfd(&read(&file)?, file)
+                of_pidfd(&String::from_utf8_lossy(&read(&file)?), file)
             }
             Self::Pid { pid: 0, .. } => Err(LookupError::Outside),
             Self::Pid { pid, accepted_ticks } => {
                 let file = format!("/proc/{pid}/stat");
-                let start_ticks =
-                    start_ticks(&read(&file)?).ok_or(LookupError::NoField { file, field: "start time" })?;
+                let start_ticks = process_status::start_ticks(&read(&file)?)
+                    .ok_or(LookupError::NoField { file, field: "start time" })?;
                 if start_ticks > *accepted_ticks {
                     return Err(LookupError::Reused);
                 }
                 let file = format!("/proc/{pid}/status");
-                let namespaces = numbers(&read(&file)?, "NSpid").len();
+                let namespaces = pids(&read(&file)?).len();
                 match namespaces {
                     0 => Err(LookupError::NoField { file, field: "NSpid" }),
                     _ => Ok(Observed { pid: *pid, start_ticks, namespaces }),
@@ -224,32 +226,16 @@ fn of_pidfd(text: &str, file: String) -> Result<Observed, LookupError> {
     }
 }
 
-fn read(file: &str) -> Result<String, LookupError> {
-    fs::read_to_string(file).map_err(|error| match error.kind() {
+/// The pids of a process in its namespaces, from the agent's down, as its `status` has them.
+fn pids(status: &[u8]) -> Vec<i64> {
+    numbers(&String::from_utf8_lossy(status), "NSpid")
+}
+
+fn read(file: &str) -> Result<Vec<u8>, LookupError> {
+    fs::read(file).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => LookupError::Ended,
         _ => LookupError::Unreadable { file: file.to_owned(), error },
     })
-}
-
-/// The numbers of the line `key:`. Empty if there is no such line or it holds anything else.
-fn numbers(text: &str, key: &str) -> Vec<i64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-    let numbers = line.unwrap_or_default().split_ascii_whitespace().map(str::parse);
-    numbers.collect::<Result<_, _>>().unwrap_or_default()
-}
-
-/// Field 22 of a `stat` text. The command in it may hold spaces and brackets.
-fn start_ticks(text: &str) -> Option<u64> {
-    let (_, after) = text.rsplit_once(')')?;
-    after.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
-/// The present in the units of start times, rounded up.
-fn ticks_since_boot() -> io::Result<u64> {
-    let now = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME)?);
-    let per_second = sysconf(SysconfVar::CLK_TCK)?.and_then(|ticks| u32::try_from(ticks).ok()).unwrap_or(100);
-    let ticks = now.as_nanos() * u128::from(per_second) / 1_000_000_000 + 1;
-    Ok(u64::try_from(ticks).unwrap_or(u64::MAX))
 }
 
 /// The id that stands for every user that the agent's user namespace does not map. `None` if it maps all. Blocks.
@@ -277,7 +263,7 @@ mod tests {
         );
         assert!(matches!(peer.principal(Some(own)).await, Principal::Local { uid: None, .. }));
         let process =
-            PeerProcess::Pid { pid: std::process::id(), accepted_ticks: ticks_since_boot().unwrap() };
+            PeerProcess::Pid { pid: std::process::id(), accepted_ticks: boot_clock::ticks().unwrap() };
         assert_eq!(process.pid_namespace().unwrap(), PidNamespace::Agent);
     }
 
@@ -301,16 +287,5 @@ mod tests {
         assert!(matches!(observed("Pid:\t41\n"), Err(LookupError::NoField { field: "NSpid", .. })));
         assert!(matches!(observed("Pid:\t41\nNSpid:\tx\n"), Err(LookupError::NoField { .. })));
         assert!(matches!(observed("pos:\t0\n"), Err(LookupError::NoField { field: "Pid", .. })));
-    }
-
-    #[test]
-    fn start_times_are_read_behind_any_command() {
-        let fields: String = (4..=30).map(|number| format!(" {number}")).collect();
-        assert_eq!(start_ticks(&format!("7 (a) b (c)) S{fields}")), Some(22));
-        assert_eq!(start_ticks("7 (x) S 1"), None);
-        assert!(
-            start_ticks(&fs::read_to_string("/proc/self/stat").unwrap()).unwrap()
-                <= ticks_since_boot().unwrap()
-        );
     }
 }

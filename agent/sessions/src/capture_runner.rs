@@ -115,6 +115,7 @@ impl CaptureRunner {
         let Caller { uid, pid } = job.caller;
         let started = self.begin(job).await;
         if let Err(error) = &started {
+            own_metrics::refused();
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(permit) = refusals.take(Instant::now()) {
                 info!(uid, pid, reason = error.reason().as_str(), %error, "capture refused{permit}");

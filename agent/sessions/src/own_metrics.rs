@@ -8,9 +8,12 @@ const CAPTURES: &str = "tpuscope_captures_total";
 
 /// Describes the metrics of this crate.
 pub fn describe() {
-    describe_counter!(CAPTURES, "Captures that ended: complete, partial or failed.");
+    describe_counter!(
+        CAPTURES,
+        "Captures by result: complete, partial, failed, or refused before any profiler was called."
+    );
     // A result that has not happened yet is zero, not absent.
-    for result in ["complete", "partial", "failed"] {
+    for result in ["complete", "partial", "failed", "refused"] {
         counter!(CAPTURES, "result" => result).absolute(0);
     }
 }
@@ -23,4 +26,9 @@ pub(crate) fn ended(result: &Result<StoredCapture, CaptureError>) {
         Err(_) => "failed",
     };
     counter!(CAPTURES, "result" => result).increment(1);
+}
+
+/// Counts a capture that was refused before any profiler was called.
+pub(crate) fn refused() {
+    counter!(CAPTURES, "result" => "refused").increment(1);
 }

@@ -1,11 +1,15 @@
 //! The targets of a capture: profilers that were named, or those of the workloads found on this host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
+use host::workloads::{PROFILER_DEFAULTS, PROFILER_VARIABLES};
 use model::{
     device::Chip,
     job::{Job, JobKind},
-    workload::{Address, EndpointKind, Owner, ProcessKey, Workloads},
+    workload::{Address, Endpoint, EndpointKind, EndpointOrigin, Owner, ProcessKey, Workloads},
 };
 use xprof::{
     client::Target,
@@ -31,8 +35,8 @@ pub struct CaptureTarget {
     pub job: Option<PartJob>,
     /// Its command, untrusted. Empty if it is not known.
     pub command: String,
-    /// Chips that it holds.
-    pub chips: usize,
+    /// Chips that it holds; `None` if that is not known.
+    pub chips: Option<usize>,
     /// Devices on those chips, if the generation is known.
     pub devices: Option<u32>,
     /// Warnings that its part has from the start.
@@ -50,6 +54,8 @@ pub struct Targets {
     pub warnings: Vec<String>,
     /// Processes that the caller may not profile.
     pub denied: usize,
+    /// Why a process of this host may not have been seen; `None` where all are seen, or where the targets were named.
+    pub hidden: Option<String>,
 }
 
 /// Profilers that the caller named; `local` is the name of this host. A profiler that is named twice is one target.
@@ -64,11 +70,56 @@ pub fn direct(named: &[Target], local: &HostName) -> Targets {
         versions: BTreeMap::new(),
         job: None,
         command: String::new(),
-        chips: 0,
+        chips: None,
         devices: None,
         notes: Vec::new(),
     });
     Targets { targets: targets.collect(), ..Targets::default() }
+}
+
+/// The addresses at which a profiler of this machine listens that a user names by its loopback; none for another machine.
+pub fn loopback_addresses(named: &Target) -> Vec<SocketAddr> {
+    let at = |ip: IpAddr| SocketAddr::new(ip, named.port());
+    match named.host().parse() {
+        _ if !named.is_loopback() => Vec::new(),
+        Ok(ip) => vec![at(ip)],
+        Err(_) => vec![at(Ipv4Addr::LOCALHOST.into()), at(Ipv6Addr::LOCALHOST.into())],
+    }
+}
+
+/// Profilers that the caller named, with what is known of the processes behind those of this machine: `workloads` has
+/// their endpoints.
+pub fn direct_with_owners(
+    named: &[Target],
+    local: &HostName,
+    workloads: &Workloads,
+    chips: &[Chip],
+) -> Targets {
+    let mut found = direct(named, local);
+    for known in &mut found.targets {
+        let addresses = loopback_addresses(&known.at);
+        let is_it = |endpoint: &&Endpoint| {
+            let at = |at: &SocketAddr| endpoint.address == Address::Tcp(*at);
+            endpoint.kind == EndpointKind::Profiler
+                && !endpoint.listeners.is_empty()
+                && addresses.iter().any(at)
+        };
+        if let Some(owner) =
+            workloads.owners.iter().find(|owner| owner.endpoints.iter().any(|one| is_it(&one)))
+        {
+            let owned = target(owner, chips, local, known.at.clone(), Vec::new());
+            // An owner without a known chip holds a device that sysfs does not show.
+            *known = CaptureTarget { chips: owned.chips.filter(|&chips| chips > 0), ..owned };
+        } else if let Some(endpoint) = workloads.endpoints.iter().find(is_it) {
+            known.chips = chips_of_listeners(endpoint);
+        }
+    }
+    found
+}
+
+/// The chips of the processes that listen on an endpoint without an owner: those that are seen hold none.
+fn chips_of_listeners(endpoint: &Endpoint) -> Option<usize> {
+    (!endpoint.listeners.is_empty()).then_some(0)
 }
 
 /// The profilers of the workloads on this host: of all, or only of `pids`. `may` says whether the caller may profile the
@@ -80,7 +131,7 @@ pub fn of_workloads(
     pids: &[u32],
     may: impl Fn(Option<&Owner>) -> bool,
 ) -> Targets {
-    let mut found = Targets::default();
+    let mut found = Targets { hidden: workloads.hidden.clone(), ..Targets::default() };
     for owner in &workloads.owners {
         let pid = owner.process.pid;
         if !pids.is_empty() && !pids.contains(&pid) {
@@ -96,7 +147,9 @@ pub fn of_workloads(
     for endpoint in ownerless.filter(|_| pids.is_empty()) {
         match (&endpoint.unreachable, &endpoint.address) {
             (None, Address::Tcp(at)) if may(None) => {
-                found.targets.extend(direct(&[Target::from(*at)], host).targets);
+                let known = direct(&[Target::from(*at)], host).targets.into_iter();
+                let chips = chips_of_listeners(endpoint);
+                found.targets.extend(known.map(|target| CaptureTarget { chips, ..target }));
             }
             (None, Address::Tcp(_)) => found.denied += 1,
             (Some(why), at) => found.warnings.push(format!("{at} was left out: {why}")),
@@ -120,7 +173,12 @@ impl Targets {
         let mut reached = false;
         for endpoint in owner.endpoints.iter().filter(|endpoint| endpoint.kind == EndpointKind::Profiler) {
             match (&endpoint.unreachable, &endpoint.address) {
-                (Some(why), _) => obstacle = Some(why.clone()),
+                (Some(why), at) => {
+                    obstacle = Some(match &endpoint.origin {
+                        EndpointOrigin::Variable(name) => format!("{at} of {name}: {why}"),
+                        _ => why.clone(),
+                    });
+                }
                 (None, Address::Unix(_)) => {}
                 (None, Address::Tcp(at)) if !reached => {
                     reached = true;
@@ -159,11 +217,7 @@ impl Targets {
 
     /// A process without a usable profiler: missing if it holds chips, otherwise a warning.
     fn add_without_profiler(&mut self, owner: &Owner, host: &HostName, obstacle: Option<String>) {
-        let why = obstacle.unwrap_or_else(|| {
-            "no profiler of it has been seen: it listens neither on the port of JAX_PROFILER_PORT in its environment nor on \
-             a default port, so jax.profiler.start_server(PORT) was not called, or was called with another port"
-                .to_owned()
-        });
+        let why = obstacle.unwrap_or_else(|| no_profiler_seen(owner));
         let process = format!("pid {} ({})", owner.process.pid, owner.command);
         if owner.chips.is_empty() {
             self.warnings.push(format!("{process} was left out: {why}"));
@@ -171,6 +225,21 @@ impl Targets {
             self.missing.push(Missing { host: host.to_string(), process: Some(process), why });
         }
     }
+}
+
+/// What was observed of a process without any profiler. The agent does not know what the process called, or whether a
+/// profiler closed before the agent started.
+fn no_profiler_seen(owner: &Owner) -> String {
+    let named = PROFILER_VARIABLES.iter().filter_map(|name| {
+        let value =
+            owner.environment.get(*name).map(|value| value.trim()).filter(|value| !value.is_empty())?;
+        Some(format!("{value} ({name})"))
+    });
+    let ports: Vec<String> = PROFILER_DEFAULTS.iter().map(u16::to_string).chain(named).collect();
+    format!(
+        "no profiler of it has been seen since the agent started: it was not seen to listen on any of {}",
+        ports.join(", ")
+    )
 }
 
 fn target(owner: &Owner, chips: &[Chip], host: &HostName, at: Target, notes: Vec<String>) -> CaptureTarget {
@@ -184,7 +253,7 @@ fn target(owner: &Owner, chips: &[Chip], host: &HostName, at: Target, notes: Vec
         versions: versions(owner),
         job: part_job(&owner.job),
         command: owner.command.clone(),
-        chips: owner.chips.len(),
+        chips: Some(owner.chips.len()),
         devices: held.sum::<Option<u32>>().filter(|&devices| devices > 0),
         notes,
     }
@@ -213,13 +282,9 @@ fn part_job(job: &Job) -> Option<PartJob> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, net::SocketAddr};
-
     use super::*;
-    use model::{
-        device::ChipIndex,
-        workload::{Endpoint, EndpointOrigin},
-    };
+    use crate::{FailureReason, capture::no_target};
+    use model::device::ChipIndex;
 
     fn owner(pid: u32, uid: u32, ports: &[u16], chips: &[u32]) -> Owner {
         let endpoint = |port: &u16| Endpoint {
@@ -304,9 +369,57 @@ mod tests {
     fn a_process_without_a_usable_profiler_is_named() {
         let found = find(vec![owner(1, 5, &[], &[0]), owner(2, 5, &[], &[])], &[1, 2, 77], None);
         assert_eq!(found.missing.len(), 2);
-        assert!(found.missing[0].why.contains("start_server"));
+        assert_eq!(
+            found.missing[0].why,
+            "no profiler of it has been seen since the agent started: it was not seen to listen on any of 9999, 9012, 6009"
+        );
         assert!(found.missing[1].why.contains("no workload process"));
         assert!(found.warnings[0].contains("pid 2"));
+    }
+
+    #[test]
+    fn a_port_of_a_variable_is_named_with_its_variable() {
+        let mut named = owner(1, 5, &[], &[0]);
+        named.environment.insert("JAX_PROFILER_PORT".into(), "7777".into());
+        let why = find(vec![named.clone()], &[], None).missing.remove(0).why;
+        assert!(why.ends_with("listen on any of 9999, 9012, 6009, 7777 (JAX_PROFILER_PORT)"), "{why}");
+        named.endpoints = owner(1, 5, &[7777], &[0]).endpoints;
+        named.endpoints[0].origin = EndpointOrigin::Variable("JAX_PROFILER_PORT".into());
+        named.endpoints[0].unreachable = Some("nothing listens there".into());
+        assert_eq!(
+            find(vec![named], &[], None).missing[0].why,
+            "127.0.0.1:7777 of JAX_PROFILER_PORT: nothing listens there"
+        );
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_seen_is_part_of_the_reason() {
+        let workloads = |owners| Workloads {
+            owners,
+            hidden: Some("the descriptors of some processes, such as 7, cannot be read".into()),
+            ..Workloads::default()
+        };
+        let error = |owners, pids: &[u32]| {
+            let targets = of_workloads(&workloads(owners), &[], &HostName::sanitised("h"), pids, |_| true);
+            assert!(targets.targets.is_empty());
+            no_target(&targets)
+        };
+        let unseen = "one that cannot be seen may hold a chip: the descriptors of some processes, such as 7, cannot be read";
+        let none = error(Vec::new(), &[]);
+        assert_eq!(none.to_string(), format!("no workload process was found on this host, but {unseen}"));
+        assert_eq!(none.reason(), FailureReason::OwnersHidden);
+        for (owners, pids, seen) in [
+            (Vec::new(), &[9][..], "pid 9: no workload process of this host has this pid"),
+            (vec![owner(1, 5, &[], &[0])], &[][..], "pid 1 (python): no profiler of it has been seen"),
+        ] {
+            let error = error(owners, pids);
+            let text = error.to_string();
+            assert!(text.contains(seen) && text.ends_with(&format!("; {unseen}")), "{text}");
+            assert_eq!(error.reason(), FailureReason::OwnersHidden);
+        }
+        let all_seen = no_target(&Targets::default());
+        assert_eq!(all_seen.to_string(), "no workload process was found on this host");
+        assert_eq!(all_seen.reason(), FailureReason::NoTarget);
     }
 
     #[test]
@@ -337,6 +450,32 @@ mod tests {
         assert_eq!(found.targets[0].uid, Some(6));
         assert!(found.warnings[0].contains("1 process"));
         assert_eq!(found.denied, 1);
+    }
+
+    #[test]
+    fn the_owner_of_a_named_profiler_of_this_machine_is_known() {
+        let none = owner(2, 5, &[9002], &[]).endpoints;
+        let mut unseen = owner(3, 5, &[9003], &[]).endpoints;
+        unseen[0].listeners.clear();
+        let workloads = Workloads {
+            owners: vec![owner(1, 5, &[9001], &[0, 1])],
+            endpoints: none.into_iter().chain(unseen).collect(),
+            ..Workloads::default()
+        };
+        let named = ["localhost:9001", "127.0.0.1:9002", "127.0.0.1:9003", "[::1]:9001", "tpu-7:9001"];
+        let named: Vec<Target> = named.iter().map(|text| text.parse().unwrap()).collect();
+        let found = direct_with_owners(&named, &HostName::sanitised("me"), &workloads, &[]).targets;
+        let chips: Vec<_> = found.iter().map(|target| target.chips).collect();
+        assert_eq!(chips, [Some(2), Some(0), None, None, None]);
+        assert_eq!(
+            (found[0].process.map(|process| process.pid), found[0].at.clone()),
+            (Some(1), named[0].clone())
+        );
+        assert_eq!(found[4].host.to_string(), "tpu-7");
+        // The agent knows it of a profiler in its settings in the same way.
+        let found = of_workloads(&workloads, &[], &HostName::sanitised("me"), &[], |_| true).targets;
+        let chips: Vec<_> = found.iter().map(|target| target.chips).collect();
+        assert_eq!(chips, [Some(2), Some(0), None]);
     }
 
     #[test]

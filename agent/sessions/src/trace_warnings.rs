@@ -18,16 +18,25 @@ pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureS
     let mut warnings = target.notes.clone();
     let cores = summary.planes.iter().filter(|plane| plane.is_tensor_core()).count();
     let devices: Vec<&PlaneSummary> = summary.planes.iter().filter(|plane| plane.is_device()).collect();
-    if target.chips > 0 && devices.is_empty() {
+    let held = target.chips.filter(|&chips| chips > 0);
+    let losses = summary.losses();
+    if let Some(chips) = held.filter(|_| devices.is_empty()) {
+        let level = spec.levels.device;
         warnings.push(format!(
-            "no device plane, although the process holds {} chip(s): is the device tracer level 0, or did the window \
-             miss the device's work?",
-            target.chips
+            "no device plane, although the process holds {chips} chip(s); the device tracer level was {level}"
         ));
+    } else if target.chips.is_none()
+        && devices.is_empty()
+        && !losses.iter().any(|loss| loss.kind == LossKind::NoDevicePlane)
+    {
+        warnings.push(
+            "no device plane, and it is not known whether the process holds chips: it may lack the work of devices"
+                .to_owned(),
+        );
     } else if let Some(expected) = target.devices.filter(|&expected| (cores as u64) < u64::from(expected)) {
         warnings.push(format!("{cores} device plane(s), although the process has {expected} devices"));
     }
-    if (target.chips > 0 || !devices.is_empty()) && spec.duration > LONG_WINDOW {
+    if (held.is_some() || !devices.is_empty()) && spec.duration > LONG_WINDOW {
         warnings.push(format!(
             "a window of {} s: captures over {} s are known to lose device lines; several short ones are safer",
             spec.duration.as_secs(),
@@ -40,8 +49,8 @@ pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureS
     let silent = devices.iter().filter(|plane| plane.events == 0);
     warnings.extend(silent.map(|plane| format!("plane {} has no events", plane.name)));
     // The messages are the same as those of `sessions show`.
-    let known = |kind| kind == LossKind::NoDevicePlane && target.chips > 0;
-    let losses = summary.losses().into_iter().filter(|loss| !known(loss.kind));
+    let known = |kind| kind == LossKind::NoDevicePlane && held.is_some();
+    let losses = losses.into_iter().filter(|loss| !known(loss.kind));
     warnings.extend(losses.map(|loss| loss.message));
     let messages = summary.errors.iter().map(|text| ("error", text));
     let messages = messages.chain(summary.warnings.iter().map(|text| ("warning", text)));
@@ -65,13 +74,13 @@ mod tests {
 
     fn warnings(
         planes: &[(&str, Option<i128>)],
-        chips: usize,
+        chips: impl Into<Option<usize>>,
         devices: Option<u32>,
         seconds: u64,
     ) -> Vec<String> {
         let named: Target = "localhost:1".parse().unwrap();
         let mut target = direct(&[named], &HostName::sanitised("h")).targets.remove(0);
-        (target.chips, target.devices) = (chips, devices);
+        (target.chips, target.devices) = (chips.into(), devices);
         let params = CaptureParams { duration: Duration::from_secs(seconds), ..CaptureParams::default() };
         let spec =
             CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
@@ -101,7 +110,13 @@ mod tests {
 
     #[test]
     fn each_loss_has_a_warning() {
-        assert!(warnings(&[("/host:CPU", Some(S))], 4, Some(4), 2)[0].contains("no device plane"));
+        assert_eq!(
+            warnings(&[("/host:CPU", Some(S))], 4, Some(4), 2),
+            ["no device plane, although the process holds 4 chip(s); the device tracer level was 1"]
+        );
+        let unknown = warnings(&[("/host:CPU", Some(S))], None, None, 2);
+        assert!(unknown.len() == 1 && unknown[0].contains("not known whether the process holds chips"));
+        assert_eq!(warnings(&[("/device:TPU:0", Some(2 * S))], None, None, 2), Vec::<String>::new());
         let one = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:0 SparseCore 0", Some(2 * S))];
         assert!(warnings(&one, 2, Some(2), 2)[0].contains("1 device plane(s), although the process has 2"));
         assert!(

@@ -46,6 +46,10 @@ pub enum SkipReason {
     Severity(Box<str>),
     /// An entry of the job whose payload is JSON in `textPayload`, where the library does not look.
     TextPayload,
+    /// An entry of the job whose payload is a Python dict in `textPayload`.
+    PythonPayload,
+    /// The entry has a `textPayload` in which no `job_name` can be read, and no `jsonPayload`.
+    OtherText,
     /// The entry has no `jsonPayload` with a `job_name`.
     NoJobName,
 }
@@ -101,17 +105,31 @@ impl EntryParser {
         Ok(ParsedLine::Entry(Box::new(entry(time, raw.insert_id.unwrap_or_default().into(), &fields))))
     }
 
-    /// Text that is not JSON is another message.
+    /// What a text says of its job. One that names none is another message.
     fn without_payload(&self, text: Option<&str>) -> SkipReason {
-        match text.map(serde_json::from_str::<JsonPayload>) {
-            Some(Ok(JsonPayload::Fields(fields))) => match fields.job() {
-                Some(job) if job == self.job => SkipReason::TextPayload,
-                Some(job) => SkipReason::OtherJob(job.into()),
-                None => SkipReason::NoJobName,
-            },
-            _ => SkipReason::NoJobName,
+        let Some(text) = text else { return SkipReason::NoJobName };
+        let json = serde_json::from_str::<JsonPayload>(text);
+        let (job, ours) = match &json {
+            Ok(JsonPayload::Fields(fields)) => (fields.job(), SkipReason::TextPayload),
+            _ => (job_of_dict(text), SkipReason::PythonPayload),
+        };
+        match job {
+            Some(job) if job == self.job => ours,
+            Some(job) => SkipReason::OtherJob(job.into()),
+            None => SkipReason::OtherText,
         }
     }
+}
+
+/// The `job_name` in a dict as Python prints it.
+fn job_of_dict(text: &str) -> Option<&str> {
+    let dict = text.trim().strip_prefix('{')?.strip_suffix('}')?;
+    let (_, value) = dict.split_once("'job_name':")?;
+    let value = value.trim_start();
+    // Python quotes with double quotes what has single ones in it.
+    let quote = value.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+    let (name, _) = value[1..].split_once(quote)?;
+    Some(name)
 }
 
 fn entry(time: Nanos, id: Box<str>, fields: &PayloadFields) -> LogEntry {
@@ -195,7 +213,10 @@ mod tests {
             (r#"{"textPayload":"{\"job_name\":\"k\"}"}"#, &other),
             (r#"{"jsonPayload":{"job_name":"j"},"severity":"DEFAULT"}"#, &severity),
             (r#"{"textPayload":"{\"job_name\":\"j\",\"step_count\":1}"}"#, &SkipReason::TextPayload),
-            (r#"{"textPayload":"job j starts"}"#, &SkipReason::NoJobName),
+            (r#"{"textPayload":"{'job_name': 'j', 'step_count': 1}"}"#, &SkipReason::PythonPayload),
+            (r#"{"textPayload":"{'step_count': 1, 'job_name': 'k'}"}"#, &other),
+            (r#"{"textPayload":"{'step_count': 1}"}"#, &SkipReason::OtherText),
+            (r#"{"textPayload":"job j starts"}"#, &SkipReason::OtherText),
             (r#"{"jsonPayload":["job_name","j"]}"#, &SkipReason::NoJobName),
             (r#"{"jsonPayload":{"job_name":7}}"#, &SkipReason::NoJobName),
             ("{}", &SkipReason::NoJobName),

@@ -43,8 +43,8 @@ fn captures_are_counted_by_result_and_the_store_by_bytes() {
     ] {
         let (_host, _profilers, agent) = with_profilers(modes);
         let counted = |of: &str| value(&agent, &format!("tpuscope_captures_total{{result=\"{of}\"}}"));
-        let all = ["complete", "partial", "failed"];
-        assert_eq!(all.map(counted), [Some(0.0); 3], "a result that has not happened is 0");
+        let all = ["complete", "partial", "failed", "refused"];
+        assert_eq!(all.map(counted), [Some(0.0); 4], "a result that has not happened is 0");
         let ended = ask(&agent, &["capture", "--session", "s", "--duration", "10ms"]);
         assert_eq!(ended.code, Some(code), "{result}: {ended:?}");
         let want = all.map(|of| Some(f64::from(u8::from(of == result))));
@@ -61,6 +61,19 @@ fn captures_are_counted_by_result_and_the_store_by_bytes() {
         }
         assert_eq!(all.map(counted), want, "a counter does not fall");
     }
+}
+
+#[test]
+fn a_refused_capture_is_counted() {
+    let (_host, _profilers, agent) = with_profilers(Vec::new());
+    let refused = || value(&agent, "tpuscope_captures_total{result=\"refused\"}");
+    assert_eq!(ask(&agent, &["capture", "--duration", "10ms"]).code, Some(19));
+    assert_eq!(refused(), Some(1.0));
+    assert_eq!(ask(&agent, &["capture", "--duration", "9h"]).code, Some(2));
+    assert_eq!(
+        (refused(), value(&agent, "tpuscope_captures_total{result=\"failed\"}")),
+        (Some(2.0), Some(0.0))
+    );
 }
 
 #[test]

@@ -84,6 +84,44 @@ fn entries_of_another_severity_or_in_text_are_the_reason() {
     }
 }
 
+/// As a program that prints its dict logs it; the suggested conversion is run.
+#[test]
+fn a_text_that_is_a_python_dict_is_named_and_can_be_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let json_text = std::fs::read_to_string(field("goodput_text_or_severity", "text_payload.jsonl")).unwrap();
+    let mut dicts = String::new();
+    for line in json_text.lines() {
+        let mut entry: Value = serde_json::from_str(line).unwrap();
+        entry["textPayload"] = entry["textPayload"].as_str().unwrap().replace('"', "'").into();
+        dicts += &format!("{entry}\n");
+    }
+    let log = file(folder.path(), "dicts", dicts);
+    let args = ["--from-log", &log, "--job", "demo", "--now", NOW];
+    let ended = run(&[&args[..], &["--json"]].concat());
+    let answer: Value = serde_json::from_str(&ended.stdout).unwrap();
+    Schema::open("goodput").admits(&answer);
+    assert_eq!((ended.code, &answer["text_payloads"]), (Some(NOT_FOUND), &json!(36)));
+    assert!(
+        ended.stderr.contains("its 36 entries have a textPayload that is a Python dict"),
+        "{}",
+        ended.stderr
+    );
+    let remedy = answer["remedy"].as_str().unwrap();
+    let command = remedy.strip_prefix("convert the entries: ").unwrap().split(" | tpuscope ").next().unwrap();
+    let converted = std::process::Command::new("sh").args(["-c", command]).output().unwrap();
+    let log = file(folder.path(), "converted", String::from_utf8(converted.stdout).unwrap());
+    let ended = run(&["--from-log", &log, "--job", "demo", "--now", NOW, "--json"]);
+    assert!(
+        ended.json()["goodput_percent"].as_f64().unwrap() > 80.0 && ended.stderr.is_empty(),
+        "{}",
+        ended.stderr
+    );
+    let ended = run(&["--from-log", &log, "--job", "DEMO", "--now", NOW]);
+    assert!(ended.stderr.contains("did you mean --job \"demo\"?"), "{}", ended.stderr);
+    let ended = run(&["--from-log", "gs://bucket/log.jsonl", "--job", "demo"]);
+    assert!(ended.stderr.contains("is the address of remote storage"), "{}", ended.stderr);
+}
+
 /// The same log with INFO: what is suggested helps, and a part that is not read is told.
 #[test]
 fn entries_that_are_skipped_beside_others_are_told() {
@@ -96,6 +134,9 @@ fn entries_that_are_skipped_beside_others_are_told() {
     let ended = run(&["--from-log", &some, "--job", "demo", "--now", NOW]);
     assert_eq!(ended.code, Some(0));
     assert!(ended.stderr.contains("warning: 6 entries of the job have severity DEFAULT"), "{}", ended.stderr);
+    let answer = run(&["--from-log", &some, "--job", "demo", "--now", NOW, "--json"]).json();
+    Schema::open("goodput").admits(&answer);
+    assert_eq!(answer["skipped_entries"], json!({"severities": {"DEFAULT": 6}, "text_payloads": 0}));
 }
 
 #[test]

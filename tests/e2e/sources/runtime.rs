@@ -14,8 +14,10 @@ use fakes::{
 use model::{
     device::Generation,
     distribution::{Distribution, HistogramWindow},
+    job::{Job, JobKind},
+    registry::WorkloadRegistry,
     sample::{Sample, SampleValue},
-    workload::{Address, EndpointKind},
+    workload::{Address, EndpointKind, Owner, ProcessKey, Workloads},
 };
 use sampling::sources::{Reading, Tick, runtime::RuntimeSource};
 
@@ -140,7 +142,9 @@ async fn no_data_is_absent_and_never_zero() {
     let (mut source, mut tick) = (RuntimeSource::default(), at(&[&fake]));
     let idle = read(&mut source, &mut tick).await;
     assert_eq!(idle.samples, []);
-    assert!(why(&idle, &fake.address().to_string()).contains("no program has been loaded"));
+    assert!(
+        why(&idle, &fake.address().to_string()).contains("its list of metrics is empty, as seen since 2026-")
+    );
     // A program is loaded: some metrics come without values, one with a number that is none.
     fake.set(&metric(NAMES[1], Vec::new()));
     fake.set(&per_device(NAMES[2], &[(0, f64::NAN), (1, 50.0)], false));
@@ -148,7 +152,22 @@ async fn no_data_is_absent_and_never_zero() {
     assert_eq!(gauges(&reading, USED), []);
     assert_eq!(gauges(&reading, DUTY).iter().map(|gauge| gauge.2).collect::<Vec<_>>(), [0.5]);
     assert!(why(&reading, NAMES[2]).contains("not a finite number"));
-    assert!(why(&reading, NAMES[1]).contains("listed, and the answer has no value"));
+    assert!(why(&reading, NAMES[1]).contains("listed, and its answers have no value, as seen since 2026-"));
+    fake.set(&per_device(NAMES[1], &[(0, 5.0)], true));
+    assert_eq!(gauges(&read(&mut source, &mut tick).await, USED).len(), 1);
+    fake.set(&metric(NAMES[1], Vec::new()));
+    let reading = read(&mut source, &mut tick).await;
+    assert!(why(&reading, NAMES[1]).contains("its answers have had no value since 2026-"));
+}
+
+#[tokio::test]
+async fn a_list_of_unknown_names_is_no_empty_list() {
+    let fake = FakeRuntime::start(ServerAddress::Tcp("127.0.0.1:0".parse().unwrap()));
+    fake.set(&per_device("tpu.runtime.something.new", &[(0, 1.0)], false));
+    let reading = read(&mut RuntimeSource::default(), &mut at(&[&fake])).await;
+    assert!(
+        why(&reading, &fake.address().to_string()).contains("only names that are unknown to this release")
+    );
 }
 
 #[tokio::test]
@@ -198,6 +217,35 @@ async fn a_real_host_has_global_ids_with_gaps_and_odd_totals() {
         assert_eq!((gauges(&later, USED).len(), gauges(&later, DUTY).len()), (ids.len(), ids.len()));
         assert_eq!(later.absent, []);
     }
+}
+
+/// A step of a job allocation, or a container of a pod, that follows another one: same job, same attempt, same port.
+#[tokio::test]
+async fn first_zeros_follow_the_process_not_the_job() {
+    let fake = FakeRuntime::with_devices(&[0]);
+    fake.set(&per_device(NAMES[1], &[(0, 0.0)], true));
+    fake.set(&per_device(NAMES[2], &[(0, 0.0)], false));
+    let mut source = RuntimeSource::default();
+    let owned_by = |tick: &mut Tick, pid: u32| {
+        let endpoints = tick.host.workloads.endpoints.clone();
+        let job = Job { kind: JobKind::Slurm, id: "77".into(), attempt: Some(0), ..Job::default() };
+        let owner = Owner { process: ProcessKey { pid, start_ticks: 0 }, job, endpoints, ..Owner::default() };
+        let mut registry = WorkloadRegistry::default();
+        registry.observe(std::slice::from_ref(&owner), tick.at);
+        tick.host.running = registry.running().cloned().collect();
+        tick.host.workloads = Arc::new(Workloads { owners: vec![owner], ..Workloads::default() });
+    };
+    // The first process started at boot: the agent came later, and the process is idle.
+    let mut tick = at(&[&fake]);
+    owned_by(&mut tick, 100);
+    let old = read(&mut source, &mut tick).await;
+    assert_eq!((gauges(&old, USED).len(), gauges(&old, DUTY).len()), (1, 1), "{:?}", old.absent);
+    let mut next = at(&[&fake]);
+    next.at = tick.at;
+    owned_by(&mut next, 200);
+    let new = read(&mut source, &mut next).await;
+    assert_eq!((gauges(&new, USED).len(), gauges(&new, DUTY).len()), (0, 0));
+    assert!(why(&new, NAMES[1]).contains("first seconds"), "{:?}", new.absent);
 }
 
 #[tokio::test]
@@ -370,7 +418,7 @@ async fn an_endpoint_that_appears_later_is_picked_up_within_seconds() {
     drop(gone);
     for _ in 0..20 {
         let reading = read(&mut source, &mut tick).await;
-        assert!(why(&reading, &address.to_string()).contains("has not initialised its TPU yet"));
+        assert!(why(&reading, &address.to_string()).contains("nothing listens there now"));
     }
     let back = FakeRuntime::start(ServerAddress::Tcp(address));
     back.set_all(workload(&[0], 1));

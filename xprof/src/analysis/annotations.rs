@@ -2,14 +2,15 @@
 //! within the steps.
 //!
 //! Python frames and the operations that a host runs are no annotations. A step's part is what lies within its
-//! marker on the marker's own thread: what other threads do meanwhile need not hold the step up.
+//! marker, or between it and the next one, on the marker's own thread: what other threads do meanwhile need not hold
+//! the step up. Where there is a device, what any thread does while no program runs there is counted too.
 //! Must never hold more than [`MOST_NAMES`] names, whatever the trace has.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{in_order::InOrder, nesting::Nesting, ops::shorten};
+use super::{device_idle::DeviceIdle, in_order::InOrder, nesting::Nesting, ops::shorten};
 
 /// The maximum number of names with their own row; the others share one row.
 const MOST_NAMES: usize = 1 << 14;
@@ -23,6 +24,8 @@ pub struct Annotation {
     pub name: String,
     /// Whether it marks steps.
     pub step_marker: bool,
+    /// Whether it hands a program to the device: it may wait for the device, or for the program's input.
+    pub launch: bool,
     /// How often it was there.
     pub occurrences: u64,
     /// How long, annotations inside it included.
@@ -33,6 +36,14 @@ pub struct Annotation {
     pub in_steps_time_ps: i64,
     /// The part of the self time that does.
     pub in_steps_self_time_ps: i64,
+    /// The part of the time that lies between a step and the next one, on that thread.
+    pub between_steps_time_ps: i64,
+    /// The part of the self time that does.
+    pub between_steps_self_time_ps: i64,
+    /// The part of the time, on any thread, in which no program ran on the device, between its first and its last one.
+    pub device_idle_time_ps: i64,
+    /// The part of the self time that does.
+    pub device_idle_self_time_ps: i64,
 }
 
 /// All annotations of a host.
@@ -42,7 +53,16 @@ pub struct HostAnnotations {
     pub steps: u64,
     /// The time of those steps.
     pub steps_time_ps: i64,
-    /// By name: first what took most self time in steps, then most self time.
+    /// How many of them have a next one on their thread.
+    pub steps_with_next: u64,
+    /// The time from the end of each of those to the start of the next one.
+    pub between_steps_ps: i64,
+    /// From the start of the first program on the device to the end of the last; 0 without a device.
+    pub device_span_ps: i64,
+    /// How long in that time no core ran a program.
+    pub device_idle_ps: i64,
+    /// By name: first what took most self time in and between steps, or while the device had no program; then most
+    /// self time.
     pub rows: Vec<Annotation>,
     /// How many names are left out of the rows.
     pub names_left_out: u64,
@@ -51,6 +71,24 @@ pub struct HostAnnotations {
 }
 
 impl HostAnnotations {
+    /// The mean time from the start of one step to the start of the next.
+    pub fn period_ps(&self) -> i64 {
+        self.per_step(self.steps_time_ps, self.between_steps_ps)
+    }
+
+    /// The total and the self time of an annotation of these in one period, on the thread of the step markers.
+    pub fn in_period_ps(&self, row: &Annotation) -> (i64, i64) {
+        (
+            self.per_step(row.in_steps_time_ps, row.between_steps_time_ps),
+            self.per_step(row.in_steps_self_time_ps, row.between_steps_self_time_ps),
+        )
+    }
+
+    fn per_step(&self, in_steps_ps: i64, between_steps_ps: i64) -> i64 {
+        let mean = |ps: i64, of: u64| ps / i64::try_from(of).unwrap_or(i64::MAX).max(1);
+        mean(in_steps_ps, self.steps).saturating_add(mean(between_steps_ps, self.steps_with_next))
+    }
+
     /// Keeps the first `top` rows.
     pub(super) fn cut(&mut self, top: usize) {
         let cut = self.rows.split_off(top.min(self.rows.len()));
@@ -67,9 +105,17 @@ pub(super) struct Collector {
     rows: Vec<Annotation>,
     steps: u64,
     steps_time_ps: i64,
+    steps_with_next: u64,
+    between_steps_ps: i64,
+    idle: DeviceIdle,
 }
 
 impl Collector {
+    /// For a host whose device was idle in `idle`.
+    pub(super) fn new(idle: DeviceIdle) -> Self {
+        Self { idle, ..Self::default() }
+    }
+
     /// The row of an event's name; `None` where it is no annotation's.
     pub(super) fn row(&mut self, name: &[u8]) -> Option<u32> {
         // Python frames, and the ends of operations.
@@ -92,18 +138,31 @@ impl Collector {
         })
     }
 
+    /// Notes that the annotations of a row launch programs.
+    pub(super) fn note_launch(&mut self, row: u32) {
+        self.rows[row as usize].launch = true;
+    }
+
     /// What was collected.
     pub(super) fn finish(mut self) -> HostAnnotations {
         self.rows.retain(|row| row.occurrences > 0);
         self.rows.sort_by(|a, b| {
-            let rank = |row: &Annotation| (row.in_steps_self_time_ps, row.self_time_ps, row.time_ps);
+            let rank = |row: &Annotation| {
+                let of_steps = row.in_steps_self_time_ps.saturating_add(row.between_steps_self_time_ps);
+                (of_steps.max(row.device_idle_self_time_ps), row.self_time_ps, row.time_ps)
+            };
             rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
         });
         HostAnnotations {
             steps: self.steps,
             steps_time_ps: self.steps_time_ps,
+            steps_with_next: self.steps_with_next,
+            between_steps_ps: self.between_steps_ps,
+            device_span_ps: self.idle.span_ps(),
+            device_idle_ps: self.idle.total_ps(),
             rows: self.rows,
-            ..HostAnnotations::default()
+            names_left_out: 0,
+            self_time_left_out_ps: 0,
         }
     }
 }
@@ -124,14 +183,34 @@ pub(super) struct Thread {
 
 #[derive(Debug)]
 struct NestedThread {
-    nesting: Nesting<(u32, bool)>,
-    /// The end of the step that started last.
+    nesting: Nesting<Placed>,
+    /// The same annotations on a time line on which only the device's idle time passes.
+    in_idle: Nesting<u32>,
+    /// The number of steps that started, and the end of the last.
+    steps: u64,
     step_end: Option<i64>,
+    /// What lies behind the last step, by row: total and self time. It counts once the next step starts.
+    behind: HashMap<u32, (i64, i64)>,
+}
+
+/// An annotation, and where it lies.
+#[derive(Debug, Clone, Copy)]
+struct Placed {
+    row: u32,
+    in_step: bool,
+    /// How many steps had started before it.
+    steps: u64,
 }
 
 impl Thread {
     pub(super) fn new(sorted: bool) -> Self {
-        let nested = NestedThread { nesting: Nesting::new(), step_end: None };
+        let nested = NestedThread {
+            nesting: Nesting::new(),
+            in_idle: Nesting::new(),
+            steps: 0,
+            step_end: None,
+            behind: HashMap::new(),
+        };
         Self { order: InOrder::new(sorted), nested }
     }
 
@@ -149,40 +228,74 @@ impl Thread {
     pub(super) fn finish(mut self, into: &mut Collector) {
         let Self { order, nested } = &mut self;
         order.finish(|start, end, what| nested.push(start, end, what, into));
-        self.nested.nesting.finish(|(row, in_step), time, own| into.count(row, in_step, time, own));
+        nested.nesting.finish(|what, time, own| into.count(what, time, own));
+        nested.in_idle.finish(|row, time, own| into.count_idle(row, time, own));
     }
 }
 
 impl NestedThread {
     #[inline]
     fn push(&mut self, start: i64, end: i64, what: Annotated, into: &mut Collector) {
-        let mut in_step = self.step_end.is_some_and(|step_end| end <= step_end);
-        if what.marker && !in_step {
-            in_step = true;
-            self.step_end = Some(end);
-            into.steps += 1;
-            into.steps_time_ps = into.steps_time_ps.saturating_add(end.saturating_sub(start));
-        }
+        let inside = self.step_end.is_some_and(|step_end| end <= step_end);
+        let starts_step = what.marker && !inside;
         into.rows[what.row as usize].step_marker |= what.marker;
-        self.nesting.push(start, end, (what.row, in_step), |(row, in_step), time, own| {
-            into.count(row, in_step, time, own);
+        let (steps, behind) = (self.steps, &mut self.behind);
+        let placed = Placed { row: what.row, in_step: inside || starts_step, steps };
+        self.nesting.push(start, end, placed, |what, time, own| {
+            into.count(what, time, own);
+            // What a later step lies in is not between two steps.
+            if !what.in_step && what.steps == steps && steps > 0 {
+                let sums = behind.entry(what.row).or_default();
+                *sums = (sums.0.saturating_add(time), sums.1.saturating_add(own.max(0)));
+            }
         });
+        if into.idle.total_ps() > 0 {
+            let [start, end] = [start, end].map(|at| into.idle.before(at));
+            self.in_idle.push(start, end, what.row, |row, time, own| into.count_idle(row, time, own));
+        }
+        if starts_step {
+            self.start_step(start, end, into);
+        }
+    }
+
+    fn start_step(&mut self, start: i64, end: i64, into: &mut Collector) {
+        if let Some(last_end) = self.step_end {
+            into.steps_with_next += 1;
+            into.between_steps_ps =
+                into.between_steps_ps.saturating_add(start.saturating_sub(last_end).max(0));
+        }
+        for (row, (time, own)) in self.behind.drain() {
+            let row = &mut into.rows[row as usize];
+            row.between_steps_time_ps = row.between_steps_time_ps.saturating_add(time);
+            row.between_steps_self_time_ps = row.between_steps_self_time_ps.saturating_add(own);
+        }
+        self.steps += 1;
+        self.step_end = Some(end);
+        into.steps += 1;
+        into.steps_time_ps = into.steps_time_ps.saturating_add(end.saturating_sub(start));
     }
 }
 
 impl Collector {
     #[inline]
-    fn count(&mut self, row: u32, in_step: bool, time_ps: i64, self_time_ps: i64) {
-        let row = &mut self.rows[row as usize];
+    fn count(&mut self, what: Placed, time_ps: i64, self_time_ps: i64) {
+        let row = &mut self.rows[what.row as usize];
         // Children that overlap each other can be longer than what they lie in.
         let self_time_ps = self_time_ps.max(0);
         row.occurrences += 1;
         row.time_ps = row.time_ps.saturating_add(time_ps);
         row.self_time_ps = row.self_time_ps.saturating_add(self_time_ps);
-        if in_step {
+        if what.in_step {
             row.in_steps_time_ps = row.in_steps_time_ps.saturating_add(time_ps);
             row.in_steps_self_time_ps = row.in_steps_self_time_ps.saturating_add(self_time_ps);
         }
+    }
+
+    #[inline]
+    fn count_idle(&mut self, row: u32, time_ps: i64, self_time_ps: i64) {
+        let row = &mut self.rows[row as usize];
+        row.device_idle_time_ps = row.device_idle_time_ps.saturating_add(time_ps);
+        row.device_idle_self_time_ps = row.device_idle_self_time_ps.saturating_add(self_time_ps.max(0));
     }
 }
 
@@ -227,6 +340,57 @@ mod tests {
         );
         found.cut(1);
         assert_eq!((found.rows.len(), found.names_left_out, found.self_time_left_out_ps), (1, 2, 16));
+    }
+
+    #[test]
+    fn what_lies_between_steps_counts_for_their_period() {
+        let mut all = Collector::default();
+        let [train, load, decode, epoch] =
+            [b"train".as_slice(), b"load", b"decode", b"epoch"].map(|name| all.row(name).unwrap());
+        let mut main = Thread::new(false);
+        let mut push = |start, end, row| {
+            main.push(start, end, Annotated { row, marker: row == train }, &mut all);
+        };
+        // What lies before the first step and behind the last one is between none.
+        for (start, marker) in [(0, 10), (20, 30), (40, 50)] {
+            push(start, marker, load);
+            push(start + 1, start + 3, decode);
+            push(marker, marker + 4, train);
+        }
+        push(60, 90, load);
+        // It holds steps.
+        push(15, 99, epoch);
+        main.finish(&mut all);
+        let found = all.finish();
+        assert_eq!((found.steps, found.steps_with_next, found.between_steps_ps), (3, 2, 32));
+        assert_eq!(found.period_ps(), 20);
+        let row = |name| found.rows.iter().find(|row| row.name == name).unwrap();
+        assert_eq!(found.in_period_ps(row("load")), (10, 8));
+        assert_eq!(found.in_period_ps(row("decode")), (2, 2));
+        assert_eq!(found.in_period_ps(row("train")), (4, 4));
+        assert_eq!(found.in_period_ps(row("epoch")), (0, 0));
+        assert_eq!(found.rows[0].name, "load");
+    }
+
+    #[test]
+    fn what_runs_while_the_device_has_no_program_is_told_on_any_thread() {
+        let at = |start, end| super::super::device_events::Interval { start, end };
+        let mut all = Collector::new(DeviceIdle::between([at(0, 10), at(40, 50), at(80, 90)].into_iter()));
+        let [enqueue, load, decode] =
+            [b"enqueue".as_slice(), b"load", b"decode"].map(|name| all.row(name).unwrap());
+        let mut thread = Thread::new(true);
+        for (start, end, row) in [(0, 38, enqueue), (42, 78, load), (60, 70, decode)] {
+            thread.push(start, end, Annotated { row, marker: false }, &mut all);
+        }
+        thread.finish(&mut all);
+        let found = all.finish();
+        assert_eq!((found.device_span_ps, found.device_idle_ps), (90, 60));
+        let figures: Vec<_> = found
+            .rows
+            .iter()
+            .map(|row| (row.name.as_str(), row.device_idle_time_ps, row.device_idle_self_time_ps))
+            .collect();
+        assert_eq!(figures, [("enqueue", 28, 28), ("load", 28, 18), ("decode", 10, 10)]);
     }
 
     #[test]

@@ -224,11 +224,15 @@ pub(super) fn read<R: Read + Seek>(
 ) -> Result<(), Error> {
     let (mut named, mut annotated) = (ById::default(), ById::default());
     reader.event_metadata(plane, |entry| {
-        if let Some(kind) = Named::of(entry.name).filter(|_| with_links) {
+        let kind = Named::of(entry.name);
+        if let Some(kind) = kind.filter(|_| with_links) {
             named.set(entry.id, kind);
         }
         if let Some(row) = found.annotations.row(entry.name) {
             annotated.set(entry.id, row);
+            if matches!(kind, Some(Named::Enqueue | Named::Launch)) {
+                found.annotations.note_launch(row);
+            }
         }
         Ok::<_, Error>(())
     })?;

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The part of the steps that waited for input.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct InputWait {
     /// In parts of the steps' time.
     pub share: f64,
@@ -20,12 +20,9 @@ pub struct InputWait {
 }
 
 /// XProf's words for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// There are no device steps to judge.
-    #[default]
-    Unknown,
     /// Below 5 %.
     Not,
     /// Below 20 %.
@@ -39,9 +36,12 @@ pub enum Verdict {
 struct Parts {
     infeed: i64,
     rest: i64,
+    /// Whether anything tells of input: an infeed, or a wait of the host for it.
+    is_told: bool,
 }
 
-/// Judges the steps. A step's infeed is that of the core that waited longest; where there is no infeed, the
+/// Judges the steps; `None` where there is none on a device, or where nothing in them tells of input: an input
+/// pipeline that the trace does not show may be all that the steps wait for. XProf calls that not input-bound. A step's infeed is that of the core that waited longest; where there is no infeed, the
 /// time that the device idled while the host waited for input counts.
 pub(super) fn judge(hosts: &[HostTrace], aligned: &Aligned, rules: Rules) -> Option<InputWait> {
     let mut sum = Parts::default();
@@ -49,9 +49,10 @@ pub(super) fn judge(hosts: &[HostTrace], aligned: &Aligned, rules: Rules) -> Opt
         let parts = parts(hosts, steps, rules);
         sum.infeed = sum.infeed.saturating_add(parts.infeed);
         sum.rest = sum.rest.saturating_add(parts.rest);
+        sum.is_told |= parts.is_told;
     }
     let all = sum.infeed.saturating_add(sum.rest);
-    if all <= 0 {
+    if all <= 0 || (rules == Rules::True && !sum.is_told) {
         return None;
     }
     let share = sum.infeed as f64 / all as f64;
@@ -95,5 +96,5 @@ fn parts(hosts: &[HostTrace], steps: &[super::align::StepRef], rules: Rules) -> 
     let twice = if rules == Rules::Xprof { collective } else { 0 };
     let rest = [outfeed, idle.saturating_sub(waited), twice];
     let rest = rest.into_iter().fold(compute, i64::saturating_add);
-    Parts { infeed: infeed.saturating_add(waited), rest }
+    Parts { infeed: infeed.saturating_add(waited), rest, is_told: infeed > 0 || host_input > 0 }
 }

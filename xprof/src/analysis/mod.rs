@@ -22,6 +22,7 @@ mod category;
 mod clock;
 mod core;
 mod device_events;
+mod device_idle;
 mod duty;
 mod groups;
 mod host;

@@ -7,11 +7,12 @@ use std::{
 
 use super::{
     Rules,
-    annotations::HostAnnotations,
+    annotations::{Collector, HostAnnotations},
     category::{COLLECTIVE_KINDS, Collective},
     clock::{self, Surveyed},
     core::{self, ClassTimes, CoreLines, LineNames, Module, SPARSE_CORE, TENSOR_CORE, Walk},
     device_events::Interval,
+    device_idle::DeviceIdle,
     groups::{self, Groups},
     host::{self, HostEvents},
     host_trace::{Core, HostTrace},
@@ -71,9 +72,9 @@ pub fn read<R: Read + Seek>(
     let index = reader.take_index();
     let named = index.hostnames.first().filter(|name| !host_is_certain && !name.is_empty());
     let part = Part { index: &index, rules };
-    let events = part.host_events(reader)?;
-    let groups = groups::follow(&events);
     let planes = part.core_planes(reader)?;
+    let events = part.host_events(reader, device_idle(&planes))?;
+    let groups = groups::follow(&events);
     let mut trace = HostTrace {
         host: named.map_or(host, String::as_str).to_owned(),
         file: file.to_owned(),
@@ -93,7 +94,7 @@ pub fn read<R: Read + Seek>(
     };
     let host_side = HostSide { markers: &events.markers, groups: &groups };
     let steps = part.steps(&planes, &host_side);
-    let mut facts = HostFacts::of(&index, &events, &groups, &trace, planes.is_empty());
+    let mut facts = HostFacts::of(&index, &events, &groups, &trace, planes.is_empty(), rules);
     part.walk(reader, &planes, &host_side, steps, &mut trace, &mut facts)?;
     if planes.is_empty() {
         part.host_only(&mut trace, &events, &groups);
@@ -110,6 +111,14 @@ pub fn read<R: Read + Seek>(
 fn peaks(planes: &[CorePlane<'_>]) -> Peaks {
     let tensor_cores = planes.iter().filter(|core| !core.sparse);
     tensor_cores.map(|core| Peaks::of(core.plane)).reduce(Peaks::common).unwrap_or_default()
+}
+
+/// When no TensorCore had a program.
+fn device_idle(planes: &[CorePlane<'_>]) -> DeviceIdle {
+    let tensor_cores = planes.iter().filter(|core| !core.sparse);
+    DeviceIdle::between(
+        tensor_cores.flat_map(|core| core.lines.modules.iter().map(|module| core.placed(module.at))),
+    )
 }
 
 /// The steps of all cores: what to show, and where each core's own lie by its clock.
@@ -135,8 +144,12 @@ impl<'a> Part<'a> {
         self.index.planes.iter().any(|plane| is_core(self.kind(plane)))
     }
 
-    fn host_events<R: Read + Seek>(&self, reader: &mut Reader<R>) -> Result<HostEvents, Error> {
-        let mut events = HostEvents::default();
+    fn host_events<R: Read + Seek>(
+        &self,
+        reader: &mut Reader<R>,
+        idle: DeviceIdle,
+    ) -> Result<HostEvents, Error> {
+        let mut events = HostEvents { annotations: Collector::new(idle), ..HostEvents::default() };
         let mut first_line = 0;
         for plane in self.index.planes.iter().filter(|plane| self.kind(plane) == PlaneKind::Host) {
             host::read(reader, plane, &self.index.session, self.has_cores(), first_line, &mut events)?;

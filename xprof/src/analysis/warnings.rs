@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
+    Rules,
     clock::ClockFacts,
     core::{CoreLines, OpsWalk},
     device_events::Interval,
@@ -91,6 +92,8 @@ pub(super) struct HostFacts {
     no_session: bool,
     no_cores: bool,
     names_dropped: u64,
+    /// Whether the figures are XProf's.
+    as_xprof: bool,
     window: Option<i64>,
     markers: usize,
 }
@@ -105,6 +108,7 @@ impl HostFacts {
         groups: &Groups,
         trace: &HostTrace,
         no_cores: bool,
+        rules: Rules,
     ) -> Self {
         let error = index.errors.iter().map(|text| format!("the profiler reports an error: {text}"));
         let warning = index.warnings.iter().map(|text| format!("the profiler warns: {text}"));
@@ -119,6 +123,7 @@ impl HostFacts {
             no_host: !index.planes.iter().any(|plane| plane.name.starts_with("/host:CPU")),
             no_session: index.session.start_ns.is_none(),
             no_cores,
+            as_xprof: rules == Rules::Xprof,
             unread: index.planes.iter().filter(|plane| planes::is_unread_device(plane)).map(size).collect(),
             names_dropped: index.planes.iter().map(|plane| plane.stat_names.dropped()).sum(),
             window: index.session.window_ps().or(Some(trace.window_ps)),
@@ -132,11 +137,18 @@ fn size(plane: &PlaneIndex) -> (String, usize, u64) {
     (plane.name.clone(), plane.lines.len(), plane.lines.iter().map(|line| line.events).sum())
 }
 
+fn counted(many: u64, what: &str) -> String {
+    format!("{many} {what}{}", if many == 1 { "" } else { "s" })
+}
+
 /// All warnings of a part; what it lost comes first.
 pub(super) fn of(facts: &HostFacts, trace: &HostTrace) -> Vec<String> {
     let mut all: Vec<String> = trace.losses.iter().map(ToString::to_string).collect();
     all.extend(facts.messages.iter().cloned());
     of_file(facts, &mut all);
+    if facts.no_cores {
+        all.extend(outside_steps(trace.host_steps.iter().map(|step| (step.start_ps, step.end_ps))));
+    }
     for (at, core) in facts.cores.iter().enumerate() {
         of_core(core, facts, trace, at, &mut all);
     }
@@ -167,7 +179,9 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
     );
     for (plane, lines, events) in facts.unread.iter().take(MOST_MESSAGES) {
         all.push(format!(
-            "{plane} is not read ({lines} lines, {events} events): only TPU cores are; its events are in no figure here, XProf shows them"
+            "{plane} is not read ({}, {}): only TPU cores are; its events are in no figure here, XProf shows them",
+            counted(*lines as u64, "line"),
+            counted(*events, "event")
         ));
     }
     if facts.names_dropped > 0 {
@@ -194,8 +208,7 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
         ));
     }
     if let Some(clock) = core.clock {
-        let by_device = trace.cores.get(at).is_some_and(|core| core.by_device_clock);
-        all.push(format!("{plane}: {}", clock_words(&clock, by_device)));
+        all.push(format!("{plane}: {}", clock_words(&clock, facts.as_xprof)));
     }
     if core.unsorted {
         all.push(format!(
@@ -207,20 +220,19 @@ fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, al
     }
 }
 
-fn clock_words(clock: &ClockFacts, by_device: bool) -> String {
-    if by_device {
+fn clock_words(clock: &ClockFacts, as_xprof: bool) -> String {
+    let mixed = "XProf takes operations by the device's clock, and programs and steps by the line's";
+    if clock.by_device {
         let times = if clock.jumps == 1 { "once".to_owned() } else { format!("{} times", clock.jumps) };
-        return format!(
-            "the line's clock jumped {times} and was off by up to {}: durations are by the device's own clock",
-            ms(clock.farthest_ps)
-        );
+        let used = if as_xprof { mixed } else { "durations are by the device's own clock" };
+        let farthest = ms(clock.farthest_ps);
+        return format!("the line's clock jumped {times} and was off by up to {farthest}: {used}");
     }
-    format!(
-        "the device clock is {} off the line's clock and drifts by {:.0} ppm; figures use the line's, XProf mixes both",
-        ms(clock.shift_ps),
-        // Without this a drift of nearly nothing may print as -0.
-        clock.drift_ppm.round() + 0.0
-    )
+    // Rounded, a drift of nearly nothing may print as -0.
+    let drift = clock.drift_ppm.round() + 0.0;
+    let drifts = if drift == 0.0 { String::new() } else { format!(" and drifts by {drift:.0} ppm") };
+    let used = if as_xprof { mixed } else { "figures use the line's, XProf mixes both" };
+    format!("the device clock is {} off the line's clock{drifts}; {used}", ms(clock.shift_ps))
 }
 
 fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {
@@ -250,18 +262,25 @@ fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, a
             "{plane}: {unknown} steps have no number: no step marker of the host launched them"
         ));
     }
-    if let (Some(first), Some(last)) = (steps.first(), steps.last()) {
-        let within = steps.iter().fold(0, |sum: i64, step| sum.saturating_add(step.duration_ps));
-        let all_time = last.end_ps().saturating_sub(first.start_ps);
-        let between = all_time.saturating_sub(within);
-        if between > all_time / 20 && core.origin != StepOrigin::Modules {
-            all.push(format!(
-                "{plane}: {:.0} % of the time between the first and the last step lies in no step ({}): step times alone look better than the run was",
-                100.0 * between as f64 / all_time as f64,
-                ms(between)
-            ));
-        }
+    if core.origin != StepOrigin::Modules {
+        let steps = steps.iter().map(|step| (step.start_ps, step.end_ps()));
+        all.extend(outside_steps(steps).map(|outside| format!("{plane}: {outside}")));
     }
+}
+
+/// That much of the time lies in none of the steps, which come by start.
+fn outside_steps(steps: impl Iterator<Item = (i64, i64)> + Clone) -> Option<String> {
+    let within =
+        steps.clone().fold(0, |sum: i64, (start, end)| sum.saturating_add(end.saturating_sub(start)));
+    let all_time = steps.clone().last()?.1.saturating_sub(steps.clone().next()?.0);
+    let between = all_time.saturating_sub(within);
+    (between > all_time / 20).then(|| {
+        format!(
+            "{:.0} % of the time between the first and the last step lies in no step ({}): step times alone look better than the run was",
+            100.0 * between as f64 / all_time as f64,
+            ms(between)
+        )
+    })
 }
 
 /// Puts what is certain of early ends in the place of what may be.

@@ -3,9 +3,7 @@
 use http::HeaderMap;
 
 use super::Error;
-
-/// Text of a peer that is kept.
-const MAX_MESSAGE: usize = 500;
+use crate::grpc_status::GrpcStatus;
 
 /// The code of a message that is larger than the sender may send.
 const RESOURCE_EXHAUSTED: u32 = 8;
@@ -49,14 +47,9 @@ pub(super) fn head<T>(response: &http::Response<T>) -> Result<(), Error> {
 
 /// The status in trailers, or in the head of an answer without a body; `None` where there is none.
 pub(super) fn grpc(headers: &HeaderMap) -> Option<Result<(), Error>> {
-    let code = headers.get("grpc-status")?;
-    let code = code.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(2);
-    if code == 0 {
-        return Some(Ok(()));
-    }
-    let message =
-        headers.get("grpc-message").map(|text| percent_decoded(text.as_bytes())).unwrap_or_default();
+    let GrpcStatus { code, message } = GrpcStatus::of(headers)?;
     Some(Err(match code {
+        0 => return Some(Ok(())),
         6 => Error::AlreadyExists(message),
         12 => Error::NotAProfiler("it does not know tensorflow.ProfilerService".to_owned()),
         // A profiler asks for no credentials: this is another service, or a proxy before one.
@@ -70,19 +63,6 @@ pub(super) fn grpc(headers: &HeaderMap) -> Option<Result<(), Error>> {
         }
         code => Error::Declined { code, message },
     }))
-}
-
-fn percent_decoded(text: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(text.len().min(MAX_MESSAGE));
-    let mut rest = text;
-    while let (Some((&byte, after)), true) = (rest.split_first(), bytes.len() < MAX_MESSAGE) {
-        let escaped = after.get(..2).filter(|_| byte == b'%').and_then(|digits| {
-            std::str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok())
-        });
-        bytes.push(escaped.unwrap_or(byte));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -108,14 +88,5 @@ mod tests {
             assert!(matches!(status(code, message), Some(Err(Error::TooLargeToSend { .. }))), "{code}");
         }
         assert!(matches!(status("nonsense", ""), Some(Err(Error::Declined { code: 2, .. }))));
-        match status("13", "50%25 of%zz%") {
-            Some(Err(Error::Declined { code: 13, message })) => assert_eq!(message, "50% of%zz%"),
-            other => unreachable!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn long_texts_are_cut() {
-        assert_eq!(percent_decoded(&[b'x'; 5000]).len(), MAX_MESSAGE);
     }
 }

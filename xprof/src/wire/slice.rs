@@ -143,7 +143,7 @@ impl<'a> Fields<'a> {
 pub(super) fn field_number(tag: u64, at: u64) -> Result<u32, Error> {
     match tag >> 3 {
         number @ 1..=0x1fff_ffff => Ok(number as u32),
-        number => Err(Error::damaged(at, "a field number", Found::FieldNumber(number))),
+        number => Err(Error::damaged(at, "a field number from 1 to 536870911", Found::FieldNumber(number))),
     }
 }
 

@@ -6,18 +6,34 @@ use std::{
     time::Duration,
 };
 
-use model::time::{Clock, SystemClock};
+use host::{
+    chips::{self, ChipScan},
+    settings::{
+        device,
+        paths::Paths,
+        workload::{self, StaticEndpoint},
+    },
+    workloads::OwnerScanner,
+};
+use model::{
+    device::Chip,
+    time::{Clock, SystemClock},
+    workload::{Address, EndpointKind},
+};
 use server::session_messages;
 use sessions::{
     CaptureError,
     capture::{CaptureRun, CapturedSession, ProgressListener},
     profiler::Profilers,
     spec::{CaptureSpec, ParamsSource},
-    target,
+    target::{self, Targets},
 };
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
-use xprof::session::{HostName, SessionError, SessionName, SessionWriter, remove_abandoned};
+use xprof::{
+    client::Target,
+    session::{HostName, SessionError, SessionName, SessionWriter, remove_abandoned},
+};
 
 use super::{
     super::{
@@ -45,7 +61,8 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
     let writer = Arc::new(writer);
     let host = nix::unistd::gethostname().map_err(Failure::internal)?;
-    let targets = target::direct(&args.target, &HostName::sanitised(&host.to_string_lossy()));
+    let host = HostName::sanitised(&host.to_string_lossy());
+    let targets = targets(&args.target, &host, &config.paths, &config.device);
     let progress = Arc::new(ProgressLine::new(spec.duration));
     let shown = Arc::clone(&progress);
     let listener: ProgressListener = Arc::new(move |event| shown.show_event(&event));
@@ -66,6 +83,23 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let CapturedSession { finished, failures } = kept?;
     let failures = failures.iter().map(session_messages::failure).collect();
     Ok(CaptureReport::new(finished.manifest, failures, &finished.folder, Destination::Folder))
+}
+
+/// The named profilers, with the processes behind those of this machine as far as this user sees them.
+fn targets(named: &[Target], host: &HostName, paths: &Paths, device: &device::Settings) -> Targets {
+    let addresses = named.iter().flat_map(target::loopback_addresses);
+    let endpoint = |at| StaticEndpoint { kind: EndpointKind::Profiler, address: Address::Tcp(at) };
+    let endpoints: Vec<_> = addresses.map(endpoint).collect();
+    if endpoints.is_empty() {
+        return target::direct(named, host);
+    }
+    let ChipScan { chips, other_groups, .. } = chips::scan(paths, device);
+    let chips: Arc<[Chip]> = chips.into();
+    let settings = workload::Settings { endpoints, ..workload::Settings::default() };
+    let mut scanner = OwnerScanner::new(paths.clone(), settings, Arc::clone(&chips));
+    scanner.set_chips(Arc::clone(&chips), other_groups);
+    let workloads = scanner.tick(SystemClock.now());
+    target::direct_with_owners(named, host, &workloads, &chips)
 }
 
 fn failed(error: &CaptureError) -> Failure {

@@ -21,6 +21,7 @@ use goodput::{
 use model::time::{Clock, SystemClock};
 use serde::Serialize;
 
+use self::skipped::{SkippedEntries, SkippedLines};
 use super::{
     CommandResult,
     exit::Exit,
@@ -130,7 +131,7 @@ fn from_log(args: &Args, file: &Path, job: &str) -> CommandResult {
             "{many} entries repeat the timestamp and insertId of another; such entries count as one"
         )),
     }
-    let ledger = Ledger { args, log, labels: labels(args, job) };
+    let ledger = Ledger { args, log, skipped: read.skipped, labels: labels(args, job) };
     match queries {
         Some(queries) => ledger.answer_all(&queries),
         None => ledger.answer_one(job),
@@ -162,17 +163,20 @@ fn read_queries(file: &Path) -> Result<Vec<LedgerQuery>, Failure> {
 
 /// An answer with what is known of the log.
 #[derive(Serialize)]
-struct AnswerFromLog<T> {
+struct AnswerFromLog<'a, T> {
     #[serde(flatten)]
     answer: T,
     /// Entries left out because their timestamp and insertId are those of another.
     repeated_entries: u64,
+    /// Entries of the job that were not read.
+    skipped_entries: SkippedEntries<'a>,
 }
 
 /// The log of a job and how to query it.
 struct Ledger<'a> {
     args: &'a Args,
     log: EventLog,
+    skipped: SkippedLines,
     labels: SeriesLabels,
 }
 
@@ -202,8 +206,12 @@ impl Ledger<'_> {
         print(&answers)
     }
 
-    fn with_log<T>(&self, answer: T) -> AnswerFromLog<T> {
-        AnswerFromLog { answer, repeated_entries: self.log.repeated() }
+    fn with_log<T>(&self, answer: T) -> AnswerFromLog<'_, T> {
+        AnswerFromLog {
+            answer,
+            repeated_entries: self.log.repeated(),
+            skipped_entries: self.skipped.entries(),
+        }
     }
 
     fn strict(&self, query: &LedgerQuery) -> StrictAnswer {

@@ -26,7 +26,16 @@ pub(super) struct SkippedLines {
     total: u64,
     severities: BTreeMap<Box<str>, u64>,
     text_payloads: u64,
+    python_payloads: u64,
+    other_texts: u64,
     other_jobs: BTreeMap<Box<str>, u64>,
+}
+
+/// The entries of the job that were not read, for `--json`.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct SkippedEntries<'a> {
+    severities: &'a BTreeMap<Box<str>, u64>,
+    text_payloads: u64,
 }
 
 /// Why a log gives no answer, for `--json`.
@@ -39,6 +48,7 @@ pub(super) struct NoEntries<'a> {
     lines: u64,
     severities: &'a BTreeMap<Box<str>, u64>,
     text_payloads: u64,
+    other_texts: u64,
     nearest_job_names: Vec<&'a str>,
 }
 
@@ -50,7 +60,17 @@ impl SkippedLines {
             Some(SkipReason::OtherJob(name)) => add(&mut self.other_jobs, name),
             Some(SkipReason::Severity(name)) => add(&mut self.severities, name),
             Some(SkipReason::TextPayload) => self.text_payloads += 1,
+            Some(SkipReason::PythonPayload) => self.python_payloads += 1,
+            Some(SkipReason::OtherText) => self.other_texts += 1,
             Some(SkipReason::NoJobName) | None => {}
+        }
+    }
+
+    /// The entries of the job among them.
+    pub(super) fn entries(&self) -> SkippedEntries<'_> {
+        SkippedEntries {
+            severities: &self.severities,
+            text_payloads: self.text_payloads + self.python_payloads,
         }
     }
 
@@ -67,7 +87,10 @@ impl SkippedLines {
             .map(|(severity, count)| (*count, format!("severity {}; only INFO is read", one_line(severity))));
         let texts = (self.text_payloads > 0)
             .then(|| (self.text_payloads, "a textPayload and no jsonPayload".to_owned()));
-        severities.take(SHOWN_NAMES).chain(texts)
+        let dicts = (self.python_payloads > 0).then(|| {
+            (self.python_payloads, "a textPayload that is a Python dict, and no jsonPayload".to_owned())
+        });
+        severities.take(SHOWN_NAMES).chain(texts).chain(dicts)
     }
 
     /// Warnings about entries of the job that were skipped beside others that were read.
@@ -80,6 +103,9 @@ impl SkippedLines {
 
     /// What makes the skipped entries of the job readable.
     fn conversion<'a>(&self, file: &'a Path, array: bool) -> Option<NoEntry<'a>> {
+        if self.python_payloads > 0 {
+            return Some(NoEntry::PythonDicts { file, array });
+        }
         let change = match (self.severities.is_empty(), self.text_payloads) {
             (false, 0) => ".severity = \"INFO\"",
             (true, 1..) => "if .textPayload then .jsonPayload = (.textPayload | fromjson? // {}) else . end",
@@ -95,7 +121,7 @@ impl SkippedLines {
     /// The job names that are most like `job`, the nearest first.
     fn nearest<'a>(&'a self, job: &str) -> Vec<&'a str> {
         let mut names: Vec<(usize, &str)> =
-            self.other_jobs.keys().map(|name| (strsim::osa_distance(job, name), &**name)).collect();
+            self.other_jobs.keys().map(|name| (distance(job, name), &**name)).collect();
         names.sort_unstable();
         names.into_iter().take(SHOWN_NAMES).map(|(_, name)| name).collect()
     }
@@ -124,7 +150,7 @@ impl SkippedLines {
                     1 => format!("no entry of job {}: the log has 1 entry{cut}", quoted(job)),
                     total => format!("no entry of job {} among {total} entries{cut}", quoted(job)),
                 },
-                suggestion(job, &nearest, self.other_jobs.len()),
+                self.suggestion(job, &nearest),
             )
         };
         let message = format!("{}: {what}", file.display());
@@ -136,10 +162,23 @@ impl SkippedLines {
             job,
             lines: self.total,
             severities: &self.severities,
-            text_payloads: self.text_payloads,
+            text_payloads: self.text_payloads + self.python_payloads,
+            other_texts: self.other_texts,
             nearest_job_names: nearest,
         };
         (failure, json)
+    }
+
+    fn suggestion(&self, job: &str, nearest: &[&str]) -> NoEntry<'static> {
+        let Some(first) = nearest.first() else {
+            return NoEntry::NoJobName { texts: self.other_texts, all: self.total };
+        };
+        // One wrong letter in a short name, one in every four of a long one.
+        if distance(job, first) <= (job.chars().count() / 4).max(1) {
+            return NoEntry::SimilarName(quoted(first));
+        }
+        let shown = nearest.iter().map(|name| quoted(name)).collect();
+        NoEntry::OtherNames { shown, more: self.other_jobs.len() - nearest.len() }
     }
 }
 
@@ -152,14 +191,9 @@ pub(super) struct LogForm {
     pub(super) cut: bool,
 }
 
-fn suggestion(job: &str, nearest: &[&str], names: usize) -> NoEntry<'static> {
-    let Some(first) = nearest.first() else { return NoEntry::NoJobName };
-    // One wrong letter in a short name, one in every four of a long one.
-    if strsim::osa_distance(job, first) <= (job.chars().count() / 4).max(1) {
-        return NoEntry::SimilarName(quoted(first));
-    }
-    let shown = nearest.iter().map(|name| quoted(name)).collect();
-    NoEntry::OtherNames { shown, more: names - nearest.len() }
+/// How many letters of two names differ; capitals count as small ones.
+fn distance(job: &str, name: &str) -> usize {
+    strsim::osa_distance(&job.to_lowercase(), &name.to_lowercase())
 }
 
 fn add(counts: &mut BTreeMap<Box<str>, u64>, name: Box<str>) {
@@ -189,13 +223,17 @@ mod tests {
 
     #[test]
     fn a_name_is_suggested_when_one_letter_is_off() {
-        for job in ["dmo", "demoo", "Demo", "deom", "dem0"] {
+        for job in ["dmo", "demoo", "Demo", "DEMO", "deom", "dem0"] {
             assert_eq!(remedy(job, &["other", "demo"]), "did you mean --job \"demo\"?", "{job}");
         }
         assert_eq!(remedy("x", &["b-run", "a-run"]), "the log has entries of job \"a-run\", \"b-run\"");
         let more = remedy("gemma-7b", &["aaaa", "bbbb", "llama-7b", "cccc"]);
         assert_eq!(more, "the log has entries of job \"llama-7b\", \"aaaa\", \"bbbb\" and 1 more");
         assert!(remedy("x", &[]).starts_with("no entry has a job_name"));
+        let mut texts = SkippedLines::default();
+        (0..3).for_each(|_| texts.count(Some(SkipReason::OtherText)));
+        let remedy = texts.no_entries(Path::new("log"), "x", LogForm { array: false, cut: false }).0.remedy;
+        assert!(remedy.starts_with("3 of the 3 entries have a textPayload"), "{remedy}");
     }
 
     #[test]

@@ -79,6 +79,9 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
         R::NotPermitted => {
             "run as the job's owner, as root, or as a member of the group that the setting api.admin_group names"
         }
+        R::OwnersHidden => {
+            "docs/discovery.md (installed in /usr/share/doc/tpuscope) says what the agent needs to see all processes; for a process that it sees, call jax.profiler.start_server(PORT) in the job, or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
+        }
         R::TooFewTargets => "lower --min-processes, or name more targets",
         R::TooManyCaptures => "wait until a capture ends, or raise capture.max_captures",
         R::Stopping => "start the agent again",

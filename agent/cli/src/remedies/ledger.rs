@@ -4,13 +4,14 @@ use std::{fmt, io, path::Path};
 
 use goodput::{proxy, time::Micros};
 
+use super::traces::remote;
 use crate::{exit::Exit, failure::Failure};
 
 /// A file that cannot be opened or read.
 pub(crate) fn unreadable_input(file: &Path, error: &io::Error) -> Failure {
     let failure = |exit| Failure::new(exit, format_args!("{}: {error}", file.display()));
     match error.kind() {
-        io::ErrorKind::NotFound => failure(Exit::NotFound),
+        io::ErrorKind::NotFound => remote(file).unwrap_or_else(|| failure(Exit::NotFound)),
         io::ErrorKind::PermissionDenied => failure(Exit::Permission)
             .remedy("run the command as a user that may read the file, or pass it on stdin as -"),
         io::ErrorKind::IsADirectory => failure(Exit::BadInput),
@@ -94,8 +95,10 @@ pub(crate) fn log_too_large(what: impl fmt::Display) -> Failure {
 pub(crate) enum NoEntry<'a> {
     /// The program `filter` of jq makes its entries readable.
     Convertible { file: &'a Path, filter: String },
-    /// No entry has the name of a job.
-    NoJobName,
+    /// Its entries are readable once Python has read its dicts.
+    PythonDicts { file: &'a Path, array: bool },
+    /// No entry has the name of a job. `texts` of `all` have a text instead of a payload.
+    NoJobName { texts: u64, all: u64 },
     /// A job with nearly the same name has entries. The name is quoted.
     SimilarName(String),
     /// Other jobs have entries. The names are quoted.
@@ -112,7 +115,18 @@ pub(crate) fn no_entry(what: &str, why: &NoEntry<'_>) -> Failure {
                 "convert the entries: jq -c '{filter}'{file} | tpuscope goodput --from-log - …"
             ))
         }
-        NoEntry::NoJobName => failure.remedy(
+        NoEntry::PythonDicts { file, array } => {
+            let file = if *file == Path::new("-") { String::new() } else { format!(" < {}", file.display()) };
+            let entries = if *array { "json.load(sys.stdin)" } else { "map(json.loads, sys.stdin)" };
+            failure.remedy(format_args!(
+                "convert the entries: python3 -c '{}'{file} | tpuscope goodput --from-log - …",
+                python_dicts(entries)
+            ))
+        }
+        NoEntry::NoJobName { texts: texts @ 1.., all } => failure.remedy(format_args!(
+            "{texts} of the {all} entries have a textPayload in which no job_name can be read, and no jsonPayload: check that the export is the recorder's log"
+        )),
+        NoEntry::NoJobName { .. } => failure.remedy(
             "no entry has a job_name in its jsonPayload: check that the export is the recorder's log",
         ),
         NoEntry::SimilarName(name) => failure.remedy(format_args!("did you mean --job {name}?")),
@@ -121,6 +135,14 @@ pub(crate) fn no_entry(what: &str, why: &NoEntry<'_>) -> Failure {
             failure.remedy(format_args!("the log has entries of job {}{more}", shown.join(", ")))
         }
     }
+}
+
+/// A Python program that makes a `jsonPayload` of each dict in a `textPayload`.
+fn python_dicts(entries: &str) -> String {
+    let payload = r#"{"jsonPayload": ast.literal_eval(t)} if t.startswith("{") else {}"#;
+    format!(
+        r#"import ast, json, sys; [print(json.dumps({{**e, "severity": "INFO", **({payload})}})) for e in {entries} for t in [e.get("textPayload", "")]]"#
+    )
 }
 
 /// The window ends before it starts.

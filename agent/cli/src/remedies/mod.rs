@@ -37,7 +37,7 @@ pub(crate) use settings::{first_of_all, no_settings_file, settings_of_the_agent}
 pub(crate) use status::{no_chip, no_owner};
 pub(crate) use stored_sessions::{fetched_path, merged_name, no_store, no_stored_session};
 pub(crate) use traces::{
-    OutputConflict, TraceFileError, damaged_copy, export, merge, no_readable_part, no_session, not_a_folder,
-    output_conflict, segment_is_a_folder, segment_twice, session_copy, unchecked_copy, unreadable_trace,
-    unwritten,
+    OutputConflict, TraceFileError, damaged_copy, export, merge, name_of_a_file, no_readable_part,
+    no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice, session_copy,
+    unchecked_copy, unreadable_trace, unwritten,
 };

@@ -14,6 +14,7 @@ use super::capture::session_folder;
 use crate::{exit::Exit, failure::Failure};
 
 const NOT_AN_XPLANE: &str = "name an .xplane.pb file as the profiler wrote it";
+const UNPACK_TAR: &str = "unpack it with tar and name the folder or an .xplane.pb file in it";
 const DAMAGED: &str =
     "copy or capture the file again; it must be an .xplane.pb file as the profiler wrote it";
 
@@ -93,13 +94,20 @@ fn foreign_remedy(format: &ForeignFormat) -> &'static str {
         ForeignFormat::ChromeTrace => "name the .xplane.pb file beside it; Perfetto opens this one",
         ForeignFormat::Gzip(Some(inside)) => match **inside {
             ForeignFormat::ChromeTrace => "name the .xplane.pb file beside it; Perfetto opens this one",
+            ForeignFormat::Tar => UNPACK_TAR,
             _ => NOT_AN_XPLANE,
         },
         ForeignFormat::Zip => "unpack it with unzip and name the folder or an .xplane.pb file in it",
         ForeignFormat::Zstd => "unpack it with unzstd and name the result",
+        ForeignFormat::Bzip2 => "unpack it with bunzip2 and name the result",
+        ForeignFormat::Xz => "unpack it with unxz and name the result",
+        ForeignFormat::Tar => UNPACK_TAR,
         ForeignFormat::LfsPointer => "fetch the file itself: git lfs pull",
         ForeignFormat::Html => "download the file again: the server sent a web page",
-        ForeignFormat::Json | ForeignFormat::Sqlite => NOT_AN_XPLANE,
+        ForeignFormat::Xml => {
+            "download the file again: storage servers send such a document instead of a file"
+        }
+        ForeignFormat::Json | ForeignFormat::Sqlite | ForeignFormat::Text => NOT_AN_XPLANE,
     }
 }
 
@@ -114,7 +122,7 @@ fn unopened(error: &io::Error) -> (Exit, &'static str) {
 }
 
 /// The path is a URL of remote storage.
-fn remote(path: &Path) -> Option<Failure> {
+pub(super) fn remote(path: &Path) -> Option<Failure> {
     let text = path.to_str()?;
     let (scheme, _) = text.split_once("://")?;
     scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| {
@@ -125,6 +133,15 @@ fn remote(path: &Path) -> Option<Failure> {
         };
         Failure::new(Exit::Usage, what).remedy(copy)
     })
+}
+
+/// The name of a session that is also that of a trace or an archive in the current folder.
+pub(crate) fn name_of_a_file(name: &str) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format_args!("{name} is taken for the name of a session of the agent, and is a file here"),
+    )
+    .remedy(format_args!("for the file: ./{name}"))
 }
 
 /// A path without a session.

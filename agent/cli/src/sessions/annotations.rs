@@ -6,34 +6,77 @@ use std::io::{self, Write};
 
 use xprof::analysis::{Annotation, HostAnnotations, HostReport, Report};
 
-use super::show_text::{count, cut, ms, percent};
+use super::{
+    show_tables::cut,
+    show_text::{Page, count, ms, percent},
+};
 use crate::output::one_line;
 
-/// An annotation is named at the top where it takes at least this part of the steps.
+/// An annotation is named at the top where it takes at least this part of the time.
 const WORTH: f64 = 0.1;
 
-/// What the step's own thread spends most of its steps in, per host, where that is much.
-pub(super) fn headline(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
-    let named = report.hosts.iter().filter_map(|host| Some((host, greatest(&host.annotations)?)));
-    let greatest = named.max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1));
-    let Some((host, (row, share))) = greatest else { return Ok(()) };
-    let who = if report.hosts.len() > 1 { format!(" on {}", host.host) } else { String::new() };
-    let steps = host.annotations.steps;
-    writeln!(
-        out,
-        "{on}host{off}       {} takes {} of {} a step ({} of step time) on the thread of the step markers{}",
-        one_line(&row.name),
-        ms(per_step(row.in_steps_self_time_ps, steps)),
-        ms(per_step(host.annotations.steps_time_ps, steps)),
-        percent(share),
-        one_line(&who)
-    )
+/// What the host spends most time in, where that is much: while the device has nothing to run, if there is a device;
+/// else from one step to the next.
+pub(super) fn headline(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<()> {
+    let (on, off) = page.bold;
+    let named = report.hosts.iter().filter_map(|host| Some((host, greatest(host)?)));
+    let Some((host, (_, text))) = named.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0)) else { return Ok(()) };
+    let who = match report.hosts.len() {
+        1 => String::new(),
+        _ => format!(" on {}", page.label(&host.host, &host.file)),
+    };
+    writeln!(out, "{on}host{off}       {}{}", one_line(&text), one_line(&who))
 }
 
-fn greatest(all: &HostAnnotations) -> Option<(&Annotation, f64)> {
-    let row = all.rows.iter().filter(|row| !row.step_marker).max_by_key(|row| row.in_steps_self_time_ps)?;
-    let share = part(row.in_steps_self_time_ps, all.steps_time_ps);
-    (share >= WORTH).then_some((row, share))
+/// The annotation to name, in words, and the part of the time that it takes.
+fn greatest(host: &HostReport) -> Option<(f64, String)> {
+    let all = &host.annotations;
+    if host.cores.is_empty() { of_period(all) } else { of_device_idle(all) }
+}
+
+/// What runs beside programs holds nothing up: only what the host does while no program runs may be what the device
+/// waits for. A launch waits itself then.
+fn of_device_idle(all: &HostAnnotations) -> Option<(f64, String)> {
+    // What lies there by chance lies elsewhere too, and several threads at once are not one cause.
+    let may_be = |row: &&Annotation| {
+        let idle = row.device_idle_self_time_ps;
+        !row.step_marker
+            && !row.launch
+            && idle.saturating_mul(2) >= row.self_time_ps
+            && idle <= all.device_idle_ps
+    };
+    let row = all.rows.iter().filter(may_be).max_by_key(|row| row.device_idle_self_time_ps)?;
+    let share = part(row.device_idle_self_time_ps, all.device_span_ps);
+    let text = format!(
+        "{} takes {}, {} of it while no program runs on the device ({} of the {} from its first program to its last)",
+        row.name,
+        with_self(row.time_ps, row.self_time_ps),
+        ms(row.device_idle_time_ps),
+        percent(part(row.device_idle_time_ps, all.device_span_ps)),
+        ms(all.device_span_ps)
+    );
+    (share >= WORTH).then_some((share, text))
+}
+
+fn of_period(all: &HostAnnotations) -> Option<(f64, String)> {
+    let period = all.period_ps();
+    let rows = all.rows.iter().filter(|row| !row.step_marker);
+    let row = rows.max_by_key(|row| all.in_period_ps(row).1)?;
+    let (time, own) = all.in_period_ps(row);
+    let share = part(own, period);
+    let text = format!(
+        "{} takes {} of the mean {} from one step to the next ({}) on the thread of the step markers",
+        row.name,
+        with_self(time, own),
+        ms(period),
+        percent(part(time, period))
+    );
+    (share >= WORTH).then_some((share, text))
+}
+
+fn with_self(time_ps: i64, self_time_ps: i64) -> String {
+    let (time, own) = (ms(time_ps), ms(self_time_ps));
+    if time == own { time } else { format!("{time} ({own} without the annotations in it)") }
 }
 
 /// The annotations of a host.
@@ -45,28 +88,25 @@ pub(super) fn table(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
     let steps = all.steps > 0;
     write!(out, "  {:<38} {:>8} {:>12} {:>12}", "host annotation", "runs", "total", "self time")?;
     if steps {
-        write!(out, " {:>12} {:>12}", "self a step", "of step time")?;
+        write!(out, " {:>12} {:>12} {:>9}", "total a step", "self a step", "of period")?;
     }
     writeln!(out)?;
     for row in &all.rows {
-        let name = if row.step_marker { format!("{} (step marker)", row.name) } else { row.name.clone() };
         write!(
             out,
             "  {:<38} {:>8} {:>12} {:>12}",
-            cut(&name, 38),
+            name(row),
             row.occurrences,
             ms(row.time_ps),
             ms(row.self_time_ps)
         )?;
+        let (time, own) = all.in_period_ps(row);
         match steps {
-            true if row.in_steps_time_ps > 0 => write!(
-                out,
-                " {:>12} {:>12}",
-                ms(per_step(row.in_steps_self_time_ps, all.steps)),
-                percent(part(row.in_steps_self_time_ps, all.steps_time_ps))
-            )?,
-            // It lies outside the steps, or on another thread.
-            true => write!(out, " {:>12} {:>12}", "-", "-")?,
+            true if time > 0 => {
+                write!(out, " {:>12} {:>12} {:>9}", ms(time), ms(own), percent(part(own, all.period_ps())))?;
+            }
+            // It lies before the first or behind the last step, or on another thread.
+            true => write!(out, " {:>12} {:>12} {:>9}", "-", "-", "-")?,
             false => {}
         }
         writeln!(out)?;
@@ -75,11 +115,23 @@ pub(super) fn table(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
         let names = count(usize::try_from(all.names_left_out).unwrap_or(usize::MAX), "more name");
         writeln!(out, "  and {names} with {} self time", ms(all.self_time_left_out_ps))?;
     }
+    if steps {
+        writeln!(
+            out,
+            "  a step: on the thread of the step markers, in and between steps; of period: self time of the mean {} from one step marker to the next",
+            ms(all.period_ps())
+        )?;
+    }
     Ok(())
 }
 
-fn per_step(ps: i64, steps: u64) -> i64 {
-    ps / i64::try_from(steps).unwrap_or(i64::MAX).max(1)
+fn name(row: &Annotation) -> String {
+    const WIDTH: usize = 38;
+    const MARK: &str = " (step marker)";
+    match row.step_marker {
+        true => cut(&row.name, WIDTH - MARK.len()) + MARK,
+        false => cut(&row.name, WIDTH),
+    }
 }
 
 fn part(ps: i64, of: i64) -> f64 {

@@ -6,7 +6,7 @@ use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::
 use server::{protocol, session_messages};
 use xprof::session::SessionContext;
 
-use super::context;
+use super::{context, show_tables::cut};
 use crate::{
     CommandResult, client,
     exit::Exit,
@@ -93,7 +93,7 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
         let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
         match format {
             None => {
-                let job = shortened(job);
+                let job = cut(&job, JOB_WIDTH);
                 table.row([session.id.clone(), created, job, user, duration, parts, size, state]);
             }
             Some(Format::Wide) => {
@@ -118,13 +118,6 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
     table.text()
 }
 
-fn shortened(text: String) -> String {
-    if text.chars().count() <= JOB_WIDTH {
-        return text;
-    }
-    text.chars().take(JOB_WIDTH - 1).chain(['…']).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,7 +137,7 @@ mod tests {
         };
         let sessions = [session, SessionSummary { id: "t".into(), ..SessionSummary::default() }];
         let narrow = table(&sessions, None);
-        assert!(narrow.contains("  jobset ns/xxxxxxxxxxxxx…  ") && !narrow.contains("VERSIONS"), "{narrow}");
+        assert!(narrow.contains("  jobset ns/xxxxx…xxxxxxxx  ") && !narrow.contains("VERSIONS"), "{narrow}");
         assert!(narrow.contains("CREATED (UTC)") && narrow.contains("2027-01-15T08:00:00Z  "), "{narrow}");
         assert!(narrow.contains("t        unknown               -"), "{narrow}");
         let wide = table(&sessions, Some(Format::Wide));

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, civil::DateTime, tz::TimeZone};
 use server::session_messages;
 use xprof::{
     analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
@@ -46,12 +46,20 @@ pub(super) struct Loaded {
 pub(super) fn parts(location: &Location, agent: &client::SocketArgs) -> Result<Loaded, Failure> {
     let loaded = match location {
         Location::Path(path) => on_disk(path)?,
+        Location::Name(name) if is_a_file(name) => return Err(remedies::name_of_a_file(name.as_str())),
         Location::Name(name) => of_agent(name, agent)?,
     };
     if loaded.session.parts.is_empty() {
         return Err(nothing_to_show(&loaded.place, &loaded.missing, None));
     }
     Ok(loaded)
+}
+
+/// Whether the name is that of a trace or an archive in the current folder.
+fn is_a_file(name: &SessionName) -> bool {
+    const SUFFIXES: [&str; 10] =
+        [".pb", ".json", ".gz", ".tgz", ".tar", ".zip", ".zst", ".xz", ".bz2", ".db"];
+    SUFFIXES.iter().any(|suffix| name.as_str().ends_with(suffix)) && Path::new(name.as_str()).is_file()
 }
 
 /// The newest session at `path`.
@@ -211,24 +219,44 @@ fn newest(path: &Path) -> Result<(Session, usize), Failure> {
     let sessions = session::resolve(path).map_err(|error| no_session(&error))?;
     let others = sessions.len().saturating_sub(1);
     // Of several with the same start, the last by name.
-    let last = sessions.into_iter().max_by_key(started);
+    let zone = local_zone();
+    let last = sessions.into_iter().max_by_key(|session| started(session, &zone));
     let none = || Failure::new(Exit::NotFound, format_args!("{}: no session", path.display()));
     Ok((last.ok_or_else(none)?, others))
 }
 
-/// The start of a session: from its manifest, else from a name that is a local time, as XProf makes them, else the last
-/// modification of its parts. The names of tpuscope are in UTC; its sessions have manifests.
-fn started(session: &Session) -> Timestamp {
-    let manifest = || session.manifest.as_ref()?.created_at();
+/// The start of a session: from its manifest, else from a name that is a time, else the last modification of its parts.
+fn started(session: &Session, zone: &TimeZone) -> Timestamp {
+    let written = |part: &PartFile| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
+    let written = session.parts.iter().filter_map(written).max();
+    let written = written.and_then(|written| Timestamp::try_from(written).ok());
+    let manifest = session.manifest.as_ref().and_then(Manifest::created_at);
     let name = || {
         let stamp = DateTime::strptime("%Y_%m_%d_%H_%M_%S", session.name.get(..19)?).ok()?;
-        local_zone().to_timestamp(stamp).ok()
+        time_of_name(stamp, written, zone)
     };
-    let written = || {
-        let written = |part: &PartFile| fs::metadata(&part.path).and_then(|meta| meta.modified()).ok();
-        Timestamp::try_from(session.parts.iter().filter_map(written).max()?).ok()
+    manifest.or_else(name).or(written).unwrap_or(Timestamp::MIN)
+}
+
+/// The longest time from the start of a session of tpuscope until its parts are written.
+const LONGEST_CAPTURE: SignedDuration = SignedDuration::from_hours(2);
+
+/// The time that a name means. XProf names sessions by the local time and tpuscope by UTC. A session of tpuscope that was
+/// killed before its manifest is known by its files: they were written soon after the name's time in UTC, and not soon
+/// after its local time.
+fn time_of_name(stamp: DateTime, written: Option<Timestamp>, zone: &TimeZone) -> Option<Timestamp> {
+    let local = zone.to_timestamp(stamp).ok();
+    let utc = TimeZone::UTC.to_timestamp(stamp).ok();
+    let after = |start: Timestamp| {
+        let age = written?.duration_since(start);
+        // Names have whole seconds, and clocks of file systems differ a little.
+        (age > SignedDuration::from_secs(-2) && age < LONGEST_CAPTURE).then_some(age)
     };
-    manifest().or_else(name).or_else(written).unwrap_or(Timestamp::MIN)
+    match (utc.and_then(after), local.and_then(after)) {
+        (Some(_), None) => utc,
+        (Some(utc_age), Some(local_age)) if utc_age < local_age => utc,
+        _ => local,
+    }
 }
 
 /// The zone of the names that XProf makes, if it ran on this machine.
@@ -287,6 +315,27 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn a_name_is_read_as_utc_only_where_the_files_say_so() {
+        let zone = |hours| jiff::tz::Offset::constant(hours).to_time_zone();
+        let stamp = jiff::civil::date(2026, 3, 4).at(12, 0, 0, 0);
+        let read = |written: Option<&str>, hours| {
+            let written = written.map(|written| written.parse().unwrap());
+            time_of_name(stamp, written, &zone(hours)).unwrap().to_string()
+        };
+        for hours in [-8, 1, 9] {
+            // A session of tpuscope that was killed before its manifest.
+            assert_eq!(read(Some("2026-03-04T12:00:09Z"), hours), "2026-03-04T12:00:00Z");
+        }
+        // One of XProf, written on this machine.
+        assert_eq!(read(Some("2026-03-04T20:00:03Z"), -8), "2026-03-04T20:00:00Z");
+        assert_eq!(read(Some("2026-03-04T11:00:03Z"), 1), "2026-03-04T11:00:00Z");
+        assert_eq!(read(Some("2026-03-04T03:00:03Z"), 9), "2026-03-04T03:00:00Z");
+        // The files of a copy say nothing.
+        assert_eq!(read(Some("2026-07-01T00:00:00Z"), 9), "2026-03-04T03:00:00Z");
+        assert_eq!(read(None, 9), "2026-03-04T03:00:00Z");
+    }
 
     #[test]
     fn the_newest_session_is_the_one_that_began_last() {

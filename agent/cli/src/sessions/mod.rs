@@ -14,6 +14,7 @@ mod outfile;
 mod progress;
 mod rm;
 mod show;
+mod show_tables;
 mod show_text;
 
 use super::CommandResult;

@@ -3,21 +3,23 @@
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use xprof::{
-    analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, OpReport, Report, StepReport, Verdict},
+    analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, StepReport, Verdict},
     loss::LossKind,
 };
 
-use super::annotations;
+use super::{
+    annotations,
+    show_tables::{self, cut},
+};
 use crate::output::one_line;
 
 /// How many cores, warnings and programs are printed one by one.
-const MOST_ROWS: usize = 16;
+pub(super) const MOST_ROWS: usize = 16;
+/// The part of the time outside all steps that is worth a word.
+const WORTH_SAYING: f64 = 0.05;
 
 /// What begins and ends bold text.
 pub(super) fn bold_marks(bold: bool) -> (&'static str, &'static str) {
@@ -32,8 +34,30 @@ pub(super) fn title(out: &mut impl Write, report: &Report, bold: bool) -> io::Re
     writeln!(out, "   {}, {}", count(report.parts().count(), "part"), count(cores, "core"))
 }
 
+/// How a report is printed.
+pub(super) struct Page<'r> {
+    /// All of it, also where a job's part of it is printed.
+    whole: &'r Report,
+    /// Whether the figures are XProf's: then nothing is shown that XProf does not compute.
+    pub(super) as_xprof: bool,
+    /// What begins and ends bold text.
+    pub(super) bold: (&'static str, &'static str),
+}
+
+impl Page<'_> {
+    /// A part by its host; with its file where the host has several parts, be they of different jobs.
+    pub(super) fn label(&self, host: &str, file: &str) -> String {
+        if self.whole.parts().filter(|other| other.host == host).count() > 1 {
+            format!("{host} ({file})")
+        } else {
+            host.to_owned()
+        }
+    }
+}
+
 pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold: bool) -> io::Result<()> {
-    let (on, off) = bold_marks(bold);
+    let page = Page { whole: report, as_xprof, bold: bold_marks(bold) };
+    let (on, off) = page.bold;
     if as_xprof {
         writeln!(out, "figures as XProf 2.24 computes them, quirks included")?;
     }
@@ -46,9 +70,8 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
         )?;
     }
     if report.jobs.is_empty() {
-        body(out, report, on, off)?;
-    }
-    if !report.jobs.is_empty() {
+        body(out, report, &page)?;
+    } else {
         writeln!(
             out,
             "{on}jobs{off}       {}: nothing is averaged or compared across them",
@@ -59,37 +82,42 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
         let parts = count(job.report.hosts.len(), "part");
         let of = report.jobs.len();
         writeln!(out, "\n{on}job {} of {of}{off}  {} ({parts})", at + 1, one_line(&job.told_by))?;
-        body(out, &job.report, on, off)?;
+        body(out, &job.report, &page)?;
     }
-    for part in &report.missing {
-        writeln!(out, "\n{on}missing{off}  {} {}", one_line(&part.file), one_line(&part.why))?;
-    }
-    for warning in &report.warnings {
-        writeln!(out, "\n{on}warning{off}  {}", one_line(warning))?;
+    let missing = report.missing.iter().map(|part| ("missing", format!("{} {}", part.file, part.why)));
+    let warnings = report.warnings.iter().map(|warning| ("warning", warning.clone()));
+    let mut before = "";
+    for (what, text) in missing.chain(warnings) {
+        let apart = if what == before { "" } else { "\n" };
+        writeln!(out, "{apart}{on}{what}{off}  {}", one_line(&text))?;
+        before = what;
     }
     Ok(())
 }
 
 /// The figures of the parts of one job.
-fn body(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
-    losses(out, report, on, off)?;
-    steps(out, report, on, off)?;
-    annotations::headline(out, report, on, off)?;
-    straggler(out, report, on, off)?;
+fn body(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<()> {
+    losses(out, report, page)?;
+    steps(out, report, page)?;
+    if !page.as_xprof {
+        annotations::headline(out, report, page)?;
+    }
+    straggler(out, report, page)?;
     for (at, host) in report.hosts.iter().enumerate() {
-        self::host(out, report, at, host, on, off)?;
+        self::host(out, report, at, host, page)?;
     }
     Ok(())
 }
 
 /// What the traces lost: first, because it makes every figure below doubtful.
-fn losses(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
+fn losses(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<()> {
+    let (on, off) = page.bold;
     let all: Vec<_> =
         report.hosts.iter().flat_map(|host| host.losses.iter().map(move |loss| (host, loss))).collect();
     for (host, loss) in all.iter().take(MOST_ROWS) {
         let who = match report.hosts.len() {
             1 => String::new(),
-            _ => format!("{}: ", label(report, &host.host, &host.file)),
+            _ => format!("{}: ", page.label(&host.host, &host.file)),
         };
         let times = loss.count.filter(|_| loss.kind == LossKind::DroppedBuffers);
         let seen = match (times, loss.first_ps) {
@@ -114,7 +142,8 @@ fn whole(many: u64) -> usize {
     usize::try_from(many).unwrap_or(usize::MAX)
 }
 
-fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
+fn steps(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<()> {
+    let (on, off) = page.bold;
     let time = &report.step_time;
     if time.count == 0 {
         return writeln!(out, "{on}steps{off}      none found");
@@ -134,8 +163,13 @@ fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Resu
         ms(time.p95_ps),
         ms(time.max_ps)
     )?;
-    if let Some(interval) = interval(report) {
-        writeln!(out, "           one begins every {}", ms(interval))?;
+    if let Some((interval, outside)) = interval(report) {
+        // Runs of one program have those of others between them, which are no pause.
+        let outside = outside.filter(|&part| part > WORTH_SAYING && report.step_program.is_none());
+        let outside = outside
+            .map(|part| format!("; {} of the time from the first to the last lies in no step", percent(part)))
+            .unwrap_or_default();
+        writeln!(out, "           one begins every {}{outside}", ms(interval))?;
     }
     let others = report.programs.get(1..).unwrap_or_default();
     let runs: u64 = others.iter().map(|program| program.run_time.count).sum();
@@ -143,45 +177,65 @@ fn steps(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Resu
         let (runs, programs) = (count(whole(runs), "run"), count(others.len(), "other program"));
         writeln!(out, "           {runs} of {programs} are not counted here")?;
     }
-    if let Some(input) = &report.input {
-        let verdict = match input.verdict {
-            Verdict::Unknown => return Ok(()),
-            Verdict::Not => "not input-bound",
-            Verdict::Moderately => "moderately input-bound",
-            Verdict::Highly => "highly input-bound",
-        };
-        writeln!(
-            out,
-            "{on}input{off}      {verdict}: {} of step time waits for input",
-            percent(input.share)
-        )?;
-    }
-    Ok(())
+    input(out, report, page)
 }
 
-/// The median time from one step's start to the next's, on the first core that has steps.
-fn interval(report: &Report) -> Option<i64> {
+/// Whether the steps wait for input; that it is not known where nothing tells.
+fn input(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<()> {
+    let (on, off) = page.bold;
+    let Some(input) = &report.input else {
+        let on_device = report.hosts.iter().any(|host| !host.cores.is_empty());
+        return match on_device && !page.as_xprof {
+            true => writeln!(
+                out,
+                "{on}input{off}      unknown: the steps have no infeed and no known input event such as IteratorGetNext"
+            ),
+            false => Ok(()),
+        };
+    };
+    let verdict = match input.verdict {
+        Verdict::Not => "not input-bound",
+        Verdict::Moderately => "moderately input-bound",
+        Verdict::Highly => "highly input-bound",
+    };
+    writeln!(out, "{on}input{off}      {verdict}: {} of step time waits for input", percent(input.share))
+}
+
+/// The median time from one step's start to the next's, on the first core that has steps, else of the first host's
+/// markers; and the part of the time from the first to the last that lies in no step.
+fn interval(report: &Report) -> Option<(i64, Option<f64>)> {
     let cores = report.hosts.iter().flat_map(|host| &host.cores);
-    let mut starts = cores.map(|core| counted(report, core).map(|step| step.start_ps).collect::<Vec<i64>>());
-    let starts = starts.find(|starts| starts.len() > 1)?;
-    let mut gaps: Vec<i64> = starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+    let of_cores = cores.map(|core| {
+        counted(report, core)
+            .map(|step| (step.start_ps, step.start_ps.saturating_add(step.duration_ps)))
+            .collect()
+    });
+    let markers = report.hosts.iter().filter(|host| host.cores.is_empty());
+    let of_markers =
+        markers.map(|host| host.host_steps.iter().map(|step| (step.start_ps, step.end_ps)).collect());
+    let steps: Vec<(i64, i64)> = of_cores.chain(of_markers).find(|steps: &Vec<_>| steps.len() > 1)?;
+    let mut gaps: Vec<i64> = steps.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)).collect();
     gaps.sort_unstable();
-    gaps.get(gaps.len() / 2).copied()
+    let all = steps.last()?.1.saturating_sub(steps.first()?.0);
+    let within = steps.iter().fold(0i64, |sum, (start, end)| sum.saturating_add(end.saturating_sub(*start)));
+    let outside = (all > 0 && within < all).then(|| 1.0 - within as f64 / all as f64);
+    gaps.get(gaps.len() / 2).map(|&interval| (interval, outside))
 }
 
 /// The steps of a core that the headline is about: where programs stand for steps, the runs of one.
-fn counted<'r>(report: &'r Report, core: &'r CoreReport) -> impl Iterator<Item = &'r StepReport> {
+pub(super) fn counted<'r>(report: &'r Report, core: &'r CoreReport) -> impl Iterator<Item = &'r StepReport> {
     let program = report.step_program.as_deref();
     core.steps
         .iter()
         .filter(move |step| program.is_none_or(|program| step.program.as_deref().unwrap_or("") == program))
 }
 
-fn straggler(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::Result<()> {
+fn straggler(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<()> {
+    let (on, off) = page.bold;
     let cores: usize = report.hosts.iter().map(|host| host.cores.len()).sum();
     match &report.straggler {
         Some(slow) => {
-            let part = label(report, &slow.host, &slow.file);
+            let part = page.label(&slow.host, &slow.file);
             let who = match &slow.plane {
                 Some(plane) => format!("{part} {plane}"),
                 None => format!("{part} (all its cores)"),
@@ -210,25 +264,16 @@ fn straggler(out: &mut impl Write, report: &Report, on: &str, off: &str) -> io::
     Ok(())
 }
 
-/// A part by its host; with its file where the host has several parts.
-fn label(report: &Report, host: &str, file: &str) -> String {
-    if report.hosts.iter().filter(|other| other.host == host).count() > 1 {
-        format!("{host} ({file})")
-    } else {
-        host.to_owned()
-    }
-}
-
 fn host(
     out: &mut impl Write,
     report: &Report,
     at: usize,
     host: &HostReport,
-    on: &str,
-    off: &str,
+    page: &Page<'_>,
 ) -> io::Result<()> {
-    let who = label(report, &host.host, &host.file);
-    write!(out, "\n{on}{}{off}  {}", one_line(&who), ms(host.window_ps))?;
+    let (on, off) = page.bold;
+    let who = page.label(&host.host, &host.file);
+    write!(out, "\n{on}{}{off}  recorded {}", one_line(&who), ms(host.window_ps))?;
     if !host.host_steps.is_empty() {
         write!(out, ", {}", count(host.host_steps.len(), "step marker"))?;
     }
@@ -247,13 +292,15 @@ fn host(
         }
     }
     writeln!(out)?;
-    cores(out, report, host)?;
-    programs(out, host)?;
-    ops(out, host)?;
-    annotations::table(out, host)?;
+    show_tables::cores(out, report, host, page)?;
+    show_tables::programs(out, host)?;
+    show_tables::ops(out, host, page)?;
+    if !page.as_xprof {
+        annotations::table(out, host)?;
+    }
     // Losses stand at the top.
     let is_loss = |warning: &String| host.losses.iter().any(|loss| loss.message == *warning);
-    let warnings: Vec<&String> = host.warnings.iter().filter(|&warning| !is_loss(warning)).collect();
+    let warnings = by_text(host.warnings.iter().filter(|&warning| !is_loss(warning)));
     for warning in warnings.iter().take(MOST_ROWS) {
         writeln!(out, "  ! {}", one_line(warning))?;
     }
@@ -263,173 +310,23 @@ fn host(
     Ok(())
 }
 
-fn cores(out: &mut impl Write, report: &Report, host: &HostReport) -> io::Result<()> {
-    if host.cores.is_empty() {
-        return Ok(());
-    }
-    let heads = if report.step_program.is_some() { ["runs", "run"] } else { ["steps", "step"] };
-    writeln!(
-        out,
-        "  {:<28} {:>6} {:>12} {:>12} {:>12} {:>7}",
-        "core", heads[0], heads[1], "busy", "idle", "duty"
-    )?;
-    for core in host.cores.iter().take(MOST_ROWS) {
-        writeln!(
-            out,
-            "  {:<28} {:>6} {:>12} {:>12} {:>12} {:>7}",
-            cut(&core.plane, 28),
-            counted(report, core).count(),
-            ms(mean_step(report, core)),
-            ms(core.busy_ps),
-            ms(core.idle_ps),
-            percent(core.duty_cycle)
-        )?;
-    }
-    if let Some(more) = host.cores.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {
-        writeln!(out, "  and {}", count(more, "more core"))?;
-    }
-    Ok(())
-}
-
-fn mean_step(report: &Report, core: &CoreReport) -> i64 {
-    let sum: i128 = counted(report, core).map(|step| i128::from(step.duration_ps)).sum();
-    let steps = i128::try_from(counted(report, core).count().max(1)).unwrap_or(i128::MAX);
-    i64::try_from(sum / steps).unwrap_or(i64::MAX)
-}
-
-/// The runs of a program, and the time of each of its executions.
-#[derive(Default)]
-struct ProgramTimes {
-    runs: HashSet<Option<u64>>,
-    times: Vec<i64>,
-}
-
-/// The programs' execution times, where the host has no step markers to tell steps: the longest in all first. A run
-/// on several cores counts once, each core's time by itself.
-fn programs(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
-    if !host.host_steps.is_empty() {
-        return Ok(());
-    }
-    let mut programs = BTreeMap::<(&str, Option<&str>), ProgramTimes>::new();
-    for module in host.cores.iter().flat_map(|core| &core.modules) {
-        let program = programs.entry((&module.name, module.program_id.as_deref())).or_default();
-        program.runs.insert(module.run);
-        program.times.push(module.duration_ps);
-    }
-    if programs.is_empty() {
-        return Ok(());
-    }
-    let mut programs: Vec<_> = programs.into_iter().collect();
-    programs.sort_by_key(|(_, program)| {
-        std::cmp::Reverse(program.times.iter().map(|&time| i128::from(time)).sum::<i128>())
-    });
-    writeln!(out, "  {:<28} {:>6} {:>12} {:>12} {:>12}", "program", "runs", "median", "p95", "max")?;
-    for ((name, _), ProgramTimes { runs, mut times }) in programs.into_iter().take(MOST_ROWS) {
-        times.sort_unstable();
-        let at = |part: usize| times[(times.len() * part).div_ceil(100).max(1) - 1];
-        let (median, p95, max) = (ms(at(50)), ms(at(95)), ms(at(100)));
-        writeln!(out, "  {:<28} {:>6} {median:>12} {p95:>12} {max:>12}", cut(name, 28), runs.len())?;
-    }
-    Ok(())
-}
-
-fn ops(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
-    if host.top_ops.is_empty() {
-        return Ok(());
-    }
-    let all: i128 = host.categories.iter().map(|category| i128::from(category.self_time_ps)).sum();
-    let share = |ps: i64| if all > 0 { ps as f64 / all as f64 } else { 0.0 };
-    let columns = OpColumns::of(host);
-    writeln!(
-        out,
-        "  {:<28} {:<22} {:>8} {:>12} {:>7}{}",
-        "operation",
-        "category",
-        "runs",
-        "self time",
-        "of all",
-        columns.heads()
-    )?;
-    for op in &host.top_ops {
-        writeln!(
-            out,
-            "  {:<28} {:<22} {:>8} {:>12} {:>7}{}",
-            cut(&op.name, 28),
-            cut(&op.category, 22),
-            op.occurrences,
-            ms(op.self_time_ps),
-            percent(share(op.self_time_ps)),
-            columns.of_op(op)
-        )?;
-    }
-    let parts = host
-        .categories
-        .iter()
-        .take(6)
-        .map(|category| format!("{} {}", cut(&category.category, 22), percent(category.share)));
-    writeln!(out, "  self time by category: {}", parts.collect::<Vec<_>>().join(", "))?;
-    if !host.collectives.is_empty() {
-        let parts = host.collectives.iter().map(|kind| {
-            format!("{} {} ({})", kind.opcode, ms(kind.self_time_ps), percent(share(kind.self_time_ps)))
-        });
-        writeln!(out, "  collectives: {}", parts.collect::<Vec<_>>().join(", "))?;
-    }
-    Ok(())
-}
-
-/// The columns of the operation table that only some traces have something for.
-struct OpColumns {
-    program: bool,
-    peaks: bool,
-    source: bool,
-}
-
-impl OpColumns {
-    fn of(host: &HostReport) -> Self {
-        let ops = || host.top_ops.iter();
-        let modules = host.cores.iter().flat_map(|core| &core.modules);
-        let programs: HashSet<_> = modules.map(|module| (&module.name, &module.program_id)).collect();
-        Self {
-            program: programs.len() > 1 && ops().any(|op| op.program_id.is_some()),
-            peaks: ops().any(|op| op.flops_of_peak.is_some() || op.hbm_of_peak.is_some()),
-            source: ops().any(|op| op.source.is_some()),
+/// The warnings, those that are the same for several devices in one.
+fn by_text<'w>(warnings: impl Iterator<Item = &'w String>) -> Vec<String> {
+    let mut found: Vec<(Vec<&str>, &str)> = Vec::new();
+    for warning in warnings {
+        let parts = warning.split_once(": ").filter(|(plane, _)| plane.starts_with("/device:"));
+        let (plane, text) = parts.map_or((None, warning.as_str()), |(plane, text)| (Some(plane), text));
+        let same = found.iter_mut().find(|(planes, other)| *other == text && !planes.is_empty());
+        match (plane, same) {
+            (Some(plane), Some((planes, _))) => planes.push(plane),
+            _ => found.push((plane.into_iter().collect(), text)),
         }
     }
-
-    fn heads(&self) -> String {
-        let peaks = format!(" {:>10} {:>9}", "peak FLOPS", "peak HBM");
-        self.line(&format!("  {:<24}", "program"), &peaks, "  source").trim_end().to_owned()
-    }
-
-    fn of_op(&self, op: &OpReport) -> String {
-        let program = op.program.as_deref().or(op.program_id.as_deref()).unwrap_or("-");
-        let part = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
-        let source = op.source.as_deref().unwrap_or_default();
-        let source = source.rsplit_once('/').map_or(source, |(_, file)| file);
-        let line = self.line(
-            &format!("  {:<24}", cut(program, 24)),
-            &format!(" {:>10} {:>9}", part(op.flops_of_peak), part(op.hbm_of_peak)),
-            &format!("  {}", cut(source, 40)),
-        );
-        line.trim_end().to_owned()
-    }
-
-    fn line(&self, program: &str, peaks: &str, source: &str) -> String {
-        [(self.peaks, peaks), (self.program, program), (self.source, source)]
-            .into_iter()
-            .filter_map(|(shown, text)| shown.then_some(text))
-            .collect()
-    }
-}
-
-/// Remote text on one line, no longer than its column.
-pub(super) fn cut(text: &str, width: usize) -> String {
-    let text = one_line(text);
-    if text.chars().count() <= width {
-        return text;
-    }
-    let kept: String = text.chars().take(width - 1).collect();
-    format!("{kept}…")
+    let words = |(planes, text): (Vec<&str>, &str)| match planes.is_empty() {
+        true => text.to_owned(),
+        false => format!("{}: {text}", planes.join(", ")),
+    };
+    found.into_iter().map(words).collect()
 }
 
 pub(super) fn ms(ps: i64) -> String {
@@ -439,4 +336,24 @@ pub(super) fn ms(ps: i64) -> String {
 
 pub(super) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_warning_of_several_devices_is_one() {
+        let all = [
+            "/device:TPU:0: no steps",
+            "lost: all",
+            "/device:TPU:1: no steps",
+            "/device:TPU:1: late",
+            "lost: all",
+        ]
+        .map(str::to_owned);
+        let wanted =
+            ["/device:TPU:0, /device:TPU:1: no steps", "lost: all", "/device:TPU:1: late", "lost: all"];
+        assert_eq!(by_text(all.iter()), wanted);
+    }
 }

@@ -5,6 +5,7 @@
 //! the links of its descriptors.
 
 mod capabilities;
+mod early_scan;
 mod endpoints;
 mod environment;
 mod job_identity;
@@ -14,7 +15,7 @@ mod owners;
 mod port_listeners;
 mod process_details;
 mod process_scan;
-mod process_status;
+pub mod process_status;
 pub mod process_texts;
 mod procfs;
 mod profiler_history;
@@ -29,6 +30,9 @@ use std::{
     time::Duration,
 };
 
+pub use endpoints::{PROFILER_DEFAULTS, PROFILER_VARIABLES};
+
+use early_scan::{EarlyScan, OwnerCheck};
 use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};
 use model::{
     device::Chip,
@@ -90,24 +94,6 @@ pub struct OwnerScanner {
     /// When a scan found an owner that the one before did not know.
     newest_owner: Option<Timestamp>,
     full: bool,
-}
-
-/// Signs that a chip has another owner since the last scan.
-#[derive(Debug, Default)]
-struct EarlyScan {
-    /// A node of a chip was opened or closed.
-    node_used: bool,
-    /// A young process holds a chip.
-    young_holds: bool,
-    /// Until then the use of a node is no reason: the last scan for it found no new owner.
-    quiet_until: Option<Timestamp>,
-}
-
-impl EarlyScan {
-    /// Whether a scan is wanted now.
-    fn wanted(&self, now: Timestamp) -> bool {
-        self.young_holds || (self.node_used && self.quiet_until.is_none_or(|until| now >= until))
-    }
 }
 
 /// Whether a process has a framework mapped; valid until its address space changes.
@@ -183,26 +169,30 @@ impl OwnerScanner {
             Ok(proc) => proc,
             Err(error) => return self.unreadable(&error),
         };
-        let gone = self.gone(&proc);
+        let OwnerCheck { gone, other_state } = self.check_owners(&proc);
         if let Err(error) = self.look_for_new_owners(&mut proc, now) {
             return self.unreadable(&error);
         }
-        self.full = self.due(now, !gone.is_empty() || self.early.wanted(now));
+        self.full = self.due(now, !gone.is_empty() || other_state || self.early.wanted(now));
         if self.full {
-            let for_use = self.early.node_used && !self.early.young_holds;
-            let before: Vec<u32> = self.known.keys().copied().collect();
+            let for_use = self.early.is_for_use(&gone);
             self.last_scan = Some(now);
-            match self.scan(&mut proc) {
-                Ok(workloads) => self.publish(workloads),
+            let mut has_new = match self.scan_for_owners(&mut proc) {
+                Ok(has_new) => has_new,
                 Err(error) => return self.unreadable(&error),
+            };
+            if for_use && !has_new && self.early.look_closer(now) {
+                // Somebody may have closed one descriptor and opened the node instead: their number does not tell.
+                self.scanner.clear();
+                has_new = match self.scan_for_owners(&mut proc) {
+                    Ok(has_new) => has_new,
+                    Err(error) => return self.unreadable(&error),
+                };
             }
-            let has_new = !self.known.keys().all(|pid| before.contains(pid));
             if has_new {
                 self.newest_owner = Some(now);
             }
-            let in_vain = for_use && !has_new;
-            let quiet_until = in_vain.then(|| now.plus(self.settings.scan_interval.get()));
-            self.early = EarlyScan { quiet_until, ..EarlyScan::default() };
+            self.early.scanned(now, for_use && !has_new, self.settings.scan_interval.get());
         } else if !gone.is_empty() {
             self.known.retain(|pid, _| !gone.contains(pid));
             let mut left = Workloads::clone(&self.current);
@@ -212,6 +202,14 @@ impl OwnerScanner {
             self.publish(left);
         }
         Arc::clone(&self.current)
+    }
+
+    /// Scans all processes and publishes the result; whether there is an owner that was not known.
+    fn scan_for_owners(&mut self, proc: &mut Procfs) -> io::Result<bool> {
+        let before: Vec<u32> = self.known.keys().copied().collect();
+        let workloads = self.scan(proc)?;
+        self.publish(workloads);
+        Ok(!self.known.keys().all(|pid| before.contains(pid)))
     }
 
     /// Without chips no owner is expected; a process may still hold a device that sysfs does not show.
@@ -265,18 +263,23 @@ impl OwnerScanner {
         Ok(())
     }
 
-    /// Known owners that ended, called exec or closed a chip.
-    fn gone(&mut self, proc: &Procfs) -> Vec<u32> {
+    /// Checks the known owners: same process, same program, its chips still open, stopped or not as before.
+    fn check_owners(&mut self, proc: &Procfs) -> OwnerCheck {
         let (reader, nodes) = (&mut self.reader, &self.nodes);
         let holds = |pid: u32, (descriptor, held): &(u32, HeldDevice)| {
             let target = proc.link(&pid.to_string(), &format!("fd/{descriptor}"));
             target.is_ok_and(|target| nodes.held(&target).as_ref() == Some(held))
         };
-        let changed = self.known.iter().filter(|(pid, known)| {
-            reader.unchanged(proc, **pid, known.details.stat).is_none()
-                || !known.held.iter().all(|one| holds(**pid, one))
-        });
-        changed.map(|(pid, _)| *pid).collect()
+        let mut check = OwnerCheck::default();
+        for (pid, known) in &self.known {
+            match reader.unchanged(proc, *pid, known.details.stat) {
+                Some(stat) if known.held.iter().all(|one| holds(*pid, one)) => {
+                    check.other_state |= stat.stopped != known.details.stat.stopped;
+                }
+                _ => check.gone.push(*pid),
+            }
+        }
+        check
     }
 
     fn unreadable(&mut self, error: &io::Error) -> Arc<Workloads> {

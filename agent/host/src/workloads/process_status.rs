@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use procfs_core::{FromRead, process};
 
+use crate::boot_clock;
+
 /// From `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProcessStat {
@@ -28,10 +30,8 @@ impl ProcessStat {
     }
 
     /// How long it has run at this time since boot; `None` when it had not started.
-    #[expect(clippy::cast_precision_loss, reason = "ticks since boot: exact for 2^53 of them")]
     pub(super) fn age(self, uptime: Duration) -> Option<Duration> {
-        let start = self.start_ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
-        uptime.checked_sub(Duration::try_from_secs_f64(start).ok()?)
+        boot_clock::age(self.start_ticks, uptime)
     }
 }
 
@@ -72,6 +72,18 @@ pub(super) struct ProcessIds {
     pub(super) container_pid: Option<u32>,
 }
 
+/// When a process started, from its `stat`: ticks since boot. `None` for a text of another shape.
+pub fn start_ticks(text: &[u8]) -> Option<u64> {
+    stat(text).map(|stat| stat.start_ticks)
+}
+
+/// The numbers of the line `key:` of `status` or of the `fdinfo` of a pidfd. Empty if there is no such line, or if it has
+/// anything else.
+pub fn numbers(text: &str, key: &str) -> Vec<i64> {
+    let numbers = value(text, key).unwrap_or_default().split_ascii_whitespace().map(str::parse);
+    numbers.collect::<Result<_, _>>().unwrap_or_default()
+}
+
 /// The value of a line of `status`.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
@@ -85,13 +97,12 @@ pub(super) fn thread_group(text: &str) -> Option<u32> {
 /// Parses `status`; `None` without a user id.
 pub(super) fn ids(text: &str) -> Option<ProcessIds> {
     let first = |key: &str| value(text, key)?.split_ascii_whitespace().next()?.parse::<u32>().ok();
-    let mut pids = value(text, "NSpid").into_iter().flat_map(str::split_ascii_whitespace);
-    let outer = pids.next();
-    let inner = pids.next_back();
+    let pids = numbers(text, "NSpid");
+    let inner = pids.get(1..).and_then(<[i64]>::last);
     Some(ProcessIds {
         uid: first("Uid")?,
         gid: first("Gid")?,
-        container_pid: inner.filter(|_| outer.is_some()).and_then(|pid| pid.parse().ok()),
+        container_pid: inner.and_then(|pid| u32::try_from(*pid).ok()),
     })
 }
 
@@ -119,8 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn the_numbers_of_a_line_are_all_or_none() {
+        let text = "Pid:\t-1\nNSpid:\t41\t1\nNStgid:\tx 1\n";
+        assert_eq!(numbers(text, "NSpid"), [41, 1]);
+        assert_eq!(numbers(text, "Pid"), [-1]);
+        assert_eq!((numbers(text, "NStgid"), numbers(text, "NS")), (vec![], vec![]));
+    }
+
+    #[test]
     fn this_process_is_parsed() {
         let text = std::fs::read("/proc/self/stat").unwrap();
+        assert!(start_ticks(&text).unwrap() <= boot_clock::ticks().unwrap());
         assert_eq!(stat(&text).unwrap().parent, std::os::unix::process::parent_id());
     }
 

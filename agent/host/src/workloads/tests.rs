@@ -201,16 +201,22 @@ fn a_process_that_opens_a_chip_later_is_found() {
         workloads.owners.iter().map(|owner| owner.process.pid).collect()
     };
     assert_eq!(owners(&discovery.tick(at(10))), [opener.process.0.id()], "one descriptor more");
-    // One descriptor for another: their number does not tell.
-    swapper.run(&format!("exec 7<{}", node(1)));
-    let last = (2..=13).map(|look| discovery.tick(at(10 * look))).last().unwrap();
     let mut both = [opener.process.0.id(), swapper.process.0.id()];
     both.sort_unstable();
+    // One descriptor for another: their number does not tell, the kernel's report of the use of the node does.
+    swapper.run(&format!("exec 7<{}", node(1)));
+    assert_eq!(owners(&discovery.tick(at(12))), both);
+    swapper.run("exec 7</dev/null");
+    assert_eq!(owners(&discovery.tick(at(14))), [opener.process.0.id()]);
+    // Without such reports it is found in one of the next twelve scans.
+    discovery.watch = NodeWatch::default();
+    swapper.run(&format!("exec 7<{}", node(1)));
+    let last = (1..=12).map(|look| discovery.tick(at(14 + 30 * look))).last().unwrap();
     assert_eq!(owners(&last), both);
     opener.run("exec 7<&-");
-    assert_eq!(owners(&discovery.tick(at(131))), [swapper.process.0.id()]);
+    assert_eq!(owners(&discovery.tick(at(376))), [swapper.process.0.id()]);
     assert!(discovery.was_full_scan(), "a change makes a full scan due");
-    discovery.tick(at(132));
+    discovery.tick(at(377));
     assert!(!discovery.was_full_scan(), "{:?}", discovery.current);
 }
 
@@ -324,4 +330,22 @@ fn a_host_whose_owners_are_known_is_scanned_less_often() {
     assert_eq!(scans(&mut discovery, 25..150), [25, 35, 45, 55, 65, 75, 85, 115, 145]);
     let _two = host.hold(1, &[]);
     assert_eq!(scans(&mut discovery, 150..180), [150, 160, 170], "a new owner");
+}
+
+#[test]
+fn a_holder_that_is_stopped_is_marked_before_the_next_scan_is_due() {
+    let host = Host::new();
+    let holding = host.hold(0, &[]);
+    let mut discovery = host.discovery();
+    discovery.tick(at(0));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(holding.0.id()).unwrap()).unwrap();
+    let mut stopped_after = |signal, wanted, second| {
+        rustix::process::kill_process(pid, signal).unwrap();
+        rustix::process::waitid(rustix::process::WaitId::Pid(pid), wanted).unwrap();
+        let seen = discovery.tick(at(second));
+        seen.owners[0].notes.iter().any(|note| note.contains("is stopped"))
+    };
+    use rustix::process::{Signal, WaitIdOptions};
+    assert!(stopped_after(Signal::STOP, WaitIdOptions::STOPPED, 2));
+    assert!(!stopped_after(Signal::CONT, WaitIdOptions::CONTINUED, 4));
 }

@@ -27,7 +27,7 @@ use tokio::{
     runtime::Handle,
     time::{Instant, sleep_until, timeout},
 };
-use xprof::framing;
+use xprof::{framing, grpc_status::GrpcStatus};
 
 use super::blocking::{BlockingSlots, Unanswered};
 
@@ -50,16 +50,19 @@ const WINDOW: u32 = 1 << 20;
 const LONGEST_HEADERS: u32 = 16 * 1024;
 
 /// gRPC's NOT_FOUND.
-pub(super) const NOT_FOUND: u16 = 5;
+pub(super) const NOT_FOUND: u32 = 5;
 /// gRPC's UNIMPLEMENTED.
-pub(super) const UNIMPLEMENTED: u16 = 12;
+pub(super) const UNIMPLEMENTED: u32 = 12;
 
 /// The reason why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum GrpcCallError {
     /// Nothing listens there.
-    #[error("nothing listens there ({0})")]
+    #[error("nothing listens there now ({0})")]
     Refused(String),
+    /// The system does not connect.
+    #[error("it cannot be connected to ({0})")]
+    Unconnectable(String),
     /// No connection in time.
     #[error("no connection within {} ms", CONNECT_DEADLINE.as_millis())]
     ConnectDeadline,
@@ -79,7 +82,7 @@ pub(super) enum GrpcCallError {
     #[error("the service answers with status {code}: {text}")]
     Status {
         /// gRPC status code.
-        code: u16,
+        code: u32,
         /// The message of the service, escaped.
         text: String,
     },
@@ -188,7 +191,12 @@ pub(super) struct GrpcConnection {
 impl GrpcConnection {
     /// Connects, within [`CONNECT_DEADLINE`].
     pub(super) async fn open(address: &Address) -> Result<Self, GrpcCallError> {
-        let refused = |error: io::Error| GrpcCallError::Refused(error.kind().to_string());
+        let refused = |error: io::Error| match error.kind() {
+            kind @ (io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                GrpcCallError::Refused(kind.to_string())
+            }
+            kind => GrpcCallError::Unconnectable(kind.to_string()),
+        };
         let opening = async {
             let stream: Box<dyn Socket> = match address {
                 Address::Tcp(at) => {
@@ -368,14 +376,8 @@ fn read(
 
 /// The gRPC status in these headers, if there is one.
 fn status(headers: &HeaderMap) -> Option<Result<(), GrpcCallError>> {
-    let code = headers.get("grpc-status")?;
-    let code = code.to_str().ok().and_then(|code| code.parse::<u16>().ok()).unwrap_or(u16::MAX);
-    if code == 0 {
-        return Some(Ok(()));
-    }
-    let text = headers.get("grpc-message").map(|text| String::from_utf8_lossy(text.as_bytes()));
-    let text = clean(&text.unwrap_or_default(), MESSAGE);
-    Some(Err(GrpcCallError::Status { code, text }))
+    let GrpcStatus { code, message } = GrpcStatus::of(headers)?;
+    Some(if code == 0 { Ok(()) } else { Err(GrpcCallError::Status { code, text: clean(&message, MESSAGE) }) })
 }
 
 fn broken(error: &h2::Error) -> GrpcCallError {

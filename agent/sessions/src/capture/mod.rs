@@ -189,12 +189,13 @@ fn part_names(targets: &[CaptureTarget]) -> Vec<PartName> {
 
 /// Why there is nothing to profile.
 pub(crate) fn no_target(targets: &Targets) -> CaptureError {
+    let hidden = targets.hidden.clone();
     if targets.denied > 0 && targets.missing.is_empty() {
-        return CaptureError::NotPermitted { reasons: targets.warnings.clone() };
+        return CaptureError::NotPermitted { reasons: targets.warnings.clone(), hidden };
     }
     let missing = targets
         .missing
         .iter()
         .map(|missing| format!("{}: {}", missing.process.as_deref().unwrap_or(&missing.host), missing.why));
-    CaptureError::NoTarget { reasons: missing.chain(targets.warnings.iter().cloned()).collect() }
+    CaptureError::NoTarget { reasons: missing.chain(targets.warnings.iter().cloned()).collect(), hidden }
 }

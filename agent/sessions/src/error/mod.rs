@@ -74,16 +74,20 @@ pub enum CaptureError {
         first: Target,
     },
     /// There is no process to profile.
-    #[error("{}", no_target_text(.reasons))]
+    #[error("{}", no_target_text(.reasons, .hidden.as_deref()))]
     NoTarget {
         /// Why the processes that were found cannot be profiled. Empty if none was found.
         reasons: Vec<String>,
+        /// Why a process may not have been seen.
+        hidden: Option<String>,
     },
     /// There are processes, and none that the caller may profile.
-    #[error("{}", no_target_text(.reasons))]
+    #[error("{}", no_target_text(.reasons, .hidden.as_deref()))]
     NotPermitted {
         /// What was left out.
         reasons: Vec<String>,
+        /// Why a process may not have been seen.
+        hidden: Option<String>,
     },
     /// Fewer targets than the caller needs.
     #[error("{targets} process(es) to profile, {needed} are needed")]
@@ -141,10 +145,14 @@ fn connected_text(connected: &[String]) -> String {
     if connected.is_empty() { String::new() } else { format!(" (connected to it: {})", connected.join(", ")) }
 }
 
-fn no_target_text(reasons: &[String]) -> String {
-    match reasons {
-        [] => "no workload process was found on this host".to_owned(),
-        reasons => format!("no process can be profiled: {}", reasons.join("; ")),
+fn no_target_text(reasons: &[String], hidden: Option<&str>) -> String {
+    let (seen, link) = match reasons {
+        [] => ("no workload process was found on this host".to_owned(), ", but"),
+        reasons => (format!("no process can be profiled: {}", reasons.join("; ")), ";"),
+    };
+    match hidden {
+        None => seen,
+        Some(why) => format!("{seen}{link} one that cannot be seen may hold a chip: {why}"),
     }
 }
 
@@ -167,7 +175,8 @@ impl CaptureError {
             Self::LeaseExpired { .. } => R::LeaseExpired,
             Self::InUse { .. } => R::InUse,
             Self::SameProfiler { .. } => R::SameProfiler,
-            Self::NoTarget { .. } => R::NoTarget,
+            Self::NoTarget { hidden: Some(_), .. } => R::OwnersHidden,
+            Self::NoTarget { hidden: None, .. } => R::NoTarget,
             Self::NotPermitted { .. } => R::NotPermitted,
             Self::TooFewTargets { .. } => R::TooFewTargets,
             Self::TooFewParts { .. } => R::TooFewParts,

@@ -96,6 +96,8 @@ reasons! {
     SameProfiler = "same_profiler",
     /// There is no process to profile.
     NoTarget = "no_target",
+    /// There is no process to profile among those that the agent sees, and it does not see all.
+    OwnersHidden = "owners_hidden",
     /// There are processes, and none that the caller may profile.
     NotPermitted = "not_permitted",
     /// Fewer targets than the caller needs.
@@ -146,7 +148,7 @@ impl FailureReason {
             Self::SessionExists | Self::SessionBeingWritten | Self::SameProfiler | Self::TooManyCaptures => {
                 K::Conflict
             }
-            Self::NoTarget | Self::TooFewTargets | Self::TooFewParts => K::NoTarget,
+            Self::NoTarget | Self::OwnersHidden | Self::TooFewTargets | Self::TooFewParts => K::NoTarget,
             Self::Stopping | Self::Cancelled => K::Cancelled,
             Self::Limit | Self::UnknownOption | Self::OptionIsParameter | Self::Invalid => K::Invalid,
             Self::Declined | Self::WriteFailed | Self::FolderFailed | Self::Internal => K::Internal,

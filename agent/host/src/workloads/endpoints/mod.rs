@@ -21,6 +21,7 @@ use super::environment::{self, Environment};
 use crate::settings::workload::StaticEndpoint;
 
 pub(super) use host_service::HOST_SERVICE;
+pub use owner_endpoints::{PROFILER_DEFAULTS, PROFILER_VARIABLES};
 
 /// Ports on which workloads talk to each other by default, besides what their variables say: slice builder
 /// and JAX coordinator on Cloud TPU, torch rendezvous. Opt-in probing leaves them alone.

@@ -13,10 +13,10 @@ const METRICS_PORTS: &str = "TPU_RUNTIME_METRICS_PORTS";
 const METRICS_ADDRESS: &str = "TPU_RUNTIME_METRICS_ADDRESS";
 /// libtpu's default.
 const METRICS_DEFAULT: u16 = 8431;
-/// Variables that name a profiler's port; ours, and those of common launchers.
-const PROFILER_VARIABLES: &[&str] = &[PROFILER_PORT, "JAX_PROFILER_PORT", "JAX_PROFILER_SERVER_PORT"];
-/// What tutorials and launchers start the profiler on.
-const PROFILER_DEFAULTS: &[u16] = &[9999, 9012, 6009];
+/// Variables that name a profiler's port: ours, and those of common launchers.
+pub const PROFILER_VARIABLES: &[&str] = &[PROFILER_PORT, "JAX_PROFILER_PORT", "JAX_PROFILER_SERVER_PORT"];
+/// The ports on which tutorials and launchers start the profiler.
+pub const PROFILER_DEFAULTS: &[u16] = &[9999, 9012, 6009];
 /// Switch and port of each Prometheus endpoint.
 const PROMETHEUS: &[(&str, &str)] = &[
     ("ENABLE_ORBAX_PROMETHEUS_TELEMETRY", "ORBAX_PROMETHEUS_PORT"),

@@ -1,5 +1,7 @@
 //! One HTTP GET of `/metrics`, bounded in time and bytes.
 
+use std::io::ErrorKind;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, client::conn::http1};
@@ -21,8 +23,11 @@ use crate::sources::grpc::CONNECT_DEADLINE;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScrapeError {
     /// Nothing listens there.
-    #[error("nothing listens there ({0}): the workload has ended, or has not opened it yet")]
-    Refused(std::io::ErrorKind),
+    #[error("nothing listens there now ({0})")]
+    Refused(ErrorKind),
+    /// The system does not connect.
+    #[error("it cannot be connected to ({0})")]
+    Unconnectable(ErrorKind),
     /// Too slow.
     #[error("no page within {} ms", DEADLINE.as_millis())]
     Deadline,
@@ -42,7 +47,10 @@ pub(super) enum ScrapeError {
 
 /// The page.
 pub(super) async fn get(address: &Address) -> Result<String, ScrapeError> {
-    let refused = |error: std::io::Error| ScrapeError::Refused(error.kind());
+    let refused = |error: std::io::Error| match error.kind() {
+        kind @ (ErrorKind::ConnectionRefused | ErrorKind::NotFound) => ScrapeError::Refused(kind),
+        kind => ScrapeError::Unconnectable(kind),
+    };
     let connecting = async {
         match address {
             Address::Tcp(at) => TcpStream::connect(at).await.map(Stream::Tcp),

@@ -16,7 +16,7 @@ use model::{
     sample::{Origin, Sample, SampleValue},
     time::Timestamp,
     untrusted::{LABEL, clean},
-    workload::{Address, Workload},
+    workload::{Address, ProcessKey, Workload},
 };
 use proto::tpu::monitoring::runtime::{ListSupportedMetricsRequest, MetricRequest};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use tracing::debug;
 
 use super::{
     CoreMap,
-    first_values::{self, FirstValues},
+    first_values::FirstValues,
     interpreter::{Interpreted, Interpreter},
     reply,
 };
@@ -51,6 +51,10 @@ struct RequestedMetric {
     retry: Retry,
     /// The error of its last request.
     fault: Option<String>,
+    /// Whether an answer had a value.
+    had_value: bool,
+    /// When the first of the last answers came, all without a value.
+    empty_since: Option<Timestamp>,
 }
 
 /// One service.
@@ -61,6 +65,8 @@ pub(super) struct RuntimeClient {
     fault: Option<String>,
     list: UnaryCall,
     listed: Option<Instant>,
+    /// When the first of the last lists came, all empty.
+    list_empty_since: Option<Timestamp>,
     requested: Vec<RequestedMetric>,
     unknown: Vec<String>,
     interpreter: Interpreter,
@@ -78,6 +84,7 @@ impl RuntimeClient {
             fault: None,
             list: UnaryCall::new(LIST, &ListSupportedMetricsRequest::default()),
             listed: None,
+            list_empty_since: None,
             requested: Vec::new(),
             unknown: Vec::new(),
             interpreter: Interpreter::default(),
@@ -100,6 +107,11 @@ impl RuntimeClient {
             self.interpreter.set_workload(workload);
         }
         self.interpreter.set_cores(own, host);
+    }
+
+    /// The processes behind it, and since when the youngest of them is known.
+    pub(super) fn set_processes(&mut self, processes: &[ProcessKey], since: Option<Timestamp>) {
+        self.first_values.set_processes(processes, since);
     }
 
     /// The last distributions of the workload's own series that `reading` lacks: they still count in a sum over several
@@ -126,7 +138,7 @@ impl RuntimeClient {
     pub(super) async fn read(&mut self, at: Timestamp) -> Reading {
         let now = Instant::now();
         let mut reading = Reading::default();
-        match self.prepare(now).await {
+        match self.prepare(now, at).await {
             Err(why) => {
                 self.connection = None;
                 self.retry.failed(now);
@@ -145,25 +157,25 @@ impl RuntimeClient {
     }
 
     /// Connects if the next try is due, and requests the list of metrics; false before the next try.
-    async fn prepare(&mut self, now: Instant) -> Result<bool, String> {
+    async fn prepare(&mut self, now: Instant, at: Timestamp) -> Result<bool, String> {
         if self.connection.as_ref().is_none_or(GrpcConnection::is_broken) {
             self.connection = None;
             if !self.retry.due(now) {
                 return Ok(false);
             }
             self.connection =
-                Some(GrpcConnection::open(&self.address).await.map_err(|error| unreached(&error))?);
+                Some(GrpcConnection::open(&self.address).await.map_err(|error| error.to_string())?);
             self.listed = None;
             self.interpreter.forget_devices();
         }
         if self.listed.is_none_or(|listed| now.duration_since(listed) >= LIST_AGAIN) {
-            self.refresh(now).await?;
+            self.refresh(now, at).await?;
         }
         Ok(true)
     }
 
     /// Requests the list. An empty list is requested again at the next tick.
-    async fn refresh(&mut self, now: Instant) -> Result<(), String> {
+    async fn refresh(&mut self, now: Instant, at: Timestamp) -> Result<(), String> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let reply = connection.all(&[&self.list]).await.pop().unwrap_or(Err(GrpcCallError::Deadline));
         let names = match reply {
@@ -173,6 +185,7 @@ impl RuntimeClient {
             Err(error) => return Err(unreached(&error)),
         };
         self.listed = (!names.is_empty()).then_some(now);
+        self.list_empty_since = names.is_empty().then(|| self.list_empty_since.unwrap_or(at));
         self.adopt(&names);
         let (known, unknown) = (self.requested.len(), self.unknown.len());
         debug!(address = %self.address, known, unknown, "list of metrics received");
@@ -198,6 +211,8 @@ impl RuntimeClient {
                 call: UnaryCall::new(GET, &request),
                 retry: Retry::default(),
                 fault: None,
+                had_value: false,
+                empty_since: None,
             });
         }
         self.unknown.truncate(MOST_UNKNOWN);
@@ -221,15 +236,14 @@ impl RuntimeClient {
             let is_empty = found.good.is_empty() && found.bad == 0;
             let Interpreted { samples, fault } =
                 self.interpreter.samples(asked.metric, asked.named.scale, found, at);
-            asked.fault = fault.or_else(|| {
-                is_empty
-                    .then(|| "it is listed, and the answer has no value: no program uses it yet".to_owned())
-            });
+            let empty = asked.observe_empty(is_empty, at);
+            asked.fault = fault.or(empty);
             reading.samples.extend(samples);
         }
         if self.first_values.remove_zeros(&mut reading.samples, at) {
+            let why = self.first_values.why();
             for asked in self.requested.iter_mut().filter(|asked| FirstValues::concerns(asked.metric)) {
-                asked.fault = Some(first_values::WHY.to_owned());
+                asked.fault = Some(why.to_owned());
             }
         }
     }
@@ -240,7 +254,12 @@ impl RuntimeClient {
             return add(why.clone());
         }
         if self.requested.is_empty() {
-            add("it lists no known metric: no program has been loaded yet".to_owned());
+            add(match self.list_empty_since {
+                Some(since) => {
+                    format!("its list of metrics is empty, as seen since {}", whole_seconds(since))
+                }
+                None => "its list of metrics has only names that are unknown to this release".to_owned(),
+            });
         }
         if !self.unknown.is_empty() {
             let why = format!("unknown to this release: {}", self.unknown.join(", "));
@@ -260,6 +279,20 @@ impl RuntimeClient {
 }
 
 impl RequestedMetric {
+    /// Takes whether the answer had no value; says since when that is so.
+    fn observe_empty(&mut self, is_empty: bool, at: Timestamp) -> Option<String> {
+        if !is_empty {
+            (self.had_value, self.empty_since) = (true, None);
+            return None;
+        }
+        let since = whole_seconds(*self.empty_since.get_or_insert(at));
+        Some(if self.had_value {
+            format!("it is listed, and its answers have had no value since {since}")
+        } else {
+            format!("it is listed, and its answers have no value, as seen since {since}")
+        })
+    }
+
     /// Takes one reply, or its failure as this metric's fault alone.
     fn judge(&mut self, now: Instant, reply: Result<Bytes, GrpcCallError>) -> Option<reply::SeriesOfMetric> {
         match reply.map(|reply| reply::series(&reply)) {
@@ -290,14 +323,14 @@ fn known_names() -> Vec<String> {
     catalog::of_origin(Origin::Runtime).map(|(_, named)| named.name.to_owned()).collect()
 }
 
-/// The reason why an endpoint returned nothing, and what to check.
+/// A time as reasons have it.
+fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp(at.0 - at.0.rem_euclid(1_000_000_000))
+}
+
+/// The reason why a call to an endpoint returned nothing, and what to check.
 fn unreached(error: &GrpcCallError) -> String {
     match error {
-        GrpcCallError::Refused(_) => {
-            format!(
-                "{error}: the workload has not initialised its TPU yet, has ended, or has its metrics disabled"
-            )
-        }
         GrpcCallError::Broken(_) | GrpcCallError::NotGrpc(_) => {
             format!("{error}: it may be another service than libtpu's, or the workload has just ended")
         }

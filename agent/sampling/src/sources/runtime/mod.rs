@@ -14,7 +14,9 @@ mod tests;
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use client::RuntimeClient;
+use first_values::ProcessTimes;
 use futures_util::{StreamExt, stream};
+use host::boot_clock;
 use interpreter::Interpreter;
 use join::JoinedSamples;
 use model::{
@@ -22,7 +24,7 @@ use model::{
     device::{Chip, DutyCyclePer},
     sample::{Origin, Sample},
     time::Timestamp,
-    workload::{Address, Endpoint, EndpointKind, Owner, Workload},
+    workload::{Address, Endpoint, EndpointKind, Owner, ProcessKey, Workload},
 };
 
 use super::{Absence, Reading, Source, Tick};
@@ -36,6 +38,7 @@ const MOST_ENDPOINTS: usize = 64;
 #[derive(Default)]
 pub struct RuntimeSource {
     clients: Vec<RuntimeClient>,
+    times: ProcessTimes,
 }
 
 /// One endpoint as a tick names it.
@@ -43,6 +46,8 @@ struct NamedEndpoint {
     address: Address,
     unreachable: Option<String>,
     workload: Option<Arc<Workload>>,
+    /// The processes that share it.
+    processes: Vec<ProcessKey>,
     /// The chips of all owners that share it.
     chips: Vec<Chip>,
 }
@@ -52,6 +57,8 @@ impl RuntimeSource {
     fn follow(&mut self, named: Vec<NamedEndpoint>, tick: &Tick) -> Vec<Absence> {
         let mut absent = Vec::new();
         let mut before = std::mem::take(&mut self.clients);
+        let owners = tick.host.workloads.owners.iter().map(|owner| owner.process);
+        self.times.observe(owners, tick.at, |process| boot_clock::started(process, tick.at));
         for one in named {
             if let Some(why) = one.unreachable {
                 absent.push(Absence::of_endpoint(&one.address, why));
@@ -66,6 +73,7 @@ impl RuntimeSource {
             let mut client = known
                 .map_or_else(|| RuntimeClient::new(one.address.clone()), |known| before.swap_remove(known));
             client.set_workload(one.workload, core_map(&one.chips), core_map(&tick.host.chips));
+            client.set_processes(&one.processes, self.times.youngest(&one.processes));
             self.clients.push(client);
         }
         absent
@@ -76,6 +84,7 @@ fn add(all: &mut Vec<NamedEndpoint>, owner: Option<&Owner>, endpoint: &Endpoint,
     let holds = |chip: &&Chip| owner.is_some_and(|owner| owner.chips.contains(&chip.index));
     let mine = tick.host.chips.iter().filter(holds);
     if let Some(known) = all.iter_mut().find(|one| one.address == endpoint.address) {
+        known.processes.extend(owner.map(|owner| owner.process));
         known.chips.extend(mine.cloned());
         known.chips.sort_by(|a, b| (&a.pci, a.index).cmp(&(&b.pci, b.index)));
         known.chips.dedup_by_key(|chip| chip.index);
@@ -85,6 +94,7 @@ fn add(all: &mut Vec<NamedEndpoint>, owner: Option<&Owner>, endpoint: &Endpoint,
         address: endpoint.address.clone(),
         unreachable: endpoint.unreachable.clone(),
         workload: owner.and_then(|owner| tick.workload(owner)),
+        processes: owner.iter().map(|owner| owner.process).collect(),
         chips: mine.cloned().collect(),
     });
 }
