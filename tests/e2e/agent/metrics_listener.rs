@@ -212,9 +212,9 @@ fn a_flood_does_not_move_the_sampler() {
     let during = ticks();
     until("ticks during the flood", || ticks() > during + 1);
     drop(half);
-    let page = agent.agent.get("/metrics", "").body;
     let replaced = "tpuscope_refused_connections_total{listener=\"metrics\",reason=\"replaced\"} ";
-    let count = page.lines().find_map(|line| line.strip_prefix(replaced)?.parse::<f64>().ok());
+    let after = page();
+    let count = after.lines().find_map(|line| line.strip_prefix(replaced)?.parse::<f64>().ok());
     assert!(count.is_some_and(|count| count >= 100.0), "replaced connections are counted: {count:?}");
     assert!(codes.iter().all(|code| code == "401" || code == "429"), "{codes:?}");
     assert!(codes.iter().any(|code| code == "429"), "failures are limited: {codes:?}");
