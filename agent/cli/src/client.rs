@@ -16,7 +16,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{failure::Failure, remedies};
+use super::{failure::Failure, remedies, settings};
 
 /// The longest time for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,7 +27,7 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// The variable that names the socket.
-pub const VARIABLE: &str = "TPUSCOPE_SOCKET";
+pub const VARIABLE: &str = settings::SOCKET_VARIABLE;
 
 /// Whether this path of the socket is the value of [`VARIABLE`].
 pub fn is_from_variable(socket: &Path) -> bool {

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    CommandResult, client,
+    CommandResult,
     exit::Exit,
     failure::Failure,
     output::{self, one_line},
@@ -38,6 +38,7 @@ enum Command {
     /// Check a settings file and the TPUSCOPE_* variables; print all faults
     Check {
         /// Settings file [default: /etc/tpuscope/tpuscope.toml, if it exists]
+        #[arg(env = settings_args::FILE_VARIABLE)]
         file: Option<PathBuf>,
         /// Print JSON: all faults, or the effective settings (docs/schemas/config-check.schema.json)
         #[arg(long)]
@@ -64,7 +65,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 fn check(file: Option<&Path>, json: bool) -> CommandResult {
-    let checked = settings_args::load(file, &[]).and_then(|loaded| {
+    let checked = settings_args::of_agent(file, &[]).and_then(|loaded| {
         let faults = settings_args::check_here(&loaded.config);
         if faults.is_empty() { Ok(loaded.config) } else { Err(faults) }
     });
@@ -103,12 +104,7 @@ fn print_all_but_last(mut faults: Vec<Failure>) -> Failure {
 }
 
 fn show(settings: &settings_args::Args, json: bool) -> Result<(), Failure> {
-    let mut loaded = settings.loaded()?;
-    // The agent prefers this variable to its settings.
-    if let Some(socket) = std::env::var_os(client::VARIABLE) {
-        loaded.config.api.socket = socket.into();
-        loaded.sources.insert("api.socket".into(), SettingSource::Variable(client::VARIABLE.into()));
-    }
+    let loaded = settings.of_agent()?;
     let sections = settings::values(&loaded.config).map_err(Failure::internal)?;
     if json {
         output::json(&shown_json(sections, &loaded.sources))

@@ -10,12 +10,15 @@ use crate::settings::{self, Config, Layers, LoadedSettings};
 use nix::unistd::Group;
 use server::scrape;
 
+/// The variable that names the settings file.
+pub(super) const FILE_VARIABLE: &str = "TPUSCOPE_CONFIG";
+
 /// The sources of settings.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]
 pub struct Args {
     /// Settings file [default: /etc/tpuscope/tpuscope.toml, if it exists]
-    #[arg(long, value_name = "FILE", env = "TPUSCOPE_CONFIG")]
+    #[arg(long, value_name = "FILE", env = FILE_VARIABLE)]
     config: Option<PathBuf>,
     /// Value of one setting, such as sampler.interval=2s; overrides the environment and the file; repeatable
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
@@ -28,40 +31,51 @@ impl Args {
         !self.set.is_empty()
     }
 
-    /// Loads the settings from the file, the environment and the flags.
+    /// Loads the settings of a command without an agent from the file, the environment and the flags.
     ///
     /// # Errors
     /// If a setting is wrong, or the file cannot be read. The failure has the first fault and the number of the faults.
     pub fn load(&self) -> Result<Config, Failure> {
-        Ok(self.loaded()?.config)
+        // The socket that the environment names is one to connect to.
+        let environment = environment().filter(|(name, _)| name != settings::SOCKET_VARIABLE);
+        let loaded = load(self.config.as_deref(), environment.collect(), &self.set);
+        Ok(loaded.map_err(remedies::first_of_all)?.config)
     }
 
-    /// [`Args::load`] with the source of each setting.
+    /// Loads the settings of an agent, with the source of each setting.
     ///
     /// # Errors
     /// As [`Args::load`].
-    pub fn loaded(&self) -> Result<LoadedSettings, Failure> {
-        load(self.config.as_deref(), &self.set).map_err(remedies::first_of_all)
+    pub fn of_agent(&self) -> Result<LoadedSettings, Failure> {
+        of_agent(self.config.as_deref(), &self.set).map_err(remedies::first_of_all)
     }
 }
 
-/// The settings of this file (or of the default file, if it exists), the environment, and `flags`.
+/// The settings of an agent with this file (or the default file, if it exists), the environment, and `flags`.
 ///
 /// # Errors
 /// All faults.
-pub(super) fn load(named: Option<&Path>, flags: &[String]) -> Result<LoadedSettings, Vec<Failure>> {
+pub(super) fn of_agent(named: Option<&Path>, flags: &[String]) -> Result<LoadedSettings, Vec<Failure>> {
+    load(named, environment().collect(), flags)
+}
+
+/// The variables of this process. One whose name is not UTF-8 is not a setting.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+}
+
+fn load(
+    named: Option<&Path>,
+    environment: Vec<(String, String)>,
+    flags: &[String],
+) -> Result<LoadedSettings, Vec<Failure>> {
     let file = named.unwrap_or(Path::new(settings::FILE));
     let text = settings::read(file).map_err(|error| vec![error.into()])?;
     if text.is_none() && named.is_some() {
         return Err(vec![remedies::no_settings_file(file)]);
     }
-    // A variable whose name is not UTF-8 is not a setting.
-    let environment = env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok()?;
-        Some((name, value.to_string_lossy().into_owned()))
-    });
-    let layers =
-        Layers { text: text.as_deref().map(|text| (file, text)), environment: environment.collect(), flags };
+    let layers = Layers { text: text.as_deref().map(|text| (file, text)), environment, flags };
     settings::load(&layers).map_err(|errors| {
         let here = errors.rest().map_or_else(Vec::new, |rest| faults_here(rest, |name| errors.refuse(name)));
         errors.into_all().map(Failure::from).chain(here).collect()

@@ -14,6 +14,8 @@ use model::device::{Chip, ChipIndex};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use super::regular_file;
+
 /// The file in the state directory.
 const FILE: &str = "chips.toml";
 /// Maximum size of the file.
@@ -44,7 +46,7 @@ pub enum IndexFileError {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     /// It is no TOML of this form.
-    #[error("it cannot be parsed: {0}")]
+    #[error("it cannot be parsed: {}", .0.message().lines().next().unwrap_or_default())]
     Text(#[from] toml::de::Error),
     /// Two chips have the same index.
     #[error("two chips have the same index")]
@@ -64,7 +66,7 @@ impl ChipIndices {
                 BTreeMap::new()
             }
             Err(error) => {
-                warn!(file = %path.display(), "{error}: the chips are counted anew, in PCI order");
+                warn!("{}", counted_anew(&path, &error));
                 BTreeMap::new()
             }
         };
@@ -106,14 +108,19 @@ impl ChipIndices {
         let Some(folder) = &self.folder else { return };
         if let Err(error) = write(folder, &self.by_pci) {
             let file = folder.join(FILE);
-            warn!(file = %file.display(), "cannot write the indices of the chips ({error}): a restart counts them anew");
+            warn!("cannot write {} ({error}): a restart counts the chips anew", file.display());
         }
     }
 }
 
+/// The line of the log about a file of no use.
+fn counted_anew(path: &Path, error: &IndexFileError) -> String {
+    format!("{} has no use: {error}; the chips are counted anew, in PCI order", path.display())
+}
+
 fn read(path: &Path) -> Result<BTreeMap<String, u32>, IndexFileError> {
     let mut text = String::new();
-    File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+    regular_file::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
     parse(&text)
 }
 
@@ -199,5 +206,19 @@ mod tests {
         }
         assert!(indices.by_pci.len() <= MAX_CHIPS);
         assert_eq!(assigned(&mut indices, &["stays"]), [0]);
+    }
+
+    #[test]
+    fn a_damaged_file_is_one_line_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        for text in
+            ["[index]\n\"0000:00:04.0\" = = 1\n", "[index]\na = 'x'\n", "[[[", "[index]\na = 1\nb = 1\n"]
+        {
+            fs::write(&path, text).unwrap();
+            let line = counted_anew(&path, &read(&path).unwrap_err());
+            assert_eq!(line.lines().count(), 1, "{line}");
+            assert!(line.starts_with(&format!("{} has no use: ", path.display())), "{line}");
+        }
     }
 }

@@ -14,6 +14,7 @@ pub mod discovery;
 mod expected_chips;
 pub mod own_metrics;
 pub mod process_memory;
+pub mod regular_file;
 pub mod settings;
 pub mod tcp_table;
 pub mod tpu_env;

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod absolute_path;
 pub mod backoff;
 pub mod bounded_log;
 pub mod catalog;

@@ -38,6 +38,27 @@ pub enum Principal {
     Anonymous,
 }
 
+/// For the log.
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local { uid, pid_namespace } => {
+                match uid {
+                    Some(uid) => write!(f, "uid {uid}")?,
+                    None => f.write_str("unknown user")?,
+                }
+                match pid_namespace {
+                    PidNamespace::Agent => Ok(()),
+                    PidNamespace::Foreign(namespace) => write!(f, " in {namespace:?}"),
+                    PidNamespace::Unknown => f.write_str(" in an unknown pid namespace"),
+                }
+            }
+            Self::Remote { name, .. } => write!(f, "certificate {}", name.escape_debug()),
+            Self::Anonymous => f.write_str("anonymous"),
+        }
+    }
+}
+
 /// The rights that a certificate grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -320,5 +341,15 @@ pub(crate) mod tests {
         {
             assert_eq!(Operation::of(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn the_log_names_a_caller_in_words() {
+        let local = |uid, pid_namespace| Principal::Local { uid, pid_namespace }.to_string();
+        let container = ForeignNamespace { inode: 4_026_532_000, _file: None };
+        assert_eq!(local(Some(65534), PidNamespace::Agent), "uid 65534");
+        assert_eq!(local(Some(0), PidNamespace::Foreign(container)), "uid 0 in pid:[4026532000]");
+        assert_eq!(local(None, PidNamespace::Unknown), "unknown user in an unknown pid namespace");
+        assert_eq!(Principal::Anonymous.to_string(), "anonymous");
     }
 }

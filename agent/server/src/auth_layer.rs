@@ -73,11 +73,11 @@ impl AuthLayer {
             }
             _ => false,
         };
-        debug!(path, ?principal, pid = peer.and_then(|peer| peer.pid()), "call");
+        debug!(path, %principal, pid = peer.and_then(|peer| peer.pid()), "call");
         access::authorize(self.agent_uid, &principal, in_admin_group, operation).map_err(|denied| {
             if let Some(permit) = self.log_permit() {
                 let pid = peer.and_then(|peer| peer.pid());
-                info!(path, ?principal, pid, %denied, "call refused{permit}");
+                info!(path, %principal, pid, %denied, "call refused{permit}");
             }
             Status::permission_denied(denied.to_string())
         })

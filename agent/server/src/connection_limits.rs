@@ -56,6 +56,7 @@ pub struct ConnectionSlot {
     connection_limits: ConnectionLimits,
     number: u64,
     evicted: CancellationToken,
+    replaced_another: bool,
 }
 
 impl ConnectionLimits {
@@ -68,15 +69,17 @@ impl ConnectionLimits {
     pub fn take(&self, uid: Option<u32>) -> Option<ConnectionSlot> {
         let Shared { max, policy, .. } = *self.0;
         let mut slots = self.slots();
-        let free = match policy {
-            LimitPolicy::ReplaceLeastActive => slots.taken.len() < max || slots.evict_least_active(),
+        let room = match policy {
+            LimitPolicy::ReplaceLeastActive => slots.taken.len() < max,
             LimitPolicy::ByUser(own) => slots.has_room_for(uid, own, max),
         };
-        free.then(|| {
+        let replaced_another =
+            !room && policy == LimitPolicy::ReplaceLeastActive && slots.evict_least_active();
+        (room || replaced_another).then(|| {
             let (number, evicted) = (slots.next, CancellationToken::new());
             slots.next += 1;
             slots.taken.insert(number, TakenSlot { uid, active: None, evicted: evicted.clone() });
-            ConnectionSlot { connection_limits: self.clone(), number, evicted }
+            ConnectionSlot { connection_limits: self.clone(), number, evicted, replaced_another }
         })
     }
 
@@ -114,6 +117,11 @@ impl ConnectionSlot {
         if let Some(slot) = slots.taken.get_mut(&self.number) {
             slot.active = Some(now);
         }
+    }
+
+    /// Whether another connection was evicted for this one.
+    pub fn replaced_another(&self) -> bool {
+        self.replaced_another
     }
 
     /// Cancelled when the connection must close in favour of another.
@@ -167,6 +175,7 @@ mod tests {
         let (active, silent) = (connection_limits.take(None).unwrap(), connection_limits.take(None).unwrap());
         active.mark_active();
         let third = connection_limits.take(None).unwrap();
+        assert!(third.replaced_another() && !active.replaced_another() && !silent.replaced_another());
         assert!(silent.evicted().is_cancelled() && !active.evicted().is_cancelled());
         drop(silent);
         assert_eq!(connection_limits.slots().taken.len(), 2, "its slot was given away already");

@@ -3,18 +3,18 @@
 use std::{
     future::Future,
     io,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use model::log_budget::LogBudget;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::mpsc,
-    time::{Instant, Sleep},
+    time::Sleep,
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
@@ -22,8 +22,8 @@ use tracing::warn;
 
 use super::{
     connection_limits::{ConnectionLimits, ConnectionSlot},
-    own_metrics,
     peer::UnixPeer,
+    refusals::{RefusalReason, Refusals, RefusedPeer},
 };
 
 /// A connection that has sent nothing by then is closed.
@@ -32,8 +32,6 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// A TCP connection whose peer acknowledges nothing for this long is closed.
 const USER_TIMEOUT_MS: u32 = 20_000;
-/// The shortest time between two log messages about refused connections.
-const REFUSED_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A listener, TCP or Unix.
 #[derive(Debug)]
@@ -72,6 +70,14 @@ enum Stream {
 }
 
 impl ServerListener {
+    /// Its name in metrics and in the log, without `http` and `metrics`, which have servers of their own.
+    pub(super) fn grpc_name(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "grpc",
+            Self::Unix(_) => "socket",
+        }
+    }
+
     async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => {
@@ -85,6 +91,16 @@ impl ServerListener {
                 Ok(Stream::Tcp(stream))
             }
             Self::Unix(listener) => listener.accept().await.map(|(stream, _)| Stream::Unix(stream)),
+        }
+    }
+}
+
+impl Stream {
+    /// The address of the other end of a TCP connection.
+    fn peer_ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Self::Unix(_) => None,
         }
     }
 }
@@ -118,11 +134,13 @@ impl ServerConnection {
     }
 
     /// The address of the other end of a TCP connection.
-    pub(super) fn peer_ip(&self) -> Option<std::net::IpAddr> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
-            Stream::Unix(_) => None,
-        }
+    pub(super) fn peer_ip(&self) -> Option<IpAddr> {
+        self.stream.peer_ip()
+    }
+
+    /// Cancelled when the connection must close in favour of another.
+    pub(super) fn evicted(&self) -> CancellationToken {
+        self.slot.evicted().clone()
     }
 
     /// An error once the connection is evicted. Wakes `context` when that happens.
@@ -134,42 +152,28 @@ impl ServerConnection {
     }
 }
 
-/// Connections that got no slot since the last log message about them.
-#[derive(Default)]
-struct RefusedLog {
-    count: u64,
-    logged: Option<Instant>,
-}
-
-impl RefusedLog {
-    fn add(&mut self, uid: Option<u32>) {
-        self.count += 1;
-        if self.logged.is_none_or(|logged| logged.elapsed() >= REFUSED_LOG_INTERVAL) {
-            warn!(
-                refused = self.count,
-                ?uid,
-                "too many connections (api.max_connections): connection closed"
-            );
-            *self = Self { count: 0, logged: Some(Instant::now()) };
-        }
-    }
-}
-
 /// Accepts connections on `listener` until `stop`. Closes those that get no slot from `connection_limits`.
-pub async fn accept(
+pub(crate) async fn accept(
     listener: Arc<ServerListener>,
     connection_limits: ConnectionLimits,
+    refusals: Refusals,
     connections: mpsc::Sender<ServerConnection>,
     stop: CancellationToken,
 ) {
-    let mut refused = RefusedLog::default();
-    let mut unknown = LogBudget::new();
+    let accepting = accept_all(&listener, &connection_limits, &refusals, &connections);
+    stop.run_until_cancelled(accepting).await;
+    refusals.flush();
+}
+
+/// Accepts connections until their receiver is gone.
+async fn accept_all(
+    listener: &ServerListener,
+    connection_limits: &ConnectionLimits,
+    refusals: &Refusals,
+    connections: &mpsc::Sender<ServerConnection>,
+) {
     loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let stream = match accepted {
+        let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
@@ -177,21 +181,24 @@ pub async fn accept(
                 continue;
             }
         };
+        let address = stream.peer_ip();
         let info = match ConnectInfo::of(&stream) {
             Ok(info) => info,
             Err(error) => {
-                if let Some(permit) = unknown.take(Instant::now()) {
-                    warn!(%error, "cannot tell the peer of a connection: connection closed{permit}");
-                }
+                let peer = RefusedPeer { uid: None, address };
+                refusals.add(RefusalReason::UnknownPeer, peer, Some(error.to_string()));
                 continue;
             }
         };
         let uid = info.uid();
+        let peer = RefusedPeer { uid, address };
         let Some(slot) = connection_limits.take(uid) else {
-            own_metrics::connection_refused();
-            refused.add(uid);
+            refusals.add(RefusalReason::NoSlot, peer, None);
             continue;
         };
+        if slot.replaced_another() {
+            refusals.add(RefusalReason::Replaced, peer, None);
+        }
         if connections.send(ServerConnection::new(stream, info, slot)).await.is_err() {
             return;
         }

@@ -15,6 +15,7 @@ use super::{
     auth_layer::AuthLayer,
     connection_limits::{ConnectionLimits, LimitPolicy},
     connections::{ServerListener, accept},
+    refusals::Refusals,
 };
 use crate::ServeResult;
 
@@ -67,8 +68,14 @@ pub async fn serve(
         ServerListener::Tcp(_) => LimitPolicy::ReplaceLeastActive,
     };
     let connection_limits = ConnectionLimits::new(max_connections, policy);
-    let _accepting =
-        AbortOnDropHandle::new(tokio::spawn(accept(listener, connection_limits, queue, stop.clone())));
+    let refusals = Refusals::of(listener.grpc_name());
+    let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(
+        listener,
+        connection_limits,
+        refusals,
+        queue,
+        stop.clone(),
+    )));
     Server::builder()
         .timeout(RESPONSE_TIMEOUT)
         .max_concurrent_streams(CALLS_PER_CONNECTION)

@@ -22,6 +22,7 @@ use super::{
     connection_limits::{ConnectionLimits, LimitPolicy},
     connections::{ServerConnection, ServerListener, accept},
     host_api::{HistoryQuery, HostApi},
+    refusals::Refusals,
 };
 use crate::ServeResult;
 
@@ -57,8 +58,13 @@ pub async fn serve(
 ) -> ServeResult {
     let (queue, mut accepted) = mpsc::channel(1);
     let connection_limits = ConnectionLimits::new(max_connections, LimitPolicy::ReplaceLeastActive);
-    let _accepting =
-        AbortOnDropHandle::new(tokio::spawn(accept(listener, connection_limits, queue, stop.clone())));
+    let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(
+        listener,
+        connection_limits,
+        Refusals::of("http"),
+        queue,
+        stop.clone(),
+    )));
     let mut connections = JoinSet::new();
     while let Some(connection) = accepted.recv().await {
         connections.spawn(serve_connection(
@@ -126,15 +132,12 @@ fn respond_to(
         "/metrics" => metrics(headers, host_api),
         "/healthz" => health(host_api.alive()),
         "/readyz" => health(host_api.ready()),
-        "/api/v1/status" => json(&host_api.status()),
-        "/api/v1/samples" => {
+        "/api/v1/status" => answer_to(check_parameters(query, &[]), |()| json(&host_api.status())),
+        "/api/v1/samples" => answer_to(check_parameters(query, &["metric"]), |()| {
             let metrics: Vec<String> = values(query, "metric").collect();
             json(&host_api.samples(&metrics))
-        }
-        "/api/v1/history" => match history_query(query).map(|query| host_api.history(&query)) {
-            Ok(history) => json(&history),
-            Err(fault) => text(StatusCode::BAD_REQUEST, fault + "\n"),
-        },
+        }),
+        "/api/v1/history" => answer_to(history_query(query), |query| json(&host_api.history(&query))),
         _ => text(StatusCode::NOT_FOUND, "not found; / lists the pages\n"),
     }
 }
@@ -185,6 +188,23 @@ pub(super) fn health(state: Result<(), &'static str>) -> HttpResponse {
     }
 }
 
+/// The answer to a query, or its fault.
+fn answer_to<T>(query: Result<T, String>, answer: impl FnOnce(T) -> HttpResponse) -> HttpResponse {
+    match query {
+        Ok(query) => answer(query),
+        Err(fault) => text(StatusCode::BAD_REQUEST, fault + "\n"),
+    }
+}
+
+/// Refuses parameters that the page does not know.
+fn check_parameters(query: &str, known: &[&str]) -> Result<(), String> {
+    let unknown = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| !known.contains(&&**key));
+    let Some((name, _)) = unknown else { return Ok(()) };
+    let name = name.chars().take(60).collect::<String>();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Err(format!("there is no parameter `{}`; this page has: {known}", name.escape_debug()))
+}
+
 fn values<'a>(query: &'a str, name: &'static str) -> impl Iterator<Item = String> + 'a {
     form_urlencoded::parse(query.as_bytes())
         .filter(move |(key, _)| key == name)
@@ -193,6 +213,7 @@ fn values<'a>(query: &'a str, name: &'static str) -> impl Iterator<Item = String
 
 /// What the query of `/api/v1/history` asks for; the error is the answer's text.
 pub fn history_query(query: &str) -> Result<HistoryQuery, String> {
+    check_parameters(query, &["metric", "chip", "last", "limit"])?;
     let one = |name| values(query, name).next();
     let number = |name: &'static str| match one(name) {
         None => Ok(None),
@@ -317,5 +338,22 @@ mod tests {
         assert!(history_query("metric=x&chip=y").unwrap_err().contains("`chip` must be a number"));
         assert!(history_query("metric=x&last=5").unwrap_err().contains("no unit"));
         assert!(history_query("metric=x&last=0s").unwrap_err().contains("more than 0s"));
+        assert_eq!(
+            history_query("metrc=x&metric=y").unwrap_err(),
+            "there is no parameter `metrc`; this page has: metric, chip, last, limit"
+        );
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_refused_with_the_known_ones() {
+        assert_eq!(check_parameters("", &["metric"]), Ok(()));
+        assert_eq!(check_parameters("metric=a&metric=b", &["metric"]), Ok(()));
+        for (query, known, fault) in [
+            ("metrc=X", &["metric"][..], "there is no parameter `metrc`; this page has: metric"),
+            ("metric=a&Metric=b", &["metric"], "there is no parameter `Metric`; this page has: metric"),
+            ("v=1", &[], "there is no parameter `v`; this page has: none"),
+        ] {
+            assert_eq!(check_parameters(query, known), Err(fault.to_owned()));
+        }
     }
 }

@@ -20,6 +20,7 @@ mod messages;
 pub mod own_metrics;
 pub mod peer;
 pub mod protocol;
+mod refusals;
 pub mod scrape;
 mod session_grants;
 pub mod session_messages;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use documented::{Documented, DocumentedFields};
+use model::absolute_path::{self, RelativePathError};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 /// The addresses on which the agent serves. `http` and `grpc` must be loopback addresses: they have no TLS.
@@ -34,7 +35,7 @@ pub struct Settings {
     pub metrics: ListenAny,
     /// Web configuration file of the Prometheus exporter toolkit for `metrics`: TLS, basic authentication, client
     /// certificates. The agent reads it again after a change. Empty: no file.
-    #[serde(deserialize_with = "absolute_or_empty")]
+    #[serde(deserialize_with = "absolute_path::or_empty")]
     pub metrics_web_config: PathBuf,
     /// Serve `metrics` to other hosts without TLS. Everyone who can connect can read all series, and everyone who can
     /// read the network traffic can read the passwords.
@@ -90,6 +91,9 @@ pub enum SocketPathError {
     /// The path has more bytes than Linux permits.
     #[error("expected a socket path of at most {SOCKET_PATH_BYTES} bytes, got {0} bytes")]
     TooLong(usize),
+    /// The path is relative.
+    #[error(transparent)]
+    Relative(#[from] RelativePathError),
 }
 
 /// Checks that a Unix socket can have this path.
@@ -100,7 +104,7 @@ pub fn check_socket_path(path: &Path) -> Result<(), SocketPathError> {
     match path.as_os_str().as_bytes().len() {
         0 => Err(SocketPathError::Empty),
         bytes if bytes > SOCKET_PATH_BYTES => Err(SocketPathError::TooLong(bytes)),
-        _ => Ok(()),
+        _ => Ok(absolute_path::check(path)?),
     }
 }
 
@@ -227,15 +231,6 @@ impl From<ListenAny> for String {
             ListenAny::Off => "off".to_owned(),
         }
     }
-}
-
-/// A path that does not depend on where the agent is started, or none.
-fn absolute_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-    let path = PathBuf::deserialize(deserializer)?;
-    if path.as_os_str().is_empty() || path.is_absolute() {
-        return Ok(path);
-    }
-    Err(D::Error::custom(format_args!("expected an absolute path, got `{}`", path.display())))
 }
 
 /// Permission bits of a file, in octal: `0660`.

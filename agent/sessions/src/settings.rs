@@ -18,7 +18,7 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// Time limit for the answer of a profiler to the first call, which checks that it is one.
     pub probe_timeout: Duration,
-    /// Maximum level of each tracer.
+    /// Maximum level of each tracer, 0 to 3.
     pub max_tracer_level: u32,
     /// Advanced profiler options that callers of the agent may set. Others are refused. A name that tpuscope does not know
     /// makes that option known: it is sent as it is.

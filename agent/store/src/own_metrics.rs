@@ -11,7 +11,11 @@ const SESSIONS: &str = "tpuscope_store_sessions";
 /// Describes the metrics of this crate.
 pub fn describe() {
     describe_gauge!(BYTES, Unit::Bytes, "Bytes of the sessions in the store.");
-    describe_gauge!(FREE, Unit::Bytes, "Free bytes of the disk of the store, for the agent's user.");
+    describe_gauge!(
+        FREE,
+        Unit::Bytes,
+        "Free bytes of the disk of the store, for the agent's user; up to a minute old."
+    );
     describe_gauge!(SESSIONS, "Sessions in the store.");
     stored(0, 0);
 }

@@ -44,6 +44,11 @@ fn answers_scrapers_probes_and_scripts() {
     assert_eq!(agent.get("/api/v1/history", "").status, 400);
     let bad = agent.get("/api/v1/history?metric=x&last=5", "");
     assert!(bad.status == 400 && bad.body.contains("no unit"), "{bad:?}");
+    let typo = agent.get("/api/v1/samples?metrc=X", "");
+    assert!(
+        typo.status == 400 && typo.body.contains("no parameter `metrc`; this page has: metric"),
+        "{typo:?}"
+    );
 }
 
 #[test]

@@ -251,6 +251,45 @@ fn the_settings_in_force_are_shown_with_their_sources() {
 }
 
 #[test]
+fn the_environment_names_the_file_for_every_command_and_flags_override_it() {
+    let home = Home::new();
+    fs::write(home.path().join("bad.toml"), "[agent]\nhost = 1\n").unwrap();
+    let with = |variable: (&str, &str), arguments: &[&str]| {
+        let mut command = Command::new(tpuscope());
+        command.current_dir(home.path()).env(variable.0, variable.1).args(arguments);
+        start_as(command).end()
+    };
+    for arguments in [["config", "check"].as_slice(), &["config", "show"], &["agent"]] {
+        with(("TPUSCOPE_CONFIG", "bad.toml"), arguments).failed(3, "bad.toml line 2: agent.host: ");
+        with(("TPUSCOPE_CONFIG", "none.toml"), arguments).failed(5, "there is no file none.toml");
+        with(("TPUSCOPE_SOCKET", "relative.sock"), arguments)
+            .failed(3, "the variable TPUSCOPE_SOCKET: api.socket: expected an absolute path");
+    }
+    let shown = with(("TPUSCOPE_SOCKET", "/a.sock"), &["config", "show", "--set", "api.socket=/b.sock"]);
+    assert!(shown.stdout.contains("socket = \"/b.sock\"  # --set api.socket=/b.sock"), "{shown:?}");
+}
+
+#[test]
+fn a_settings_file_that_is_no_regular_file_hangs_nothing() {
+    let host = FakeHost::new();
+    let home = Home::new();
+    let config = host.config("");
+    let first = fs::read_to_string(&config).unwrap();
+    let command = home.command(&config);
+    let agent = RunningAgent::ready(home, command);
+    fs::remove_file(&config).unwrap();
+    nix::unistd::mkfifo(&config, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let path = config.display().to_string();
+    run(agent.home().path(), &["config", "check", &path]).failed(3, "it is not a regular file");
+    agent.signal(Signal::SIGHUP);
+    until("the refusal in the log", || agent.log().contains("it is not a regular file"));
+    fs::remove_file(&config).unwrap();
+    fs::write(&config, format!("{first}\n[store]\nmax_age = '1h'\n")).unwrap();
+    agent.signal(Signal::SIGHUP);
+    until("the reload in the log", || agent.log().contains("changed: store.max_age"));
+}
+
+#[test]
 fn sighup_reads_the_settings_again() {
     let host = FakeHost::new();
     let home = Home::new();

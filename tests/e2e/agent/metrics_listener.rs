@@ -98,6 +98,15 @@ fn a_prometheus_scrapes_with_a_password_over_tls() {
     let wrong = format!("{tls}, basic_auth: {{username: prometheus, password: wrong}}");
     Prometheus::scraping_with(agent.address, &wrong).fails_with("401");
     Prometheus::scraping_with(agent.address, "").fails_with("");
+    let page = agent.agent.get("/metrics", "").body;
+    for (series, reason) in [("requests", "unauthorized"), ("connections", "tls_handshake")] {
+        let series = format!("tpuscope_refused_{series}_total{{listener=\"metrics\",reason=\"{reason}\"}} ");
+        let count = page.lines().find_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok());
+        assert!(count.is_some_and(|count| count > 0.0), "{series}{count:?}");
+    }
+    let log = agent.agent.log();
+    assert!(log.contains("(401) listener=\"metrics\" refused=1 peer=127.0.0.1"), "{log}");
+    assert!(log.contains("TLS handshake failed"), "{log}");
 }
 
 #[test]
@@ -129,6 +138,8 @@ fn a_changed_file_is_taken_and_a_broken_one_changes_nothing() {
     until("the fault in the log", || agent.agent.log().contains("stays as it was"));
     fs::write(agent.folder.join("web.yml"), PASSWORD_OVER_TLS).unwrap();
     scraped(&agent, &tls);
+    let log = agent.agent.log();
+    assert!(log.contains("read again; no longer required: passwords"), "{log}");
 }
 
 #[test]
@@ -201,6 +212,10 @@ fn a_flood_does_not_move_the_sampler() {
     let during = ticks();
     until("ticks during the flood", || ticks() > during + 1);
     drop(half);
+    let replaced = "tpuscope_refused_connections_total{listener=\"metrics\",reason=\"replaced\"} ";
+    let after = page();
+    let count = after.lines().find_map(|line| line.strip_prefix(replaced)?.parse::<f64>().ok());
+    assert!(count.is_some_and(|count| count >= 100.0), "replaced connections are counted: {count:?}");
     assert!(codes.iter().all(|code| code == "401" || code == "429"), "{codes:?}");
     assert!(codes.iter().any(|code| code == "429"), "failures are limited: {codes:?}");
     assert!(page().contains(MISSED), "the counter is there");

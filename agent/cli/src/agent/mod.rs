@@ -6,7 +6,7 @@ mod reload;
 mod session_services;
 mod sources;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use host::discovery::{Discovery, DiscoveryConfig};
 use model::{
@@ -25,7 +25,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{CommandResult, client, exit::Exit, failure::Failure, remedies, settings_args};
+use super::{CommandResult, exit::Exit, failure::Failure, remedies, settings_args};
 use crate::{
     lifecycle::{
         logging::{self, LogLevel},
@@ -33,7 +33,7 @@ use crate::{
         signals::{ReloadSignals, StopSignals},
         task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
     },
-    settings::Config,
+    settings::{self, Config, LoadedSettings, SettingSource},
 };
 
 /// The largest number of threads for blocking work: scans of /proc, the user database and the session store. Each trace
@@ -47,35 +47,39 @@ const READY_WITHOUT_SAMPLE: Duration = Duration::from_secs(10);
 pub struct Args {
     #[command(flatten)]
     settings: settings_args::Args,
-    /// Path of the Unix socket [default: the setting api.socket]
-    #[arg(long, value_name = "PATH", env = "TPUSCOPE_SOCKET")]
+    /// Path of the Unix socket [default: TPUSCOPE_SOCKET, else the setting api.socket]
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
 impl Args {
     /// The settings, with the path of the socket of the arguments.
-    fn load(&self) -> Result<Config, Failure> {
-        let mut config = self.settings.load()?;
+    fn load(&self) -> Result<LoadedSettings, Failure> {
+        let mut loaded = self.settings.of_agent()?;
         if let Some(socket) = &self.socket {
-            check_socket_path(socket)
-                .map_err(|error| Failure::new(Exit::Config, format!("{}: {error}", self.socket_setting())))?;
-            config.api.socket.clone_from(socket);
+            let wrong = |error: &dyn fmt::Display| Failure::new(Exit::Config, format!("--socket: {error}"));
+            let socket = std::path::absolute(socket).map_err(|error| wrong(&error))?;
+            check_socket_path(&socket).map_err(|error| wrong(&error))?;
+            loaded.config.api.socket = socket;
         }
-        Ok(config)
+        Ok(loaded)
     }
 
     /// The source of the path of the socket, for errors.
-    fn socket_setting(&self) -> &'static str {
-        match &self.socket {
-            Some(socket) if client::is_from_variable(socket) => client::VARIABLE,
-            Some(_) => "--socket",
-            None => "api.socket",
+    fn socket_setting(&self, sources: &BTreeMap<String, SettingSource>) -> &'static str {
+        match sources.get("api.socket") {
+            _ if self.socket.is_some() => "--socket",
+            Some(SettingSource::Variable(name)) if name == settings::SOCKET_VARIABLE => {
+                settings::SOCKET_VARIABLE
+            }
+            _ => "api.socket",
         }
     }
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let config = args.load()?;
+    let LoadedSettings { config, sources } = args.load()?;
+    let socket_setting = args.socket_setting(&sources);
     let log_level = logging::start(&config.log);
     let state = &config.agent.state_dir;
     let _state = Lock::in_dir(state, "agent.lock").map_err(|error| remedies::state_dir(&error, state))?;
@@ -85,18 +89,23 @@ pub(super) fn run(args: &Args) -> CommandResult {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal(format_args!("cannot start threads: {error}")))?;
-    let ended = runtime.block_on(serve(args, config, log_level));
+    let ended = runtime.block_on(serve(args, config, socket_setting, log_level));
     // A thread that hangs in the kernel must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended
 }
 
 /// Binds the listeners, runs the tasks until a signal or a fatal error, and stops them.
-async fn serve(args: &Args, config: Config, log_level: LogLevel) -> CommandResult {
+async fn serve(
+    args: &Args,
+    config: Config,
+    socket_setting: &'static str,
+    log_level: LogLevel,
+) -> CommandResult {
     let no_signals = |error| Failure::internal(format_args!("cannot handle signals: {error}"));
     let mut signals = StopSignals::new().map_err(no_signals)?;
     let reload_signals = ReloadSignals::new().map_err(no_signals)?;
-    let listeners = listeners::Listeners::bind(&config.api, args.socket_setting()).await?;
+    let listeners = listeners::Listeners::bind(&config.api, socket_setting).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let own = own_metrics::install(clock.now());
     let sampler = Sampler::new(&config.sampler, clock.clone());

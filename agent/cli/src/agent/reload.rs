@@ -1,15 +1,20 @@
 //! SIGHUP: reads the settings again. What can change while the agent runs does; what cannot is named in the log. Settings
 //! with a fault change nothing.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sessions::capture_runner::CaptureRunner;
 use store::AsyncStore;
-use tokio::sync::{Mutex, watch};
+use tokio::{
+    sync::{Mutex, watch},
+    task::JoinHandle,
+    time::timeout,
+};
 use tracing::{info, warn};
 
 use super::Args;
 use crate::{
+    exit::Exit,
     failure::Failure,
     lifecycle::{
         logging::LogLevel,
@@ -28,12 +33,16 @@ pub(super) struct Reloadable {
     pub(super) store: AsyncStore,
 }
 
+/// The longest read of the settings.
+const READ_LIMIT: Duration = Duration::from_secs(10);
+
 struct Reloader {
     args: Args,
     /// The settings in force.
     config: Config,
     parts: Reloadable,
     signals: ReloadSignals,
+    reads: BoundedReads,
 }
 
 /// Starts the task that waits for SIGHUP.
@@ -44,7 +53,13 @@ pub(super) fn start(
     parts: Reloadable,
     signals: ReloadSignals,
 ) {
-    let reloader = Reloader { args: args.clone(), config: config.clone(), parts, signals };
+    let reloader = Reloader {
+        args: args.clone(),
+        config: config.clone(),
+        parts,
+        signals,
+        reads: BoundedReads::default(),
+    };
     let reloader = Arc::new(Mutex::new(reloader));
     supervisor.task(Stage::Listeners, "reload", OnEnd::Restart, move |stop| {
         let reloader = reloader.clone();
@@ -61,9 +76,7 @@ impl Reloader {
         loop {
             self.signals.next().await;
             let args = self.args.clone();
-            // The file may be on a slow disk, and the user database a directory server.
-            let read = tokio::task::spawn_blocking(move || read_again(&args)).await;
-            match read.unwrap_or_else(|error| Err(Failure::internal(error))) {
+            match self.reads.run(READ_LIMIT, move || read_again(&args)).await {
                 Ok(config) => self.apply(&config).await,
                 Err(failure) => {
                     warn!("settings not reloaded, the earlier ones stay in force: {}", failure.what);
@@ -100,8 +113,39 @@ impl Reloader {
     }
 }
 
+/// Reads of the settings. The file may be on a file system that does not answer, and the user database a directory server.
+#[derive(Default)]
+struct BoundedReads {
+    /// A read that was not finished in time.
+    late: Option<JoinHandle<Result<Config, Failure>>>,
+}
+
+impl BoundedReads {
+    /// The result of `read`, which blocks, within `limit`. A thread that hangs cannot be stopped, so that there is at most
+    /// one of them.
+    async fn run(
+        &mut self,
+        limit: Duration,
+        read: impl FnOnce() -> Result<Config, Failure> + Send + 'static,
+    ) -> Result<Config, Failure> {
+        if self.late.as_ref().is_some_and(|late| !late.is_finished()) {
+            return Err(Failure::new(
+                Exit::Timeout,
+                "the read of an earlier reload still waits for its files",
+            ));
+        }
+        let mut reading = tokio::task::spawn_blocking(read);
+        if let Ok(read) = timeout(limit, &mut reading).await {
+            return read.unwrap_or_else(|error| Err(Failure::internal(error)));
+        }
+        self.late = Some(reading);
+        let what = format!("the settings could not be read within {} s", limit.as_secs());
+        Err(Failure::new(Exit::Timeout, what))
+    }
+}
+
 fn read_again(args: &Args) -> Result<Config, Failure> {
-    let config = args.load()?;
+    let config = args.load()?.config;
     match settings_args::check_here(&config).into_iter().next() {
         Some(failure) => Err(failure),
         None => Ok(config),
@@ -142,6 +186,25 @@ mod tests {
     fn config(flags: &[&str]) -> Config {
         let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
         load(&Layers { flags: &flags, ..Layers::default() }).unwrap().config
+    }
+
+    #[tokio::test]
+    async fn a_read_that_hangs_does_not_hang_later_reloads() {
+        let mut reads = BoundedReads::default();
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let hangs = move || {
+            let _ = wait.recv();
+            Ok(Config::default())
+        };
+        let late = reads.run(Duration::from_millis(1), hangs).await.unwrap_err();
+        assert!(late.what.contains("could not be read within"), "{}", late.what);
+        let second = reads.run(READ_LIMIT, || Ok(Config::default())).await.unwrap_err();
+        assert!(second.what.contains("an earlier reload still waits"), "{}", second.what);
+        drop(end);
+        while reads.late.as_ref().is_some_and(|late| !late.is_finished()) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(reads.run(READ_LIMIT, || Ok(Config::default())).await.unwrap(), Config::default());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{fmt, io, net::SocketAddr, path::Path};
 
+use nix::unistd::Uid;
 use server::{agent_socket::SocketError, scrape::ConfigurationError};
 use store::lock::LockError;
 
@@ -22,6 +23,16 @@ fn exit_of(error: &io::Error) -> Exit {
     }
 }
 
+/// What to do when the path of `setting` cannot be written to. Root needs no advice to become root.
+fn writable(setting: &str, what: &str, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        return format!("the file system is mounted read-only: set {setting} to {what} on a writable one");
+    }
+    let root = error.kind() == io::ErrorKind::PermissionDenied && !Uid::effective().is_root();
+    let or_root = if root { ", or run as root" } else { "" };
+    format!("set {setting} to {what} that this user can write to{or_root}")
+}
+
 /// The state directory cannot be used.
 pub(crate) fn state_dir(error: &LockError, dir: &Path) -> Failure {
     match error {
@@ -33,8 +44,7 @@ pub(crate) fn state_dir(error: &LockError, dir: &Path) -> Failure {
             )
         }
         LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. } => {
-            Failure::new(exit_of(cause), error)
-                .remedy("set agent.state_dir to a directory that this user can write to, or run as root")
+            Failure::new(exit_of(cause), error).remedy(writable("agent.state_dir", "a directory", cause))
         }
     }
 }
@@ -54,9 +64,9 @@ pub(crate) fn agent_socket(error: &SocketError, setting: &str) -> Failure {
         SocketError::Lock(
             LockError::Directory { error: cause, .. } | LockError::Open { error: cause, .. },
         )
-        | SocketError::System { error: cause, .. } => Failure::new(exit_of(cause), what).remedy(format!(
-            "set {setting} to a path in a directory that this user can write to, or run as root"
-        )),
+        | SocketError::System { error: cause, .. } => {
+            Failure::new(exit_of(cause), what).remedy(writable(setting, "a path in a directory", cause))
+        }
     }
 }
 
@@ -95,4 +105,24 @@ pub(crate) fn tcp_address(setting: &str, address: SocketAddr, error: &io::Error)
 /// A task that the agent needs ended.
 pub(crate) fn task_ended(why: impl fmt::Display) -> Failure {
     Failure::internal(why).remedy("the agent's log has more details")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_on_a_path_follows_from_its_error() {
+        let advice = |kind| writable("agent.state_dir", "a directory", &io::Error::from(kind));
+        assert_eq!(
+            advice(io::ErrorKind::ReadOnlyFilesystem),
+            "the file system is mounted read-only: set agent.state_dir to a directory on a writable one"
+        );
+        assert_eq!(
+            advice(io::ErrorKind::NotADirectory),
+            "set agent.state_dir to a directory that this user can write to"
+        );
+        let root = Uid::effective().is_root();
+        assert_eq!(advice(io::ErrorKind::PermissionDenied).contains("run as root"), !root);
+    }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::Config;
+use super::{Config, ranges};
 use sampling::settings::libtpu::Enabled;
 
 /// The largest number of simulated chips. They cost as much as real ones.
@@ -90,7 +90,8 @@ pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
         ),
     ];
     let broken = rules.into_iter().filter(|(broken, ..)| *broken);
-    broken.map(|(_, settings, message)| BrokenRule { settings, message }).collect()
+    let broken = broken.map(|(_, settings, message)| BrokenRule { settings, message });
+    broken.chain(ranges::out_of_range(config)).collect()
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io::{ErrorKind, Read},
     path::Path,
 };
 
+use host::regular_file;
 use model::suggestion::nearest;
 
 use super::{
@@ -20,6 +20,8 @@ use super::{
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Variables with this prefix and `__` in their name are settings.
 const PREFIX: &str = "TPUSCOPE_";
+/// The variable with the path of the socket. It is also that of the clients, and overrides `TPUSCOPE_API__SOCKET`.
+pub const SOCKET_VARIABLE: &str = "TPUSCOPE_SOCKET";
 
 /// The sources of settings, in rising order.
 #[derive(Debug, Default)]
@@ -50,10 +52,11 @@ pub fn load(layers: &Layers<'_>) -> Result<LoadedSettings, ConfigErrors> {
     if let Some((file, text)) = layers.text {
         merged.add_file(file, text);
     }
-    for (name, value) in &layers.environment {
-        let Some((section, key)) = name.strip_prefix(PREFIX).and_then(|name| name.split_once("__")) else {
-            continue;
-        };
+    let (socket, others): (Vec<_>, Vec<_>) =
+        layers.environment.iter().partition(|(name, _)| name == SOCKET_VARIABLE);
+    for (name, value) in others.into_iter().chain(socket) {
+        let named = if name == SOCKET_VARIABLE { Some("API__SOCKET") } else { name.strip_prefix(PREFIX) };
+        let Some((section, key)) = named.and_then(|name| name.split_once("__")) else { continue };
         let origin = SettingSource::Variable(name.clone());
         merged.set(origin, &section.to_lowercase(), &key.to_lowercase(), value);
     }
@@ -72,11 +75,11 @@ pub fn load(layers: &Layers<'_>) -> Result<LoadedSettings, ConfigErrors> {
 /// The text of `file`. `None` if it does not exist.
 ///
 /// # Errors
-/// If it cannot be read, or is too large.
+/// If it cannot be read, is too large, or is not a regular file.
 pub fn read(file: &Path) -> Result<Option<String>, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
     let mut text = String::new();
-    let opened = match File::open(file) {
+    let opened = match regular_file::open(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(unreadable)?,
     };
@@ -210,7 +213,7 @@ pub(super) fn check_name(origin: &SettingSource, section: &str, key: &str) -> Re
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::values, *};
     use model::unit::Duration;
 
     fn from_text(text: &str) -> Result<Config, String> {
@@ -290,7 +293,8 @@ mod tests {
             environment: vec![
                 ("TPUSCOPE_AGENT__STOP_TIMEOUT".into(), "2s".into()),
                 ("TPUSCOPE_API__MAX_CONNECTIONS".into(), "2".into()),
-                ("TPUSCOPE_SOCKET".into(), "no setting".into()),
+                ("TPUSCOPE_SOCKET".into(), "/c".into()),
+                ("TPUSCOPE_API__SOCKET".into(), "/b".into()),
                 ("HOME".into(), "/".into()),
             ],
             flags: &flags,
@@ -299,6 +303,28 @@ mod tests {
         assert_eq!(config.agent.host, "file");
         assert_eq!(config.agent.stop_timeout, Duration::from_secs(2));
         assert_eq!(config.api.max_connections, 3);
+        assert_eq!(config.api.socket, Path::new("/c"));
+    }
+
+    #[test]
+    fn a_flag_overrides_every_variable() {
+        let defaults = values(&Config::default()).unwrap();
+        let settings = defaults.iter().flat_map(|(section, values)| {
+            values.iter().filter_map(move |(key, value)| Some((*section, *key, value.as_ref()?)))
+        });
+        for (section, key, value) in settings {
+            let name = format!("{PREFIX}{section}__{key}").to_uppercase();
+            let flag = format!("{section}.{key}={value}");
+            let mut environment = vec![(name, value.to_string())];
+            if (section, key) == ("api", "socket") {
+                environment.push((SOCKET_VARIABLE.into(), "/a".into()));
+            }
+            let loaded =
+                load(&Layers { environment, flags: std::slice::from_ref(&flag), ..Layers::default() })
+                    .unwrap();
+            assert_eq!(loaded.sources[&format!("{section}.{key}")], SettingSource::Flag(flag));
+            assert_eq!(loaded.config, Config::default(), "{section}.{key}");
+        }
     }
 
     #[test]
@@ -337,7 +363,12 @@ mod tests {
         assert!(read(&file).unwrap().is_none());
         std::fs::write(&file, vec![b'#'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1]).unwrap();
         assert!(matches!(read(&file), Err(ConfigError::TooLong { .. })));
-        assert!(matches!(read(dir.path()), Err(ConfigError::Unreadable { .. })));
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for other in [dir.path(), &fifo] {
+            let error = read(other).unwrap_err().to_string();
+            assert!(error.ends_with(": it is not a regular file"), "{error}");
+        }
     }
 
     #[test]

@@ -11,13 +11,14 @@ mod error;
 mod file;
 mod load;
 pub mod log;
+mod ranges;
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
 pub use default::commented;
 pub use error::{ConfigError, ConfigErrors, SettingSource};
-pub use load::{Layers, LoadedSettings, load, read};
+pub use load::{Layers, LoadedSettings, SOCKET_VARIABLE, load, read};
 
 /// The default settings file.
 pub const FILE: &str = "/etc/tpuscope/tpuscope.toml";

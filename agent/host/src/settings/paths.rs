@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use documented::{Documented, DocumentedFields};
+use model::absolute_path;
 use serde::{Deserialize, Serialize};
 
 /// The paths of the kernel's interfaces.
@@ -10,10 +11,13 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Paths {
     /// Path of the host's sysfs.
+    #[serde(deserialize_with = "absolute_path::required")]
     pub sysfs: PathBuf,
     /// Path of the host's procfs. It must be of the pid namespace of the workloads.
+    #[serde(deserialize_with = "absolute_path::required")]
     pub procfs: PathBuf,
     /// Path of the host's device nodes.
+    #[serde(deserialize_with = "absolute_path::required")]
     pub dev: PathBuf,
 }
 

@@ -17,7 +17,7 @@ pub struct Settings {
     /// Ports to contact. `named`: ports in the variables of an owner, known default ports on which an owner listens, and
     /// `endpoints`. `listeners`: also every other port on which an owner listens, once for each port, to find profilers.
     pub probe: Probe,
-    /// Interval between scans of all processes. Known owners are checked at every `sampler.interval`; a change starts
+    /// Interval between scans of all processes; at least 250ms. Known owners are checked at every `sampler.interval`; a change starts
     /// the next scan early. A host without chips and `endpoints` is scanned at six times this interval, and a host whose
     /// last owner came more than a minute ago at three times.
     pub scan_interval: Duration,

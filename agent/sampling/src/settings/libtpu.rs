@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use documented::{Documented, DocumentedFields};
-use model::unit::{Bytes, Duration};
+use model::{
+    absolute_path,
+    unit::{Bytes, Duration},
+};
 use serde::{Deserialize, Serialize};
 
 /// The libtpu SDK as a source of metrics that no metric service has.
@@ -14,14 +17,16 @@ pub struct Settings {
     pub enabled: Enabled,
     /// Path of the library. Not set: the first of TPU_LIBRARY_PATH, LIBTPU_PATH, the library of the workload, and the
     /// usual folders.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "absolute_path::optional")]
     pub path: Option<PathBuf>,
     /// Also load a library that root does not own, in a process that runs as the owner of the library. The agent needs
     /// CAP_SETUID and CAP_SETGID for this.
     pub owner_copies: bool,
     /// Maximum memory of the process that loads the library. It is restarted at this size, because the SDK leaks.
+    /// At least 64MiB.
     pub max_memory: Bytes,
-    /// Maximum age of the process that loads the library. It is restarted at this age.
+    /// Maximum age of the process that loads the library. It is restarted at this age. At least
+    /// 1m.
     pub max_age: Duration,
 }
 

@@ -19,12 +19,13 @@ pub struct Settings {
     pub orbax_grain_interval: ReadInterval,
     /// Interval between reads of the libtpu SDK; at least 250ms. The SDK leaks memory with each read.
     pub libtpu_interval: ReadInterval,
-    /// Number of intervals without a new value after which a series is no longer served.
+    /// Number of intervals without a new value after which a series is no longer served; 1 or more.
     pub stale_after: u32,
-    /// Maximum memory of the history. The default holds about one hour of all values of 8 chips at 1s, and one day at
+    /// Maximum memory of the history. "0B": no history. The default holds about one hour of all values of 8 chips at 1s, and one day at
     /// `history_step`.
     pub history: Bytes,
-    /// Time span of the points of the older history. Each has the mean, the minimum and the maximum of its span.
+    /// Time span of the points of the older history. Each has the mean, the minimum and the maximum of its
+    /// span. 1s to 1d.
     pub history_step: Duration,
     /// Read the runtime metric services of the workloads.
     pub runtime: bool,

@@ -35,6 +35,8 @@ pub(super) struct Active {
     pub(super) rate: Option<TokenBucket>,
     /// Headers of each response.
     pub(super) headers: Vec<(String, String)>,
+    /// Whether clients are asked for a certificate.
+    client_certificates: bool,
     stamps: Vec<Stamp>,
 }
 
@@ -55,25 +57,48 @@ impl Active {
         let config = WebConfig::read(path)?;
         let mut stamps = vec![own];
         let mut server = None;
+        let mut client_certificates = false;
         if let Some(section) = &config.tls_server_config {
             let files = [&section.cert_file, &section.key_file, &section.client_ca_file];
             stamps.extend(
                 files.into_iter().filter(|file| !file.as_os_str().is_empty()).map(|file| stamp(file)),
             );
             server = Some(tls::server_config(section)?);
+            client_certificates = !matches!(section.client_auth_type.as_str(), "" | "NoClientCert");
         }
         Ok(Self {
             tls: server,
             users: BasicAuth::new(&config.basic_auth_users),
             rate: config.rate_limit.map(|limit| TokenBucket::new(limit.interval, limit.burst)),
             headers: config.http_server_config.headers.into_iter().collect(),
+            client_certificates,
             stamps,
         })
     }
 
     /// No authentication and no encryption.
     fn open() -> Self {
-        Self { tls: None, users: None, rate: None, headers: Vec::new(), stamps: Vec::new() }
+        Self {
+            tls: None,
+            users: None,
+            rate: None,
+            headers: Vec::new(),
+            client_certificates: false,
+            stamps: Vec::new(),
+        }
+    }
+
+    /// What protects the page with the configuration before, and not with this one.
+    fn no_longer_required(&self, before: &Self) -> Vec<&'static str> {
+        let protection = |active: &Self| {
+            [
+                (active.tls.is_some(), "TLS"),
+                (active.users.is_some(), "passwords"),
+                (active.client_certificates, "client certificates"),
+            ]
+        };
+        let pairs = protection(before).into_iter().zip(protection(self));
+        pairs.filter(|((before, _), (now, _))| *before && !now).map(|((_, name), _)| name).collect()
     }
 
     fn is_current(&self) -> bool {
@@ -155,7 +180,14 @@ impl Configuration {
         let mut state = self.state();
         match read {
             Ok(active) => {
-                info!(path = %path.display(), "web configuration of the metrics listener read again");
+                let path = path.display();
+                let dropped = active.no_longer_required(&state.active);
+                if dropped.is_empty() {
+                    info!(%path, "web configuration of the metrics listener read again");
+                } else {
+                    let dropped = dropped.join(", ");
+                    warn!(%path, "web configuration of the metrics listener read again; no longer required: {dropped}");
+                }
                 (state.active, state.fault) = (Arc::new(active), None);
             }
             Err(error) => {
@@ -190,6 +222,28 @@ mod tests {
         fs::write(&file, "{}").unwrap();
         tokio::time::advance(CHECK_INTERVAL).await;
         assert_eq!(configuration.current().await.headers.len(), 0);
+    }
+
+    #[test]
+    fn what_a_new_file_no_longer_requires_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("web.yml");
+        let read = |text: &str| {
+            fs::write(&file, text).unwrap();
+            Active::read(&file).unwrap()
+        };
+        let key = rcgen::KeyPair::generate().unwrap();
+        let cert = rcgen::CertificateParams::new(vec!["h".to_owned()]).unwrap().self_signed(&key).unwrap();
+        fs::write(folder.path().join("a.crt"), cert.pem()).unwrap();
+        fs::write(folder.path().join("a.key"), key.serialize_pem()).unwrap();
+        let tls = "tls_server_config:\n  cert_file: a.crt\n  key_file: a.key\n";
+        let clients = "  client_ca_file: a.crt\n  client_auth_type: RequireAndVerifyClientCert\n";
+        let users = format!("basic_auth_users: {{a: {}}}\n", bcrypt::hash("secret", 4).unwrap());
+        let full = read(&format!("{tls}{clients}{users}"));
+        assert_eq!(read("").no_longer_required(&full), ["TLS", "passwords", "client certificates"]);
+        assert_eq!(read(&format!("{tls}{users}")).no_longer_required(&full), ["client certificates"]);
+        assert_eq!(read(&format!("{tls}{clients}")).no_longer_required(&full), ["passwords"]);
+        assert_eq!(full.no_longer_required(&read("")), [""; 0]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod active;
 mod basic_auth;
 mod rate_limit;
+mod shape;
 mod tls;
 pub mod web_config;
 mod yaml;
@@ -42,6 +43,7 @@ use super::{
     connections::{ServerConnection, ServerListener, accept},
     host_api::HostApi,
     http_server::{HttpResponse, health, metrics, text},
+    refusals::{RefusalReason, Refusals, RefusedPeer},
 };
 pub use active::ConfigurationError;
 use active::{Active, Configuration};
@@ -115,11 +117,14 @@ impl ScrapeListener {
         let listener = Arc::new(ServerListener::Tcp(listener.map_err(|error| error.to_string())?));
         let (queue, mut accepted) = mpsc::channel(1);
         let limits = ConnectionLimits::new(self.max_connections, LimitPolicy::ReplaceLeastActive);
-        let _accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, limits, queue, stop.clone())));
+        let refusals = Refusals::of("metrics");
+        let accepting = accept(listener, limits, refusals.clone(), queue, stop.clone());
+        let _accepting = AbortOnDropHandle::new(tokio::spawn(accepting));
         let mut connections = JoinSet::new();
         while let Some(connection) = accepted.recv().await {
             let (configuration, host_api) = (self.configuration.clone(), host_api.clone());
-            connections.spawn(converse(connection, configuration, host_api, stop.clone()));
+            let server = Server { configuration, host_api, refusals: refusals.clone() };
+            connections.spawn(server.converse(connection, stop.clone()));
             while connections.try_join_next().is_some() {}
         }
         while connections.join_next().await.is_some() {}
@@ -127,88 +132,105 @@ impl ScrapeListener {
     }
 }
 
-/// One connection: the handshake, then requests. The errors of a connection are not logged.
-async fn converse(
-    connection: ServerConnection,
+/// What a connection needs.
+struct Server {
     configuration: Arc<Configuration>,
     host_api: Arc<HostApi>,
-    stop: CancellationToken,
-) {
-    let Some(address) = connection.peer_ip() else { return };
-    let active = configuration.current().await;
-    let Some(tls) = active.tls.clone() else {
-        return requests(connection, address, &active, &configuration, &host_api, stop).await;
-    };
-    let handshake = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(connection));
-    if let Some(Ok(Ok(stream))) = stop.run_until_cancelled(handshake).await {
-        requests(stream, address, &active, &configuration, &host_api, stop).await;
-    }
+    refusals: Refusals,
 }
 
-async fn requests(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    address: IpAddr,
-    active: &Arc<Active>,
-    configuration: &Arc<Configuration>,
-    host_api: &HostApi,
-    stop: CancellationToken,
-) {
-    let encrypted = active.tls.is_some();
-    let service = service_fn(|request: Request<Incoming>| async move {
-        let active = configuration.current().await;
-        // A connection from before TLS was enabled is closed.
-        if active.tls.is_some() && !encrypted {
-            return Ok::<_, Infallible>(text(StatusCode::UPGRADE_REQUIRED, "connect again with TLS\n"));
+impl Server {
+    /// One connection: the handshake, then requests.
+    async fn converse(self, connection: ServerConnection, stop: CancellationToken) {
+        let Some(address) = connection.peer_ip() else { return };
+        let active = self.configuration.current().await;
+        let Some(tls) = active.tls.clone() else {
+            return self.requests(connection, address, false, stop).await;
+        };
+        let evicted = connection.evicted();
+        let handshake = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(connection));
+        let fault = match stop.run_until_cancelled(handshake).await {
+            None => return,
+            Some(Ok(Ok(stream))) => return self.requests(stream, address, true, stop).await,
+            Some(Ok(Err(error))) => error.to_string(),
+            Some(Err(_)) => format!("not finished in {} s", HANDSHAKE.as_secs()),
+        };
+        // A connection that was closed in favour of another is counted as that.
+        if !evicted.is_cancelled() {
+            self.refuse(RefusalReason::Handshake, address, Some(fault));
         }
-        let mut answer =
-            answer(request.method(), request.uri().path(), request.headers(), address, &active, host_api)
-                .await;
-        for (name, value) in &active.headers {
-            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
-                answer.headers_mut().insert(name, value);
+    }
+
+    fn refuse(&self, reason: RefusalReason, address: IpAddr, detail: Option<String>) {
+        self.refusals.add(reason, RefusedPeer { uid: None, address: Some(address) }, detail);
+    }
+
+    async fn requests(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        address: IpAddr,
+        encrypted: bool,
+        stop: CancellationToken,
+    ) {
+        let service = service_fn(|request: Request<Incoming>| async move {
+            let active = self.configuration.current().await;
+            // A connection from before TLS was enabled is closed.
+            if active.tls.is_some() && !encrypted {
+                return Ok::<_, Infallible>(text(StatusCode::UPGRADE_REQUIRED, "connect again with TLS\n"));
             }
+            let mut answer = match self.refused(request.headers(), address, &active).await {
+                Some(refused) => refused,
+                None => page(request.method(), request.uri().path(), request.headers(), &self.host_api),
+            };
+            for (name, value) in &active.headers {
+                if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
+                    answer.headers_mut().insert(name, value);
+                }
+            }
+            Ok(answer)
+        });
+        let mut served = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADERS)
+                .max_buf_size(REQUEST_BYTES)
+                .serve_connection(TokioIo::new(stream), service)
+        );
+        // An error of the connection concerns its client only.
+        tokio::select! {
+            _ = served.as_mut() => return,
+            () = stop.cancelled() => served.as_mut().graceful_shutdown(),
         }
-        Ok(answer)
-    });
-    let mut served = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS)
-            .max_buf_size(REQUEST_BYTES)
-            .serve_connection(TokioIo::new(stream), service)
-    );
-    tokio::select! {
-        _ = served.as_mut() => return,
-        () = stop.cancelled() => served.as_mut().graceful_shutdown(),
+        let _ = served.await;
     }
-    let _ = served.await;
-}
 
-async fn answer(
-    method: &Method,
-    path: &str,
-    headers: &HeaderMap,
-    address: IpAddr,
-    active: &Active,
-    host_api: &HostApi,
-) -> HttpResponse {
-    if active.rate.as_ref().is_some_and(|rate| !rate.take(Instant::now())) {
-        return text(StatusCode::TOO_MANY_REQUESTS, "too many requests (rate_limit)\n");
-    }
-    if let Some(users) = &active.users {
+    /// The answer to a request that exceeds a limit or has no right password.
+    async fn refused(&self, headers: &HeaderMap, address: IpAddr, active: &Active) -> Option<HttpResponse> {
+        if active.rate.as_ref().is_some_and(|rate| !rate.take(Instant::now())) {
+            self.refuse(RefusalReason::RateLimit, address, None);
+            return Some(text(StatusCode::TOO_MANY_REQUESTS, "too many requests (rate_limit)\n"));
+        }
+        let users = active.users.as_ref()?;
         let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         match users.check(credentials, address).await {
-            AuthOutcome::Accepted => {}
+            AuthOutcome::Accepted => None,
             AuthOutcome::Refused => {
+                self.refuse(RefusalReason::Unauthorized, address, None);
                 let mut answer = text(StatusCode::UNAUTHORIZED, "unauthorized\n");
                 answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic"));
-                return answer;
+                Some(answer)
             }
             AuthOutcome::Limited => {
-                return text(StatusCode::TOO_MANY_REQUESTS, "too many failed or waiting password checks\n");
+                self.refuse(RefusalReason::PasswordLimit, address, None);
+                let why = "too many failed or waiting password checks\n";
+                Some(text(StatusCode::TOO_MANY_REQUESTS, why))
             }
         }
     }
+}
+
+/// The answer to a request that is allowed.
+fn page(method: &Method, path: &str, headers: &HeaderMap, host_api: &HostApi) -> HttpResponse {
     if method != Method::GET && method != Method::HEAD {
         let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "this address is read-only: GET and HEAD\n");
         answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));

@@ -6,8 +6,8 @@
 use std::{net::IpAddr, path::Path, sync::Arc};
 
 use rustls::{
-    CipherSuite, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
-    SignatureScheme, SupportedProtocolVersion,
+    CertificateError, CipherSuite, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    ServerConfig, SignatureScheme, SupportedProtocolVersion,
     client::danger::HandshakeSignatureValid,
     crypto::CryptoProvider,
     server::{
@@ -42,10 +42,11 @@ const SUITES: [(&str, CipherSuite); 9] = [
 /// If a file cannot be read, or a value is not supported.
 pub(super) fn server_config(tls: &TlsServerConfig) -> Result<Arc<ServerConfig>, WebConfigError> {
     let provider = Arc::new(provider(tls)?);
-    let chain = certificates("tls_server_config.cert_file", &tls.cert, &tls.cert_file)?;
-    let key_pem = pem("tls_server_config.key_file", &tls.key, &tls.key_file)?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
-        .map_err(|error| value("tls_server_config.key_file", format!("no private key in PEM: {error}")))?;
+    let cert = Pem::cert(tls);
+    let key = Pem::key(tls);
+    let chain = cert.certificates()?;
+    let private = PrivateKeyDer::from_pem_slice(key.text()?.as_bytes())
+        .map_err(|error| value(key.setting(), format!("no private key in PEM: {error}")))?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&versions(tls)?)
         .map_err(|error| value("tls_server_config.min_version", error.to_string()))?;
@@ -53,9 +54,8 @@ pub(super) fn server_config(tls: &TlsServerConfig) -> Result<Arc<ServerConfig>, 
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| value("tls_server_config.cert_file", error.to_string()))?;
+    let mut config =
+        builder.with_single_cert(chain, private).map_err(|error| unusable(&error, &cert, &key))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -64,27 +64,96 @@ fn value(key: &'static str, reason: String) -> WebConfigError {
     WebConfigError::Value { key, reason }
 }
 
-/// PEM from the text or from a file. Exactly one of the two must be set.
-fn pem(key: &'static str, text: &str, file: &Path) -> Result<String, WebConfigError> {
-    match (text.is_empty(), file.as_os_str().is_empty()) {
-        (false, true) => Ok(text.to_owned()),
-        (true, false) => read_text(file),
-        (true, true) => Err(value(key, "missing".to_owned())),
-        (false, false) => Err(value(key, "given twice: as text and as a file".to_owned())),
+/// Why rustls refuses the agent's own certificate and key.
+fn unusable(error: &Error, cert: &Pem<'_>, key: &Pem<'_>) -> WebConfigError {
+    match error {
+        Error::InconsistentKeys(_) => value(
+            key.setting(),
+            format!("the private key does not belong to the certificate of {}", cert.setting()),
+        ),
+        Error::InvalidCertificate(cause) => {
+            value(cert.setting(), format!("the agent's certificate cannot be used: {}", reason(cause)))
+        }
+        other => value(key.setting(), format!("the private key cannot be used: {other}")),
     }
 }
 
-fn certificates(
-    key: &'static str,
-    text: &str,
-    file: &Path,
-) -> Result<Vec<CertificateDer<'static>>, WebConfigError> {
-    let pem = pem(key, text, file)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(value(key, "no certificate in PEM".to_owned())),
-        Err(error) => Err(value(key, error.to_string())),
+/// What is wrong with a certificate.
+fn reason(error: &CertificateError) -> String {
+    match error {
+        CertificateError::BadEncoding => "it is not a valid X.509 certificate".to_owned(),
+        CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
+            Some(webpki::Error::UnsupportedCertVersion) => {
+                "it has an old version of X.509: expected version 3, which `openssl req -x509 -addext \
+                 subjectAltName=DNS:HOST` makes"
+                    .to_owned()
+            }
+            Some(error) => error.to_string(),
+            None => other.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// A value in PEM: as a text of the configuration, or in a file.
+struct Pem<'a> {
+    text: &'a str,
+    text_setting: &'static str,
+    file: &'a Path,
+    file_setting: &'static str,
+}
+
+impl<'a> Pem<'a> {
+    fn cert(tls: &'a TlsServerConfig) -> Self {
+        Self {
+            text: &tls.cert,
+            text_setting: "tls_server_config.cert",
+            file: &tls.cert_file,
+            file_setting: "tls_server_config.cert_file",
+        }
+    }
+
+    fn key(tls: &'a TlsServerConfig) -> Self {
+        Self {
+            text: &tls.key,
+            text_setting: "tls_server_config.key",
+            file: &tls.key_file,
+            file_setting: "tls_server_config.key_file",
+        }
+    }
+
+    fn client_ca(tls: &'a TlsServerConfig) -> Self {
+        Self {
+            text: &tls.client_ca,
+            text_setting: "tls_server_config.client_ca",
+            file: &tls.client_ca_file,
+            file_setting: "tls_server_config.client_ca_file",
+        }
+    }
+
+    /// The setting that is used.
+    fn setting(&self) -> &'static str {
+        if self.text.is_empty() { self.file_setting } else { self.text_setting }
+    }
+
+    /// The PEM. Exactly one of the two must be set.
+    fn text(&self) -> Result<String, WebConfigError> {
+        match (self.text.is_empty(), self.file.as_os_str().is_empty()) {
+            (false, true) => Ok(self.text.to_owned()),
+            (true, false) => read_text(self.file),
+            (true, true) => Err(value(self.setting(), "missing".to_owned())),
+            (false, false) => Err(value(self.setting(), "given twice: as text and as a file".to_owned())),
+        }
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, WebConfigError> {
+        let pem = self.text()?;
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        match found {
+            Ok(found) if !found.is_empty() => Ok(found),
+            Ok(_) => Err(value(self.setting(), "no certificate in PEM".to_owned())),
+            Err(error) => Err(value(self.setting(), error.to_string())),
+        }
     }
 }
 
@@ -182,14 +251,18 @@ fn client_verifier(
         }
         other => return Err(value(KEY, format!("unknown value `{}`", other.escape_debug()))),
     };
-    const CA: &str = "tls_server_config.client_ca_file";
+    let ca = Pem::client_ca(tls);
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(CA, &tls.client_ca, &tls.client_ca_file)? {
-        roots.add(certificate).map_err(|error| value(CA, error.to_string()))?;
+    for certificate in ca.certificates()? {
+        roots.add(certificate).map_err(|error| {
+            let why =
+                if let Error::InvalidCertificate(cause) = &error { reason(cause) } else { error.to_string() };
+            value(ca.setting(), format!("the certificate of an authority cannot be used: {why}"))
+        })?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let builder = if optional { builder.allow_unauthenticated() } else { builder };
-    let inner = builder.build().map_err(|error| value(CA, error.to_string()))?;
+    let inner = builder.build().map_err(|error| value(ca.setting(), error.to_string()))?;
     if tls.client_allowed_sans.is_empty() {
         return Ok(Some(inner));
     }
@@ -298,9 +371,33 @@ mod tests {
     }
 
     #[test]
+    fn an_old_certificate_is_described_in_words() {
+        let old =
+            CertificateError::Other(rustls::OtherError(Arc::new(webpki::Error::UnsupportedCertVersion)));
+        assert!(reason(&old).starts_with("it has an old version of X.509: expected version 3"));
+        assert_eq!(reason(&CertificateError::BadEncoding), "it is not a valid X.509 certificate");
+    }
+
+    #[test]
     fn faults_name_their_key() {
         let missing = TlsServerConfig { key: String::new(), ..tls() };
         assert_eq!(refused(&missing), "tls_server_config.key_file: missing");
+        let foreign = TlsServerConfig { key: KeyPair::generate().unwrap().serialize_pem(), ..tls() };
+        assert_eq!(
+            refused(&foreign),
+            "tls_server_config.key: the private key does not belong to the certificate of tls_server_config.cert"
+        );
+        let text = TlsServerConfig { cert: "nonsense".to_owned(), ..tls() };
+        assert_eq!(refused(&text), "tls_server_config.cert: no certificate in PEM");
+        let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let damaged = refused(&TlsServerConfig { cert: junk.to_owned(), ..tls() });
+        let start = "tls_server_config.cert: the agent's certificate cannot be used: ";
+        assert!(damaged.starts_with(start) && !damaged.contains('('), "{damaged}");
+        let required = "RequireAndVerifyClientCert".to_owned();
+        let authority = TlsServerConfig { client_ca: junk.to_owned(), client_auth_type: required, ..tls() };
+        let said = refused(&authority);
+        let start = "tls_server_config.client_ca: the certificate of an authority cannot be used: ";
+        assert!(said.starts_with(start), "{said}");
         let version = TlsServerConfig { min_version: "SSL3".to_owned(), ..tls() };
         assert_eq!(refused(&version), "tls_server_config.min_version: expected TLS12 or TLS13, got `SSL3`");
         let reversed =

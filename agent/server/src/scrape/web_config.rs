@@ -6,16 +6,16 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use host::regular_file;
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::yaml;
+use super::{shape, yaml};
 
 /// The largest file that is read: configuration, certificate or key.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -170,6 +170,9 @@ impl WebConfig {
         let refused = |reason| WebConfigError::Format { path: path.to_owned(), reason };
         let value = yaml::parse(text).map_err(|error| refused(error.to_string()))?;
         // An empty file is an empty configuration.
+        if let Some(value) = &value {
+            shape::check(value).map_err(&refused)?;
+        }
         let config = value.map_or_else(|| Ok(Self::default()), serde_json::from_value);
         let config = config.map_err(|error| refused(error.to_string()))?;
         config.check_users()?;
@@ -207,7 +210,7 @@ impl WebConfig {
 pub(super) fn read_text(path: &Path) -> Result<String, WebConfigError> {
     let unreadable = |source| WebConfigError::Unreadable { path: path.to_owned(), source };
     let mut text = String::new();
-    let file = File::open(path).map_err(unreadable)?;
+    let file = regular_file::open(path).map_err(unreadable)?;
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(WebConfigError::TooLarge(path.to_owned()));
@@ -314,6 +317,46 @@ mod tests {
         assert!(
             parse("[1, 2").is_err() && parse("&a [*a]").is_err() && parse("tls_server_config: 1").is_err()
         );
+    }
+
+    #[test]
+    fn what_is_not_a_mapping_is_refused_at_every_level() {
+        for (text, fault) in [
+            (
+                "[]",
+                "expected a mapping with tls_server_config, http_server_config, basic_auth_users or rate_limit, got a list",
+            ),
+            ("nonsense", "basic_auth_users or rate_limit, got a text"),
+            ("tls_server_config: []", "tls_server_config: expected a mapping, got a list"),
+            ("tls_server_config: [a.crt]", "tls_server_config: expected a mapping, got a list"),
+            ("tls_server_config: 1", "tls_server_config: expected a mapping, got a text"),
+            (
+                "tls_server_config: {cert_file: [a]}",
+                "tls_server_config.cert_file: expected a text, got a list",
+            ),
+            (
+                "tls_server_config: {cipher_suites: a}",
+                "tls_server_config.cipher_suites: expected a list, got a text",
+            ),
+            (
+                "tls_server_config: {cipher_suites: [{a: b}]}",
+                "tls_server_config.cipher_suites: expected a text, got a mapping",
+            ),
+            ("http_server_config: [true]", "http_server_config: expected a mapping, got a list"),
+            (
+                "http_server_config: {headers: []}",
+                "http_server_config.headers: expected a mapping, got a list",
+            ),
+            (
+                "http_server_config: {headers: {X-Frame-Options: [deny]}}",
+                "http_server_config.headers.X-Frame-Options: expected a text, got a list",
+            ),
+            ("basic_auth_users: [a]", "basic_auth_users: expected a mapping, got a list"),
+            ("rate_limit: [1s, 5]", "rate_limit: expected a mapping, got a list"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.ends_with(fault), "{text}: {error}");
+        }
     }
 
     #[test]

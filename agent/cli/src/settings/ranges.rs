@@ -1,0 +1,139 @@
+//! The ranges of numbers, durations and sizes. A value with a meaning of its own, such as 0 for no limit, is described in
+//! the comment of its setting and is not refused here.
+//!
+//! Must never depend on the host.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{Config, checks::BrokenRule};
+
+/// The shortest interval between two scans of all processes.
+const MIN_SCAN: Duration = Duration::from_millis(250);
+/// A smaller history has no room for a point of each series.
+const MIN_HISTORY: u64 = 64 << 10;
+const MIN_STEP: Duration = Duration::from_secs(1);
+const MAX_STEP: Duration = Duration::from_secs(24 * 3600);
+/// A new process of the SDK has about this size.
+const MIN_SDK_MEMORY: u64 = 64 << 20;
+const MIN_SDK_AGE: Duration = Duration::from_secs(60);
+/// Profilers know the levels 0 to 3.
+const MAX_TRACER_LEVEL: u32 = 3;
+
+/// The settings that are out of their range.
+pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
+    let Config { sampler, libtpu, device, workload, capture, .. } = config;
+    let ids: BTreeSet<u16> = device.extra.iter().map(|chip| chip.device).collect();
+    let step = sampler.history_step.get();
+    let rules: [(bool, &[&str], &str); _] = [
+        (sampler.stale_after == 0, &["sampler.stale_after"], "sampler.stale_after is 0: expected 1 or more"),
+        (
+            (1..MIN_HISTORY).contains(&sampler.history.get()),
+            &["sampler.history"],
+            "sampler.history is under 64KiB: expected 64KiB to 1GiB, or 0B for no history",
+        ),
+        (
+            !(MIN_STEP..=MAX_STEP).contains(&step),
+            &["sampler.history_step"],
+            "sampler.history_step is out of its range: expected 1s to 1d",
+        ),
+        (
+            workload.scan_interval.get() < MIN_SCAN,
+            &["workload.scan_interval"],
+            "workload.scan_interval is under 250ms: expected 250ms or more",
+        ),
+        (
+            libtpu.max_memory.get() < MIN_SDK_MEMORY,
+            &["libtpu.max_memory"],
+            "libtpu.max_memory is under 64MiB: expected 64MiB or more",
+        ),
+        (
+            libtpu.max_age.get() < MIN_SDK_AGE,
+            &["libtpu.max_age"],
+            "libtpu.max_age is under 1m: expected 1m or more",
+        ),
+        (
+            ids.len() < device.extra.len(),
+            &["device.extra"],
+            "device.extra has a `device` id twice: expected one chip for each id",
+        ),
+        (
+            capture.max_size.get() == 0,
+            &["capture.max_size"],
+            "capture.max_size is 0: expected more than 0B, because every trace would be refused",
+        ),
+        (
+            capture.connect_timeout.get().is_zero(),
+            &["capture.connect_timeout"],
+            "capture.connect_timeout is 0: expected more than 0s",
+        ),
+        (
+            capture.probe_timeout.get().is_zero(),
+            &["capture.probe_timeout"],
+            "capture.probe_timeout is 0: expected more than 0s",
+        ),
+        (
+            capture.max_tracer_level > MAX_TRACER_LEVEL,
+            &["capture.max_tracer_level"],
+            "capture.max_tracer_level is over 3: expected 0 to 3",
+        ),
+    ];
+    let broken = rules.into_iter().filter(|(broken, ..)| *broken);
+    broken.map(|(_, settings, message)| BrokenRule { settings, message }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Layers, load};
+
+    /// The faults of one setting with this value.
+    fn faults(setting: &str) -> Vec<String> {
+        let flags = [setting.to_owned()];
+        load(&Layers { flags: &flags, ..Layers::default() })
+            .map_or_else(|errors| errors.into_all().map(|fault| fault.to_string()).collect(), |_| Vec::new())
+    }
+
+    #[test]
+    fn a_value_out_of_its_range_is_refused_with_the_range() {
+        let extra =
+            "device.extra=[{device=0x99, name='a', node='vfio'}, {device=0x99, name='b', node='accel'}]";
+        for (bad, expected) in [
+            ("sampler.stale_after=0", "expected 1 or more"),
+            ("sampler.history=1B", "expected 64KiB to 1GiB"),
+            ("sampler.history_step=0s", "expected 1s to 1d"),
+            ("sampler.history_step=2d", "expected 1s to 1d"),
+            ("workload.scan_interval=0s", "expected 250ms or more"),
+            ("libtpu.max_memory=0B", "expected 64MiB or more"),
+            ("libtpu.max_age=0s", "expected 1m or more"),
+            ("capture.max_size=0B", "expected more than 0B"),
+            ("capture.connect_timeout=0s", "expected more than 0s"),
+            ("capture.probe_timeout=0s", "expected more than 0s"),
+            ("capture.max_tracer_level=9", "expected 0 to 3"),
+            (extra, "expected one chip for each id"),
+            ("api.socket=relative.sock", "expected an absolute path"),
+            ("paths.procfs=sys", "expected an absolute path"),
+            ("paths.sysfs=", "expected an absolute path"),
+            ("libtpu.path=libtpu.so", "expected an absolute path"),
+            ("device.tpu_env=tpu-env", "expected an absolute path"),
+        ] {
+            let faults = faults(bad);
+            assert_eq!(faults.len(), 1, "{bad}: {faults:?}");
+            assert!(faults[0].starts_with(&format!("--set {bad}: ")), "{faults:?}");
+            assert!(faults[0].contains(expected), "{faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_zero_with_a_meaning_is_accepted() {
+        for good in [
+            "sampler.history=0B",
+            "sampler.history=64KiB",
+            "agent.stop_timeout=0s",
+            "store.max_age=0s",
+            "store.max_size=0B",
+            "capture.max_tracer_level=0",
+            "device.tpu_env=",
+        ] {
+            assert_eq!(faults(good), [""; 0], "{good}");
+        }
+    }
+}
