@@ -16,7 +16,7 @@ const LATE_PS: i64 = 200_000_000_000;
 
 /// What one core lacks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Missing {
+pub(super) struct LostRuns {
     /// Runs before its last one: how many, and when the first should have been.
     pub(super) before: usize,
     first_ps: Option<i64>,
@@ -28,11 +28,11 @@ pub(super) struct Missing {
 }
 
 /// What each core lacks; their runs are paired.
-pub(super) fn of(cores: &[Core]) -> Vec<Missing> {
+pub(super) fn of(cores: &[Core]) -> Vec<LostRuns> {
     let elsewhere = elsewhere(cores);
     let missing = |(at, core): (usize, &Core)| {
         if core.sparse {
-            return Missing::default();
+            return LostRuns::default();
         }
         let of_others = elsewhere.get(&at).map_or(&[][..], Vec::as_slice);
         let last = core.modules.last().map(|module| module.start_ps);
@@ -40,7 +40,7 @@ pub(super) fn of(cores: &[Core]) -> Vec<Missing> {
         let after_elsewhere = of_others.iter().filter(|start| is_after(start)).count();
         match core.launched.ids {
             Some(_) => of_launches(core, first_of_others(cores, at), after_elsewhere),
-            None => Missing {
+            None => LostRuns {
                 before: of_others.len() - after_elsewhere,
                 first_ps: of_others.iter().copied().min(),
                 after: after_elsewhere,
@@ -58,7 +58,7 @@ fn first_of_others(cores: &[Core], at: usize) -> Option<i64> {
     others.filter_map(|(_, core)| Some(core.modules.first()?.start_ps)).min()
 }
 
-fn of_launches(core: &Core, others_first: Option<i64>, after_elsewhere: usize) -> Missing {
+fn of_launches(core: &Core, others_first: Option<i64>, after_elsewhere: usize) -> LostRuns {
     let id = |module: Option<&Module>| module.and_then(|module| module.run_id);
     let (first, last) = (id(core.modules.first()), id(core.modules.last()));
     let starts = core.modules.first().map(|module| module.start_ps);
@@ -67,7 +67,7 @@ fn of_launches(core: &Core, others_first: Option<i64>, after_elsewhere: usize) -
         others_first.is_some_and(|other| other <= enqueued)
             || starts.is_some_and(|start| start.saturating_sub(enqueued) > LATE_PS)
     };
-    let mut missing = Missing { by_host: true, after_elsewhere, ..Missing::default() };
+    let mut missing = LostRuns { by_host: true, after_elsewhere, ..LostRuns::default() };
     for &(id, enqueued) in &core.launched.missing {
         if last.is_some_and(|last| id > last) {
             missing.after += 1;
@@ -115,7 +115,7 @@ fn is_idle(core: &Core, time: i64) -> bool {
     last.is_none_or(|module| module.start_ps.saturating_add(module.duration_ps) <= time)
 }
 
-impl Missing {
+impl LostRuns {
     /// What is missing, in words.
     pub(super) fn what(&self) -> &'static str {
         if self.by_host { "launched programs" } else { "program runs of other cores" }

@@ -7,7 +7,7 @@ use super::{
     device_events::Interval,
     host::HostEvents,
     host_trace::{Core, HostTrace},
-    missing_runs::{self, Missing},
+    missing_runs::{self, LostRuns},
     ops::Totals,
     planes,
     steps::StepOrigin,
@@ -289,7 +289,7 @@ pub(super) fn add_losses(facts: &HostFacts, trace: &mut HostTrace) {
         .filter_map(|((facts_of, core), missing)| {
             // What other cores show alone is no better than what is said already.
             let is_told = known.contains(&&*core.plane) && !missing.by_host;
-            let evidence = if is_told { Missing::default() } else { *missing };
+            let evidence = if is_told { LostRuns::default() } else { *missing };
             ends_early(facts_of, core, facts, evidence)
         })
         .collect();
@@ -314,7 +314,7 @@ fn early_planes(losses: &[Loss]) -> impl Iterator<Item = &str> {
 }
 
 /// A core whose events end before the session does, with evidence that it worked on.
-fn ends_early(core: &CoreFacts, shown: &Core, facts: &HostFacts, missing: Missing) -> Option<Loss> {
+fn ends_early(core: &CoreFacts, shown: &Core, facts: &HostFacts, missing: LostRuns) -> Option<Loss> {
     let (hull, window) = (core.hull?, facts.window?);
     if core.sparse {
         return None;

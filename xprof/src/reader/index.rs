@@ -173,7 +173,7 @@ impl LineIndex {
     fn within<R: Read + Seek>(
         &self,
         scanner: &mut Scanner<R>,
-        bounds: Bounds,
+        bounds: SessionSpan,
     ) -> Result<Option<Self>, Error> {
         let mut inside = Self::at(self.span);
         let mut before = (i64::MIN, i64::MAX);
@@ -203,9 +203,9 @@ impl LineIndex {
 
 /// The least and the greatest time of an event of one line, counted from the line's timestamp.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds(i64, i64);
+pub(super) struct SessionSpan(i64, i64);
 
-impl Bounds {
+impl SessionSpan {
     /// Whether an event lies within them.
     #[inline]
     pub(super) fn hold(self, offset_ps: i64, duration_ps: i64) -> bool {
@@ -230,7 +230,7 @@ impl Index {
     }
 
     /// The bounds of the lines that have events outside, by where the line lies.
-    pub(super) fn outside(&self) -> HashMap<u64, Bounds> {
+    pub(super) fn outside(&self) -> HashMap<u64, SessionSpan> {
         let lines = self.planes.iter().flat_map(|plane| &plane.lines).filter(|line| line.outside > 0);
         lines.filter_map(|line| Some((line.span.offset, self.session.bounds_of(line)?))).collect()
     }
@@ -295,10 +295,10 @@ impl Index {
 }
 
 impl SessionTimes {
-    fn bounds_of(&self, line: &LineIndex) -> Option<Bounds> {
+    fn bounds_of(&self, line: &LineIndex) -> Option<SessionSpan> {
         let (first, last) = self.bounds_ps()?;
         let start = self.line_start_ps(line);
-        Some(Bounds(first.saturating_sub(start), last.saturating_sub(start)))
+        Some(SessionSpan(first.saturating_sub(start), last.saturating_sub(start)))
     }
 
     /// Where `line`'s events count from, in picoseconds on the session's time line.

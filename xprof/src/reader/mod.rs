@@ -27,7 +27,7 @@ use std::{
 
 pub(crate) use by_id::ById;
 pub use event::TraceEvent;
-use index::Bounds;
+use index::SessionSpan;
 pub use index::{Index, LineIndex, NoTrace, PlaneIndex};
 pub use metadata::EventMetadata;
 #[cfg(test)]
@@ -51,7 +51,7 @@ pub struct Reader<R> {
     scanner: Scanner<R>,
     index: Index,
     /// By where a line lies: the bounds of its events, where some lie outside.
-    outside: HashMap<u64, Bounds>,
+    outside: HashMap<u64, SessionSpan>,
 }
 
 /// A reader of whatever can be read anywhere.
