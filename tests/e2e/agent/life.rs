@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::net::{UnixDatagram, UnixListener},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
@@ -269,14 +269,20 @@ fn the_environment_names_the_file_for_every_command_and_flags_override_it() {
     assert!(shown.stdout.contains("socket = \"/b.sock\"  # --set api.socket=/b.sock"), "{shown:?}");
 }
 
-#[test]
-fn a_settings_file_that_is_no_regular_file_hangs_nothing() {
+/// A ready agent, its settings file and the text of that.
+fn agent_with_its_file() -> (FakeHost, PathBuf, String, RunningAgent) {
     let host = FakeHost::new();
     let home = Home::new();
     let config = host.config("");
     let first = fs::read_to_string(&config).unwrap();
     let command = home.command(&config);
     let agent = RunningAgent::ready(home, command);
+    (host, config, first, agent)
+}
+
+#[test]
+fn a_settings_file_that_is_no_regular_file_hangs_nothing() {
+    let (_host, config, first, agent) = agent_with_its_file();
     fs::remove_file(&config).unwrap();
     nix::unistd::mkfifo(&config, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let path = config.display().to_string();
@@ -291,12 +297,7 @@ fn a_settings_file_that_is_no_regular_file_hangs_nothing() {
 
 #[test]
 fn sighup_reads_the_settings_again() {
-    let host = FakeHost::new();
-    let home = Home::new();
-    let config = host.config("");
-    let first = fs::read_to_string(&config).unwrap();
-    let command = home.command(&config);
-    let agent = RunningAgent::ready(home, command);
+    let (_host, config, first, agent) = agent_with_its_file();
     let reload = |text: &str, says: &str| {
         fs::write(&config, text).unwrap();
         agent.signal(Signal::SIGHUP);
