@@ -13,6 +13,7 @@ mod retention;
 mod session_store;
 pub mod settings;
 mod staging;
+pub mod state;
 
 use std::sync::Arc;
 
