@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::{Ended, run, start_as},
     fake_host::FakeHost,
@@ -14,7 +15,6 @@ use fakes::{
     harness::tpuscope,
     jax_job::JaxJob,
     running_agent::{Home, RunningAgent},
-    schema::Schema,
 };
 use nix::sys::signal::Signal;
 use proto::{

@@ -7,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fakes::{command, harness, schema::Schema, wait::until};
+use crate::schema::Schema;
+use fakes::{command, harness, wait::until};
 use flate2::read::GzDecoder;
 use nix::sys::signal::Signal;
 use serde_json::Value;

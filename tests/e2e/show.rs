@@ -8,10 +8,10 @@ use std::{
     process::Command,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::run,
     harness::{data, peer, workspace},
-    schema::Schema,
 };
 use serde_json::Value;
 use tempfile::TempDir;
