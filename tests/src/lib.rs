@@ -7,6 +7,7 @@
 
 pub mod command;
 pub mod containers;
+pub mod fake_gcs;
 pub mod fake_grpc;
 pub mod fake_host;
 pub mod fake_host_service;
