@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+pub mod destinations;
 pub mod lock;
 pub mod own_metrics;
 mod retention;
 mod session_store;
 pub mod settings;
 mod staging;
+pub mod state;
 
 use std::sync::Arc;
 

@@ -9,6 +9,8 @@ mod buckets;
 mod calls;
 mod content;
 mod faults;
+#[cfg(test)]
+mod library_tests;
 mod link;
 mod listing;
 mod metadata;
@@ -121,20 +123,24 @@ impl FakeGcs {
         format!("http://{}", self.address)
     }
 
-    /// A key file that points a client here, without tokens.
+    /// The key file that points a client to `url`, without tokens.
+    pub fn key_file(url: &str) -> serde_json::Value {
+        serde_json::json!({
+            "gcs_base_url": url,
+            "disable_oauth": true,
+            "private_key": "",
+            "private_key_id": "",
+            "client_email": "",
+        })
+    }
+
+    /// The path of a key file that points a client here.
     ///
     /// # Panics
     /// If it cannot be written.
     pub fn credentials_file(&self) -> PathBuf {
         let path = self.folder.path().join("key.json");
-        let key = serde_json::json!({
-            "gcs_base_url": self.url(),
-            "disable_oauth": true,
-            "private_key": "",
-            "private_key_id": "",
-            "client_email": "",
-        });
-        fs::write(&path, key.to_string()).expect("a key file");
+        fs::write(&path, Self::key_file(&self.url()).to_string()).expect("a key file");
         path
     }
 
