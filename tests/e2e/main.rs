@@ -18,6 +18,7 @@ mod merge_real;
 mod schema;
 mod service;
 mod sessions_by_name;
+mod sessions_in_bucket;
 mod sessions_merge_export;
 mod show;
 mod sidecar;
