@@ -14,6 +14,7 @@ mod session_store;
 pub mod settings;
 mod staging;
 pub mod state;
+pub mod uploads;
 
 use std::sync::Arc;
 

@@ -37,6 +37,7 @@ fn write(store: &SessionStore, session: &str, bytes: usize) -> Written {
 fn manifest(session: &str, created: i128, parts: Vec<PartEntry>) -> Manifest {
     let at = |ns| jiff::Timestamp::from_nanosecond(ns).unwrap();
     Manifest {
+        id: None,
         version: MANIFEST_VERSION,
         session: session.to_owned(),
         tool: Tool::this(),
