@@ -8,6 +8,8 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
 use crate::destinations::target::FailureClass;
 
+use super::catalog::rows::Totals;
+
 const BYTES: &str = "tpuscope_store_bytes";
 const FREE: &str = "tpuscope_store_free_bytes";
 const SESSIONS: &str = "tpuscope_store_sessions";
@@ -27,7 +29,7 @@ pub fn describe() {
         "Free bytes of the disk of the store, for the agent's user; up to a minute old."
     );
     describe_gauge!(SESSIONS, "Sessions in the store.");
-    stored(0, 0);
+    stored(Totals::default());
     describe_uploads();
 }
 
@@ -78,7 +80,7 @@ pub(crate) fn free(bytes: u64) {
 }
 
 /// Sets the metrics after a change of the catalog.
-pub(crate) fn stored(sessions: usize, bytes: u64) {
-    gauge!(SESSIONS).set(sessions as f64);
-    gauge!(BYTES).set(bytes as f64);
+pub(crate) fn stored(totals: Totals) {
+    gauge!(SESSIONS).set(totals.sessions as f64);
+    gauge!(BYTES).set(totals.bytes as f64);
 }

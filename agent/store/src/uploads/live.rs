@@ -23,9 +23,10 @@ use super::{
     queue::{Attempt, Next, Queue},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
-    status::{Priority, UploadFailure, UploadState, UploadStatus},
+    status::{UploadFailure, UploadPhase, UploadStatus},
 };
 use crate::{
+    SessionPriority,
     destinations::{Destination, UploadUrl, target::FailureClass},
     own_metrics,
     state::{StateDb, StateError},
@@ -61,10 +62,10 @@ impl Live {
     /// Adds an upload, or lets it wait again. One that runs is left alone.
     pub(super) fn insert(&mut self, status: UploadStatus) {
         let known = self.statuses.get(&status.number);
-        if known.is_some_and(|known| known.state == UploadState::Running) {
+        if known.is_some_and(|known| known.state == UploadPhase::Running) {
             return;
         }
-        if status.state == UploadState::Waiting {
+        if status.state == UploadPhase::Waiting {
             self.queue.add(status.number, &status.destination, status.priority, status.queued);
         }
         self.statuses.insert(status.number, status);
@@ -72,7 +73,7 @@ impl Live {
 
     /// Forgets an upload. One that runs ends before its next step.
     pub(super) fn drop_upload(&mut self, number: i64) {
-        if self.statuses.remove(&number).is_some_and(|status| status.state == UploadState::Running) {
+        if self.statuses.remove(&number).is_some_and(|status| status.state == UploadPhase::Running) {
             self.dropped.insert(number);
         }
         self.queue.remove(number);
@@ -125,7 +126,7 @@ impl Inner {
         &self,
         manifest: &Manifest,
         destination: &Destination,
-        priority: Priority,
+        priority: SessionPriority,
     ) -> UploadStatus {
         let url = destination.url.resolve(manifest);
         let failure = url.as_ref().err();
@@ -140,7 +141,7 @@ impl Inner {
             queued: self.clock.now(),
             bytes: manifest.parts_bytes(),
             sent_bytes: 0,
-            state: if failure.is_some() { UploadState::Failed } else { UploadState::Waiting },
+            state: if failure.is_some() { UploadPhase::Failed } else { UploadPhase::Waiting },
             failure: failure
                 .map(|error| UploadFailure { class: FailureClass::Other, message: error.to_string() }),
         }
@@ -154,7 +155,7 @@ impl Inner {
     pub(super) fn started(&self, number: i64) -> Option<UploadStatus> {
         let mut live = self.live();
         let status = live.statuses.get_mut(&number)?;
-        status.state = UploadState::Running;
+        status.state = UploadPhase::Running;
         Some(status.clone())
     }
 
@@ -183,7 +184,7 @@ impl Inner {
 
     pub(super) fn set_failed(&self, number: i64, failure: UploadFailure, is_final: bool) {
         if let Some(status) = self.live().statuses.get_mut(&number) {
-            status.state = if is_final { UploadState::Failed } else { UploadState::Waiting };
+            status.state = if is_final { UploadPhase::Failed } else { UploadPhase::Waiting };
             status.failure = Some(failure);
         }
     }
@@ -274,7 +275,7 @@ impl Inner {
     pub(super) fn measure(&self) {
         let live = self.live();
         let oldest = live.queue.oldest().map(|queued| queued.age(self.clock.now()));
-        let failed = live.statuses.values().filter(|status| status.state == UploadState::Failed).count();
+        let failed = live.statuses.values().filter(|status| status.state == UploadPhase::Failed).count();
         own_metrics::upload_queue(live.queue.len(), failed, oldest.unwrap_or_default());
     }
 }

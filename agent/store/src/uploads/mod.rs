@@ -27,12 +27,13 @@ use std::{path::Path, sync::Arc, time::Duration};
 use live::Inner;
 use model::time::Clock;
 use queue::Next;
-pub use status::{Priority, UploadFailure, UploadState, UploadStatus};
+pub use status::{UploadFailure, UploadPhase, UploadStatus};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use xprof::session::{HostName, Manifest, SessionName};
 
 use crate::{
+    SessionPriority,
     destinations::{Destination, DestinationName, Destinations},
     state::{StateDb, StateError},
 };
@@ -114,7 +115,7 @@ impl Uploads {
         &self,
         manifest: &Manifest,
         choice: &UploadChoice,
-        priority: Priority,
+        priority: SessionPriority,
     ) -> (Vec<UploadStatus>, Result<(), StateError>) {
         let settings = self.0.settings();
         let wanted = |destination: &&Destination| match choice {

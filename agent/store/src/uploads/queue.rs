@@ -16,14 +16,14 @@ use std::{
 use model::{backoff::Backoff, time::Timestamp};
 use tokio::time::Instant;
 
-use super::status::Priority;
+use crate::SessionPriority;
 
 /// The longest wait after the first failure, and after many.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// Higher priorities first, then the older, then the one with the lower number.
-type Order = (Reverse<Priority>, Timestamp, i64);
+type Order = (Reverse<SessionPriority>, Timestamp, i64);
 
 /// An upload that waits or runs.
 #[derive(Debug)]
@@ -80,7 +80,13 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Adds an upload.
-    pub(crate) fn add(&mut self, number: i64, destination: &str, priority: Priority, queued: Timestamp) {
+    pub(crate) fn add(
+        &mut self,
+        number: i64,
+        destination: &str,
+        priority: SessionPriority,
+        queued: Timestamp,
+    ) {
         let order = (Reverse(priority), queued, number);
         let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let entry = Entry { destination: destination.to_owned(), order, backoff, not_before: None };
@@ -175,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    fn queue(entries: &[(i64, &str, Priority)]) -> Queue {
+    fn queue(entries: &[(i64, &str, SessionPriority)]) -> Queue {
         let mut queue = Queue::default();
         for (number, destination, priority) in entries {
             queue.add(*number, destination, *priority, Timestamp(*number));
@@ -185,7 +191,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn triggered_goes_before_asked_and_asked_before_periodic() {
-        use Priority::{Asked, Periodic, Triggered};
+        use SessionPriority::{Asked, Periodic, Triggered};
         let mut queue = queue(&[(1, "a", Periodic), (2, "a", Asked), (3, "a", Triggered), (4, "a", Asked)]);
         let now = Instant::now();
         let order: Vec<_> = (0..4).map(|_| queue.next(now)).collect();
@@ -195,7 +201,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_destination_that_fails_is_tried_by_one_upload_and_keeps_no_other_waiting() {
-        use Priority::Asked;
+        use SessionPriority::Asked;
         let mut queue = queue(&[(1, "bad", Asked), (2, "bad", Asked), (3, "good", Asked)]);
         let now = Instant::now();
         assert_eq!(queue.next(now), Next::Start(1));
@@ -215,7 +221,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_file_that_fails_keeps_only_its_own_upload_waiting() {
-        let mut queue = queue(&[(1, "a", Priority::Asked), (2, "a", Priority::Asked)]);
+        let mut queue = queue(&[(1, "a", SessionPriority::Asked), (2, "a", SessionPriority::Asked)]);
         let now = Instant::now();
         assert_eq!(queue.next(now), Next::Start(1));
         queue.ended(1, Attempt::FileFailed, now, 1.0);
@@ -233,7 +239,7 @@ mod tests {
             runtime.block_on(async {
                 let mut queue = Queue::default();
                 for (destination, number) in destinations.iter().zip(0..) {
-                    queue.add(number, &destination.to_string(), Priority::Asked, Timestamp(number));
+                    queue.add(number, &destination.to_string(), SessionPriority::Asked, Timestamp(number));
                 }
                 let mut now = Instant::now();
                 let (mut ended, mut attempts) = (0, attempts.into_iter());

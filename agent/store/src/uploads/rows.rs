@@ -11,9 +11,12 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::{
     file::{FileState, FileUpload, SentPart, ThereFile},
     session_upload::{Claim, SessionUpload},
-    status::{Priority, UploadFailure, UploadState, UploadStatus},
+    status::{UploadFailure, UploadPhase, UploadStatus},
 };
-use crate::destinations::target::FailureClass;
+use crate::{
+    catalog::rows::{priority_number, priority_numbered},
+    destinations::target::FailureClass,
+};
 
 /// Parts that were begun at a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +36,9 @@ fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
         Ok(UploadFailure { class: FailureClass::named(&class), message: row.get("failure")? })
     });
     let state = match row.get::<_, i64>("state")? {
-        1 => UploadState::Done { at: Timestamp(row.get("done_ns")?), unverified: row.get("unverified")? },
-        2 => UploadState::Failed,
-        _ => UploadState::Waiting,
+        1 => UploadPhase::Done { at: Timestamp(row.get("done_ns")?), unverified: row.get("unverified")? },
+        2 => UploadPhase::Failed,
+        _ => UploadPhase::Waiting,
     };
     let bytes: u64 = row.get("bytes")?;
     Ok(UploadStatus {
@@ -45,10 +48,10 @@ fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
         url: row.get("url")?,
         manifest_id: row.get("manifest_id")?,
         name_there: row.get("name_there")?,
-        priority: Priority::numbered(row.get("priority")?),
+        priority: priority_numbered(row.get("priority")?),
         queued: Timestamp(row.get("queued_ns")?),
         bytes,
-        sent_bytes: if matches!(state, UploadState::Done { .. }) { bytes } else { 0 },
+        sent_bytes: if matches!(state, UploadPhase::Done { .. }) { bytes } else { 0 },
         state,
         failure: failure.transpose()?,
     })
@@ -66,15 +69,31 @@ pub(crate) fn add(change: &Transaction<'_>, new: &UploadStatus) -> rusqlite::Res
             new.destination,
             new.url,
             new.manifest_id,
-            new.priority.number(),
+            priority_number(new.priority),
             new.queued.0,
             new.bytes,
-            if new.state == UploadState::Failed { 2 } else { 0 },
+            if new.state == UploadPhase::Failed { 2 } else { 0 },
             failure.map(|failure| failure.class.as_str()),
             failure.map(|failure| &failure.message),
         ],
     )?;
-    Ok((added > 0).then(|| change.last_insert_rowid()))
+    let number = (added > 0).then(|| change.last_insert_rowid());
+    mark_session(change, &new.session)?;
+    Ok(number)
+}
+
+/// Notes with the session whether it waits for an upload, or all of them are done: retention asks.
+fn mark_session(change: &Transaction<'_>, session: &str) -> rusqlite::Result<()> {
+    let sql = "UPDATE sessions SET \
+               upload = (SELECT iif(count(*) = 0, 0, iif(min(state = 1), 2, 1)) FROM uploads WHERE session = ?1), \
+               uploaded_ns = (SELECT max(done_ns) FROM uploads WHERE session = ?1) WHERE name = ?1";
+    change.execute(sql, [session]).map(drop)
+}
+
+fn mark_session_of(change: &Transaction<'_>, number: i64) -> rusqlite::Result<()> {
+    let sql = "SELECT session FROM uploads WHERE number = ?1";
+    let session: Option<String> = change.query_row(sql, [number], |row| row.get(0)).optional()?;
+    session.map_or(Ok(()), |session| mark_session(change, &session))
 }
 
 /// The uploads that are not done, with the bytes that are there already.
@@ -258,7 +277,8 @@ pub(crate) fn done(
 ) -> rusqlite::Result<()> {
     let sql = "UPDATE uploads SET state = 1, done_ns = ?2, unverified = ?3, failure_class = NULL, failure = NULL \
                WHERE number = ?1";
-    change.execute(sql, params![number, now.0, unverified]).map(drop)
+    change.execute(sql, params![number, now.0, unverified])?;
+    mark_session_of(change, number)
 }
 
 /// An attempt failed; with `is_final` no other one follows by itself.
@@ -286,5 +306,7 @@ pub(crate) fn remove(change: &Transaction<'_>, number: i64) -> rusqlite::Result<
     let sql = "UPDATE begun_parts SET begun_ns = 0 \
                WHERE parts_id IN (SELECT parts_id FROM upload_files WHERE upload = ?1)";
     change.execute(sql, [number])?;
-    change.execute("DELETE FROM uploads WHERE number = ?1", [number]).map(drop)
+    let sql = "DELETE FROM uploads WHERE number = ?1 RETURNING session";
+    let session: Option<String> = change.query_row(sql, [number], |row| row.get(0)).optional()?;
+    session.map_or(Ok(()), |session| mark_session(change, &session))
 }

@@ -2,51 +2,11 @@
 
 use model::time::Timestamp;
 
-use crate::destinations::target::FailureClass;
-
-/// What goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    /// Made by the clock.
-    Periodic,
-    /// Asked for by a person.
-    Asked,
-    /// Made because something happened.
-    Triggered,
-}
-
-impl Priority {
-    /// As the state has it: 0, 1 and 2.
-    pub(crate) fn number(self) -> i64 {
-        match self {
-            Self::Periodic => 0,
-            Self::Asked => 1,
-            Self::Triggered => 2,
-        }
-    }
-
-    /// The priority of a number in the state.
-    pub(crate) fn numbered(number: i64) -> Self {
-        match number {
-            0 => Self::Periodic,
-            2 => Self::Triggered,
-            _ => Self::Asked,
-        }
-    }
-
-    /// Its name in messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Periodic => "periodic",
-            Self::Asked => "asked",
-            Self::Triggered => "triggered",
-        }
-    }
-}
+use crate::{SessionPriority, destinations::target::FailureClass};
 
 /// How far an upload is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UploadState {
+pub enum UploadPhase {
     /// It has its turn later.
     Waiting,
     /// It is being sent.
@@ -62,7 +22,7 @@ pub enum UploadState {
     Failed,
 }
 
-impl UploadState {
+impl UploadPhase {
     /// Its name in messages.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -99,7 +59,7 @@ pub struct UploadStatus {
     /// The session's name there, once it is claimed.
     pub name_there: Option<String>,
     /// What goes first.
-    pub priority: Priority,
+    pub priority: SessionPriority,
     /// Since when it is known.
     pub queued: Timestamp,
     /// Of all files.
@@ -107,7 +67,7 @@ pub struct UploadStatus {
     /// Those that are there.
     pub sent_bytes: u64,
     /// How far it is.
-    pub state: UploadState,
+    pub state: UploadPhase,
     /// Why the last attempt failed.
     pub failure: Option<UploadFailure>,
 }

@@ -42,7 +42,7 @@ impl Host {
 
     fn to(&self, manifest: &Manifest, destination: &str) -> UploadStatus {
         let choice = UploadChoice::To(destination.parse().unwrap());
-        let (mut added, saved) = self.uploads.add(manifest, &choice, Priority::Asked);
+        let (mut added, saved) = self.uploads.add(manifest, &choice, SessionPriority::Asked);
         saved.unwrap();
         added.pop().unwrap()
     }
@@ -91,7 +91,7 @@ async fn a_session_arrives_whole_and_verified() {
         host.to(&manifest, "here");
         host.work().await;
         let status = host.state(name);
-        assert!(matches!(status.state, UploadState::Done { unverified: 0, .. }), "{status:?}");
+        assert!(matches!(status.state, UploadPhase::Done { unverified: 0, .. }), "{status:?}");
         assert_eq!((status.name_there.as_deref(), status.sent_bytes), (Some(name), status.bytes));
         for file in ["h.xplane.pb", "manifest.json"] {
             let path = format!("plugins/profile/{name}/{file}");
@@ -113,14 +113,14 @@ async fn an_upload_outlives_the_agent() {
     host.to(&manifest, "missing");
     host.work().await;
     let failed = host.state("s");
-    assert_eq!((failed.state, failed.failure.unwrap().class.as_str()), (UploadState::Waiting, "not_found"));
+    assert_eq!((failed.state, failed.failure.unwrap().class.as_str()), (UploadPhase::Waiting, "not_found"));
     let Host { dir, uploads: old } = host;
     drop(old);
     let settings = UploadSettings { destinations: destinations(&dir), ..UploadSettings::default() };
     let host = Host { uploads: uploads(&dir, settings), dir };
     fs::create_dir(host.dir.path().join("not-mounted")).unwrap();
     host.work().await;
-    assert!(matches!(host.state("s").state, UploadState::Done { .. }));
+    assert!(matches!(host.state("s").state, UploadPhase::Done { .. }));
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_corrected_url_is_used_by_what_waits() {
     host.uploads.set_settings(UploadSettings { destinations: corrected, ..UploadSettings::default() });
     host.work().await;
     let status = host.state("s");
-    assert!(matches!(status.state, UploadState::Done { .. }) && status.url.ends_with("/there"), "{status:?}");
+    assert!(matches!(status.state, UploadPhase::Done { .. }) && status.url.ends_with("/there"), "{status:?}");
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn where_a_session_goes() {
     host.uploads.set_settings(UploadSettings { destinations: with_always, upload: settings });
     let manifest = host.session("s", 10);
     let names = |choice: UploadChoice| {
-        let (added, saved) = host.uploads.add(&manifest, &choice, Priority::Asked);
+        let (added, saved) = host.uploads.add(&manifest, &choice, SessionPriority::Asked);
         saved.unwrap();
         added.into_iter().map(|status| status.destination).collect::<Vec<_>>()
     };
