@@ -51,7 +51,7 @@ pub(super) fn open(
 
 /// There is no such session, or none that the caller may read: names those that are like it.
 async fn not_found(client: &mut SessionsClient<Channel>, session: &SessionName) -> Failure {
-    let request = ListSessionsRequest { peer: Some(protocol::own()) };
+    let request = ListSessionsRequest { peer: Some(protocol::own()), limit: 0 };
     let listed = client::within(client::CALL_TIMEOUT, client.list(request)).await;
     let names: Vec<String> = listed
         .map(|reply| reply.into_inner().sessions.into_iter().map(|session| session.id).collect())

@@ -6,8 +6,8 @@ use model::time::{Clock, Timestamp};
 use xprof::{
     check::TraceSummary,
     session::{
-        HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionName, SessionWriter,
-        Tool, Window,
+        HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionId, SessionName,
+        SessionWriter, Tool, Window,
     },
 };
 
@@ -106,6 +106,7 @@ impl CaptureRun {
         Manifest {
             version: MANIFEST_VERSION,
             session: session.to_string(),
+            id: SessionId::random(),
             tool: Tool::this(),
             created: Some(now.into()),
             window: Window::from_ns(start, start.saturating_add(length)),

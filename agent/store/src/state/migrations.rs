@@ -15,8 +15,10 @@ struct Migration {
 }
 
 /// Step n makes version n + 1 of the state.
-const MIGRATIONS: &[Migration] =
-    &[Migration { sql: include_str!("../../migrations/0001_sessions.sql"), min_reader: 1 }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { sql: include_str!("../../migrations/0001_sessions.sql"), min_reader: 1 },
+    Migration { sql: include_str!("../../migrations/0002_uploads.sql"), min_reader: 1 },
+];
 
 /// Why a database cannot be brought to the present version.
 #[derive(Debug)]
