@@ -16,7 +16,7 @@ use super::{
     progress::CaptureProgress,
     record::{CaptureWindow, ReceivedPart},
 };
-use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_warnings};
+use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_remarks::TraceRemarks};
 
 /// A start that is later than this is written down.
 const LATE: Duration = Duration::from_millis(50);
@@ -66,7 +66,7 @@ impl CaptureRun {
             facts.late_start_ns = late(&summary, window.begin).filter(|_| comparable);
             match blocking(move || part.into_writer().commit(facts)).await? {
                 Ok(entry) => {
-                    (self.listener)(CaptureProgress::Part(index, entry.clone()));
+                    (self.listener)(CaptureProgress::Part(index, Box::new(entry.clone())));
                     let host = hosts.entry(target.host.clone()).or_insert_with(|| HostEntry {
                         host: target.host.to_string(),
                         clock: None,
@@ -122,6 +122,7 @@ fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> 
     // What the process says of itself goes before what its files say.
     let mut versions = target.versions.clone();
     versions.extend(summary.versions.clone());
+    let TraceRemarks { warnings, losses } = TraceRemarks::of(summary, target, spec);
     PartFacts {
         pid: target.process.map(|process| process.pid),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
@@ -135,7 +136,8 @@ fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> 
         events: summary.events,
         window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
         late_start_ns: None,
-        warnings: trace_warnings::of(summary, target, spec),
+        warnings,
+        losses,
     }
 }
 
