@@ -76,7 +76,8 @@ fn a_session_that_lost_events_is_listed_so() {
     assert_eq!(captured.code, Some(0), "{captured:?}");
     let loss = |part: &serde_json::Value| part["losses"].as_array().cloned().unwrap_or_default();
     let losses: Vec<_> = captured.json()["parts"].as_array().unwrap().iter().flat_map(loss).collect();
-    let expected = serde_json::json!({ "kind": "dropped_buffers", "certain": true, "plane": "/device:TPU:0" });
+    let expected =
+        serde_json::json!({ "kind": "dropped_buffers", "certain": true, "plane": "/device:TPU:0" });
     assert_eq!(losses, [expected]);
     let list = agent.ask(&["sessions", "list"]).stdout;
     assert!(list.contains("complete, events lost"), "{list}");

@@ -10,7 +10,7 @@ mod list;
 mod load;
 mod location;
 mod merge;
-mod outfile;
+pub(super) mod outfile;
 mod progress;
 mod rm;
 mod show;

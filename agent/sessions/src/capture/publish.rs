@@ -24,21 +24,30 @@ const LATE: Duration = Duration::from_millis(50);
 /// The hosts of a session, by name.
 type Hosts = BTreeMap<HostName, HostEntry>;
 
+/// What a capture has after its window.
+pub(super) struct CaptureOutcome {
+    pub(super) received: Vec<ReceivedPart>,
+    pub(super) failures: Failures,
+    /// Further warnings about the whole session.
+    pub(super) notes: Vec<String>,
+    pub(super) window: CaptureWindow,
+}
+
 impl CaptureRun {
     /// Makes the parts visible and writes the manifest. If that fails, nothing stays visible.
     pub(super) async fn publish(
         &self,
         writer: &Arc<SessionWriter>,
-        received: Vec<ReceivedPart>,
-        mut failures: Failures,
-        window: CaptureWindow,
+        outcome: CaptureOutcome,
         clock: &dyn Clock,
     ) -> Result<CapturedSession, CaptureError> {
+        let CaptureOutcome { received, mut failures, notes, window } = outcome;
         let hosts = self.commit(received, &mut failures, window).await?;
         let files: Vec<String> =
             hosts.values().flat_map(|host| &host.parts).map(|part| part.file.clone()).collect();
         let enough = self.check_enough(files.len(), &failures);
-        let manifest = self.manifest(writer.name(), hosts, &failures, window.begin, clock.now());
+        let mut manifest = self.manifest(writer.name(), hosts, &failures, window.begin, clock.now());
+        manifest.warnings.extend(notes);
         let writer = Arc::clone(writer);
         let finished = blocking(move || match enough.and_then(|()| Ok(writer.finish(manifest)?)) {
             Ok(finished) => Ok(finished),
