@@ -11,7 +11,7 @@ mod list;
 mod load;
 mod location;
 mod merge;
-mod outfile;
+pub(super) mod outfile;
 mod progress;
 mod remote_files;
 mod rm;
