@@ -203,7 +203,7 @@ impl Bytes {
         match UNITS.into_iter().find(|(_, bits)| self.0 >> bits > 0) {
             None => format!("{}B", self.0),
             Some((unit, bits)) => {
-                let tenths = u128::from(self.0) * 10 >> bits;
+                let tenths = (u128::from(self.0) * 10) >> bits;
                 format!("{}.{}{unit}", tenths / 10, tenths % 10)
             }
         }
