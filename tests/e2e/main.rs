@@ -23,3 +23,4 @@ mod sessions_merge_export;
 mod show;
 mod sidecar;
 mod sources;
+mod state;

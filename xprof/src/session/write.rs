@@ -25,6 +25,7 @@ use super::{
     sessions_folder,
     staging::{self, FOLDER_MODE, create_file, create_folders, lock},
 };
+use crate::{check::TraceSummary, loss::Loss};
 
 /// After so many bytes the kernel begins to write them, and lets go of what is written: a trace must not push
 /// a job's files out of the page cache, nor wait for the disk all at once when it is complete.
@@ -166,6 +167,23 @@ pub struct PartFacts {
     pub warnings: Vec<String>,
     /// What it lost.
     pub losses: Vec<LossEntry>,
+}
+
+impl PartFacts {
+    /// What the trace itself says, its losses among it; nothing of its process.
+    pub fn of_trace(summary: &TraceSummary) -> Self {
+        let losses = summary.losses();
+        Self {
+            versions: summary.versions.clone(),
+            planes: summary.plane_count,
+            lines: summary.lines,
+            events: summary.events,
+            window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
+            warnings: losses.iter().map(|loss| loss.message.clone()).collect(),
+            losses: losses.iter().map(Loss::to_entry).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// A part that is being written.

@@ -43,7 +43,8 @@ impl SessionServices {
     ) -> Result<Self, Failure> {
         let store = open_store(config, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
-        let captures = CaptureRunner::new(config.capture.clone(), profilers, store.clone(), clock);
+        let captures =
+            CaptureRunner::new(config.capture.clone(), profilers, store.clone(), Arc::clone(&clock));
         measure_disk(supervisor, &store);
         let ending = captures.clone();
         supervisor.task(Stage::Captures, "captures", OnEnd::EndProcess, move |stop| {
@@ -54,7 +55,7 @@ impl SessionServices {
             }
         });
         let runner = captures.clone();
-        let sessions = GrpcSessions::new(store.clone());
+        let sessions = GrpcSessions::new(store.clone(), clock, config.capture.max_size.get());
         let captures = GrpcCaptures::new(captures, discovery, HostName::sanitised(host), &sessions);
         Ok(Self {
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),

@@ -24,6 +24,9 @@ pub struct Args {
     /// Further columns: wide adds the recorded length, tracer levels (host/device/python), options and versions
     #[arg(short, long, value_name = "FORMAT", conflicts_with = "json")]
     output: Option<Format>,
+    /// Print only the newest sessions
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     /// Print JSON (docs/schemas/sessions-list.schema.json)
     #[arg(long)]
     json: bool,
@@ -39,7 +42,7 @@ enum Format {
 pub(super) fn run(args: &Args) -> CommandResult {
     let reply = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
-        let request = ListSessionsRequest { peer: Some(protocol::own()), limit: 0 };
+        let request = ListSessionsRequest { peer: Some(protocol::own()), limit: args.limit.unwrap_or(0) };
         client::within(client::CALL_TIMEOUT, sessions.list(request)).await
     })?;
     let sessions = reply.into_inner().sessions;
@@ -66,6 +69,8 @@ fn value(session: &SessionSummary) -> serde_json::Value {
         "warnings": session.warnings,
         "losses": { "certain": certain, "possible": possible },
         "context": context,
+        "pinned": session.pinned,
+        "upload": session.upload,
     })
 }
 
@@ -105,6 +110,7 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
         let context = context_of(session);
         let [job, user, duration] = context::cells(&context);
         let state = state(session, &context);
+        let state = if session.pinned { format!("{state}, pinned") } else { state };
         let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
         let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
         let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
@@ -180,10 +186,12 @@ mod tests {
             context: Some(session_messages::context(context)),
             ..SessionSummary::default()
         };
+        let session = SessionSummary { pinned: true, ..session };
         let sessions = [session, SessionSummary { id: "t".into(), ..SessionSummary::default() }];
         let narrow = table(&sessions, None);
         assert!(narrow.contains("  jobset ns/xxxxx…xxxxxxxx  ") && !narrow.contains("VERSIONS"), "{narrow}");
         assert!(narrow.contains("CREATED (UTC)") && narrow.contains("2027-01-15T08:00:00Z  "), "{narrow}");
+        assert!(narrow.contains("complete, pinned\n"), "{narrow}");
         assert!(narrow.contains("t        unknown               -"), "{narrow}");
         let wide = table(&sessions, Some(Format::Wide));
         assert!(wide.contains(&format!("jobset {job}")) && wide.contains("VERSIONS"), "{wide}");

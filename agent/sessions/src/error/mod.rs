@@ -185,7 +185,7 @@ impl CaptureError {
             Self::TooFewParts { .. } => R::TooFewParts,
             Self::NameTaken(_) => R::SessionExists,
             Self::Session(error) => reason::of_session(error),
-            Self::Store(error) => reason::of_store(error),
+            Self::Store(error) => FailureReason::of_store(error),
             Self::StoreFull { .. } => R::NoSpace,
             Self::TooManyCaptures(_) => R::TooManyCaptures,
             Self::Stopping => R::Stopping,
