@@ -21,3 +21,4 @@ mod sessions_merge_export;
 mod show;
 mod sidecar;
 mod sources;
+mod uploads;

@@ -120,7 +120,7 @@ impl Eq for ForeignNamespace {}
 pub enum Operation {
     /// Read measurements, health or the description of the services.
     ReadMeasurements,
-    /// Profile a process, or read, list or remove sessions.
+    /// Profile a process, or read, list, upload or remove sessions.
     UseTraces,
 }
 
@@ -133,7 +133,7 @@ impl Operation {
             | "grpc.health.v1.Health"
             | "grpc.reflection.v1.ServerReflection"
             | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::ReadMeasurements),
-            "tpuscope.v1.Captures" | "tpuscope.v1.Sessions" => Some(Self::UseTraces),
+            "tpuscope.v1.Captures" | "tpuscope.v1.Sessions" | "tpuscope.v1.Uploads" => Some(Self::UseTraces),
             _ => None,
         }
     }

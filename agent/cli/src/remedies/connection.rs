@@ -5,7 +5,7 @@ use std::{io, path::Path, time::Duration};
 use server::session_messages;
 use tonic::{Code, Status};
 
-use super::capture::{Destination, capture};
+use super::capture::{KeptIn, capture};
 use crate::{client, exit::Exit, failure::Failure};
 
 const AGENT_LOG: &str = "the agent's log has more details: `journalctl -u tpuscope`";
@@ -90,7 +90,7 @@ pub(crate) fn refused(status: &Status) -> Failure {
     };
     let failure = Failure::new(exit, what);
     match session_messages::reason(status) {
-        Some(reason) => failure.remedy(capture(reason, Destination::AgentStore)),
+        Some(reason) => failure.remedy(capture(reason, KeptIn::AgentStore)),
         None => failure,
     }
 }

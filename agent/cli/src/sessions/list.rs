@@ -11,6 +11,7 @@ use crate::{
     CommandResult, client,
     exit::Exit,
     output::{self, TextTable},
+    uploads::row,
 };
 
 /// The widest job in a table that is not wide, in characters.
@@ -63,6 +64,7 @@ fn value(session: &SessionSummary) -> serde_json::Value {
         "complete": !session.partial,
         "warnings": session.warnings,
         "context": context_of(session),
+        "uploads": row::rows(&session.uploads),
     })
 }
 
@@ -71,12 +73,12 @@ fn context_of(session: &SessionSummary) -> SessionContext {
 }
 
 fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
-    let heads = ["SESSION", "CREATED (UTC)", "JOB", "USER", "DURATION", "PARTS", "SIZE", "STATE"];
+    let heads = ["SESSION", "CREATED (UTC)", "JOB", "USER", "DURATION", "PARTS", "SIZE", "STATE", "WHERE"];
     let mut table = match format {
         None => TextTable::new(heads),
         Some(Format::Wide) => {
-            let [a, b, c, d, e, f, g, h] = heads;
-            TextTable::new([a, b, c, d, e, "RECORDED", "LEVELS", "OPTIONS", "VERSIONS", f, g, h])
+            let [a, b, c, d, e, f, g, h, i] = heads;
+            TextTable::new([a, b, c, d, e, "RECORDED", "LEVELS", "OPTIONS", "VERSIONS", f, g, h, i])
         }
     };
     for session in sessions {
@@ -88,13 +90,14 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
             1 => format!("{state}, 1 warning"),
             count => format!("{state}, {count} warnings"),
         };
+        let places = row::places(&session.uploads);
         let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
         let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
         let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
         match format {
             None => {
                 let job = cut(&job, JOB_WIDTH);
-                table.row([session.id.clone(), created, job, user, duration, parts, size, state]);
+                table.row([session.id.clone(), created, job, user, duration, parts, size, state, places]);
             }
             Some(Format::Wide) => {
                 let [recorded, levels, options, versions] = context::wide_cells(&context);
@@ -111,6 +114,7 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
                     parts,
                     size,
                     state,
+                    places,
                 ]);
             }
         }
