@@ -21,4 +21,5 @@ mod sessions_merge_export;
 mod show;
 mod sidecar;
 mod sources;
+mod state;
 mod uploads;

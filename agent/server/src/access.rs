@@ -1,15 +1,15 @@
 //! Who may do what: one pure function, [`authorize`], which the [`AuthLayer`](crate::auth_layer::AuthLayer) calls for
 //! every gRPC call.
 //!
-//! | principal | measurements | traces and sessions |
-//! |---|---|---|
-//! | local, the agent's pid namespace: root, the agent's user, the admin group | read | all |
-//! | local, the agent's pid namespace: any other user | read | processes and sessions of this user |
-//! | local, another pid namespace, any user | read | processes of this user in this namespace |
-//! | local, unknown pid namespace or unknown user | read | none |
-//! | remote, role admin | read | all |
-//! | remote, role reader | read | none |
-//! | anonymous (TCP on the loopback) | read | none |
+//! | principal | measurements | traces and sessions | limits of the store |
+//! |---|---|---|---|
+//! | local, the agent's pid namespace: root, the agent's user, the admin group | read | all | apply |
+//! | local, the agent's pid namespace: any other user | read | processes and sessions of this user | none |
+//! | local, another pid namespace, any user | read | processes of this user in this namespace | none |
+//! | local, unknown pid namespace or unknown user | read | none | none |
+//! | remote, role admin | read | all | apply |
+//! | remote, role reader | read | none | none |
+//! | anonymous (TCP on the loopback) | read | none | none |
 //!
 //! Hosts are shared, so a loopback address is no authentication. A container that mounts the agent's socket is in
 //! another pid namespace: its root is not the host's root.
@@ -120,19 +120,22 @@ impl Eq for ForeignNamespace {}
 pub enum Operation {
     /// Read measurements, health or the description of the services.
     ReadMeasurements,
-    /// Profile a process, or read, list, upload or remove sessions.
+    /// Profile a process, or read, list, pin, take in, upload or remove sessions.
     UseTraces,
+    /// Apply the limits of the store, which concern the sessions of all users.
+    ManageStore,
 }
 
 impl Operation {
     /// The operation of a gRPC path. `None` if the agent has no such service.
     pub fn of(path: &str) -> Option<Self> {
-        let (service, _) = path.strip_prefix('/')?.split_once('/')?;
+        let (service, method) = path.strip_prefix('/')?.split_once('/')?;
         match service {
             "tpuscope.v1.Host"
             | "grpc.health.v1.Health"
             | "grpc.reflection.v1.ServerReflection"
             | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::ReadMeasurements),
+            "tpuscope.v1.Sessions" if method == "Prune" => Some(Self::ManageStore),
             "tpuscope.v1.Captures" | "tpuscope.v1.Sessions" | "tpuscope.v1.Uploads" => Some(Self::UseTraces),
             _ => None,
         }
@@ -190,6 +193,8 @@ pub enum Denied {
     UnknownNamespace,
     /// The certificate's role does not include the operation.
     Role,
+    /// The operation is an administrator's.
+    NotAdmin,
 }
 
 impl fmt::Display for Denied {
@@ -203,6 +208,9 @@ impl fmt::Display for Denied {
             }
             Self::UnknownNamespace => {
                 "the agent cannot tell the pid namespace of your process; call from the agent's pid namespace"
+            }
+            Self::NotAdmin => {
+                "the limits of the store concern the sessions of all users: call as root or as a member of api.admin_group"
             }
             Self::Role => "the role in your certificate may only read measurements",
         })
@@ -229,7 +237,7 @@ pub fn authorize(
     if operation == Operation::ReadMeasurements {
         return Ok(Scope::All);
     }
-    match principal {
+    let scope = match principal {
         Principal::Anonymous => Err(Denied::Anonymous),
         Principal::Remote { role: Role::Reader, .. } => Err(Denied::Role),
         Principal::Remote { role: Role::Admin, .. } => Ok(Scope::All),
@@ -242,6 +250,10 @@ pub fn authorize(
             PidNamespace::Agent if *uid == 0 || *uid == agent_uid || in_admin_group => Ok(Scope::All),
             PidNamespace::Agent => Ok(Scope::User(*uid)),
         },
+    }?;
+    match operation {
+        Operation::ManageStore if scope != Scope::All => Err(Denied::NotAdmin),
+        _ => Ok(scope),
     }
 }
 
@@ -291,7 +303,14 @@ pub(crate) mod tests {
                 user != admin,
                 "{principal:?}"
             );
-            for member in [false, true] {
+            for (member, traces) in [(false, &user), (true, &admin)] {
+                let manage = authorize(AGENT_UID, &principal, member, Operation::ManageStore);
+                let wanted = match traces {
+                    Ok(Scope::All) => Ok(Scope::All),
+                    Ok(_) => Err(Denied::NotAdmin),
+                    Err(denied) => Err(*denied),
+                };
+                assert_eq!(manage, wanted, "{principal:?}");
                 let read = authorize(AGENT_UID, &principal, member, Operation::ReadMeasurements);
                 assert_eq!(read, Ok(Scope::All), "{principal:?}");
             }
@@ -329,8 +348,9 @@ pub(crate) mod tests {
         for service in &file.service {
             for method in &service.method {
                 let path = format!("/tpuscope.v1.{}/{}", service.name(), method.name());
-                let wanted = match service.name() {
-                    "Host" => Operation::ReadMeasurements,
+                let wanted = match (service.name(), method.name()) {
+                    ("Host", _) => Operation::ReadMeasurements,
+                    ("Sessions", "Prune") => Operation::ManageStore,
                     _ => Operation::UseTraces,
                 };
                 assert_eq!(Operation::of(&path), Some(wanted), "{path}");

@@ -2,15 +2,17 @@
 
 use std::{collections::BTreeSet, io, path::Path, pin::Pin, sync::Arc};
 
+use model::time::Clock;
 use proto::tpuscope::v1::{
-    FetchSessionRequest, FilePiece, ListSessionsReply, ListSessionsRequest, ReadSessionReply,
-    ReadSessionRequest, RemoveSessionReply, RemoveSessionRequest, SessionFault, SessionFile, SessionSummary,
-    ShowSessionReply, ShowSessionRequest, sessions_server,
+    FetchSessionRequest, FilePiece, ImportPiece, ImportSessionReply, ListSessionsReply, ListSessionsRequest,
+    PinSessionReply, PinSessionRequest, PruneSessionsReply, PruneSessionsRequest, PrunedSession,
+    ReadSessionReply, ReadSessionRequest, RemoveSessionReply, RemoveSessionRequest, SessionFault,
+    SessionFile, SessionSummary, ShowSessionReply, ShowSessionRequest, sessions_server,
 };
 use sessions::capture_runner::Caller;
 use store::{
-    AsyncStore, OpenedSession, SessionKey, SessionStore, StateError, StoreError, StoredSession, UploadState,
-    uploads::Uploads,
+    AsyncStore, OpenedSession, Removal, SessionKey, SessionStore, StateError, StoreError, StoredSession,
+    UploadState, uploads::Uploads,
 };
 use tokio::{
     fs::File,
@@ -18,13 +20,13 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use tracing::info;
 use xprof::session::{Fault, MANIFEST_FILE, PartFile, SessionName};
 
 use super::{
-    access::Scope, connections::ConnectInfo, protocol, session_grants::SessionGrants, session_messages,
-    upload_messages,
+    access::Scope, connections::ConnectInfo, protocol, session_grants::SessionGrants,
+    session_imports::Imports, session_messages, upload_messages,
 };
 
 /// The size of one piece of a file.
@@ -40,12 +42,15 @@ pub struct GrpcSessions {
     store: AsyncStore,
     uploads: Uploads,
     grants: Arc<SessionGrants>,
+    imports: Imports,
 }
 
 impl GrpcSessions {
-    /// The sessions of `store`, and where they are uploaded to.
-    pub fn new(store: AsyncStore, uploads: Uploads) -> Self {
-        Self { store, uploads, grants: Arc::default() }
+    /// The sessions of `store`, and where they are uploaded to. A part that a user takes in has at most `max_part` bytes.
+    pub fn new(store: AsyncStore, uploads: Uploads, clock: Arc<dyn Clock>, max_part: u64) -> Self {
+        let grants = Arc::<SessionGrants>::default();
+        let imports = Imports::new(store.clone(), clock, Arc::clone(&grants), max_part);
+        Self { store, uploads, grants, imports }
     }
 
     pub(super) fn uploads(&self) -> Uploads {
@@ -95,10 +100,12 @@ impl GrpcSessions {
 }
 
 type Pieces = Pin<Box<dyn Stream<Item = Result<FilePiece, Status>> + Send>>;
+type ImportReplies = Pin<Box<dyn Stream<Item = Result<ImportSessionReply, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl sessions_server::Sessions for GrpcSessions {
     type FetchStream = Pieces;
+    type ImportStream = ImportReplies;
 
     async fn list(
         &self,
@@ -183,6 +190,45 @@ impl sessions_server::Sessions for GrpcSessions {
         info!(session = %removed, uid, pid, freed_bytes = freed, "session removed on request");
         Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
     }
+
+    async fn pin(&self, request: Request<PinSessionRequest>) -> Result<Response<PinSessionReply>, Status> {
+        let scope = scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let name = self.permitted(&scope, &request.get_ref().id).await?.stored.name;
+        let (session, pinned) = (name.clone(), request.get_ref().pinned);
+        let Caller { uid, pid } = caller(&request);
+        let set = self.store.call(move |store| store.set_pinned(&name, pinned)).await;
+        set.map_err(|error| refused(&error))?;
+        info!(%session, uid, pid, pinned, "a pin of a session was changed on request");
+        Ok(Response::new(PinSessionReply { peer: Some(protocol::own()) }))
+    }
+
+    async fn prune(
+        &self,
+        request: Request<PruneSessionsRequest>,
+    ) -> Result<Response<PruneSessionsReply>, Status> {
+        // The auth layer lets administrators pass only.
+        scope(&request)?;
+        protocol::check(request.get_ref().peer.as_ref())?;
+        let dry_run = request.get_ref().dry_run;
+        let Caller { uid, pid } = caller(&request);
+        let prune = move |store: &SessionStore| if dry_run { store.removals() } else { store.retain() };
+        let removals = self.store.call(prune).await.map_err(|error| refused(&error))?;
+        if !dry_run {
+            info!(uid, pid, sessions = removals.len(), "the limits of the store were applied on request");
+        }
+        let sessions = removals.iter().map(pruned).collect();
+        Ok(Response::new(PruneSessionsReply { peer: Some(protocol::own()), sessions }))
+    }
+
+    async fn import(
+        &self,
+        request: Request<Streaming<ImportPiece>>,
+    ) -> Result<Response<ImportReplies>, Status> {
+        let (scope, caller) = (scope(&request)?, caller(&request));
+        let reply = self.imports.start(request.into_inner(), scope, caller)?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(reply))))
+    }
 }
 
 /// The scope that the auth layer added to the request.
@@ -236,6 +282,15 @@ fn upload_name(upload: UploadState) -> &'static str {
     }
 }
 
+fn pruned(removal: &Removal) -> PrunedSession {
+    PrunedSession {
+        id: removal.name.to_string(),
+        bytes: removal.bytes,
+        limit: removal.reason.setting().to_owned(),
+        upload: upload_name(removal.upload).to_owned(),
+    }
+}
+
 fn session_file(part: &PartFile) -> SessionFile {
     SessionFile { file: file_name(&part.path), size: part.size }
 }
@@ -261,7 +316,7 @@ async fn read_range(path: &Path, offset: u64, length: u32) -> io::Result<Vec<u8>
     Ok(data)
 }
 
-fn refused(error: &StoreError) -> Status {
+pub(super) fn refused(error: &StoreError) -> Status {
     match error {
         StoreError::NotFound(_) => Status::not_found(error.to_string()),
         StoreError::BeingWritten(_) => Status::aborted(error.to_string()),

@@ -24,6 +24,7 @@ pub mod protocol;
 mod refusals;
 pub mod scrape;
 mod session_grants;
+mod session_imports;
 pub mod session_messages;
 pub mod settings;
 pub mod upload_messages;

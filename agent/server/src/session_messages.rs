@@ -39,8 +39,13 @@ pub fn status(error: &CaptureError) -> Status {
         FailureKind::Invalid => Code::InvalidArgument,
         _ => Code::Internal,
     };
-    let mut status = Status::new(code, error.to_string());
-    status.metadata_mut().insert(REASON, MetadataValue::from_static(error.reason().as_str()));
+    refusal(code, error.reason(), &error.to_string())
+}
+
+/// A refusal with its reason in a header.
+pub fn refusal(code: Code, reason: FailureReason, message: &str) -> Status {
+    let mut status = Status::new(code, message);
+    status.metadata_mut().insert(REASON, MetadataValue::from_static(reason.as_str()));
     status
 }
 

@@ -1,12 +1,13 @@
 //! What lasts: the sessions of this host, and the lock of the state directory.
 //!
 //! Must never show or remove a session that is still being written, or take a path from a caller. A session that a dead
-//! agent left without a manifest is listed as partial.
+//! agent left without a manifest is finished, as partial.
 
 #![forbid(unsafe_code)]
 
 mod catalog;
 pub mod destinations;
+mod import;
 pub mod lock;
 pub mod own_metrics;
 mod retention;
@@ -25,6 +26,7 @@ use tokio::sync::Semaphore;
 use xprof::session::{SessionError, SessionName};
 
 pub use catalog::SessionKey;
+pub use import::{AnnouncedFile, ImportError, SessionImport};
 pub use retention::{Removal, RemovalReason};
 pub use session_store::{OpenedSession, SessionStore};
 pub use staging::{SessionOwners, StagedSession};

@@ -89,6 +89,11 @@ impl Staging {
         read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
+    /// Whether it was noted whose the session is: an agent began it.
+    pub(crate) fn has_owners(&self, name: &SessionName) -> bool {
+        self.owners_file(name).is_file()
+    }
+
     /// Forgets whose the session is, unless its name is being written.
     pub(crate) fn forget_owners(&self, name: &SessionName) {
         let names = self.names();

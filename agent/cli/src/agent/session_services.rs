@@ -61,8 +61,13 @@ impl SessionServices {
         let host = HostName::sanitised(host);
         let (store, queue) = open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
-        let captures =
-            CaptureRunner::new(config.capture.clone(), profilers, store.clone(), queue.clone(), clock);
+        let captures = CaptureRunner::new(
+            config.capture.clone(),
+            profilers,
+            store.clone(),
+            queue.clone(),
+            Arc::clone(&clock),
+        );
         measure_disk(supervisor, &store);
         start_uploads(supervisor, &queue);
         let ending = captures.clone();
@@ -74,7 +79,7 @@ impl SessionServices {
             }
         });
         let runner = captures.clone();
-        let sessions = GrpcSessions::new(store.clone(), queue.clone());
+        let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
         let uploads = GrpcUploads::new(&sessions);
         let captures = GrpcCaptures::new(captures, discovery, host, &sessions);
         Ok(Self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proto::tpuscope::v1::CaptureFailure;
 use server::session_messages;
 use sessions::{CaptureError, FailureKind, FailureReason, spec::LONG_WINDOW};
-use store::StoreError;
+use store::{StateError, StoreError};
 use xprof::session::{SessionError, SessionName};
 
 use crate::{exit::Exit, failure::Failure};
@@ -20,7 +20,7 @@ pub(crate) enum KeptIn {
 }
 
 /// The exit code of a failed capture.
-fn exit_of(kind: FailureKind) -> Exit {
+pub(super) fn exit_of(kind: FailureKind) -> Exit {
     match kind {
         FailureKind::Unreachable => Exit::Unreachable,
         FailureKind::NotListening => Exit::NotListening,
@@ -160,6 +160,17 @@ pub(crate) fn capture_failure(failure: &CaptureFailure, kept_in: KeptIn) -> Fail
 
 /// The agent's store cannot be opened, as the failure of the command.
 pub(crate) fn store(error: StoreError) -> Failure {
+    match &error {
+        StoreError::State(StateError::Newer { .. }) => {
+            return Failure::new(Exit::BadInput, &error)
+                .remedy("install the newer version again, or set agent.state_dir to another directory");
+        }
+        StoreError::State(StateError::InUse { .. }) => {
+            return Failure::new(Exit::Conflict, &error)
+                .remedy("end the program that has the file open: `fuser` names it");
+        }
+        _ => {}
+    }
     capture_failure(&session_messages::failure(&CaptureError::from(error)), KeptIn::AgentStore)
 }
 

@@ -5,7 +5,7 @@ use std::{io, path::Path, time::Duration};
 use server::session_messages;
 use tonic::{Code, Status};
 
-use super::capture::{KeptIn, capture};
+use super::capture::{KeptIn, capture, exit_of};
 use crate::{client, exit::Exit, failure::Failure};
 
 const AGENT_LOG: &str = "the agent's log has more details: `journalctl -u tpuscope`";
@@ -88,10 +88,11 @@ pub(crate) fn refused(status: &Status) -> Failure {
         "" => status.code().description(),
         message => message,
     };
-    let failure = Failure::new(exit, what);
     match session_messages::reason(status) {
-        Some(reason) => failure.remedy(capture(reason, KeptIn::AgentStore)),
-        None => failure,
+        Some(reason) => {
+            Failure::new(exit_of(reason.kind()), what).remedy(capture(reason, KeptIn::AgentStore))
+        }
+        None => Failure::new(exit, what),
     }
 }
 

@@ -36,7 +36,10 @@ pub(crate) use output::{manual_pages, unprinted};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_of_the_agent};
 pub(crate) use status::{no_chip, no_owner};
-pub(crate) use stored_sessions::{fetched_path, merged_name, no_store, no_stored_session};
+pub(crate) use stored_sessions::{
+    changed_path, each, faulty_session, fetched_path, import, imported_name, merged_name, no_store,
+    no_stored_session, several_sessions, unfit_session_name, unreadable_part,
+};
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, merge, name_of_a_file, no_readable_part,
     no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice, session_copy,

@@ -1,11 +1,11 @@
 //! Sessions of the agent that a command names.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use model::suggestion::nearest_names;
-use xprof::session::SessionName;
+use xprof::session::{Fault, NameError, SessionName};
 
-use crate::{exit::Exit, failure::Failure};
+use crate::{CommandResult, exit::Exit, failure::Failure};
 
 /// The number of names that are suggested.
 const SUGGESTED: usize = 3;
@@ -41,6 +41,74 @@ pub(crate) fn fetched_path(path: &Path) -> Failure {
     let what = format_args!("{} is a path: only sessions of the agent are copied", path.display());
     Failure::new(Exit::Usage, what)
         .remedy("name a session that `tpuscope sessions list` lists; a folder is copied with cp -r")
+}
+
+/// Only sessions of the agent are changed or removed.
+pub(crate) fn changed_path(path: &Path, command: &str) -> Failure {
+    let what = format_args!(
+        "{} is a path or a URL: `sessions {command}` takes names of sessions of the agent only",
+        path.display()
+    );
+    Failure::new(Exit::Usage, what).remedy(
+        "name a session that `tpuscope sessions list` lists; nothing in a folder or a bucket is removed",
+    )
+}
+
+/// What is taken in lies in a folder.
+pub(crate) fn imported_name(name: &SessionName) -> Failure {
+    let what = format_args!("{name} is the name of a session, and `sessions import` takes a path");
+    Failure::new(Exit::Usage, what).remedy(format_args!("for a folder of this name write `./{name}`"))
+}
+
+/// The name of the folder cannot be that of a session.
+pub(crate) fn unfit_session_name(path: &Path, error: &NameError) -> Failure {
+    Failure::new(Exit::Usage, format_args!("{} gives the session no name: {error}", path.display()))
+        .remedy("name the session with --name")
+}
+
+/// One session is taken in at a time.
+pub(crate) fn several_sessions(path: &Path, count: usize) -> Failure {
+    Failure::new(Exit::Usage, format_args!("{} has {count} sessions", path.display()))
+        .remedy("name the folder of one of them, below plugins/profile")
+}
+
+/// A session whose files are not as its manifest says.
+pub(crate) fn faulty_session(folder: &Path, fault: &Fault) -> Failure {
+    Failure::new(Exit::BadInput, format_args!("{}: {fault}", folder.display()))
+        .remedy("copy the session again from where it was recorded")
+}
+
+/// A file of a session that cannot be read.
+pub(crate) fn unreadable_part(path: &Path, error: &io::Error) -> Failure {
+    let exit = match error.kind() {
+        io::ErrorKind::PermissionDenied => Exit::Permission,
+        io::ErrorKind::NotFound => Exit::NotFound,
+        _ => Exit::BadInput,
+    };
+    Failure::new(exit, format_args!("cannot read {}: {error}", path.display()))
+}
+
+/// The agent does not take the session in.
+pub(crate) fn import(failure: Failure, path: &Path) -> Failure {
+    let remedy = match failure.exit {
+        Exit::Conflict => "choose another name with --name, or wait until the other import ends".to_owned(),
+        Exit::BadInput | Exit::EmptyTrace => {
+            format!("copy {} again from where it was recorded; nothing was stored", path.display())
+        }
+        Exit::TooLarge => "the setting capture.max_size limits each file".to_owned(),
+        Exit::NoSpace => "remove sessions with `tpuscope sessions rm`, or raise store.max_size".to_owned(),
+        _ => return failure,
+    };
+    failure.remedy(remedy)
+}
+
+/// The end of a command that went on after failures: the first one, with the messages of all.
+pub(crate) fn each(failures: Vec<Failure>) -> CommandResult {
+    let what: Vec<_> = failures.iter().map(|failure| failure.what.clone()).collect();
+    match failures.into_iter().next() {
+        None => Ok(Exit::Ok),
+        Some(first) => Err(Failure { what: what.join("; "), ..first }),
+    }
 }
 
 /// Segments are files.

@@ -25,6 +25,9 @@ pub struct Args {
     /// Further columns: wide adds the recorded length, tracer levels (host/device/python), options and versions
     #[arg(short, long, value_name = "FORMAT", conflicts_with = "json")]
     output: Option<Format>,
+    /// Print only the newest sessions
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     /// Print JSON (docs/schemas/sessions-list.schema.json)
     #[arg(long)]
     json: bool,
@@ -40,7 +43,7 @@ enum Format {
 pub(super) fn run(args: &Args) -> CommandResult {
     let reply = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
-        let request = ListSessionsRequest { peer: Some(protocol::own()), limit: 0 };
+        let request = ListSessionsRequest { peer: Some(protocol::own()), limit: args.limit.unwrap_or(0) };
         client::within(client::CALL_TIMEOUT, sessions.list(request)).await
     })?;
     let sessions = reply.into_inner().sessions;
@@ -64,6 +67,8 @@ fn value(session: &SessionSummary) -> serde_json::Value {
         "complete": !session.partial,
         "warnings": session.warnings,
         "context": context_of(session),
+        "pinned": session.pinned,
+        "upload": session.upload,
         "uploads": row::rows(&session.uploads),
     })
 }
@@ -91,6 +96,7 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
             count => format!("{state}, {count} warnings"),
         };
         let places = row::places(&session.uploads);
+        let state = if session.pinned { format!("{state}, pinned") } else { state };
         let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
         let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
         let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
@@ -139,10 +145,12 @@ mod tests {
             context: Some(session_messages::context(context)),
             ..SessionSummary::default()
         };
+        let session = SessionSummary { pinned: true, ..session };
         let sessions = [session, SessionSummary { id: "t".into(), ..SessionSummary::default() }];
         let narrow = table(&sessions, None);
         assert!(narrow.contains("  jobset ns/xxxxx…xxxxxxxx  ") && !narrow.contains("VERSIONS"), "{narrow}");
         assert!(narrow.contains("CREATED (UTC)") && narrow.contains("2027-01-15T08:00:00Z  "), "{narrow}");
+        assert!(narrow.contains("complete, pinned\n"), "{narrow}");
         assert!(narrow.contains("t        unknown               -"), "{narrow}");
         let wide = table(&sessions, Some(Format::Wide));
         assert!(wide.contains(&format!("jobset {job}")) && wide.contains("VERSIONS"), "{wide}");

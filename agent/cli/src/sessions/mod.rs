@@ -1,17 +1,21 @@
 //! `tpuscope sessions …`. One file per subcommand.
 
 mod agent_files;
+mod agent_names;
 mod annotations;
 mod context;
 mod export;
 pub(super) mod fetch;
+mod import;
 mod interrupt;
 mod list;
 mod load;
 mod location;
 mod merge;
 mod outfile;
+mod pin;
 mod progress;
+mod prune;
 mod rm;
 mod show;
 mod show_tables;
@@ -27,8 +31,16 @@ pub enum SessionsCommand {
     List(list::Args),
     /// Copy a session from the agent's store to a folder
     Fetch(fetch::Args),
+    /// Take a session folder into the agent's store
+    Import(import::Args),
     /// Remove sessions from the agent's store
     Rm(rm::Args),
+    /// Keep sessions in the agent's store whatever its limits are
+    Pin(pin::Args),
+    /// Let the limits of the agent's store apply to pinned sessions again
+    Unpin(pin::Args),
+    /// Remove what the limits of the agent's store have no room for
+    Prune(prune::Args),
     /// Show the times of a session: steps, operations, idle time, stragglers
     Show(show::Args),
     /// Merge trace segments of one process into one trace
@@ -44,7 +56,11 @@ pub(super) fn run(command: &SessionsCommand) -> CommandResult {
     match command {
         SessionsCommand::List(args) => list::run(args),
         SessionsCommand::Fetch(args) => fetch::run(args),
+        SessionsCommand::Import(args) => import::run(args),
         SessionsCommand::Rm(args) => rm::run(args),
+        SessionsCommand::Pin(args) => pin::run(args, true),
+        SessionsCommand::Unpin(args) => pin::run(args, false),
+        SessionsCommand::Prune(args) => prune::run(args),
         SessionsCommand::Show(args) => show::run(args),
         SessionsCommand::Merge(args) => merge::run(args),
         SessionsCommand::Export(args) => export::run(args),

@@ -3,16 +3,16 @@
 use indicatif::HumanBytes;
 use proto::tpuscope::v1::{RemoveSessionRequest, sessions_client::SessionsClient};
 use server::protocol;
-use xprof::session::SessionName;
 
-use crate::{CommandResult, client, exit::Exit, failure::Failure, output, remedies};
+use super::{agent_names, location::Location};
+use crate::{CommandResult, client, exit::Exit, output, remedies};
 
 /// Arguments of `sessions rm`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Names of the sessions
-    #[arg(required = true, value_name = "SESSION")]
-    sessions: Vec<SessionName>,
+    /// Names of sessions of the agent
+    #[arg(required = true, value_name = "SESSION", value_parser = Location::parser())]
+    sessions: Vec<Location>,
     #[command(flatten)]
     agent: client::SocketArgs,
     /// Print JSON
@@ -21,10 +21,11 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
+    let names = agent_names::of(&args.sessions, "rm")?;
     let (removed, failures) = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
         let (mut removed, mut failures) = (Vec::new(), Vec::new());
-        for name in &args.sessions {
+        for &name in &names {
             let request = RemoveSessionRequest { peer: Some(protocol::own()), id: name.to_string() };
             let freed = match client::within(client::CALL_TIMEOUT, sessions.remove(request))
                 .await
@@ -51,14 +52,5 @@ pub(super) fn run(args: &Args) -> CommandResult {
     if args.json {
         output::json(&serde_json::json!({ "removed": removed }))?;
     }
-    all(failures)
-}
-
-/// The first failure, with the messages of all.
-fn all(failures: Vec<Failure>) -> CommandResult {
-    let what: Vec<_> = failures.iter().map(|failure| failure.what.clone()).collect();
-    match failures.into_iter().next() {
-        None => Ok(Exit::Ok),
-        Some(first) => Err(Failure { what: what.join("; "), ..first }),
-    }
+    remedies::each(failures)
 }

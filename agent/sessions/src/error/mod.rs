@@ -181,7 +181,7 @@ impl CaptureError {
             Self::TooFewTargets { .. } => R::TooFewTargets,
             Self::TooFewParts { .. } => R::TooFewParts,
             Self::Session(error) => reason::of_session(error),
-            Self::Store(error) => reason::of_store(error),
+            Self::Store(error) => FailureReason::of_store(error),
             Self::StoreFull { .. } => R::NoSpace,
             Self::TooManyCaptures(_) => R::TooManyCaptures,
             Self::Stopping => R::Stopping,

@@ -225,16 +225,21 @@ fn is_no_folder(kind: io::ErrorKind) -> bool {
     matches!(kind, K::NotADirectory | K::AlreadyExists | K::NotFound)
 }
 
-pub(super) fn of_store(error: &StoreError) -> FailureReason {
-    match error {
-        StoreError::BeingWritten(_) => FailureReason::SessionBeingWritten,
-        StoreError::LowDisk { .. } | StoreError::State(StateError::Full { .. }) => FailureReason::NoSpace,
-        StoreError::State(StateError::ReadOnly { .. }) => FailureReason::FolderDenied,
-        StoreError::State(StateError::Io { source, .. }) if is_denied(source.kind()) => {
-            FailureReason::FolderDenied
+impl FailureReason {
+    /// Why the agent's store refuses.
+    pub fn of_store(error: &StoreError) -> Self {
+        match error {
+            StoreError::BeingWritten(_) => FailureReason::SessionBeingWritten,
+            StoreError::LowDisk { .. } | StoreError::State(StateError::Full { .. }) => FailureReason::NoSpace,
+            StoreError::State(StateError::ReadOnly { .. }) => FailureReason::FolderDenied,
+            StoreError::State(StateError::Io { source, .. }) if is_denied(source.kind()) => {
+                FailureReason::FolderDenied
+            }
+            StoreError::NotFound(_) | StoreError::Panicked(_) | StoreError::State(_) => {
+                FailureReason::Internal
+            }
+            StoreError::Session(error) => of_session(error),
         }
-        StoreError::NotFound(_) | StoreError::Panicked(_) | StoreError::State(_) => FailureReason::Internal,
-        StoreError::Session(error) => of_session(error),
     }
 }
 

@@ -192,7 +192,27 @@ fn what_the_database_cannot_take_is_listed_and_tried_again() {
     assert_eq!(names(&catalog.list(1, |_| true).unwrap()), ["large"]);
     assert!(catalog.names().unwrap().contains(&"large".parse().unwrap()));
     pages(10_000);
-    catalog.save_again();
+    assert!(catalog.save_again());
     assert_eq!((names(&list()), in_database()), (vec!["a", "large"], 2));
-    assert!(catalog.unsaved().is_empty());
+}
+
+#[test]
+fn what_the_database_cannot_forget_is_not_listed_and_is_forgotten_later() {
+    let folder = TempDir::new().unwrap();
+    let catalog = catalog(&folder);
+    for name in ["a", "b"] {
+        catalog.add(entry(name, Some(1), 5));
+    }
+    let a = "a".parse().unwrap();
+    let list = || catalog.list(usize::MAX, |_| true).unwrap();
+    let in_database = || catalog.db.read(totals).unwrap().unwrap().sessions;
+    catalog.unsaved().removed.insert("a".parse().unwrap());
+    assert_eq!((names(&list()), catalog.get(&a).unwrap(), in_database()), (vec!["b"], None, 2));
+    assert!(!catalog.names().unwrap().contains(&a));
+    assert!(catalog.save_again());
+    assert_eq!((names(&list()), in_database()), (vec!["b"], 1));
+    // A new session of the name is not the one that was removed.
+    catalog.unsaved().removed.insert("a".parse().unwrap());
+    catalog.add(entry("a", Some(2), 5));
+    assert_eq!(names(&list()), ["b", "a"]);
 }

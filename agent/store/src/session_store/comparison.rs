@@ -87,7 +87,8 @@ impl SessionStore {
         if self.staging.is_writing(name) {
             return None;
         }
-        match self.read(name) {
+        let finished = |opened| self.without_orphan(opened);
+        match self.read(name).and_then(|opened| opened.map(finished).transpose()) {
             Ok(opened) => {
                 left_out.remove(name);
                 opened.map(|opened| opened.entry())

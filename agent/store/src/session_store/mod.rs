@@ -12,6 +12,7 @@
 //! All calls block. Must never read a session that has nothing to do with the call.
 
 mod comparison;
+mod orphans;
 mod retain;
 
 use std::{
@@ -130,6 +131,16 @@ impl SessionStore {
 
     /// The session is whole, its manifest written: shows it, then removes what the limits say.
     pub fn finish(&self, staged: StagedSession, finished: &FinishedSession, now: Timestamp) -> StoredSession {
+        self.finish_as(staged, finished, SessionPriority::Asked, now)
+    }
+
+    pub(crate) fn finish_as(
+        &self,
+        staged: StagedSession,
+        finished: &FinishedSession,
+        priority: SessionPriority,
+        now: Timestamp,
+    ) -> StoredSession {
         let name = staged.writer.name().clone();
         let owners = staged.owners.clone();
         // Unlocked before it is visible: a visible session may be removed.
@@ -138,7 +149,7 @@ impl SessionStore {
         let manifest_bytes = finished.bytes.saturating_sub(finished.manifest.parts_bytes());
         let stored = StoredSession::of(name.clone(), &session, manifest_bytes, owners);
         let parts = parts_of(&session);
-        self.catalog.add(Entry { session: stored.clone(), parts, priority: SessionPriority::default() });
+        self.catalog.add(Entry { session: stored.clone(), parts, priority });
         self.finished(name, now);
         stored
     }
@@ -248,7 +259,7 @@ impl SessionStore {
         }
         remove_tree(&away)?;
         self.staging.forget_owners(name);
-        // Last: on a full disk the database needs the room that was just made.
+        // Last: on a full disk the database has the room that was just made.
         Ok(self.catalog.remove(std::slice::from_ref(name))?)
     }
 

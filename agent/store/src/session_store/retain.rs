@@ -73,6 +73,14 @@ impl SessionStore {
         self.plan(BTreeSet::new(), self.clock.now())
     }
 
+    /// Bytes that a session may have without pushing out another, or taking the disk that is to stay free.
+    pub(crate) fn room(&self) -> Result<u64, StoreError> {
+        let (limits, disk) = (self.limits_in_force(self.clock.now())?, self.disk()?);
+        let bytes = self.db.read(rows::totals)?.unwrap_or_default().bytes;
+        let free = disk.free.saturating_sub(self.limits().min_free.limit(disk.size));
+        Ok(limits.max_size.map_or(free, |max| max.saturating_sub(bytes).min(free)))
+    }
+
     /// Measures the free disk, for the agent's own metrics.
     ///
     /// # Errors
@@ -196,6 +204,10 @@ impl SessionStore {
     }
 
     fn plan(&self, stay: BTreeSet<SessionName>, now: Timestamp) -> Result<Vec<Removal>, StoreError> {
+        // A database that still counts what was removed would let more go than has to.
+        if !self.catalog.save_again() {
+            return Ok(Vec::new());
+        }
         let limits = self.limits_in_force(now)?;
         let planned = self.db.read(|connection: &Connection| {
             let bytes = rows::totals(connection)?.bytes;

@@ -8,7 +8,9 @@ use model::{
 };
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tempfile::TempDir;
-use xprof::session::{HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartName, Tool};
+use xprof::session::{
+    HostEntry, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartName, Tool,
+};
 
 use super::*;
 use crate::settings::{MaxSize, MinFree};
@@ -474,4 +476,42 @@ fn nothing_goes_by_age_while_the_clock_is_wrong() {
     assert_eq!(names(&store), ["a"]);
     clock.advance(DAY);
     assert_eq!(store.removals().unwrap().len(), 1);
+}
+
+/// An XSpace with one plane, `p`.
+const TRACE: &[u8] = &[0x0a, 3, 0x12, 1, b'p'];
+
+/// What an agent leaves that is killed between the first part of a session and its manifest.
+fn orphan(store: &SessionStore, session: &str, content: &[u8]) {
+    let staged = store.begin(name(session), SessionOwners { uids: vec![7] }).unwrap();
+    let mut part = staged.writer.part(&"h".parse().unwrap()).unwrap();
+    part.write_all(content).unwrap();
+    part.commit(PartFacts::default()).unwrap();
+}
+
+#[test]
+fn what_a_dead_agent_did_not_finish_is_finished() {
+    let state = TempDir::new().unwrap();
+    let store = opened(&state, Settings::default());
+    orphan(&store, "whole", TRACE);
+    orphan(&store, "damaged", b"no trace");
+    // One that somebody put there is left as it is.
+    let foreign = store.folder(&name("foreign"));
+    fs::create_dir_all(&foreign).unwrap();
+    fs::write(foreign.join("h.xplane.pb"), TRACE).unwrap();
+    drop(store);
+    let store = opened(&state, Settings::default());
+    let sessions = all(&store);
+    let of = |text: &str| sessions.iter().find(|session| session.name == name(text)).unwrap();
+    let whole = of("whole");
+    assert!(whole.id.is_some() && whole.created.is_some() && whole.partial, "{whole:?}");
+    assert_eq!((whole.owners.uids.as_slice(), whole.parts, whole.warnings.len()), (&[7][..], 1, 1));
+    assert!(whole.warnings[0].contains("the agent ended before"), "{whole:?}");
+    let opened = store.get(&name("whole")).unwrap();
+    let entry = &opened.session.manifest.unwrap().hosts[0].parts[0];
+    assert_eq!((entry.planes, entry.sha256.len(), entry.size), (1, 64, 5));
+    for unfinished in ["damaged", "foreign"] {
+        assert!(of(unfinished).warnings[0].contains("never finished"), "{unfinished}");
+        assert!(!store.folder(&name(unfinished)).join(MANIFEST_FILE).exists());
+    }
 }
