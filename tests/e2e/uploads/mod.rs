@@ -4,6 +4,7 @@ mod bucket;
 mod commands;
 mod file_destination;
 mod leaving;
+mod target;
 
 use std::{
     fs,
