@@ -62,6 +62,16 @@ impl Agent {
             profilers.iter().map(endpoint).collect::<String>()
         );
         fs::write(home.join("agent.toml"), text).unwrap();
+        Self::run(home)
+    }
+
+    /// The same home and settings, a new agent.
+    pub(super) fn restart(&mut self) {
+        self.child = Self::run(self.home.path());
+        self.is_up();
+    }
+
+    fn run(home: &Path) -> Child {
         let log = File::options().create(true).append(true).open(home.join("log")).unwrap();
         let mut command = Command::new(tpuscope());
         command.arg("agent").arg("--config").arg(home.join("agent.toml"));
@@ -75,7 +85,7 @@ impl Agent {
         });
     }
 
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
 

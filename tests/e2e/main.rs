@@ -24,3 +24,4 @@ mod show;
 mod sidecar;
 mod sources;
 mod state;
+mod uploads;

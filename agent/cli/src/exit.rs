@@ -43,6 +43,8 @@ pub enum Exit {
     Partial = 18,
     /// There is no process to profile.
     NoTarget = 19,
+    /// The session is kept, and its upload failed or is not done in time.
+    NotUploaded = 20,
     /// The command was interrupted.
     Interrupted = 130,
 }

@@ -9,7 +9,10 @@ use model::{
     log_budget::LogBudget,
     time::{Clock, Timestamp},
 };
-use store::{AsyncStore, SessionOwners, SessionStore, StagedSession, StoreError, StoredSession};
+use store::{
+    AsyncStore, SessionOwners, SessionPriority, SessionStore, StagedSession, StoreError, StoredSession,
+    uploads::{UploadChoice, UploadStatus, Uploads},
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::Instant,
@@ -37,6 +40,7 @@ pub struct CaptureRunner {
     max_captures: u16,
     profilers: Arc<Profilers>,
     store: AsyncStore,
+    uploads: Uploads,
     clock: Arc<dyn Clock>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -52,6 +56,8 @@ pub struct CaptureJob {
     pub session: Option<SessionName>,
     /// The profilers to ask.
     pub targets: Targets,
+    /// Where the session is uploaded to.
+    pub upload: UploadChoice,
     /// Receives the progress.
     pub listener: ProgressListener,
     /// Who asks, for the log.
@@ -76,6 +82,8 @@ pub struct StoredCapture {
     pub failures: Vec<CaptureError>,
     /// The session as the store has it.
     pub stored: StoredSession,
+    /// Where it is uploaded to.
+    pub uploads: Vec<UploadStatus>,
 }
 
 /// A capture that runs.
@@ -87,11 +95,12 @@ pub struct RunningCapture {
 }
 
 impl CaptureRunner {
-    /// Captures with `profilers` into `store`, none running.
+    /// Captures with `profilers` into `store`, none running. `uploads` has the sessions next.
     pub fn new(
         settings: Settings,
         profilers: Arc<Profilers>,
         store: AsyncStore,
+        uploads: Uploads,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let max_captures = settings.max_captures;
@@ -99,7 +108,18 @@ impl CaptureRunner {
         let settings = Mutex::new(settings);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let refusals = Mutex::default();
-        Arc::new(Self { settings, max_captures, profilers, store, clock, permits, tasks, stop, refusals })
+        Arc::new(Self {
+            settings,
+            max_captures,
+            profilers,
+            store,
+            uploads,
+            clock,
+            permits,
+            tasks,
+            stop,
+            refusals,
+        })
     }
 
     /// Replaces the settings for captures that begin later. The maximum number of captures stays.
@@ -125,7 +145,7 @@ impl CaptureRunner {
     }
 
     async fn begin(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let CaptureJob { params, session, targets, listener, caller } = job;
+        let CaptureJob { params, session, targets, upload, listener, caller } = job;
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let spec = CaptureSpec::new(params, ParamsSource::Agent, &settings, self.clock.now())?;
         // Who has nothing to profile learns nothing of the store's sessions.
@@ -155,7 +175,7 @@ impl CaptureRunner {
         };
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let result = this.run(capture, staged, caller).await;
+            let result = this.run(capture, staged, upload, caller).await;
             own_metrics::ended(&result);
             drop(permit);
             // The caller may be gone.
@@ -185,6 +205,7 @@ impl CaptureRunner {
         &self,
         capture: CaptureRun,
         staged: StagedSession,
+        upload: UploadChoice,
         Caller { uid, pid }: Caller,
     ) -> Result<StoredCapture, CaptureError> {
         let session = staged.writer.name().clone();
@@ -206,14 +227,19 @@ impl CaptureRunner {
         let CapturedSession { finished, failures } = captured;
         failures.iter().for_each(|error| warn!(%session, %error, "a process of the capture has no trace"));
         let now = self.clock.now();
+        let queue = self.uploads.clone();
         let kept = self.store.call(move |store| {
             let stored = store.finish(staged, &finished, now);
-            Ok((stored, finished.manifest))
+            let (uploads, saved) = queue.add(&finished.manifest, &upload, SessionPriority::Asked);
+            if let Err(error) = saved {
+                warn!(session = %stored.name, %error, "the uploads of the session are forgotten if the agent ends");
+            }
+            Ok((stored, finished.manifest, uploads))
         });
-        let (stored, manifest) = kept.await?;
+        let (stored, manifest, uploads) = kept.await?;
         let (bytes, missing) = (stored.bytes, manifest.missing.len());
-        info!(%session, uid, pid, bytes, missing, "capture kept");
-        Ok(StoredCapture { manifest, failures, stored })
+        info!(%session, uid, pid, bytes, missing, uploads = uploads.len(), "capture kept");
+        Ok(StoredCapture { manifest, failures, stored, uploads })
     }
 }
 

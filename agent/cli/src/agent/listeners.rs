@@ -108,7 +108,8 @@ impl Listeners {
                 listener.clone().serve(host_api.clone(), stop)
             });
         }
-        let all = read_only.add_service(session_services.captures).add_service(session_services.sessions);
+        let SessionServices { captures, sessions, uploads, .. } = session_services;
+        let all = read_only.add_service(captures).add_service(sessions).add_service(uploads);
         let (unix, socket) = (self.unix, Arc::new(self.socket));
         supervisor.task(Stage::Listeners, "socket", OnEnd::Restart, move |stop| {
             let served = grpc_server::serve(unix.clone(), auth_layer.clone(), all.clone(), max, stop);

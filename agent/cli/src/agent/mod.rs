@@ -124,23 +124,20 @@ async fn serve(
         state_dir: config.agent.state_dir.clone(),
     };
     let discovery = Discovery::new(discovery_config, clock.clone());
-    let identity = AgentIdentity {
-        host: host_name(&config),
-        http: listeners.http_address(),
-        grpc: listeners.grpc_address(),
-    };
+    let mut supervisor = TaskSupervisor::default();
+    let host = host_name(&config);
+    let session_services =
+        SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock.clone()).await?;
+    let identity = AgentIdentity { host, http: listeners.http_address(), grpc: listeners.grpc_address() };
     let inputs = HostApiInputs {
         sampler: sampler.clone(),
         snapshot: discovery.snapshot(),
         notes: discovery.notes(),
         own,
+        uploads: session_services.queue.clone(),
     };
-    let host_api = Arc::new(HostApi::new(identity, clock.clone(), inputs));
+    let host_api = Arc::new(HostApi::new(identity, clock, inputs));
 
-    let mut supervisor = TaskSupervisor::default();
-    let host = host_name(&config);
-    let session_services =
-        SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock).await?;
     // Processes are scanned at the interval of the settings, even if the sampler is slower or the host idle.
     let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
@@ -153,6 +150,7 @@ async fn serve(
         allowed_hosts: set_hosts,
         captures: session_services.runner.clone(),
         store: session_services.store.clone(),
+        uploads: session_services.queue.clone(),
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
     let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api, hosts)?;

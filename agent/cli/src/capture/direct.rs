@@ -38,7 +38,7 @@ use xprof::{
 use super::{
     super::{
         failure::Failure,
-        remedies::{self, Destination},
+        remedies::{self, KeptIn},
     },
     Args,
     progress::ProgressLine,
@@ -83,7 +83,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     progress.finish();
     let CapturedSession { finished, failures } = kept?;
     let failures = failures.iter().map(session_messages::failure).collect();
-    Ok(CaptureReport::new(finished.manifest, failures, &finished.folder, Destination::Folder))
+    Ok(CaptureReport::new(finished.manifest, failures, &finished.folder, KeptIn::Folder))
 }
 
 /// The named profilers, with the processes behind those of this machine as far as this user sees them.
@@ -104,7 +104,7 @@ fn targets(named: &[Target], host: &HostName, paths: &Paths, device: &device::Se
 }
 
 fn failed(error: &CaptureError) -> Failure {
-    remedies::capture_failure(&session_messages::failure(error), Destination::Folder)
+    remedies::capture_failure(&session_messages::failure(error), KeptIn::Folder)
 }
 
 /// The named session, which must be new, or one named after the time.

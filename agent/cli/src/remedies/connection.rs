@@ -5,7 +5,7 @@ use std::{io, path::Path, time::Duration};
 use server::session_messages;
 use tonic::{Code, Status};
 
-use super::capture::{Destination, capture, exit_of};
+use super::capture::{KeptIn, capture, exit_of};
 use crate::{client, exit::Exit, failure::Failure};
 
 const AGENT_LOG: &str = "the agent's log has more details: `journalctl -u tpuscope`";
@@ -108,7 +108,7 @@ pub(crate) fn refused(status: &Status) -> Failure {
     };
     match session_messages::reason(status) {
         Some(reason) => {
-            Failure::new(exit_of(reason.kind()), what).remedy(capture(reason, Destination::AgentStore))
+            Failure::new(exit_of(reason.kind()), what).remedy(capture(reason, KeptIn::AgentStore))
         }
         None => Failure::new(exit, what),
     }

@@ -16,13 +16,14 @@ mod settings;
 mod status;
 mod stored_sessions;
 mod traces;
+mod uploads;
 
 pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
 pub(crate) use arguments::arguments;
 pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
 pub(crate) use capture::{
-    Destination, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts,
-    of_failure, session_folder, store,
+    KeptIn, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts, of_failure,
+    session_folder, store,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
@@ -46,3 +47,4 @@ pub(crate) use traces::{
     no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice, session_copy,
     standard_output, unchecked_copy, unreadable_trace, unwritten,
 };
+pub(crate) use uploads::{destination, no_upload, not_uploaded, upload, upload_not_done};

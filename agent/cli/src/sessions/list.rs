@@ -11,6 +11,7 @@ use crate::{
     CommandResult, client,
     exit::Exit,
     output::{self, TextTable},
+    uploads::row,
 };
 
 /// The widest job in a table that is not wide, in characters.
@@ -71,6 +72,7 @@ fn value(session: &SessionSummary) -> serde_json::Value {
         "context": context,
         "pinned": session.pinned,
         "upload": session.upload,
+        "uploads": row::rows(&session.uploads),
     })
 }
 
@@ -98,18 +100,19 @@ fn state(session: &SessionSummary, context: &SessionContext) -> String {
 }
 
 fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
-    let heads = ["SESSION", "CREATED (UTC)", "JOB", "USER", "DURATION", "PARTS", "SIZE", "STATE"];
+    let heads = ["SESSION", "CREATED (UTC)", "JOB", "USER", "DURATION", "PARTS", "SIZE", "STATE", "WHERE"];
     let mut table = match format {
         None => TextTable::new(heads),
         Some(Format::Wide) => {
-            let [a, b, c, d, e, f, g, h] = heads;
-            TextTable::new([a, b, c, d, e, "RECORDED", "LEVELS", "OPTIONS", "VERSIONS", f, g, h])
+            let [a, b, c, d, e, f, g, h, i] = heads;
+            TextTable::new([a, b, c, d, e, "RECORDED", "LEVELS", "OPTIONS", "VERSIONS", f, g, h, i])
         }
     };
     for session in sessions {
         let context = context_of(session);
         let [job, user, duration] = context::cells(&context);
         let state = state(session, &context);
+        let places = row::places(&session.uploads);
         let state = if session.pinned { format!("{state}, pinned") } else { state };
         let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
         let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
@@ -117,7 +120,7 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
         match format {
             None => {
                 let job = cut(&job, JOB_WIDTH);
-                table.row([session.id.clone(), created, job, user, duration, parts, size, state]);
+                table.row([session.id.clone(), created, job, user, duration, parts, size, state, places]);
             }
             Some(Format::Wide) => {
                 let [recorded, levels, options, versions] = context::wide_cells(&context);
@@ -134,6 +137,7 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
                     parts,
                     size,
                     state,
+                    places,
                 ]);
             }
         }

@@ -23,7 +23,7 @@ use super::{
     queue::{Attempt, Next, Queue},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
-    status::{UploadFailure, UploadPhase, UploadStatus},
+    status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary},
 };
 use crate::{
     SessionPriority,
@@ -62,10 +62,10 @@ impl Live {
     /// Adds an upload, or lets it wait again. One that runs is left alone.
     pub(super) fn insert(&mut self, status: UploadStatus) {
         let known = self.statuses.get(&status.number);
-        if known.is_some_and(|known| known.state == UploadPhase::Running) {
+        if known.is_some_and(|known| known.phase == UploadPhase::Running) {
             return;
         }
-        if status.state == UploadPhase::Waiting {
+        if status.phase == UploadPhase::Waiting {
             self.queue.add(status.number, &status.destination, status.priority, status.queued);
         }
         self.statuses.insert(status.number, status);
@@ -73,7 +73,7 @@ impl Live {
 
     /// Forgets an upload. One that runs ends before its next step.
     pub(super) fn drop_upload(&mut self, number: i64) {
-        if self.statuses.remove(&number).is_some_and(|status| status.state == UploadPhase::Running) {
+        if self.statuses.remove(&number).is_some_and(|status| status.phase == UploadPhase::Running) {
             self.dropped.insert(number);
         }
         self.queue.remove(number);
@@ -141,7 +141,7 @@ impl Inner {
             queued: self.clock.now(),
             bytes: manifest.parts_bytes(),
             sent_bytes: 0,
-            state: if failure.is_some() { UploadPhase::Failed } else { UploadPhase::Waiting },
+            phase: if failure.is_some() { UploadPhase::Failed } else { UploadPhase::Waiting },
             failure: failure
                 .map(|error| UploadFailure { class: FailureClass::Other, message: error.to_string() }),
         }
@@ -155,7 +155,7 @@ impl Inner {
     pub(super) fn started(&self, number: i64) -> Option<UploadStatus> {
         let mut live = self.live();
         let status = live.statuses.get_mut(&number)?;
-        status.state = UploadPhase::Running;
+        status.phase = UploadPhase::Running;
         Some(status.clone())
     }
 
@@ -184,7 +184,7 @@ impl Inner {
 
     pub(super) fn set_failed(&self, number: i64, failure: UploadFailure, is_final: bool) {
         if let Some(status) = self.live().statuses.get_mut(&number) {
-            status.state = if is_final { UploadPhase::Failed } else { UploadPhase::Waiting };
+            status.phase = if is_final { UploadPhase::Failed } else { UploadPhase::Waiting };
             status.failure = Some(failure);
         }
     }
@@ -271,11 +271,28 @@ impl Inner {
         read.ok().and_then(Result::ok).flatten().unwrap_or_default()
     }
 
+    /// All uploads in short.
+    pub(super) fn summary(&self) -> UploadsSummary {
+        let destinations = self.settings().destinations.0.len();
+        let live = self.live();
+        let (failed, waiting): (Vec<_>, Vec<_>) =
+            live.statuses.values().partition(|status| status.phase == UploadPhase::Failed);
+        let failures: BTreeSet<_> =
+            live.statuses.values().filter_map(|status| Some(status.failure.as_ref()?.class)).collect();
+        UploadsSummary {
+            destinations,
+            waiting: waiting.len(),
+            failed: failed.len(),
+            bytes: waiting.iter().map(|status| status.bytes).sum(),
+            sent_bytes: waiting.iter().map(|status| status.sent_bytes).sum(),
+            oldest: live.queue.oldest().map(|queued| queued.age(self.clock.now())),
+            failures: failures.into_iter().collect(),
+        }
+    }
+
     /// Sets the metrics of the queue.
     pub(super) fn measure(&self) {
-        let live = self.live();
-        let oldest = live.queue.oldest().map(|queued| queued.age(self.clock.now()));
-        let failed = live.statuses.values().filter(|status| status.state == UploadPhase::Failed).count();
-        own_metrics::upload_queue(live.queue.len(), failed, oldest.unwrap_or_default());
+        let UploadsSummary { waiting, failed, oldest, .. } = self.summary();
+        own_metrics::upload_queue(waiting, failed, oldest.unwrap_or_default());
     }
 }

@@ -11,6 +11,7 @@
 //! [`rows`] is the state on the disk. Must never report an upload as done that the destination does not have, nor remove
 //! anything of the session here.
 
+mod check;
 mod file;
 mod live;
 mod queue;
@@ -24,10 +25,11 @@ mod worker;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+pub use check::{DestinationCheck, check_destinations};
 use live::Inner;
 use model::time::Clock;
 use queue::Next;
-pub use status::{UploadFailure, UploadPhase, UploadStatus};
+pub use status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use xprof::session::{HostName, Manifest, SessionName};
@@ -102,11 +104,6 @@ impl Uploads {
         self.0.changed.notify_one();
     }
 
-    /// The destinations of the settings.
-    pub fn destinations(&self) -> Destinations {
-        self.0.settings().destinations.clone()
-    }
-
     /// Adds the uploads of a new session. Returns them. Blocks.
     ///
     /// # Errors
@@ -175,6 +172,16 @@ impl Uploads {
     pub fn list(&self) -> Result<Vec<UploadStatus>, StateError> {
         let stored = self.0.db.read(rows::all)?.unwrap_or_default();
         Ok(self.0.live().merged(stored))
+    }
+
+    /// All uploads in short.
+    pub fn summary(&self) -> UploadsSummary {
+        self.0.summary()
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> Arc<UploadSettings> {
+        self.0.settings()
     }
 
     /// The uploads that are not done.

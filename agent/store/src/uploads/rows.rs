@@ -35,7 +35,7 @@ fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
     let failure = class.map(|class| -> rusqlite::Result<_> {
         Ok(UploadFailure { class: FailureClass::named(&class), message: row.get("failure")? })
     });
-    let state = match row.get::<_, i64>("state")? {
+    let phase = match row.get::<_, i64>("state")? {
         1 => UploadPhase::Done { at: Timestamp(row.get("done_ns")?), unverified: row.get("unverified")? },
         2 => UploadPhase::Failed,
         _ => UploadPhase::Waiting,
@@ -51,8 +51,8 @@ fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
         priority: priority_numbered(row.get("priority")?),
         queued: Timestamp(row.get("queued_ns")?),
         bytes,
-        sent_bytes: if matches!(state, UploadPhase::Done { .. }) { bytes } else { 0 },
-        state,
+        sent_bytes: if matches!(phase, UploadPhase::Done { .. }) { bytes } else { 0 },
+        phase,
         failure: failure.transpose()?,
     })
 }
@@ -72,7 +72,7 @@ pub(crate) fn add(change: &Transaction<'_>, new: &UploadStatus) -> rusqlite::Res
             priority_number(new.priority),
             new.queued.0,
             new.bytes,
-            if new.state == UploadPhase::Failed { 2 } else { 0 },
+            if new.phase == UploadPhase::Failed { 2 } else { 0 },
             failure.map(|failure| failure.class.as_str()),
             failure.map(|failure| &failure.message),
         ],

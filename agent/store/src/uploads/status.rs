@@ -1,5 +1,7 @@
 //! What is known of an upload, for those who ask.
 
+use std::time::Duration;
+
 use model::time::Timestamp;
 
 use crate::{SessionPriority, destinations::target::FailureClass};
@@ -67,7 +69,26 @@ pub struct UploadStatus {
     /// Those that are there.
     pub sent_bytes: u64,
     /// How far it is.
-    pub state: UploadPhase,
+    pub phase: UploadPhase,
     /// Why the last attempt failed.
     pub failure: Option<UploadFailure>,
+}
+
+/// All uploads in short.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct UploadsSummary {
+    /// Destinations in the settings.
+    pub destinations: usize,
+    /// Uploads that wait or run.
+    pub waiting: usize,
+    /// Uploads that do not go on by themselves.
+    pub failed: usize,
+    /// Of those that wait or run.
+    pub bytes: u64,
+    /// Those of them that are there.
+    pub sent_bytes: u64,
+    /// Since the oldest of them was queued.
+    pub oldest: Option<Duration>,
+    /// The classes of their last failures, each once.
+    pub failures: Vec<FailureClass>,
 }

@@ -91,7 +91,7 @@ async fn a_session_arrives_whole_and_verified() {
         host.to(&manifest, "here");
         host.work().await;
         let status = host.state(name);
-        assert!(matches!(status.state, UploadPhase::Done { unverified: 0, .. }), "{status:?}");
+        assert!(matches!(status.phase, UploadPhase::Done { unverified: 0, .. }), "{status:?}");
         assert_eq!((status.name_there.as_deref(), status.sent_bytes), (Some(name), status.bytes));
         for file in ["h.xplane.pb", "manifest.json"] {
             let path = format!("plugins/profile/{name}/{file}");
@@ -113,14 +113,14 @@ async fn an_upload_outlives_the_agent() {
     host.to(&manifest, "missing");
     host.work().await;
     let failed = host.state("s");
-    assert_eq!((failed.state, failed.failure.unwrap().class.as_str()), (UploadPhase::Waiting, "not_found"));
+    assert_eq!((failed.phase, failed.failure.unwrap().class.as_str()), (UploadPhase::Waiting, "not_found"));
     let Host { dir, uploads: old } = host;
     drop(old);
     let settings = UploadSettings { destinations: destinations(&dir), ..UploadSettings::default() };
     let host = Host { uploads: uploads(&dir, settings), dir };
     fs::create_dir(host.dir.path().join("not-mounted")).unwrap();
     host.work().await;
-    assert!(matches!(host.state("s").state, UploadPhase::Done { .. }));
+    assert!(matches!(host.state("s").phase, UploadPhase::Done { .. }));
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_corrected_url_is_used_by_what_waits() {
     host.uploads.set_settings(UploadSettings { destinations: corrected, ..UploadSettings::default() });
     host.work().await;
     let status = host.state("s");
-    assert!(matches!(status.state, UploadPhase::Done { .. }) && status.url.ends_with("/there"), "{status:?}");
+    assert!(matches!(status.phase, UploadPhase::Done { .. }) && status.url.ends_with("/there"), "{status:?}");
 }
 
 #[tokio::test]
