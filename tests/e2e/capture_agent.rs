@@ -165,7 +165,10 @@ fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {
     Schema::open("capture").admits(&report);
     assert_eq!((report["parts"].as_array().unwrap().len(), &report["complete"]), (2, &true.into()));
     assert_eq!(agent.sessions(), ["both"]);
-    assert_eq!(agent.ask(&["capture", "--session", "both"]).failed(7, "the session name both is taken").code, Some(7));
+    assert_eq!(
+        agent.ask(&["capture", "--session", "both"]).failed(7, "the session name both is taken").code,
+        Some(7)
+    );
     let shown = agent.ask(&["sessions", "list"]);
     assert!(shown.stdout.contains("both") && shown.stdout.contains("complete"), "{shown:?}");
     Schema::open("sessions-list").admits(&agent.ask(&["sessions", "list", "--json"]).json());

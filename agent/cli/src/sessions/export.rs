@@ -199,7 +199,11 @@ impl Answer {
                 true => format!("{}: {loss}", part.file),
                 false => loss.to_string(),
             });
-            self.warnings.extend(told);
+            let left_out = part.left_out.iter().map(|text| match several {
+                true => format!("{}: {text}", part.file),
+                false => text.clone(),
+            });
+            self.warnings.extend(told.chain(left_out));
         }
         self.hosts = placed
             .iter()
@@ -263,6 +267,9 @@ impl Answer {
             );
             if events.timeless > 0 {
                 text += &format!("{} aggregated events have no time and were omitted\n", events.timeless);
+            }
+            if events.far > 0 {
+                text += &format!("{} events lie far outside the session and were left out\n", events.far);
             }
             if events.overfull > 0 {
                 text += &format!(
