@@ -64,7 +64,7 @@ enum Format {
 
 /// The JSON answer.
 #[derive(Debug, Default, serde::Serialize)]
-struct Answer {
+struct ExportAnswer {
     session: String,
     files: Vec<WrittenFile>,
     hosts: Vec<ShiftedHost>,
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let loaded = load::parts(&args.session, &args.agent)?;
     let (found, agent) = (loaded.session.parts.clone(), loaded.agent.clone());
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
-    let mut answer = Answer { session: loaded.session.name.clone(), ..Answer::default() };
+    let mut answer = ExportAnswer { session: loaded.session.name.clone(), ..ExportAnswer::default() };
     match args.format {
         Format::Perfetto => {
             let (out, file) = OutFile::create(&args.output, &inputs)?;
@@ -189,7 +189,7 @@ fn create_folder(folder: &Path) -> Result<bool, Failure> {
     }
 }
 
-impl Answer {
+impl ExportAnswer {
     /// What the parts are, where they lie, and what to know before trusting them; losses come first.
     fn tell(&mut self, report: &Report) {
         let (placed, note) = report.time_line();
