@@ -8,13 +8,13 @@ use std::{
     process::Command,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::{self, run},
     fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
     jax_job::{JaxJob, free_port},
-    schema::Schema,
     small_disk::SmallDisk,
     wait::until,
 };

@@ -12,6 +12,7 @@
 
 pub mod abi;
 mod bounded;
+pub mod kernel_clock;
 pub mod legacy;
 pub mod library;
 mod maps;

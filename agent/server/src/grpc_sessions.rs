@@ -8,7 +8,9 @@ use proto::tpuscope::v1::{
     ShowSessionReply, ShowSessionRequest, sessions_server,
 };
 use sessions::capture_runner::Caller;
-use store::{AsyncStore, OpenedSession, StoreError, StoredSession};
+use store::{
+    AsyncStore, OpenedSession, SessionKey, SessionStore, StateError, StoreError, StoredSession, UploadState,
+};
 use tokio::{
     fs::File,
     io::{AsyncReadExt, AsyncSeekExt},
@@ -78,8 +80,14 @@ impl sessions_server::Sessions for GrpcSessions {
     ) -> Result<Response<ListSessionsReply>, Status> {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
-        let all = self.store.call(|store| store.list()).await.map_err(|error| refused(&error))?;
-        let sessions = all.iter().filter(|stored| self.covers(&scope, stored)).map(summary).collect();
+        let limit = usize::try_from(request.get_ref().limit).ok().filter(|&limit| limit > 0);
+        let grants = self.grants();
+        let permitted = move |key: &SessionKey| {
+            scope.covers_users(&key.owners.uids) || grants.has(&scope, &key.name, key.created)
+        };
+        let list = move |store: &SessionStore| store.list(limit.unwrap_or(usize::MAX), permitted);
+        let sessions = self.store.call(list).await.map_err(|error| refused(&error))?;
+        let sessions = sessions.iter().map(summary).collect();
         Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
     }
 
@@ -177,6 +185,17 @@ pub(super) fn summary(stored: &StoredSession) -> SessionSummary {
         partial: stored.partial,
         warnings: stored.warnings.clone(),
         context: Some(session_messages::context(stored.context.clone())),
+        pinned: stored.pinned,
+        upload: upload_name(stored.upload).to_owned(),
+    }
+}
+
+/// The name of the state in messages and JSON.
+fn upload_name(upload: UploadState) -> &'static str {
+    match upload {
+        UploadState::Local => "local",
+        UploadState::Pending => "pending",
+        UploadState::Uploaded => "uploaded",
     }
 }
 
@@ -209,7 +228,12 @@ fn refused(error: &StoreError) -> Status {
     match error {
         StoreError::NotFound(_) => Status::not_found(error.to_string()),
         StoreError::BeingWritten(_) => Status::aborted(error.to_string()),
-        StoreError::Panicked(_) | StoreError::Session(_) => Status::internal(error.to_string()),
+        StoreError::LowDisk { .. } | StoreError::State(StateError::Full { .. }) => {
+            Status::resource_exhausted(error.to_string())
+        }
+        StoreError::Panicked(_) | StoreError::Session(_) | StoreError::State(_) => {
+            Status::internal(error.to_string())
+        }
     }
 }
 

@@ -54,6 +54,7 @@ pub fn manifest(manifest: Manifest) -> SessionManifest {
     let Manifest {
         version,
         session,
+        id,
         tool,
         created,
         window,
@@ -66,6 +67,7 @@ pub fn manifest(manifest: Manifest) -> SessionManifest {
     SessionManifest {
         version,
         session,
+        id: id.map(Into::into),
         tool_name: tool.name,
         tool_version: tool.version,
         created_unix_ns: created.map(nanoseconds),
@@ -90,6 +92,7 @@ pub fn manifest_of(message: SessionManifest) -> Result<Manifest, BadManifest> {
     Ok(Manifest {
         version: message.version,
         session: message.session,
+        id: message.id.and_then(|id| id.parse().ok()),
         tool: Tool { name: message.tool_name, version: message.tool_version },
         created: message.created_unix_ns.map(timestamp).transpose()?,
         window: message.window.map(window_of).transpose()?,
@@ -274,7 +277,7 @@ mod tests {
 
     /// Every field of a manifest, set.
     const FULL: &str = r#"{
-        "version": 1, "session": "s", "tool": {"name": "tpuscope", "version": "0.1.0"},
+        "version": 1, "session": "s", "id": "0123456789abcdef0123456789abcdef", "tool": {"name": "tpuscope", "version": "0.1.0"},
         "created": "2026-03-04T05:06:07.000000001Z",
         "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
         "tracer_levels": {"host": 2, "device": 1, "python": 0}, "options": {"tpu_trace_mode": "TRACE_COMPUTE"},
@@ -304,6 +307,7 @@ mod tests {
         assert_eq!(whole.jobs.len() + whole.users.len() + whole.versions.len() + whole.losses.len(), 4);
         assert_eq!(context_of(context(whole.clone())), whole);
         let bare = Manifest {
+            id: None,
             created: None,
             window: None,
             tracer_levels: None,

@@ -6,22 +6,30 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+pub mod destinations;
 pub mod lock;
 pub mod own_metrics;
 mod retention;
 mod session_store;
 pub mod settings;
 mod staging;
+pub mod state;
+mod stored_session;
+pub mod uploads;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
+use model::unit::Bytes;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use xprof::session::{SessionError, SessionName};
 
-pub use catalog::StoredSession;
+pub use catalog::SessionKey;
+pub use retention::{Removal, RemovalReason};
 pub use session_store::{OpenedSession, SessionStore};
 pub use staging::{SessionOwners, StagedSession};
+pub use state::StateError;
+pub use stored_session::{SessionPriority, StoredPart, StoredSession, UploadState};
 
 /// Why the store cannot do it.
 #[derive(Debug, Error)]
@@ -32,6 +40,19 @@ pub enum StoreError {
     /// No such session.
     #[error("there is no session {0}")]
     NotFound(SessionName),
+    /// Less of the disk is free than `store.min_free` says.
+    #[error("the disk of {} has {} free, and store.min_free keeps {}", .folder.display(), .free.rounded(), .needed.rounded())]
+    LowDisk {
+        /// Path of the store.
+        folder: PathBuf,
+        /// Free bytes.
+        free: Bytes,
+        /// The limit in bytes.
+        needed: Bytes,
+    },
+    /// The database of the agent cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The call panicked.
     #[error("the store failed: {0}")]
     Panicked(String),

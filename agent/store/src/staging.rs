@@ -98,8 +98,8 @@ impl Staging {
         }
     }
 
-    /// Removes the owner files of sessions that never came to be.
-    pub(crate) fn forget_ownerless(&self) -> Result<(), SessionError> {
+    /// Removes the owner files of sessions that never came to be. `there` are the sessions that are.
+    pub(crate) fn forget_ownerless(&self, there: &BTreeSet<SessionName>) -> Result<(), SessionError> {
         let folder = self.logdir.join("owners");
         let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -109,7 +109,7 @@ impl Staging {
             let path = entry.path();
             let name = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
             let Some(name): Option<SessionName> = name else { continue };
-            if !self.folder(&name).is_dir() {
+            if !there.contains(&name) && !self.folder(&name).is_dir() {
                 self.forget_owners(&name);
             }
         }

@@ -143,7 +143,7 @@ fn the_loopback_is_read_only() {
         assert_eq!(refused.code(), Code::PermissionDenied);
         assert!(refused.message().contains("Unix socket"), "{refused}");
         let refused = SessionsClient::new(channel.clone())
-            .list(ListSessionsRequest { peer: peer() })
+            .list(ListSessionsRequest { peer: peer(), limit: 0 })
             .await
             .unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied);

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::SessionId;
+
 /// The version that this build writes. It goes up when a reader of an older one would be misled; new
 /// fields alone do not raise it.
 pub const MANIFEST_VERSION: u32 = 1;
@@ -17,6 +19,9 @@ pub struct Manifest {
     pub version: u32,
     /// The session's name.
     pub session: String,
+    /// Tells it apart from other sessions of its name; absent in manifests of older builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<SessionId>,
     /// Who wrote it.
     pub tool: Tool,
     /// When its writer finished it; absent in manifests of older builds. See [`Manifest::created_at`].

@@ -12,6 +12,7 @@
 //! Must never choose a root folder itself or follow a name that came from outside.
 
 mod context;
+mod id;
 mod manifest;
 mod name;
 mod read;
@@ -28,6 +29,7 @@ use std::{
 };
 
 pub use context::{PartLosses, SessionContext, SessionUser};
+pub use id::{BadSessionId, SessionId};
 pub use manifest::{
     ClockOffset, HostEntry, LossEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool,
     TracerLevels, Window,

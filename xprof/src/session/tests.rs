@@ -46,6 +46,7 @@ fn manifest(entries: Vec<PartEntry>) -> Manifest {
         })
         .collect();
     Manifest {
+        id: None,
         version: MANIFEST_VERSION,
         session: "s".to_owned(),
         tool: Tool::this(),

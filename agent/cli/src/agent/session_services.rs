@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
 use host::discovery::Discovery;
-use model::time::{Clock, Timestamp};
+use model::time::Clock;
 use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
 use server::{grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions};
 use store::{AsyncStore, SessionStore};
@@ -41,7 +41,7 @@ impl SessionServices {
         discovery: Discovery,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
-        let store = open_store(config, clock.now()).await?;
+        let store = open_store(config, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
         let captures = CaptureRunner::new(config.capture.clone(), profilers, store.clone(), clock);
         measure_disk(supervisor, &store);
@@ -65,7 +65,7 @@ impl SessionServices {
     }
 }
 
-/// Measures the free disk of the store now and then.
+/// Measures the free disk of the store and applies its limits now and then.
 fn measure_disk(supervisor: &mut TaskSupervisor, store: &AsyncStore) {
     let store = store.clone();
     supervisor.task(Stage::Sampling, "store disk", OnEnd::Restart, move |stop| {
@@ -77,6 +77,9 @@ fn measure_disk(supervisor: &mut TaskSupervisor, store: &AsyncStore) {
                 if let Err(error) = store.call(SessionStore::measure_free).await {
                     warn!(%error, "cannot read the free disk of the store");
                 }
+                if let Err(error) = store.call(SessionStore::retain).await {
+                    warn!(%error, "the limits of the store could not be applied");
+                }
             }
             TaskResult::Ok(())
         }
@@ -84,9 +87,9 @@ fn measure_disk(supervisor: &mut TaskSupervisor, store: &AsyncStore) {
 }
 
 /// Opens the store and reads its sessions in the background.
-async fn open_store(config: &Config, now: Timestamp) -> Result<AsyncStore, Failure> {
+async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<AsyncStore, Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
-    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits, now)).await;
+    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits, clock)).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
     let store = AsyncStore::new(opened.map_err(remedies::store)?);
     let filled = store.clone();

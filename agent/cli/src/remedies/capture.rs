@@ -112,7 +112,7 @@ fn disk(reason: FailureReason, destination: Destination) -> &'static str {
     match (reason, destination) {
         (R::NoSpace, Destination::Folder) => "free disk space, or name another folder with --output",
         (R::NoSpace, Destination::AgentStore) => {
-            "free disk space: `tpuscope sessions rm`, or store.max_size and store.max_age"
+            "free disk space: `tpuscope sessions rm`, or the limits store.max_size, store.max_age and store.min_free"
         }
         (_, Destination::AgentStore) => {
             "the agent stores sessions in agent.state_dir: its user must own the folders there, and links are not followed"

@@ -99,6 +99,7 @@ pub(crate) fn refused(status: &Status) -> Failure {
         Code::AlreadyExists | Code::Aborted => Exit::Conflict,
         Code::Unavailable => Exit::NoAgent,
         Code::DeadlineExceeded => Exit::Timeout,
+        Code::ResourceExhausted => Exit::NoSpace,
         _ => Exit::Internal,
     };
     let what = match status.message() {

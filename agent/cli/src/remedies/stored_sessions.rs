@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use model::suggestion::nearest_names;
-use xprof::session::SessionName;
+use xprof::session::{NameError, SessionName};
 
 use crate::{exit::Exit, failure::Failure};
 
@@ -36,20 +36,22 @@ pub(crate) fn no_store(failure: Failure, name: &SessionName) -> Failure {
     Failure { what: format!("session {name}: {}", failure.what), ..failure }.remedy(remedy)
 }
 
-/// Only sessions of the agent are copied.
-pub(crate) fn fetched_path(path: &Path) -> Failure {
-    let what = format_args!("{} is a path: only sessions of the agent are copied", path.display());
-    Failure::new(Exit::Usage, what)
-        .remedy("name a session that `tpuscope sessions list` lists; a folder is copied with cp -r")
+/// A session or a part whose name cannot be that of a copy.
+pub(crate) fn not_a_session_name(name: &str, error: &NameError) -> Failure {
+    Failure::new(Exit::Usage, format_args!("the name {name} cannot be kept: {error}"))
+        .remedy("copy the files with cp or `gcloud storage cp`")
 }
 
-/// Segments are files.
-pub(crate) fn merged_name(name: &SessionName) -> Failure {
-    let what = format_args!("{name} is the name of a session, and segments are files");
-    let fetch = format!(
-        "copy the session with `tpuscope sessions fetch {name}`, and give its .xplane.pb files of one process"
+/// A session with other than one part where segments of one process are merged.
+pub(crate) fn merged_session(name: &str, parts: &[&str]) -> Failure {
+    let what = format_args!(
+        "session {name} has {} parts: {}; segments of one process are merged",
+        parts.len(),
+        parts.join(", ")
     );
-    Failure::new(Exit::Usage, what).remedy(joined(&path_hint(name), &fetch))
+    Failure::new(Exit::Usage, what).remedy(format_args!(
+        "copy the session with `tpuscope sessions fetch {name}`, and give its .xplane.pb files of one process"
+    ))
 }
 
 fn joined(first: &str, second: &str) -> String {

@@ -39,7 +39,7 @@ enum Format {
 pub(super) fn run(args: &Args) -> CommandResult {
     let reply = client::block_on(async {
         let mut sessions = SessionsClient::new(args.agent.connect().await?);
-        let request = ListSessionsRequest { peer: Some(protocol::own()) };
+        let request = ListSessionsRequest { peer: Some(protocol::own()), limit: 0 };
         client::within(client::CALL_TIMEOUT, sessions.list(request)).await
     })?;
     let sessions = reply.into_inner().sessions;

@@ -2,6 +2,7 @@
 
 mod agent_files;
 mod annotations;
+mod bucket_files;
 mod context;
 mod export;
 pub(super) mod fetch;
@@ -12,6 +13,7 @@ mod location;
 mod merge;
 pub(super) mod outfile;
 mod progress;
+mod remote_files;
 mod rm;
 mod show;
 mod show_tables;

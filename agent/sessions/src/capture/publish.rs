@@ -7,8 +7,8 @@ use xprof::{
     check::TraceSummary,
     loss::Loss,
     session::{
-        HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionName, SessionWriter,
-        Tool, Window,
+        HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionId, SessionName,
+        SessionWriter, Tool, Window,
     },
 };
 
@@ -118,6 +118,7 @@ impl CaptureRun {
         Manifest {
             version: MANIFEST_VERSION,
             session: session.to_string(),
+            id: SessionId::random(),
             tool: Tool::this(),
             created: Some(now.into()),
             window: Window::from_ns(start, start.saturating_add(length)),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use store::StoreError;
+use store::{StateError, StoreError};
 use xprof::{client, session::SessionError};
 
 use super::{FailureKind, ProfilerCall};
@@ -228,7 +228,12 @@ fn is_no_folder(kind: io::ErrorKind) -> bool {
 pub(super) fn of_store(error: &StoreError) -> FailureReason {
     match error {
         StoreError::BeingWritten(_) => FailureReason::SessionBeingWritten,
-        StoreError::NotFound(_) | StoreError::Panicked(_) => FailureReason::Internal,
+        StoreError::LowDisk { .. } | StoreError::State(StateError::Full { .. }) => FailureReason::NoSpace,
+        StoreError::State(StateError::ReadOnly { .. }) => FailureReason::FolderDenied,
+        StoreError::State(StateError::Io { source, .. }) if is_denied(source.kind()) => {
+            FailureReason::FolderDenied
+        }
+        StoreError::NotFound(_) | StoreError::Panicked(_) | StoreError::State(_) => FailureReason::Internal,
         StoreError::Session(error) => of_session(error),
     }
 }
