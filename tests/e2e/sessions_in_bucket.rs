@@ -11,7 +11,7 @@ use fakes::{
 use prost::Message;
 use tempfile::TempDir;
 
-use super::capture_agent::Agent;
+use super::profiler_agent::Agent;
 use crate::schema::Schema;
 
 /// A bucket with the session `one` of two parts below `runs`, and the same session in a folder.

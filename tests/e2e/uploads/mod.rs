@@ -20,7 +20,7 @@ use fakes::{
 };
 use proto::tensorflow::profiler::{XSpace, XStat, x_stat::Value};
 
-use crate::capture_agent::Agent;
+use crate::profiler_agent::Agent;
 
 /// A trace that is sent in three parts.
 const LARGE: usize = 17 << 20;

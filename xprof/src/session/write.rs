@@ -211,6 +211,11 @@ impl PartWriter {
         hex(&self.hash.clone().finalize())
     }
 
+    /// Where its bytes lie until it is committed.
+    pub fn staged(&self) -> &Path {
+        &self.path
+    }
+
     /// Where the part will lie.
     pub fn target(&self) -> &Path {
         &self.target
