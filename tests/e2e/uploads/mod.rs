@@ -1,8 +1,13 @@
 //! Sessions on their way to destinations: captured by a running agent, from a profiler with the real wire.
 
+mod agent;
 mod bucket;
 mod commands;
+mod faults;
+mod faults_access;
+mod faults_disk;
 mod file_destination;
+mod killed;
 mod leaving;
 mod target;
 
