@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code fails loudly")]
 #![expect(clippy::disallowed_methods, reason = "the tests wait for processes in real time")]
 
+pub mod bare_store;
 pub mod command;
 pub mod containers;
+pub mod fake_gcs;
 pub mod fake_grpc;
 pub mod fake_host;
 pub mod fake_host_service;
@@ -21,6 +23,5 @@ pub mod libtpu;
 pub mod net_ns;
 pub mod pid_ns;
 pub mod running_agent;
-pub mod schema;
 pub mod small_disk;
 pub mod wait;

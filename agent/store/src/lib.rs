@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+pub mod destinations;
 mod import;
 pub mod lock;
 pub mod own_metrics;

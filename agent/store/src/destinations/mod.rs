@@ -1,0 +1,40 @@
+//! Where sessions are uploaded to: the destinations of the settings, as buckets and folders.
+//!
+//! Must never take a URL from a caller: the agent's credentials are not the caller's.
+
+mod bucket;
+mod folder;
+mod http_client;
+mod rate;
+mod reader;
+mod settings;
+pub mod target;
+mod url;
+
+use std::{path::PathBuf, sync::Arc};
+
+pub use http_client::Transport;
+pub use rate::SendRate;
+pub use reader::{BucketListing, BucketObject, BucketReader, BucketUrl, BucketUrlError};
+pub use settings::{
+    Allow, Destination, DestinationName, DestinationNameError, Destinations, NO_DESTINATION, UploadWhen,
+};
+use target::{Target, TransferError};
+pub use url::{UploadUrl, UrlError, UrlTemplate};
+
+/// Opens the target of a URL, with a key file for a bucket. Blocks.
+///
+/// # Errors
+/// If the credentials cannot be read.
+pub fn open(
+    url: &UploadUrl,
+    credentials: Option<PathBuf>,
+    transport: Transport,
+) -> Result<Arc<dyn Target>, TransferError> {
+    Ok(match url {
+        UploadUrl::Bucket { bucket, prefix } => {
+            Arc::new(bucket::Bucket::open(bucket, prefix, credentials.as_deref(), transport)?)
+        }
+        UploadUrl::Folder(path) => Arc::new(folder::Folder::new(path.clone())),
+    })
+}
