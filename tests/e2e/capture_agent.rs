@@ -9,13 +9,13 @@ use std::{
     time::Instant,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::{self, Ended, run},
     fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
     jax_job::{JaxJob, free_port},
-    schema::Schema,
     small_disk::SmallDisk,
     wait::{LIMIT, until},
 };

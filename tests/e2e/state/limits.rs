@@ -1,6 +1,6 @@
 //! Pins, limits and removals through the command line.
 
-use fakes::schema::Schema;
+use crate::schema::Schema;
 
 use super::*;
 

@@ -6,6 +6,7 @@ mod bucket;
 mod folder;
 mod http_client;
 mod rate;
+mod reader;
 mod settings;
 pub mod target;
 mod url;
@@ -14,6 +15,7 @@ use std::{path::PathBuf, sync::Arc};
 
 pub use http_client::Transport;
 pub use rate::SendRate;
+pub use reader::{BucketListing, BucketObject, BucketReader, BucketUrl, BucketUrlError};
 pub use settings::{
     Allow, Destination, DestinationName, DestinationNameError, Destinations, NO_DESTINATION, UploadWhen,
 };
