@@ -9,13 +9,13 @@ use std::{
     time::Instant,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::{self, Ended, run},
     fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
     jax_job::{JaxJob, free_port},
-    schema::Schema,
     small_disk::SmallDisk,
     wait::{LIMIT, until},
 };
@@ -129,6 +129,10 @@ impl Agent {
 
     pub(super) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(super) fn end(&mut self) -> Option<i32> {

@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command,
     harness::{peer, workspace},
     jax_job::{JaxJob, RunningJaxJob},
-    schema::Schema,
 };
 use prost::Message;
 use proto::tensorflow::{

@@ -1,12 +1,14 @@
 //! Sessions of the agent that are named, not copied: read over its socket, with whose they are and how they were recorded.
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::Command,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::{Ended, run, start_as},
     fake_host::FakeHost,
@@ -14,7 +16,6 @@ use fakes::{
     harness::tpuscope,
     jax_job::JaxJob,
     running_agent::{Home, RunningAgent},
-    schema::Schema,
 };
 use nix::sys::signal::Signal;
 use proto::{
@@ -34,6 +35,14 @@ fn with_session(name: &str) -> (Agent, tempfile::TempDir) {
     let captured = agent.ask(&["capture", "--session", name, "--duration", "10ms", "--output", &out]);
     assert_eq!(captured.code, Some(0), "{captured:?}");
     (agent, folder)
+}
+
+/// The files in a folder.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(&path).unwrap()))
+        .collect()
 }
 
 #[test]
@@ -57,7 +66,14 @@ fn a_session_is_shown_and_exported_by_its_name_as_from_its_files() {
         let read = |which| fs::read(folder.path().join(format!("{which}-{file}"))).unwrap();
         assert_eq!(read("a"), read("b"), "{file}");
     }
-    agent.ask(&["sessions", "fetch", "./one"]).failed(2, "./one is a path");
+    agent.ask(&["sessions", "fetch", "./one"]).failed(5, "./one does not exist");
+    let copied = folder.path().join("copied").display().to_string();
+    let fetched = agent.ask(&["sessions", "fetch", &copy, "-o", &copied, "--json"]);
+    assert_eq!(fetched.code, Some(0), "{fetched:?}");
+    Schema::open("sessions-fetch").admits(&fetched.json());
+    assert_eq!(files(&folder.path().join("copied/plugins/profile/one")), files(Path::new(&copy)));
+    let merge = agent.ask(&["sessions", "merge", "one", "-o", "/dev/null"]);
+    merge.failed(2, "session one has 2 parts");
 }
 
 #[test]

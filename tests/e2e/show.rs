@@ -8,10 +8,10 @@ use std::{
     process::Command,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::run,
     harness::{data, peer, workspace},
-    schema::Schema,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -253,9 +253,9 @@ fn a_file_of_another_format_is_named_with_what_to_do() {
     let named = run(&folder, &["sessions", "show", "profile.zip"]);
     named.failed(USAGE, "is taken for the name of a session of the agent, and is a file here");
     assert!(named.stderr.contains("for the file: ./profile.zip"), "{named:?}");
-    let remote = show(Path::new("gs://bucket/run"), &[]);
-    remote.failed(USAGE, "only local paths are read");
-    assert!(remote.stderr.contains("gcloud storage cp -r gs://bucket/run ."), "{remote:?}");
+    let other = show(Path::new("s3://bucket/run"), &[]);
+    assert_eq!(other.code, Some(USAGE), "{other:?}");
+    assert!(other.stderr.contains("only URLs that begin with `gs://` or `file:///` are read"), "{other:?}");
 }
 
 #[test]

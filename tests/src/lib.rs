@@ -23,6 +23,5 @@ pub mod libtpu;
 pub mod net_ns;
 pub mod pid_ns;
 pub mod running_agent;
-pub mod schema;
 pub mod small_disk;
 pub mod wait;

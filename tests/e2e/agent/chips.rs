@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use fakes::{command::run, fake_host::FakeHost, running_agent::RunningAgent, schema::Schema};
+use crate::schema::Schema;
+use fakes::{command::run, fake_host::FakeHost, running_agent::RunningAgent};
 use model::device::Generation;
 use nix::sys::signal::Signal;
 use serde_json::Value;

@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::{run, start_as},
     fake_host::FakeHost,
     harness::tpuscope,
     running_agent::{Home, RunningAgent, exchange},
-    schema::Schema,
     wait::{LIMIT, eventually, until},
 };
 use nix::sys::signal::Signal;

@@ -1,10 +1,10 @@
 //! `metrics` and `history`: what the agent has measured, on the command line.
 
+use crate::schema::Schema;
 use fakes::{
     command::{Ended, run},
     fake_host::FakeHost,
     running_agent::RunningAgent,
-    schema::Schema,
     wait::until,
 };
 

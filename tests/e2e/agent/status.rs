@@ -7,12 +7,12 @@ use std::{
     process::{Command, Stdio},
 };
 
+use crate::schema::Schema;
 use fakes::{
     command::{Ended, run},
     fake_host::FakeHost,
     harness::tpuscope,
     running_agent::RunningAgent,
-    schema::Schema,
     wait::eventually,
 };
 use model::device::Generation;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use fakes::{harness::data, schema::Schema};
+use crate::schema::Schema;
+use fakes::harness::data;
 use serde_json::{Value, json};
 
 use super::{assert_same, differences, file, golden, line, run, vector};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use fakes::schema::Schema;
+use crate::schema::Schema;
 use serde_json::{Value, json};
 
 use super::{file, golden, run, vector};

@@ -5,10 +5,10 @@ use std::{
     process::{Command, Output},
 };
 
+use crate::schema::Schema;
 use fakes::{
     harness::{peer, tpuscope},
     libtpu::Staged,
-    schema::Schema,
 };
 use model::{catalog, sample::Origin};
 use serde_json::{Value, json};

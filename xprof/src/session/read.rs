@@ -223,6 +223,42 @@ impl Session {
         }
     }
 
+    /// The session of a folder that is not on this machine: what its manifest is, and its files with their lengths. None
+    /// where there is neither a part nor a manifest. No I/O.
+    pub fn listed(
+        folder: &Path,
+        manifest: Option<Result<Manifest, FaultKind>>,
+        files: impl IntoIterator<Item = (String, u64)>,
+    ) -> Option<Self> {
+        let (name, folder) = (file_name(folder), folder.to_owned());
+        let mut session = Self { name, folder, manifest: None, parts: Vec::new(), faults: Vec::new() };
+        match manifest {
+            None => {}
+            Some(Ok(manifest)) => session.manifest = Some(manifest),
+            Some(Err(kind)) => session.faults.push(Fault { file: MANIFEST_FILE.to_owned(), kind }),
+        }
+        let hosts = session.hosts_by_file();
+        let mut files: Vec<(String, u64)> = files
+            .into_iter()
+            .filter(|(file, _)| !file.starts_with('.') && file.ends_with(PART_SUFFIX))
+            .collect();
+        files.sort();
+        if files.is_empty() && session.manifest.is_none() {
+            return None;
+        }
+        for (file, size) in files {
+            if size == 0 {
+                session.faults.push(Fault { file, kind: FaultKind::Empty });
+                continue;
+            }
+            let name = file.strip_suffix(PART_SUFFIX).unwrap_or(&file).to_owned();
+            let host = hosts.get(&file).unwrap_or(&name).clone();
+            session.parts.push(PartFile { host, name, path: session.folder.join(&file), size });
+        }
+        session.compare_with_manifest();
+        Some(session)
+    }
+
     fn read_manifest(&mut self, path: &Path) {
         let kind = match load_manifest(path) {
             Ok(manifest) => return self.manifest = Some(manifest),

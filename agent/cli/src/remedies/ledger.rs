@@ -4,7 +4,6 @@ use std::{fmt, io, path::Path};
 
 use goodput::{proxy, time::Micros};
 
-use super::traces::remote;
 use crate::{exit::Exit, failure::Failure};
 
 /// A file that cannot be opened or read.
@@ -17,6 +16,20 @@ pub(crate) fn unreadable_input(file: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::IsADirectory => failure(Exit::BadInput),
         _ => failure(Exit::Internal),
     }
+}
+
+/// The path is a URL of remote storage.
+fn remote(path: &Path) -> Option<Failure> {
+    let text = path.to_str()?;
+    let (scheme, _) = text.split_once("://")?;
+    scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| {
+        let what = format_args!("{text} is the address of remote storage: only local paths are read");
+        let copy = match scheme {
+            "gs" => format!("copy it first: gcloud storage cp -r {text} ."),
+            _ => "copy it to this machine first".to_owned(),
+        };
+        Failure::new(Exit::Usage, what).remedy(copy)
+    })
 }
 
 /// A file that is not UTF-8 text.

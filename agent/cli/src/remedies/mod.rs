@@ -5,6 +5,7 @@
 
 mod agent;
 mod arguments;
+mod buckets;
 mod capture;
 mod connection;
 mod ledger;
@@ -19,6 +20,7 @@ mod uploads;
 
 pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
 pub(crate) use arguments::arguments;
+pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
 pub(crate) use capture::{
     KeptIn, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts, of_failure,
     session_folder, store,
@@ -37,8 +39,8 @@ pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_of_the_agent};
 pub(crate) use status::{no_chip, no_owner};
 pub(crate) use stored_sessions::{
-    changed_path, each, faulty_session, fetched_path, import, imported_name, merged_name, no_store,
-    no_stored_session, several_sessions, unfit_session_name, unreadable_part,
+    changed_path, each, faulty_session, import, imported_name, imported_url, merged_session, no_store,
+    no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
 };
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, merge, name_of_a_file, no_readable_part,

@@ -1,6 +1,6 @@
 //! Sessions of the agent that a command names.
 
-use std::{io, path::Path};
+use std::{fmt, io, path::Path};
 
 use model::suggestion::nearest_names;
 use xprof::session::{Fault, NameError, SessionName};
@@ -36,18 +36,16 @@ pub(crate) fn no_store(failure: Failure, name: &SessionName) -> Failure {
     Failure { what: format!("session {name}: {}", failure.what), ..failure }.remedy(remedy)
 }
 
-/// Only sessions of the agent are copied.
-pub(crate) fn fetched_path(path: &Path) -> Failure {
-    let what = format_args!("{} is a path: only sessions of the agent are copied", path.display());
-    Failure::new(Exit::Usage, what)
-        .remedy("name a session that `tpuscope sessions list` lists; a folder is copied with cp -r")
+/// A session or a part whose name cannot be that of a copy.
+pub(crate) fn not_a_session_name(name: &str, error: &NameError) -> Failure {
+    Failure::new(Exit::Usage, format_args!("the name {name} cannot be kept: {error}"))
+        .remedy("copy the files with cp or `gcloud storage cp`")
 }
 
 /// Only sessions of the agent are changed or removed.
-pub(crate) fn changed_path(path: &Path, command: &str) -> Failure {
+pub(crate) fn changed_path(path: impl fmt::Display, command: &str) -> Failure {
     let what = format_args!(
-        "{} is a path or a URL: `sessions {command}` takes names of sessions of the agent only",
-        path.display()
+        "{path} is a path or a URL: `sessions {command}` takes names of sessions of the agent only"
     );
     Failure::new(Exit::Usage, what).remedy(
         "name a session that `tpuscope sessions list` lists; nothing in a folder or a bucket is removed",
@@ -58,6 +56,12 @@ pub(crate) fn changed_path(path: &Path, command: &str) -> Failure {
 pub(crate) fn imported_name(name: &SessionName) -> Failure {
     let what = format_args!("{name} is the name of a session, and `sessions import` takes a path");
     Failure::new(Exit::Usage, what).remedy(format_args!("for a folder of this name write `./{name}`"))
+}
+
+/// What is taken in is read from files.
+pub(crate) fn imported_url(url: impl fmt::Display) -> Failure {
+    Failure::new(Exit::Usage, format_args!("{url} is a URL, and `sessions import` takes a path"))
+        .remedy(format_args!("copy the session first: `tpuscope sessions fetch {url}`"))
 }
 
 /// The name of the folder cannot be that of a session.
@@ -111,13 +115,16 @@ pub(crate) fn each(failures: Vec<Failure>) -> CommandResult {
     }
 }
 
-/// Segments are files.
-pub(crate) fn merged_name(name: &SessionName) -> Failure {
-    let what = format_args!("{name} is the name of a session, and segments are files");
-    let fetch = format!(
-        "copy the session with `tpuscope sessions fetch {name}`, and give its .xplane.pb files of one process"
+/// A session with other than one part where segments of one process are merged.
+pub(crate) fn merged_session(name: &str, parts: &[&str]) -> Failure {
+    let what = format_args!(
+        "session {name} has {} parts: {}; segments of one process are merged",
+        parts.len(),
+        parts.join(", ")
     );
-    Failure::new(Exit::Usage, what).remedy(joined(&path_hint(name), &fetch))
+    Failure::new(Exit::Usage, what).remedy(format_args!(
+        "copy the session with `tpuscope sessions fetch {name}`, and give its .xplane.pb files of one process"
+    ))
 }
 
 fn joined(first: &str, second: &str) -> String {

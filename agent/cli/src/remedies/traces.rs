@@ -121,20 +121,6 @@ fn unopened(error: &io::Error) -> (Exit, &'static str) {
     }
 }
 
-/// The path is a URL of remote storage.
-pub(super) fn remote(path: &Path) -> Option<Failure> {
-    let text = path.to_str()?;
-    let (scheme, _) = text.split_once("://")?;
-    scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| {
-        let what = format_args!("{text} is the address of remote storage: only local paths are read");
-        let copy = match scheme {
-            "gs" => format!("copy it first: gcloud storage cp -r {text} ."),
-            _ => "copy it to this machine first".to_owned(),
-        };
-        Failure::new(Exit::Usage, what).remedy(copy)
-    })
-}
-
 /// The name of a session that is also that of a trace or an archive in the current folder.
 pub(crate) fn name_of_a_file(name: &str) -> Failure {
     Failure::new(
@@ -147,11 +133,6 @@ pub(crate) fn name_of_a_file(name: &str) -> Failure {
 /// A path without a session.
 pub(crate) fn no_session(error: &SessionError) -> Failure {
     let failure = |exit| Failure::new(exit, error);
-    if let SessionError::NotFound(path) = error
-        && let Some(failure) = remote(path)
-    {
-        return failure;
-    }
     match error {
         SessionError::NotFound(_) => failure(Exit::NotFound).remedy("check the path"),
         SessionError::NotAFile(_) => failure(Exit::BadInput).remedy("save the trace to a file and name that"),
@@ -175,10 +156,10 @@ pub(crate) fn merge(error: MergeError, output: &Path) -> Failure {
     let failed = |exit| Failure::new(exit, text);
     match error {
         MergeError::Write(error) => unwritten(output, &error),
-        MergeError::Read { file, source } => remote(Path::new(&file)).unwrap_or_else(|| {
+        MergeError::Read { source, .. } => {
             let (exit, remedy) = unopened(&source);
             failed(exit).remedy(remedy)
-        }),
+        }
         // A file that ends before its length is damaged, also if it was cut while it was read.
         MergeError::Input { source: wire::Error::Io { source, .. }, .. }
             if source.kind() != io::ErrorKind::UnexpectedEof =>

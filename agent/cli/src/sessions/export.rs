@@ -18,8 +18,8 @@ use xprof::{
 };
 
 use super::{
-    CommandResult, agent_files::AgentSession, interrupt, load, location::Location, outfile::OutFile,
-    progress::ByteProgress,
+    CommandResult, interrupt, load, location::Location, outfile::OutFile, progress::ByteProgress,
+    remote_files::RemoteSession,
 };
 use crate::{
     client,
@@ -32,8 +32,8 @@ use crate::{
 /// Arguments of `sessions export`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of a session of the agent; or a path, which contains `/`, is `.` or ends in .xplane.pb: a session folder, a
-    /// logdir (its newest session is exported), or a file
+    /// Name of a session of the agent; or a gs:// URL; or a path, which contains `/`, is `.` or ends in .xplane.pb. URLs and
+    /// paths name a session folder, a logdir (its newest session is exported), or a file
     #[arg(value_parser = Location::parser())]
     session: Location,
     /// Output format
@@ -86,7 +86,7 @@ struct ShiftedHost {
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let loaded = load::parts(&args.session, &args.agent)?;
-    let (found, agent) = (loaded.session.parts.clone(), loaded.agent.clone());
+    let (found, remote) = (loaded.session.parts.clone(), loaded.remote.clone());
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
     let mut answer = Answer { session: loaded.session.name.clone(), ..Answer::default() };
     match args.format {
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
             let report = loaded.analysed(Rules::True, Some(0))?;
             answer.tell(&report);
             let parts = named(&found, &report);
-            answer.events = Some(perfetto(&parts, agent.as_ref(), &file, &args.output)?);
+            answer.events = Some(perfetto(&parts, remote.as_ref(), &file, &args.output)?);
             answer.finish(out, &file, &args.output)?;
         }
         Format::Csv => {
@@ -136,11 +136,11 @@ fn named<'p>(files: &'p [PartFile], report: &Report) -> Vec<NamedPart<'p>> {
 
 fn perfetto(
     parts: &[NamedPart<'_>],
-    agent: Option<&AgentSession>,
+    remote: Option<&RemoteSession>,
     file: &File,
     path: &Path,
 ) -> Result<TraceEvents, Failure> {
-    let files: Vec<Box<dyn Input + '_>> = parts.iter().map(|part| load::input(part.file, agent)).collect();
+    let files: Vec<Box<dyn Input + '_>> = parts.iter().map(|part| load::input(part.file, remote)).collect();
     let hosts: Vec<_> = parts
         .iter()
         .zip(&files)
@@ -165,7 +165,7 @@ fn perfetto(
     });
     // A call that failed says nothing of the trace.
     flushed.map_err(|error| {
-        agent.and_then(AgentSession::failure).unwrap_or_else(|| remedies::export(error, path))
+        remote.and_then(RemoteSession::failure).unwrap_or_else(|| remedies::export(error, path))
     })
 }
 

@@ -1,10 +1,10 @@
-//! `tpuscope sessions fetch`: copies a session from the agent's store, over its socket, to a folder. `capture --output` uses
-//! it too.
+//! `tpuscope sessions fetch`: copies a session to a folder: from the agent's store, over its socket, from a bucket or from
+//! another folder. `capture --output` uses it too.
 //!
 //! Must never publish an incomplete session: all files must have arrived and match the manifest.
 
 use std::{
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -13,22 +13,29 @@ use proto::tpuscope::v1::{FetchSessionRequest, FilePiece, sessions_client::Sessi
 use server::protocol;
 use tonic::{Streaming, transport::Channel};
 use xprof::session::{
-    MANIFEST_FILE, Manifest, PART_SUFFIX, PartFacts, PartName, PartWriter, SessionError, SessionName,
-    SessionWriter,
+    MANIFEST_FILE, Manifest, PART_SUFFIX, PartFacts, PartFile, PartName, PartWriter, SessionError,
+    SessionName, SessionWriter,
 };
 
-use super::location::Location;
+use super::{
+    load::{self, Loaded},
+    location::Location,
+    progress::ByteProgress,
+    remote_files::RemoteSession,
+};
 use crate::{
     CommandResult, client, exit::Exit, failure::Failure, lifecycle::signals::StopSignals, output, remedies,
 };
 
+/// The size of the pieces in which a file is copied.
+const PIECE: usize = 1 << 20;
 /// The largest manifest.
 const MAX_MANIFEST_BYTES: usize = 16 << 20;
 
 /// Arguments of `sessions fetch`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of a session of the agent
+    /// Name of a session of the agent; or a path or a gs:// URL of a session folder or of a logdir (its newest session)
     #[arg(value_name = "SESSION", value_parser = Location::parser())]
     session: Location,
     /// Logdir to write to: the session becomes DIR/plugins/profile/SESSION
@@ -42,21 +49,15 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let session = match &args.session {
-        Location::Name(name) => name,
-        Location::Path(path) => return Err(remedies::fetched_path(path)),
-    };
-    let fetched = client::block_on(async {
-        let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
-        let channel = args.agent.connect().await?;
-        tokio::select! {
-            fetched = fetch(channel, session, &args.output) => fetched,
-            _ = signals.next() => Err(Failure::new(Exit::Interrupted, "interrupted; nothing was copied")),
+    let fetched = match &args.session {
+        Location::Name(name) => of_agent(name, args)?,
+        Location::Path(_) | Location::Url(_) => {
+            copy(&load::parts(&args.session, &args.agent)?, &args.output)?
         }
-    })?;
+    };
     if args.json {
         output::json(&serde_json::json!({
-            "session": session,
+            "session": fetched.session,
             "folder": fetched.folder,
             "files": fetched.files,
             "size": fetched.size,
@@ -73,9 +74,62 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Err(remedies::unchecked_copy())
 }
 
+fn of_agent(session: &SessionName, args: &Args) -> Result<Fetched, Failure> {
+    client::block_on(async {
+        let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
+        let channel = args.agent.connect().await?;
+        tokio::select! {
+            fetched = fetch(channel, session, &args.output) => fetched,
+            _ = signals.next() => Err(Failure::new(Exit::Interrupted, "interrupted; nothing was copied")),
+        }
+    })
+}
+
+/// Copies a session that is read as files, in a folder or in a bucket, below `output`.
+fn copy(loaded: &Loaded, output: &Path) -> Result<Fetched, Failure> {
+    let session = &loaded.session;
+    let name: SessionName =
+        session.name.parse().map_err(|error| remedies::not_a_session_name(&session.name, &error))?;
+    let failed = |error| remedies::session_copy(error, output);
+    let writer = SessionWriter::create(output, name).map_err(failed)?;
+    let mut parts = Vec::new();
+    let mut progress = ByteProgress::new("copying");
+    let all: u64 = session.parts.iter().map(|part| part.size).sum();
+    let mut done = 0;
+    for part in &session.parts {
+        let part_name: PartName =
+            part.name.parse().map_err(|error| remedies::not_a_session_name(&part.name, &error))?;
+        let mut copied = writer.part(&part_name).map_err(failed)?;
+        let mut from = loaded.open(part).map_err(|error| unread(loaded, part, error))?;
+        let mut piece = vec![0; PIECE];
+        loop {
+            let read = from.read(&mut piece).map_err(|error| unread(loaded, part, error))?;
+            if read == 0 {
+                break;
+            }
+            let path = copied.target().to_owned();
+            copied
+                .write_all(&piece[..read])
+                .map_err(|source| failed(SessionError::Io { doing: "write", path, source }))?;
+            done += read as u64;
+            progress.at(done, all);
+        }
+        parts.push((part_name, copied));
+    }
+    drop(progress);
+    publish(&writer, parts, session.manifest.clone(), output)
+}
+
+/// A part that cannot be read: the reason of the call that failed, where it was one.
+fn unread(loaded: &Loaded, part: &PartFile, error: io::Error) -> Failure {
+    let called = loaded.remote.as_ref().and_then(RemoteSession::failure);
+    called.unwrap_or_else(|| remedies::TraceFileError::open(&part.path, error).into())
+}
+
 /// A copied session.
 #[derive(Debug)]
 pub(crate) struct Fetched {
+    session: SessionName,
     /// Its folder.
     pub(crate) folder: PathBuf,
     files: usize,
@@ -113,7 +167,15 @@ pub(crate) async fn fetch(channel: Channel, name: &SessionName, output: &Path) -
         Stopped::Agent(failure) => failure,
         Stopped::Disk(error) => remedies::session_copy(error, output),
     })?;
-    copy.publish(output)
+    let Copy { writer, parts, manifest, .. } = copy;
+    let manifest =
+        match &manifest[..] {
+            [] => None,
+            text => Some(serde_json::from_slice(text).map_err(|error| {
+                Failure::internal(format_args!("the agent's manifest is damaged: {error}"))
+            })?),
+        };
+    publish(&writer, parts, manifest, output)
 }
 
 enum Stopped {
@@ -169,42 +231,41 @@ impl Copy {
         part.write_all(&piece.data)
             .map_err(|source| Stopped::Disk(SessionError::Io { doing: "write", path, source }))
     }
+}
 
-    /// Checks the files against the manifest and publishes them.
-    fn publish(self, output: &Path) -> Result<Fetched, Failure> {
-        let manifest: Option<Manifest> = match &self.manifest[..] {
-            [] => None,
-            text => Some(serde_json::from_slice(text).map_err(|error| {
-                Failure::internal(format_args!("the agent's manifest is damaged: {error}"))
-            })?),
-        };
-        for entry in manifest.iter().flat_map(|manifest| &manifest.hosts).flat_map(|host| &host.parts) {
-            let part = self.parts.iter().find(|(name, _)| name.file_name() == entry.file);
-            if !part.is_some_and(|(_, part)| part.size() == entry.size && part.sha256() == entry.sha256) {
-                return Err(remedies::damaged_copy(&entry.file));
+/// Checks the files against the manifest and publishes them.
+fn publish(
+    writer: &SessionWriter,
+    parts: Vec<(PartName, PartWriter)>,
+    manifest: Option<Manifest>,
+    output: &Path,
+) -> Result<Fetched, Failure> {
+    for entry in manifest.iter().flat_map(|manifest| &manifest.hosts).flat_map(|host| &host.parts) {
+        let part = parts.iter().find(|(name, _)| name.file_name() == entry.file);
+        if !part.is_some_and(|(_, part)| part.size() == entry.size && part.sha256() == entry.sha256) {
+            return Err(remedies::damaged_copy(&entry.file));
+        }
+    }
+    let (mut files, mut size, mut made) = (parts.len(), 0, Vec::new());
+    let whole = parts.into_iter().try_for_each(|(_, part)| {
+        let entry = part.commit(PartFacts::default())?;
+        size += entry.size;
+        made.push(entry.file);
+        Ok(())
+    });
+    let checked = manifest.is_some();
+    let finished = whole.and_then(|()| manifest.map(|manifest| writer.finish(manifest)).transpose());
+    match finished {
+        Ok(finished) => {
+            if let Some(finished) = finished {
+                files += 1;
+                size = finished.bytes;
             }
+            Ok(Fetched { session: writer.name().clone(), folder: writer.folder(), files, size, checked })
         }
-        let files = self.parts.len();
-        let mut fetched = Fetched { folder: self.writer.folder(), files, size: 0, checked: false };
-        let (writer, mut made) = (&self.writer, Vec::new());
-        let whole = self.parts.into_iter().try_for_each(|(_, part)| {
-            let entry = part.commit(PartFacts::default())?;
-            fetched.size += entry.size;
-            made.push(entry.file);
-            Ok(())
-        });
-        let has_manifest = manifest.is_some();
-        let whole =
-            whole.and_then(|()| manifest.map_or(Ok(()), |manifest| writer.finish(manifest).map(drop)));
-        if let Err(error) = whole {
+        Err(error) => {
             writer.take_back(&made);
-            return Err(remedies::session_copy(error, output));
+            Err(remedies::session_copy(error, output))
         }
-        if has_manifest {
-            fetched.files += 1;
-            fetched.checked = true;
-            fetched.size += self.manifest.len() as u64;
-        }
-        Ok(fetched)
     }
 }

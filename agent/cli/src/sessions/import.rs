@@ -66,6 +66,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let path = match &args.folder {
         Location::Path(path) => path,
         Location::Name(name) => return Err(remedies::imported_name(name)),
+        Location::Url(url) => return Err(remedies::imported_url(url)),
     };
     let session = only_session(path)?;
     let name = match &args.name {

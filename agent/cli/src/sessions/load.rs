@@ -1,4 +1,4 @@
-//! Loads a session: of the agent by its name, or the newest one at a path. Its parts, and their analysis.
+//! Loads a session: of the agent by its name, or the newest one at a path or in a bucket. Its parts, and their analysis.
 
 use std::{
     collections::HashMap,
@@ -8,6 +8,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp, civil::DateTime, tz::TimeZone};
 use server::session_messages;
+use store::destinations::BucketUrl;
 use xprof::{
     analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
     input::{FileInput, Input, ReadSeek, open_regular},
@@ -15,10 +16,7 @@ use xprof::{
     session::{self, Fault, Manifest, PART_SUFFIX, PartFile, Session, SessionName},
 };
 
-use super::{
-    agent_files::{AgentInput, AgentSession},
-    location::Location,
-};
+use super::{agent_files, bucket_files, location::Location, remote_files::RemoteSession};
 use crate::{
     client,
     exit::Exit,
@@ -39,7 +37,7 @@ pub(super) struct Loaded {
     /// What the user named.
     place: PathBuf,
     /// Where its parts are read; `None`: on the disk.
-    pub(super) agent: Option<AgentSession>,
+    pub(super) remote: Option<RemoteSession>,
 }
 
 /// The session at `location`, which has at least one part.
@@ -48,6 +46,7 @@ pub(super) fn parts(location: &Location, agent: &client::SocketArgs) -> Result<L
         Location::Path(path) => on_disk(path)?,
         Location::Name(name) if is_a_file(name) => return Err(remedies::name_of_a_file(name.as_str())),
         Location::Name(name) => of_agent(name, agent)?,
+        Location::Url(url) => in_bucket(url)?,
     };
     if loaded.session.parts.is_empty() {
         return Err(nothing_to_show(&loaded.place, &loaded.missing, None));
@@ -65,6 +64,16 @@ fn is_a_file(name: &SessionName) -> bool {
 /// The newest session at `path`.
 fn on_disk(path: &Path) -> Result<Loaded, Failure> {
     let (session, others) = newest(path)?;
+    Ok(found(session, others, path.to_owned(), None))
+}
+
+/// The session at a URL.
+fn in_bucket(url: &BucketUrl) -> Result<Loaded, Failure> {
+    let bucket_files::BucketSession { session, others, remote } = bucket_files::open(url)?;
+    Ok(found(session, others, url.to_string().into(), Some(remote)))
+}
+
+fn found(session: Session, others: usize, place: PathBuf, remote: Option<RemoteSession>) -> Loaded {
     // A damaged manifest is a warning: the parts can still be read.
     let (manifest, parts): (Vec<&Fault>, Vec<&Fault>) =
         session.faults.iter().partition(|fault| fault.of_manifest());
@@ -73,12 +82,12 @@ fn on_disk(path: &Path) -> Result<Loaded, Failure> {
         .iter()
         .map(|fault| MissingPart { file: fault.file.clone(), why: fault.kind.to_string() })
         .collect();
-    Ok(Loaded { session, others, missing, warnings, place: path.to_owned(), agent: None })
+    Loaded { session, others, missing, warnings, place, remote }
 }
 
 /// A session of the agent.
 fn of_agent(name: &SessionName, agent: &client::SocketArgs) -> Result<Loaded, Failure> {
-    let (agent, reply) = AgentSession::open(agent, name)?;
+    let (remote, reply) = agent_files::open(agent, name)?;
     let manifest = reply.manifest.map(session_messages::manifest_of).transpose();
     let manifest = manifest
         .map_err(|error| Failure::new(Exit::Internal, format_args!("the agent's answer: {error}")))?;
@@ -103,7 +112,7 @@ fn of_agent(name: &SessionName, agent: &client::SocketArgs) -> Result<Loaded, Fa
         missing: of_parts.into_iter().map(|fault| MissingPart { file: fault.file, why: fault.why }).collect(),
         warnings: of_manifest.into_iter().map(|fault| format!("{} {}", fault.file, fault.why)).collect(),
         place: PathBuf::from(name.as_str()),
-        agent: Some(agent),
+        remote: Some(remote),
     })
 }
 
@@ -124,7 +133,7 @@ impl Loaded {
                 Ok(trace) => hosts.push(trace),
                 Err(error) => {
                     // A call that failed says nothing of the part.
-                    if let Some(failure) = self.agent.as_ref().and_then(AgentSession::failure) {
+                    if let Some(failure) = self.remote.as_ref().and_then(RemoteSession::failure) {
                         return Err(failure);
                     }
                     let file = file_name(&part.path);
@@ -158,19 +167,19 @@ impl Loaded {
         analysis::read_any(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
     }
 
-    fn open(&self, part: &PartFile) -> io::Result<Box<dyn ReadSeek>> {
-        Ok(match &self.agent {
+    pub(super) fn open(&self, part: &PartFile) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(match &self.remote {
             None => Box::new(open_regular(&part.path)?),
-            Some(agent) => Box::new(agent.file(part)),
+            Some(remote) => Box::new(remote.file(part)),
         })
     }
 }
 
 /// A part as an input, which may be opened more than once.
-pub(super) fn input<'p>(part: &'p PartFile, agent: Option<&AgentSession>) -> Box<dyn Input + 'p> {
-    match agent {
+pub(super) fn input<'p>(part: &'p PartFile, remote: Option<&RemoteSession>) -> Box<dyn Input + 'p> {
+    match remote {
         None => Box::new(FileInput::new(&part.path)),
-        Some(agent) => Box::new(AgentInput::new(agent.clone(), part)),
+        Some(remote) => Box::new(remote.input(part)),
     }
 }
 

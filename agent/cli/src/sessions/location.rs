@@ -1,9 +1,13 @@
-//! What an argument of a `sessions` command names. One rule for all of them: a text with `/`, `.`, `..` and what ends in
-//! `.xplane.pb` are paths; all else is the name of a session of the agent.
+//! What an argument of a `sessions` command names. One rule for all of them: `SCHEME://…` is a URL; another text with `/`,
+//! `.`, `..` and what ends in `.xplane.pb` are paths; all else is the name of a session of the agent.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use store::destinations::{BucketUrl, BucketUrlError};
 use xprof::session::{NameError, PART_SUFFIX, SessionName};
 
 /// A session, or something that holds one.
@@ -13,15 +17,19 @@ pub(super) enum Location {
     Path(PathBuf),
     /// A session of the agent.
     Name(SessionName),
+    /// A folder or a file in a bucket.
+    Url(BucketUrl),
 }
 
-/// Neither a path nor a name.
+/// Neither a URL, nor a path, nor a name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadLocation {
     #[error("{0}; a path contains `/`, as in `./NAME`")]
     Name(#[from] NameError),
     #[error("a name of a session is UTF-8; a path contains `/`, as in `./NAME`")]
     NotUtf8,
+    #[error(transparent)]
+    Url(#[from] BucketUrlError),
 }
 
 impl Location {
@@ -30,7 +38,21 @@ impl Location {
         OsStringValueParser::new().try_map(Self::parse)
     }
 
+    /// The path, if it is one.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::Name(_) | Self::Url(_) => None,
+        }
+    }
+
     fn parse(text: OsString) -> Result<Self, BadLocation> {
+        if let Some(text) = text.to_str().filter(|text| is_url(text)) {
+            return match text.strip_prefix(FILE) {
+                Some(path) if path.starts_with('/') => Ok(Self::Path(path.into())),
+                _ => Ok(Self::Url(text.parse()?)),
+            };
+        }
         let bytes = text.as_encoded_bytes();
         let is_path =
             bytes.contains(&b'/') || matches!(bytes, b"." | b"..") || bytes.ends_with(PART_SUFFIX.as_bytes());
@@ -42,6 +64,15 @@ impl Location {
     }
 }
 
+/// The scheme of a folder of this machine.
+const FILE: &str = "file://";
+
+/// Whether the text begins with the scheme of a URL.
+fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::ffi::OsStringExt;
@@ -51,7 +82,7 @@ mod tests {
     #[test]
     fn paths_and_names_are_told_apart_by_their_form() {
         let parse = |text: &str| Location::parse(text.into());
-        for path in [".", "..", "./run", "/a", "a/", "gs://b/c", "h.xplane.pb"] {
+        for path in [".", "..", "./run", "/a", "a/", "h.xplane.pb", "./a://b"] {
             assert_eq!(parse(path), Ok(Location::Path(path.into())));
         }
         for name in ["2026_11_29_15_08_54", "run", "trace.pb"] {
@@ -62,5 +93,17 @@ mod tests {
             assert!(error.contains(why) && error.contains("./NAME"), "{error}");
         }
         assert_eq!(Location::parse(OsString::from_vec(vec![0xff])), Err(BadLocation::NotUtf8));
+        for url in ["gs://b", "gs://b/c/h.xplane.pb"] {
+            assert_eq!(parse(url), Ok(Location::Url(url.parse().unwrap())));
+        }
+        assert_eq!(parse("file:///a/b"), Ok(Location::Path("/a/b".into())));
+        for (bad, why) in [
+            ("s3://b/c", BucketUrlError::Scheme),
+            ("file://host/a", BucketUrlError::Scheme),
+            ("gs://", BucketUrlError::Bucket),
+            ("gs://b//c", BucketUrlError::Path),
+        ] {
+            assert_eq!(parse(bad), Err(BadLocation::Url(why)), "{bad}");
+        }
     }
 }

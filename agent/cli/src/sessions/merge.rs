@@ -16,8 +16,15 @@ use xprof::{
     merge::{MergeReport, MergedSteps, merge},
 };
 
-use super::{CommandResult, location::Location, outfile::OutFile, progress::ByteProgress};
+use super::{
+    CommandResult,
+    load::{self, Loaded},
+    location::Location,
+    outfile::OutFile,
+    progress::ByteProgress,
+};
 use crate::{
+    client,
     exit::Exit,
     failure::Failure,
     output::{self, one_line},
@@ -30,12 +37,15 @@ const MAX_ROWS: usize = 20;
 /// Arguments of `sessions merge`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Trace segments (.xplane.pb) of one process, in any order; a path contains `/` or ends in .xplane.pb
+    /// Trace segments of one process, in any order: paths or gs:// URLs of .xplane.pb files, or sessions with one part,
+    /// by the agent's name or by URL
     #[arg(required = true, value_parser = Location::parser())]
     files: Vec<Location>,
     /// Path of the merged trace; XProf opens it if the name ends in .xplane.pb
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+    #[command(flatten)]
+    agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -50,22 +60,26 @@ struct Answer<'a> {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let paths = args.files.iter().map(|file| match file {
-        Location::Path(path) => Ok(path.as_path()),
-        Location::Name(name) => Err(remedies::merged_name(name)),
-    });
-    let paths = paths.collect::<Result<Vec<&Path>, Failure>>()?;
+    let paths: Vec<&Path> = args.files.iter().filter_map(Location::path).collect();
     if let Some(folder) = paths.iter().find(|path| path.is_dir()) {
         return Err(remedies::segment_is_a_folder(folder));
     }
     not_twice(&paths)?;
-    let files: Vec<FileInput> = paths.iter().map(|path| FileInput::new(*path)).collect();
-    let inputs: Vec<&dyn Input> = files.iter().map(|file| file as &dyn Input).collect();
+    let remote = args.files.iter().filter(|file| file.path().is_none());
+    let sessions = remote.map(|file| one_part(file, args)).collect::<Result<Vec<_>, _>>()?;
+    let files = paths.iter().map(|path| Box::new(FileInput::new(*path)) as Box<dyn Input>);
+    let parts = sessions
+        .iter()
+        .flat_map(|loaded| loaded.session.parts.iter().map(|part| load::input(part, loaded.remote.as_ref())));
+    let files: Vec<Box<dyn Input + '_>> = files.chain(parts).collect();
+    let inputs: Vec<&dyn Input> = files.iter().map(|file| &**file as &dyn Input).collect();
     let (out, file) = OutFile::create(&args.output, &paths)?;
     let mut progress = ByteProgress::new("merging");
     let merged = merge(&inputs, &mut &file, &mut |done, all| progress.at(done, all));
     drop(progress);
-    let report = merged.map_err(|error| remedies::merge(error, &args.output))?;
+    // A call that failed says nothing of the trace.
+    let call = || sessions.iter().find_map(|loaded| loaded.remote.as_ref()?.failure());
+    let report = merged.map_err(|error| call().unwrap_or_else(|| remedies::merge(error, &args.output)))?;
     out.finish(&file)?;
     if args.json {
         output::json(&Answer { output: &args.output, report: &report })?;
@@ -73,6 +87,18 @@ pub(super) fn run(args: &Args) -> CommandResult {
         output::print(&text(&report, &args.output))?;
     }
     Ok(Exit::Ok)
+}
+
+/// A session of the agent or in a bucket that has one part.
+fn one_part(location: &Location, args: &Args) -> Result<Loaded, Failure> {
+    let loaded = load::parts(location, &args.agent)?;
+    match &loaded.session.parts[..] {
+        [_] => Ok(loaded),
+        parts => {
+            let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+            Err(remedies::merged_session(&loaded.session.name, &names))
+        }
+    }
 }
 
 /// Refuses a file that is given twice: it would look like two segments of the same time.

@@ -3,6 +3,7 @@
 mod agent_files;
 mod agent_names;
 mod annotations;
+mod bucket_files;
 mod context;
 mod export;
 pub(super) mod fetch;
@@ -16,6 +17,7 @@ mod outfile;
 mod pin;
 mod progress;
 mod prune;
+mod remote_files;
 mod rm;
 mod show;
 mod show_tables;

@@ -17,8 +17,8 @@ const SHOWN_OPS: usize = 10;
 /// Arguments of `sessions show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of a session of the agent; or a path, which contains `/`, is `.` or ends in .xplane.pb: a session folder, a
-    /// logdir (its newest session is shown), or a file
+    /// Name of a session of the agent; or a gs:// URL; or a path, which contains `/`, is `.` or ends in .xplane.pb. URLs and
+    /// paths name a session folder, a logdir (its newest session is shown), or a file
     #[arg(value_parser = Location::parser())]
     session: Location,
     /// Compute the figures as XProf does, including its faults, for comparison

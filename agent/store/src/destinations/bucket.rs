@@ -110,13 +110,13 @@ fn identity_in(path: &FilePath) -> String {
 }
 
 /// The innermost cause of an error, which says what happened.
-fn root(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.last().map_or_else(String::new, ToString::to_string)
 }
 
 /// What a failed operation means. `parts`: it was about the parts of an object.
-fn failure(error: &object_store::Error, parts: bool) -> TransferError {
+pub(super) fn failure(error: &object_store::Error, parts: bool) -> TransferError {
     let Some(cause) = TransportError::of(error) else {
         return TransferError::new(FailureClass::Other, root(error));
     };

@@ -7,6 +7,7 @@ mod folder;
 mod http_client;
 mod idle;
 mod rate;
+mod reader;
 mod settings;
 pub mod target;
 mod url;
@@ -15,6 +16,7 @@ use std::{path::PathBuf, sync::Arc};
 
 pub use http_client::Transport;
 pub use rate::SendRate;
+pub use reader::{BucketListing, BucketObject, BucketReader, BucketUrl, BucketUrlError};
 pub use settings::{
     Allow, Destination, DestinationName, DestinationNameError, Destinations, NO_DESTINATION, UploadWhen,
 };

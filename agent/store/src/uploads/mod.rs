@@ -14,6 +14,7 @@
 mod check;
 mod file;
 mod live;
+mod part_memory;
 mod queue;
 mod rows;
 mod session_upload;

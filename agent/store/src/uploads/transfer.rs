@@ -6,11 +6,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::sync::Semaphore;
 use xprof::session::SessionName;
 
 use super::{
     file::{FileEvent, FileState, FileStep, SentPart},
+    part_memory::PartMemory,
     session_upload::{ClaimAnswer, SessionUpload, Step},
     source::Source,
 };
@@ -35,7 +35,7 @@ pub(crate) trait Journal: Sync {
 pub(crate) struct Transfer<'a> {
     pub(crate) target: Arc<dyn Target>,
     pub(crate) source: Source,
-    pub(crate) memory: Arc<Semaphore>,
+    pub(crate) memory: PartMemory,
     pub(crate) journal: &'a dyn Journal,
     /// Asked before each step: whether the upload was dropped.
     pub(crate) is_dropped: &'a (dyn Fn() -> bool + Sync),
@@ -192,7 +192,7 @@ fn parts_id(upload: &SessionUpload, index: usize) -> Option<String> {
 struct Work {
     target: Arc<dyn Target>,
     source: Source,
-    memory: Arc<Semaphore>,
+    memory: PartMemory,
 }
 
 impl Work {
@@ -238,9 +238,11 @@ impl Work {
         size: u64,
         replaces: Option<&str>,
     ) -> Result<FileEvent, TransferError> {
-        let _memory = self.memory.acquire().await;
-        let range = self.source.read(name, 0, size).await?;
-        match self.target.put(path, range.data, replaces).await {
+        let memory = self.memory.acquire().await;
+        let range = self.source.read(name, 0, size, memory.buffer()).await?;
+        let put = self.target.put(path, range.data.clone(), replaces).await;
+        memory.give_back(range.data);
+        match put {
             // An earlier attempt was done although its answer said otherwise, or it is another file: a look tells.
             Ok(()) | Err(TransferError::Exists) => Ok(FileEvent::Put { crc32c: range.crc32c }),
             Err(error) => Err(error),
@@ -256,10 +258,12 @@ impl Work {
         offset: u64,
         length: u64,
     ) -> Result<FileEvent, TransferError> {
-        let _memory = self.memory.acquire().await;
-        let range = self.source.read(name, offset, length).await?;
-        let part = PartData { index, offset, data: range.data };
-        let tag = self.target.put_part(path, id, part).await?;
+        let memory = self.memory.acquire().await;
+        let range = self.source.read(name, offset, length, memory.buffer()).await?;
+        let part = PartData { index, offset, data: range.data.clone() };
+        let sent = self.target.put_part(path, id, part).await;
+        memory.give_back(range.data);
+        let tag = sent?;
         Ok(FileEvent::Part { index, sent: SentPart { tag, crc32c: range.crc32c } })
     }
 }

@@ -5,11 +5,11 @@ use std::{error::Error, fs};
 use jsonschema::{Retrieve, Uri, Validator};
 use serde_json::Value;
 
-use crate::harness::workspace;
+use fakes::harness::workspace;
 
 /// One schema of `docs/schemas`.
 #[derive(Debug)]
-pub struct Schema {
+pub(crate) struct Schema {
     name: String,
     validator: Validator,
 }
@@ -19,7 +19,7 @@ impl Schema {
     ///
     /// # Panics
     /// If there is none, or it is no sound schema.
-    pub fn open(name: &str) -> Self {
+    pub(crate) fn open(name: &str) -> Self {
         let mut schema = load(&format!("{name}.schema.json")).expect("a schema");
         close(&mut schema);
         let validator = jsonschema::options()
@@ -32,7 +32,7 @@ impl Schema {
     }
 
     /// What is wrong with `value`, undescribed fields included; empty if nothing is.
-    pub fn faults(&self, value: &Value) -> Vec<String> {
+    pub(crate) fn faults(&self, value: &Value) -> Vec<String> {
         let errors = self.validator.iter_errors(value);
         errors.map(|error| format!("{}: {error}", error.instance_path())).collect()
     }
@@ -41,7 +41,7 @@ impl Schema {
     ///
     /// # Panics
     /// If it is not.
-    pub fn admits(&self, value: &Value) {
+    pub(crate) fn admits(&self, value: &Value) {
         let faults = self.faults(value);
         assert!(faults.is_empty(), "{}:\n{}\nin {value}", self.name, faults.join("\n"));
     }
