@@ -3,11 +3,11 @@
 use fakes::{
     fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment},
     fake_profiler::trace,
-    schema::Schema,
     wait::until,
 };
 
 use super::UploadHost;
+use crate::schema::Schema;
 
 #[test]
 fn the_running_agent_checks_its_destinations() {

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use fakes::{fake_profiler::trace, schema::Schema};
+use fakes::fake_profiler::trace;
+
+use crate::schema::Schema;
 
 use super::{LARGE, UploadHost, files, folder_destination, trace_of};
 

@@ -20,12 +20,11 @@ use fakes::{
     command::Ended,
     fake_gcs::{BUCKET, FakeGcs},
     fake_profiler::{FakeProfiler, Mode, trace},
-    schema::Schema,
     wait::{LIMIT, wait_with},
 };
 use proto::tensorflow::profiler::{XSpace, XStat, x_stat::Value};
 
-use crate::capture_agent::Agent;
+use crate::{capture_agent::Agent, schema::Schema};
 
 /// A trace that is sent in three parts.
 const LARGE: usize = 17 << 20;
@@ -74,13 +73,13 @@ impl UploadHost {
         listed["uploads"].as_array().unwrap().clone()
     }
 
-    /// Waits until the only upload is as `wanted`.
+    /// Waits until an upload is as `wanted`.
     fn until_upload(&self, what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         wait_with(
             what,
             LIMIT,
             || format!("{:?}\n{}", self.uploads(), self.agent.log()),
-            || self.uploads().into_iter().next().filter(|upload| wanted(upload)),
+            || self.uploads().into_iter().find(|upload| wanted(upload)),
         )
     }
 

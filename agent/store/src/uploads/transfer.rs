@@ -11,7 +11,7 @@ use xprof::session::SessionName;
 use super::{
     file::{FileEvent, FileState, FileStep, SentPart},
     part_memory::PartMemory,
-    session_upload::{ClaimAnswer, SessionUpload, Step},
+    session_upload::{Claim, ClaimAnswer, SessionUpload, Step},
     source::Source,
 };
 use crate::destinations::target::{FailureClass, PartData, Target, TransferError};
@@ -85,6 +85,20 @@ impl Transfer<'_> {
             Some(error) => Err(Interrupted { error, progressed }),
             None => Ok(upload.is_done()),
         }
+    }
+
+    /// Looks for the session's claim without making one. Returns whether there is one.
+    pub(crate) async fn find_claim(&self, upload: &mut SessionUpload) -> Result<bool, TransferError> {
+        while let (Claim::Unclaimed { .. }, Some(name)) = (&upload.claim, upload.name_there()) {
+            let Some(holder) = self.target.get(&claim_path(&name)).await? else { return Ok(false) };
+            let ours = holder == upload.id().as_bytes();
+            upload.claimed(if ours { ClaimAnswer::Ours } else { ClaimAnswer::Foreign });
+        }
+        let found = matches!(upload.claim, Claim::Claimed(_));
+        if found {
+            self.journal.claimed(upload).await;
+        }
+        Ok(found)
     }
 
     async fn apply(&self, upload: &mut SessionUpload, step: Step, event: StepEvent) {
@@ -166,6 +180,11 @@ impl Transfer<'_> {
     }
 }
 
+/// The object that says whose a name is.
+fn claim_path(name: &SessionName) -> String {
+    format!(".tpuscope/{name}")
+}
+
 fn given_up(upload: &SessionUpload) -> Option<TransferError> {
     if let Some(file) = upload.failed_file() {
         let message = format!("{}: what is there is not what was sent", file.name);
@@ -198,7 +217,7 @@ struct Work {
 impl Work {
     async fn claim(&self, name: Option<SessionName>, id: String) -> Result<ClaimAnswer, TransferError> {
         let Some(name) = name else { return Ok(ClaimAnswer::Foreign) };
-        let path = format!(".tpuscope/{name}");
+        let path = claim_path(&name);
         match self.target.put(&path, Bytes::from(id.clone()), None).await {
             Ok(()) => return Ok(ClaimAnswer::New),
             Err(TransferError::Exists) => {}

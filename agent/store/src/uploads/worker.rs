@@ -146,6 +146,16 @@ impl Worker {
                     journal: &journal,
                     is_dropped: &|| self.inner.is_dropped(number),
                 };
+                if status.derived {
+                    match transfer.find_claim(&mut prepared.upload).await {
+                        Ok(true) => self.inner.set_found(number),
+                        Ok(false) => {
+                            self.inner.forget(number).await;
+                            return Attempt::Ended;
+                        }
+                        Err(error) => return self.failed(&status, &error, false).await,
+                    }
+                }
                 match transfer.run(&mut prepared.upload).await {
                     Ok(false) => return Attempt::Ended,
                     Ok(true) => self.done(&status, &prepared.upload).await,
