@@ -1,8 +1,13 @@
 //! Sessions on their way to destinations: captured by a running agent, from a profiler with the real wire.
 
+mod agent;
 mod bucket;
 mod commands;
+mod faults;
+mod faults_access;
+mod faults_disk;
 mod file_destination;
+mod killed;
 mod leaving;
 mod target;
 
@@ -11,7 +16,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::schema::Schema;
 use fakes::{
     command::Ended,
     fake_gcs::{BUCKET, FakeGcs},
@@ -20,7 +24,7 @@ use fakes::{
 };
 use proto::tensorflow::profiler::{XSpace, XStat, x_stat::Value};
 
-use crate::profiler_agent::Agent;
+use crate::{profiler_agent::Agent, schema::Schema};
 
 /// A trace that is sent in three parts.
 const LARGE: usize = 17 << 20;
@@ -69,13 +73,13 @@ impl UploadHost {
         listed["uploads"].as_array().unwrap().clone()
     }
 
-    /// Waits until the only upload is as `wanted`.
+    /// Waits until an upload is as `wanted`.
     fn until_upload(&self, what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         wait_with(
             what,
             LIMIT,
             || format!("{:?}\n{}", self.uploads(), self.agent.log()),
-            || self.uploads().into_iter().next().filter(|upload| wanted(upload)),
+            || self.uploads().into_iter().find(|upload| wanted(upload)),
         )
     }
 

@@ -130,7 +130,7 @@ async fn open_store(
     clock: Arc<dyn Clock>,
 ) -> Result<(AsyncStore, Uploads), Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
-    let (host, settings) = (host.clone(), upload_settings(config));
+    let (host, settings, started) = (host.clone(), upload_settings(config), clock.now());
     let open = move || {
         let store = SessionStore::open(&state_dir, limits, clock.clone())?;
         let uploads = Uploads::new(store.state().clone(), &state_dir.join("sessions"), host, settings, clock);
@@ -140,9 +140,13 @@ async fn open_store(
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
     let (store, uploads) = opened.map_err(remedies::store)?;
-    let filled = store.clone();
+    let (filled, derived) = (store.clone(), uploads.clone());
     tokio::spawn(async move {
-        if let Err(error) = filled.call(SessionStore::fill).await {
+        let filled = filled.call(move |store| {
+            let unknown = store.fill()?;
+            Ok(derived.derive(&unknown, started)?)
+        });
+        if let Err(error) = filled.await {
             warn!(%error, "cannot read the sessions in the store");
         }
     });

@@ -54,8 +54,6 @@ pub(super) struct Live {
     pub(super) statuses: BTreeMap<i64, UploadStatus>,
     /// Those that run and shall not go on.
     dropped: BTreeSet<i64>,
-    /// The last number of an upload that the state could not take: they count down from 0.
-    pub(super) unsaved: i64,
 }
 
 impl Live {
@@ -81,7 +79,8 @@ impl Live {
 
     /// These uploads of the state, as they are now, and those that the state does not have.
     pub(super) fn merged(&self, stored: Vec<UploadStatus>) -> Vec<UploadStatus> {
-        let unsaved = self.statuses.values().filter(|status| status.number < 0).cloned();
+        let known: BTreeSet<i64> = stored.iter().map(|status| status.number).collect();
+        let unsaved = self.statuses.values().filter(|status| !known.contains(&status.number)).cloned();
         let stored =
             stored.into_iter().map(|status| self.statuses.get(&status.number).cloned().unwrap_or(status));
         stored.chain(unsaved).collect()
@@ -121,7 +120,7 @@ impl Inner {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new upload of a session, without a number.
+    /// A new upload of a session.
     pub(super) fn status_of(
         &self,
         manifest: &Manifest,
@@ -131,7 +130,7 @@ impl Inner {
         let url = destination.url.resolve(manifest);
         let failure = url.as_ref().err();
         UploadStatus {
-            number: 0,
+            number: fastrand::i64(1..),
             session: manifest.session.clone(),
             destination: destination.name.to_string(),
             url: url.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -142,6 +141,7 @@ impl Inner {
             bytes: manifest.parts_bytes(),
             sent_bytes: 0,
             phase: if failure.is_some() { UploadPhase::Failed } else { UploadPhase::Waiting },
+            derived: false,
             failure: failure
                 .map(|error| UploadFailure { class: FailureClass::Other, message: error.to_string() }),
         }
@@ -176,6 +176,13 @@ impl Inner {
     pub(super) async fn forget(self: &Arc<Self>, number: i64) {
         self.live().statuses.remove(&number);
         self.save(move |change| rows::remove(change, number)).await;
+    }
+
+    /// The destination has a claim of the session, which was found without a state.
+    pub(super) fn set_found(&self, number: i64) {
+        if let Some(status) = self.live().statuses.get_mut(&number) {
+            status.derived = false;
+        }
     }
 
     pub(super) fn set_done(&self, number: i64) {

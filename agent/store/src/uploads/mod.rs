@@ -14,6 +14,7 @@
 mod check;
 mod file;
 mod live;
+mod part_memory;
 mod queue;
 mod rows;
 mod session_upload;
@@ -27,8 +28,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 pub use check::{DestinationCheck, check_destinations};
 use live::Inner;
-use model::time::Clock;
+use model::time::{Clock, Timestamp};
 use queue::Next;
+use source::{Source, SourceFiles};
 pub use status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -127,31 +129,57 @@ impl Uploads {
             .filter(wanted)
             .map(|destination| self.0.status_of(manifest, destination, priority))
             .collect();
-        if new.is_empty() {
-            return (new, Ok(()));
+        let saved = self.add_all(&mut new);
+        (new, saved)
+    }
+
+    /// Finds the uploads of sessions again of which the state knows nothing: where a destination has a claim of the session,
+    /// its upload goes on. Those that were made since `started` are new, and not meant. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be written.
+    pub fn derive(&self, sessions: &[SessionName], started: Timestamp) -> Result<(), StateError> {
+        let settings = self.0.settings();
+        if settings.destinations.0.is_empty() {
+            return Ok(());
         }
-        let numbers = self.0.db.write_durable(|change| {
+        for name in sessions {
+            // What cannot be read is not uploaded.
+            let Ok(Some(SourceFiles { manifest, .. })) = Source::new(&self.0.logdir, name).files() else {
+                continue;
+            };
+            let created = manifest.created_at().is_some_and(|created| created < started.into());
+            if manifest.id.is_none() || !created {
+                continue;
+            }
+            let of = |destination: &Destination| {
+                let status = self.0.status_of(&manifest, destination, SessionPriority::Periodic);
+                UploadStatus { derived: true, ..status }
+            };
+            let mut new: Vec<_> = settings.destinations.0.iter().map(of).collect();
+            new.retain(|status| status.phase == UploadPhase::Waiting);
+            self.add_all(&mut new)?;
+        }
+        Ok(())
+    }
+
+    /// Adds uploads, without those that the state has already. If the state cannot be written, they are in memory only.
+    fn add_all(&self, new: &mut Vec<UploadStatus>) -> Result<(), StateError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let added = self.0.db.write_durable(|change| {
             new.iter().map(|status| rows::add(change, status)).collect::<rusqlite::Result<Vec<_>>>()
         });
+        let saved = added.map(|added| {
+            let mut added = added.into_iter();
+            new.retain(|_| added.next().unwrap_or(false));
+        });
         let mut live = self.0.live();
-        let saved = match numbers {
-            Ok(numbers) => {
-                new.iter_mut().zip(numbers).for_each(|(status, number)| status.number = number.unwrap_or(0));
-                new.retain(|status| status.number > 0);
-                Ok(())
-            }
-            Err(error) => {
-                for status in &mut new {
-                    live.unsaved -= 1;
-                    status.number = live.unsaved;
-                }
-                Err(error)
-            }
-        };
         new.iter().for_each(|status| live.insert(status.clone()));
         drop(live);
         self.0.changed.notify_one();
-        (new, saved)
+        saved
     }
 
     /// The uploads of a session. Blocks.

@@ -10,7 +10,7 @@ use std::{
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use rusqlite::Transaction;
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::oneshot,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use xprof::session::SessionName;
 use super::{
     file::{FileState, ThereFile},
     live::Inner,
+    part_memory::PartMemory,
     queue::{Attempt, Next},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
@@ -79,7 +80,7 @@ struct Worker {
     inner: Arc<Inner>,
     parallel: usize,
     transport: Transport,
-    memory: Arc<Semaphore>,
+    memory: PartMemory,
 }
 
 impl Worker {
@@ -90,7 +91,7 @@ impl Worker {
             inner,
             parallel: usize::from(settings.parallel),
             transport: Transport::new(settings.idle_timeout.get(), rate),
-            memory: Arc::new(Semaphore::new(PARTS_IN_MEMORY)),
+            memory: PartMemory::new(PARTS_IN_MEMORY),
         }
     }
 
@@ -145,6 +146,16 @@ impl Worker {
                     journal: &journal,
                     is_dropped: &|| self.inner.is_dropped(number),
                 };
+                if status.derived {
+                    match transfer.find_claim(&mut prepared.upload).await {
+                        Ok(true) => self.inner.set_found(number),
+                        Ok(false) => {
+                            self.inner.forget(number).await;
+                            return Attempt::Ended;
+                        }
+                        Err(error) => return self.failed(&status, &error, false).await,
+                    }
+                }
                 match transfer.run(&mut prepared.upload).await {
                     Ok(false) => return Attempt::Ended,
                     Ok(true) => self.done(&status, &prepared.upload).await,
