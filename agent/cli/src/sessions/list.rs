@@ -150,7 +150,7 @@ mod tests {
         let narrow = table(&sessions, None);
         assert!(narrow.contains("  jobset ns/xxxxx…xxxxxxxx  ") && !narrow.contains("VERSIONS"), "{narrow}");
         assert!(narrow.contains("CREATED (UTC)") && narrow.contains("2027-01-15T08:00:00Z  "), "{narrow}");
-        assert!(narrow.contains("complete, pinned\n"), "{narrow}");
+        assert!(narrow.contains("complete, pinned  here\n"), "{narrow}");
         assert!(narrow.contains("t        unknown               -"), "{narrow}");
         let wide = table(&sessions, Some(Format::Wide));
         assert!(wide.contains(&format!("jobset {job}")) && wide.contains("VERSIONS"), "{wide}");
