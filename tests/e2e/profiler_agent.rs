@@ -124,10 +124,6 @@ impl Agent {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(super) fn end(&mut self) -> Option<i32> {
         let mut status = None;
         until("the end of the agent", || {

@@ -152,7 +152,8 @@ fn state(session: &SessionSummary, context: &SessionContext) -> String {
         1 => ", 1 warning".to_owned(),
         count => format!(", {count} warnings"),
     };
-    format!("{whole}{lost}{warnings}")
+    let pinned = if session.pinned { ", pinned" } else { "" };
+    format!("{whole}{lost}{warnings}{pinned}")
 }
 
 fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
@@ -251,7 +252,7 @@ mod tests {
         let narrow = table(&sessions, None);
         assert!(narrow.contains("  jobset ns/xxxxx…xxxxxxxx  ") && !narrow.contains("VERSIONS"), "{narrow}");
         assert!(narrow.contains("CREATED (UTC)") && narrow.contains("2027-01-15T08:00:00Z  "), "{narrow}");
-        assert!(narrow.contains("complete, pinned\n"), "{narrow}");
+        assert!(narrow.contains("complete, pinned  here\n"), "{narrow}");
         assert!(narrow.contains("t        unknown               -"), "{narrow}");
         let wide = table(&sessions, Some(Format::Wide));
         assert!(wide.contains(&format!("jobset {job}")) && wide.contains("VERSIONS"), "{wide}");
