@@ -19,7 +19,7 @@ pub enum Exit {
     NotFound = 5,
     /// No agent answers on the socket.
     NoAgent = 6,
-    /// A port, a state directory or a session name is in use.
+    /// A port, a state directory, a session name or an output path is taken.
     Conflict = 7,
     /// A file or a received trace is damaged, incomplete or has another format.
     BadInput = 8,
@@ -43,6 +43,8 @@ pub enum Exit {
     Partial = 18,
     /// There is no process to profile.
     NoTarget = 19,
+    /// The session is kept, and its upload failed or is not done in time.
+    NotUploaded = 20,
     /// The command was interrupted.
     Interrupted = 130,
 }

@@ -22,6 +22,7 @@ mod sessions;
 pub mod settings;
 pub mod settings_args;
 mod status;
+mod uploads;
 mod version;
 
 use std::process::ExitCode;
@@ -56,6 +57,9 @@ pub enum Command {
     /// List, copy, remove, analyze, merge and export recorded sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// List, retry and drop uploads of sessions to the destinations of the settings
+    #[command(subcommand)]
+    Uploads(uploads::UploadsCommand),
     /// Inspect a libtpu library
     Libtpu(libtpu::Args),
     /// Load a libtpu library for the agent, which starts this command
@@ -112,6 +116,7 @@ fn run(command: Command) -> CommandResult {
         Command::Config(args) => config::run(&args),
         Command::Goodput(args) => goodput::run(&args),
         Command::Sessions(command) => sessions::run(&command),
+        Command::Uploads(command) => uploads::run(&command),
         Command::Libtpu(args) => libtpu::run(&args),
         Command::LibtpuChild(args) => libtpu::run_child(&args),
         Command::Status(args) => status::run(&args),

@@ -120,7 +120,7 @@ impl Eq for ForeignNamespace {}
 pub enum Operation {
     /// Read measurements, health or the description of the services.
     ReadMeasurements,
-    /// Profile a process, or read, list, pin, take in or remove sessions.
+    /// Profile a process, or read, list, pin, take in, upload or remove sessions.
     UseTraces,
     /// Apply the limits of the store, which concern the sessions of all users.
     ManageStore,
@@ -136,7 +136,7 @@ impl Operation {
             | "grpc.reflection.v1.ServerReflection"
             | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::ReadMeasurements),
             "tpuscope.v1.Sessions" if method == "Prune" => Some(Self::ManageStore),
-            "tpuscope.v1.Captures" | "tpuscope.v1.Sessions" => Some(Self::UseTraces),
+            "tpuscope.v1.Captures" | "tpuscope.v1.Sessions" | "tpuscope.v1.Uploads" => Some(Self::UseTraces),
             _ => None,
         }
     }

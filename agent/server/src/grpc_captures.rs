@@ -20,6 +20,10 @@ use proto::tpuscope::v1::{
     CaptureEvent, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget, PartSummary, TargetEvent,
     capture_event, captures_server, target_event,
 };
+use store::{
+    destinations::{Allow, Destinations, NO_DESTINATION},
+    uploads::{UploadChoice, Uploads},
+};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
@@ -30,7 +34,7 @@ use super::{
     grpc_sessions::{self, GrpcSessions},
     protocol,
     session_grants::SessionGrants,
-    session_messages,
+    session_messages, upload_messages,
 };
 
 /// Events that wait for a slow reader. Byte counts are dropped first.
@@ -48,6 +52,7 @@ pub struct GrpcCaptures {
     discovery: Discovery,
     host: HostName,
     grants: Arc<SessionGrants>,
+    uploads: Uploads,
 }
 
 impl GrpcCaptures {
@@ -58,7 +63,7 @@ impl GrpcCaptures {
         host: HostName,
         sessions: &GrpcSessions,
     ) -> Self {
-        Self { captures, discovery, host, grants: sessions.grants() }
+        Self { captures, discovery, host, grants: sessions.grants(), uploads: sessions.uploads() }
     }
 
     /// The requested workloads. If some are missing, the host is scanned again: they may have started after the last
@@ -102,12 +107,14 @@ impl captures_server::Captures for GrpcCaptures {
                 Some(name.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?)
             }
         };
+        let upload = upload_choice(&self.uploads.settings().destinations, &request.destination, &scope)?;
         let targets = self.targets(&scope, &request).await;
         let (events, queue) = mpsc::channel(EVENT_QUEUE);
         let job = CaptureJob {
             params: params(&request),
             session,
             targets,
+            upload,
             listener: listener(events.clone()),
             caller,
         };
@@ -133,6 +140,29 @@ impl captures_server::Captures for GrpcCaptures {
         });
         Ok(Response::new(Box::pin(stream)))
     }
+}
+
+/// Where a capture's session is uploaded to, if the caller may choose it.
+fn upload_choice(destinations: &Destinations, wanted: &str, scope: &Scope) -> Result<UploadChoice, Status> {
+    match wanted {
+        "" => return Ok(UploadChoice::Always),
+        NO_DESTINATION => return Ok(UploadChoice::Nowhere),
+        _ => {}
+    }
+    let Some(found) = destinations.find(wanted) else {
+        let names: Vec<&str> = destinations.0.iter().map(|each| each.name.as_str()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let wanted = wanted.chars().take(40).flat_map(char::escape_debug).collect::<String>();
+        return Err(Status::invalid_argument(format!(
+            "the agent's settings have no destination `{wanted}`; those there are: {names}"
+        )));
+    };
+    if found.allow == Allow::Admin && *scope != Scope::All {
+        return Err(Status::permission_denied(format!(
+            "only administrators may name the destination {wanted} (its setting `allow`)"
+        )));
+    }
+    Ok(UploadChoice::To(found.name.clone()))
 }
 
 /// A capture that did not start. A fault of the request is the call's error, anything else the only event.
@@ -194,7 +224,7 @@ fn message(event: CaptureProgress) -> CaptureEvent {
             })
         }
         CaptureProgress::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
-        CaptureProgress::Part(index, entry) => of(index, target_event::Event::Part(part(entry))),
+        CaptureProgress::Part(index, entry) => of(index, target_event::Event::Part(part(*entry))),
         CaptureProgress::Failed(index, error) => {
             of(index, target_event::Event::Failed(session_messages::failure(&error)))
         }
@@ -223,13 +253,14 @@ fn part(entry: PartEntry) -> PartSummary {
 
 fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEvent {
     let finished = match result {
-        Ok(StoredCapture { manifest, failures, stored }) => {
+        Ok(StoredCapture { manifest, failures, stored, uploads }) => {
             let failures: Vec<_> = failures.iter().map(session_messages::failure).collect();
             CaptureFinished {
                 session: Some(grpc_sessions::summary(&stored)),
                 failure: failures.first().cloned(),
                 manifest: Some(session_messages::manifest(manifest)),
                 failures,
+                uploads: uploads.iter().map(upload_messages::status).collect(),
             }
         }
         Err(error) => {
@@ -237,4 +268,32 @@ fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEvent {
         }
     };
     CaptureEvent { event: Some(capture_event::Event::Finished(finished)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn a_caller_chooses_among_the_destinations_that_are_for_it() {
+        let of = |name: &str, allow: &str| {
+            let fields = serde_json::json!({ "name": name, "url": "gs://bucket/x", "allow": allow });
+            serde_json::from_value(fields).unwrap()
+        };
+        let destinations = Destinations(vec![of("all", "owner"), of("ops", "admin")]);
+        let choose = |wanted: &str, scope: &Scope| {
+            upload_choice(&destinations, wanted, scope).map_err(|status| status.code())
+        };
+        let (admin, user) = (Scope::All, Scope::User(7));
+        assert_eq!(choose("", &user), Ok(UploadChoice::Always));
+        assert_eq!(choose("none", &user), Ok(UploadChoice::Nowhere));
+        assert_eq!(choose("all", &user), Ok(UploadChoice::To("all".parse().unwrap())));
+        assert_eq!(choose("ops", &user), Err(Code::PermissionDenied));
+        assert_eq!(choose("ops", &admin), Ok(UploadChoice::To("ops".parse().unwrap())));
+        for unknown in ["gs://other/x", "file:///etc", "../all", "ALL"] {
+            assert_eq!(choose(unknown, &admin), Err(Code::InvalidArgument), "{unknown}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The gRPC service `tpuscope.v1.Sessions`: the stored sessions, each for the users who own its processes.
 
-use std::{io, path::Path, pin::Pin, sync::Arc};
+use std::{collections::BTreeSet, io, path::Path, pin::Pin, sync::Arc};
 
 use model::time::Clock;
 use proto::tpuscope::v1::{
@@ -12,7 +12,7 @@ use proto::tpuscope::v1::{
 use sessions::capture_runner::Caller;
 use store::{
     AsyncStore, OpenedSession, Removal, SessionKey, SessionStore, StateError, StoreError, StoredSession,
-    UploadState,
+    UploadState, uploads::Uploads,
 };
 use tokio::{
     fs::File,
@@ -26,7 +26,7 @@ use xprof::session::{Fault, MANIFEST_FILE, PartFile, SessionName};
 
 use super::{
     access::Scope, connections::ConnectInfo, protocol, session_grants::SessionGrants,
-    session_imports::Imports, session_messages,
+    session_imports::Imports, session_messages, upload_messages,
 };
 
 /// The size of one piece of a file.
@@ -40,16 +40,21 @@ const MAX_RANGE: u32 = 1 << 20;
 #[derive(Clone)]
 pub struct GrpcSessions {
     store: AsyncStore,
+    uploads: Uploads,
     grants: Arc<SessionGrants>,
     imports: Imports,
 }
 
 impl GrpcSessions {
-    /// The sessions of `store`. A part that a user takes in has at most `max_part` bytes.
-    pub fn new(store: AsyncStore, clock: Arc<dyn Clock>, max_part: u64) -> Self {
+    /// The sessions of `store`, and where they are uploaded to. A part that a user takes in has at most `max_part` bytes.
+    pub fn new(store: AsyncStore, uploads: Uploads, clock: Arc<dyn Clock>, max_part: u64) -> Self {
         let grants = Arc::<SessionGrants>::default();
         let imports = Imports::new(store.clone(), clock, Arc::clone(&grants), max_part);
-        Self { store, grants, imports }
+        Self { store, uploads, grants, imports }
+    }
+
+    pub(super) fn uploads(&self) -> Uploads {
+        self.uploads.clone()
     }
 
     pub(super) fn grants(&self) -> Arc<SessionGrants> {
@@ -58,6 +63,25 @@ impl GrpcSessions {
 
     fn covers(&self, scope: &Scope, stored: &StoredSession) -> bool {
         scope.covers_users(&stored.owners.uids) || self.grants.has(scope, &stored.name, stored.created)
+    }
+
+    /// The name of a session that `scope` includes; else `NOT_FOUND`.
+    pub(super) async fn permitted_name(&self, scope: &Scope, id: &str) -> Result<SessionName, Status> {
+        Ok(self.permitted(scope, id).await?.stored.name)
+    }
+
+    /// The names of all sessions that `scope` includes.
+    pub(super) async fn permitted_names(&self, scope: &Scope) -> Result<BTreeSet<String>, Status> {
+        let permitted = self.permit(scope);
+        let listed = self.store.call(move |store| store.list(usize::MAX, permitted)).await;
+        let listed = listed.map_err(|error| refused(&error))?;
+        Ok(listed.into_iter().map(|stored| stored.name.to_string()).collect())
+    }
+
+    /// Whether `scope` includes a session.
+    fn permit(&self, scope: &Scope) -> impl Fn(&SessionKey) -> bool + Send + use<> {
+        let (scope, grants) = (scope.clone(), self.grants());
+        move |key| scope.covers_users(&key.owners.uids) || grants.has(&scope, &key.name, key.created)
     }
 
     /// The session of this name. `NOT_FOUND` if `scope` does not include it.
@@ -90,13 +114,12 @@ impl sessions_server::Sessions for GrpcSessions {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
         let limit = usize::try_from(request.get_ref().limit).ok().filter(|&limit| limit > 0);
-        let grants = self.grants();
-        let permitted = move |key: &SessionKey| {
-            scope.covers_users(&key.owners.uids) || grants.has(&scope, &key.name, key.created)
+        let (permitted, uploads) = (self.permit(&scope), self.uploads());
+        let list = move |store: &SessionStore| {
+            let listed = store.list(limit.unwrap_or(usize::MAX), permitted)?;
+            listed.iter().map(|stored| Ok(with_uploads(stored, &uploads)?)).collect::<Result<_, StoreError>>()
         };
-        let list = move |store: &SessionStore| store.list(limit.unwrap_or(usize::MAX), permitted);
         let sessions = self.store.call(list).await.map_err(|error| refused(&error))?;
-        let sessions = sessions.iter().map(summary).collect();
         Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
     }
 
@@ -104,9 +127,11 @@ impl sessions_server::Sessions for GrpcSessions {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
         let opened = self.permitted(&scope, &request.get_ref().id).await?;
+        let (stored, uploads) = (opened.stored.clone(), self.uploads());
+        let session = self.store.call(move |_| Ok(with_uploads(&stored, &uploads)?)).await;
         Ok(Response::new(ShowSessionReply {
             peer: Some(protocol::own()),
-            session: Some(summary(&opened.stored)),
+            session: Some(session.map_err(|error| refused(&error))?),
             files: opened.session.parts.iter().map(session_file).collect(),
             faults: opened.session.faults.iter().map(session_fault).collect(),
             manifest: opened.session.manifest.map(session_messages::manifest),
@@ -236,7 +261,17 @@ pub(super) fn summary(stored: &StoredSession) -> SessionSummary {
         context: Some(session_messages::context(stored.context.clone())),
         pinned: stored.pinned,
         upload: upload_name(stored.upload).to_owned(),
+        uploads: Vec::new(),
     }
+}
+
+/// The session, and where it is uploaded to. Blocks.
+fn with_uploads(stored: &StoredSession, uploads: &Uploads) -> Result<SessionSummary, StateError> {
+    let found = match stored.upload {
+        UploadState::Local => Vec::new(),
+        UploadState::Pending | UploadState::Uploaded => uploads.of_session(&stored.name)?,
+    };
+    Ok(SessionSummary { uploads: found.iter().map(upload_messages::status).collect(), ..summary(stored) })
 }
 
 /// The name of the state in messages and JSON.

@@ -17,9 +17,10 @@ use model::{
 };
 use proto::tpuscope::v1::{HistoryReply, SamplesReply, StatusReply};
 use sampling::sampler::{RangeQuery, Sampler};
+use store::uploads::Uploads;
 use tokio::sync::watch;
 
-use super::{messages, own_metrics, protocol};
+use super::{messages, own_metrics, protocol, upload_messages};
 
 /// The most points of one series in an answer.
 const MAX_POINTS: u32 = 3600;
@@ -33,6 +34,7 @@ pub struct HostApi {
     snapshot: watch::Receiver<HostSnapshot>,
     notes: watch::Receiver<Vec<String>>,
     own: OwnMetrics,
+    uploads: Uploads,
     /// Whether a source has given a sample.
     sampled: AtomicBool,
 }
@@ -71,12 +73,14 @@ pub struct HostApiInputs {
     pub notes: watch::Receiver<Vec<String>>,
     /// The agent's own metrics.
     pub own: OwnMetrics,
+    /// The uploads.
+    pub uploads: Uploads,
 }
 
 impl HostApi {
     /// The API of an agent that starts now.
     pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, inputs: HostApiInputs) -> Self {
-        let HostApiInputs { sampler, snapshot, notes, own } = inputs;
+        let HostApiInputs { sampler, snapshot, notes, own, uploads } = inputs;
         Self {
             identity,
             started: clock.now(),
@@ -85,6 +89,7 @@ impl HostApi {
             snapshot,
             notes,
             own,
+            uploads,
             sampled: AtomicBool::new(false),
         }
     }
@@ -139,6 +144,7 @@ impl HostApi {
             chips_unknown: snapshot.chips_unknown.as_deref().unwrap_or_default().to_owned(),
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
             grpc_address: self.identity.grpc.map(|at| at.to_string()).unwrap_or_default(),
+            uploads: upload_messages::summary(&self.uploads.summary()),
         }
     }
 

@@ -14,6 +14,7 @@ pub mod grpc_captures;
 pub mod grpc_host;
 pub mod grpc_server;
 pub mod grpc_sessions;
+pub mod grpc_uploads;
 pub mod host_api;
 pub mod http_server;
 mod messages;
@@ -26,6 +27,7 @@ mod session_grants;
 mod session_imports;
 pub mod session_messages;
 pub mod settings;
+pub mod upload_messages;
 
 /// The result of a listener's task. The error says why the listener failed.
 pub type ServeResult = Result<(), String>;

@@ -9,7 +9,10 @@ use model::{
     log_budget::LogBudget,
     time::{Clock, Timestamp},
 };
-use store::{AsyncStore, SessionOwners, SessionStore, StagedSession, StoreError, StoredSession};
+use store::{
+    AsyncStore, SessionOwners, SessionPriority, SessionStore, StagedSession, StoreError, StoredSession,
+    uploads::{UploadChoice, UploadStatus, Uploads},
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::Instant,
@@ -37,6 +40,7 @@ pub struct CaptureRunner {
     max_captures: u16,
     profilers: Arc<Profilers>,
     store: AsyncStore,
+    uploads: Uploads,
     clock: Arc<dyn Clock>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -52,6 +56,8 @@ pub struct CaptureJob {
     pub session: Option<SessionName>,
     /// The profilers to ask.
     pub targets: Targets,
+    /// Where the session is uploaded to.
+    pub upload: UploadChoice,
     /// Receives the progress.
     pub listener: ProgressListener,
     /// Who asks, for the log.
@@ -76,6 +82,8 @@ pub struct StoredCapture {
     pub failures: Vec<CaptureError>,
     /// The session as the store has it.
     pub stored: StoredSession,
+    /// Where it is uploaded to.
+    pub uploads: Vec<UploadStatus>,
 }
 
 /// A capture that runs.
@@ -87,11 +95,12 @@ pub struct RunningCapture {
 }
 
 impl CaptureRunner {
-    /// Captures with `profilers` into `store`, none running.
+    /// Captures with `profilers` into `store`, none running. `uploads` has the sessions next.
     pub fn new(
         settings: Settings,
         profilers: Arc<Profilers>,
         store: AsyncStore,
+        uploads: Uploads,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let max_captures = settings.max_captures;
@@ -99,7 +108,18 @@ impl CaptureRunner {
         let settings = Mutex::new(settings);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let refusals = Mutex::default();
-        Arc::new(Self { settings, max_captures, profilers, store, clock, permits, tasks, stop, refusals })
+        Arc::new(Self {
+            settings,
+            max_captures,
+            profilers,
+            store,
+            uploads,
+            clock,
+            permits,
+            tasks,
+            stop,
+            refusals,
+        })
     }
 
     /// Replaces the settings for captures that begin later. The maximum number of captures stays.
@@ -125,7 +145,7 @@ impl CaptureRunner {
     }
 
     async fn begin(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let CaptureJob { params, session, targets, listener, caller } = job;
+        let CaptureJob { params, session, targets, upload, listener, caller } = job;
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let spec = CaptureSpec::new(params, ParamsSource::Agent, &settings, self.clock.now())?;
         // Who has nothing to profile learns nothing of the store's sessions.
@@ -134,11 +154,15 @@ impl CaptureRunner {
         }
         let permit = self.permit()?;
         let (owners, now) = (owners(&targets), self.clock.now());
+        let named = session.clone();
         let begin = move |store: &SessionStore| match session {
             Some(name) => store.begin(name, owners),
             None => begin_by_time(store, &owners, now),
         };
-        let staged = self.store.call(begin).await?;
+        let staged = self.store.call(begin).await.map_err(|error| match named {
+            Some(name) if is_taken(&error) => CaptureError::NameTaken(name),
+            _ => error.into(),
+        })?;
         let cancel = self.stop.child_token();
         let (reply, result) = oneshot::channel();
         let capture = CaptureRun {
@@ -151,7 +175,7 @@ impl CaptureRunner {
         };
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let result = this.run(capture, staged, caller).await;
+            let result = this.run(capture, staged, upload, caller).await;
             own_metrics::ended(&result);
             drop(permit);
             // The caller may be gone.
@@ -181,6 +205,7 @@ impl CaptureRunner {
         &self,
         capture: CaptureRun,
         staged: StagedSession,
+        upload: UploadChoice,
         Caller { uid, pid }: Caller,
     ) -> Result<StoredCapture, CaptureError> {
         let session = staged.writer.name().clone();
@@ -202,14 +227,19 @@ impl CaptureRunner {
         let CapturedSession { finished, failures } = captured;
         failures.iter().for_each(|error| warn!(%session, %error, "a process of the capture has no trace"));
         let now = self.clock.now();
+        let queue = self.uploads.clone();
         let kept = self.store.call(move |store| {
             let stored = store.finish(staged, &finished, now);
-            Ok((stored, finished.manifest))
+            let (uploads, saved) = queue.add(&finished.manifest, &upload, SessionPriority::Asked);
+            if let Err(error) = saved {
+                warn!(session = %stored.name, %error, "the uploads of the session are forgotten if the agent ends");
+            }
+            Ok((stored, finished.manifest, uploads))
         });
-        let (stored, manifest) = kept.await?;
+        let (stored, manifest, uploads) = kept.await?;
         let (bytes, missing) = (stored.bytes, manifest.missing.len());
-        info!(%session, uid, pid, bytes, missing, "capture kept");
-        Ok(StoredCapture { manifest, failures, stored })
+        info!(%session, uid, pid, bytes, missing, uploads = uploads.len(), "capture kept");
+        Ok(StoredCapture { manifest, failures, stored, uploads })
     }
 }
 
@@ -221,6 +251,14 @@ fn in_store(error: CaptureError, staged: &StagedSession) -> CaptureError {
     CaptureError::StoreFull { folder: staged.folder.clone(), cause: Box::new(error) }
 }
 
+/// Whether another session has the name, finished or not.
+fn is_taken(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::BeingWritten(_) | StoreError::Session(SessionError::Exists(_) | SessionError::Running(_))
+    )
+}
+
 /// A session named after the time; a second one of the same second gets a suffix.
 fn begin_by_time(
     store: &SessionStore,
@@ -229,10 +267,7 @@ fn begin_by_time(
 ) -> Result<StagedSession, StoreError> {
     let name = SessionName::of_time(now.into());
     match store.begin(name.clone(), owners.clone()) {
-        Err(
-            StoreError::BeingWritten(_)
-            | StoreError::Session(SessionError::Exists(_) | SessionError::Running(_)),
-        ) => {
+        Err(error) if is_taken(&error) => {
             let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
             store.begin(name, owners.clone())
         }

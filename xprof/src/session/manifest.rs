@@ -47,6 +47,19 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// The warnings of the session, then those of each host and of its parts, which begin with the name of the file.
+    pub fn all_warnings(&self) -> impl Iterator<Item = String> {
+        let of_hosts = self.hosts.iter().flat_map(|host| {
+            let of_part = |part: &PartEntry, text: &String| format!("{}: {text}", part.file);
+            let of_parts = host
+                .parts
+                .iter()
+                .flat_map(move |part| part.warnings.iter().map(move |text| of_part(part, text)));
+            host.warnings.iter().cloned().chain(of_parts)
+        });
+        self.warnings.iter().cloned().chain(of_hosts)
+    }
+
     /// When the session was made: as its writer says, else the start of its window, else unknown. The times of
     /// files tell when they were copied, so they are not used.
     pub fn created_at(&self) -> Option<Timestamp> {
@@ -182,9 +195,28 @@ pub struct PartEntry {
     /// How long after the asked start it began, where that was too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_start_ns: Option<u64>,
-    /// What is doubtful about it.
+    /// What is doubtful about it, in words; each of its losses has one warning.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What it lost, certainly or probably; empty in manifests of older builds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<LossEntry>,
+}
+
+/// One loss of a part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with kind and certain")]
+pub struct LossEntry {
+    /// What was lost, such as `dropped_buffers`; later builds may know further kinds.
+    pub kind: String,
+    /// Whether nothing but a loss explains what was found.
+    pub certain: bool,
+    /// The plane that lacks it, where it is one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plane: Option<String>,
+    /// How many are counted, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
 }
 
 /// The job that a part's process belongs to. Parts of one job have the same kind and id.

@@ -55,7 +55,15 @@ pub struct Args {
 impl Args {
     /// The settings, with the path of the socket of the arguments.
     fn load(&self) -> Result<LoadedSettings, Failure> {
-        let mut loaded = self.settings.of_agent()?;
+        self.with_socket(self.settings.of_agent()?)
+    }
+
+    /// The same, however long a file system needs.
+    fn load_unbounded(&self) -> Result<LoadedSettings, Failure> {
+        self.with_socket(self.settings.of_agent_unbounded()?)
+    }
+
+    fn with_socket(&self, mut loaded: LoadedSettings) -> Result<LoadedSettings, Failure> {
         if let Some(socket) = &self.socket {
             let wrong = |error: &dyn fmt::Display| Failure::new(Exit::Config, format!("--socket: {error}"));
             let socket = std::path::absolute(socket).map_err(|error| wrong(&error))?;
@@ -116,23 +124,20 @@ async fn serve(
         state_dir: config.agent.state_dir.clone(),
     };
     let discovery = Discovery::new(discovery_config, clock.clone());
-    let identity = AgentIdentity {
-        host: host_name(&config),
-        http: listeners.http_address(),
-        grpc: listeners.grpc_address(),
-    };
+    let mut supervisor = TaskSupervisor::default();
+    let host = host_name(&config);
+    let session_services =
+        SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock.clone()).await?;
+    let identity = AgentIdentity { host, http: listeners.http_address(), grpc: listeners.grpc_address() };
     let inputs = HostApiInputs {
         sampler: sampler.clone(),
         snapshot: discovery.snapshot(),
         notes: discovery.notes(),
         own,
+        uploads: session_services.queue.clone(),
     };
-    let host_api = Arc::new(HostApi::new(identity, clock.clone(), inputs));
+    let host_api = Arc::new(HostApi::new(identity, clock, inputs));
 
-    let mut supervisor = TaskSupervisor::default();
-    let host = host_name(&config);
-    let session_services =
-        SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock).await?;
     // Processes are scanned at the interval of the settings, even if the sampler is slower or the host idle.
     let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
@@ -145,6 +150,7 @@ async fn serve(
         allowed_hosts: set_hosts,
         captures: session_services.runner.clone(),
         store: session_services.store.clone(),
+        uploads: session_services.queue.clone(),
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
     let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api, hosts)?;

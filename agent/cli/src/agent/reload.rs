@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sessions::capture_runner::CaptureRunner;
-use store::AsyncStore;
+use store::{AsyncStore, uploads::Uploads};
 use tokio::{
     sync::{Mutex, watch},
     task::JoinHandle,
@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::Args;
+use super::{Args, session_services::upload_settings};
 use crate::{
     exit::Exit,
     failure::Failure,
@@ -22,7 +22,7 @@ use crate::{
         task_supervisor::{OnEnd, Stage, TaskSupervisor},
     },
     settings::{self, Config},
-    settings_args,
+    settings_args::{self, READ_LIMIT},
 };
 
 /// The parts of the agent whose settings can change while it runs.
@@ -31,10 +31,8 @@ pub(super) struct Reloadable {
     pub(super) allowed_hosts: watch::Sender<Vec<String>>,
     pub(super) captures: Arc<CaptureRunner>,
     pub(super) store: AsyncStore,
+    pub(super) uploads: Uploads,
 }
-
-/// The longest read of the settings.
-const READ_LIMIT: Duration = Duration::from_secs(10);
 
 struct Reloader {
     args: Args,
@@ -92,6 +90,7 @@ impl Reloader {
         self.parts.log_level.set(&config.log);
         self.parts.allowed_hosts.send_replace(config.api.allowed_hosts.clone());
         self.parts.captures.set_settings(config.capture.clone());
+        self.parts.uploads.set_settings(upload_settings(&config));
         let limits = config.store.clone();
         if let Err(error) = self
             .parts
@@ -145,7 +144,7 @@ impl BoundedReads {
 }
 
 fn read_again(args: &Args) -> Result<Config, Failure> {
-    let config = args.load()?.config;
+    let config = args.load_unbounded()?.config;
     match settings_args::check_here(&config).into_iter().next() {
         Some(failure) => Err(failure),
         None => Ok(config),
@@ -157,6 +156,8 @@ fn with_reloadable_of(running: &Config, read: &Config) -> Config {
     let mut config = running.clone();
     config.log = read.log.clone();
     config.store = read.store.clone();
+    config.upload = read.upload.clone();
+    config.destination = read.destination.clone();
     config.api.allowed_hosts.clone_from(&read.api.allowed_hosts);
     config.capture =
         sessions::settings::Settings { max_captures: running.capture.max_captures, ..read.capture.clone() };
@@ -169,7 +170,7 @@ fn differences(one: &Config, other: &Config) -> Vec<String> {
     let (Ok(one), Ok(other)) = (settings::values(one), settings::values(other)) else { return Vec::new() };
     let pairs = one.into_iter().zip(other).flat_map(|((section, one), (_, other))| {
         let changed = one.into_iter().zip(other).filter(|(one, other)| one != other);
-        changed.map(move |((key, _), _)| format!("{section}.{key}")).collect::<Vec<_>>()
+        changed.map(move |((key, _), _)| settings::setting_name(section, key)).collect::<Vec<_>>()
     });
     pairs.collect()
 }
@@ -219,9 +220,18 @@ mod tests {
             "capture.max_captures=9",
             "sampler.interval=5s",
             "device.extra=[]",
+            "upload.parallel=3",
+            "destination=[{name='a', url='file:///mnt'}]",
         ]);
         let in_force = with_reloadable_of(&running, &read);
-        let changed = ["api.allowed_hosts", "log.level", "capture.max_duration", "store.max_age"];
+        let changed = [
+            "api.allowed_hosts",
+            "log.level",
+            "capture.max_duration",
+            "store.max_age",
+            "upload.parallel",
+            "destination",
+        ];
         assert_eq!(differences(&running, &in_force), changed);
         let at_restart = ["agent.host", "sampler.interval", "capture.max_captures"];
         assert_eq!(differences(&in_force, &read), at_restart);

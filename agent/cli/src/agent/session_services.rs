@@ -1,13 +1,22 @@
-//! The session store, the captures into it, and their gRPC services, which only the Unix socket serves.
+//! The session store, the captures into it, the uploads from it, and their gRPC services, which only the Unix socket
+//! serves.
 
 use std::{sync::Arc, time::Duration};
 
 use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
 use host::discovery::Discovery;
 use model::time::Clock;
-use proto::tpuscope::v1::{captures_server::CapturesServer, sessions_server::SessionsServer};
-use server::{grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions};
-use store::{AsyncStore, SessionStore};
+use proto::tpuscope::v1::{
+    captures_server::CapturesServer, sessions_server::SessionsServer, uploads_server::UploadsServer,
+};
+use server::{
+    grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions,
+    grpc_uploads::GrpcUploads,
+};
+use store::{
+    AsyncStore, SessionStore,
+    uploads::{UploadSettings, Uploads},
+};
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 use xprof::session::HostName;
@@ -22,14 +31,22 @@ use crate::{
 /// Time between two reads of the free disk.
 const DISK_EVERY: Duration = Duration::from_secs(60);
 
-/// The gRPC services of captures and sessions.
+/// The gRPC services of captures, sessions and uploads.
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
+    pub(super) uploads: UploadsServer<GrpcUploads>,
     /// Runs the captures of both services.
     pub(super) runner: Arc<CaptureRunner>,
     /// The store that they write to.
     pub(super) store: AsyncStore,
+    /// Where its sessions go.
+    pub(super) queue: Uploads,
+}
+
+/// The settings of uploads.
+pub(super) fn upload_settings(config: &Config) -> UploadSettings {
+    UploadSettings { destinations: config.destination.clone(), upload: config.upload.clone() }
 }
 
 impl SessionServices {
@@ -41,11 +58,18 @@ impl SessionServices {
         discovery: Discovery,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
-        let store = open_store(config, Arc::clone(&clock)).await?;
+        let host = HostName::sanitised(host);
+        let (store, queue) = open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
-        let captures =
-            CaptureRunner::new(config.capture.clone(), profilers, store.clone(), Arc::clone(&clock));
+        let captures = CaptureRunner::new(
+            config.capture.clone(),
+            profilers,
+            store.clone(),
+            queue.clone(),
+            Arc::clone(&clock),
+        );
         measure_disk(supervisor, &store);
+        start_uploads(supervisor, &queue);
         let ending = captures.clone();
         supervisor.task(Stage::Captures, "captures", OnEnd::EndProcess, move |stop| {
             let captures = ending.clone();
@@ -55,13 +79,16 @@ impl SessionServices {
             }
         });
         let runner = captures.clone();
-        let sessions = GrpcSessions::new(store.clone(), clock, config.capture.max_size.get());
-        let captures = GrpcCaptures::new(captures, discovery, HostName::sanitised(host), &sessions);
+        let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
+        let uploads = GrpcUploads::new(&sessions);
+        let captures = GrpcCaptures::new(captures, discovery, host, &sessions);
         Ok(Self {
+            uploads: UploadsServer::new(uploads).max_decoding_message_size(REQUEST_BYTES),
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
             runner,
             store,
+            queue,
         })
     }
 }
@@ -87,17 +114,41 @@ fn measure_disk(supervisor: &mut TaskSupervisor, store: &AsyncStore) {
     });
 }
 
-/// Opens the store and reads its sessions in the background.
-async fn open_store(config: &Config, clock: Arc<dyn Clock>) -> Result<AsyncStore, Failure> {
+/// Starts the task of the uploads. On a stop it has its share of `agent.stop_timeout`.
+fn start_uploads(supervisor: &mut TaskSupervisor, uploads: &Uploads) {
+    let uploads = uploads.clone();
+    supervisor.task(Stage::Uploads, "uploads", OnEnd::Restart, move |stop| {
+        let uploads = uploads.clone();
+        async move { uploads.run(stop).await }
+    });
+}
+
+/// Opens the store and the uploads from it, and reads its sessions in the background.
+async fn open_store(
+    config: &Config,
+    host: &HostName,
+    clock: Arc<dyn Clock>,
+) -> Result<(AsyncStore, Uploads), Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
-    let opened = tokio::task::spawn_blocking(move || SessionStore::open(&state_dir, limits, clock)).await;
+    let (host, settings, started) = (host.clone(), upload_settings(config), clock.now());
+    let open = move || {
+        let store = SessionStore::open(&state_dir, limits, clock.clone())?;
+        let uploads = Uploads::new(store.state().clone(), &state_dir.join("sessions"), host, settings, clock);
+        uploads.load()?;
+        Ok((AsyncStore::new(store), uploads))
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
-    let store = AsyncStore::new(opened.map_err(remedies::store)?);
-    let filled = store.clone();
+    let (store, uploads) = opened.map_err(remedies::store)?;
+    let (filled, derived) = (store.clone(), uploads.clone());
     tokio::spawn(async move {
-        if let Err(error) = filled.call(SessionStore::fill).await {
+        let filled = filled.call(move |store| {
+            let unknown = store.fill()?;
+            Ok(derived.derive(&unknown, started)?)
+        });
+        if let Err(error) = filled.await {
             warn!(%error, "cannot read the sessions in the store");
         }
     });
-    Ok(store)
+    Ok((store, uploads))
 }

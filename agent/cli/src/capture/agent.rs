@@ -17,8 +17,9 @@ use super::{
         client,
         exit::Exit,
         failure::Failure,
-        remedies::{self, Destination},
+        remedies::{self, KeptIn},
         sessions::fetch,
+        uploads::wait,
     },
     Args,
     progress::ProgressLine,
@@ -61,12 +62,19 @@ async fn capture_and_fetch(
     if let Some(output) = &args.output {
         fetch::check(args.session.as_ref(), output)?;
     }
-    let (report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
-    let Some(output) = &args.output else { return Ok(report) };
+    let (mut report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
     let name = captured.get_or_init(|| name);
-    let fetched = fetch::fetch(channel, name, output).await;
-    let fetched = fetched.map_err(|failure| remedies::kept_by_the_agent(failure, name))?;
-    Ok(report.now_in(fetched.folder))
+    if let Some(output) = &args.output {
+        let fetched = fetch::fetch(channel.clone(), name, output).await;
+        let fetched = fetched.map_err(|failure| remedies::kept_by_the_agent(failure, name))?;
+        report = report.now_in(fetched.folder);
+    }
+    match args.wait_upload {
+        Some(limit) if report.is_uploaded_somewhere() => {
+            Ok(report.waited(wait::wait(channel, name, limit.get()).await))
+        }
+        _ => Ok(report),
+    }
 }
 
 fn request(args: &Args) -> Result<CaptureRequest, Failure> {
@@ -84,6 +92,7 @@ fn request(args: &Args) -> Result<CaptureRequest, Failure> {
         timeout_ns: params.timeout.map_or(0, nanoseconds),
         min_processes: params.min_parts,
         pids: args.pid.clone(),
+        destination: args.to.clone().unwrap_or_default(),
     })
 }
 
@@ -96,7 +105,7 @@ async fn ask(
     let events = client::within(client::CALL_TIMEOUT, captures.capture(request)).await?.into_inner();
     let received = receive(events, &progress).await;
     progress.finish();
-    let CaptureFinished { session, failure, manifest, failures } = received?;
+    let CaptureFinished { session, failure, manifest, failures, uploads } = received?;
     let Some(session) = session else { return Err(kept_nothing(failure.as_ref())) };
     let name = session.id.parse().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))
@@ -106,7 +115,7 @@ async fn ask(
     let manifest = manifest
         .map_err(|error| Failure::new(Exit::Internal, format_args!("the agent's answer: {error}")))?;
     let folder = Path::new(&session.path);
-    Ok((CaptureReport::new(manifest, failures, folder, Destination::AgentStore), name))
+    Ok((CaptureReport::new(manifest, failures, folder, KeptIn::AgentStore).going_to(&uploads), name))
 }
 
 /// Why the agent kept nothing.
@@ -116,7 +125,7 @@ fn kept_nothing(failure: Option<&CaptureFailure>) -> Failure {
     if FailureKind::named(&failure.kind) == FailureKind::Cancelled {
         return remedies::agent_stopped_in_capture();
     }
-    remedies::capture_failure(failure, Destination::AgentStore)
+    remedies::capture_failure(failure, KeptIn::AgentStore)
 }
 
 async fn receive(

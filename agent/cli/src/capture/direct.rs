@@ -38,13 +38,13 @@ use xprof::{
 use super::{
     super::{
         failure::Failure,
-        remedies::{self, Destination},
+        remedies::{self, KeptIn},
     },
     Args,
     progress::ProgressLine,
     report::CaptureReport,
 };
-use crate::lifecycle::signals::StopSignals;
+use crate::{lifecycle::signals::StopSignals, sessions::outfile::is_a_folder_or_new};
 
 /// What dead captures left staged goes after this long without a change.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -56,6 +56,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
         .map_err(|error| failed(&error.into()))?;
     super::warn_of_long_window(spec.duration);
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
+    is_a_folder_or_new(&output)?;
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemClock.now().into(), ABANDONED);
     let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
@@ -82,7 +83,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     progress.finish();
     let CapturedSession { finished, failures } = kept?;
     let failures = failures.iter().map(session_messages::failure).collect();
-    Ok(CaptureReport::new(finished.manifest, failures, &finished.folder, Destination::Folder))
+    Ok(CaptureReport::new(finished.manifest, failures, &finished.folder, KeptIn::Folder))
 }
 
 /// The named profilers, with the processes behind those of this machine as far as this user sees them.
@@ -103,7 +104,7 @@ fn targets(named: &[Target], host: &HostName, paths: &Paths, device: &device::Se
 }
 
 fn failed(error: &CaptureError) -> Failure {
-    remedies::capture_failure(&session_messages::failure(error), Destination::Folder)
+    remedies::capture_failure(&session_messages::failure(error), KeptIn::Folder)
 }
 
 /// The named session, which must be new, or one named after the time.

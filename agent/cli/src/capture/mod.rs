@@ -51,6 +51,14 @@ pub struct Args {
     /// Minimum number of processes that must return a trace
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     min_processes: u32,
+    /// Destination of the agent's settings that the session is uploaded to; `none` for no upload, not even to the
+    /// destinations for every session
+    #[arg(long, value_name = "NAME", conflicts_with = "target")]
+    to: Option<String>,
+    /// Wait until the session is uploaded, for at most this time [default without a value: 10m]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m",
+        conflicts_with = "target")]
+    wait_upload: Option<Duration>,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use indicatif::HumanBytes;
-use proto::tpuscope::v1::CaptureFailure;
+use proto::tpuscope::v1::{CaptureFailure, UploadStatus};
 use serde::Serialize;
 use sessions::FailureKind;
 use xprof::session::{Manifest, Missing, PartEntry, Window};
@@ -17,7 +17,8 @@ use super::super::{
     failure::Failure,
     output,
     output::one_line,
-    remedies::{self, Destination},
+    remedies::{self, KeptIn},
+    uploads::row::{self, UploadRow},
 };
 
 /// A session that was kept, whole or not.
@@ -36,6 +37,14 @@ pub(super) struct CaptureReport {
     missing: Vec<Missing>,
     failures: Vec<FailureRow>,
     warnings: Vec<String>,
+    /// Where the agent uploads it to.
+    uploads: Vec<UploadRow>,
+    /// The same for people.
+    #[serde(skip)]
+    places: Vec<String>,
+    /// Why it is not uploaded, if that was waited for.
+    #[serde(skip)]
+    not_uploaded: Option<Failure>,
 }
 
 /// A failed target and its remedy.
@@ -54,16 +63,16 @@ struct Part {
 }
 
 impl CaptureReport {
-    /// `destination` is where the capture wrote the session.
+    /// `kept_in` is where the capture wrote the session.
     pub(super) fn new(
         manifest: Manifest,
         failures: Vec<CaptureFailure>,
         folder: &Path,
-        destination: Destination,
+        kept_in: KeptIn,
     ) -> Self {
         let failures = failures.into_iter().map(|failure| FailureRow {
             kind: FailureKind::named(&failure.kind),
-            remedy: remedies::of_failure(&failure, destination),
+            remedy: remedies::of_failure(&failure, kept_in),
             message: failure.message,
         });
         let failures: Vec<_> = failures.collect();
@@ -75,13 +84,39 @@ impl CaptureReport {
         Self {
             session,
             folder: folder.to_owned(),
-            in_store: destination == Destination::AgentStore,
+            in_store: kept_in == KeptIn::AgentStore,
             complete: missing.is_empty() && failures.is_empty(),
             window,
             parts: parts.collect(),
             missing,
             failures,
             warnings,
+            uploads: Vec::new(),
+            places: Vec::new(),
+            not_uploaded: None,
+        }
+    }
+
+    /// The same session, which the agent uploads.
+    pub(super) fn going_to(self, uploads: &[UploadStatus]) -> Self {
+        let place = |upload: &UploadStatus| {
+            let name = if upload.name_there.is_empty() { &upload.session } else { &upload.name_there };
+            let object = format!("{}/plugins/profile/{name}", upload.url);
+            format!("{} ({}): {}", upload.destination, object, row::progress(upload))
+        };
+        Self { uploads: row::rows(uploads), places: uploads.iter().map(place).collect(), ..self }
+    }
+
+    /// Whether the agent uploads it.
+    pub(super) fn is_uploaded_somewhere(&self) -> bool {
+        !self.uploads.is_empty()
+    }
+
+    /// The same session, after its uploads were waited for.
+    pub(super) fn waited(self, waited: Result<Vec<UploadStatus>, Failure>) -> Self {
+        match waited {
+            Ok(uploads) => self.going_to(&uploads),
+            Err(failure) => Self { not_uploaded: Some(failure), ..self },
         }
     }
 
@@ -131,6 +166,9 @@ impl CaptureReport {
         for warning in &self.warnings {
             let _ = writeln!(text, "  warning: {}", one_line(warning));
         }
+        for place in &self.places {
+            let _ = writeln!(text, "  uploads to {}", one_line(place));
+        }
         let place = match self.in_store {
             true => self.session.clone(),
             false => one_line(&self.folder.display().to_string()),
@@ -145,11 +183,11 @@ pub(super) fn print(result: Result<CaptureReport, Failure>, json: bool) -> Comma
     match (result, json) {
         (Ok(report), false) => {
             output::print(&report.page())?;
-            exit(&report)
+            exit(report)
         }
         (Ok(report), true) => {
             output::json(&report)?;
-            exit(&report)
+            exit(report)
         }
         (Err(failure), json) => {
             if json {
@@ -163,9 +201,9 @@ pub(super) fn print(result: Result<CaptureReport, Failure>, json: bool) -> Comma
     }
 }
 
-fn exit(report: &CaptureReport) -> CommandResult {
-    if report.complete {
-        return Ok(Exit::Ok);
+fn exit(report: CaptureReport) -> CommandResult {
+    if !report.complete {
+        return Err(remedies::missing_parts(report.missing.len()));
     }
-    Err(remedies::missing_parts(report.missing.len()))
+    report.not_uploaded.map_or(Ok(Exit::Ok), Err)
 }

@@ -17,13 +17,15 @@ use tracing::{error, info, warn};
 pub enum Stage {
     /// Captures. They end first, while their callers are still connected, and release the profilers.
     Captures,
+    /// Uploads: what fits into the time of the stop is sent.
+    Uploads,
     /// Listeners and their connections.
     Listeners,
     /// Sampler and sources.
     Sampling,
 }
 
-const STAGES: [Stage; 3] = [Stage::Captures, Stage::Listeners, Stage::Sampling];
+const STAGES: [Stage; 4] = [Stage::Captures, Stage::Uploads, Stage::Listeners, Stage::Sampling];
 
 /// What happens when a task ends before its stage is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub type TaskResult = Result<(), String>;
 /// The long-lived tasks of the process.
 #[derive(Debug)]
 pub struct TaskSupervisor {
-    stages: [(CancellationToken, JoinSet<()>); 3],
+    stages: [(CancellationToken, JoinSet<()>); 4],
     fatal: mpsc::Sender<String>,
     fatal_seen: mpsc::Receiver<String>,
 }

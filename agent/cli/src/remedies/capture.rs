@@ -12,7 +12,7 @@ use crate::{exit::Exit, failure::Failure};
 
 /// Where the session is written. It decides what a user can do about a disk or a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Destination {
+pub(crate) enum KeptIn {
     /// A folder of the user.
     Folder,
     /// The agent's store.
@@ -41,7 +41,7 @@ pub(super) fn exit_of(kind: FailureKind) -> Exit {
 }
 
 /// What to do about `reason`; empty if there is nothing to add.
-pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'static str {
+pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
     use FailureReason as R;
     match reason {
         R::Unreachable => "check the host name, its network and its firewall",
@@ -101,41 +101,39 @@ pub(crate) fn capture(reason: FailureReason, destination: Destination) -> &'stat
         | R::FolderImpossible
         | R::FolderFailed
         | R::OtherFileSystem
-        | R::Link => disk(reason, destination),
+        | R::Link => disk(reason, kept_in),
         R::TooFewParts | R::Cancelled | R::Invalid | R::Internal => "",
     }
 }
 
 /// What to do about a disk or a folder that refuses.
-fn disk(reason: FailureReason, destination: Destination) -> &'static str {
+fn disk(reason: FailureReason, kept_in: KeptIn) -> &'static str {
     use FailureReason as R;
-    match (reason, destination) {
-        (R::NoSpace, Destination::Folder) => "free disk space, or name another folder with --output",
-        (R::NoSpace, Destination::AgentStore) => {
+    match (reason, kept_in) {
+        (R::NoSpace, KeptIn::Folder) => "free disk space, or name another folder with --output",
+        (R::NoSpace, KeptIn::AgentStore) => {
             "free disk space: `tpuscope sessions rm`, or the limits store.max_size, store.max_age and store.min_free"
         }
-        (_, Destination::AgentStore) => {
+        (_, KeptIn::AgentStore) => {
             "the agent stores sessions in agent.state_dir: its user must own the folders there, and links are not followed"
         }
-        (R::FolderDenied, Destination::Folder) => "name a folder that you can write to with --output",
-        (R::FolderImpossible, Destination::Folder) => "name another folder with --output",
-        (R::OtherFileSystem, Destination::Folder) => {
+        (R::FolderDenied, KeptIn::Folder) => "name a folder that you can write to with --output",
+        (R::FolderImpossible, KeptIn::Folder) => "name another folder with --output",
+        (R::OtherFileSystem, KeptIn::Folder) => {
             "move it to the same file system, or name another folder with --output"
         }
-        (R::Link, Destination::Folder) => {
-            "remove the link if it is yours, or name another folder with --output"
-        }
-        (R::WriteDenied | R::WriteFailed, Destination::Folder) => "check the folder's permissions",
-        (_, Destination::Folder) => "check the folder named with --output",
+        (R::Link, KeptIn::Folder) => "remove the link if it is yours, or name another folder with --output",
+        (R::WriteDenied | R::WriteFailed, KeptIn::Folder) => "check the folder's permissions",
+        (_, KeptIn::Folder) => "check the folder named with --output",
     }
 }
 
 /// What to do about a failed capture: its own remedy, or those of its causes, each once.
-pub(crate) fn of_failure(failure: &CaptureFailure, destination: Destination) -> String {
+pub(crate) fn of_failure(failure: &CaptureFailure, kept_in: KeptIn) -> String {
     let causes = failure.causes.iter().map(String::as_str);
     let mut remedies: Vec<&str> = Vec::new();
     for reason in std::iter::once(failure.reason.as_str()).chain(causes) {
-        let remedy = capture(FailureReason::named(reason), destination);
+        let remedy = capture(FailureReason::named(reason), kept_in);
         if !remedy.is_empty() && !remedies.contains(&remedy) {
             remedies.push(remedy);
         }
@@ -155,9 +153,9 @@ pub(crate) fn long_window(duration: Duration) -> Option<String> {
 }
 
 /// A capture that kept nothing, as the failure of the command.
-pub(crate) fn capture_failure(failure: &CaptureFailure, destination: Destination) -> Failure {
+pub(crate) fn capture_failure(failure: &CaptureFailure, kept_in: KeptIn) -> Failure {
     let exit = exit_of(FailureKind::named(&failure.kind));
-    Failure::new(exit, &failure.message).remedy(of_failure(failure, destination))
+    Failure::new(exit, &failure.message).remedy(of_failure(failure, kept_in))
 }
 
 /// The agent's store cannot be opened, as the failure of the command.
@@ -173,12 +171,12 @@ pub(crate) fn store(error: StoreError) -> Failure {
         }
         _ => {}
     }
-    capture_failure(&session_messages::failure(&CaptureError::from(error)), Destination::AgentStore)
+    capture_failure(&session_messages::failure(&CaptureError::from(error)), KeptIn::AgentStore)
 }
 
 /// A folder of the user that cannot be written, as the failure of the command.
 pub(crate) fn session_folder(error: SessionError) -> Failure {
-    capture_failure(&session_messages::failure(&CaptureError::from(error)), Destination::Folder)
+    capture_failure(&session_messages::failure(&CaptureError::from(error)), KeptIn::Folder)
 }
 
 /// A session without some of its parts.
@@ -217,8 +215,8 @@ mod tests {
     #[test]
     fn callers_of_the_agent_are_not_told_to_name_a_folder() {
         for reason in [FailureReason::NoSpace, FailureReason::Link, FailureReason::FolderFailed] {
-            assert!(capture(reason, Destination::Folder).contains("folder"), "{reason:?}");
-            let remedy = capture(reason, Destination::AgentStore);
+            assert!(capture(reason, KeptIn::Folder).contains("folder"), "{reason:?}");
+            let remedy = capture(reason, KeptIn::AgentStore);
             assert!(!remedy.is_empty() && !remedy.contains("--output"), "{reason:?}: {remedy}");
         }
     }
@@ -227,8 +225,8 @@ mod tests {
     fn each_remedy_of_several_causes_is_said_once() {
         let (busy, closed) = (FailureReason::ForeignSession, FailureReason::NotListening);
         let failed =
-            capture_failure(&failure(FailureReason::TooFewParts, &[busy, closed, busy]), Destination::Folder);
-        let remedies = [busy, closed].map(|reason| capture(reason, Destination::Folder));
+            capture_failure(&failure(FailureReason::TooFewParts, &[busy, closed, busy]), KeptIn::Folder);
+        let remedies = [busy, closed].map(|reason| capture(reason, KeptIn::Folder));
         assert_eq!((failed.exit, failed.remedy), (Exit::NoTarget, remedies.join("; ")));
     }
 }

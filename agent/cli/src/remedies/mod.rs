@@ -16,13 +16,14 @@ mod settings;
 mod status;
 mod stored_sessions;
 mod traces;
+mod uploads;
 
 pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
 pub(crate) use arguments::arguments;
 pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
 pub(crate) use capture::{
-    Destination, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts,
-    of_failure, session_folder, store,
+    KeptIn, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts, of_failure,
+    session_folder, store,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
@@ -35,14 +36,15 @@ pub(crate) use ledger::{
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use output::{manual_pages, unprinted};
 pub(crate) use series::{no_history, no_metric_contains};
-pub(crate) use settings::{first_of_all, no_settings_file, settings_of_the_agent};
+pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};
 pub(crate) use status::{no_chip, no_owner};
 pub(crate) use stored_sessions::{
-    changed_path, each, faulty_session, import, imported_name, imported_url, merged_session, no_store,
-    no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
+    changed_path, each, faulty_session, import, imported_name, imported_url, listed_name, merged_session,
+    no_store, no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
 };
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, merge, name_of_a_file, no_readable_part,
     no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice, session_copy,
-    unchecked_copy, unreadable_trace, unwritten,
+    standard_output, unchecked_copy, unreadable_trace, unwritten,
 };
+pub(crate) use uploads::{destination, no_upload, not_uploaded, upload, upload_not_done};

@@ -18,7 +18,10 @@ use xprof::{
 };
 
 use super::{
-    CommandResult, interrupt, load, location::Location, outfile::OutFile, progress::ByteProgress,
+    CommandResult, interrupt, load,
+    location::Location,
+    outfile::{OutFile, is_a_folder_or_new},
+    progress::ByteProgress,
     remote_files::RemoteSession,
 };
 use crate::{
@@ -60,7 +63,7 @@ enum Format {
 
 /// The JSON answer.
 #[derive(Debug, Default, serde::Serialize)]
-struct Answer {
+struct ExportAnswer {
     session: String,
     files: Vec<WrittenFile>,
     hosts: Vec<ShiftedHost>,
@@ -88,7 +91,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let loaded = load::parts(&args.session, &args.agent)?;
     let (found, remote) = (loaded.session.parts.clone(), loaded.remote.clone());
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
-    let mut answer = Answer { session: loaded.session.name.clone(), ..Answer::default() };
+    let mut answer = ExportAnswer { session: loaded.session.name.clone(), ..ExportAnswer::default() };
     match args.format {
         Format::Perfetto => {
             let (out, file) = OutFile::create(&args.output, &inputs)?;
@@ -171,18 +174,21 @@ fn perfetto(
 
 /// Creates the folder. Returns false if it exists.
 fn create_folder(folder: &Path) -> Result<bool, Failure> {
+    if folder.as_os_str() == "-" {
+        return Err(remedies::standard_output());
+    }
+    is_a_folder_or_new(folder)?;
     match fs::create_dir(folder) {
         Ok(()) => {
             interrupt::remove_on_interrupt(folder);
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(remedies::not_a_folder(folder)),
         Err(error) => Err(remedies::unwritten(folder, &error)),
     }
 }
 
-impl Answer {
+impl ExportAnswer {
     /// What the parts are, where they lie, and what to know before trusting them; losses come first.
     fn tell(&mut self, report: &Report) {
         let (placed, note) = report.time_line();
@@ -192,7 +198,11 @@ impl Answer {
                 true => format!("{}: {loss}", part.file),
                 false => loss.to_string(),
             });
-            self.warnings.extend(told);
+            let left_out = part.left_out.iter().map(|text| match several {
+                true => format!("{}: {text}", part.file),
+                false => text.clone(),
+            });
+            self.warnings.extend(told.chain(left_out));
         }
         self.hosts = placed
             .iter()
@@ -256,6 +266,9 @@ impl Answer {
             );
             if events.timeless > 0 {
                 text += &format!("{} aggregated events have no time and were omitted\n", events.timeless);
+            }
+            if events.far > 0 {
+                text += &format!("{} events lie far outside the session and were left out\n", events.far);
             }
             if events.overfull > 0 {
                 text += &format!(

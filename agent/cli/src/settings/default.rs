@@ -25,8 +25,11 @@ fn print(section: &Section, text: &mut String) {
     let defaults = (section.default)().expect("a section's defaults are plain values, which TOML can hold");
     text.push('\n');
     comment(section.docs, text);
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "[{}]", section.name);
+    // Writing to a String cannot fail. A repeated section has no defaults to print: an empty one would be one more.
+    let _ = match section.is_list {
+        true => writeln!(text, "# [[{}]]", section.name),
+        false => writeln!(text, "[{}]", section.name),
+    };
     for (field, docs) in section.fields.iter().zip(section.field_docs) {
         comment(docs, text);
         let _ = match defaults.get(*field) {
@@ -60,7 +63,12 @@ mod tests {
     fn every_setting_is_in_the_default_file_and_explained() {
         let text = commented();
         for section in SECTIONS {
-            assert!(text.contains(&format!("\n[{}]\n", section.name)), "{}", section.name);
+            let heading = if section.is_list {
+                format!("\n# [[{}]]\n", section.name)
+            } else {
+                format!("\n[{}]\n", section.name)
+            };
+            assert!(text.contains(&heading), "{heading}");
             let defaults = (section.default)().unwrap();
             for key in defaults.keys() {
                 assert!(section.fields.contains(&key.as_str()), "{}.{key} has no doc comment", section.name);
@@ -75,7 +83,7 @@ mod tests {
 
     #[test]
     fn an_empty_section_is_its_default() {
-        for section in SECTIONS {
+        for section in SECTIONS.iter().filter(|section| !section.is_list) {
             let text = format!("[{}]\n", section.name);
             let layers = Layers { text: Some(("x.toml".as_ref(), &text)), ..Layers::default() };
             assert_eq!(load(&layers).unwrap().config, Config::default(), "{}", section.name);

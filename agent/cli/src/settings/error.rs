@@ -90,12 +90,20 @@ pub enum ConfigError {
         /// The section.
         name: String,
     },
+    /// The name of a repeated section has a value that is no list of tables.
+    #[error("{origin}: `{name}` is a list: write [[{name}]] for each one and its settings below")]
+    NotAList {
+        /// The source of the value.
+        origin: SettingSource,
+        /// The section.
+        name: String,
+    },
     /// The setting cannot have this value.
     #[error("{origin}: {setting}: {message}")]
     BadValue {
         /// The source of the value.
         origin: SettingSource,
-        /// `section.key`.
+        /// `section.key`, or the name of a section that is a list.
         setting: String,
         /// What is wrong with the value.
         message: String,

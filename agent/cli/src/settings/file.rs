@@ -18,6 +18,7 @@ use super::{
     Config,
     error::{ConfigError, SettingSource},
     load::{check_name, find, first_line, unknown_section},
+    setting_name,
 };
 
 /// The settings of a file.
@@ -30,7 +31,7 @@ pub(super) struct SettingsFile {
     pub(super) sources: BTreeMap<String, SettingSource>,
 }
 
-/// A section and a key.
+/// A section and a key. Without a key: the section itself.
 type Name = (String, String);
 
 impl SettingsFile {
@@ -69,7 +70,7 @@ impl SettingsFile {
             }
             if fault {
                 let (section, key) = name;
-                let (setting, message) = (format!("{section}.{key}"), first_line(error.message()));
+                let (setting, message) = (setting_name(&section, &key), first_line(error.message()));
                 faults.push(ConfigError::BadValue { origin: lines.origin(at), setting, message });
             }
         };
@@ -77,7 +78,7 @@ impl SettingsFile {
         let written = written.map_err(|error| faults.push(lines.syntax(&error))).ok()?;
         let sources = values.into_iter();
         let sources =
-            sources.map(|((section, key), span)| (format!("{section}.{key}"), lines.origin(span.start)));
+            sources.map(|((section, key), span)| (setting_name(&section, &key), lines.origin(span.start)));
         Some(Self { written, config, sources: sources.collect() })
     }
 }
@@ -96,6 +97,9 @@ fn remove(document: &mut Spanned<DeTable<'_>>, (section, key): &Name) {
 /// The setting whose value has this offset.
 fn setting_at(document: &DeTable<'_>, at: usize) -> Option<Name> {
     document.iter().find_map(|(section, value)| {
+        if value.get_ref().as_array().is_some() && contains(value, at) {
+            return Some((section.get_ref().to_string(), String::new()));
+        }
         let (key, _) = value.get_ref().as_table()?.iter().find(|(_, value)| contains(value, at))?;
         Some((section.get_ref().to_string(), key.get_ref().to_string()))
     })
@@ -113,6 +117,16 @@ fn contains(value: &Spanned<DeValue<'_>>, at: usize) -> bool {
         }
 }
 
+fn is_list_of_tables(value: &DeValue<'_>) -> bool {
+    value.as_array().is_some_and(|list| list.iter().all(|element| element.get_ref().is_table()))
+}
+
+/// The range of a list, or of its first element: that of `[[list]]` is not its own.
+fn first_part(value: &Spanned<DeValue<'_>>) -> Range<usize> {
+    let first = value.get_ref().as_array().and_then(|list| list.iter().next());
+    first.map_or_else(|| value.span(), Spanned::span)
+}
+
 /// One element of a list.
 struct ListElement<'a, 'i> {
     list: &'a mut DeArray<'i>,
@@ -125,8 +139,12 @@ fn element<'a, 'i>(
     (section, key): &Name,
     at: usize,
 ) -> Option<ListElement<'a, 'i>> {
-    let DeValue::Table(table) = document.get_mut().get_mut(section.as_str())?.get_mut() else { return None };
-    let DeValue::Array(list) = table.get_mut(key.as_str())?.get_mut() else { return None };
+    let mut value = document.get_mut().get_mut(section.as_str())?.get_mut();
+    if !key.is_empty() {
+        let DeValue::Table(table) = value else { return None };
+        value = table.get_mut(key.as_str())?.get_mut();
+    }
+    let DeValue::Array(list) = value else { return None };
     let index = list.iter().position(|element| contains(element, at))?;
     Some(ListElement { list, index })
 }
@@ -194,6 +212,16 @@ impl Lines<'_> {
         for (name, value) in sections {
             let origin = self.origin(name.span().start);
             let name: &str = name.get_ref();
+            if find(name).is_some_and(|section| section.is_list) {
+                let setting = (name.to_owned(), String::new());
+                if is_list_of_tables(value.get_ref()) {
+                    values.insert(setting, first_part(value));
+                } else {
+                    refused.push(setting);
+                    faults.push(ConfigError::NotAList { origin, name: name.to_owned() });
+                }
+                continue;
+            }
             let table = value.get_ref().as_table();
             if find(name).is_none() || table.is_none() {
                 refused.push((name.to_owned(), String::new()));

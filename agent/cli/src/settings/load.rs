@@ -14,6 +14,7 @@ use super::{
     Config, SECTIONS, Section, checks,
     error::{ConfigError, ConfigErrors, SettingSource},
     file::SettingsFile,
+    setting_name,
 };
 
 /// The largest settings file in bytes.
@@ -30,7 +31,7 @@ pub struct Layers<'a> {
     pub text: Option<(&'a Path, &'a str)>,
     /// The environment. Variables that are not settings are ignored.
     pub environment: Vec<(String, String)>,
-    /// `section.key=value`, from `--set`.
+    /// `section.key=value` or, for a section that is a list, `section=value`, from `--set`.
     pub flags: &'a [String],
 }
 
@@ -56,13 +57,14 @@ pub fn load(layers: &Layers<'_>) -> Result<LoadedSettings, ConfigErrors> {
         layers.environment.iter().partition(|(name, _)| name == SOCKET_VARIABLE);
     for (name, value) in others.into_iter().chain(socket) {
         let named = if name == SOCKET_VARIABLE { Some("API__SOCKET") } else { name.strip_prefix(PREFIX) };
-        let Some((section, key)) = named.and_then(|name| name.split_once("__")) else { continue };
+        let list = named.filter(|name| is_list(&name.to_lowercase())).map(|name| (name, ""));
+        let Some((section, key)) = named.and_then(|name| name.split_once("__")).or(list) else { continue };
         let origin = SettingSource::Variable(name.clone());
         merged.set(origin, &section.to_lowercase(), &key.to_lowercase(), value);
     }
     for flag in layers.flags {
         let origin = SettingSource::Flag(flag.clone());
-        match flag.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value))) {
+        match flag.split_once('=').and_then(|(name, value)| Some((section_and_key(name)?, value))) {
             Some(((section, key), value)) => merged.set(origin, section, key, value),
             None => merged.faults.push(ConfigError::NotASetting(origin)),
         }
@@ -118,12 +120,15 @@ impl Merged {
             // More than one key means that the text has a line break.
             if table.len() == 1 { table.remove("v") } else { None }
         });
-        let setting = format!("{section}.{key}");
+        let setting = setting_name(section, key);
         let mut fault = None;
         for candidate in as_value.into_iter().chain([as_text]) {
             let mut written = self.written.clone();
-            let table = written.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-            if let toml::Value::Table(table) = table {
+            if key.is_empty() {
+                written.insert(section.to_owned(), candidate);
+            } else if let toml::Value::Table(table) =
+                written.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()))
+            {
                 table.insert(key.to_owned(), candidate);
             }
             match written.clone().try_into() {
@@ -170,7 +175,11 @@ fn messages_of_list(section: &str, key: &str, value: &str) -> Vec<String> {
         return Vec::new();
     }
     let mut faults = Vec::new();
-    SettingsFile::parse(Path::new(key), &format!("[{section}]\n{key} = {value}\n"), &mut faults);
+    let text = match key {
+        "" => format!("{section} = {value}\n"),
+        key => format!("[{section}]\n{key} = {value}\n"),
+    };
+    SettingsFile::parse(Path::new(key), &text, &mut faults);
     let message = |fault| match fault {
         ConfigError::BadValue { message, .. } => Some(message),
         _ => None,
@@ -186,6 +195,15 @@ pub(super) fn find(name: &str) -> Option<&'static Section> {
     SECTIONS.iter().find(|section| section.name == name)
 }
 
+/// The section and the key in the name of a setting.
+fn section_and_key(name: &str) -> Option<(&str, &str)> {
+    name.split_once('.').or_else(|| is_list(name).then_some((name, "")))
+}
+
+fn is_list(name: &str) -> bool {
+    find(name).is_some_and(|section| section.is_list)
+}
+
 pub(super) fn unknown_section(origin: SettingSource, name: &str) -> ConfigError {
     let nearest = nearest(name, SECTIONS.iter().map(|section| section.name)).map(str::to_owned);
     ConfigError::UnknownSection { origin, name: name.chars().take(60).collect(), nearest }
@@ -195,12 +213,16 @@ pub(super) fn check_name(origin: &SettingSource, section: &str, key: &str) -> Re
     let Some(known) = find(section) else {
         return Err(unknown_section(origin.clone(), section));
     };
-    if known.fields.contains(&key) {
+    if known.is_list && !key.is_empty() {
+        return Err(ConfigError::NotAList { origin: origin.clone(), name: section.to_owned() });
+    }
+    if known.is_list || known.fields.contains(&key) {
         return Ok(());
     }
     // The setting may exist in another section.
     let elsewhere = || {
-        let mut others = SECTIONS.iter().filter(|section| section.fields.contains(&key));
+        let has = |section: &&Section| !section.is_list && section.fields.contains(&key);
+        let mut others = SECTIONS.iter().filter(has);
         others.next().map(|section| format!("{}.{key}", section.name))
     };
     Err(ConfigError::UnknownKey {
@@ -227,6 +249,56 @@ mod tests {
         load(&Layers { environment, ..Layers::default() })
             .map(|loaded| loaded.config)
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_repeated_section_is_a_list() {
+        let names = |config: &Config| {
+            config.destination.0.iter().map(|each| each.name.to_string()).collect::<Vec<_>>()
+        };
+        let text = "[log]\nlevel = \"warn\"\n\n[[destination]]\nname = \"a\"\nurl = \"gs://bucket/x\"\n\n\
+                    [[destination]]\nname = \"b\"\nurl = \"file:///mnt\"\nupload = \"always\"\n";
+        let layers = Layers { text: Some((Path::new("a.toml"), text)), ..Layers::default() };
+        let loaded = load(&layers).unwrap();
+        assert_eq!(names(&loaded.config), ["a", "b"]);
+        assert_eq!(loaded.sources["destination"].to_string(), "a.toml line 4");
+        let flag = "destination=[{name='c', url='gs://bucket'}]".to_owned();
+        let flags = [flag];
+        assert_eq!(names(&load(&Layers { flags: &flags, ..layers }).unwrap().config), ["c"]);
+        let variable = from_environment("TPUSCOPE_DESTINATION", "[{name='d', url='gs://bucket'}]");
+        assert_eq!(names(&variable.unwrap()), ["d"]);
+    }
+
+    #[test]
+    fn faults_of_a_repeated_section_are_named() {
+        let faults = |text: &str| {
+            let layers = Layers { text: Some((Path::new("a.toml"), text)), ..Layers::default() };
+            load(&layers).map_or_else(|errors| errors.into_strings(), |_| Vec::new())
+        };
+        let first = "[[destination]]\nname = \"a\"\nurl = \"gs://bucket/x\"\n";
+        assert_eq!(
+            faults(&format!("{first}[[destination]]\nname = \"b\"\nurl = \"gs://bucket/../x\"\n")),
+            ["a.toml line 6: destination: the URL contains `..`, `/./` or `//`: expected plain folder names"]
+        );
+        let faulty = faults("[[destination]]\nname = \"none\"\nurll = \"gs://bucket\"\n");
+        assert!(faulty[0].starts_with("a.toml line 2: destination: `none` is no name"), "{faulty:?}");
+        assert!(
+            faulty.iter().any(|fault| fault.contains("line 3: destination: unknown field `urll`")),
+            "{faulty:?}"
+        );
+        let list = "`destination` is a list: write [[destination]] for each one and its settings below";
+        assert_eq!(faults("[destination]\nname = \"a\"\n"), [format!("a.toml line 1: {list}")]);
+        assert_eq!(faults("destination = 1\n"), [format!("a.toml line 1: {list}")]);
+        let twice = format!("{first}{first}");
+        assert_eq!(
+            faults(&twice),
+            ["a.toml line 1: destination has a name twice: expected one destination for each name"]
+        );
+        let flag = ["destination.name=a".to_owned()];
+        let error = load(&Layers { flags: &flag, ..Layers::default() }).unwrap_err().to_string();
+        assert_eq!(error, format!("--set destination.name=a: {list}"));
+        let missing = faults("[[destination]]\nname = \"a\"\n");
+        assert!(missing[0].contains("missing field `url`"), "{missing:?}");
     }
 
     #[test]
@@ -313,8 +385,9 @@ mod tests {
             values.iter().filter_map(move |(key, value)| Some((*section, *key, value.as_ref()?)))
         });
         for (section, key, value) in settings {
-            let name = format!("{PREFIX}{section}__{key}").to_uppercase();
-            let flag = format!("{section}.{key}={value}");
+            let setting = setting_name(section, key);
+            let name = format!("{PREFIX}{}", setting.replace('.', "__")).to_uppercase();
+            let flag = format!("{setting}={value}");
             let mut environment = vec![(name, value.to_string())];
             if (section, key) == ("api", "socket") {
                 environment.push((SOCKET_VARIABLE.into(), "/a".into()));
@@ -322,8 +395,8 @@ mod tests {
             let loaded =
                 load(&Layers { environment, flags: std::slice::from_ref(&flag), ..Layers::default() })
                     .unwrap();
-            assert_eq!(loaded.sources[&format!("{section}.{key}")], SettingSource::Flag(flag));
-            assert_eq!(loaded.config, Config::default(), "{section}.{key}");
+            assert_eq!(loaded.sources[&setting], SettingSource::Flag(flag));
+            assert_eq!(loaded.config, Config::default(), "{setting}");
         }
     }
 

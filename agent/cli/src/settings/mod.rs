@@ -26,6 +26,8 @@ pub const FILE: &str = "/etc/tpuscope/tpuscope.toml";
 /// One section, for the loader and the printer.
 struct Section {
     name: &'static str,
+    /// Whether it is repeated, as `[[name]]`. Then it is a setting of its own, whose name has no key.
+    is_list: bool,
     docs: &'static str,
     fields: &'static [&'static str],
     field_docs: &'static [&'static str],
@@ -35,20 +37,32 @@ struct Section {
 
 /// Declares [`Config`] and the table of its sections together, so that both have the same sections.
 macro_rules! sections {
-    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
+    (
+        $($(#[$doc:meta])* $name:ident: $type:ty,)*
+        ; $($(#[$list_doc:meta])* $list:ident: $list_type:ty, each $each:ty,)*
+    ) => {
         /// All settings.
         #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Config {
             $($(#[$doc])* pub $name: $type,)*
+            $($(#[$list_doc])* pub $list: $list_type,)*
         }
 
         const SECTIONS: &[Section] = &[$(Section {
             name: stringify!($name),
+            is_list: false,
             docs: <$type as Documented>::DOCS,
             fields: <$type as DocumentedFields>::FIELD_NAMES,
             field_docs: <$type as DocumentedFields>::FIELD_DOCS,
             default: || toml::Table::try_from(<$type>::default()),
+        },)* $(Section {
+            name: stringify!($list),
+            is_list: true,
+            docs: <$each as Documented>::DOCS,
+            fields: <$each as DocumentedFields>::FIELD_NAMES,
+            field_docs: <$each as DocumentedFields>::FIELD_DOCS,
+            default: || Ok(toml::Table::new()),
         },)*];
     };
 }
@@ -74,9 +88,20 @@ sections! {
     capture: sessions::settings::Settings,
     /// The retention of sessions.
     store: store::settings::Settings,
+    /// Uploads.
+    upload: store::uploads::settings::Settings,
+    ;
+    /// Where sessions are uploaded to.
+    destination: store::destinations::Destinations, each store::destinations::Destination,
 }
 
-/// The settings of one section: keys and values. A setting without a value has `None`.
+/// The name of a setting. A section that is a list has no keys.
+pub fn setting_name(section: &str, key: &str) -> String {
+    if key.is_empty() { section.to_owned() } else { format!("{section}.{key}") }
+}
+
+/// The settings of one section: keys and values. A setting without a value has `None`. A section that is a list has one
+/// value, without a key.
 pub type SectionValues = Vec<(&'static str, Option<toml::Value>)>;
 
 /// The value of every setting, section by section.
@@ -89,7 +114,9 @@ pub fn values(config: &Config) -> Result<Vec<(&'static str, SectionValues)>, tom
         let value = |field: &&'static str| {
             (*field, written.get(section.name).and_then(|values| values.get(*field)).cloned())
         };
-        (section.name, section.fields.iter().map(value).collect())
+        let list = || vec![("", written.get(section.name).cloned())];
+        let values = if section.is_list { list() } else { section.fields.iter().map(value).collect() };
+        (section.name, values)
     };
     Ok(SECTIONS.iter().map(section).collect())
 }

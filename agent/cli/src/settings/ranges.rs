@@ -18,10 +18,14 @@ const MIN_SDK_MEMORY: u64 = 64 << 20;
 const MIN_SDK_AGE: Duration = Duration::from_secs(60);
 /// Profilers know the levels 0 to 3.
 const MAX_TRACER_LEVEL: u32 = 3;
+/// A piece of an upload has this size, and waits for its turn within the idle timeout.
+const MIN_UPLOAD_RATE: u64 = 64 << 10;
+const MAX_UPLOADS: u16 = 16;
+const MIN_UPLOAD_IDLE: Duration = Duration::from_secs(1);
 
 /// The settings that are out of their range.
 pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
-    let Config { sampler, libtpu, device, workload, capture, .. } = config;
+    let Config { sampler, libtpu, device, workload, capture, upload, destination, .. } = config;
     let ids: BTreeSet<u16> = device.extra.iter().map(|chip| chip.device).collect();
     let step = sampler.history_step.get();
     let rules: [(bool, &[&str], &str); _] = [
@@ -76,6 +80,31 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             &["capture.max_tracer_level"],
             "capture.max_tracer_level is over 3: expected 0 to 3",
         ),
+        (
+            destination.name_twice(),
+            &["destination"],
+            "destination has a name twice: expected one destination for each name",
+        ),
+        (
+            destination.credentials_of_a_folder(),
+            &["destination"],
+            "destination: a file:// URL has no credentials: expected `credentials` only with a gs:// URL",
+        ),
+        (
+            (1..MIN_UPLOAD_RATE).contains(&upload.max_rate.get()),
+            &["upload.max_rate"],
+            "upload.max_rate is under 64KiB: expected 64KiB or more, or 0B for no limit",
+        ),
+        (
+            !(1..=MAX_UPLOADS).contains(&upload.parallel),
+            &["upload.parallel"],
+            "upload.parallel is out of its range: expected 1 to 16",
+        ),
+        (
+            upload.idle_timeout.get() < MIN_UPLOAD_IDLE,
+            &["upload.idle_timeout"],
+            "upload.idle_timeout is under 1s: expected 1s or more",
+        ),
     ];
     let broken = rules.into_iter().filter(|(broken, ..)| *broken);
     broken.map(|(_, settings, message)| BrokenRule { settings, message }).collect()
@@ -96,6 +125,7 @@ mod tests {
     fn a_value_out_of_its_range_is_refused_with_the_range() {
         let extra =
             "device.extra=[{device=0x99, name='a', node='vfio'}, {device=0x99, name='b', node='accel'}]";
+        let key_of_a_folder = "destination=[{name='a', url='file:///mnt', credentials='/key.json'}]";
         for (bad, expected) in [
             ("sampler.stale_after=0", "expected 1 or more"),
             ("sampler.history=1B", "expected 64KiB to 1GiB"),
@@ -109,6 +139,11 @@ mod tests {
             ("capture.probe_timeout=0s", "expected more than 0s"),
             ("capture.max_tracer_level=9", "expected 0 to 3"),
             (extra, "expected one chip for each id"),
+            ("upload.max_rate=1B", "expected 64KiB or more"),
+            ("upload.parallel=0", "expected 1 to 16"),
+            ("upload.parallel=17", "expected 1 to 16"),
+            ("upload.idle_timeout=0s", "expected 1s or more"),
+            (key_of_a_folder, "expected `credentials` only with a gs:// URL"),
             ("api.socket=relative.sock", "expected an absolute path"),
             ("paths.procfs=sys", "expected an absolute path"),
             ("paths.sysfs=", "expected an absolute path"),

@@ -1,7 +1,8 @@
 //! What `tpuscope status` says below the tables: faults, missing values with their reasons, failures of sources with their
 //! durations. Each reason once, with all that it concerns.
 
-use proto::tpuscope::v1::{AbsenceStatus, ChipStatus, SourceStatus, StatusReply};
+use indicatif::HumanBytes;
+use proto::tpuscope::v1::{AbsenceStatus, ChipStatus, SourceStatus, StatusReply, UploadSummary};
 
 use super::page::{age, between, chip_owners};
 
@@ -39,6 +40,7 @@ pub(super) fn remarks(status: &StatusReply, verbose: bool) -> Vec<String> {
             remarks.push(format!("{}: nothing to read: {}", source.source, source.unused));
         }
     }
+    remarks.extend(status.uploads.as_ref().and_then(uploads));
     remarks.extend(status.notes.iter().cloned());
     let mut once: Vec<String> = Vec::new();
     for remark in remarks {
@@ -47,6 +49,30 @@ pub(super) fn remarks(status: &StatusReply, verbose: bool) -> Vec<String> {
         }
     }
     once
+}
+
+/// The uploads that are not done.
+fn uploads(uploads: &UploadSummary) -> Option<String> {
+    let mut texts = Vec::new();
+    if uploads.waiting > 0 {
+        let (sent, bytes) = (HumanBytes(uploads.sent_bytes), HumanBytes(uploads.bytes));
+        let count = match uploads.waiting {
+            1 => "1 waits or runs".to_owned(),
+            waiting => format!("{waiting} wait or run"),
+        };
+        let oldest = uploads.oldest_seconds.map(|oldest| format!(", the oldest for {}", age(oldest)));
+        texts.push(format!("{count}: {sent} of {bytes} sent{}", oldest.unwrap_or_default()));
+    }
+    if uploads.failed > 0 {
+        texts.push(format!("{} failed", uploads.failed));
+    }
+    if !uploads.failures.is_empty() {
+        texts.push(format!(
+            "failures: {}; `tpuscope uploads list` has the reasons",
+            uploads.failures.join(", ")
+        ));
+    }
+    (!texts.is_empty()).then(|| format!("uploads: {}", texts.join("; ")))
 }
 
 /// The values that chips lack.

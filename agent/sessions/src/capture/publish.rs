@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use model::time::{Clock, Timestamp};
 use xprof::{
     check::TraceSummary,
+    loss::Loss,
     session::{
         HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionId, SessionName,
         SessionWriter, Tool, Window,
@@ -15,8 +16,9 @@ use super::{
     CaptureRun, CapturedSession, Failures, blocking,
     progress::CaptureProgress,
     record::{CaptureWindow, ReceivedPart},
+    second_reading,
 };
-use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_warnings};
+use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_remarks::TraceRemarks};
 
 /// A start that is later than this is written down.
 const LATE: Duration = Duration::from_millis(50);
@@ -24,21 +26,30 @@ const LATE: Duration = Duration::from_millis(50);
 /// The hosts of a session, by name.
 type Hosts = BTreeMap<HostName, HostEntry>;
 
+/// What a capture has after its window.
+pub(super) struct CaptureOutcome {
+    pub(super) received: Vec<ReceivedPart>,
+    pub(super) failures: Failures,
+    /// Further warnings about the whole session.
+    pub(super) notes: Vec<String>,
+    pub(super) window: CaptureWindow,
+}
+
 impl CaptureRun {
     /// Makes the parts visible and writes the manifest. If that fails, nothing stays visible.
     pub(super) async fn publish(
         &self,
         writer: &Arc<SessionWriter>,
-        received: Vec<ReceivedPart>,
-        mut failures: Failures,
-        window: CaptureWindow,
+        outcome: CaptureOutcome,
         clock: &dyn Clock,
     ) -> Result<CapturedSession, CaptureError> {
+        let CaptureOutcome { received, mut failures, notes, window } = outcome;
         let hosts = self.commit(received, &mut failures, window).await?;
         let files: Vec<String> =
             hosts.values().flat_map(|host| &host.parts).map(|part| part.file.clone()).collect();
         let enough = self.check_enough(files.len(), &failures);
-        let manifest = self.manifest(writer.name(), hosts, &failures, window.begin, clock.now());
+        let mut manifest = self.manifest(writer.name(), hosts, &failures, window.begin, clock.now());
+        manifest.warnings.extend(notes);
         let writer = Arc::clone(writer);
         let finished = blocking(move || match enough.and_then(|()| Ok(writer.finish(manifest)?)) {
             Ok(finished) => Ok(finished),
@@ -59,14 +70,15 @@ impl CaptureRun {
         let mut hosts = Hosts::new();
         for ReceivedPart { index, part, summary } in received {
             let target = &self.targets.targets[index];
-            let mut facts = facts(&summary, target, &self.spec);
+            let losses = second_reading::losses(&summary, &part).await;
+            let mut facts = facts(&summary, losses, target, &self.spec);
             // Another host's clock may be off by more than any lateness.
             let our_clock = target.at.is_loopback() || target.process.is_some();
             let comparable = window.common_start.is_some() && our_clock;
             facts.late_start_ns = late(&summary, window.begin).filter(|_| comparable);
             match blocking(move || part.into_writer().commit(facts)).await? {
                 Ok(entry) => {
-                    (self.listener)(CaptureProgress::Part(index, entry.clone()));
+                    (self.listener)(CaptureProgress::Part(index, Box::new(entry.clone())));
                     let host = hosts.entry(target.host.clone()).or_insert_with(|| HostEntry {
                         host: target.host.to_string(),
                         clock: None,
@@ -119,10 +131,16 @@ impl CaptureRun {
     }
 }
 
-fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
+fn facts(
+    summary: &TraceSummary,
+    losses: Result<Vec<Loss>, String>,
+    target: &CaptureTarget,
+    spec: &CaptureSpec,
+) -> PartFacts {
     // What the process says of itself goes before what its files say.
     let mut versions = target.versions.clone();
     versions.extend(summary.versions.clone());
+    let TraceRemarks { warnings, losses } = TraceRemarks::of(summary, losses, target, spec);
     PartFacts {
         pid: target.process.map(|process| process.pid),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
@@ -136,7 +154,8 @@ fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> 
         events: summary.events,
         window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
         late_start_ns: None,
-        warnings: trace_warnings::of(summary, target, spec),
+        warnings,
+        losses,
     }
 }
 
@@ -165,7 +184,7 @@ mod tests {
         let params = CaptureParams { duration: Duration::from_secs(1), ..CaptureParams::default() };
         let spec =
             CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
-        assert_eq!(facts(&TraceSummary::default(), &target, &spec).job, None);
+        assert_eq!(facts(&TraceSummary::default(), Ok(Vec::new()), &target, &spec).job, None);
         let job = PartJob {
             kind: "jobset".to_owned(),
             id: "ns/name".to_owned(),
@@ -175,7 +194,7 @@ mod tests {
             rank: Some(1),
         };
         target.job = Some(job.clone());
-        assert_eq!(facts(&TraceSummary::default(), &target, &spec).job, Some(Box::new(job)));
+        assert_eq!(facts(&TraceSummary::default(), Ok(Vec::new()), &target, &spec).job, Some(Box::new(job)));
     }
 
     #[test]
@@ -185,7 +204,7 @@ mod tests {
         let params = CaptureParams { duration: Duration::from_secs(1), ..CaptureParams::default() };
         let spec =
             CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
-        let bare = facts(&TraceSummary::default(), &target, &spec);
+        let bare = facts(&TraceSummary::default(), Ok(Vec::new()), &target, &spec);
         assert_eq!((bare.command, bare.uid, bare.user, bare.versions.len()), (None, None, None, 0));
         let versions = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
             all.iter().map(|&(name, version)| (name.to_owned(), version.to_owned())).collect()
@@ -196,7 +215,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(
-            facts(&summary, &target, &spec).versions,
+            facts(&summary, Ok(Vec::new()), &target, &spec).versions,
             versions(&[("jax", "0.10.2"), ("jaxlib", "0.10.2"), ("libtpu", "0.0.52")])
         );
     }

@@ -60,11 +60,21 @@ fn upload_of(number: i64) -> UploadState {
     }
 }
 
-fn priority_number(priority: SessionPriority) -> i64 {
+/// A priority as the database has it.
+pub(crate) fn priority_number(priority: SessionPriority) -> i64 {
     match priority {
         SessionPriority::Periodic => 0,
         SessionPriority::Asked => 1,
         SessionPriority::Triggered => 2,
+    }
+}
+
+/// The priority of a number in the database.
+pub(crate) fn priority_numbered(number: i64) -> SessionPriority {
+    match number {
+        0 => SessionPriority::Periodic,
+        2 => SessionPriority::Triggered,
+        _ => SessionPriority::Asked,
     }
 }
 

@@ -37,11 +37,25 @@ pub(crate) struct Bucket {
     identity: String,
 }
 
-/// The fields of a credentials file that say who it is.
-#[derive(Deserialize)]
+/// The fields of a credentials file that say who it is, and what it is for.
+#[derive(Deserialize, Default)]
 struct KeyFile {
     #[serde(default)]
     client_email: String,
+    private_key: Option<String>,
+    gcs_base_url: Option<String>,
+}
+
+impl KeyFile {
+    fn read(path: &FilePath) -> Self {
+        let text = fs::read(path).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// The endpoint, if the file has nothing else: such as a private one that the machine's own account is used at.
+    fn endpoint_alone(self) -> Option<String> {
+        self.gcs_base_url.filter(|_| self.private_key.is_none())
+    }
 }
 
 impl Bucket {
@@ -60,6 +74,11 @@ impl Bucket {
             .with_bucket_name(name)
             .with_retry(retry)
             .with_http_connector(transport);
+        let endpoint = credentials.and_then(|path| KeyFile::read(path).endpoint_alone());
+        let credentials = credentials.filter(|_| endpoint.is_none());
+        if let Some(url) = endpoint {
+            builder = builder.with_base_url(&url);
+        }
         let default = env::var_os(CREDENTIALS_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         match (credentials, &default) {
             (Some(path), _) => builder = builder.with_service_account_path(path.to_string_lossy()),
@@ -86,8 +105,7 @@ impl Bucket {
 }
 
 fn identity_in(path: &FilePath) -> String {
-    let text = fs::read(path).unwrap_or_default();
-    let email = serde_json::from_slice::<KeyFile>(&text).map(|key| key.client_email).unwrap_or_default();
+    let email = KeyFile::read(path).client_email;
     if email.is_empty() { format!("the credentials in {}", path.display()) } else { email }
 }
 
@@ -150,7 +168,13 @@ impl Target for Bucket {
     async fn complete(&self, path: &str, id: &str, parts: Vec<String>) -> Result<(), TransferError> {
         let parts = parts.into_iter().map(|content_id| PartId { content_id }).collect();
         let completed = self.store.complete_multipart(&self.path(path)?, &id.to_owned(), parts).await;
-        completed.map(drop).map_err(|error| failure(&error, true))
+        let Err(error) = completed else { return Ok(()) };
+        if TransportError::of(&error).is_some_and(TransportError::refuses_parts) {
+            // No other list can be made of what is known of them.
+            self.abort(path, id).await?;
+            return Err(TransferError::PartsGone);
+        }
+        Err(failure(&error, true))
     }
 
     async fn abort(&self, path: &str, id: &str) -> Result<(), TransferError> {

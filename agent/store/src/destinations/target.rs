@@ -98,6 +98,10 @@ impl TransferError {
         Self::Failed { class, message: message.to_string() }
     }
 
+    pub(crate) fn other(message: impl ToString) -> Self {
+        Self::new(FailureClass::Other, message)
+    }
+
     /// Its kind.
     pub fn class(&self) -> FailureClass {
         match self {

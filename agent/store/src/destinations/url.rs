@@ -117,6 +117,14 @@ impl UrlTemplate {
         .parse()
     }
 
+    /// A URL with an example for each value, for a check of the destination.
+    ///
+    /// # Errors
+    /// None for a template that was read from a text.
+    pub fn example(&self) -> Result<UploadUrl, UrlError> {
+        self.fill(|_| "_check".to_owned()).parse()
+    }
+
     /// Whether it is a folder of this host rather than a bucket.
     pub fn is_folder(&self) -> bool {
         self.text.starts_with(FILE)

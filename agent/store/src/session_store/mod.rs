@@ -101,11 +101,12 @@ impl SessionStore {
         &self.db
     }
 
-    /// Clears away what a dead agent had removed by half, and compares the catalog with the disk.
+    /// Clears away what a dead agent had removed by half, and compares the catalog with the disk. Returns the sessions that
+    /// the catalog did not know.
     ///
     /// # Errors
     /// If the disk refuses.
-    pub fn fill(&self) -> Result<(), StoreError> {
+    pub fn fill(&self) -> Result<Vec<SessionName>, StoreError> {
         remove_tree(&self.removed())?;
         match self.db.check() {
             // It was moved aside: the folders are read again.

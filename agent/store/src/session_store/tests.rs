@@ -48,9 +48,9 @@ fn write(store: &SessionStore, session: &str, bytes: usize) -> Written {
 fn manifest(session: &str, created: i128, parts: Vec<PartEntry>) -> Manifest {
     let at = |ns| jiff::Timestamp::from_nanosecond(ns).unwrap();
     Manifest {
+        id: None,
         version: MANIFEST_VERSION,
         session: session.to_owned(),
-        id: None,
         tool: Tool::this(),
         created: Some(at(created)),
         window: None,

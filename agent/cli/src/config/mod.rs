@@ -1,5 +1,7 @@
 //! `tpuscope config`: the default settings, the check of a settings file, and the settings in force.
 
+mod online;
+
 use std::{
     collections::BTreeMap,
     fmt::Write,
@@ -9,15 +11,15 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    CommandResult,
+    CommandResult, client,
     exit::Exit,
     failure::Failure,
     output::{self, one_line},
-    settings_args,
+    settings_args::{self, READ_LIMIT},
 };
 use crate::{
     remedies,
-    settings::{self, SectionValues, SettingSource},
+    settings::{self, SectionValues, SettingSource, setting_name},
 };
 
 /// Arguments of `config`.
@@ -40,6 +42,12 @@ enum Command {
         /// Settings file [default: /etc/tpuscope/tpuscope.toml, if it exists]
         #[arg(env = settings_args::FILE_VARIABLE)]
         file: Option<PathBuf>,
+        /// Also let the running agent write, read and delete one small object at each destination; for
+        /// administrators. Without an agent this command does it, as its own user
+        #[arg(long)]
+        online: bool,
+        #[command(flatten)]
+        agent: client::SocketArgs,
         /// Print JSON: all faults, or the effective settings (docs/schemas/config-check.schema.json)
         #[arg(long)]
         json: bool,
@@ -58,18 +66,26 @@ pub(super) fn run(args: &Args) -> CommandResult {
     match &args.command {
         Command::Default { json: false } => output::print(&settings::commented())?,
         Command::Default { json: true } => output::json(&settings::Config::default())?,
-        Command::Check { file, json } => return check(file.as_deref(), *json),
+        Command::Check { file, json, online: false, .. } => return check(file.as_deref(), *json),
+        Command::Check { file, json, online: true, agent } => {
+            check(file.as_deref(), false)?;
+            return online::check(file.as_deref(), agent, *json);
+        }
         Command::Show { settings, json } => show(settings, *json)?,
     }
     Ok(Exit::Ok)
 }
 
 fn check(file: Option<&Path>, json: bool) -> CommandResult {
-    let checked = settings_args::of_agent(file, &[]).and_then(|loaded| {
-        let faults = settings_args::check_here(&loaded.config);
-        if faults.is_empty() { Ok(loaded.config) } else { Err(faults) }
-    });
     let name = file.unwrap_or(Path::new(settings::FILE));
+    let named = file.map(Path::to_owned);
+    let read = move || {
+        settings_args::of_agent(named.as_deref(), &[]).and_then(|loaded| {
+            let faults = settings_args::check_here(&loaded.config);
+            if faults.is_empty() { Ok(loaded.config) } else { Err(faults) }
+        })
+    };
+    let checked = settings_args::within(READ_LIMIT, name, read).unwrap_or_else(|failure| Err(vec![failure]));
     match checked {
         Ok(config) if json => output::json(&json!({ "ok": true, "settings": config }))?,
         Ok(_) if name.exists() => output::print(&format!("{}: ok\n", one_line(&name.display().to_string())))?,
@@ -120,9 +136,13 @@ type Sources = BTreeMap<String, SettingSource>;
 fn shown_json(sections: Sections, sources: &Sources) -> Value {
     let sections = sections.into_iter().map(|(section, values)| {
         let setting = |(key, value): (&str, Option<toml::Value>)| {
-            let source = source_json(sources.get(&format!("{section}.{key}")));
+            let source = source_json(sources.get(&setting_name(section, key)));
             (key.to_owned(), json!({ "value": value, "source": source }))
         };
+        if let [("", list)] = &values[..] {
+            let source = source_json(sources.get(section));
+            return (section.to_owned(), json!({ "value": list, "source": source }));
+        }
         (section.to_owned(), Value::Object(values.into_iter().map(setting).collect()))
     });
     json!({ "settings": sections.collect::<Map<_, _>>() })
@@ -143,11 +163,16 @@ fn source_json(source: Option<&SettingSource>) -> Value {
 fn shown_text(sections: Sections, sources: &Sources) -> String {
     let mut text = String::new();
     for (section, values) in sections {
+        let source_of =
+            |name: &str| one_line(&sources.get(name).map_or_else(|| "default".into(), ToString::to_string));
+        if let [("", list)] = &values[..] {
+            shown_list(section, list.as_ref(), &source_of(section), &mut text);
+            continue;
+        }
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}[{section}]", if text.is_empty() { "" } else { "\n" });
         for (key, value) in values {
-            let source = sources.get(&format!("{section}.{key}"));
-            let source = source.map_or_else(|| "default".into(), ToString::to_string);
+            let source = source_of(&setting_name(section, key));
             let setting = match value {
                 None => format!("# {key} is not set"),
                 Some(value) => format!("{key} = {value}"),
@@ -156,4 +181,19 @@ fn shown_text(sections: Sections, sources: &Sources) -> String {
         }
     }
     text
+}
+
+/// The elements of a section that is a list.
+fn shown_list(section: &str, list: Option<&toml::Value>, source: &str, text: &mut String) {
+    let elements = list.and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
+    if elements.is_empty() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "\n# [[{section}]] is not set  # {source}");
+    }
+    for element in elements {
+        let _ = writeln!(text, "\n[[{section}]]  # {source}");
+        for (key, value) in element.as_table().into_iter().flatten() {
+            let _ = writeln!(text, "{}", one_line(&format!("{key} = {value}")));
+        }
+    }
 }

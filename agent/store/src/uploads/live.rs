@@ -1,0 +1,305 @@
+//! The uploads that are not done, as those who ask and the thread that uploads share them.
+//!
+//! What cannot be saved is logged and does not stop an upload: sending a session is what frees a full disk.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use model::{
+    log_budget::LogBudget,
+    time::{Clock, Timestamp},
+};
+use rusqlite::Transaction;
+use tokio::{sync::Notify, time::Instant};
+use tracing::warn;
+use xprof::session::{HostName, Manifest, SessionName};
+
+use super::{
+    UploadSettings,
+    queue::{Attempt, Next, Queue},
+    rows::{self, BegunParts},
+    session_upload::{SessionFiles, SessionUpload},
+    status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary},
+};
+use crate::{
+    SessionPriority,
+    destinations::{Destination, UploadUrl, target::FailureClass},
+    own_metrics,
+    state::{StateDb, StateError},
+};
+
+/// Parts of which nothing came are removed after this time.
+const STALE: Duration = Duration::from_secs(24 * 3600);
+
+pub(super) struct Inner {
+    pub(super) db: Arc<StateDb>,
+    pub(super) logdir: PathBuf,
+    pub(super) host: HostName,
+    pub(super) clock: Arc<dyn Clock>,
+    settings: Mutex<Arc<UploadSettings>>,
+    live: Mutex<Live>,
+    /// There may be something to do.
+    pub(super) changed: Notify,
+    unsaved: Mutex<LogBudget>,
+}
+
+/// The uploads that are not done.
+#[derive(Default)]
+pub(super) struct Live {
+    pub(super) queue: Queue,
+    pub(super) statuses: BTreeMap<i64, UploadStatus>,
+    /// Those that run and shall not go on.
+    dropped: BTreeSet<i64>,
+}
+
+impl Live {
+    /// Adds an upload, or lets it wait again. One that runs is left alone.
+    pub(super) fn insert(&mut self, status: UploadStatus) {
+        let known = self.statuses.get(&status.number);
+        if known.is_some_and(|known| known.phase == UploadPhase::Running) {
+            return;
+        }
+        if status.phase == UploadPhase::Waiting {
+            self.queue.add(status.number, &status.destination, status.priority, status.queued);
+        }
+        self.statuses.insert(status.number, status);
+    }
+
+    /// Forgets an upload. One that runs ends before its next step.
+    pub(super) fn drop_upload(&mut self, number: i64) {
+        if self.statuses.remove(&number).is_some_and(|status| status.phase == UploadPhase::Running) {
+            self.dropped.insert(number);
+        }
+        self.queue.remove(number);
+    }
+
+    /// These uploads of the state, as they are now, and those that the state does not have.
+    pub(super) fn merged(&self, stored: Vec<UploadStatus>) -> Vec<UploadStatus> {
+        let known: BTreeSet<i64> = stored.iter().map(|status| status.number).collect();
+        let unsaved = self.statuses.values().filter(|status| !known.contains(&status.number)).cloned();
+        let stored =
+            stored.into_iter().map(|status| self.statuses.get(&status.number).cloned().unwrap_or(status));
+        stored.chain(unsaved).collect()
+    }
+}
+
+impl Inner {
+    pub(super) fn new(
+        db: Arc<StateDb>,
+        logdir: PathBuf,
+        host: HostName,
+        settings: UploadSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            db,
+            logdir,
+            host,
+            clock,
+            settings: Mutex::new(Arc::new(settings)),
+            live: Mutex::default(),
+            changed: Notify::new(),
+            unsaved: Mutex::default(),
+        }
+    }
+
+    pub(super) fn settings(&self) -> Arc<UploadSettings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_settings(&self, settings: UploadSettings) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    pub(super) fn live(&self) -> MutexGuard<'_, Live> {
+        // Every change is one insertion or removal.
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new upload of a session.
+    pub(super) fn status_of(
+        &self,
+        manifest: &Manifest,
+        destination: &Destination,
+        priority: SessionPriority,
+    ) -> UploadStatus {
+        let url = destination.url.resolve(manifest);
+        let failure = url.as_ref().err();
+        UploadStatus {
+            number: fastrand::i64(1..),
+            session: manifest.session.clone(),
+            destination: destination.name.to_string(),
+            url: url.as_ref().map(ToString::to_string).unwrap_or_default(),
+            manifest_id: manifest.id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            name_there: None,
+            priority,
+            queued: self.clock.now(),
+            bytes: manifest.parts_bytes(),
+            sent_bytes: 0,
+            phase: if failure.is_some() { UploadPhase::Failed } else { UploadPhase::Waiting },
+            derived: false,
+            failure: failure
+                .map(|error| UploadFailure { class: FailureClass::Other, message: error.to_string() }),
+        }
+    }
+
+    pub(super) fn next(&self, now: Instant) -> Next {
+        self.live().queue.next(now)
+    }
+
+    /// An upload begins to run. `None` if it was dropped.
+    pub(super) fn started(&self, number: i64) -> Option<UploadStatus> {
+        let mut live = self.live();
+        let status = live.statuses.get_mut(&number)?;
+        status.phase = UploadPhase::Running;
+        Some(status.clone())
+    }
+
+    pub(super) fn is_dropped(&self, number: i64) -> bool {
+        self.live().dropped.contains(&number)
+    }
+
+    /// An attempt ended.
+    pub(super) fn ended(&self, number: i64, attempt: Attempt, now: Instant) {
+        let mut live = self.live();
+        let attempt = if live.dropped.remove(&number) { Attempt::Ended } else { attempt };
+        live.queue.ended(number, attempt, now, fastrand::f64());
+        drop(live);
+        self.measure();
+    }
+
+    /// Forgets an upload whose session is gone.
+    pub(super) async fn forget(self: &Arc<Self>, number: i64) {
+        self.live().statuses.remove(&number);
+        self.save(move |change| rows::remove(change, number)).await;
+    }
+
+    /// The destination has a claim of the session, which was found without a state.
+    pub(super) fn set_found(&self, number: i64) {
+        if let Some(status) = self.live().statuses.get_mut(&number) {
+            status.derived = false;
+        }
+    }
+
+    pub(super) fn set_done(&self, number: i64) {
+        self.live().statuses.remove(&number);
+    }
+
+    pub(super) fn set_failed(&self, number: i64, failure: UploadFailure, is_final: bool) {
+        if let Some(status) = self.live().statuses.get_mut(&number) {
+            status.phase = if is_final { UploadPhase::Failed } else { UploadPhase::Waiting };
+            status.failure = Some(failure);
+        }
+    }
+
+    pub(super) fn set_name(&self, number: i64, name: Option<SessionName>) {
+        if let Some(status) = self.live().statuses.get_mut(&number) {
+            status.name_there = name.map(|name| name.to_string());
+        }
+    }
+
+    pub(super) fn set_url(&self, number: i64, url: &UploadUrl) {
+        if let Some(status) = self.live().statuses.get_mut(&number) {
+            status.url = url.to_string();
+        }
+    }
+
+    pub(super) fn set_bytes(&self, number: i64, bytes: u64, sent: u64) {
+        if let Some(status) = self.live().statuses.get_mut(&number) {
+            (status.bytes, status.sent_bytes) = (bytes, sent);
+        }
+    }
+
+    /// The upload as it was saved. Nothing of it is known if it went to another URL, because the settings have changed, or
+    /// if the state cannot be read. Blocks.
+    pub(super) fn restored(&self, number: i64, url: &UploadUrl, files: SessionFiles) -> SessionUpload {
+        let mut upload = SessionUpload::new(files);
+        let fresh = upload.clone();
+        let text = url.to_string();
+        let read = self.db.read(|db| rows::restore(db, number, &text, &mut upload));
+        match read {
+            Ok(_) => {}
+            Err(error) => {
+                self.warn_unsaved(&error);
+                upload = fresh;
+            }
+        }
+        self.set_url(number, url);
+        upload
+    }
+
+    /// Saves a change of a running upload.
+    pub(super) async fn save(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
+    ) {
+        let inner = self.clone();
+        let saved = tokio::task::spawn_blocking(move || inner.db.write(change)).await;
+        match saved {
+            Ok(Err(error)) => self.warn_unsaved(&error),
+            Err(error) => self.warn_unsaved(&error),
+            Ok(Ok(())) => {}
+        }
+    }
+
+    /// Saves a change that is reported.
+    pub(super) async fn save_durably(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
+    ) -> Result<(), String> {
+        let inner = self.clone();
+        let saved = tokio::task::spawn_blocking(move || inner.db.write_durable(change)).await;
+        saved.map_err(|error| error.to_string())?.map_err(|error: StateError| error.to_string())
+    }
+
+    fn warn_unsaved(&self, error: &dyn std::error::Error) {
+        let mut budget = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(permit) = budget.take(Instant::now()) {
+            warn!(%error, "the progress of an upload is not saved; after a restart it is found at the destination{permit}");
+        }
+    }
+
+    pub(super) async fn has_stale_parts(self: &Arc<Self>) -> bool {
+        !self.stale_parts().await.is_empty()
+    }
+
+    /// Parts that were begun and that no upload goes on with.
+    pub(super) async fn stale_parts(self: &Arc<Self>) -> Vec<BegunParts> {
+        let stale = i64::try_from(STALE.as_nanos()).unwrap_or(i64::MAX);
+        let before = Timestamp(self.clock.now().0.saturating_sub(stale));
+        let inner = self.clone();
+        let read =
+            tokio::task::spawn_blocking(move || inner.db.read(|db| rows::stale_parts(db, before))).await;
+        // What cannot be read now is found the next time.
+        read.ok().and_then(Result::ok).flatten().unwrap_or_default()
+    }
+
+    /// All uploads in short.
+    pub(super) fn summary(&self) -> UploadsSummary {
+        let destinations = self.settings().destinations.0.len();
+        let live = self.live();
+        let (failed, waiting): (Vec<_>, Vec<_>) =
+            live.statuses.values().partition(|status| status.phase == UploadPhase::Failed);
+        let failures: BTreeSet<_> =
+            live.statuses.values().filter_map(|status| Some(status.failure.as_ref()?.class)).collect();
+        UploadsSummary {
+            destinations,
+            waiting: waiting.len(),
+            failed: failed.len(),
+            bytes: waiting.iter().map(|status| status.bytes).sum(),
+            sent_bytes: waiting.iter().map(|status| status.sent_bytes).sum(),
+            oldest: live.queue.oldest().map(|queued| queued.age(self.clock.now())),
+            failures: failures.into_iter().collect(),
+        }
+    }
+
+    /// Sets the metrics of the queue.
+    pub(super) fn measure(&self) {
+        let UploadsSummary { waiting, failed, oldest, .. } = self.summary();
+        own_metrics::upload_queue(waiting, failed, oldest.unwrap_or_default());
+    }
+}

@@ -1,0 +1,296 @@
+//! Sessions on their way to their destinations: a queue that outlives the agent, and a thread that works through it.
+//!
+//! ```text
+//! add ──> waiting ──its turn──> running ──every file there, compared──> done
+//!            ^  ^                  │  │
+//!            │  └──failed, waits───┘  └──three times not as it was sent──> failed
+//!            └──────────────────────── retry ────────────────────────────────┘
+//! ```
+//!
+//! [`session_upload`] and [`file`] are the states of a session and a file, [`queue`] chooses, [`transfer`] makes the steps,
+//! [`rows`] is the state on the disk. Must never report an upload as done that the destination does not have, nor remove
+//! anything of the session here.
+
+mod check;
+mod file;
+mod live;
+mod part_memory;
+mod queue;
+mod rows;
+mod session_upload;
+pub mod settings;
+mod source;
+mod status;
+mod transfer;
+mod worker;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+pub use check::{DestinationCheck, check_destinations};
+use live::Inner;
+use model::time::{Clock, Timestamp};
+use queue::Next;
+use source::{Source, SourceFiles};
+pub use status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use xprof::session::{HostName, Manifest, SessionName};
+
+use crate::{
+    SessionPriority,
+    destinations::{Destination, DestinationName, Destinations},
+    state::{StateDb, StateError},
+};
+
+/// The time between two updates of the age of the oldest upload.
+const MEASURE: Duration = Duration::from_secs(15);
+/// The time between two searches for parts of which nothing came.
+const CLEAN: Duration = Duration::from_secs(3600);
+
+/// Where a new session goes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum UploadChoice {
+    /// Only where every session goes.
+    #[default]
+    Always,
+    /// There too.
+    To(DestinationName),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// The settings of uploads.
+#[derive(Debug, Clone, Default)]
+pub struct UploadSettings {
+    /// Sections `[[destination]]`.
+    pub destinations: Destinations,
+    /// Section `[upload]`.
+    pub upload: settings::Settings,
+}
+
+/// The uploads of this agent. Clones are the same.
+#[derive(Clone)]
+pub struct Uploads(Arc<Inner>);
+
+impl Uploads {
+    /// Uploads of the sessions below `logdir`, which are of this `host`. [`Uploads::load`] has to follow.
+    pub fn new(
+        db: Arc<StateDb>,
+        logdir: &Path,
+        host: HostName,
+        settings: UploadSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self(Arc::new(Inner::new(db, logdir.to_owned(), host, settings, clock)))
+    }
+
+    /// Goes on with what an earlier agent left. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn load(&self) -> Result<(), StateError> {
+        let Some(found) = self.0.db.read(rows::unfinished)? else { return Ok(()) };
+        let mut live = self.0.live();
+        for status in found {
+            live.insert(status);
+        }
+        drop(live);
+        self.0.changed.notify_one();
+        Ok(())
+    }
+
+    /// Replaces the settings. What waits after a failure tries again.
+    pub fn set_settings(&self, settings: UploadSettings) {
+        self.0.set_settings(settings);
+        self.0.live().queue.retry_now();
+        self.0.changed.notify_one();
+    }
+
+    /// Adds the uploads of a new session. Returns them. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be written: then they are tried, and forgotten with the agent.
+    pub fn add(
+        &self,
+        manifest: &Manifest,
+        choice: &UploadChoice,
+        priority: SessionPriority,
+    ) -> (Vec<UploadStatus>, Result<(), StateError>) {
+        let settings = self.0.settings();
+        let wanted = |destination: &&Destination| match choice {
+            UploadChoice::Nowhere => false,
+            UploadChoice::Always => destination.always(),
+            UploadChoice::To(name) => destination.always() || destination.name == *name,
+        };
+        let mut new: Vec<UploadStatus> = settings
+            .destinations
+            .0
+            .iter()
+            .filter(wanted)
+            .map(|destination| self.0.status_of(manifest, destination, priority))
+            .collect();
+        let saved = self.add_all(&mut new);
+        (new, saved)
+    }
+
+    /// Finds the uploads of sessions again of which the state knows nothing: where a destination has a claim of the session,
+    /// its upload goes on. Those that were made since `started` are new, and not meant. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be written.
+    pub fn derive(&self, sessions: &[SessionName], started: Timestamp) -> Result<(), StateError> {
+        let settings = self.0.settings();
+        if settings.destinations.0.is_empty() {
+            return Ok(());
+        }
+        for name in sessions {
+            // What cannot be read is not uploaded.
+            let Ok(Some(SourceFiles { manifest, .. })) = Source::new(&self.0.logdir, name).files() else {
+                continue;
+            };
+            let created = manifest.created_at().is_some_and(|created| created < started.into());
+            if manifest.id.is_none() || !created {
+                continue;
+            }
+            let of = |destination: &Destination| {
+                let status = self.0.status_of(&manifest, destination, SessionPriority::Periodic);
+                UploadStatus { derived: true, ..status }
+            };
+            let mut new: Vec<_> = settings.destinations.0.iter().map(of).collect();
+            new.retain(|status| status.phase == UploadPhase::Waiting);
+            self.add_all(&mut new)?;
+        }
+        Ok(())
+    }
+
+    /// Adds uploads, without those that the state has already. If the state cannot be written, they are in memory only.
+    fn add_all(&self, new: &mut Vec<UploadStatus>) -> Result<(), StateError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let added = self.0.db.write_durable(|change| {
+            new.iter().map(|status| rows::add(change, status)).collect::<rusqlite::Result<Vec<_>>>()
+        });
+        let saved = added.map(|added| {
+            let mut added = added.into_iter();
+            new.retain(|_| added.next().unwrap_or(false));
+        });
+        let mut live = self.0.live();
+        new.iter().for_each(|status| live.insert(status.clone()));
+        drop(live);
+        self.0.changed.notify_one();
+        saved
+    }
+
+    /// The uploads of a session. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn of_session(&self, session: &SessionName) -> Result<Vec<UploadStatus>, StateError> {
+        let stored = self.0.db.read(|db| rows::of_session(db, session.as_str()))?.unwrap_or_default();
+        let mut all = self.0.live().merged(stored);
+        all.retain(|status| status.session == session.as_str());
+        Ok(all)
+    }
+
+    /// All uploads, the oldest first. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn list(&self) -> Result<Vec<UploadStatus>, StateError> {
+        let stored = self.0.db.read(rows::all)?.unwrap_or_default();
+        Ok(self.0.live().merged(stored))
+    }
+
+    /// All uploads in short.
+    pub fn summary(&self) -> UploadsSummary {
+        self.0.summary()
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> Arc<UploadSettings> {
+        self.0.settings()
+    }
+
+    /// The uploads that are not done.
+    pub fn unfinished(&self) -> Vec<UploadStatus> {
+        self.0.live().statuses.values().cloned().collect()
+    }
+
+    /// Lets these uploads try again now. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be written.
+    pub fn retry(&self, numbers: &[i64]) -> Result<(), StateError> {
+        let found = self.0.db.write(|change| {
+            numbers.iter().try_for_each(|number| rows::retry(change, *number))?;
+            rows::unfinished(change)
+        })?;
+        let mut live = self.0.live();
+        for status in found.into_iter().filter(|status| numbers.contains(&status.number)) {
+            live.insert(status);
+        }
+        live.queue.retry_now();
+        drop(live);
+        self.0.changed.notify_one();
+        Ok(())
+    }
+
+    /// Forgets these uploads. What they sent stays hidden, and is removed later. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be written.
+    pub fn remove(&self, numbers: &[i64]) -> Result<(), StateError> {
+        self.0.db.write(|change| numbers.iter().try_for_each(|number| rows::remove(change, *number)))?;
+        let mut live = self.0.live();
+        for number in numbers {
+            live.drop_upload(*number);
+        }
+        drop(live);
+        self.0.measure();
+        self.0.changed.notify_one();
+        Ok(())
+    }
+
+    /// Works until `stop`, and then for as long as it is polled on what can be sent without waiting. Dropped, it ends at
+    /// once.
+    ///
+    /// # Errors
+    /// If its thread cannot be started or panicked.
+    pub async fn run(&self, stop: CancellationToken) -> Result<(), String> {
+        let now_or_never = CancellationToken::new();
+        let _ends_the_thread = now_or_never.clone().drop_guard();
+        let mut clean_at = Instant::now();
+        loop {
+            self.0.measure();
+            let now = Instant::now();
+            let due = self.0.live().queue.due(now);
+            let mut work = matches!(due, Next::Start(_));
+            if clean_at <= now {
+                clean_at = now + CLEAN;
+                work |= self.0.has_stale_parts().await;
+            }
+            if work {
+                worker::run(self.0.clone(), stop.clone(), now_or_never.clone()).await?;
+            }
+            if stop.is_cancelled() {
+                return Ok(());
+            }
+            if work {
+                continue;
+            }
+            let wake = match due {
+                Next::Wait(at) => at.min(now + MEASURE),
+                Next::Start(_) | Next::Nothing => clean_at,
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.0.changed.notified() => {}
+                () = sleep_until(wake.min(clean_at)) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The whole of it, with a folder as the destination.
+
+use std::{fs, io::Write, path::PathBuf};
+
+use model::{
+    time::{ManualClock, Timestamp},
+    unit::Bytes,
+};
+use tempfile::TempDir;
+use xprof::session::{HostEntry, MANIFEST_VERSION, PartFacts, PartName, SessionId, SessionWriter, Tool};
+
+use super::{file::PART_BYTES, *};
+use crate::destinations::UploadWhen;
+
+struct Host {
+    dir: TempDir,
+    uploads: Uploads,
+}
+
+impl Host {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("there")).unwrap();
+        let uploads =
+            uploads(&dir, UploadSettings { destinations: destinations(&dir), ..UploadSettings::default() });
+        Self { dir, uploads }
+    }
+
+    fn session(&self, name: &str, size: u64) -> Manifest {
+        let writer = SessionWriter::create(self.dir.path(), name.parse().unwrap()).unwrap();
+        let mut part = writer.part(&"h".parse::<PartName>().unwrap()).unwrap();
+        let data: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
+        part.write_all(&data).unwrap();
+        let parts = vec![part.commit(PartFacts::default()).unwrap()];
+        let host = HostEntry { host: "h".to_owned(), clock: None, parts, warnings: Vec::new() };
+        let manifest = serde_json::json!({
+            "version": MANIFEST_VERSION, "session": name, "tool": Tool::this(), "hosts": [],
+        });
+        let manifest: Manifest = serde_json::from_value(manifest).unwrap();
+        writer.finish(Manifest { id: SessionId::random(), hosts: vec![host], ..manifest }).unwrap().manifest
+    }
+
+    fn to(&self, manifest: &Manifest, destination: &str) -> UploadStatus {
+        let choice = UploadChoice::To(destination.parse().unwrap());
+        let (mut added, saved) = self.uploads.add(manifest, &choice, SessionPriority::Asked);
+        saved.unwrap();
+        added.pop().unwrap()
+    }
+
+    /// Works until nothing can be sent.
+    async fn work(&self) {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        self.uploads.run(stop).await.unwrap();
+    }
+
+    fn state(&self, session: &str) -> UploadStatus {
+        self.uploads.of_session(&session.parse().unwrap()).unwrap().pop().unwrap()
+    }
+
+    fn there(&self, path: &str) -> PathBuf {
+        self.dir.path().join("there").join(path)
+    }
+}
+
+fn destinations(dir: &TempDir) -> Destinations {
+    let of = |name: &str, folder: &str| {
+        let url = format!("file://{}/{folder}", dir.path().display());
+        serde_json::from_value(serde_json::json!({ "name": name, "url": url })).unwrap()
+    };
+    Destinations(vec![of("here", "there"), of("missing", "not-mounted")])
+}
+
+fn uploads(dir: &TempDir, settings: UploadSettings) -> Uploads {
+    let clock = Arc::new(ManualClock::at(Timestamp(1_000_000_000)));
+    let db = Arc::new(StateDb::new(dir.path(), clock.clone()));
+    let uploads = Uploads::new(db, dir.path(), "h".parse().unwrap(), settings, clock);
+    uploads.load().unwrap();
+    uploads
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    fs::read(one).unwrap() == fs::read(other).unwrap()
+}
+
+#[tokio::test]
+async fn a_session_arrives_whole_and_verified() {
+    let host = Host::new();
+    for (name, size) in [("small", 1000), ("large", 2 * PART_BYTES + 5)] {
+        let manifest = host.session(name, size);
+        host.to(&manifest, "here");
+        host.work().await;
+        let status = host.state(name);
+        assert!(matches!(status.phase, UploadPhase::Done { unverified: 0, .. }), "{status:?}");
+        assert_eq!((status.name_there.as_deref(), status.sent_bytes), (Some(name), status.bytes));
+        for file in ["h.xplane.pb", "manifest.json"] {
+            let path = format!("plugins/profile/{name}/{file}");
+            assert!(same(&host.there(&path), &host.dir.path().join(&path)), "{path}");
+        }
+        assert_eq!(
+            fs::read_to_string(host.there(".tpuscope").join(name)).unwrap(),
+            manifest.id.unwrap().to_string()
+        );
+    }
+    assert_eq!(fs::read_dir(host.there(".tpuscope/incoming")).unwrap().count(), 0);
+    assert_eq!(host.uploads.unfinished(), []);
+}
+
+#[tokio::test]
+async fn an_upload_outlives_the_agent() {
+    let host = Host::new();
+    let manifest = host.session("s", PART_BYTES + 1);
+    host.to(&manifest, "missing");
+    host.work().await;
+    let failed = host.state("s");
+    assert_eq!((failed.phase, failed.failure.unwrap().class.as_str()), (UploadPhase::Waiting, "not_found"));
+    let Host { dir, uploads: old } = host;
+    drop(old);
+    let settings = UploadSettings { destinations: destinations(&dir), ..UploadSettings::default() };
+    let host = Host { uploads: uploads(&dir, settings), dir };
+    fs::create_dir(host.dir.path().join("not-mounted")).unwrap();
+    host.work().await;
+    assert!(matches!(host.state("s").phase, UploadPhase::Done { .. }));
+}
+
+#[tokio::test]
+async fn a_corrected_url_is_used_by_what_waits() {
+    let host = Host::new();
+    let manifest = host.session("s", 10);
+    host.to(&manifest, "missing");
+    host.work().await;
+    let mut corrected = destinations(&host.dir);
+    corrected.0[1].url = corrected.0[0].url.clone();
+    host.uploads.set_settings(UploadSettings { destinations: corrected, ..UploadSettings::default() });
+    host.work().await;
+    let status = host.state("s");
+    assert!(matches!(status.phase, UploadPhase::Done { .. }) && status.url.ends_with("/there"), "{status:?}");
+}
+
+#[tokio::test]
+async fn another_sessions_files_are_never_touched() {
+    let host = Host::new();
+    fs::create_dir(host.there(".tpuscope")).unwrap();
+    fs::write(host.there(".tpuscope/s"), "another").unwrap();
+    host.to(&host.session("s", 10), "here");
+    host.work().await;
+    let status = host.state("s");
+    assert_eq!(status.name_there.as_deref(), Some("s-h"));
+    assert!(
+        host.there("plugins/profile/s-h/manifest.json").exists() && !host.there("plugins/profile/s").exists()
+    );
+}
+
+#[tokio::test]
+async fn where_a_session_goes() {
+    let host = Host::new();
+    let mut with_always = destinations(&host.dir);
+    with_always.0[0].upload = UploadWhen::Always;
+    let settings = settings::Settings { max_rate: Bytes::new(0), ..settings::Settings::default() };
+    host.uploads.set_settings(UploadSettings { destinations: with_always, upload: settings });
+    let manifest = host.session("s", 10);
+    let names = |choice: UploadChoice| {
+        let (added, saved) = host.uploads.add(&manifest, &choice, SessionPriority::Asked);
+        saved.unwrap();
+        added.into_iter().map(|status| status.destination).collect::<Vec<_>>()
+    };
+    assert_eq!(names(UploadChoice::Nowhere), [""; 0]);
+    assert_eq!(names(UploadChoice::Always), ["here"]);
+    // Once to each destination.
+    assert_eq!(names(UploadChoice::To("missing".parse().unwrap())), ["missing"]);
+    assert_eq!(host.uploads.list().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_and_an_upload_that_is_dropped_end() {
+    let host = Host::new();
+    host.to(&host.session("gone", 10), "here");
+    fs::remove_dir_all(host.dir.path().join("plugins/profile/gone")).unwrap();
+    let dropped = host.to(&host.session("dropped", 10), "here");
+    host.uploads.remove(&[dropped.number]).unwrap();
+    host.work().await;
+    assert_eq!(host.uploads.list().unwrap(), []);
+    assert!(!host.there("plugins").exists());
+}

@@ -1,0 +1,49 @@
+//! The commands about uploads.
+
+use crate::schema::Schema;
+use fakes::{
+    fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment},
+    fake_profiler::trace,
+    wait::until,
+};
+
+use super::UploadHost;
+
+#[test]
+fn the_running_agent_checks_its_destinations() {
+    let gcs = FakeGcs::start();
+    let host = UploadHost::with_bucket(&gcs, trace(), "");
+    let config = host.agent.home.path().join("agent.toml").display().to_string();
+    let check =
+        |more: &[&str]| host.agent.ask(&[&["config", "check", config.as_str(), "--online"], more].concat());
+    let good = check(&[]);
+    assert_eq!(good.code, Some(0), "{good:?}");
+    assert!(good.stdout.contains("write: ok\n  read: ok\n  delete: ok"), "{good:?}");
+    assert_eq!(gcs.objects().len(), 0, "nothing is left");
+    gcs.deny("storage.objects.delete");
+    let kept = check(&["--json"]);
+    assert_eq!(kept.code, Some(0), "{kept:?}");
+    gcs.deny("storage.objects.create");
+    check(&[]).failed(4, "destination bucket: cannot write to gs://traces/x: status 403");
+    assert!(check(&[]).stderr.contains("roles/storage.objectUser"));
+}
+
+#[test]
+fn an_upload_that_waits_can_be_dropped() {
+    let gcs = FakeGcs::start();
+    gcs.fault(GcsFault::new(GcsEffect::Status(503, Moment::BeforeCommit)).times(10_000));
+    let host = UploadHost::with_bucket(&gcs, trace(), "");
+    assert_eq!(host.capture("s", &["--to", "bucket"]).code, Some(0));
+    let failed = host.until_upload("a failure", |upload| !upload["failure"].is_null());
+    assert_eq!(failed["failure"]["class"], "server", "{failed}");
+    let status = host.agent.ask(&["status"]);
+    assert!(
+        status.stdout.contains("uploads: 1 waits or runs") && status.stdout.contains("failures: server"),
+        "{status:?}"
+    );
+    Schema::open("status").admits(&host.agent.ask(&["status", "--json"]).json());
+    assert_eq!(host.agent.ask(&["uploads", "drop", "s"]).stdout, "dropped: s to bucket\n");
+    until("the queue to be empty", || host.uploads().is_empty());
+    host.agent.ask(&["uploads", "drop", "s"]).failed(5, "no upload of session s waits or has failed");
+    assert_eq!(host.files("s").len(), 2, "the session stays");
+}
