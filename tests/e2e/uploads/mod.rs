@@ -7,6 +7,7 @@ mod faults;
 mod faults_access;
 mod faults_disk;
 mod file_destination;
+mod found;
 mod killed;
 mod leaving;
 mod target;
