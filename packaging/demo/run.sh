@@ -30,7 +30,8 @@ finish() {
     kill -KILL "$pid" 2>/dev/null || true
   done
   wait 2>/dev/null || true
-  if [ "$code" != 0 ]; then
+  # What was interrupted has not failed.
+  if [ "$code" != 0 ] && [ "$code" != 130 ] && [ "$code" != 143 ]; then
     for log in "$work"/*.log; do [ -s "$log" ] && { echo "-- $(basename "$log")"; tail -20 "$log"; }; done >&2
   fi
   rm -rf "$work"

@@ -131,10 +131,6 @@ impl Agent {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(super) fn end(&mut self) -> Option<i32> {
         let mut status = None;
         until("the end of the agent", || {
@@ -179,7 +175,10 @@ fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {
     Schema::open("capture").admits(&report);
     assert_eq!((report["parts"].as_array().unwrap().len(), &report["complete"]), (2, &true.into()));
     assert_eq!(agent.sessions(), ["both"]);
-    assert_eq!(agent.ask(&["capture", "--session", "both"]).failed(7, "already exists").code, Some(7));
+    assert_eq!(
+        agent.ask(&["capture", "--session", "both"]).failed(7, "the session name both is taken").code,
+        Some(7)
+    );
     let shown = agent.ask(&["sessions", "list"]);
     assert!(shown.stdout.contains("both") && shown.stdout.contains("complete"), "{shown:?}");
     Schema::open("sessions-list").admits(&agent.ask(&["sessions", "list", "--json"]).json());
@@ -295,7 +294,7 @@ fn what_cannot_be_copied_out_is_not_captured_or_stays_in_the_store() {
     let capture =
         |out: &str| agent.ask(&["capture", "--session", "one", "--duration", "10ms", "--output", out]);
     fs::write(&file, "").unwrap();
-    capture(&file.display().to_string()).failed(4, "cannot create");
+    capture(&file.display().to_string()).failed(7, "is not a folder");
     let there = disk.path().join("plugins/profile/one");
     fs::create_dir_all(&there).unwrap();
     capture(&out).failed(7, "already exists");

@@ -411,6 +411,21 @@ fn too_few_processes_keep_nothing() {
 }
 
 #[test]
+fn a_profiler_under_two_names_is_one_part_and_nothing_is_missing() {
+    let folder = folder();
+    let good = FakeProfiler::start(Mode::Trace(trace()));
+    let second = good.target().replace("127.0.0.1", "localhost");
+    let ended = capture(folder.path(), &good.target(), &["--target", &second, "--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report = ended.json();
+    assert_eq!((report["parts"].as_array().unwrap().len(), &report["complete"]), (1, &true.into()));
+    let note =
+        format!("{second} is the same profiler as {}: the session has one part of both", good.target());
+    assert_eq!(report["warnings"], serde_json::json!([note]));
+    assert_eq!((&report["missing"], good.seen().profiles.len()), (&serde_json::json!([]), 1));
+}
+
+#[test]
 fn sessions_on_another_disk_are_found_before_the_window() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let (folder, disk) = (folder(), SmallDisk::new());
@@ -425,7 +440,9 @@ fn an_output_folder_that_cannot_be_written_is_found_before_the_window() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let folder = folder();
     fs::write(folder.path().join("file"), "").unwrap();
-    capture(folder.path(), &fake.target(), &["--output", "file"]).failed(4, "cannot create file/plugins");
+    for file in ["file", "file/deeper"] {
+        capture(folder.path(), &fake.target(), &["--output", file]).failed(7, "file is not a folder");
+    }
     // A read-only file system stops root too.
     let ended = capture(folder.path(), &fake.target(), &["--output", "/proc/tpuscope"]);
     assert!(ended.code == Some(4) && ended.stderr.contains("cannot create"), "{ended:?}");

@@ -19,7 +19,7 @@ use fakes::{
 };
 use nix::sys::signal::Signal;
 use proto::{
-    tensorflow::profiler::XSpace,
+    tensorflow::profiler::{XEvent, XEventMetadata, XLine, XPlane, XSpace, x_event::Data},
     tpuscope::v1::{Peer, ReadSessionRequest, sessions_client::SessionsClient},
 };
 use tonic::{Code, transport::Endpoint};
@@ -74,6 +74,34 @@ fn a_session_is_shown_and_exported_by_its_name_as_from_its_files() {
     assert_eq!(files(&folder.path().join("copied/plugins/profile/one")), files(Path::new(&copy)));
     let merge = agent.ask(&["sessions", "merge", "one", "-o", "/dev/null"]);
     merge.failed(2, "session one has 2 parts");
+}
+
+/// The list says that events are missing, not only that there is a warning.
+#[test]
+fn a_session_that_lost_events_is_listed_so() {
+    let mut lossy = trace();
+    let mut core = XPlane { name: "/device:TPU:0".into(), ..Default::default() };
+    let dropped = XEventMetadata { id: 1, name: "Trace Buffers Dropped".into(), ..Default::default() };
+    core.event_metadata.insert(1, dropped);
+    let mark = XEvent { metadata_id: 1, data: Some(Data::OffsetPs(1_000_000)), ..Default::default() };
+    core.lines.push(XLine { name: "XLA TraceMe".into(), events: vec![mark], ..Default::default() });
+    lossy.planes.push(core);
+    let fakes = [trace(), lossy].map(|trace| FakeProfiler::start(Mode::Trace(trace)));
+    let agent = Agent::start(&[fakes[0].target(), fakes[1].target()]);
+    let captured = agent.ask(&["capture", "--session", "one", "--duration", "10ms", "--json"]);
+    assert_eq!(captured.code, Some(0), "{captured:?}");
+    let loss = |part: &serde_json::Value| part["losses"].as_array().cloned().unwrap_or_default();
+    let losses: Vec<_> = captured.json()["parts"].as_array().unwrap().iter().flat_map(loss).collect();
+    let expected =
+        serde_json::json!({ "kind": "dropped_buffers", "certain": true, "plane": "/device:TPU:0" });
+    assert_eq!(losses, [expected]);
+    let list = agent.ask(&["sessions", "list"]).stdout;
+    assert!(list.contains("complete, events lost"), "{list}");
+    let list = agent.ask(&["sessions", "list", "--json"]).json();
+    Schema::open("sessions-list").admits(&list);
+    let session = &list["sessions"][0];
+    assert_eq!(session["losses"], serde_json::json!({ "certain": 1, "possible": 0 }));
+    assert_eq!(session["context"]["losses"].as_array().unwrap().len(), 1, "{session}");
 }
 
 #[test]

@@ -186,6 +186,11 @@ fn outputs_go_where_they_harm_nothing() {
     sessions(folder.path(), &["merge", "in.xplane.pb", "-o", "none/out"]).failed(5, "none/out");
     sessions(folder.path(), &["export", "in.xplane.pb", "--format", "csv", "-o", "file"])
         .failed(7, "file is not a folder");
+    for format in ["perfetto", "csv"] {
+        sessions(folder.path(), &["export", "in.xplane.pb", "--format", format, "-o", "-"])
+            .failed(2, "not standard output");
+    }
+    sessions(folder.path(), &["merge", "in.xplane.pb", "-o", "-"]).failed(2, "not standard output");
     assert_eq!(files(folder.path()), before);
     assert_eq!(fs::read(folder.path().join("in.xplane.pb")).unwrap(), whole);
 }

@@ -18,6 +18,7 @@ pub mod fake_profiler;
 pub mod fake_runtime;
 pub mod fake_workload;
 pub mod harness;
+pub mod hung_disk;
 pub mod jax_job;
 pub mod libtpu;
 pub mod net_ns;

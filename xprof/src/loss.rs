@@ -9,6 +9,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::session::LossEntry;
+
 /// The event by which the profiler marks that it dropped device trace buffers.
 pub const DROP_EVENT: &str = "Trace Buffers Dropped";
 /// The stat of a plane that counts the traces that were dropped.
@@ -56,6 +58,28 @@ pub enum LossKind {
     NoDeviceEvents,
 }
 
+impl LossKind {
+    /// Its name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DroppedBuffers => "dropped_buffers",
+            Self::DroppedTraces => "dropped_traces",
+            Self::MissingRuns => "missing_runs",
+            Self::MissingOperations => "missing_operations",
+            Self::EndsEarly => "ends_early",
+            Self::FewEvents => "few_events",
+            Self::SizeLimit => "size_limit",
+            Self::NoDevicePlane => "no_device_plane",
+            Self::NoDeviceEvents => "no_device_events",
+        }
+    }
+
+    /// Whether nothing but a loss explains it.
+    pub fn is_certain(self) -> bool {
+        !matches!(self, Self::EndsEarly | Self::FewEvents | Self::SizeLimit)
+    }
+}
+
 /// A loss, certain or likely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
@@ -99,6 +123,17 @@ impl Loss {
             .then(|| Self { count: Some(count), ..Self::new(LossKind::DroppedTraces, Some(plane), message) })
     }
 
+    /// What a manifest keeps of it.
+    pub fn to_entry(&self) -> LossEntry {
+        let Self { kind, plane, count, .. } = self;
+        LossEntry {
+            kind: kind.as_str().to_owned(),
+            certain: kind.is_certain(),
+            plane: plane.clone(),
+            count: *count,
+        }
+    }
+
     /// A loss of `plane`, in the words of who found it.
     pub(crate) fn of_plane(kind: LossKind, plane: &str, message: String) -> Self {
         Self::new(kind, Some(plane), message)
@@ -119,6 +154,14 @@ impl Loss {
     pub fn no_device_plane() -> Self {
         let message = format!(
             "no device plane, although the host launched programs on a device (`{LAUNCH_EVENT}`): the device was not traced; check the device tracer level, and whether another profiler was active"
+        );
+        Self::new(LossKind::NoDevicePlane, None, message)
+    }
+
+    /// A trace without device planes of a process that holds so many chips, recorded with this tracer level.
+    pub fn no_plane_of_chips(chips: usize, level: u32) -> Self {
+        let message = format!(
+            "no device plane, although the process holds {chips} chip(s); the device tracer level was {level}"
         );
         Self::new(LossKind::NoDevicePlane, None, message)
     }
@@ -267,6 +310,28 @@ mod tests {
         let core = CoreCounts { longest_pause_ps: 2 * S, ..core("a", 10, 1000, 5 * S) };
         assert_eq!(messages(std::slice::from_ref(&core), Some(10 * S)), Vec::<String>::new());
         assert_eq!(messages(&[core], Some(12 * S)).len(), 1);
+    }
+
+    #[test]
+    fn kinds_have_one_name() {
+        use LossKind::{
+            DroppedBuffers, DroppedTraces, EndsEarly, FewEvents, MissingOperations, MissingRuns,
+            NoDeviceEvents, NoDevicePlane, SizeLimit,
+        };
+        let all = [
+            DroppedBuffers,
+            DroppedTraces,
+            MissingRuns,
+            MissingOperations,
+            EndsEarly,
+            FewEvents,
+            SizeLimit,
+            NoDevicePlane,
+            NoDeviceEvents,
+        ];
+        for kind in all {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+        }
     }
 
     #[test]

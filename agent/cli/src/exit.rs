@@ -19,7 +19,7 @@ pub enum Exit {
     NotFound = 5,
     /// No agent answers on the socket.
     NoAgent = 6,
-    /// A port, a state directory or a session name is in use.
+    /// A port, a state directory, a session name or an output path is taken.
     Conflict = 7,
     /// A file or a received trace is damaged, incomplete or has another format.
     BadInput = 8,

@@ -4,7 +4,10 @@ use std::{fs, path::PathBuf};
 
 use clap::CommandFactory;
 
-use super::{Cli, CommandResult, exit::Exit, output, remedies};
+use super::{
+    Cli, CommandResult, client, exit::Exit, output, remedies, sessions::outfile::is_a_folder_or_new,
+    settings_args,
+};
 
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
@@ -27,9 +30,62 @@ pub(super) fn completions(args: &CompletionsArgs) -> CommandResult {
     Ok(Exit::Ok)
 }
 
+/// The command line as the manual pages have it.
+fn manual() -> clap::Command {
+    Cli::command().disable_help_subcommand(true)
+}
+
+/// Adds the environment variables that each command reads to the end of its page.
+fn documented_variables(command: clap::Command) -> clap::Command {
+    let variable = |argument: &clap::Arg| argument.get_env().map(|name| name.to_string_lossy().into_owned());
+    let has = |id: &str| command.get_arguments().any(|argument| argument.get_id() == id);
+    let reads = |name: &str| command.get_arguments().filter_map(variable).any(|variable| variable == name);
+    let mut lines = vec!["Environment variables:".to_owned()];
+    if has("socket") {
+        lines.push(format!("{}: path of the agent's Unix socket", client::VARIABLE));
+    }
+    if reads(settings_args::FILE_VARIABLE) {
+        lines.push(format!("{}: settings file", settings_args::FILE_VARIABLE));
+    }
+    if has("set") {
+        lines.push(
+            "TPUSCOPE_SECTION_KEY: value of a setting, such as TPUSCOPE_SAMPLER_INTERVAL=2s for sampler.interval"
+                .to_owned(),
+        );
+    }
+    let command = command.mut_subcommands(documented_variables);
+    if lines.len() == 1 { command } else { command.after_long_help(lines.join("\n\n")) }
+}
+
 pub(super) fn man(args: &ManArgs) -> CommandResult {
+    is_a_folder_or_new(&args.dir)?;
     let written = fs::create_dir_all(&args.dir)
-        .and_then(|()| clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), &args.dir));
+        .and_then(|()| clap_mangen::generate_to(documented_variables(manual()), &args.dir));
     written.map_err(|error| remedies::manual_pages(&args.dir, &error))?;
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_page_has_the_variables_of_its_command() {
+        let command = documented_variables(manual());
+        let page = |name: &str| {
+            let mut page = Vec::new();
+            let command = command.find_subcommand(name).expect("a command");
+            clap_mangen::Man::new(command.clone()).render(&mut page).expect("memory");
+            String::from_utf8(page).expect("text")
+        };
+        let variables = ["TPUSCOPE_SOCKET: ", "TPUSCOPE_CONFIG: ", "TPUSCOPE_SECTION_KEY: "];
+        let has = |name: &str| {
+            let page = page(name);
+            variables.map(|variable| page.contains(variable))
+        };
+        assert_eq!(has("status"), [true, false, false]);
+        assert_eq!(has("agent"), [true, true, true]);
+        assert_eq!(has("capture"), [true, true, true]);
+        assert_eq!(has("goodput"), [false; 3]);
+    }
 }

@@ -62,7 +62,10 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// A table as text. Columns are as wide as their widest cell, and cells are escaped.
+/// The cell of a table where there is nothing to show.
+pub const NOTHING: &str = "-";
+
+/// A table as text. Columns are as wide as their widest cell, and cells are escaped. An empty cell is [`NOTHING`].
 #[derive(Debug, Default)]
 pub struct TextTable {
     rows: Vec<Vec<String>>,
@@ -76,7 +79,7 @@ impl TextTable {
 
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
+        self.rows.push(cells.iter().map(|cell| cell_text(cell)).collect());
     }
 
     /// The text, one line per row.
@@ -97,6 +100,10 @@ impl TextTable {
     }
 }
 
+fn cell_text(cell: &str) -> String {
+    if cell.is_empty() { NOTHING.to_owned() } else { one_line(cell) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +118,6 @@ mod tests {
         let mut table = TextTable::new(["A", "LONG"]);
         table.row(["wide".into(), "x".into()]);
         table.row(["\u{1b}".into(), String::new()]);
-        assert_eq!(table.text(), "A       LONG\nwide    x\n\\u{1b}\n");
+        assert_eq!(table.text(), "A       LONG\nwide    x\n\\u{1b}  -\n");
     }
 }

@@ -3,6 +3,9 @@
 use std::{
     env,
     path::{Path, PathBuf},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
 };
 
 use super::{failure::Failure, remedies};
@@ -12,6 +15,9 @@ use server::scrape;
 
 /// The variable that names the settings file.
 pub(super) const FILE_VARIABLE: &str = "TPUSCOPE_CONFIG";
+
+/// The longest wait for the settings, and for the files that they name.
+pub(super) const READ_LIMIT: Duration = Duration::from_secs(10);
 
 /// The sources of settings.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -38,8 +44,15 @@ impl Args {
     pub fn load(&self) -> Result<Config, Failure> {
         // The socket that the environment names is one to connect to.
         let environment = environment().filter(|(name, _)| name != settings::SOCKET_VARIABLE);
-        let loaded = load(self.config.as_deref(), environment.collect(), &self.set);
+        let (this, environment) = (self.clone(), environment.collect());
+        let loaded =
+            within(READ_LIMIT, self.file(), move || load(this.config.as_deref(), environment, &this.set))?;
         Ok(loaded.map_err(remedies::first_of_all)?.config)
+    }
+
+    /// The settings file.
+    fn file(&self) -> &Path {
+        self.config.as_deref().unwrap_or(Path::new(settings::FILE))
     }
 
     /// Loads the settings of an agent, with the source of each setting.
@@ -47,8 +60,36 @@ impl Args {
     /// # Errors
     /// As [`Args::load`].
     pub fn of_agent(&self) -> Result<LoadedSettings, Failure> {
+        let this = self.clone();
+        within(READ_LIMIT, self.file(), move || this.of_agent_unbounded())?
+    }
+
+    /// The same, however long a file system needs: the caller has a bound of its own.
+    pub(super) fn of_agent_unbounded(&self) -> Result<LoadedSettings, Failure> {
         of_agent(self.config.as_deref(), &self.set).map_err(remedies::first_of_all)
     }
+}
+
+/// The result of `read`, which reads the settings in `file` and what they name, if it comes within `limit`. A read from
+/// a file system that does not answer cannot be ended: its thread stays until the process ends.
+///
+/// # Errors
+/// If it does not come.
+pub(super) fn within<T: Send + 'static>(
+    limit: Duration,
+    file: &Path,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let (tell, told) = mpsc::channel();
+    let read = move || {
+        // Nobody waits for a late result.
+        let _ = tell.send(read());
+    };
+    thread::Builder::new().name("settings".to_owned()).spawn(read).map_err(Failure::internal)?;
+    told.recv_timeout(limit).map_err(|error| match error {
+        RecvTimeoutError::Timeout => remedies::settings_do_not_answer(file, limit),
+        RecvTimeoutError::Disconnected => Failure::internal("the read of the settings panicked"),
+    })
 }
 
 /// The settings of an agent with this file (or the default file, if it exists), the environment, and `flags`.
@@ -100,4 +141,23 @@ fn faults_here(config: &Config, refused: impl Fn(&str) -> bool) -> Vec<Failure> 
         faults.extend(checked.err().map(|error| remedies::web_config(&error)));
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_read_that_hangs_is_given_up() {
+        let (end, wait) = mpsc::channel::<()>();
+        let hangs = move || {
+            let _ = wait.recv();
+        };
+        let failure = within(Duration::from_millis(1), Path::new("/etc/x.toml"), hangs).unwrap_err();
+        assert_eq!(failure.exit, Exit::Config);
+        assert!(failure.what.contains("/etc/x.toml"), "{}", failure.what);
+        drop(end);
+        assert_eq!(within(READ_LIMIT, Path::new("x"), || 7).unwrap(), 7);
+    }
 }

@@ -197,6 +197,18 @@ impl Bytes {
         self.0
     }
 
+    /// The number for people, such as `12.6GiB`: rounded down to a tenth of the largest unit that it fills.
+    pub fn rounded(self) -> String {
+        const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        match UNITS.into_iter().find(|(_, bits)| self.0 >> bits > 0) {
+            None => format!("{}B", self.0),
+            Some((unit, bits)) => {
+                let tenths = (u128::from(self.0) * 10) >> bits;
+                format!("{}.{}{unit}", tenths / 10, tenths % 10)
+            }
+        }
+    }
+
     /// The number, for what is held in memory.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
@@ -265,6 +277,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_rounded_size_has_one_decimal_of_its_largest_unit() {
+        let rounded = |bytes| Bytes::new(bytes).rounded();
+        assert_eq!([0, 1023, 1024, 13_527_658_700].map(rounded), ["0B", "1023B", "1.0KiB", "12.5GiB"]);
+        assert_eq!(rounded(u64::MAX), "16777215.9TiB");
+    }
 
     #[test]
     fn what_people_write_is_read() {

@@ -224,7 +224,7 @@ fn message(event: CaptureProgress) -> CaptureEvent {
             })
         }
         CaptureProgress::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
-        CaptureProgress::Part(index, entry) => of(index, target_event::Event::Part(part(entry))),
+        CaptureProgress::Part(index, entry) => of(index, target_event::Event::Part(part(*entry))),
         CaptureProgress::Failed(index, error) => {
             of(index, target_event::Event::Failed(session_messages::failure(&error)))
         }

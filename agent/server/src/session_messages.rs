@@ -2,15 +2,15 @@
 
 use jiff::Timestamp;
 use proto::tpuscope::v1::{
-    self, CaptureFailure, LibraryVersions, ManifestHost, ManifestJob, ManifestMissing, ManifestPart,
-    ManifestWindow, SessionManifest,
+    self, CaptureFailure, LibraryVersions, ManifestHost, ManifestJob, ManifestLoss, ManifestMissing,
+    ManifestPart, ManifestWindow, SessionManifest,
 };
 use sessions::{CaptureError, FailureKind, FailureReason};
 use thiserror::Error;
 use tonic::{Code, Status, metadata::MetadataValue};
 use xprof::session::{
-    ClockOffset, HostEntry, Manifest, Missing, PartEntry, PartJob, SessionContext, SessionUser, Tool,
-    TracerLevels, Window,
+    ClockOffset, HostEntry, LossEntry, Manifest, Missing, PartEntry, PartJob, PartLosses, SessionContext,
+    SessionUser, Tool, TracerLevels, Window,
 };
 
 /// A message that is not a manifest.
@@ -139,8 +139,17 @@ fn levels_of(message: v1::TracerLevels) -> TracerLevels {
 
 /// `context` as a message.
 pub fn context(context: SessionContext) -> v1::SessionContext {
-    let SessionContext { jobs, commands, users, requested_ns, recorded_ns, tracer_levels, options, versions } =
-        context;
+    let SessionContext {
+        jobs,
+        commands,
+        users,
+        requested_ns,
+        recorded_ns,
+        tracer_levels,
+        options,
+        versions,
+        losses,
+    } = context;
     let user = |SessionUser { uid, name }| v1::SessionUser { uid, name };
     let library = |(library, versions): (_, std::collections::BTreeSet<_>)| LibraryVersions {
         library,
@@ -155,6 +164,10 @@ pub fn context(context: SessionContext) -> v1::SessionContext {
         tracer_levels: tracer_levels.map(levels_message),
         options: options.into_iter().collect(),
         versions: versions.into_iter().map(library).collect(),
+        losses: losses
+            .into_iter()
+            .map(|PartLosses { file, certain, possible }| v1::PartLosses { file, certain, possible })
+            .collect(),
     }
 }
 
@@ -171,6 +184,11 @@ pub fn context_of(message: v1::SessionContext) -> SessionContext {
         tracer_levels: message.tracer_levels.map(levels_of),
         options: message.options.into_iter().collect(),
         versions: message.versions.into_iter().map(library).collect(),
+        losses: message
+            .losses
+            .into_iter()
+            .map(|v1::PartLosses { file, certain, possible }| PartLosses { file, certain, possible })
+            .collect(),
     }
 }
 
@@ -182,6 +200,16 @@ fn job_message(job: PartJob) -> ManifestJob {
 fn job_of(message: ManifestJob) -> PartJob {
     let ManifestJob { kind, id, attempt, name, user, rank } = message;
     PartJob { kind, id, attempt, name, user, rank }
+}
+
+fn loss_message(loss: LossEntry) -> ManifestLoss {
+    let LossEntry { kind, certain, plane, count } = loss;
+    ManifestLoss { kind, certain, plane, count }
+}
+
+fn loss_of(message: ManifestLoss) -> LossEntry {
+    let ManifestLoss { kind, certain, plane, count } = message;
+    LossEntry { kind, certain, plane, count }
 }
 
 fn host_message(host: HostEntry) -> ManifestHost {
@@ -222,6 +250,7 @@ fn part_message(part: PartEntry) -> ManifestPart {
         window: part.window.map(window_message),
         late_start_ns: part.late_start_ns,
         warnings: part.warnings,
+        losses: part.losses.into_iter().map(loss_message).collect(),
     }
 }
 
@@ -243,6 +272,7 @@ fn part_of(part: ManifestPart) -> Result<PartEntry, BadManifest> {
         window: part.window.map(window_of).transpose()?,
         late_start_ns: part.late_start_ns,
         warnings: part.warnings,
+        losses: part.losses.into_iter().map(loss_of).collect(),
     })
 }
 
@@ -264,7 +294,8 @@ mod tests {
                 "job": {"kind": "slurm", "id": "1", "attempt": 2, "name": "n", "user": "u", "rank": 3},
                 "planes": 4, "lines": 5, "events": 6,
                 "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
-                "late_start_ns": 8, "warnings": ["w2"]
+                "late_start_ns": 8, "warnings": ["w2"],
+                "losses": [{"kind": "dropped_traces", "certain": true, "plane": "/device:TPU:0", "count": 9}]
             }]
         }],
         "missing": [{"host": "h", "process": "pid 1", "why": "no answer"}],
@@ -278,7 +309,7 @@ mod tests {
         let back = manifest_of(there).unwrap();
         assert_eq!(serde_json::to_value(&back).unwrap(), full, "no field is lost");
         let whole = SessionContext::of(&back);
-        assert_eq!(whole.jobs.len() + whole.users.len() + whole.versions.len(), 3);
+        assert_eq!(whole.jobs.len() + whole.users.len() + whole.versions.len() + whole.losses.len(), 4);
         assert_eq!(context_of(context(whole.clone())), whole);
         let bare = Manifest {
             id: None,

@@ -154,11 +154,15 @@ impl CaptureRunner {
         }
         let permit = self.permit()?;
         let (owners, now) = (owners(&targets), self.clock.now());
+        let named = session.clone();
         let begin = move |store: &SessionStore| match session {
             Some(name) => store.begin(name, owners),
             None => begin_by_time(store, &owners, now),
         };
-        let staged = self.store.call(begin).await?;
+        let staged = self.store.call(begin).await.map_err(|error| match named {
+            Some(name) if is_taken(&error) => CaptureError::NameTaken(name),
+            _ => error.into(),
+        })?;
         let cancel = self.stop.child_token();
         let (reply, result) = oneshot::channel();
         let capture = CaptureRun {
@@ -248,6 +252,14 @@ fn in_store(error: CaptureError, staged: &StagedSession) -> CaptureError {
     CaptureError::StoreFull { folder: staged.folder.clone(), cause: Box::new(error) }
 }
 
+/// Whether another session has the name, finished or not.
+fn is_taken(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::BeingWritten(_) | StoreError::Session(SessionError::Exists(_) | SessionError::Running(_))
+    )
+}
+
 /// A session named after the time; a second one of the same second gets a suffix.
 fn begin_by_time(
     store: &SessionStore,
@@ -256,10 +268,7 @@ fn begin_by_time(
 ) -> Result<StagedSession, StoreError> {
     let name = SessionName::of_time(now.into());
     match store.begin(name.clone(), owners.clone()) {
-        Err(
-            StoreError::BeingWritten(_)
-            | StoreError::Session(SessionError::Exists(_) | SessionError::Running(_)),
-        ) => {
+        Err(error) if is_taken(&error) => {
             let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
             store.begin(name, owners.clone())
         }

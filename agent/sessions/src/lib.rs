@@ -16,6 +16,6 @@ pub mod profiler_options;
 pub mod settings;
 pub mod spec;
 pub mod target;
-mod trace_warnings;
+mod trace_remarks;
 
 pub use error::{CaptureError, FailureKind, FailureReason, ProfilerCall};

@@ -43,7 +43,7 @@ pub enum StoreError {
     #[error("there is no session {0}")]
     NotFound(SessionName),
     /// Less of the disk is free than `store.min_free` says.
-    #[error("the disk of {} has {free} free, and store.min_free keeps {needed}", .folder.display())]
+    #[error("the disk of {} has {} free, and store.min_free keeps {}", .folder.display(), .free.rounded(), .needed.rounded())]
     LowDisk {
         /// Path of the store.
         folder: PathBuf,

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
@@ -116,6 +117,11 @@ fn the_socket_keeps_out_whom_its_mode_keeps_out() {
     let client = Client::new();
     client.run_as(NOBODY, &agent, &["status"]).failed(4, "no permission to connect to");
     assert_eq!(client.run_as(0, &agent, &["status"]).code, Some(0));
+    // A closed folder on the way is named, not the mode of the socket in it.
+    let home = agent.home().path();
+    fs::set_permissions(home, fs::Permissions::from_mode(0o700)).unwrap();
+    let closed = format!("the folder {} is closed to this user", home.display());
+    client.run_as(NOBODY, &agent, &["status"]).failed(4, &closed);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use fakes::{
     fake_host::FakeHost,
     fake_host_service::{self, FakeHostService},
     fake_runtime::{self, FakeRuntime},
-    running_agent::RunningAgent,
+    running_agent::{Home, RunningAgent},
+    small_disk::SmallDisk,
     wait::eventually,
 };
 use model::device::Generation;
@@ -45,14 +46,25 @@ impl TpuHost {
     }
 
     fn agent(&self) -> RunningAgent {
-        let settings = format!(
+        RunningAgent::start(&self.host, &self.settings())
+    }
+
+    /// An agent whose sessions lie on this disk.
+    fn agent_on(&self, disk: &SmallDisk) -> RunningAgent {
+        let home = Home::new();
+        let mut command = home.command(&self.host.config(&self.settings()));
+        command.arg("--set").arg(format!("agent.state_dir={}", disk.path().join("state").display()));
+        RunningAgent::ready(home, command)
+    }
+
+    fn settings(&self) -> String {
+        format!(
             "[sampler]\ninterval = \"250ms\"\n[device]\ntpu_env = {:?}\n[[workload.endpoints]]\nkind = \"runtime_metrics\"\n\
              address = \"{}\"\n[[workload.endpoints]]\nkind = \"host_service\"\naddress = \"{}\"\n",
             self.host.root().join("tpu-env"),
             self.runtime.address(),
             self.service.address(),
-        );
-        RunningAgent::start(&self.host, &settings)
+        )
     }
 }
 
@@ -150,6 +162,32 @@ fn chips_that_cannot_be_listed_are_unknown_and_not_missing() {
     let page = fakes::command::run(agent.home().path(), &["status", "--socket", &socket]).stdout;
     assert!(page.contains("\nchips unknown: cannot list PCI functions in "), "{page}");
     assert!(!page.contains("no TPU chips"), "{page}");
+}
+
+#[test]
+fn an_agent_that_ends_and_a_prometheus_without_agents_fire() {
+    let tpu = TpuHost::new();
+    let agent = tpu.agent();
+    let http = agent.http();
+    let prometheus = Prometheus::with_rules(http, &at_once());
+    prometheus.values("tpuscope_build_info");
+    prometheus.evaluated_again();
+    assert_eq!(prometheus.firing(), Vec::<String>::new());
+    drop(agent);
+    fires(&prometheus, "TpuscopeAgentDown");
+    // One that never saw an agent cannot know which targets would be agents.
+    let prometheus = Prometheus::with_rules(http, &at_once());
+    fires(&prometheus, "TpuscopeNoAgent");
+    assert_eq!(prometheus.firing(), ["TpuscopeNoAgent"]);
+}
+
+#[test]
+fn a_store_whose_disk_is_nearly_full_fires() {
+    let (tpu, disk) = (TpuHost::new(), SmallDisk::new());
+    let agent = tpu.agent_on(&disk);
+    let prometheus = Prometheus::with_rules(agent.http(), &at_once());
+    fires(&prometheus, "TpuscopeStoreDiskLow");
+    assert_eq!(prometheus.firing(), ["TpuscopeStoreDiskLow"]);
 }
 
 #[test]

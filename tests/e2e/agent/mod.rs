@@ -4,6 +4,7 @@ mod access;
 mod alerts;
 mod chips;
 mod http;
+mod hung_settings;
 mod life;
 mod log;
 pub(crate) mod metrics_listener;

@@ -19,8 +19,14 @@ const SHOWN: usize = 80;
 
 /// The text is not `HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("expected HOST:PORT, got `{0}`")]
-pub struct BadTarget(String);
+pub enum BadTarget {
+    /// It has no host, no port, or a host that is no name.
+    #[error("expected HOST:PORT, got `{0}`")]
+    Form(String),
+    /// Its port is a number that no port has.
+    #[error("`{0}` is not a port: ports are 1 to 65535")]
+    Port(String),
+}
 
 impl Target {
     /// The host, an IPv6 address without its brackets.
@@ -50,9 +56,12 @@ impl FromStr for Target {
     type Err = BadTarget;
 
     fn from_str(text: &str) -> Result<Self, BadTarget> {
-        let bad = || BadTarget(text.chars().take(SHOWN).flat_map(char::escape_debug).collect());
+        let shown = |text: &str| text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+        let bad = || BadTarget::Form(shown(text));
         let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
-        let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(bad)?;
+        let is_number = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+        let no_port = || if is_number { BadTarget::Port(shown(port)) } else { bad() };
+        let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(no_port)?;
         let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
             Some(address) if address.parse::<std::net::Ipv6Addr>().is_ok() => address,
             Some(_) => return Err(bad()),
@@ -94,6 +103,10 @@ mod tests {
             ["", "host", "host:", ":1", "host:0", "host:70000", "a b:1", "a/b:1", "[x]:1", "-x:1", "a:b:1"]
         {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
+        }
+        for port in ["99999", "0", "123456789012345678901"] {
+            let error = format!("localhost:{port}").parse::<Target>().unwrap_err();
+            assert_eq!(error.to_string(), format!("`{port}` is not a port: ports are 1 to 65535"));
         }
         assert_eq!("a\nb".parse::<Target>().unwrap_err().to_string(), "expected HOST:PORT, got `a\\nb`");
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Manifest, PartJob, TracerLevels};
+use super::{Manifest, PartEntry, PartJob, TracerLevels};
 
 /// The context of a session. Empty for a session without a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,28 @@ pub struct SessionContext {
     pub options: BTreeMap<String, String>,
     /// The versions of the libraries by name; several where its processes differ.
     pub versions: BTreeMap<String, BTreeSet<String>>,
+    /// The parts that lost events, certainly or probably.
+    #[serde(default)]
+    pub losses: Vec<PartLosses>,
+}
+
+/// How many losses a part has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartLosses {
+    /// The part's file name.
+    pub file: String,
+    /// Losses that nothing else explains.
+    pub certain: u64,
+    /// What may be a loss.
+    pub possible: u64,
+}
+
+impl PartLosses {
+    fn of(part: &PartEntry) -> Option<Self> {
+        let certain = part.losses.iter().filter(|loss| loss.certain).count() as u64;
+        let possible = part.losses.len() as u64 - certain;
+        (!part.losses.is_empty()).then(|| Self { file: part.file.clone(), certain, possible })
+    }
 }
 
 /// A user of a process.
@@ -59,7 +81,15 @@ impl SessionContext {
             tracer_levels: manifest.tracer_levels,
             options: manifest.options.clone(),
             versions,
+            losses: parts().filter_map(PartLosses::of).collect(),
         }
+    }
+
+    /// The losses of all parts: the certain ones, and what may be losses.
+    pub fn total_losses(&self) -> (u64, u64) {
+        self.losses.iter().fold((0, 0), |(certain, possible), part| {
+            (certain.saturating_add(part.certain), possible.saturating_add(part.possible))
+        })
     }
 }
 
@@ -77,6 +107,8 @@ mod tests {
             format!(
                 r#"{{"file": "{file}", "size": 1, "sha256": "a", "planes": 1, "lines": 1, "events": 1, "uid": 7,
                 "user": "ada", "command": "python", "versions": {{"jaxlib": "{jaxlib}"}},
+                "losses": [{{"kind": "dropped_traces", "certain": true}}, {{"kind": "ends_early", "certain": false}},
+                    {{"kind": "of a later build", "certain": true}}],
                 "job": {{"kind": "slurm", "id": "77", "rank": {rank}}},
                 "window": {{"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:{seconds:02}Z"}}}}"#
             )
@@ -99,7 +131,9 @@ mod tests {
             "tracer_levels": {"host": 2, "device": 1, "python": 0},
             "options": {"tpu_trace_mode": "TRACE_COMPUTE"},
             "versions": {"jaxlib": ["0.10.1", "0.10.2"]},
+            "losses": [{"file": "a_1", "certain": 2, "possible": 1}, {"file": "a_2", "certain": 2, "possible": 1}],
         });
+        assert_eq!(context.total_losses(), (4, 2));
         assert_eq!(serde_json::to_value(context).unwrap(), expected);
     }
 

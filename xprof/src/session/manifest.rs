@@ -182,9 +182,28 @@ pub struct PartEntry {
     /// How long after the asked start it began, where that was too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_start_ns: Option<u64>,
-    /// What is doubtful about it.
+    /// What is doubtful about it, in words; each of its losses has one warning.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What it lost, certainly or probably; empty in manifests of older builds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<LossEntry>,
+}
+
+/// One loss of a part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with kind and certain")]
+pub struct LossEntry {
+    /// What was lost, such as `dropped_buffers`; later builds may know further kinds.
+    pub kind: String,
+    /// Whether nothing but a loss explains what was found.
+    pub certain: bool,
+    /// The plane that lacks it, where it is one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plane: Option<String>,
+    /// How many are counted, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
 }
 
 /// The job that a part's process belongs to. Parts of one job have the same kind and id.

@@ -28,11 +28,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use context::{SessionContext, SessionUser};
+pub use context::{PartLosses, SessionContext, SessionUser};
 pub use id::{BadSessionId, SessionId};
 pub use manifest::{
-    ClockOffset, HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool, TracerLevels,
-    Window,
+    ClockOffset, HostEntry, LossEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool,
+    TracerLevels, Window,
 };
 pub use name::{HostName, NameError, PartName, SessionName};
 pub use read::{Fault, FaultKind, PartFile, Session, parse_manifest, resolve};

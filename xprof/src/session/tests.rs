@@ -381,6 +381,12 @@ fn the_schema_knows_every_field_of_the_manifest() {
         rank: Some(3),
     }));
     entry.window = Window::from_ns(1, 2);
+    entry.losses = vec![LossEntry {
+        kind: "few_events".into(),
+        certain: false,
+        plane: Some("p".into()),
+        count: Some(1),
+    }];
     let mut whole = manifest(vec![entry]);
     whole.missing.push(Missing { host: "d".into(), process: Some("p".into()), why: "w".into() });
     let (context, json) = (SessionContext::of(&whole), serde_json::to_value(whole).unwrap());
@@ -394,6 +400,7 @@ fn the_schema_knows_every_field_of_the_manifest() {
     assert_eq!(keys(&json["hosts"][0]), properties("/$defs/host"));
     assert_eq!(keys(&json["hosts"][0]["parts"][0]), properties("/$defs/part"));
     assert_eq!(keys(&json["hosts"][0]["parts"][0]["job"]), properties("/$defs/job"));
+    assert_eq!(keys(&json["hosts"][0]["parts"][0]["losses"][0]), properties("/$defs/loss"));
     assert_eq!(keys(&json["tracer_levels"]), properties("/$defs/tracer_levels"));
     let context = serde_json::to_value(context).unwrap();
     assert_eq!(keys(&context), properties("/$defs/context"));

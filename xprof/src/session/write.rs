@@ -19,7 +19,8 @@ use nix::fcntl::{Flock, PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
 use super::{
-    MANIFEST_FILE, Manifest, PartEntry, PartJob, PartName, SessionError, SessionName, Window, failed,
+    LossEntry, MANIFEST_FILE, Manifest, PartEntry, PartJob, PartName, SessionError, SessionName, Window,
+    failed,
     reserve::Reservation,
     sessions_folder,
     staging::{self, FOLDER_MODE, create_file, create_folders, lock},
@@ -161,8 +162,10 @@ pub struct PartFacts {
     pub window: Option<Window>,
     /// How long after the asked start it began, where that was too long.
     pub late_start_ns: Option<u64>,
-    /// What is doubtful.
+    /// What is doubtful, losses included.
     pub warnings: Vec<String>,
+    /// What it lost.
+    pub losses: Vec<LossEntry>,
 }
 
 /// A part that is being written.
@@ -230,6 +233,7 @@ impl PartWriter {
             events: facts.events,
             window: facts.window,
             late_start_ns: facts.late_start_ns,
+            losses: facts.losses,
             warnings: facts.warnings,
         })
     }

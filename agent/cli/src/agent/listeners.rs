@@ -17,6 +17,7 @@ use server::{
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::watch,
+    time::timeout,
 };
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
@@ -27,6 +28,7 @@ use crate::{
     failure::Failure,
     lifecycle::task_supervisor::{OnEnd, Stage, TaskSupervisor},
     remedies,
+    settings_args::READ_LIMIT,
 };
 
 /// The bound listeners, which do not accept connections yet.
@@ -142,9 +144,12 @@ async fn bind_metrics(settings: &Settings) -> Result<Option<(Arc<ScrapeListener>
     let (web_config, plaintext) =
         (settings.web_config().map(PathBuf::from), settings.allows_plaintext_metrics());
     let max = settings.max_connections;
-    let opened =
-        tokio::task::spawn_blocking(move || ScrapeListener::open(listener, web_config, plaintext, max)).await;
-    let opened = opened
+    let file = web_config.clone().unwrap_or_default();
+    let opening =
+        tokio::task::spawn_blocking(move || ScrapeListener::open(listener, web_config, plaintext, max));
+    let opened = timeout(READ_LIMIT, opening)
+        .await
+        .map_err(|_| remedies::settings_do_not_answer(&file, READ_LIMIT))?
         .map_err(|error| Failure::internal(format_args!("cannot read api.metrics_web_config: {error}")))?
         .map_err(|error| remedies::web_config(&error))?;
     Ok(Some((Arc::new(opened), address)))

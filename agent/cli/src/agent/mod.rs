@@ -55,7 +55,15 @@ pub struct Args {
 impl Args {
     /// The settings, with the path of the socket of the arguments.
     fn load(&self) -> Result<LoadedSettings, Failure> {
-        let mut loaded = self.settings.of_agent()?;
+        self.with_socket(self.settings.of_agent()?)
+    }
+
+    /// The same, however long a file system needs.
+    fn load_unbounded(&self) -> Result<LoadedSettings, Failure> {
+        self.with_socket(self.settings.of_agent_unbounded()?)
+    }
+
+    fn with_socket(&self, mut loaded: LoadedSettings) -> Result<LoadedSettings, Failure> {
         if let Some(socket) = &self.socket {
             let wrong = |error: &dyn fmt::Display| Failure::new(Exit::Config, format!("--socket: {error}"));
             let socket = std::path::absolute(socket).map_err(|error| wrong(&error))?;

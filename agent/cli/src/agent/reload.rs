@@ -22,7 +22,7 @@ use crate::{
         task_supervisor::{OnEnd, Stage, TaskSupervisor},
     },
     settings::{self, Config},
-    settings_args,
+    settings_args::{self, READ_LIMIT},
 };
 
 /// The parts of the agent whose settings can change while it runs.
@@ -33,9 +33,6 @@ pub(super) struct Reloadable {
     pub(super) store: AsyncStore,
     pub(super) uploads: Uploads,
 }
-
-/// The longest read of the settings.
-const READ_LIMIT: Duration = Duration::from_secs(10);
 
 struct Reloader {
     args: Args,
@@ -147,7 +144,7 @@ impl BoundedReads {
 }
 
 fn read_again(args: &Args) -> Result<Config, Failure> {
-    let config = args.load()?.config;
+    let config = args.load_unbounded()?.config;
     match settings_args::check_here(&config).into_iter().next() {
         Some(failure) => Err(failure),
         None => Ok(config),

@@ -44,7 +44,7 @@ use super::{
     progress::ProgressLine,
     report::CaptureReport,
 };
-use crate::lifecycle::signals::StopSignals;
+use crate::{lifecycle::signals::StopSignals, sessions::outfile::is_a_folder_or_new};
 
 /// What dead captures left staged goes after this long without a change.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -56,6 +56,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
         .map_err(|error| failed(&error.into()))?;
     super::warn_of_long_window(spec.duration);
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("."));
+    is_a_folder_or_new(&output)?;
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemClock.now().into(), ABANDONED);
     let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;

@@ -15,7 +15,7 @@ use super::{
     exit::Exit,
     failure::Failure,
     output::{self, one_line},
-    settings_args,
+    settings_args::{self, READ_LIMIT},
 };
 use crate::{
     remedies,
@@ -77,11 +77,15 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 fn check(file: Option<&Path>, json: bool) -> CommandResult {
-    let checked = settings_args::of_agent(file, &[]).and_then(|loaded| {
-        let faults = settings_args::check_here(&loaded.config);
-        if faults.is_empty() { Ok(loaded.config) } else { Err(faults) }
-    });
     let name = file.unwrap_or(Path::new(settings::FILE));
+    let named = file.map(Path::to_owned);
+    let read = move || {
+        settings_args::of_agent(named.as_deref(), &[]).and_then(|loaded| {
+            let faults = settings_args::check_here(&loaded.config);
+            if faults.is_empty() { Ok(loaded.config) } else { Err(faults) }
+        })
+    };
+    let checked = settings_args::within(READ_LIMIT, name, read).unwrap_or_else(|failure| Err(vec![failure]));
     match checked {
         Ok(config) if json => output::json(&json!({ "ok": true, "settings": config }))?,
         Ok(_) if name.exists() => output::print(&format!("{}: ok\n", one_line(&name.display().to_string())))?,

@@ -35,6 +35,9 @@ const QUERIES_BYTES: u64 = 16 << 20;
 
 /// Arguments of `goodput`.
 #[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "tpuscope goodput --from-log <FILE> --job <NAME> [OPTIONS]\n       tpuscope goodput --from-slots <FILE> [--json]"
+)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["from_log", "from_slots"]))]
 pub struct Args {
     /// Exported event log of ml-goodput-measurement: one JSON entry per line, or one JSON array; `-` reads stdin
@@ -43,7 +46,7 @@ pub struct Args {
     /// Device opens, duty cycles and step starts of one host as a JSON object; `-` reads stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "strict", "compat"])]
     from_slots: Option<PathBuf>,
-    /// Name of the job: the `job_name` in its entries
+    /// Name of the job: the `job_name` in its entries; --from-log needs it
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// Time of the query, RFC 3339 or epoch seconds [default: the current time]

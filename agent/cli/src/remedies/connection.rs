@@ -34,12 +34,30 @@ pub(crate) fn no_connection(socket: &Path, error: &io::Error, is_socket: bool) -
             Failure::new(Exit::NoAgent, format!("no agent: no process listens on {at}"))
                 .remedy("start the agent: `systemctl start tpuscope`, or `tpuscope agent`")
         }
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(Exit::Permission, format!("no permission to connect to {at}"))
-                .remedy("run as root or as a member of the socket's group")
-        }
+        io::ErrorKind::PermissionDenied => match closed_folder(socket) {
+            Some(folder) => Failure::new(
+                Exit::Permission,
+                format!("no permission to connect to {at}: the folder {} is closed to this user", folder.display()),
+            )
+            .remedy(format!(
+                "run as root or as a member of the folder's group, or let this user search it (`chmod o+x {}`)",
+                folder.display()
+            )),
+            None => Failure::new(Exit::Permission, format!("no permission to connect to {at}"))
+                .remedy("run as root or as a member of the socket's group"),
+        },
         _ => Failure::new(Exit::NoAgent, format!("cannot connect to {at}: {error}")),
     }
+}
+
+/// The folder on the way to the socket that this user cannot search; none where the socket itself refuses.
+fn closed_folder(socket: &Path) -> Option<&Path> {
+    let is_denied = |path: &Path| {
+        let error = path.symlink_metadata().err();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    // What lies in a closed folder cannot be looked at: the folder above the highest such path.
+    socket.ancestors().take_while(|path| is_denied(path)).last()?.parent()
 }
 
 /// The process on the socket does not speak the agent's protocol, or hangs.

@@ -36,7 +36,7 @@ pub(crate) use ledger::{
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use output::{manual_pages, unprinted};
 pub(crate) use series::{no_history, no_metric_contains};
-pub(crate) use settings::{first_of_all, no_settings_file, settings_of_the_agent};
+pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};
 pub(crate) use status::{no_chip, no_owner};
 pub(crate) use stored_sessions::{
     changed_path, each, faulty_session, import, imported_name, imported_url, merged_session, no_store,
@@ -45,6 +45,6 @@ pub(crate) use stored_sessions::{
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, merge, name_of_a_file, no_readable_part,
     no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice, session_copy,
-    unchecked_copy, unreadable_trace, unwritten,
+    standard_output, unchecked_copy, unreadable_trace, unwritten,
 };
 pub(crate) use uploads::{destination, no_upload, not_uploaded, upload, upload_not_done};

@@ -1,6 +1,6 @@
 //! Settings: files and values.
 
-use std::{io, path::Path};
+use std::{io, path::Path, time::Duration};
 
 use crate::{exit::Exit, failure::Failure, settings::ConfigError};
 
@@ -8,6 +8,17 @@ use crate::{exit::Exit, failure::Failure, settings::ConfigError};
 pub(crate) fn no_settings_file(file: &Path) -> Failure {
     Failure::new(Exit::NotFound, format!("there is no file {}", file.display()))
         .remedy("`tpuscope config default` prints a file with every setting; without --config the default file is read")
+}
+
+/// The file, or one that it names, is on a disk that does not answer.
+pub(crate) fn settings_do_not_answer(file: &Path, limit: Duration) -> Failure {
+    let what = format_args!(
+        "{} could not be read within {} s: a disk does not answer",
+        file.display(),
+        limit.as_secs()
+    );
+    Failure::new(Exit::Config, what)
+        .remedy("check the file system of the file, and of the files that it names (`stat -f FILE`)")
 }
 
 /// --set without --target: the agent captures, with its own settings.

@@ -254,7 +254,13 @@ pub(crate) fn output_conflict(path: &Path, conflict: OutputConflict) -> Failure 
 /// The output must be a folder and is a file.
 pub(crate) fn not_a_folder(path: &Path) -> Failure {
     Failure::new(Exit::Conflict, format_args!("{} is not a folder", path.display()))
-        .remedy("csv writes two files: name a folder with -o")
+        .remedy("name a folder, or one that does not exist yet")
+}
+
+/// `-` as an output.
+pub(crate) fn standard_output() -> Failure {
+    Failure::new(Exit::Usage, "`-`: the output is a file, not standard output")
+        .remedy("name a file with -o; `./-` is a file of that name")
 }
 
 /// A file or folder that cannot be written.

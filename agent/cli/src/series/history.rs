@@ -1,6 +1,6 @@
 //! `tpuscope history`.
 
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 use model::unit::Duration;
 use proto::tpuscope::v1::{HistoryReply, HistoryRequest, Point, host_client::HostClient};
@@ -16,6 +16,9 @@ use crate::{
 
 /// Points of one series in the text: they fit into a terminal beside the numbers.
 const TEXT_POINTS: u32 = 40;
+/// How rows of several sources are to be read.
+const SEVERAL_SOURCES: &str = "several sources measured it (label source), each row is one of them; `status` and the metrics page show \
+     libtpu's values only while no other source has any\n\n";
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Arguments of `history`.
@@ -83,6 +86,11 @@ fn page(metric: &str, history: &HistoryReply) -> String {
     let per_second = history.series.iter().any(|series| series.per_second);
     let rise = if per_second { ", rise per second" } else { "" };
     let _ = writeln!(text, "{}{rise}, {} to {}\n", one_line(metric), utc(first), utc(last));
+    let sources: BTreeSet<_> =
+        history.series.iter().filter_map(|series| series.labels.get("source")).collect();
+    if sources.len() > 1 {
+        text.push_str(SEVERAL_SOURCES);
+    }
     let mut table = TextTable::new(["MIN", "MAX", "LAST", "COURSE", "LABELS"]);
     for series in &history.series {
         let (min, max) = extremes(&series.points);
@@ -187,5 +195,10 @@ mod tests {
         assert_eq!(lines[4], "2    2    2      ▁      chip=\"1\"", "{page}");
         reply.series.iter_mut().for_each(|series| series.per_second = true);
         assert!(super::page("m", &reply).starts_with("m, rise per second, 1970"));
+        for (series, source) in reply.series.iter_mut().zip(["runtime", "libtpu"]) {
+            assert!(!page.contains("several sources"), "{page}");
+            series.labels.insert("source".to_owned(), source.to_owned());
+        }
+        assert!(super::page("m", &reply).contains("several sources measured it (label source)"));
     }
 }

@@ -101,7 +101,7 @@ mod tests {
             page,
             "METRIC   VALUE               UNIT   AGE    LABELS\n\
              a_bytes  1024                bytes  1.5 s  chip=\"0\"\n\
-             b        4 events, mean 1.5         1.5 s\n"
+             b        4 events, mean 1.5  -      1.5 s  -\n"
         );
     }
 }

@@ -18,7 +18,10 @@ use xprof::{
 };
 
 use super::{
-    CommandResult, interrupt, load, location::Location, outfile::OutFile, progress::ByteProgress,
+    CommandResult, interrupt, load,
+    location::Location,
+    outfile::{OutFile, is_a_folder_or_new},
+    progress::ByteProgress,
     remote_files::RemoteSession,
 };
 use crate::{
@@ -171,13 +174,16 @@ fn perfetto(
 
 /// Creates the folder. Returns false if it exists.
 fn create_folder(folder: &Path) -> Result<bool, Failure> {
+    if folder.as_os_str() == "-" {
+        return Err(remedies::standard_output());
+    }
+    is_a_folder_or_new(folder)?;
     match fs::create_dir(folder) {
         Ok(()) => {
             interrupt::remove_on_interrupt(folder);
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(remedies::not_a_folder(folder)),
         Err(error) => Err(remedies::unwritten(folder, &error)),
     }
 }

@@ -20,6 +20,7 @@ use xprof::session::{
 use super::{
     load::{self, Loaded},
     location::Location,
+    outfile::is_a_folder_or_new,
     progress::ByteProgress,
     remote_files::RemoteSession,
 };
@@ -141,6 +142,7 @@ pub(crate) struct Fetched {
 /// Finds out before there is anything to copy whether it can be written below `output`. `name` is the session's
 /// where it is known yet.
 pub(crate) fn check(name: Option<&SessionName>, output: &Path) -> Result<(), Failure> {
+    is_a_folder_or_new(output)?;
     let internal = Failure::internal;
     let part: PartName = "check".parse().map_err(internal)?;
     let writer = match name {
@@ -157,6 +159,7 @@ pub(crate) fn check(name: Option<&SessionName>, output: &Path) -> Result<(), Fai
 
 /// Copies the session `name` of the agent behind `channel` below `output`.
 pub(crate) async fn fetch(channel: Channel, name: &SessionName, output: &Path) -> Result<Fetched, Failure> {
+    is_a_folder_or_new(output)?;
     let writer =
         SessionWriter::create(output, name.clone()).map_err(|error| remedies::session_copy(error, output))?;
     let request = FetchSessionRequest { peer: Some(protocol::own()), id: name.to_string() };

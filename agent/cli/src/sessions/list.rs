@@ -58,6 +58,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 fn value(session: &SessionSummary) -> serde_json::Value {
+    let context = context_of(session);
+    let (certain, possible) = context.total_losses();
     serde_json::json!({
         "session": session.id,
         "folder": session.path,
@@ -66,7 +68,8 @@ fn value(session: &SessionSummary) -> serde_json::Value {
         "parts": session.parts,
         "complete": !session.partial,
         "warnings": session.warnings,
-        "context": context_of(session),
+        "losses": { "certain": certain, "possible": possible },
+        "context": context,
         "pinned": session.pinned,
         "upload": session.upload,
         "uploads": row::rows(&session.uploads),
@@ -75,6 +78,26 @@ fn value(session: &SessionSummary) -> serde_json::Value {
 
 fn context_of(session: &SessionSummary) -> SessionContext {
     session.context.clone().map(session_messages::context_of).unwrap_or_default()
+}
+
+/// What is there, what it lost, and how many warnings are about something else.
+fn state(session: &SessionSummary, context: &SessionContext) -> String {
+    let (certain, possible) = context.total_losses();
+    let whole = if session.partial { "partial" } else { "complete" };
+    let lost = match (certain, possible) {
+        (0, 0) => "",
+        (0, _) => ", events may be lost",
+        _ => ", events lost",
+    };
+    // Each loss has one warning.
+    let others = (session.warnings.len() as u64).saturating_sub(certain.saturating_add(possible));
+    let warnings = match others {
+        0 => String::new(),
+        1 => ", 1 warning".to_owned(),
+        count => format!(", {count} warnings"),
+    };
+    let pinned = if session.pinned { ", pinned" } else { "" };
+    format!("{whole}{lost}{warnings}{pinned}")
 }
 
 fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
@@ -89,14 +112,8 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
     for session in sessions {
         let context = context_of(session);
         let [job, user, duration] = context::cells(&context);
-        let state = if session.partial { "partial" } else { "complete" };
-        let state = match session.warnings.len() {
-            0 => state.to_owned(),
-            1 => format!("{state}, 1 warning"),
-            count => format!("{state}, {count} warnings"),
-        };
         let places = row::places(&session.uploads);
-        let state = if session.pinned { format!("{state}, pinned") } else { state };
+        let state = state(session, &context);
         let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
         let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
         let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
@@ -130,7 +147,35 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use xprof::session::PartLosses;
+
     use super::*;
+
+    #[test]
+    fn a_loss_is_called_so() {
+        let session = |warnings: usize| SessionSummary {
+            warnings: vec!["w".to_owned(); warnings],
+            ..SessionSummary::default()
+        };
+        let context = |losses: &[(u64, u64)]| SessionContext {
+            losses: losses
+                .iter()
+                .map(|&(certain, possible)| PartLosses { file: "h.xplane.pb".to_owned(), certain, possible })
+                .collect(),
+            ..SessionContext::default()
+        };
+        assert_eq!(state(&session(0), &context(&[])), "complete");
+        assert_eq!(state(&session(2), &context(&[(1, 0), (0, 1)])), "complete, events lost");
+        assert_eq!(state(&session(3), &context(&[(0, 1)])), "complete, events may be lost, 2 warnings");
+        let partial = SessionSummary { partial: true, ..session(2) };
+        assert_eq!(state(&partial, &context(&[(1, 0)])), "partial, events lost, 1 warning");
+        let listed = SessionSummary {
+            context: Some(session_messages::context(context(&[(1, 0), (2, 3)]))),
+            ..session(6)
+        };
+        assert_eq!(value(&listed)["losses"], serde_json::json!({ "certain": 3, "possible": 3 }));
+        assert!(table(&[listed], None).contains("complete, events lost"));
+    }
 
     #[test]
     fn a_long_job_is_cut_where_the_table_is_not_wide() {
@@ -150,7 +195,7 @@ mod tests {
         let narrow = table(&sessions, None);
         assert!(narrow.contains("  jobset ns/xxxxx…xxxxxxxx  ") && !narrow.contains("VERSIONS"), "{narrow}");
         assert!(narrow.contains("CREATED (UTC)") && narrow.contains("2027-01-15T08:00:00Z  "), "{narrow}");
-        assert!(narrow.contains("complete, pinned\n"), "{narrow}");
+        assert!(narrow.contains("complete, pinned  here\n"), "{narrow}");
         assert!(narrow.contains("t        unknown               -"), "{narrow}");
         let wide = table(&sessions, Some(Format::Wide));
         assert!(wide.contains(&format!("jobset {job}")) && wide.contains("VERSIONS"), "{wide}");

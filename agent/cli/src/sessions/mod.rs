@@ -13,7 +13,7 @@ mod list;
 mod load;
 mod location;
 mod merge;
-mod outfile;
+pub(super) mod outfile;
 mod pin;
 mod progress;
 mod prune;

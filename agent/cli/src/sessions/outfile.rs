@@ -10,8 +10,18 @@ use std::{
 use super::interrupt;
 use crate::{
     failure::Failure,
-    remedies::{OutputConflict, output_conflict, unwritten},
+    remedies::{OutputConflict, not_a_folder, output_conflict, standard_output, unwritten},
 };
+
+/// Checks that `path` is a folder, or can become one, before anything is done for it: neither it nor what it lies in is
+/// a file.
+pub(crate) fn is_a_folder_or_new(path: &Path) -> Result<(), Failure> {
+    let there = path.ancestors().find(|there| fs::metadata(there).is_ok());
+    match there {
+        Some(there) if !there.is_dir() => Err(not_a_folder(there)),
+        _ => Ok(()),
+    }
+}
 
 /// Traces can contain data of the job, so only the owner and the group can read them.
 const MODE: u32 = 0o640;
@@ -27,6 +37,9 @@ impl OutFile {
     /// Creates the temporary file for `path`, which may replace a regular file, but none of `inputs`. A link is followed:
     /// its target is replaced.
     pub(super) fn create(path: &Path, inputs: &[&Path]) -> Result<(Self, File), Failure> {
+        if path.as_os_str() == "-" {
+            return Err(standard_output());
+        }
         let path = checked(path, inputs)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let partial = path.with_file_name(format!(".{name}.{}.partial", process::id()));

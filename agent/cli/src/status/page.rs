@@ -133,7 +133,7 @@ fn owners(owners: &[OwnerStatus]) -> String {
 fn job(job: &JobIdentity) -> String {
     let name = job.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     match job.kind.as_str() {
-        "process" => format!("none{name}"),
+        "process" => job.name.clone().unwrap_or_default(),
         kind => format!("{kind} {}{name}", job.id),
     }
 }

@@ -1,7 +1,7 @@
 //! The active web configuration, read again when its files change.
 //!
 //! Must never replace a configuration that works by one that is broken: the last good one stays active, and the reason is
-//! logged once.
+//! logged once. Must never wait long for files on a disk that does not answer.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustls::ServerConfig;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::{
@@ -24,6 +24,11 @@ use super::{
 
 /// The shortest interval between two checks of the files. They are checked only when a client connects.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest time that a client waits for a check of the files. The check goes on without it.
+const CHECK_LIMIT: Duration = Duration::from_secs(1);
+/// Why a check of the files has no result.
+const NO_ANSWER: &str = "its files, or the disk that they are on, do not answer";
 
 /// The result of one reading of the files.
 pub(super) struct Active {
@@ -117,6 +122,8 @@ pub(super) struct Configuration {
 struct State {
     active: Arc<Active>,
     looked: Instant,
+    /// Whether a check is not finished: there is at most one, because one that hangs cannot be ended.
+    looking: bool,
     /// The last fault that was logged.
     fault: Option<String>,
 }
@@ -142,7 +149,7 @@ impl Configuration {
         if active.tls.is_none() && !plaintext {
             return Err(ConfigurationError::Plaintext);
         }
-        let state = State { active: Arc::new(active), looked: Instant::now(), fault: None };
+        let state = State { active: Arc::new(active), looked: Instant::now(), looking: false, fault: None };
         Ok(Self { path, plaintext, state: Mutex::new(state) })
     }
 
@@ -150,24 +157,41 @@ impl Configuration {
     pub(super) async fn current(self: &Arc<Self>) -> Arc<Active> {
         let (active, due) = {
             let mut state = self.state();
-            let due = self.path.is_some() && state.looked.elapsed() >= CHECK_INTERVAL;
+            let due = self.path.is_some() && !state.looking && state.looked.elapsed() >= CHECK_INTERVAL;
             if due {
-                state.looked = Instant::now();
+                (state.looked, state.looking) = (Instant::now(), true);
             }
             (state.active.clone(), due)
         };
         if !due {
             return active;
         }
-        let this = Arc::clone(self);
-        // Without an answer (a panic in a parser) the last good configuration stays.
-        let _ = tokio::task::spawn_blocking(move || this.look()).await;
+        let unfinished = UnfinishedCheck(Arc::clone(self));
+        let check = tokio::task::spawn_blocking(move || unfinished.0.look());
+        // Without a result (no answer in time, a panic in a parser) the last good configuration stays.
+        if timeout(CHECK_LIMIT, check).await.is_err() {
+            self.stays(&mut self.state(), NO_ANSWER);
+        }
         self.state().active.clone()
+    }
+
+    /// The last good configuration stays. The log has each reason once.
+    fn stays(&self, state: &mut State, why: &str) {
+        if state.fault.as_deref() != Some(why) {
+            warn!(error = why, "the web configuration of the metrics listener stays as it was");
+            state.fault = Some(why.to_owned());
+        }
     }
 
     fn look(&self) {
         let Some(path) = &self.path else { return };
-        if self.state().active.is_current() {
+        let active = self.state().active.clone();
+        if active.is_current() {
+            let mut state = self.state();
+            if state.fault.as_deref() == Some(NO_ANSWER) {
+                info!("the files of the web configuration of the metrics listener answer again");
+                state.fault = None;
+            }
             return;
         }
         let read = Active::read(path).map_err(ConfigurationError::from).and_then(|active| {
@@ -190,19 +214,22 @@ impl Configuration {
                 }
                 (state.active, state.fault) = (Arc::new(active), None);
             }
-            Err(error) => {
-                let fault = error.to_string();
-                if state.fault.as_ref() != Some(&fault) {
-                    warn!(%error, "the web configuration of the metrics listener stays as it was");
-                    state.fault = Some(fault);
-                }
-            }
+            Err(error) => self.stays(&mut state, &error.to_string()),
         }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         // Replaced as a whole: never half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A check that is running; dropped at its end, however it ends.
+struct UnfinishedCheck(Arc<Configuration>);
+
+impl Drop for UnfinishedCheck {
+    fn drop(&mut self) {
+        self.0.state().looking = false;
     }
 }
 

@@ -56,7 +56,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const HEADERS: Duration = Duration::from_secs(150);
 /// The longest line and headers of a request.
 const REQUEST_BYTES: usize = 16 << 10;
-/// The number of threads for password checks and for reading files.
+/// The number of threads: two for password checks, and one for reading files, which may hang.
 const BLOCKING_THREADS: usize = 3;
 
 /// The listener with its configuration, before it serves.
@@ -99,7 +99,12 @@ impl ScrapeListener {
                 .max_blocking_threads(BLOCKING_THREADS)
                 .build();
             let result = match runtime {
-                Ok(runtime) => runtime.block_on(self.run(host_api, stop)),
+                Ok(runtime) => {
+                    let result = runtime.block_on(self.run(host_api, stop));
+                    // A thread that waits for a disk must not keep this one.
+                    runtime.shutdown_background();
+                    result
+                }
                 Err(error) => Err(error.to_string()),
             };
             // There is no receiver when the process ends.

@@ -26,6 +26,7 @@ pub use progress::{CaptureProgress, ProgressListener};
 pub use staged_part::StagedPart;
 
 use self::{
+    publish::CaptureOutcome,
     record::CaptureWindow,
     reserve::{Probed, common_start},
 };
@@ -115,12 +116,14 @@ impl CaptureRun {
             (self.listener)(CaptureProgress::Failed(index, error.clone()));
         }
         enough?;
+        let notes = take_second_names(&mut failures);
         let received = self.record_all(writer.name(), profilers, window, &mut failures).await?;
         if self.cancel.is_cancelled() {
             return Err(CaptureError::Cancelled);
         }
         self.check_enough(received.len(), &failures)?;
-        self.publish(writer, received, failures, window, clock).await
+        let outcome = CaptureOutcome { received, failures, notes, window };
+        self.publish(writer, outcome, clock).await
     }
 
     fn window(&self, probed: &[Probed], clock: &dyn Clock) -> CaptureWindow {
@@ -152,6 +155,19 @@ impl CaptureRun {
             }
         }
     }
+}
+
+/// A profiler under a second name gives no second part, and nothing is missing: a note says so.
+fn take_second_names(failures: &mut Failures) -> Vec<String> {
+    let mut notes = Vec::new();
+    failures.retain(|_, error| {
+        let is_second = matches!(error, CaptureError::SameProfiler { .. });
+        if is_second {
+            notes.push(format!("{error}: the session has one part of both"));
+        }
+        !is_second
+    });
+    notes
 }
 
 /// Stages a part for every target.

@@ -22,7 +22,7 @@ pub enum CaptureProgress {
     /// The number of bytes of this target's answer so far.
     Received(usize, u64),
     /// This target's part is visible.
-    Part(usize, PartEntry),
+    Part(usize, Box<PartEntry>),
     /// This target gives no part.
     Failed(usize, CaptureError),
 }

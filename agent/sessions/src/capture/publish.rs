@@ -16,7 +16,7 @@ use super::{
     progress::CaptureProgress,
     record::{CaptureWindow, ReceivedPart},
 };
-use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_warnings};
+use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_remarks::TraceRemarks};
 
 /// A start that is later than this is written down.
 const LATE: Duration = Duration::from_millis(50);
@@ -24,21 +24,30 @@ const LATE: Duration = Duration::from_millis(50);
 /// The hosts of a session, by name.
 type Hosts = BTreeMap<HostName, HostEntry>;
 
+/// What a capture has after its window.
+pub(super) struct CaptureOutcome {
+    pub(super) received: Vec<ReceivedPart>,
+    pub(super) failures: Failures,
+    /// Further warnings about the whole session.
+    pub(super) notes: Vec<String>,
+    pub(super) window: CaptureWindow,
+}
+
 impl CaptureRun {
     /// Makes the parts visible and writes the manifest. If that fails, nothing stays visible.
     pub(super) async fn publish(
         &self,
         writer: &Arc<SessionWriter>,
-        received: Vec<ReceivedPart>,
-        mut failures: Failures,
-        window: CaptureWindow,
+        outcome: CaptureOutcome,
         clock: &dyn Clock,
     ) -> Result<CapturedSession, CaptureError> {
+        let CaptureOutcome { received, mut failures, notes, window } = outcome;
         let hosts = self.commit(received, &mut failures, window).await?;
         let files: Vec<String> =
             hosts.values().flat_map(|host| &host.parts).map(|part| part.file.clone()).collect();
         let enough = self.check_enough(files.len(), &failures);
-        let manifest = self.manifest(writer.name(), hosts, &failures, window.begin, clock.now());
+        let mut manifest = self.manifest(writer.name(), hosts, &failures, window.begin, clock.now());
+        manifest.warnings.extend(notes);
         let writer = Arc::clone(writer);
         let finished = blocking(move || match enough.and_then(|()| Ok(writer.finish(manifest)?)) {
             Ok(finished) => Ok(finished),
@@ -66,7 +75,7 @@ impl CaptureRun {
             facts.late_start_ns = late(&summary, window.begin).filter(|_| comparable);
             match blocking(move || part.into_writer().commit(facts)).await? {
                 Ok(entry) => {
-                    (self.listener)(CaptureProgress::Part(index, entry.clone()));
+                    (self.listener)(CaptureProgress::Part(index, Box::new(entry.clone())));
                     let host = hosts.entry(target.host.clone()).or_insert_with(|| HostEntry {
                         host: target.host.to_string(),
                         clock: None,
@@ -123,6 +132,7 @@ fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> 
     // What the process says of itself goes before what its files say.
     let mut versions = target.versions.clone();
     versions.extend(summary.versions.clone());
+    let TraceRemarks { warnings, losses } = TraceRemarks::of(summary, target, spec);
     PartFacts {
         pid: target.process.map(|process| process.pid),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
@@ -136,7 +146,8 @@ fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> 
         events: summary.events,
         window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
         late_start_ns: None,
-        warnings: trace_warnings::of(summary, target, spec),
+        warnings,
+        losses,
     }
 }
 

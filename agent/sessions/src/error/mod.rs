@@ -112,6 +112,9 @@ pub enum CaptureError {
     /// The session's folder cannot be written.
     #[error(transparent)]
     Session(Arc<SessionError>),
+    /// The agent's store has a session of this name, or one is being written: whose it is, the caller need not know.
+    #[error("the session name {0} is taken")]
+    NameTaken(SessionName),
     /// The agent's store refused the session.
     #[error(transparent)]
     Store(Arc<StoreError>),
@@ -180,6 +183,7 @@ impl CaptureError {
             Self::NotPermitted { .. } => R::NotPermitted,
             Self::TooFewTargets { .. } => R::TooFewTargets,
             Self::TooFewParts { .. } => R::TooFewParts,
+            Self::NameTaken(_) => R::SessionExists,
             Self::Session(error) => reason::of_session(error),
             Self::Store(error) => FailureReason::of_store(error),
             Self::StoreFull { .. } => R::NoSpace,

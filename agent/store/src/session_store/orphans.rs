@@ -116,5 +116,6 @@ fn described(part: &PartFile, sha256: String, summary: &TraceSummary) -> PartEnt
         window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
         late_start_ns: None,
         warnings: Vec::new(),
+        losses: Vec::new(),
     }
 }

@@ -33,6 +33,8 @@ use super::{Absence, Reading, Source, Tick};
 const AT_ONCE: usize = 8;
 /// More endpoints than any host has.
 const MOST_ENDPOINTS: usize = 64;
+/// The most reasons, and the most processes of one reason, that an absence names.
+const MOST_NAMED: usize = 4;
 
 /// The source.
 #[derive(Default)]
@@ -103,13 +105,35 @@ fn add(all: &mut Vec<NamedEndpoint>, owner: Option<&Owner>, endpoint: &Endpoint,
 fn why_no_endpoint(tick: &Tick) -> String {
     let workloads = &tick.host.workloads;
     if !workloads.owners.is_empty() {
-        return "no process that was found has a metrics port; its notes say why".to_owned();
+        return why_no_port(&workloads.owners);
     }
     let unseen = tick.host.chips.iter().find_map(|chip| workloads.owners_unknown(chip));
     match unseen.or(workloads.hidden.as_deref()) {
         Some(why) => format!("no process was found, but one that cannot be seen may hold a chip: {why}"),
         None => "no process on this host holds a chip".to_owned(),
     }
+}
+
+/// Why none of the processes has a metrics port. Processes with one reason are named together.
+fn why_no_port(owners: &[Owner]) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for owner in owners {
+        let why = owner.no_metrics.as_deref().unwrap_or("nothing names a metrics port of it");
+        let pid = owner.process.pid.to_string();
+        let at = reasons.iter().position(|(known, _)| *known == why).unwrap_or(reasons.len());
+        if at == reasons.len() && at < MOST_NAMED {
+            reasons.push((why, Vec::new()));
+        }
+        let Some((_, pids)) = reasons.get_mut(at) else { continue };
+        match pids.len() {
+            named if named < MOST_NAMED => pids.push(pid),
+            MOST_NAMED => pids.push("others".to_owned()),
+            _ => {}
+        }
+    }
+    let reasons: Vec<String> =
+        reasons.iter().map(|(why, pids)| format!("process {}: {why}", pids.join(", "))).collect();
+    format!("no process that was found has a metrics port: {}", reasons.join("; "))
 }
 
 /// The endpoints of this tick, each address once.

@@ -11,7 +11,7 @@ use model::{
     sample::{Sample, SampleValue},
     snapshot::HostSnapshot,
     time::Timestamp,
-    workload::Workloads,
+    workload::{Owner, ProcessKey, Workloads},
 };
 use proto::tpu::monitoring::runtime::{
     AttrValue, Attribute, Distribution, Gauge, KeyValueList, Metric as WireSeries,
@@ -21,7 +21,7 @@ use proto::tpu::monitoring::runtime::{
     metric::Measure,
 };
 
-use super::{CoreMap, interpreter::Interpreter, reply::SeriesOfMetric, why_no_endpoint};
+use super::{CoreMap, interpreter::Interpreter, reply::SeriesOfMetric, why_no_endpoint, why_no_port};
 use crate::sources::Tick;
 
 /// A metric of a libtpu yet to come: this entry is all that it needs.
@@ -122,6 +122,24 @@ fn an_entry_of_the_catalog_is_all_that_a_metric_needs() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn a_missing_port_has_the_reason_of_each_process() {
+    let owner = |pid: u32, why: Option<&str>| Owner {
+        process: ProcessKey { pid, start_ticks: 1 },
+        no_metrics: why.map(str::to_owned),
+        ..Owner::default()
+    };
+    let off = Some("its metric service is off");
+    let owners = [owner(1, off), owner(2, None), owner(3, off)];
+    assert_eq!(
+        why_no_port(&owners),
+        "no process that was found has a metrics port: process 1, 3: its metric service is off; process 2: nothing \
+         names a metrics port of it"
+    );
+    let many: Vec<_> = (0..90).map(|pid| owner(pid, off)).collect();
+    assert!(why_no_port(&many).ends_with("process 0, 1, 2, 3, others: its metric service is off"));
 }
 
 #[test]

@@ -1,0 +1,189 @@
+//! What is doubtful about a trace that was received completely: its losses, and other warnings.
+
+use xprof::{
+    check::{PlaneSummary, TraceSummary},
+    loss::{Loss, LossKind},
+    session::LossEntry,
+};
+
+use super::{
+    spec::{CaptureSpec, LONG_WINDOW},
+    target::CaptureTarget,
+};
+
+/// The maximum number of messages of the producer that become warnings.
+const MAX_MESSAGES: usize = 4;
+
+/// What the manifest says of a part: each loss has one warning among the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TraceRemarks {
+    pub(super) warnings: Vec<String>,
+    pub(super) losses: Vec<LossEntry>,
+}
+
+impl TraceRemarks {
+    /// The remarks on the part of `target`.
+    pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> Self {
+        let mut warnings = target.notes.clone();
+        let devices: Vec<&PlaneSummary> = summary.planes.iter().filter(|plane| plane.is_device()).collect();
+        let holds_chips = target.chips.is_some_and(|chips| chips > 0);
+        let mut losses = losses(summary, target, spec);
+        // The messages are the same as those of `sessions show`.
+        warnings.extend(losses.iter().map(|loss| loss.message.clone()));
+        warnings.extend(of_devices(summary, target, spec, &losses));
+        if (holds_chips || !devices.is_empty()) && spec.duration > LONG_WINDOW {
+            warnings.push(format!(
+                "a window of {} s: captures over {} s are known to lose device lines; several short ones are safer",
+                spec.duration.as_secs(),
+                LONG_WINDOW.as_secs()
+            ));
+        }
+        if summary.window.is_none() {
+            warnings.push("it has no window (no Task Environment plane)".to_owned());
+        }
+        let silent = devices.iter().filter(|plane| plane.events == 0);
+        warnings.extend(silent.map(|plane| format!("plane {} has no events", plane.name)));
+        let messages = summary.errors.iter().map(|text| ("error", text));
+        let messages = messages.chain(summary.warnings.iter().map(|text| ("warning", text)));
+        let messages = messages.take(MAX_MESSAGES);
+        warnings.extend(messages.map(|(kind, text)| format!("the producer's {kind}: {text}")));
+        losses.sort_by_key(|loss| !loss.kind.is_certain());
+        Self { warnings, losses: losses.iter().map(Loss::to_entry).collect() }
+    }
+}
+
+/// What the trace lost. Without the device tracer the devices' work was not asked for.
+fn losses(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> Vec<Loss> {
+    let of_devices = |kind| matches!(kind, LossKind::NoDevicePlane | LossKind::NoDeviceEvents);
+    let mut losses = summary.losses();
+    losses.retain(|loss| spec.levels.device > 0 || !of_devices(loss.kind));
+    let has_device = summary.planes.iter().any(PlaneSummary::is_device);
+    if let Some(chips) = target.chips.filter(|&chips| chips > 0 && !has_device && spec.levels.device > 0) {
+        losses.retain(|loss| loss.kind != LossKind::NoDevicePlane);
+        losses.push(Loss::no_plane_of_chips(chips, spec.levels.device));
+    }
+    losses
+}
+
+/// What is to be known of the devices beside losses.
+fn of_devices(
+    summary: &TraceSummary,
+    target: &CaptureTarget,
+    spec: &CaptureSpec,
+    losses: &[Loss],
+) -> Option<String> {
+    let cores = summary.planes.iter().filter(|plane| plane.is_tensor_core()).count();
+    let has_device = summary.planes.iter().any(PlaneSummary::is_device);
+    let expected = target.devices.filter(|&expected| (cores as u64) < u64::from(expected));
+    if losses.iter().any(|loss| loss.kind == LossKind::NoDevicePlane) {
+        return None;
+    }
+    match (has_device, target.chips, expected) {
+        (false, Some(chips), _) if chips > 0 && spec.levels.device == 0 => {
+            Some(format!("no device plane of the {chips} chip(s): the device tracer level was 0"))
+        }
+        (false, None, _) if spec.levels.device > 0 => Some(
+            "no device plane, and it is not known whether the process holds chips: it may lack the work of devices"
+                .to_owned(),
+        ),
+        (_, _, Some(expected)) => Some(format!("{cores} device plane(s), although the process has {expected} devices")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use xprof::{client::Target, session::HostName};
+
+    use super::*;
+    use crate::{
+        settings::Settings,
+        spec::{CaptureParams, Levels, ParamsSource},
+        target::direct,
+    };
+    use model::time::Timestamp;
+
+    fn remarks(
+        planes: &[(&str, Option<i128>)],
+        chips: impl Into<Option<usize>>,
+        devices: Option<u32>,
+        seconds: u64,
+        device_level: u32,
+    ) -> (Vec<String>, Vec<String>) {
+        let named: Target = "localhost:1".parse().unwrap();
+        let mut target = direct(&[named], &HostName::sanitised("h")).targets.remove(0);
+        (target.chips, target.devices) = (chips.into(), devices);
+        let params = CaptureParams {
+            duration: Duration::from_secs(seconds),
+            levels: Levels { device: Some(device_level), ..Levels::default() },
+            ..CaptureParams::default()
+        };
+        let spec =
+            CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
+        let plane = |&(name, end_ps): &(&str, Option<i128>)| PlaneSummary {
+            name: name.to_owned(),
+            end_ps,
+            core_end_ps: end_ps,
+            events: u64::from(end_ps.is_some()),
+            ..PlaneSummary::default()
+        };
+        let summary = TraceSummary {
+            planes: planes.iter().map(plane).collect(),
+            window: Some((5_000_000_000, 5_000_000_000 + seconds * 1_000_000_000)),
+            ..TraceSummary::default()
+        };
+        let remarks = TraceRemarks::of(&summary, &target, &spec);
+        (remarks.warnings, remarks.losses.into_iter().map(|loss| loss.kind).collect())
+    }
+
+    fn warnings(
+        planes: &[(&str, Option<i128>)],
+        chips: impl Into<Option<usize>>,
+        devices: Option<u32>,
+        seconds: u64,
+    ) -> Vec<String> {
+        remarks(planes, chips, devices, seconds, 1).0
+    }
+
+    const S: i128 = 1_000_000_000_000;
+
+    #[test]
+    fn a_complete_trace_has_no_warnings() {
+        assert_eq!(warnings(&[("/host:CPU", Some(S))], 0, None, 2), Vec::<String>::new());
+        let planes = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:1", Some(2 * S - S / 10))];
+        assert_eq!(warnings(&planes, 2, Some(2), 2), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_loss_has_a_warning() {
+        assert_eq!(
+            warnings(&[("/host:CPU", Some(S))], 4, Some(4), 2),
+            ["no device plane, although the process holds 4 chip(s); the device tracer level was 1"]
+        );
+        let unknown = warnings(&[("/host:CPU", Some(S))], None, None, 2);
+        assert!(unknown.len() == 1 && unknown[0].contains("not known whether the process holds chips"));
+        assert_eq!(warnings(&[("/device:TPU:0", Some(2 * S))], None, None, 2), Vec::<String>::new());
+        let one = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:0 SparseCore 0", Some(2 * S))];
+        assert!(warnings(&one, 2, Some(2), 2)[0].contains("1 device plane(s), although the process has 2"));
+        assert!(
+            warnings(&[("/device:TPU:0", Some(S / 2))], 1, Some(1), 2)[0]
+                .contains("end 1.5 s before the end")
+        );
+        assert!(warnings(&[("/device:TPU:0", None)], 1, Some(1), 2)[0].contains("has no events"));
+        assert!(warnings(&[("/device:TPU:0", Some(40 * S))], 1, Some(1), 40)[0].contains("over 30 s"));
+    }
+
+    #[test]
+    fn the_manifest_keeps_the_losses() {
+        let host_only = [("/host:CPU", Some(S))];
+        assert_eq!(remarks(&host_only, 4, Some(4), 2, 1).1, ["no_device_plane"]);
+        let early = [("/device:TPU:0", Some(S / 2))];
+        assert_eq!(remarks(&early, 1, Some(1), 2, 1).1, ["ends_early"]);
+        // What was not asked for is no loss.
+        let (warnings, losses) = remarks(&host_only, 4, Some(4), 2, 0);
+        assert_eq!(warnings, ["no device plane of the 4 chip(s): the device tracer level was 0"]);
+        assert_eq!(losses, Vec::<String>::new());
+    }
+}
