@@ -1,5 +1,6 @@
 //! The commands about uploads.
 
+use crate::schema::Schema;
 use fakes::{
     fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment},
     fake_profiler::trace,
@@ -7,7 +8,6 @@ use fakes::{
 };
 
 use super::UploadHost;
-use crate::schema::Schema;
 
 #[test]
 fn the_running_agent_checks_its_destinations() {

@@ -25,7 +25,7 @@ use fakes::{
 };
 use proto::tensorflow::profiler::{XSpace, XStat, x_stat::Value};
 
-use crate::{capture_agent::Agent, schema::Schema};
+use crate::{profiler_agent::Agent, schema::Schema};
 
 /// A trace that is sent in three parts.
 const LARGE: usize = 17 << 20;
