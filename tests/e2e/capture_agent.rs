@@ -29,6 +29,8 @@ use tempfile::TempDir;
 pub(super) struct Agent {
     child: Child,
     pub(super) home: TempDir,
+    /// Variables of its environment.
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Agent {
@@ -37,21 +39,30 @@ impl Agent {
     }
 
     pub(super) fn start_with(profilers: &[String], settings: &str) -> Self {
+        Self::start_in(profilers, settings, Vec::new())
+    }
+
+    /// With these variables in its environment.
+    pub(super) fn start_in(
+        profilers: &[String],
+        settings: &str,
+        variables: Vec<(&'static str, String)>,
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let child = Self::spawn(home.path(), profilers, settings);
-        let mut agent = Self { child, home };
+        Self::configure(home.path(), profilers, settings);
+        let mut agent = Self { child: Self::run(home.path(), &variables), home, variables };
         agent.is_up();
         agent
     }
 
     /// The same home, a new agent: after a kill.
     fn again(mut self, profilers: &[String]) -> Self {
-        self.child = Self::spawn(self.home.path(), profilers, "");
-        self.is_up();
+        Self::configure(self.home.path(), profilers, "");
+        self.restart();
         self
     }
 
-    fn spawn(home: &Path, profilers: &[String], settings: &str) -> Child {
+    fn configure(home: &Path, profilers: &[String], settings: &str) {
         let endpoint = |at: &String| format!("[[workload.endpoints]]\nkind = 'profiler'\naddress = '{at}'\n");
         // A procfs of nothing: processes of this machine are no workloads of the test.
         fs::create_dir_all(home.join("proc")).unwrap();
@@ -62,19 +73,19 @@ impl Agent {
             profilers.iter().map(endpoint).collect::<String>()
         );
         fs::write(home.join("agent.toml"), text).unwrap();
-        Self::run(home)
     }
 
     /// The same home and settings, a new agent.
     pub(super) fn restart(&mut self) {
-        self.child = Self::run(self.home.path());
+        self.child = Self::run(self.home.path(), &self.variables);
         self.is_up();
     }
 
-    fn run(home: &Path) -> Child {
+    fn run(home: &Path, variables: &[(&'static str, String)]) -> Child {
         let log = File::options().create(true).append(true).open(home.join("log")).unwrap();
         let mut command = Command::new(tpuscope());
         command.arg("agent").arg("--config").arg(home.join("agent.toml"));
+        command.envs(variables.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 

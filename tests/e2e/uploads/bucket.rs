@@ -1,7 +1,9 @@
 //! A bucket as the destination, at the double.
 
+use std::time::Duration;
+
 use fakes::{
-    fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment},
+    fake_gcs::{FakeGcs, GcsEffect, GcsFault, GcsRequest, Moment},
     fake_profiler::trace,
 };
 
@@ -60,4 +62,39 @@ fn credentials_that_are_refused_are_said() {
     let ended = host.capture("s", &["--to", "bucket", "--wait-upload=1s"]);
     assert_eq!(ended.code, Some(20), "{ended:?}");
     assert!(ended.stderr.contains("401") && ended.stderr.contains("service account"), "{ended:?}");
+}
+
+#[test]
+fn a_token_that_expires_within_an_upload_is_replaced() {
+    let gcs = FakeGcs::start();
+    let slow = GcsEffect::Slow(64 << 10, Duration::from_millis(100));
+    gcs.fault(GcsFault::new(slow).on("PUT").containing("partNumber=3"));
+    let host = UploadHost::with_tokens(&gcs, trace_of(LARGE));
+    assert_eq!(host.capture("s", &["--to", "bucket"]).code, Some(0));
+    host.until_upload("two parts", |upload| upload["sent_bytes"].as_u64().unwrap() >= 16 << 20);
+    let tokens = gcs.metadata_requests().len();
+    gcs.expire_tokens();
+    host.until_upload("the upload", |upload| upload["state"] == "done");
+    assert!(gcs.metadata_requests().len() > tokens);
+    assert!(gcs.requests().iter().any(|request| request.status == Some(401)));
+    host.is_whole(&gcs, "s", "x/plugins/profile/s/");
+    let part = |request: &GcsRequest| request.committed && request.query.contains_key("partNumber");
+    assert_eq!(gcs.requests().iter().filter(|request| part(request)).count(), 3, "no part is sent again");
+}
+
+#[test]
+fn an_object_that_is_not_as_it_was_sent_is_sent_again_and_given_up_at_last() {
+    let gcs = FakeGcs::start();
+    gcs.fault(GcsFault::new(GcsEffect::WrongCrc).on("HEAD").containing("xplane.pb").times(1));
+    let host = UploadHost::with_bucket(&gcs, trace(), "");
+    assert_eq!(host.capture("a", &["--to", "bucket", "--wait-upload"]).code, Some(0));
+    host.is_whole(&gcs, "a", "x/plugins/profile/a/");
+    gcs.fault(GcsFault::new(GcsEffect::WrongSize).on("HEAD").containing("xplane.pb").times(100));
+    let ended = host.capture("b", &["--to", "bucket", "--wait-upload"]);
+    ended.failed(20, "has failed: ");
+    assert!(!gcs.objects().contains_key("x/plugins/profile/b/manifest.json"), "it is not visible");
+    gcs.clear_faults();
+    assert_eq!(host.agent.ask(&["uploads", "retry", "b"]).code, Some(0));
+    host.until_upload("the upload", |upload| upload["session"] == "b" && upload["state"] == "done");
+    host.is_whole(&gcs, "b", "x/plugins/profile/b/");
 }

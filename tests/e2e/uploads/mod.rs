@@ -7,19 +7,24 @@ mod leaving;
 
 use std::{
     fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use fakes::{
-    command::Ended,
+    command::{self, Ended},
     fake_gcs::{BUCKET, FakeGcs},
     fake_profiler::{FakeProfiler, Mode, trace},
+    harness::tpuscope,
     wait::{LIMIT, wait_with},
 };
 use proto::tensorflow::profiler::{XSpace, XStat, x_stat::Value};
 
 use crate::{capture_agent::Agent, schema::Schema};
 
+/// A user without rights.
+const NOBODY: u32 = 65534;
 /// A trace that is sent in three parts.
 const LARGE: usize = 17 << 20;
 
@@ -43,6 +48,33 @@ impl UploadHost {
             key.display()
         );
         Self::start(trace, &settings)
+    }
+
+    /// With a bucket `bucket` at the double, which asks for tokens of the machine's metadata server.
+    fn with_tokens(gcs: &FakeGcs, trace: XSpace) -> Self {
+        gcs.require_tokens();
+        let profiler = FakeProfiler::start(Mode::Trace(trace));
+        let key = gcs.credentials_file();
+        fs::write(&key, serde_json::json!({ "gcs_base_url": gcs.url() }).to_string()).unwrap();
+        let settings = format!(
+            "[[destination]]\nname = 'bucket'\nurl = 'gs://{BUCKET}/x'\ncredentials = '{}'\n",
+            key.display()
+        );
+        // No credentials of the one who runs the tests.
+        let nowhere =
+            [("HOME", "/nonexistent".to_owned()), ("GOOGLE_APPLICATION_CREDENTIALS", String::new())];
+        let variables = gcs.metadata_env().into_iter().chain(nowhere).collect();
+        Self { agent: Agent::start_in(&[profiler.target()], &settings, variables), _profiler: profiler }
+    }
+
+    /// As a user without rights.
+    fn ask_as_nobody(&self, arguments: &[&str]) -> Ended {
+        for path in [self.agent.home.path().to_owned(), self.agent.home.path().join("agent.sock")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let mut command = Command::new(tpuscope());
+        command.args(self.agent.arguments(arguments)).current_dir("/").uid(NOBODY).gid(NOBODY);
+        command::start_as(command).end()
     }
 
     fn capture(&self, session: &str, arguments: &[&str]) -> Ended {

@@ -37,11 +37,22 @@ pub(crate) struct Bucket {
     identity: String,
 }
 
-/// The fields of a credentials file that say who it is.
-#[derive(Deserialize)]
+/// The fields of a credentials file that this crate reads itself.
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct KeyFile {
-    #[serde(default)]
     client_email: String,
+    /// Where the service is, instead of Google's address.
+    gcs_base_url: String,
+    /// Absent in a file that only says where the service is: then the machine's own credentials are used there.
+    private_key: Option<String>,
+}
+
+impl KeyFile {
+    fn read(path: &FilePath) -> Self {
+        // The bucket library reads the file too, and says what is wrong with it.
+        fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
 }
 
 impl Bucket {
@@ -61,10 +72,14 @@ impl Bucket {
             .with_retry(retry)
             .with_http_connector(transport);
         let default = env::var_os(CREDENTIALS_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        match (credentials, &default) {
-            (Some(path), _) => builder = builder.with_service_account_path(path.to_string_lossy()),
-            (None, Some(path)) => builder = builder.with_application_credentials(path.to_string_lossy()),
+        let key = credentials.map(KeyFile::read);
+        match (credentials, key.filter(|key| key.private_key.is_none() && !key.gcs_base_url.is_empty())) {
+            (_, Some(key)) => builder = builder.with_base_url(&key.gcs_base_url),
+            (Some(path), None) => builder = builder.with_service_account_path(path.to_string_lossy()),
             (None, None) => {}
+        }
+        if let (None, Some(path)) = (credentials, &default) {
+            builder = builder.with_application_credentials(path.to_string_lossy());
         }
         let store = builder.build().map_err(|error| {
             TransferError::new(
@@ -86,8 +101,7 @@ impl Bucket {
 }
 
 fn identity_in(path: &FilePath) -> String {
-    let text = fs::read(path).unwrap_or_default();
-    let email = serde_json::from_slice::<KeyFile>(&text).map(|key| key.client_email).unwrap_or_default();
+    let email = KeyFile::read(path).client_email;
     if email.is_empty() { format!("the credentials in {}", path.display()) } else { email }
 }
 
