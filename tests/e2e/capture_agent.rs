@@ -5,167 +5,22 @@ use std::{
     fs::{self, File},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Instant,
+    process::Command,
 };
 
 use crate::schema::Schema;
 use fakes::{
-    command::{self, Ended, run},
+    command::{self, run},
     fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
     jax_job::{JaxJob, free_port},
     small_disk::SmallDisk,
-    wait::{LIMIT, until},
+    wait::until,
 };
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use tempfile::TempDir;
+use nix::sys::signal::Signal;
 
-/// An agent whose only workloads are the profilers that its file names; killed on drop.
-pub(super) struct Agent {
-    child: Child,
-    pub(super) home: TempDir,
-    /// Variables of its environment.
-    variables: Vec<(&'static str, String)>,
-}
-
-impl Agent {
-    pub(super) fn start(profilers: &[String]) -> Self {
-        Self::start_with(profilers, "")
-    }
-
-    pub(super) fn start_with(profilers: &[String], settings: &str) -> Self {
-        Self::start_in(profilers, settings, Vec::new())
-    }
-
-    /// With these variables in its environment.
-    pub(super) fn start_in(
-        profilers: &[String],
-        settings: &str,
-        variables: Vec<(&'static str, String)>,
-    ) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        Self::configure(home.path(), profilers, settings);
-        let mut agent = Self { child: Self::run(home.path(), &variables), home, variables };
-        agent.is_up();
-        agent
-    }
-
-    /// The same home, a new agent: after a kill.
-    fn again(mut self, profilers: &[String]) -> Self {
-        Self::configure(self.home.path(), profilers, "");
-        self.restart();
-        self
-    }
-
-    fn configure(home: &Path, profilers: &[String], settings: &str) {
-        let endpoint = |at: &String| format!("[[workload.endpoints]]\nkind = 'profiler'\naddress = '{at}'\n");
-        // A procfs of nothing: processes of this machine are no workloads of the test.
-        fs::create_dir_all(home.join("proc")).unwrap();
-        let text = format!(
-            "[agent]\nstate_dir = '{0}/state'\n[api]\nhttp = 'off'\ngrpc = 'off'\nsocket = '{0}/agent.sock'\n\
-             [paths]\nprocfs = '{0}/proc'\n{settings}{1}",
-            home.display(),
-            profilers.iter().map(endpoint).collect::<String>()
-        );
-        fs::write(home.join("agent.toml"), text).unwrap();
-    }
-
-    /// The same home and settings, a new agent.
-    pub(super) fn restart(&mut self) {
-        self.child = Self::run(self.home.path(), &self.variables);
-        self.is_up();
-    }
-
-    fn run(home: &Path, variables: &[(&'static str, String)]) -> Child {
-        let log = File::options().create(true).append(true).open(home.join("log")).unwrap();
-        let mut command = Command::new(tpuscope());
-        command.arg("agent").arg("--config").arg(home.join("agent.toml"));
-        command.envs(variables.iter().cloned());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
-    }
-
-    fn is_up(&mut self) {
-        until("the agent", || {
-            assert!(matches!(self.child.try_wait(), Ok(None)), "the agent ended: {}", self.log());
-            self.ask(&["sessions", "list"]).code == Some(0)
-        });
-    }
-
-    pub(super) fn log(&self) -> String {
-        fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
-    }
-
-    pub(super) fn arguments(&self, arguments: &[&str]) -> Vec<String> {
-        let socket = self.home.path().join("agent.sock").display().to_string();
-        arguments.iter().map(ToString::to_string).chain(["--socket".to_owned(), socket]).collect()
-    }
-
-    pub(super) fn ask(&self, arguments: &[&str]) -> Ended {
-        run(self.home.path(), &self.arguments(arguments))
-    }
-
-    fn sessions(&self) -> Vec<String> {
-        let listed = self.ask(&["sessions", "list", "--json"]).json();
-        let names = listed["sessions"].as_array().unwrap().iter();
-        names.map(|session| session["session"].as_str().unwrap().to_owned()).collect()
-    }
-
-    /// A capture that is in mid-window, seen by the profiler's being busy.
-    fn in_mid_window(&self, job: &str) -> command::RunningCommand {
-        let folder = tempfile::tempdir().unwrap();
-        let probe = ["capture", "--target", job, "--duration", "1ms"];
-        // After such a collision the agent takes the profiler as busy for a second: more tries than that takes.
-        let first = Instant::now();
-        while first.elapsed() < LIMIT {
-            let mut capture =
-                command::start(folder.path(), &self.arguments(&["capture", "--duration", "60s"]));
-            let begin = Instant::now();
-            while begin.elapsed() < LIMIT {
-                match run(folder.path(), &probe).code {
-                    // The probe was first: that capture ends as busy, so begin again.
-                    Some(0 | 13 | 14) if !capture.alive() => break,
-                    Some(13) => return capture,
-                    Some(0 | 14) => {}
-                    other => panic!("{other:?}"),
-                }
-            }
-        }
-        panic!("no capture came to its window: {}", self.log())
-    }
-
-    pub(super) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
-    }
-
-    pub(super) fn end(&mut self) -> Option<i32> {
-        let mut status = None;
-        until("the end of the agent", || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap().code()
-    }
-
-    fn staged(&self) -> Vec<PathBuf> {
-        let staging = self.home.path().join("state/sessions/plugins/.tpuscope");
-        fs::read_dir(staging)
-            .map(|entries| entries.map(|entry| entry.unwrap().path()).collect())
-            .unwrap_or_default()
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // Already over is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use super::profiler_agent::Agent;
 
 fn is_free_again(target: &str) {
     let folder = tempfile::tempdir().unwrap();

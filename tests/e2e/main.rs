@@ -15,6 +15,7 @@ mod goodput;
 mod jax_peer;
 mod libtpu;
 mod merge_real;
+mod profiler_agent;
 mod schema;
 mod service;
 mod sessions_by_name;

@@ -22,9 +22,10 @@ use proto::{
     tensorflow::profiler::{XEvent, XEventMetadata, XLine, XPlane, XSpace, x_event::Data},
     tpuscope::v1::{Peer, ReadSessionRequest, sessions_client::SessionsClient},
 };
+use serde_json::Value;
 use tonic::{Code, transport::Endpoint};
 
-use super::capture_agent::Agent;
+use super::profiler_agent::Agent;
 
 /// An agent with one session, and a copy of it.
 fn with_session(name: &str) -> (Agent, tempfile::TempDir) {
@@ -83,6 +84,20 @@ fn a_session_that_lost_events_is_listed_so() {
     let mut core = XPlane { name: "/device:TPU:0".into(), ..Default::default() };
     let dropped = XEventMetadata { id: 1, name: "Trace Buffers Dropped".into(), ..Default::default() };
     core.event_metadata.insert(1, dropped);
+    // Nine runs of a program, of which two have no operation.
+    let program = XEventMetadata { id: 2, name: "jit_f(1)".into(), ..Default::default() };
+    let operation = XEventMetadata { id: 3, name: "fusion.1".into(), ..Default::default() };
+    core.event_metadata.extend([(2, program), (3, operation)]);
+    let event = |metadata_id: i64, run: i64| XEvent {
+        metadata_id,
+        data: Some(Data::OffsetPs(run * 100_000_000_000)),
+        duration_ps: 90_000_000_000,
+        ..Default::default()
+    };
+    for (name, id, runs) in [("XLA Modules", 2, 0..9), ("XLA Ops", 3, 0..7)] {
+        let events = runs.map(|run| event(id, run)).collect();
+        core.lines.push(XLine { name: name.into(), events, ..Default::default() });
+    }
     let mark = XEvent { metadata_id: 1, data: Some(Data::OffsetPs(1_000_000)), ..Default::default() };
     core.lines.push(XLine { name: "XLA TraceMe".into(), events: vec![mark], ..Default::default() });
     lossy.planes.push(core);
@@ -90,17 +105,29 @@ fn a_session_that_lost_events_is_listed_so() {
     let agent = Agent::start(&[fakes[0].target(), fakes[1].target()]);
     let captured = agent.ask(&["capture", "--session", "one", "--duration", "10ms", "--json"]);
     assert_eq!(captured.code, Some(0), "{captured:?}");
-    let loss = |part: &serde_json::Value| part["losses"].as_array().cloned().unwrap_or_default();
-    let losses: Vec<_> = captured.json()["parts"].as_array().unwrap().iter().flat_map(loss).collect();
-    let expected =
-        serde_json::json!({ "kind": "dropped_buffers", "certain": true, "plane": "/device:TPU:0" });
-    assert_eq!(losses, [expected]);
+    let loss = |part: &Value| part["losses"].as_array().cloned().unwrap_or_default();
+    let losses = |report: &Value, parts: &str| -> Vec<Value> {
+        report[parts].as_array().unwrap().iter().flat_map(loss).collect()
+    };
+    let operations = serde_json::json!(
+        { "kind": "missing_operations", "certain": true, "plane": "/device:TPU:0", "count": 2 }
+    );
+    let found = losses(&captured.json(), "parts");
+    assert_eq!(
+        found.iter().map(|loss| loss["kind"].clone()).collect::<Vec<_>>(),
+        ["dropped_buffers", "missing_operations"]
+    );
+    assert_eq!(found[1], operations);
+    assert!(captured.json()["parts"].to_string().contains("2 of 9 program runs have no operations"));
+    let shown = agent.ask(&["sessions", "show", "one", "--json"]).json();
+    let kinds: Vec<_> = losses(&shown, "hosts").into_iter().map(|loss| loss["kind"].clone()).collect();
+    assert_eq!(kinds, ["dropped_buffers", "missing_operations"]);
     let list = agent.ask(&["sessions", "list"]).stdout;
     assert!(list.contains("complete, events lost"), "{list}");
     let list = agent.ask(&["sessions", "list", "--json"]).json();
     Schema::open("sessions-list").admits(&list);
     let session = &list["sessions"][0];
-    assert_eq!(session["losses"], serde_json::json!({ "certain": 1, "possible": 0 }));
+    assert_eq!(session["losses"], serde_json::json!({ "certain": 2, "possible": 0 }));
     assert_eq!(session["context"]["losses"].as_array().unwrap().len(), 1, "{session}");
 }
 

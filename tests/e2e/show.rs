@@ -1,7 +1,7 @@
 //! `sessions show`: a real JAX trace beside the real xprof, and every kind of bad input.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -177,6 +177,26 @@ fn what_tells_nothing_of_input_is_unknown_and_the_host_says_what_it_does() {
     assert!(text.contains("input      not input-bound: 0.0 %"), "{text}");
     for ours in ["DoEnqueueProgram", "peak HBM", "train.py", "jit_backward"] {
         assert!(!text.contains(ours), "{ours} in {text}");
+    }
+    let shown = |rules: &[&str]| {
+        let ended = show(&vector("multi_module"), &[&["--json"], rules].concat());
+        Schema::open("sessions-show").admits(&ended.json());
+        ended.json()["hosts"][0].clone()
+    };
+    let (ours, xprofs) = (shown(&[]), shown(&["--as-xprof"]));
+    assert!(ours["annotations"].is_object() && xprofs["annotations"].is_null(), "{xprofs}");
+    let fields = |host: &Value| -> BTreeSet<String> {
+        host["top_ops"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|op| op.as_object().unwrap().keys().cloned())
+            .collect()
+    };
+    let expected = ["category", "name", "occurrences", "program_id", "self_time_ps", "time_ps"];
+    assert_eq!(fields(&xprofs), expected.map(str::to_owned).into());
+    for more in ["program", "source", "hbm_of_peak"] {
+        assert!(fields(&ours).contains(more), "{more}");
     }
 }
 

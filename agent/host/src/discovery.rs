@@ -61,9 +61,9 @@ pub struct DiscoveryConfig {
 
 /// The discovery task and what it has found; clones share it.
 #[derive(Clone)]
-pub struct Discovery(Arc<Shared>);
+pub struct Discovery(Arc<SharedDiscovery>);
 
-struct Shared {
+struct SharedDiscovery {
     config: DiscoveryConfig,
     clock: Arc<dyn Clock>,
     snapshot: watch::Sender<HostSnapshot>,
@@ -90,7 +90,7 @@ struct ScanState {
 impl Discovery {
     /// A discovery that has not scanned yet.
     pub fn new(config: DiscoveryConfig, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedDiscovery {
             config,
             clock,
             snapshot: watch::Sender::default(),
@@ -186,7 +186,7 @@ impl Discovery {
     }
 }
 
-impl Shared {
+impl SharedDiscovery {
     /// Returns when a tick is due, or when a scan was requested and may start.
     async fn wait_for_turn(&self, due: Instant, request_due: Instant) {
         let completed = *self.completed.borrow();

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use nix::time::{ClockId, clock_gettime};
 use serde::{Serialize, Serializer};
 
 /// An instant, in nanoseconds since the epoch (UTC).
@@ -23,6 +24,12 @@ impl Timestamp {
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)))
+    }
+
+    /// This instant after the clock was stepped by so many nanoseconds: how long ago it was stays the same.
+    #[must_use]
+    pub fn stepped(self, by_ns: i64) -> Self {
+        Self(self.0.saturating_add(by_ns))
     }
 }
 
@@ -59,6 +66,9 @@ impl Serialize for Timestamp {
 pub trait Clock: Send + Sync + 'static {
     /// The wall clock.
     fn now(&self) -> Timestamp;
+
+    /// The time since boot, suspension included: no step of the wall clock changes it.
+    fn uptime(&self) -> Duration;
 }
 
 /// The host's own clock.
@@ -71,26 +81,45 @@ impl Clock for SystemClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
     }
+
+    fn uptime(&self) -> Duration {
+        // Every kernel that this program runs on has the clock.
+        clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+    }
 }
 
 /// A clock that a test moves by hand.
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    now: AtomicI64,
+    uptime: AtomicI64,
+}
 
 impl ManualClock {
     /// A clock that stands at `start`.
     pub fn at(start: Timestamp) -> Self {
-        Self(AtomicI64::new(start.0))
+        Self { now: AtomicI64::new(start.0), uptime: AtomicI64::new(0) }
     }
 
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
-        self.0.store(self.now().plus(by).0, Ordering::SeqCst);
+        self.now.store(self.now().plus(by).0, Ordering::SeqCst);
+        let by = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+        self.uptime.fetch_add(by, Ordering::SeqCst);
+    }
+
+    /// Steps the wall clock, while no time goes by.
+    pub fn step(&self, by_ns: i64) {
+        self.now.fetch_add(by_ns, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::SeqCst))
+        Timestamp(self.now.load(Ordering::SeqCst))
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.uptime.load(Ordering::SeqCst)).unwrap_or(0))
     }
 }

@@ -26,10 +26,10 @@ pub enum LimitPolicy {
 
 /// The slots of one listener. Clones share them.
 #[derive(Debug, Clone)]
-pub struct ConnectionLimits(Arc<Shared>);
+pub struct ConnectionLimits(Arc<SharedSlots>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedSlots {
     max: usize,
     policy: LimitPolicy,
     slots: Mutex<Slots>,
@@ -62,12 +62,12 @@ pub struct ConnectionSlot {
 impl ConnectionLimits {
     /// `max` free slots.
     pub fn new(max: u16, policy: LimitPolicy) -> Self {
-        Self(Arc::new(Shared { max: usize::from(max), policy, slots: Mutex::default() }))
+        Self(Arc::new(SharedSlots { max: usize::from(max), policy, slots: Mutex::default() }))
     }
 
     /// A slot for a connection of this user (`None`: unknown), if the policy has one.
     pub fn take(&self, uid: Option<u32>) -> Option<ConnectionSlot> {
-        let Shared { max, policy, .. } = *self.0;
+        let SharedSlots { max, policy, .. } = *self.0;
         let mut slots = self.slots();
         let room = match policy {
             LimitPolicy::ReplaceLeastActive => slots.taken.len() < max,

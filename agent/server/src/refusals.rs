@@ -76,10 +76,10 @@ pub(crate) struct RefusedPeer {
 
 /// The refusals of one listener. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Refusals(Arc<Shared>);
+pub(crate) struct Refusals(Arc<SharedRefusals>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedRefusals {
     listener: &'static str,
     unlogged: Mutex<BTreeMap<RefusalReason, Unlogged>>,
 }
@@ -98,7 +98,7 @@ struct Unlogged {
 impl Refusals {
     /// For a listener with this name.
     pub(crate) fn of(listener: &'static str) -> Self {
-        Self(Arc::new(Shared { listener, unlogged: Mutex::default() }))
+        Self(Arc::new(SharedRefusals { listener, unlogged: Mutex::default() }))
     }
 
     /// Counts one refusal. `detail` adds to the log line.

@@ -22,12 +22,21 @@ pub(super) struct TraceRemarks {
 }
 
 impl TraceRemarks {
-    /// The remarks on the part of `target`.
-    pub(super) fn of(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> Self {
+    /// The remarks on the part of `target`, with the losses that a reading of it found, or why there was none.
+    pub(super) fn of(
+        summary: &TraceSummary,
+        read: Result<Vec<Loss>, String>,
+        target: &CaptureTarget,
+        spec: &CaptureSpec,
+    ) -> Self {
         let mut warnings = target.notes.clone();
         let devices: Vec<&PlaneSummary> = summary.planes.iter().filter(|plane| plane.is_device()).collect();
         let holds_chips = target.chips.is_some_and(|chips| chips > 0);
-        let mut losses = losses(summary, target, spec);
+        let (found, unread) = match read {
+            Ok(found) => (found, None),
+            Err(why) => (summary.losses(), Some(why)),
+        };
+        let mut losses = losses(summary, found, target, spec);
         // The messages are the same as those of `sessions show`.
         warnings.extend(losses.iter().map(|loss| loss.message.clone()));
         warnings.extend(of_devices(summary, target, spec, &losses));
@@ -36,6 +45,11 @@ impl TraceRemarks {
                 "a window of {} s: captures over {} s are known to lose device lines; several short ones are safer",
                 spec.duration.as_secs(),
                 LONG_WINDOW.as_secs()
+            ));
+        }
+        if let Some(why) = unread {
+            warnings.push(format!(
+                "its program runs were not compared with the launches and with each other: {why}; `tpuscope sessions show` compares them"
             ));
         }
         if summary.window.is_none() {
@@ -53,9 +67,13 @@ impl TraceRemarks {
 }
 
 /// What the trace lost. Without the device tracer the devices' work was not asked for.
-fn losses(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> Vec<Loss> {
+fn losses(
+    summary: &TraceSummary,
+    mut losses: Vec<Loss>,
+    target: &CaptureTarget,
+    spec: &CaptureSpec,
+) -> Vec<Loss> {
     let of_devices = |kind| matches!(kind, LossKind::NoDevicePlane | LossKind::NoDeviceEvents);
-    let mut losses = summary.losses();
     losses.retain(|loss| spec.levels.device > 0 || !of_devices(loss.kind));
     let has_device = summary.planes.iter().any(PlaneSummary::is_device);
     if let Some(chips) = target.chips.filter(|&chips| chips > 0 && !has_device && spec.levels.device > 0) {
@@ -134,7 +152,7 @@ mod tests {
             window: Some((5_000_000_000, 5_000_000_000 + seconds * 1_000_000_000)),
             ..TraceSummary::default()
         };
-        let remarks = TraceRemarks::of(&summary, &target, &spec);
+        let remarks = TraceRemarks::of(&summary, Ok(summary.losses()), &target, &spec);
         (remarks.warnings, remarks.losses.into_iter().map(|loss| loss.kind).collect())
     }
 
@@ -173,6 +191,24 @@ mod tests {
         );
         assert!(warnings(&[("/device:TPU:0", None)], 1, Some(1), 2)[0].contains("has no events"));
         assert!(warnings(&[("/device:TPU:0", Some(40 * S))], 1, Some(1), 40)[0].contains("over 30 s"));
+    }
+
+    #[test]
+    fn a_trace_that_could_not_be_read_again_is_said_so() {
+        let named: Target = "localhost:1".parse().unwrap();
+        let target = direct(&[named], &HostName::sanitised("h")).targets.remove(0);
+        let params = CaptureParams { duration: Duration::from_secs(1), ..CaptureParams::default() };
+        let spec =
+            CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
+        let summary = TraceSummary { bytes: 1_900_000_000, ..TraceSummary::default() };
+        let remarks = TraceRemarks::of(&summary, Err("no space".to_owned()), &target, &spec);
+        assert!(
+            remarks
+                .warnings
+                .iter()
+                .any(|text| text.contains("were not compared") && text.contains("no space"))
+        );
+        assert_eq!(remarks.losses[0].kind, "size_limit", "what the arrival showed is kept");
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! A bucket as the destination, at the double.
 
-use std::time::Duration;
-
 use fakes::{
-    fake_gcs::{FakeGcs, GcsEffect, GcsFault, GcsRequest, Moment},
+    fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment},
     fake_profiler::trace,
 };
 
@@ -62,24 +60,6 @@ fn credentials_that_are_refused_are_said() {
     let ended = host.capture("s", &["--to", "bucket", "--wait-upload=1s"]);
     assert_eq!(ended.code, Some(20), "{ended:?}");
     assert!(ended.stderr.contains("401") && ended.stderr.contains("service account"), "{ended:?}");
-}
-
-#[test]
-fn a_token_that_expires_within_an_upload_is_replaced() {
-    let gcs = FakeGcs::start();
-    let slow = GcsEffect::Slow(64 << 10, Duration::from_millis(100));
-    gcs.fault(GcsFault::new(slow).on("PUT").containing("partNumber=3"));
-    let host = UploadHost::with_tokens(&gcs, trace_of(LARGE));
-    assert_eq!(host.capture("s", &["--to", "bucket"]).code, Some(0));
-    host.until_upload("two parts", |upload| upload["sent_bytes"].as_u64().unwrap() >= 16 << 20);
-    let tokens = gcs.metadata_requests().len();
-    gcs.expire_tokens();
-    host.until_upload("the upload", |upload| upload["state"] == "done");
-    assert!(gcs.metadata_requests().len() > tokens);
-    assert!(gcs.requests().iter().any(|request| request.status == Some(401)));
-    host.is_whole(&gcs, "s", "x/plugins/profile/s/");
-    let part = |request: &GcsRequest| request.committed && request.query.contains_key("partNumber");
-    assert_eq!(gcs.requests().iter().filter(|request| part(request)).count(), 3, "no part is sent again");
 }
 
 #[test]

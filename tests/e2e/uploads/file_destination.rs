@@ -2,9 +2,8 @@
 
 use std::fs;
 
-use fakes::fake_profiler::trace;
-
 use crate::schema::Schema;
+use fakes::fake_profiler::trace;
 
 use super::{LARGE, UploadHost, files, folder_destination, trace_of};
 

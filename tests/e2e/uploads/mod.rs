@@ -1,9 +1,15 @@
 //! Sessions on their way to destinations: captured by a running agent, from a profiler with the real wire.
 
+mod agent;
 mod bucket;
 mod commands;
+mod faults;
+mod faults_access;
+mod faults_disk;
 mod file_destination;
+mod killed;
 mod leaving;
+mod target;
 
 use std::{
     fs,
@@ -21,7 +27,7 @@ use fakes::{
 };
 use proto::tensorflow::profiler::{XSpace, XStat, x_stat::Value};
 
-use crate::{capture_agent::Agent, schema::Schema};
+use crate::{profiler_agent::Agent, schema::Schema};
 
 /// A user without rights.
 const NOBODY: u32 = 65534;
@@ -48,23 +54,6 @@ impl UploadHost {
             key.display()
         );
         Self::start(trace, &settings)
-    }
-
-    /// With a bucket `bucket` at the double, which asks for tokens of the machine's metadata server.
-    fn with_tokens(gcs: &FakeGcs, trace: XSpace) -> Self {
-        gcs.require_tokens();
-        let profiler = FakeProfiler::start(Mode::Trace(trace));
-        let key = gcs.credentials_file();
-        fs::write(&key, serde_json::json!({ "gcs_base_url": gcs.url() }).to_string()).unwrap();
-        let settings = format!(
-            "[[destination]]\nname = 'bucket'\nurl = 'gs://{BUCKET}/x'\ncredentials = '{}'\n",
-            key.display()
-        );
-        // No credentials of the one who runs the tests.
-        let nowhere =
-            [("HOME", "/nonexistent".to_owned()), ("GOOGLE_APPLICATION_CREDENTIALS", String::new())];
-        let variables = gcs.metadata_env().into_iter().chain(nowhere).collect();
-        Self { agent: Agent::start_in(&[profiler.target()], &settings, variables), _profiler: profiler }
     }
 
     /// As a user without rights.

@@ -13,7 +13,7 @@ const MOST_AHEAD: usize = 4096;
 
 /// An operation that others may still be nested in.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenInterval {
     start: i64,
     end: i64,
     /// From here on the time is its own, unless more is nested in it.
@@ -24,7 +24,7 @@ struct Open {
 /// The open operations of a line. They come by start, enclosing ones first.
 #[derive(Debug, Default)]
 pub(super) struct Busy {
-    open: Vec<Open>,
+    open: Vec<OpenInterval>,
     /// Stretches that begin after the latest start: shorter ones before them may follow.
     ahead: BinaryHeap<Reverse<(i64, i64)>>,
 }
@@ -45,7 +45,7 @@ impl Busy {
             parent.from = parent.from.max(end);
             self.own(before, start, start, union);
         }
-        self.open.push(Open { start, end, from: start, on_duty });
+        self.open.push(OpenInterval { start, end, from: start, on_duty });
         self.settle(start, union);
     }
 
@@ -59,7 +59,7 @@ impl Busy {
 
     /// Counts the time of `op` from where it is its own to `end`; nothing that follows starts before `now`.
     #[inline]
-    fn own(&mut self, op: Open, end: i64, now: i64, union: &mut Union) {
+    fn own(&mut self, op: OpenInterval, end: i64, now: i64, union: &mut Union) {
         if !op.on_duty || op.from >= end {
             return;
         }

@@ -45,6 +45,8 @@ pub struct HostTrace {
     pub annotations: HostAnnotations,
     /// What the trace lost.
     pub losses: Vec<Loss>,
+    /// What is left out of the figures because its times cannot be true, in words.
+    pub left_out: Vec<String>,
     /// What to know before trusting the figures; what was lost comes first.
     pub warnings: Vec<String>,
 }

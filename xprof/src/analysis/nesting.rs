@@ -2,7 +2,7 @@
 
 /// An event that may still get children.
 #[derive(Debug, Clone, Copy)]
-struct Open<T> {
+struct OpenEvent<T> {
     start: i64,
     end: i64,
     children: i64,
@@ -15,7 +15,7 @@ pub(super) const DEEPEST: usize = 4096;
 /// The open events of a line. Events come by start, enclosing ones first.
 #[derive(Debug)]
 pub(super) struct Nesting<T> {
-    open: Vec<Open<T>>,
+    open: Vec<OpenEvent<T>>,
 }
 
 impl<T: Copy> Nesting<T> {
@@ -39,7 +39,7 @@ impl<T: Copy> Nesting<T> {
         if let Some(parent) = self.open.last_mut() {
             parent.children = parent.children.saturating_add(end.saturating_sub(start));
         }
-        self.open.push(Open { start, end, children: 0, what });
+        self.open.push(OpenEvent { start, end, children: 0, what });
     }
 
     /// Ends everything that is open.
@@ -50,7 +50,7 @@ impl<T: Copy> Nesting<T> {
     }
 }
 
-fn close<T>(event: Open<T>, done: &mut impl FnMut(T, i64, i64)) {
+fn close<T>(event: OpenEvent<T>, done: &mut impl FnMut(T, i64, i64)) {
     let whole = event.end.saturating_sub(event.start);
     done(event.what, whole, whole.saturating_sub(event.children));
 }

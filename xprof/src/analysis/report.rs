@@ -127,10 +127,14 @@ pub struct HostReport {
     pub categories: Vec<CategoryReport>,
     /// The collectives, by opcode.
     pub collectives: Vec<CollectiveReport>,
-    /// The host's annotations, those that took most time in the steps first.
-    pub annotations: HostAnnotations,
+    /// The host's annotations, those that took most time in the steps first; none with XProf's rules, whose pages have
+    /// none.
+    pub annotations: Option<HostAnnotations>,
     /// What the trace lost.
     pub losses: Vec<Loss>,
+    /// What is left out of the figures because its times cannot be true; it is among the warnings.
+    #[serde(skip)]
+    pub left_out: Vec<String>,
     /// What to know before trusting the figures; what was lost comes first.
     pub warnings: Vec<String>,
 }
@@ -259,7 +263,24 @@ pub struct OpReport {
 }
 
 impl OpReport {
-    fn of(trace: &HostTrace, key: &OpKey, row: &OpRow) -> Self {
+    fn of(trace: &HostTrace, key: &OpKey, row: &OpRow, rules: Rules) -> Self {
+        let common = Self {
+            name: key.name.clone(),
+            category: key.category.clone(),
+            program_id: key.program.map(|id| id.to_string()),
+            occurrences: row.totals.occurrences,
+            time_ps: row.totals.time_ps,
+            self_time_ps: row.totals.self_time_ps,
+            ..Self::default()
+        };
+        match rules {
+            Rules::Xprof => common,
+            Rules::True => common.with_details(trace, key, row),
+        }
+    }
+
+    /// Adds what XProf's table of operations does not have.
+    fn with_details(self, trace: &HostTrace, key: &OpKey, row: &OpRow) -> Self {
         let rate = |work: f64| {
             let seconds = row.totals.self_time_ps as f64 / 1e12;
             (work > 0.0 && seconds > 0.0).then(|| work / seconds)
@@ -268,13 +289,7 @@ impl OpReport {
         let of_peak = |rate: Option<f64>, peak: Option<f64>| Some(rate? / peak?);
         let text = |number| trace.ops.texts.get(number).map(str::to_owned);
         Self {
-            name: key.name.clone(),
-            category: key.category.clone(),
             program: key.program.and_then(|id| trace.programs.get(&id).cloned()),
-            program_id: key.program.map(|id| id.to_string()),
-            occurrences: row.totals.occurrences,
-            time_ps: row.totals.time_ps,
-            self_time_ps: row.totals.self_time_ps,
             source: text(row.detail.source),
             framework_op: text(row.detail.framework_op),
             flops: row.detail.flops,
@@ -283,6 +298,7 @@ impl OpReport {
             flops_of_peak: of_peak(flops_per_second, trace.peaks.flops),
             hbm_bytes_per_second,
             hbm_of_peak: of_peak(hbm_bytes_per_second, trace.peaks.hbm),
+            ..self
         }
     }
 }
@@ -313,7 +329,7 @@ impl HostReport {
     pub(super) fn of(mut trace: HostTrace, host: usize, rules: Rules, top: Option<usize>) -> Self {
         let rows = trace.ops.sorted();
         let shown = top.unwrap_or(rows.len()).min(rows.len());
-        let top_ops = rows[..shown].iter().map(|(key, row)| OpReport::of(&trace, key, row)).collect();
+        let top_ops = rows[..shown].iter().map(|(key, row)| OpReport::of(&trace, key, row, rules)).collect();
         let categories = categories(&trace);
         trace.annotations.cut(top.unwrap_or(usize::MAX));
         let collectives = trace.collectives.iter().map(|(kind, totals)| CollectiveReport {
@@ -332,8 +348,9 @@ impl HostReport {
             versions: trace.versions,
             profile_start_ns: trace.profile_start_ns,
             window_ps: trace.window_ps,
-            annotations: trace.annotations,
+            annotations: (rules == Rules::True).then_some(trace.annotations),
             losses: trace.losses,
+            left_out: trace.left_out,
             warnings: trace.warnings,
         }
     }

@@ -36,6 +36,9 @@ use crate::{
 /// How many collectives the cores of one part hold together.
 const MOST_COLLECTIVES: usize = 1 << 18;
 
+/// No TensorCore has a clock cycle as short as this.
+const CYCLE_PS: i64 = 100;
+
 /// A core's plane while the part is read.
 struct CorePlane<'a> {
     plane: &'a PlaneIndex,
@@ -71,10 +74,13 @@ pub fn read<R: Read + Seek>(
     file: &str,
     rules: Rules,
 ) -> Result<HostTrace, Error> {
-    let index = reader.take_index();
+    let mut index = reader.take_index();
+    // XProf takes all times as they are.
+    let far = if rules == Rules::True { index.take_far_lines() } else { Vec::new() };
     let named = index.hostnames.first().filter(|name| !host_is_certain && !name.is_empty());
     let part = Part { index: &index, rules };
-    let planes = part.core_planes(reader)?;
+    let mut planes = part.core_planes(reader)?;
+    let timeless = part.take_timeless(&mut planes);
     let events = part.host_events(reader, device_idle(&planes))?;
     let groups = groups::follow(&events);
     let mut trace = HostTrace {
@@ -92,11 +98,13 @@ pub fn read<R: Read + Seek>(
         input_ps: input_by_step(&events, &groups),
         annotations: HostAnnotations::default(),
         losses: losses::of(reader, &index)?,
+        left_out: Vec::new(),
         warnings: Vec::new(),
     };
     let host_side = HostSide { markers: &events.markers, groups: &groups };
     let steps = part.steps(&planes, &host_side);
     let mut facts = HostFacts::of(&index, &events, &trace, planes.is_empty(), rules);
+    (facts.far, facts.timeless) = (far, timeless);
     part.walk(reader, &planes, &host_side, steps, &mut trace, &mut facts)?;
     if planes.is_empty() {
         part.host_only(&mut trace, &events, &groups);
@@ -106,6 +114,7 @@ pub fn read<R: Read + Seek>(
     trace.host_steps.sort_by_key(|step| (step.start_ps, step.end_ps));
     runs::pair_cores(&mut trace.cores);
     warnings::add_losses(&facts, &mut trace);
+    trace.left_out = warnings::left_out(&facts);
     trace.warnings = warnings::of(&facts, &trace);
     Ok(trace)
 }
@@ -182,6 +191,22 @@ impl<'a> Part<'a> {
             cores.push(CorePlane { plane, ordinal, sparse, chip, names, lines, clocks });
         }
         Ok(cores)
+    }
+
+    /// Takes out the cores whose program runs all last less than a clock cycle, and gives their planes: such times are
+    /// damaged, and every figure would be a fraction of nothing.
+    fn take_timeless(&self, planes: &mut Vec<CorePlane<'_>>) -> Vec<String> {
+        let is_timeless = |core: &CorePlane<'_>| {
+            let modules = &core.lines.modules;
+            self.rules == Rules::True
+                && !core.sparse
+                && modules.len() > 1
+                && modules.iter().all(|module| module.at.len() < CYCLE_PS)
+        };
+        let named = planes.iter().filter(|core| is_timeless(core)).map(|core| core.plane.name.clone());
+        let named = named.collect();
+        planes.retain(|core| !is_timeless(core));
+        named
     }
 
     /// How far the file's events reach.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     loss::{Loss, LossKind},
-    reader::{Index, PlaneIndex},
+    reader::{FarLines, Index, PlaneIndex},
 };
 
 /// How many of the profiler's own messages are passed on.
@@ -80,6 +80,10 @@ pub(super) struct HostFacts {
     unread: Vec<(String, usize, u64)>,
     /// Planes with events far outside the session: name and events.
     outside: Vec<(String, u64)>,
+    /// Lines that lie wholly outside the session, and are in no figure.
+    pub(super) far: Vec<FarLines>,
+    /// Cores whose programs last no time, and are in no figure.
+    pub(super) timeless: Vec<String>,
     messages: Vec<String>,
     host_over: bool,
     host_unsorted: bool,
@@ -169,11 +173,7 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
         facts.busy_cut,
         "the busy time of a chip's cores is too scattered to be joined: busy and idle are approximate",
     );
-    for (plane, events) in facts.outside.iter().take(MOST_MESSAGES) {
-        all.push(format!(
-            "{plane}: events far outside the session are left out ({events}): the file may be damaged"
-        ));
-    }
+    all.extend(left_out(facts));
     for (plane, lines, events) in facts.unread.iter().take(MOST_MESSAGES) {
         all.push(format!(
             "{plane} is not read ({}, {}): only TPU cores are; its events are in no figure here, XProf shows them",
@@ -184,6 +184,20 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
     if facts.names_dropped > 0 {
         all.push(format!("{} stat names over the limit are left out", facts.names_dropped));
     }
+}
+
+/// What is left out of the figures because its times cannot be true.
+pub(super) fn left_out(facts: &HostFacts) -> Vec<String> {
+    let outside = facts.outside.iter().map(|(plane, events)| {
+        format!("{plane}: events far outside the session are left out ({events}): the file may be damaged")
+    });
+    let timeless = facts.timeless.iter().map(|plane| {
+        format!(
+            "{plane}: its program runs all last less than a clock cycle: it is left out of all figures; the file may be damaged"
+        )
+    });
+    let far = facts.far.iter().map(ToString::to_string);
+    outside.take(MOST_MESSAGES).chain(far.take(MOST_MESSAGES)).chain(timeless.take(MOST_MESSAGES)).collect()
 }
 
 fn of_core(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, all: &mut Vec<String>) {

@@ -103,7 +103,7 @@ fn field(kind: Kind, number: u64) -> Field {
 
 /// Where the parser stands between two bytes.
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ParserState {
     Tag(PushedVarint),
     Length { number: u64, varint: PushedVarint },
     Value { number: u64, varint: PushedVarint },
@@ -112,7 +112,7 @@ enum State {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenMessage {
     kind: Kind,
     end: u64,
 }
@@ -122,8 +122,8 @@ struct Open {
 pub struct Checker {
     at: u64,
     total: u64,
-    open: Vec<Open>,
-    state: State,
+    open: Vec<OpenMessage>,
+    state: ParserState,
     text: Vec<u8>,
     plane: OpenPlane,
     /// Per listed plane the ends of its lines, of its programs and operations, and the starts of its programs: made
@@ -139,7 +139,7 @@ impl Checker {
             at: 0,
             total,
             open: Vec::with_capacity(8),
-            state: State::Tag(PushedVarint::default()),
+            state: ParserState::Tag(PushedVarint::default()),
             text: Vec::new(),
             plane: OpenPlane::default(),
             ends: Vec::new(),
@@ -158,7 +158,7 @@ impl Checker {
         let mut rest = bytes;
         while !rest.is_empty() {
             let used = match self.state {
-                State::Tag(varint) if !varint.is_open() && self.kind() == Kind::Line => {
+                ParserState::Tag(varint) if !varint.is_open() && self.kind() == Kind::Line => {
                     match self.whole_events(rest) {
                         0 => self.step(rest)?,
                         used => used,
@@ -178,7 +178,7 @@ impl Checker {
     /// # Errors
     /// If a message or a field is still open.
     pub fn finish(mut self) -> Result<TraceSummary, Damage> {
-        let between = matches!(self.state, State::Tag(varint) if !varint.is_open());
+        let between = matches!(self.state, ParserState::Tag(varint) if !varint.is_open());
         if !between || !self.open.is_empty() || self.at != self.total {
             return Err(self.damage(format!("cut short inside a {}", self.kind().name())));
         }
@@ -218,46 +218,46 @@ impl Checker {
     /// Takes at least one byte of `rest`, and says how many.
     fn step(&mut self, rest: &[u8]) -> Result<usize, Damage> {
         match self.state {
-            State::Tag(mut tag) => {
+            ParserState::Tag(mut tag) => {
                 let done = tag.push(rest[0]).map_err(|()| self.damage("a field's tag is too long"))?;
                 self.state = match done {
-                    None => State::Tag(tag),
+                    None => ParserState::Tag(tag),
                     Some(tag) => self.begin_field(tag)?,
                 };
                 Ok(1)
             }
-            State::Length { number, mut varint } => {
+            ParserState::Length { number, mut varint } => {
                 let done = varint.push(rest[0]).map_err(|()| self.damage("a length is too long"))?;
                 match done {
-                    None => self.state = State::Length { number, varint },
+                    None => self.state = ParserState::Length { number, varint },
                     Some(length) => self.begin_content(number, length)?,
                 }
                 Ok(1)
             }
-            State::Value { number, mut varint } => {
+            ParserState::Value { number, mut varint } => {
                 let done = varint.push(rest[0]).map_err(|()| self.damage("a number is too long"))?;
                 self.state = match done {
-                    None => State::Value { number, varint },
+                    None => ParserState::Value { number, varint },
                     Some(value) => {
                         self.take_number(number, value);
-                        State::Tag(PushedVarint::default())
+                        ParserState::Tag(PushedVarint::default())
                     }
                 };
                 Ok(1)
             }
-            State::Skip { left } => {
+            ParserState::Skip { left } => {
                 let used = left.min(rest.len() as u64);
                 self.state = match left - used {
-                    0 => State::Tag(PushedVarint::default()),
-                    left => State::Skip { left },
+                    0 => ParserState::Tag(PushedVarint::default()),
+                    left => ParserState::Skip { left },
                 };
                 Ok(used as usize)
             }
-            State::Text { number, left } => {
+            ParserState::Text { number, left } => {
                 let used = left.min(rest.len() as u64) as usize;
                 let room = MAX_TEXT_BYTES.saturating_sub(self.text.len());
                 self.text.extend_from_slice(&rest[..used.min(room)]);
-                self.state = State::Text { number, left: left - used as u64 };
+                self.state = ParserState::Text { number, left: left - used as u64 };
                 if left == used as u64 {
                     self.take_text(number);
                 }
@@ -266,7 +266,7 @@ impl Checker {
         }
     }
 
-    fn begin_field(&mut self, tag: u64) -> Result<State, Damage> {
+    fn begin_field(&mut self, tag: u64) -> Result<ParserState, Damage> {
         let (number, wire) = (tag >> 3, tag & 7);
         let kind = self.kind();
         if number == 0 || number > 0x1fff_ffff {
@@ -281,19 +281,19 @@ impl Checker {
             return Err(self.damage(format!("field {number} of {} has wire type {wire}", kind.name())));
         }
         match wire {
-            0 => Ok(State::Value { number, varint: PushedVarint::default() }),
+            0 => Ok(ParserState::Value { number, varint: PushedVarint::default() }),
             1 => self.skip(8),
-            2 => Ok(State::Length { number, varint: PushedVarint::default() }),
+            2 => Ok(ParserState::Length { number, varint: PushedVarint::default() }),
             5 => self.skip(4),
             _ => Err(self.damage(format!("wire type {wire} in {}", kind.name()))),
         }
     }
 
-    fn skip(&self, length: u64) -> Result<State, Damage> {
+    fn skip(&self, length: u64) -> Result<ParserState, Damage> {
         if length > self.left().saturating_sub(1) {
             return Err(self.damage(format!("a field is longer than its {}", self.kind().name())));
         }
-        Ok(State::Skip { left: length })
+        Ok(ParserState::Skip { left: length })
     }
 
     /// Bytes to the end of the innermost open message, the byte that is being taken included.
@@ -309,17 +309,17 @@ impl Checker {
                 kind.name()
             )));
         }
-        self.state = State::Tag(PushedVarint::default());
+        self.state = ParserState::Tag(PushedVarint::default());
         match field(kind, number) {
             Field::Message(inner) => self.begin_message(inner, length),
             Field::Text => {
                 self.text.clear();
-                self.state = State::Text { number, left: length };
+                self.state = ParserState::Text { number, left: length };
                 if length == 0 {
                     self.take_text(number);
                 }
             }
-            _ if length > 0 => self.state = State::Skip { left: length },
+            _ if length > 0 => self.state = ParserState::Skip { left: length },
             _ => {}
         }
         Ok(())
@@ -335,7 +335,7 @@ impl Checker {
             Kind::StatName => (self.plane.key, self.plane.version_name) = (0, None),
             Kind::StatMetadata | Kind::EventName | Kind::EventMetadata | Kind::Space => {}
         }
-        self.open.push(Open { kind, end });
+        self.open.push(OpenMessage { kind, end });
     }
 
     fn take_number(&mut self, number: u64, value: u64) {
@@ -351,7 +351,7 @@ impl Checker {
     }
 
     fn take_text(&mut self, number: u64) {
-        self.state = State::Tag(PushedVarint::default());
+        self.state = ParserState::Tag(PushedVarint::default());
         match (self.kind(), number) {
             (Kind::Space, number) => {
                 let texts = match number {
@@ -381,8 +381,8 @@ impl Checker {
 
     /// Closes every message whose end is reached.
     fn close_finished(&mut self) -> Result<(), Damage> {
-        while let Some(&Open { kind, end }) = self.open.last() {
-            let between = matches!(self.state, State::Tag(varint) if !varint.is_open());
+        while let Some(&OpenMessage { kind, end }) = self.open.last() {
+            let between = matches!(self.state, ParserState::Tag(varint) if !varint.is_open());
             if self.at < end {
                 return Ok(());
             }

@@ -18,7 +18,7 @@ pub enum Piece<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum EnvelopeState {
     /// The five bytes before a gRPC message.
     Prefix {
         bytes: [u8; PREFIX_LEN],
@@ -56,7 +56,7 @@ pub struct ResponseFields {
 #[derive(Debug)]
 pub struct Envelope {
     limit: u64,
-    state: State,
+    state: EnvelopeState,
     /// Bytes of the message that are still to come.
     left: u64,
     fields: ResponseFields,
@@ -67,7 +67,7 @@ impl Envelope {
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
-            state: State::Prefix { bytes: [0; PREFIX_LEN], have: 0 },
+            state: EnvelopeState::Prefix { bytes: [0; PREFIX_LEN], have: 0 },
             left: 0,
             fields: ResponseFields::default(),
         }
@@ -86,19 +86,19 @@ impl Envelope {
         while let Some(&byte) = rest.first() {
             let available = rest.len() as u64;
             let used = match self.state {
-                State::Done => return Err(garbage("more than one message in the answer")),
-                State::Prefix { .. } => self.prefix(byte)?,
-                State::Skip { left } => {
+                EnvelopeState::Done => return Err(garbage("more than one message in the answer")),
+                EnvelopeState::Prefix { .. } => self.prefix(byte)?,
+                EnvelopeState::Skip { left } => {
                     let used = left.min(available);
                     self.left -= used;
-                    self.state = after(left - used, |left| State::Skip { left });
+                    self.state = after(left - used, |left| EnvelopeState::Skip { left });
                     used
                 }
-                State::Trace { left } => {
+                EnvelopeState::Trace { left } => {
                     let used = left.min(available);
                     self.left -= used;
                     out(Piece::Bytes(&rest[..used as usize]))?;
-                    self.state = after(left - used, |left| State::Trace { left });
+                    self.state = after(left - used, |left| EnvelopeState::Trace { left });
                     used
                 }
                 _ => self.token(byte, &mut out)?,
@@ -111,8 +111,8 @@ impl Envelope {
 
     fn end_of_message(&mut self) -> Result<(), Error> {
         match self.state {
-            State::Prefix { .. } | State::Done => {}
-            State::Tag(tag) if self.left == 0 && !tag.is_open() => self.state = State::Done,
+            EnvelopeState::Prefix { .. } | EnvelopeState::Done => {}
+            EnvelopeState::Tag(tag) if self.left == 0 && !tag.is_open() => self.state = EnvelopeState::Done,
             _ if self.left == 0 => return Err(garbage("the answer ends inside a field")),
             _ => {}
         }
@@ -125,13 +125,13 @@ impl Envelope {
     /// When the answer is not complete.
     pub fn finish(&self) -> Result<ResponseFields, Error> {
         match self.state {
-            State::Done => Ok(self.fields),
+            EnvelopeState::Done => Ok(self.fields),
             _ => Err(Error::CutShort { missing: self.left }),
         }
     }
 
     fn prefix(&mut self, byte: u8) -> Result<u64, Error> {
-        let State::Prefix { mut bytes, have } = self.state else { return Ok(0) };
+        let EnvelopeState::Prefix { mut bytes, have } = self.state else { return Ok(0) };
         bytes[have] = byte;
         let wrong = |error| match error {
             FrameError::Compressed => Error::Compressed,
@@ -141,16 +141,16 @@ impl Envelope {
             // The first byte tells already.
             1 => {
                 framing::check_flag(byte).map_err(wrong)?;
-                self.state = State::Prefix { bytes, have: 1 };
+                self.state = EnvelopeState::Prefix { bytes, have: 1 };
             }
             PREFIX_LEN => {
                 self.left = u64::from(framing::message_len(bytes).map_err(wrong)?);
                 if self.left > self.limit {
                     return Err(Error::TooLarge { bytes: self.left, limit: self.limit });
                 }
-                self.state = State::Tag(PushedVarint::default());
+                self.state = EnvelopeState::Tag(PushedVarint::default());
             }
-            have => self.state = State::Prefix { bytes, have },
+            have => self.state = EnvelopeState::Prefix { bytes, have },
         }
         Ok(1)
     }
@@ -163,23 +163,23 @@ impl Envelope {
         let too_long = |()| garbage("a number in the answer is too long");
         self.left -= 1;
         match self.state {
-            State::Tag(mut tag) => {
+            EnvelopeState::Tag(mut tag) => {
                 self.state = match tag.push(byte).map_err(too_long)? {
-                    None => State::Tag(tag),
+                    None => EnvelopeState::Tag(tag),
                     Some(tag) => self.field(tag)?,
                 };
             }
-            State::Value { number, mut varint } => {
+            EnvelopeState::Value { number, mut varint } => {
                 self.state = match varint.push(byte).map_err(too_long)? {
-                    None => State::Value { number, varint },
+                    None => EnvelopeState::Value { number, varint },
                     Some(value) => {
                         self.fields.empty |= number == 7 && value != 0;
-                        State::Tag(PushedVarint::default())
+                        EnvelopeState::Tag(PushedVarint::default())
                     }
                 };
             }
-            State::Length { number, mut varint } => match varint.push(byte).map_err(too_long)? {
-                None => self.state = State::Length { number, varint },
+            EnvelopeState::Length { number, mut varint } => match varint.push(byte).map_err(too_long)? {
+                None => self.state = EnvelopeState::Length { number, varint },
                 Some(length) if length > self.left => {
                     return Err(garbage("a field is longer than the answer"));
                 }
@@ -188,38 +188,41 @@ impl Envelope {
                         return Err(garbage("two traces in one answer"));
                     }
                     out(Piece::Begin(length))?;
-                    self.state = after(length, |left| State::Trace { left });
+                    self.state = after(length, |left| EnvelopeState::Trace { left });
                 }
-                Some(length) => self.state = after(length, |left| State::Skip { left }),
+                Some(length) => self.state = after(length, |left| EnvelopeState::Skip { left }),
             },
-            State::Prefix { .. } | State::Skip { .. } | State::Trace { .. } | State::Done => {}
+            EnvelopeState::Prefix { .. }
+            | EnvelopeState::Skip { .. }
+            | EnvelopeState::Trace { .. }
+            | EnvelopeState::Done => {}
         }
         Ok(1)
     }
 
-    fn field(&self, tag: u64) -> Result<State, Error> {
+    fn field(&self, tag: u64) -> Result<EnvelopeState, Error> {
         let (number, wire) = (tag >> 3, tag & 7);
         let skip = |left| {
             if left > self.left {
                 Err(garbage("the answer ends inside a field"))
             } else {
-                Ok(State::Skip { left })
+                Ok(EnvelopeState::Skip { left })
             }
         };
         match (number, wire) {
             (0, _) => Err(garbage("the answer is not a ProfileResponse: a field has number 0")),
             (6 | 8, 0 | 1 | 5) | (7, 1 | 2 | 5) => Err(garbage("the answer is not a ProfileResponse")),
-            (_, 0) => Ok(State::Value { number, varint: PushedVarint::default() }),
+            (_, 0) => Ok(EnvelopeState::Value { number, varint: PushedVarint::default() }),
             (_, 1) => skip(8),
-            (_, 2) => Ok(State::Length { number, varint: PushedVarint::default() }),
+            (_, 2) => Ok(EnvelopeState::Length { number, varint: PushedVarint::default() }),
             (_, 5) => skip(4),
             _ => Err(garbage("the answer is not a ProfileResponse: unknown wire type")),
         }
     }
 }
 
-fn after(left: u64, state: impl FnOnce(u64) -> State) -> State {
-    if left == 0 { State::Tag(PushedVarint::default()) } else { state(left) }
+fn after(left: u64, state: impl FnOnce(u64) -> EnvelopeState) -> EnvelopeState {
+    if left == 0 { EnvelopeState::Tag(PushedVarint::default()) } else { state(left) }
 }
 
 fn garbage(what: &str) -> Error {

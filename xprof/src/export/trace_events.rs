@@ -48,6 +48,8 @@ pub struct TraceEvents {
     pub events: u64,
     /// Events without a time (aggregated ones), which have no place on a time line.
     pub timeless: u64,
+    /// Events far outside the session, which are left out: their file may be damaged.
+    pub far: u64,
     /// Events that a viewer may not show: they overlap too many others, or a line too long to be put in order
     /// has them out of order.
     pub overfull: u64,
@@ -63,9 +65,10 @@ pub fn trace_events(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<TraceEvents, ExportError> {
     let mut indexes = Vec::new();
-    let mut read = 0;
+    let (mut read, mut far) = (0, 0);
     for host in hosts {
-        let index = index(host)?;
+        let mut index = index(host)?;
+        far += take_far_events(&mut index);
         read += index.len;
         progress(read, 2 * read);
         indexes.push(index);
@@ -74,7 +77,7 @@ pub fn trace_events(
     let mut writer = Writer {
         out,
         text: Vec::with_capacity(2 * PIECE),
-        done: TraceEvents::default(),
+        done: TraceEvents { far, ..TraceEvents::default() },
         read,
         all: 2 * read,
         progress,
@@ -173,6 +176,13 @@ fn index(host: &ExportedHost<'_>) -> Result<Index, ExportError> {
         Some(why) => Err(ExportError::NoTrace { file: host.input.name(), why }),
         None => Ok(index),
     }
+}
+
+/// Leaves out the lines that lie far outside the session; the number of their events and of the single ones of other
+/// lines, which are not visited.
+fn take_far_events(index: &mut Index) -> u64 {
+    let lines = index.take_far_lines().iter().map(|far| far.events).sum::<u64>();
+    lines + index.planes.iter().flat_map(|plane| &plane.lines).map(|line| line.outside).sum::<u64>()
 }
 
 fn unread(host: &ExportedHost<'_>, error: wire::Error) -> ExportError {

@@ -12,6 +12,7 @@
 
 mod by_id;
 mod event;
+mod far;
 mod index;
 mod line;
 mod metadata;
@@ -27,6 +28,7 @@ use std::{
 
 pub(crate) use by_id::ById;
 pub use event::TraceEvent;
+pub use far::FarLines;
 use index::SessionSpan;
 pub use index::{Index, LineIndex, NoTrace, PlaneIndex};
 pub use metadata::EventMetadata;

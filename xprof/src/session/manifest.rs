@@ -47,6 +47,19 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// The warnings of the session, then those of each host and of its parts, which begin with the name of the file.
+    pub fn all_warnings(&self) -> impl Iterator<Item = String> {
+        let of_hosts = self.hosts.iter().flat_map(|host| {
+            let of_part = |part: &PartEntry, text: &String| format!("{}: {text}", part.file);
+            let of_parts = host
+                .parts
+                .iter()
+                .flat_map(move |part| part.warnings.iter().map(move |text| of_part(part, text)));
+            host.warnings.iter().cloned().chain(of_parts)
+        });
+        self.warnings.iter().cloned().chain(of_hosts)
+    }
+
     /// When the session was made: as its writer says, else the start of its window, else unknown. The times of
     /// files tell when they were copied, so they are not used.
     pub fn created_at(&self) -> Option<Timestamp> {

@@ -388,6 +388,7 @@ fn the_schema_knows_every_field_of_the_manifest() {
         count: Some(1),
     }];
     let mut whole = manifest(vec![entry]);
+    whole.id = serde_json::from_value("0123456789abcdef0123456789abcdef".into()).unwrap();
     whole.missing.push(Missing { host: "d".into(), process: Some("p".into()), why: "w".into() });
     let (context, json) = (SessionContext::of(&whole), serde_json::to_value(whole).unwrap());
     let keys = |value: &serde_json::Value| {

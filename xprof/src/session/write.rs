@@ -25,6 +25,7 @@ use super::{
     sessions_folder,
     staging::{self, FOLDER_MODE, create_file, create_folders, lock},
 };
+use crate::{check::TraceSummary, loss::Loss};
 
 /// After so many bytes the kernel begins to write them, and lets go of what is written: a trace must not push
 /// a job's files out of the page cache, nor wait for the disk all at once when it is complete.
@@ -168,6 +169,23 @@ pub struct PartFacts {
     pub losses: Vec<LossEntry>,
 }
 
+impl PartFacts {
+    /// What the trace itself says, its losses among it; nothing of its process.
+    pub fn of_trace(summary: &TraceSummary) -> Self {
+        let losses = summary.losses();
+        Self {
+            versions: summary.versions.clone(),
+            planes: summary.plane_count,
+            lines: summary.lines,
+            events: summary.events,
+            window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
+            warnings: losses.iter().map(|loss| loss.message.clone()).collect(),
+            losses: losses.iter().map(Loss::to_entry).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// A part that is being written.
 #[derive(Debug)]
 pub struct PartWriter {
@@ -191,6 +209,11 @@ impl PartWriter {
     /// The SHA-256 of what was written so far, in hex.
     pub fn sha256(&self) -> String {
         hex(&self.hash.clone().finalize())
+    }
+
+    /// Where its bytes lie until it is committed.
+    pub fn staged(&self) -> &Path {
+        &self.path
     }
 
     /// Where the part will lie.

@@ -3,6 +3,7 @@
 use std::{fmt, io, path::Path};
 
 use model::suggestion::nearest_names;
+use store::destinations::BucketUrl;
 use xprof::session::{Fault, NameError, SessionName};
 
 use crate::{CommandResult, exit::Exit, failure::Failure};
@@ -43,7 +44,7 @@ pub(crate) fn not_a_session_name(name: &str, error: &NameError) -> Failure {
 }
 
 /// Only sessions of the agent are changed or removed.
-pub(crate) fn changed_path(path: impl fmt::Display, command: &str) -> Failure {
+pub(crate) fn changed_path(path: &dyn fmt::Display, command: &str) -> Failure {
     let what = format_args!(
         "{path} is a path or a URL: `sessions {command}` takes names of sessions of the agent only"
     );
@@ -52,16 +53,24 @@ pub(crate) fn changed_path(path: impl fmt::Display, command: &str) -> Failure {
     )
 }
 
+/// Sessions are listed, not one of them.
+pub(crate) fn listed_name(name: &SessionName) -> Failure {
+    let what = format_args!("{name} is the name of a session, and `sessions list` takes a path or a URL");
+    Failure::new(Exit::Usage, what).remedy(format_args!(
+        "`tpuscope sessions show {name}` shows it; for a folder of this name write `./{name}`"
+    ))
+}
+
 /// What is taken in lies in a folder.
 pub(crate) fn imported_name(name: &SessionName) -> Failure {
     let what = format_args!("{name} is the name of a session, and `sessions import` takes a path");
     Failure::new(Exit::Usage, what).remedy(format_args!("for a folder of this name write `./{name}`"))
 }
 
-/// What is taken in is read from files.
-pub(crate) fn imported_url(url: impl fmt::Display) -> Failure {
+/// What is taken in is checked against its manifest before.
+pub(crate) fn imported_url(url: &BucketUrl) -> Failure {
     Failure::new(Exit::Usage, format_args!("{url} is a URL, and `sessions import` takes a path"))
-        .remedy(format_args!("copy the session first: `tpuscope sessions fetch {url}`"))
+        .remedy(format_args!("copy it first: `tpuscope sessions fetch {url} -o DIR`"))
 }
 
 /// The name of the folder cannot be that of a session.

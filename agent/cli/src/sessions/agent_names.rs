@@ -10,7 +10,7 @@ use crate::{failure::Failure, remedies};
 pub(super) fn of<'a>(locations: &'a [Location], command: &str) -> Result<Vec<&'a SessionName>, Failure> {
     let name = |location: &'a Location| match location {
         Location::Name(name) => Ok(name),
-        Location::Path(path) => Err(remedies::changed_path(path.display(), command)),
+        Location::Path(path) => Err(remedies::changed_path(&path.display(), command)),
         Location::Url(url) => Err(remedies::changed_path(url, command)),
     };
     locations.iter().map(name).collect()

@@ -30,7 +30,7 @@ pub(super) fn headline(out: &mut impl Write, report: &Report, page: &Page<'_>) -
 
 /// The annotation to name, in words, and the part of the time that it takes.
 fn greatest(host: &HostReport) -> Option<(f64, String)> {
-    let all = &host.annotations;
+    let all = host.annotations.as_ref()?;
     if host.cores.is_empty() { of_period(all) } else { of_device_idle(all) }
 }
 
@@ -81,10 +81,7 @@ fn with_self(time_ps: i64, self_time_ps: i64) -> String {
 
 /// The annotations of a host.
 pub(super) fn table(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
-    let all = &host.annotations;
-    if all.rows.is_empty() {
-        return Ok(());
-    }
+    let Some(all) = host.annotations.as_ref().filter(|all| !all.rows.is_empty()) else { return Ok(()) };
     let steps = all.steps > 0;
     write!(out, "  {:<38} {:>8} {:>12} {:>12}", "host annotation", "runs", "total", "self time")?;
     if steps {

@@ -63,7 +63,7 @@ enum Format {
 
 /// The JSON answer.
 #[derive(Debug, Default, serde::Serialize)]
-struct Answer {
+struct ExportAnswer {
     session: String,
     files: Vec<WrittenFile>,
     hosts: Vec<ShiftedHost>,
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let loaded = load::parts(&args.session, &args.agent)?;
     let (found, remote) = (loaded.session.parts.clone(), loaded.remote.clone());
     let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
-    let mut answer = Answer { session: loaded.session.name.clone(), ..Answer::default() };
+    let mut answer = ExportAnswer { session: loaded.session.name.clone(), ..ExportAnswer::default() };
     match args.format {
         Format::Perfetto => {
             let (out, file) = OutFile::create(&args.output, &inputs)?;
@@ -188,7 +188,7 @@ fn create_folder(folder: &Path) -> Result<bool, Failure> {
     }
 }
 
-impl Answer {
+impl ExportAnswer {
     /// What the parts are, where they lie, and what to know before trusting them; losses come first.
     fn tell(&mut self, report: &Report) {
         let (placed, note) = report.time_line();
@@ -198,7 +198,11 @@ impl Answer {
                 true => format!("{}: {loss}", part.file),
                 false => loss.to_string(),
             });
-            self.warnings.extend(told);
+            let left_out = part.left_out.iter().map(|text| match several {
+                true => format!("{}: {text}", part.file),
+                false => text.clone(),
+            });
+            self.warnings.extend(told.chain(left_out));
         }
         self.hosts = placed
             .iter()
@@ -262,6 +266,9 @@ impl Answer {
             );
             if events.timeless > 0 {
                 text += &format!("{} aggregated events have no time and were omitted\n", events.timeless);
+            }
+            if events.far > 0 {
+                text += &format!("{} events lie far outside the session and were left out\n", events.far);
             }
             if events.overfull > 0 {
                 text += &format!(

@@ -53,7 +53,7 @@ pub struct Args {
 
 /// The JSON answer.
 #[derive(Debug, serde::Serialize)]
-struct Answer<'a> {
+struct MergeAnswer<'a> {
     output: &'a Path,
     #[serde(flatten)]
     report: &'a MergeReport,
@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let report = merged.map_err(|error| call().unwrap_or_else(|| remedies::merge(error, &args.output)))?;
     out.finish(&file)?;
     if args.json {
-        output::json(&Answer { output: &args.output, report: &report })?;
+        output::json(&MergeAnswer { output: &args.output, report: &report })?;
     } else {
         output::print(&text(&report, &args.output))?;
     }

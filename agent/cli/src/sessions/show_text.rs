@@ -99,9 +99,7 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
 fn body(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<()> {
     losses(out, report, page)?;
     steps(out, report, page)?;
-    if !page.as_xprof {
-        annotations::headline(out, report, page)?;
-    }
+    annotations::headline(out, report, page)?;
     straggler(out, report, page)?;
     for (at, host) in report.hosts.iter().enumerate() {
         self::host(out, report, at, host, page)?;
@@ -295,9 +293,7 @@ fn host(
     show_tables::cores(out, report, host, page)?;
     show_tables::programs(out, host)?;
     show_tables::ops(out, host, page)?;
-    if !page.as_xprof {
-        annotations::table(out, host)?;
-    }
+    annotations::table(out, host)?;
     // Losses stand at the top.
     let is_loss = |warning: &String| host.losses.iter().any(|loss| loss.message == *warning);
     let warnings = by_text(host.warnings.iter().filter(|&warning| !is_loss(warning)));

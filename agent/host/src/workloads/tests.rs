@@ -23,6 +23,13 @@ fn spawn(mut command: Command, node: Option<&Path>) -> Child {
         command.stdin(File::open(node).unwrap());
     }
     let child = command.spawn().unwrap();
+    // `spawn` may return while the kernel still starts the program: until that is done the child has this process's
+    // descriptors and no environment.
+    let program = command.get_program().as_encoded_bytes();
+    let line = format!("/proc/{}/cmdline", child.id());
+    while !fs::read(&line).unwrap().starts_with(program) {
+        std::thread::yield_now();
+    }
     drop(command);
     child
 }

@@ -25,7 +25,7 @@ enum Request {
 }
 
 #[derive(Debug)]
-enum Answer {
+enum FileAnswer {
     Version(Option<String>),
     SocketOwner(Option<u32>),
 }
@@ -40,7 +40,7 @@ pub(super) struct WorkloadFiles {
 #[derive(Debug)]
 struct Worker {
     requests: mpsc::SyncSender<Request>,
-    answers: mpsc::Receiver<Answer>,
+    answers: mpsc::Receiver<FileAnswer>,
     /// A request timed out: its answer is still to come.
     behind: bool,
 }
@@ -57,20 +57,20 @@ impl WorkloadFiles {
         library: PathBuf,
     ) -> Result<Option<String>, Hanging> {
         match self.call(Request::Version { package, library })? {
-            Answer::Version(version) => Ok(version),
-            Answer::SocketOwner(_) => Err(Hanging),
+            FileAnswer::Version(version) => Ok(version),
+            FileAnswer::SocketOwner(_) => Err(Hanging),
         }
     }
 
     /// The owner of a Unix socket, when it is one.
     pub(super) fn socket_owner(&mut self, path: PathBuf) -> Result<Option<u32>, Hanging> {
         match self.call(Request::SocketOwner(path))? {
-            Answer::SocketOwner(uid) => Ok(uid),
-            Answer::Version(_) => Err(Hanging),
+            FileAnswer::SocketOwner(uid) => Ok(uid),
+            FileAnswer::Version(_) => Err(Hanging),
         }
     }
 
-    fn call(&mut self, request: Request) -> Result<Answer, Hanging> {
+    fn call(&mut self, request: Request) -> Result<FileAnswer, Hanging> {
         if self.worker.is_none() {
             self.worker = Some(Worker::start().map_err(|_| Hanging)?);
         }
@@ -98,8 +98,10 @@ impl Worker {
         thread::Builder::new().name("workload-files".into()).spawn(move || {
             for request in incoming {
                 let found = match request {
-                    Request::Version { package, library } => Answer::Version(version_of(package, &library)),
-                    Request::SocketOwner(path) => Answer::SocketOwner(socket_owner(&path)),
+                    Request::Version { package, library } => {
+                        FileAnswer::Version(version_of(package, &library))
+                    }
+                    Request::SocketOwner(path) => FileAnswer::SocketOwner(socket_owner(&path)),
                 };
                 if answer.send(found).is_err() {
                     return;

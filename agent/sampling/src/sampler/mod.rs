@@ -10,6 +10,7 @@
 //! tick that would start during the previous read is skipped and counted. Must never let one source wait for another.
 
 mod batch;
+mod clock_steps;
 mod failures;
 mod history;
 mod view;
@@ -35,9 +36,10 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info};
 
 use batch::BatchPublisher;
+use clock_steps::ClockSteps;
 use failures::FailureLog;
 
 use crate::{
@@ -55,10 +57,11 @@ const OVERRUN: Duration = Duration::from_secs(5);
 
 /// The sampler; clones share it.
 #[derive(Clone)]
-pub struct Sampler(Arc<Shared>);
+pub struct Sampler(Arc<SharedSampler>);
 
-struct Shared {
+struct SharedSampler {
     clock: Arc<dyn Clock>,
+    steps: Mutex<ClockSteps>,
     stale_after: u32,
     /// The interval of an idle host.
     idle: Duration,
@@ -77,7 +80,8 @@ impl Sampler {
     /// A sampler without samples yet.
     pub fn new(settings: &settings::sampler::Settings, clock: Arc<dyn Clock>) -> Self {
         let epoch = Instant::now();
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedSampler {
+            steps: Mutex::new(ClockSteps::new(&*clock)),
             clock,
             stale_after: settings.stale_after,
             // Simulated chips are read as often as real ones.
@@ -94,11 +98,13 @@ impl Sampler {
 
     /// The current values.
     pub fn view(&self) -> Arc<View> {
+        self.follow_clock();
         self.0.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The history of one metric.
     pub fn history(&self, query: &RangeQuery<'_>) -> Vec<HistorySeries> {
+        self.follow_clock();
         self.0.history.lock().unwrap_or_else(PoisonError::into_inner).query(query)
     }
 
@@ -151,25 +157,30 @@ impl Sampler {
         let mut failures = FailureLog::default();
         while stop.run_until_cancelled(turn(&mut schedule, pace, &mut snapshot)).await.is_some() {
             let host = snapshot.borrow().clone();
+            let stepped_before = self.follow_clock();
             let lasting = schedule.interval().saturating_mul(self.0.stale_after.max(1));
             let tick = Tick { at: self.due_time(schedule.due()), host };
             let start = Instant::now();
             let read = timeout(OVERRUN, source.read(&tick));
             let Some(read) = stop.run_until_cancelled(read).await else { return };
-            let (reading, overran) =
+            let (mut reading, overran) =
                 read.map_or_else(|_| (overrun(source.origin()), 1), |reading| (reading, 0));
+            let stepped = self.follow_clock().saturating_sub(stepped_before);
+            let at = tick.at.stepped(stepped);
+            reading.samples.iter_mut().for_each(|sample| sample.at = sample.at.stepped(stepped));
+            view = self.shown(source.origin()).unwrap_or(view);
             let counters = SourceCounters {
                 reads: view.counters.reads + 1,
                 overruns: view.counters.overruns + overran,
                 missed: view.counters.missed + schedule.advance(Instant::now()),
-                read_at: Some(tick.at),
+                read_at: Some(at),
                 duration: start.elapsed(),
                 ..view.counters
             };
             let batch = Arc::new(Batch {
                 origin: source.origin(),
-                at: tick.at,
-                fresh_until: tick.at.plus(lasting),
+                at,
+                fresh_until: at.plus(lasting),
                 samples: reading.samples,
                 absent: reading.absent,
                 unused: reading.unused,
@@ -182,7 +193,7 @@ impl Sampler {
             view = next;
             debug!(
                 source = source.origin().as_str(),
-                series = view.samples(tick.at).count(),
+                series = view.samples(at).count(),
                 missing = view.absent().len(),
                 duration = ?counters.duration,
                 "read"
@@ -192,6 +203,25 @@ impl Sampler {
                 self.0.liveness.expect(schedule.due(), schedule.interval());
             }
         }
+    }
+
+    /// Moves what is kept with the wall clock where that was stepped: how long ago everything was stays the same.
+    /// Returns the nanoseconds of all steps.
+    fn follow_clock(&self) -> i64 {
+        let mut steps = self.0.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(by_ns) = steps.look(&*self.0.clock) {
+            self.0.history.lock().unwrap_or_else(PoisonError::into_inner).step(by_ns / 1_000_000);
+            let mut view = self.0.view.write().unwrap_or_else(PoisonError::into_inner);
+            *view = Arc::new(view.stepped(by_ns));
+            info!(seconds = by_ns / 1_000_000_000, "the wall clock was stepped; past samples keep their age");
+        }
+        steps.total_ns()
+    }
+
+    /// The part of a source in the view.
+    fn shown(&self, origin: Origin) -> Option<Arc<SourceView>> {
+        let view = self.0.view.read().unwrap_or_else(PoisonError::into_inner);
+        view.sources.iter().find(|source| source.origin == origin).cloned()
     }
 
     /// The wall clock's time of an instant that has just passed.

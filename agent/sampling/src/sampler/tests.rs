@@ -247,3 +247,93 @@ async fn every_listener_gets_every_batch_of_every_source() {
         assert_eq!(origins, [[Origin::Runtime; 4], [Origin::Host; 4]].concat());
     }
 }
+
+/// A clock that goes with the runtime's, and whose wall time a test steps.
+struct SteppedClock {
+    start: Instant,
+    by_ns: std::sync::atomic::AtomicI64,
+}
+
+impl SteppedClock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { start: Instant::now(), by_ns: 1_800_000_000_000_000_000.into() })
+    }
+}
+
+impl Clock for SteppedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(0).plus(self.uptime()).stepped(self.by_ns.load(Ordering::SeqCst))
+    }
+
+    fn uptime(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+const HOUR_NS: i64 = 3_600_000_000_000;
+
+#[tokio::test(start_paused = true)]
+async fn a_stepped_clock_loses_no_history_and_falsifies_no_age() {
+    let clock = SteppedClock::new();
+    let sampler = Sampler::new(&crate::settings::sampler::Settings::default(), clock.clone());
+    let (good, _) = paced(Origin::Host, &[]);
+    // It fails all the time.
+    let (hung, _) = paced(Origin::Runtime, &[1_000_000; 200]);
+    let run = Duration::from_secs(400);
+    let check = async {
+        let failing_since = |view: &View, now: Timestamp| {
+            let hung = view.source(Origin::Runtime).unwrap();
+            hung.missing().next().map(|(_, since)| since.age(now))
+        };
+        for (turn, by) in [0, HOUR_NS, -2 * HOUR_NS, HOUR_NS].into_iter().enumerate() {
+            clock.by_ns.fetch_add(by, Ordering::SeqCst);
+            for second in 0..90 {
+                let (now, view) = (clock.now(), sampler.view());
+                if turn > 0 || second > 10 {
+                    let age = view.source(Origin::Host).and_then(|source| source.age(now)).unwrap();
+                    assert!(age <= Duration::from_secs(1), "turn {turn}, second {second}: {age:?}");
+                    assert_eq!(view.samples(now).len(), 1, "turn {turn}, second {second}");
+                    let failing = failing_since(&view, now).unwrap();
+                    let since_start = clock.uptime();
+                    assert!(
+                        since_start - failing <= Duration::from_secs(6),
+                        "{failing:?} of {since_start:?}"
+                    );
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let query = RangeQuery {
+                metric: "tpu_hbm_used_bytes",
+                from: Timestamp(i64::MIN),
+                to: clock.now(),
+                points: usize::MAX,
+            };
+            let history = sampler.history(&query);
+            let points = &history[0].points;
+            assert!(points.len() + 1 >= 90 * (turn + 1), "turn {turn}: {}", points.len());
+            let ordered = points.windows(2).all(|pair| {
+                let gap = pair[1].at.0 - pair[0].at.0;
+                (900_000_000..=1_100_000_000).contains(&gap)
+            });
+            assert!(ordered, "turn {turn}: {points:?}");
+        }
+    };
+    let driving = async { tokio::join!(drive(&sampler, good, run), drive(&sampler, hung, run)) };
+    tokio::select! {
+        _ = driving => unreachable!("it runs longer"),
+        () = check => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_stops_is_stale_although_the_clock_was_set_back() {
+    let clock = SteppedClock::new();
+    let sampler = Sampler::new(&crate::settings::sampler::Settings::default(), clock.clone());
+    let (source, _) = paced(Origin::Host, &[]);
+    drive(&sampler, source, Duration::from_millis(5_500)).await;
+    assert_eq!(sampler.view().samples(clock.now()).len(), 1);
+    clock.by_ns.fetch_sub(HOUR_NS, Ordering::SeqCst);
+    assert_eq!(sampler.view().samples(clock.now()).len(), 1);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(sampler.view().samples(clock.now()).len(), 0);
+}

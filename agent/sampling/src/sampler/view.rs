@@ -83,6 +83,11 @@ impl View {
         self.sources.iter().find(|source| source.origin == origin).map(AsRef::as_ref)
     }
 
+    /// This view after the wall clock was stepped by so many nanoseconds.
+    pub(super) fn stepped(&self, by_ns: i64) -> Self {
+        Self { sources: self.sources.iter().map(|source| Arc::new(source.stepped(by_ns))).collect() }
+    }
+
     /// This view with one source's part replaced.
     pub(super) fn with(&self, source: Arc<SourceView>) -> Self {
         let mut sources = self.sources.clone();
@@ -115,6 +120,31 @@ impl SourceView {
             carried: Vec::new(),
             missing_since: Vec::new(),
             counters: SourceCounters::default(),
+        }
+    }
+
+    fn stepped(&self, by_ns: i64) -> Self {
+        let sample = |sample: &Sample| Sample { at: sample.at.stepped(by_ns), ..sample.clone() };
+        let batch = self.batch.as_ref().map(|batch| {
+            Arc::new(Batch {
+                at: batch.at.stepped(by_ns),
+                fresh_until: batch.fresh_until.stepped(by_ns),
+                samples: batch.samples.iter().map(sample).collect(),
+                ..Batch::clone(batch)
+            })
+        });
+        let carried = self.carried.iter();
+        let carried = carried
+            .map(|fresh| FreshSample { sample: sample(&fresh.sample), until: fresh.until.stepped(by_ns) });
+        Self {
+            origin: self.origin,
+            batch,
+            carried: carried.collect(),
+            missing_since: self.missing_since.iter().map(|since| since.stepped(by_ns)).collect(),
+            counters: SourceCounters {
+                read_at: self.counters.read_at.map(|at| at.stepped(by_ns)),
+                ..self.counters
+            },
         }
     }
 

@@ -116,10 +116,10 @@ pub(super) struct Configuration {
     path: Option<PathBuf>,
     /// Whether a configuration without TLS may be served.
     plaintext: bool,
-    state: Mutex<State>,
+    state: Mutex<ConfigurationState>,
 }
 
-struct State {
+struct ConfigurationState {
     active: Arc<Active>,
     looked: Instant,
     /// Whether a check is not finished: there is at most one, because one that hangs cannot be ended.
@@ -149,7 +149,12 @@ impl Configuration {
         if active.tls.is_none() && !plaintext {
             return Err(ConfigurationError::Plaintext);
         }
-        let state = State { active: Arc::new(active), looked: Instant::now(), looking: false, fault: None };
+        let state = ConfigurationState {
+            active: Arc::new(active),
+            looked: Instant::now(),
+            looking: false,
+            fault: None,
+        };
         Ok(Self { path, plaintext, state: Mutex::new(state) })
     }
 
@@ -176,7 +181,7 @@ impl Configuration {
     }
 
     /// The last good configuration stays. The log has each reason once.
-    fn stays(&self, state: &mut State, why: &str) {
+    fn stays(&self, state: &mut ConfigurationState, why: &str) {
         if state.fault.as_deref() != Some(why) {
             warn!(error = why, "the web configuration of the metrics listener stays as it was");
             state.fault = Some(why.to_owned());
@@ -218,7 +223,7 @@ impl Configuration {
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ConfigurationState> {
         // Replaced as a whole: never half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

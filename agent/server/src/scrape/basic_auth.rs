@@ -50,12 +50,12 @@ pub(super) struct BasicAuth {
     /// The hash for the passwords of unknown users: the time of an answer must not show which users exist.
     decoy: String,
     checks: Semaphore,
-    state: Mutex<State>,
+    state: Mutex<PasswordChecks>,
     salt: [u8; 16],
 }
 
 #[derive(Default)]
-struct State {
+struct PasswordChecks {
     accepted: HashSet<[u8; 32]>,
     failures: HashMap<IpAddr, Failures>,
 }
@@ -137,13 +137,13 @@ impl BasicAuth {
         hash.finalize().into()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, PasswordChecks> {
         // Each change is one step, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PasswordChecks {
     /// Takes one failure of the address before the check, so that concurrent requests cannot exceed the limit.
     fn may_fail(&mut self, address: IpAddr, now: Instant) -> bool {
         if !self.failures.contains_key(&address) && self.failures.len() >= MAX_ADDRESSES {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut state = State::default();
+        let mut state = PasswordChecks::default();
         let now = Instant::now();
         for n in 0..5000_u32 {
             state.may_fail(IpAddr::V4(n.into()), now);

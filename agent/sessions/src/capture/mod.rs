@@ -14,6 +14,7 @@ mod progress;
 mod publish;
 mod record;
 mod reserve;
+mod second_reading;
 mod staged_part;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use model::time::{Clock, Timestamp};
 use xprof::{
     check::TraceSummary,
+    loss::Loss,
     session::{
         HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionId, SessionName,
         SessionWriter, Tool, Window,
@@ -15,6 +16,7 @@ use super::{
     CaptureRun, CapturedSession, Failures, blocking,
     progress::CaptureProgress,
     record::{CaptureWindow, ReceivedPart},
+    second_reading,
 };
 use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_remarks::TraceRemarks};
 
@@ -68,7 +70,8 @@ impl CaptureRun {
         let mut hosts = Hosts::new();
         for ReceivedPart { index, part, summary } in received {
             let target = &self.targets.targets[index];
-            let mut facts = facts(&summary, target, &self.spec);
+            let losses = second_reading::losses(&summary, &part).await;
+            let mut facts = facts(&summary, losses, target, &self.spec);
             // Another host's clock may be off by more than any lateness.
             let our_clock = target.at.is_loopback() || target.process.is_some();
             let comparable = window.common_start.is_some() && our_clock;
@@ -128,11 +131,16 @@ impl CaptureRun {
     }
 }
 
-fn facts(summary: &TraceSummary, target: &CaptureTarget, spec: &CaptureSpec) -> PartFacts {
+fn facts(
+    summary: &TraceSummary,
+    losses: Result<Vec<Loss>, String>,
+    target: &CaptureTarget,
+    spec: &CaptureSpec,
+) -> PartFacts {
     // What the process says of itself goes before what its files say.
     let mut versions = target.versions.clone();
     versions.extend(summary.versions.clone());
-    let TraceRemarks { warnings, losses } = TraceRemarks::of(summary, target, spec);
+    let TraceRemarks { warnings, losses } = TraceRemarks::of(summary, losses, target, spec);
     PartFacts {
         pid: target.process.map(|process| process.pid),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
@@ -176,7 +184,7 @@ mod tests {
         let params = CaptureParams { duration: Duration::from_secs(1), ..CaptureParams::default() };
         let spec =
             CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
-        assert_eq!(facts(&TraceSummary::default(), &target, &spec).job, None);
+        assert_eq!(facts(&TraceSummary::default(), Ok(Vec::new()), &target, &spec).job, None);
         let job = PartJob {
             kind: "jobset".to_owned(),
             id: "ns/name".to_owned(),
@@ -186,7 +194,7 @@ mod tests {
             rank: Some(1),
         };
         target.job = Some(job.clone());
-        assert_eq!(facts(&TraceSummary::default(), &target, &spec).job, Some(Box::new(job)));
+        assert_eq!(facts(&TraceSummary::default(), Ok(Vec::new()), &target, &spec).job, Some(Box::new(job)));
     }
 
     #[test]
@@ -196,7 +204,7 @@ mod tests {
         let params = CaptureParams { duration: Duration::from_secs(1), ..CaptureParams::default() };
         let spec =
             CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
-        let bare = facts(&TraceSummary::default(), &target, &spec);
+        let bare = facts(&TraceSummary::default(), Ok(Vec::new()), &target, &spec);
         assert_eq!((bare.command, bare.uid, bare.user, bare.versions.len()), (None, None, None, 0));
         let versions = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
             all.iter().map(|&(name, version)| (name.to_owned(), version.to_owned())).collect()
@@ -207,7 +215,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(
-            facts(&summary, &target, &spec).versions,
+            facts(&summary, Ok(Vec::new()), &target, &spec).versions,
             versions(&[("jax", "0.10.2"), ("jaxlib", "0.10.2"), ("libtpu", "0.0.52")])
         );
     }

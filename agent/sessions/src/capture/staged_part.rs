@@ -1,6 +1,9 @@
 //! A part while it is received. Its files are opened, written and removed on threads that may block.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use tokio::runtime::Handle;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -23,6 +26,11 @@ impl StagedPart {
     /// The writer, to commit the part.
     pub(super) fn into_writer(mut self) -> PartWriter {
         self.writer.take().expect("the writer is taken once, here")
+    }
+
+    /// Where its bytes lie until it is committed.
+    pub(super) fn path(&self) -> PathBuf {
+        self.writer.as_ref().map(|part| part.staged().to_owned()).unwrap_or_default()
     }
 
     fn writer(&mut self) -> &mut PartWriter {

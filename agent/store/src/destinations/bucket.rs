@@ -37,21 +37,24 @@ pub(crate) struct Bucket {
     identity: String,
 }
 
-/// The fields of a credentials file that this crate reads itself.
+/// The fields of a credentials file that say who it is, and what it is for.
 #[derive(Deserialize, Default)]
-#[serde(default)]
 struct KeyFile {
+    #[serde(default)]
     client_email: String,
-    /// Where the service is, instead of Google's address.
-    gcs_base_url: String,
-    /// Absent in a file that only says where the service is: then the machine's own credentials are used there.
     private_key: Option<String>,
+    gcs_base_url: Option<String>,
 }
 
 impl KeyFile {
     fn read(path: &FilePath) -> Self {
-        // The bucket library reads the file too, and says what is wrong with it.
-        fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+        let text = fs::read(path).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// The endpoint, if the file has nothing else: such as a private one that the machine's own account is used at.
+    fn endpoint_alone(self) -> Option<String> {
+        self.gcs_base_url.filter(|_| self.private_key.is_none())
     }
 }
 
@@ -71,15 +74,16 @@ impl Bucket {
             .with_bucket_name(name)
             .with_retry(retry)
             .with_http_connector(transport);
-        let default = env::var_os(CREDENTIALS_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        let key = credentials.map(KeyFile::read);
-        match (credentials, key.filter(|key| key.private_key.is_none() && !key.gcs_base_url.is_empty())) {
-            (_, Some(key)) => builder = builder.with_base_url(&key.gcs_base_url),
-            (Some(path), None) => builder = builder.with_service_account_path(path.to_string_lossy()),
-            (None, None) => {}
+        let endpoint = credentials.and_then(|path| KeyFile::read(path).endpoint_alone());
+        let credentials = credentials.filter(|_| endpoint.is_none());
+        if let Some(url) = endpoint {
+            builder = builder.with_base_url(&url);
         }
-        if let (None, Some(path)) = (credentials, &default) {
-            builder = builder.with_application_credentials(path.to_string_lossy());
+        let default = env::var_os(CREDENTIALS_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        match (credentials, &default) {
+            (Some(path), _) => builder = builder.with_service_account_path(path.to_string_lossy()),
+            (None, Some(path)) => builder = builder.with_application_credentials(path.to_string_lossy()),
+            (None, None) => {}
         }
         let store = builder.build().map_err(|error| {
             TransferError::new(
@@ -164,7 +168,13 @@ impl Target for Bucket {
     async fn complete(&self, path: &str, id: &str, parts: Vec<String>) -> Result<(), TransferError> {
         let parts = parts.into_iter().map(|content_id| PartId { content_id }).collect();
         let completed = self.store.complete_multipart(&self.path(path)?, &id.to_owned(), parts).await;
-        completed.map(drop).map_err(|error| failure(&error, true))
+        let Err(error) = completed else { return Ok(()) };
+        if TransportError::of(&error).is_some_and(TransportError::refuses_parts) {
+            // No other list can be made of what is known of them.
+            self.abort(path, id).await?;
+            return Err(TransferError::PartsGone);
+        }
+        Err(failure(&error, true))
     }
 
     async fn abort(&self, path: &str, id: &str) -> Result<(), TransferError> {

@@ -4,13 +4,10 @@
 //! text to another host, and never hold more of an answer than [`MAX_ANSWER`].
 
 use std::{
-    fmt,
+    fmt, io,
     net::IpAddr,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -35,10 +32,10 @@ use object_store::{
 };
 use tokio::{
     sync::OnceCell,
-    time::{Instant, Sleep, sleep},
+    time::{Instant, Sleep},
 };
 
-use super::rate::SendRate;
+use super::{idle::IdleConnector, rate::SendRate};
 
 /// The longest time for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -46,14 +43,12 @@ const CONNECT: Duration = Duration::from_secs(5);
 const KEEP: Duration = Duration::from_secs(20);
 /// The largest answer in bytes.
 pub(crate) const MAX_ANSWER: usize = 16 << 20;
-/// A body is sent in pieces of this size, so that progress and rate are known.
-const PIECE: usize = 64 << 10;
 
 /// The paths of the machine's metadata server.
 const METADATA: &str = "/computeMetadata/";
 
-type Plain = Client<HttpConnector, PacedBody>;
-type Tls = Client<HttpsConnector<HttpConnector>, PacedBody>;
+type Plain = Client<IdleConnector, PacedBody>;
+type Tls = Client<HttpsConnector<IdleConnector>, PacedBody>;
 
 /// The client. Clones share their connections.
 #[derive(Clone)]
@@ -102,6 +97,12 @@ pub(crate) enum TransportError {
 }
 
 impl TransportError {
+    /// Whether an object cannot be made of these parts, whenever it is tried.
+    pub(crate) fn refuses_parts(&self) -> bool {
+        const CODES: [&str; 3] = ["InvalidPart", "InvalidPartOrder", "EntityTooSmall"];
+        matches!(self, Self::Refused { code, .. } if CODES.contains(&code.as_str()))
+    }
+
     /// The error of the request that made `error`.
     pub(crate) fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
         std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
@@ -130,23 +131,17 @@ pub(crate) struct ObjectCrc(pub(crate) u32);
 impl Transport {
     /// A client that gives a request up when nothing moves for `idle`, and sends no faster than `rate`.
     pub fn new(idle: Duration, rate: SendRate) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT));
-        connector.set_nodelay(true);
-        let plain = Client::builder(TokioExecutor::new()).pool_idle_timeout(KEEP).build(connector);
+        let plain = Client::builder(TokioExecutor::new()).pool_idle_timeout(KEEP).build(connector(idle));
         Self(Arc::new(Inner { plain, tls: OnceCell::new(), idle, rate }))
     }
 
     async fn tls(&self) -> Result<&Tls, TransportError> {
-        let make = || async {
-            let made = tokio::task::spawn_blocking(|| {
-                let mut connector = HttpConnector::new();
-                connector.set_connect_timeout(Some(CONNECT));
-                connector.set_nodelay(true);
-                connector.enforce_http(false);
+        let idle = self.0.idle;
+        let make = || async move {
+            let made = tokio::task::spawn_blocking(move || {
                 let provider = rustls::crypto::ring::default_provider();
                 let builder = HttpsConnectorBuilder::new().with_provider_and_native_roots(provider);
-                builder.map(|builder| builder.https_only().enable_http1().wrap_connector(connector))
+                builder.map(|builder| builder.https_only().enable_http1().wrap_connector(connector(idle)))
             });
             let connector = made.await.map_err(|error| TransportError::Interrupted(error.to_string()))?;
             let connector = connector.map_err(|error| TransportError::Authorities(error.to_string()))?;
@@ -156,31 +151,26 @@ impl Transport {
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let moved = Arc::new(AtomicU64::new(0));
         let metadata = request.uri().path().starts_with(METADATA);
-        let answered = async {
-            let is_tls = request.uri().scheme() == Some(&http::uri::Scheme::HTTPS);
-            let (parts, body) = request.into_parts();
-            let body = PacedBody::new(body, self.0.rate.clone(), moved.clone());
-            let request = http::Request::from_parts(parts, body);
-            let answer = if is_tls {
-                let tls = self.tls().await.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
-                tls.request(request).await
+        let is_tls = request.uri().scheme() == Some(&http::uri::Scheme::HTTPS);
+        let (parts, body) = request.into_parts();
+        let request = http::Request::from_parts(parts, PacedBody::new(body, self.0.rate.clone()));
+        let answer = if is_tls {
+            let tls = self.tls().await.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+            tls.request(request).await
+        } else {
+            check_plain(request.uri(), request.headers())
+                .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+            self.0.plain.request(request).await
+        };
+        let answer = answer.map_err(|error| {
+            if error.is_connect() {
+                HttpError::new(HttpErrorKind::Connect, TransportError::Connect(cause(&error).to_string()))
             } else {
-                check_plain(request.uri(), request.headers())
-                    .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
-                self.0.plain.request(request).await
-            };
-            let answer = answer.map_err(|error| failed(&error))?;
-            received(answer, &moved).await
-        };
-        let answer = tokio::select! {
-            answer = answered => answer,
-            () = stalled(&moved, self.0.idle) => {
-                Err(HttpError::new(HttpErrorKind::Timeout, TransportError::Idle(self.0.idle)))
+                self.interrupted(&error)
             }
-        };
-        let (parts, body) = answer?;
+        })?;
+        let (parts, body) = self.received(answer).await?;
         if parts.status.is_success() {
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
@@ -190,42 +180,32 @@ impl Transport {
         // Of a kind that the library does not try again: this crate decides that.
         Err(HttpError::new(HttpErrorKind::Unknown, refused))
     }
-}
 
-/// Ends when nothing moved for `idle`.
-async fn stalled(moved: &AtomicU64, idle: Duration) {
-    loop {
-        let before = moved.load(Ordering::Relaxed);
-        sleep(idle).await;
-        if moved.load(Ordering::Relaxed) == before {
-            return;
+    /// The whole answer, with the object's checksum among its extensions: the library drops the header.
+    async fn received(
+        &self,
+        answer: http::Response<Incoming>,
+    ) -> Result<(http::response::Parts, Bytes), HttpError> {
+        let (mut parts, body) = answer.into_parts();
+        if let Some(crc) = crc32c_of(&parts.headers) {
+            parts.extensions.insert(ObjectCrc(crc));
+        }
+        match Limited::new(body, MAX_ANSWER).collect().await {
+            Ok(body) => Ok((parts, body.to_bytes())),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                Err(HttpError::new(HttpErrorKind::Decode, TransportError::Answer))
+            }
+            Err(error) => Err(self.interrupted(&*error)),
         }
     }
-}
 
-/// The whole answer, with the object's checksum among its extensions: the library drops the header.
-async fn received(
-    answer: http::Response<Incoming>,
-    moved: &Arc<AtomicU64>,
-) -> Result<(http::response::Parts, Bytes), HttpError> {
-    moved.fetch_add(1, Ordering::Relaxed);
-    let (mut parts, body) = answer.into_parts();
-    if let Some(crc) = crc32c_of(&parts.headers) {
-        parts.extensions.insert(ObjectCrc(crc));
-    }
-    let count = moved.clone();
-    let body = body.map_frame(move |frame| {
-        count.fetch_add(1, Ordering::Relaxed);
-        frame
-    });
-    match Limited::new(body, MAX_ANSWER).collect().await {
-        Ok(body) => Ok((parts, body.to_bytes())),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(HttpError::new(HttpErrorKind::Decode, TransportError::Answer))
-        }
-        Err(error) => {
-            let cut = TransportError::Interrupted(error.to_string());
-            Err(HttpError::new(HttpErrorKind::Interrupted, cut))
+    fn interrupted(&self, error: &(dyn std::error::Error + 'static)) -> HttpError {
+        let cause = cause(error);
+        match cause.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::TimedOut) => {
+                HttpError::new(HttpErrorKind::Timeout, TransportError::Idle(self.0.idle))
+            }
+            _ => HttpError::new(HttpErrorKind::Interrupted, TransportError::Interrupted(cause.to_string())),
         }
     }
 }
@@ -238,17 +218,17 @@ fn check_plain(uri: &Uri, headers: &HeaderMap) -> Result<(), TransportError> {
     if loopback || metadata { Ok(()) } else { Err(TransportError::PlainText(host.to_owned())) }
 }
 
-fn failed(error: &hyper_util::client::legacy::Error) -> HttpError {
-    // The reason is at the end of the chain: the texts above it say only which step it was.
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    if error.is_connect() {
-        HttpError::new(HttpErrorKind::Connect, TransportError::Connect(cause.to_string()))
-    } else {
-        HttpError::new(HttpErrorKind::Interrupted, TransportError::Interrupted(cause.to_string()))
-    }
+fn connector(idle: Duration) -> IdleConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_nodelay(true);
+    connector.enforce_http(false);
+    IdleConnector::new(connector, idle)
+}
+
+/// The reason, which is at the end of the chain: the texts above it say only which step it was.
+fn cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error)
 }
 
 /// The CRC32C in `x-goog-hash: crc32c=…,md5=…`, or in one of several such headers.
@@ -272,19 +252,18 @@ impl StoreConnector for Transport {
     }
 }
 
-/// A request's body, in pieces that count as progress and keep the rate.
+/// A request's body, in pieces that keep the rate.
 struct PacedBody {
     body: HttpRequestBody,
     rest: Bytes,
     /// When `rest` may go on.
     wait: Option<Pin<Box<Sleep>>>,
     rate: SendRate,
-    moved: Arc<AtomicU64>,
 }
 
 impl PacedBody {
-    fn new(body: HttpRequestBody, rate: SendRate, moved: Arc<AtomicU64>) -> Self {
-        Self { body, rest: Bytes::new(), wait: None, rate, moved }
+    fn new(body: HttpRequestBody, rate: SendRate) -> Self {
+        Self { body, rest: Bytes::new(), wait: None, rate }
     }
 }
 
@@ -296,7 +275,6 @@ impl Body for PacedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
-        self.moved.fetch_add(1, Ordering::Relaxed);
         if let Some(wait) = &mut self.wait {
             ready!(wait.as_mut().poll(cx));
             self.wait = None;
@@ -307,7 +285,7 @@ impl Body for PacedBody {
                     other => return Poll::Ready(other),
                 }
             }
-            let length = self.rest.len().min(PIECE);
+            let length = self.rest.len().min(self.rate.piece());
             if let Some(at) = self.rate.take(length, Instant::now()) {
                 let mut wait = Box::pin(tokio::time::sleep_until(at));
                 let waited = wait.as_mut().poll(cx);
@@ -317,7 +295,7 @@ impl Body for PacedBody {
                 }
             }
         }
-        let length = self.rest.len().min(PIECE);
+        let length = self.rest.len().min(self.rate.piece());
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
 

@@ -5,6 +5,7 @@
 mod bucket;
 mod folder;
 mod http_client;
+mod idle;
 mod rate;
 mod reader;
 mod settings;

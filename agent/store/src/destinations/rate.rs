@@ -7,6 +7,9 @@ use std::{
 
 use tokio::time::Instant;
 
+/// The most bytes that are sent at a time.
+const MAX_PIECE: usize = 64 << 10;
+
 /// A rate that many requests share. Clones are one rate.
 #[derive(Debug, Clone, Default)]
 pub struct SendRate(Option<Arc<Limit>>);
@@ -23,6 +26,12 @@ impl SendRate {
     pub fn new(bytes_per_second: u64) -> Self {
         let limit = (bytes_per_second > 0).then(|| Limit { bytes_per_second, free_at: Mutex::default() });
         Self(limit.map(Arc::new))
+    }
+
+    /// The most bytes to take at a time: so few that the wait for them is far shorter than the idle time of a connection.
+    pub(crate) fn piece(&self) -> usize {
+        let quarter = |limit: &Arc<Limit>| usize::try_from(limit.bytes_per_second / 4).unwrap_or(MAX_PIECE);
+        self.0.as_ref().map_or(MAX_PIECE, quarter).clamp(1, MAX_PIECE)
     }
 
     /// Takes `bytes` and returns when they may be sent; `None`: at once.
@@ -52,5 +61,7 @@ mod tests {
         assert_eq!(rate.take(1000, later), None);
         assert_eq!(rate.take(1000, later), Some(later + Duration::from_secs(1)));
         assert_eq!(SendRate::new(0).take(usize::MAX, now), None);
+        let piece = |rate| SendRate::new(rate).piece();
+        assert_eq!([0, 1, 1000, 100 << 20].map(piece), [MAX_PIECE, 1, 250, MAX_PIECE]);
     }
 }

@@ -12,7 +12,7 @@ use xprof::{
     check::{Checker, Damage, TraceSummary},
     session::{
         FaultKind, HostEntry, MANIFEST_FILE, MANIFEST_VERSION, Manifest, NameError, PART_SUFFIX, PartFacts,
-        PartName, PartWriter, SessionError, SessionId, SessionName, Tool, Window, parse_manifest,
+        PartName, PartWriter, SessionError, SessionId, SessionName, Tool, parse_manifest,
     },
 };
 
@@ -182,7 +182,7 @@ impl SessionStore {
         manifest.session = staged.writer.name().to_string();
         let mut made = Vec::new();
         let committed = parts.into_iter().try_for_each(|part| {
-            let facts = facts(&part.summary);
+            let facts = PartFacts::of_trace(&part.summary);
             let host = part.name.to_string();
             let entry = part.writer.commit(facts)?;
             made.push(entry.file.clone());
@@ -341,18 +341,6 @@ fn bare_manifest(now: Timestamp) -> Manifest {
         hosts: Vec::new(),
         missing: Vec::new(),
         warnings: Vec::new(),
-    }
-}
-
-/// What the trace itself says.
-fn facts(summary: &TraceSummary) -> PartFacts {
-    PartFacts {
-        versions: summary.versions.clone(),
-        planes: summary.plane_count,
-        lines: summary.lines,
-        events: summary.events,
-        window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
-        ..PartFacts::default()
     }
 }
 

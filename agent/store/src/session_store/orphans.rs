@@ -16,8 +16,8 @@ use tracing::{info, warn};
 use xprof::{
     check::{Checker, TraceSummary},
     session::{
-        HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFile, Session, SessionId, SessionName,
-        SessionWriter, Tool, Window,
+        HostEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartFile, Session, SessionId,
+        SessionName, SessionWriter, Tool,
     },
 };
 
@@ -99,6 +99,7 @@ fn entry(part: &PartFile) -> io::Result<PartEntry> {
 }
 
 fn described(part: &PartFile, sha256: String, summary: &TraceSummary) -> PartEntry {
+    let facts = PartFacts::of_trace(summary);
     PartEntry {
         file: format!("{}{}", part.name, xprof::session::PART_SUFFIX),
         size: part.size,
@@ -107,15 +108,15 @@ fn described(part: &PartFile, sha256: String, summary: &TraceSummary) -> PartEnt
         command: None,
         uid: None,
         user: None,
-        versions: summary.versions.clone(),
+        versions: facts.versions,
         address: None,
         job: None,
-        planes: summary.plane_count,
-        lines: summary.lines,
-        events: summary.events,
-        window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
+        planes: facts.planes,
+        lines: facts.lines,
+        events: facts.events,
+        window: facts.window,
         late_start_ns: None,
-        warnings: Vec::new(),
-        losses: Vec::new(),
+        warnings: facts.warnings,
+        losses: facts.losses,
     }
 }

@@ -254,8 +254,8 @@ mod tests {
         file.apply(FileEvent::Begun { id: "u".to_owned() });
         for index in [1, 0] {
             let (offset, length) = file.part_range(index);
-            let [from, to] = [offset, offset + length].map(|at| usize::try_from(at).unwrap());
-            let piece = &data[from..to];
+            let at = |offset: u64| usize::try_from(offset).unwrap();
+            let piece = &data[at(offset)..at(offset + length)];
             let sent = SentPart { tag: index.to_string(), crc32c: crc32c::crc32c(piece) };
             file.apply(FileEvent::Part { index, sent });
         }

@@ -35,6 +35,13 @@ pub(super) struct Encoder<const COLUMNS: usize> {
     bits: [u32; COLUMNS],
 }
 
+impl<const COLUMNS: usize> Encoder<COLUMNS> {
+    /// After all times of the block were moved.
+    pub(super) fn step(&mut self, by: i64) {
+        self.at = self.at.saturating_add(by);
+    }
+}
+
 impl Block {
     pub(super) fn empty() -> Self {
         Self { first: 0, owner: 0, generation: 0, points: 0, used: 0, payload: [0; PAYLOAD] }

@@ -204,6 +204,30 @@ impl History {
         self.ids.len()
     }
 
+    /// The wall clock was stepped by so many milliseconds: all points move with it.
+    pub(crate) fn step(&mut self, by: i64) {
+        for block in &mut self.arena.blocks {
+            block.first = block.first.saturating_add(by);
+        }
+        for entry in self.entries.iter_mut().flatten() {
+            if entry.last != i64::MIN {
+                entry.last = entry.last.saturating_add(by);
+            }
+            if let Some((at, _)) = &mut entry.total {
+                *at = at.saturating_add(by);
+            }
+            if let Some(span) = &mut entry.span {
+                (span.start, span.at) = (span.start.saturating_add(by), span.at.saturating_add(by));
+            }
+            if let Some(open) = &mut entry.fine.open {
+                open.step(by);
+            }
+            if let Some(open) = &mut entry.coarse.open {
+                open.step(by);
+            }
+        }
+    }
+
     /// Keeps a sample.
     pub fn push(&mut self, sample: &Sample) {
         let at = sample.at.0.div_euclid(1_000_000);
