@@ -127,6 +127,11 @@ impl UploadAgent {
         start(self.home.path(), &["agent", "--config", &config, "--socket", &socket])
     }
 
+    /// Where its state is.
+    pub(super) fn state(&self) -> &Path {
+        &self.state
+    }
+
     /// What it wrote to standard error.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()

@@ -7,25 +7,31 @@ mod faults;
 mod faults_access;
 mod faults_disk;
 mod file_destination;
+mod found;
 mod killed;
 mod leaving;
 mod target;
 
 use std::{
     fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use fakes::{
-    command::Ended,
+    command::{self, Ended},
     fake_gcs::{BUCKET, FakeGcs},
     fake_profiler::{FakeProfiler, Mode, trace},
+    harness::tpuscope,
     wait::{LIMIT, wait_with},
 };
 use proto::tensorflow::profiler::{XSpace, XStat, x_stat::Value};
 
 use crate::{profiler_agent::Agent, schema::Schema};
 
+/// A user without rights.
+const NOBODY: u32 = 65534;
 /// A trace that is sent in three parts.
 const LARGE: usize = 17 << 20;
 
@@ -49,6 +55,16 @@ impl UploadHost {
             key.display()
         );
         Self::start(trace, &settings)
+    }
+
+    /// As a user without rights.
+    fn ask_as_nobody(&self, arguments: &[&str]) -> Ended {
+        for path in [self.agent.home.path().to_owned(), self.agent.home.path().join("agent.sock")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let mut command = Command::new(tpuscope());
+        command.args(self.agent.arguments(arguments)).current_dir("/").uid(NOBODY).gid(NOBODY);
+        command::start_as(command).end()
     }
 
     fn capture(&self, session: &str, arguments: &[&str]) -> Ended {

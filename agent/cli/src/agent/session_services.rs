@@ -130,7 +130,7 @@ async fn open_store(
     clock: Arc<dyn Clock>,
 ) -> Result<(AsyncStore, Uploads), Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
-    let (host, settings, started) = (host.clone(), upload_settings(config), clock.now());
+    let (host, settings) = (host.clone(), upload_settings(config));
     let open = move || {
         let store = SessionStore::open(&state_dir, limits, clock.clone())?;
         let uploads = Uploads::new(store.state().clone(), &state_dir.join("sessions"), host, settings, clock);
@@ -143,8 +143,8 @@ async fn open_store(
     let (filled, derived) = (store.clone(), uploads.clone());
     tokio::spawn(async move {
         let filled = filled.call(move |store| {
-            let unknown = store.fill()?;
-            Ok(derived.derive(&unknown, started)?)
+            store.fill()?;
+            Ok(derived.derive()?)
         });
         if let Err(error) = filled.await {
             warn!(%error, "cannot read the sessions in the store");

@@ -34,23 +34,23 @@ type Changed = [i64; 4];
 
 impl SessionStore {
     /// The comparison of the start.
-    pub(super) fn compare_first(&self) -> Result<Vec<SessionName>, StoreError> {
+    pub(super) fn compare_first(&self) -> Result<(), StoreError> {
         let found = self.folders()?;
         self.staging.forget_ownerless(&found)?;
         self.begin_limits(!found.is_empty())?;
-        let unknown = self.compare()?;
+        self.compare()?;
         self.catalog_is_complete();
-        Ok(unknown)
+        Ok(())
     }
 
     /// Compares if a session came or went since the last comparison.
     pub(super) fn compare_if_changed(&self) -> Result<(), StoreError> {
         let seen = self.compared().changed;
-        if seen.is_some() && seen == self.changed() { Ok(()) } else { self.compare().map(drop) }
+        if seen.is_some() && seen == self.changed() { Ok(()) } else { self.compare() }
     }
 
-    /// Compares the folders with the catalog. Returns the sessions that the catalog did not know.
-    pub(super) fn compare(&self) -> Result<Vec<SessionName>, StoreError> {
+    /// Compares the folders with the catalog.
+    pub(super) fn compare(&self) -> Result<(), StoreError> {
         // One at a time.
         let mut compared = self.compared();
         let changed = self.changed();
@@ -67,7 +67,7 @@ impl SessionStore {
             self.catalog.remove(&gone)?;
         }
         compared.left_out.retain(|name| found.contains(name));
-        let unknown: Vec<SessionName> = found.difference(&known).cloned().collect();
+        let unknown: Vec<&SessionName> = found.difference(&known).collect();
         for names in unknown.chunks(BATCH) {
             let read = names.iter().filter_map(|name| self.entry_of(name, &mut compared.left_out));
             let entries: Vec<Entry> = read.collect();
@@ -79,7 +79,7 @@ impl SessionStore {
             }
         }
         compared.changed = changed.filter(|changed| self.is_settled(changed));
-        Ok(unknown)
+        Ok(())
     }
 
     /// What is to be put into the catalog of a folder; `None` if it is no session, or is being written.

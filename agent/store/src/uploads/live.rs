@@ -23,6 +23,7 @@ use super::{
     queue::{Attempt, Next, Queue},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
+    source::{Source, SourceFiles},
     status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary},
 };
 use crate::{
@@ -118,6 +119,22 @@ impl Inner {
     pub(super) fn live(&self) -> MutexGuard<'_, Live> {
         // Every change is one insertion or removal.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The uploads of a session that was found in its folder. Blocks.
+    pub(super) fn derived(&self, name: &str) -> Vec<UploadStatus> {
+        let settings = self.settings();
+        let source = name.parse().ok().map(|name| Source::new(&self.logdir, &name));
+        // What cannot be read is not uploaded.
+        let files = source.filter(|_| !settings.destinations.0.is_empty()).map(|source| source.files());
+        let Some(Ok(Some(SourceFiles { manifest, .. }))) = files else { return Vec::new() };
+        // Without an id it could not be told from another session of its name.
+        let destinations = settings.destinations.0.iter().filter(|_| manifest.id.is_some());
+        let uploads = destinations.map(|destination| {
+            let status = self.status_of(&manifest, destination, SessionPriority::Periodic);
+            UploadStatus { derived: !destination.always(), ..status }
+        });
+        uploads.filter(|status| status.phase == UploadPhase::Waiting).collect()
     }
 
     /// A new upload of a session.

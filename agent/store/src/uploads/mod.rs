@@ -28,16 +28,15 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 pub use check::{DestinationCheck, check_destinations};
 use live::Inner;
-use model::time::{Clock, Timestamp};
+use model::time::Clock;
 use queue::Next;
-use source::{Source, SourceFiles};
 pub use status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use xprof::session::{HostName, Manifest, SessionName};
 
 use crate::{
-    SessionPriority,
+    SessionPriority, catalog,
     destinations::{Destination, DestinationName, Destinations},
     state::{StateDb, StateError},
 };
@@ -133,34 +132,21 @@ impl Uploads {
         (new, saved)
     }
 
-    /// Finds the uploads of sessions again of which the state knows nothing: where a destination has a claim of the session,
-    /// its upload goes on. Those that were made since `started` are new, and not meant. Blocks.
+    /// Adds the uploads of sessions that the store found in their folders: their agent died before it could note where they
+    /// go, or the state is lost. They go where every session goes; and where a destination has a claim of the session, its
+    /// upload goes on. Blocks.
     ///
     /// # Errors
-    /// If the state cannot be written.
-    pub fn derive(&self, sessions: &[SessionName], started: Timestamp) -> Result<(), StateError> {
-        let settings = self.0.settings();
-        if settings.destinations.0.is_empty() {
+    /// If the state cannot be read or written: then the next start tries again.
+    pub fn derive(&self) -> Result<(), StateError> {
+        let found = self.0.db.read(catalog::rows::undecided)?.unwrap_or_default();
+        if found.is_empty() {
             return Ok(());
         }
-        for name in sessions {
-            // What cannot be read is not uploaded.
-            let Ok(Some(SourceFiles { manifest, .. })) = Source::new(&self.0.logdir, name).files() else {
-                continue;
-            };
-            let created = manifest.created_at().is_some_and(|created| created < started.into());
-            if manifest.id.is_none() || !created {
-                continue;
-            }
-            let of = |destination: &Destination| {
-                let status = self.0.status_of(&manifest, destination, SessionPriority::Periodic);
-                UploadStatus { derived: true, ..status }
-            };
-            let mut new: Vec<_> = settings.destinations.0.iter().map(of).collect();
-            new.retain(|status| status.phase == UploadPhase::Waiting);
-            self.add_all(&mut new)?;
+        for name in &found {
+            self.add_all(&mut self.0.derived(name))?;
         }
-        Ok(())
+        self.0.db.write(|change| found.iter().try_for_each(|name| catalog::rows::stays_here(change, name)))
     }
 
     /// Adds uploads, without those that the state has already. If the state cannot be written, they are in memory only.

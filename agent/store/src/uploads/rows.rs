@@ -307,9 +307,9 @@ pub(crate) fn retry(change: &Transaction<'_>, number: i64) -> rusqlite::Result<(
 
 /// Forgets an upload. Parts that it sent are removed from the destination as soon as possible.
 pub(crate) fn remove(change: &Transaction<'_>, number: i64) -> rusqlite::Result<()> {
-    let sql = "UPDATE begun_parts SET begun_ns = 0 \
+    let sql = "UPDATE begun_parts SET begun_ns = ?2 \
                WHERE parts_id IN (SELECT parts_id FROM upload_files WHERE upload = ?1)";
-    change.execute(sql, [number])?;
+    change.execute(sql, params![number, i64::MIN])?;
     let sql = "DELETE FROM uploads WHERE number = ?1 RETURNING session";
     let session: Option<String> = change.query_row(sql, [number], |row| row.get(0)).optional()?;
     session.map_or(Ok(()), |session| mark_session(change, &session))
