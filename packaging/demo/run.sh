@@ -109,9 +109,9 @@ sleep 2 # Two ticks, so that windows exist.
 say "the same for Prometheus (http://127.0.0.1:$http/metrics)"
 "$python" -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())' "http://127.0.0.1:$http/metrics" | grep -E '^tpu_(hbm_used_bytes|duty_cycle_ratio|tensorcore)' | head -8
 
-say "tpuscope capture --duration 2s --session demo --to shared --wait-upload 30s"
+say "tpuscope capture --duration 2s --session demo --to shared --wait-upload=30s"
 echo "(a warning is expected: the chips are fake, so the trace has no device plane)"
-"$bin/tpuscope" capture --duration 2s --session demo --to shared --wait-upload 30s
+"$bin/tpuscope" capture --duration 2s --session demo --to shared --wait-upload=30s
 
 say "tpuscope sessions show demo"
 "$bin/tpuscope" sessions show demo --top 5

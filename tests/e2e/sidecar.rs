@@ -232,7 +232,7 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
 
     is_scraped(&sidecar, host.path());
     let capture = ["tpuscope", "capture", "--duration", "500ms", "--session", "pod", "--json"];
-    let output = sidecar.exec(&[&capture[..], &["--to", "shared", "--wait-upload", "60s"]].concat());
+    let output = sidecar.exec(&[&capture[..], &["--to", "shared", "--wait-upload=60s"]].concat());
     assert!(output.status.success(), "{output:?}\n{}", sidecar.logs());
     is_uploaded_and_kept(&sidecar);
     let found = sidecar.exec(&["find", "/var/lib/tpuscope", "-name", "*.xplane.pb", "-size", "+0"]);
