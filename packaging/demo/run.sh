@@ -60,7 +60,7 @@ PY
 }
 
 say "four fake v6e chips: PCI functions, device nodes, metric endpoints"
-mkdir -p "$work"/{sys/bus/pci/devices,sys/kernel/iommu_groups,dev/vfio,state,run}
+mkdir -p "$work"/{sys/bus/pci/devices,sys/kernel/iommu_groups,dev/vfio,state,run,shared}
 nodes=()
 for chip in 0 1 2 3; do
   function=$work/sys/bus/pci/devices/0000:00:0$((chip + 4)).0

@@ -231,6 +231,7 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
     assert_eq!(seen["owners"][0]["chips"], serde_json::json!([0, 1]), "{seen}");
 
     is_scraped(&sidecar, host.path());
+    assert!(sidecar.exec(&["mkdir", "/run/tpuscope/shared"]).status.success());
     let capture = ["tpuscope", "capture", "--duration", "500ms", "--session", "pod", "--json"];
     let output = sidecar.exec(&[&capture[..], &["--to", "shared", "--wait-upload=60s"]].concat());
     assert!(output.status.success(), "{output:?}\n{}", sidecar.logs());

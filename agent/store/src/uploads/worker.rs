@@ -255,7 +255,7 @@ impl Worker {
             let url = url.map_err(|error| TransferError::new(FailureClass::Other, error))?;
             let files = SessionFiles { session, id, host: inner.host.clone(), files };
             let upload = inner.restored(status.number, &url, files);
-            let target = destinations::open(&url, destination.credentials, transport)?;
+            let target = destinations::open(&url, Some(&destination), transport)?;
             Ok(Some(Prepared { target, source, upload, url }))
         };
         let prepared = tokio::task::spawn_blocking(prepare).await;
@@ -275,10 +275,9 @@ impl Worker {
         let other = |error: &dyn ToString| TransferError::new(FailureClass::Other, error.to_string());
         let url: UploadUrl = parts.url.parse().map_err(|error| other(&error))?;
         let destination = self.inner.settings().destinations.find(&parts.destination).cloned();
-        let credentials = destination.and_then(|destination| destination.credentials);
         let transport = self.transport.clone();
-        let opened =
-            tokio::task::spawn_blocking(move || destinations::open(&url, credentials, transport)).await;
+        let open = move || destinations::open(&url, destination.as_ref(), transport);
+        let opened = tokio::task::spawn_blocking(open).await;
         opened.map_err(|error| other(&error))??.abort(&parts.path, &parts.id).await?;
         let BegunParts { url, path, id, .. } = parts.clone();
         self.inner.save(move |change| rows::ended(change, &url, &path, &id)).await;
