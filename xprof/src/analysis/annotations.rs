@@ -390,6 +390,22 @@ mod tests {
     }
 
     #[test]
+    fn the_most_self_time_comes_first_wherever_it_lies() {
+        let mut all = Collector::default();
+        let [train, load, wait] = [b"train".as_slice(), b"load", b"wait"].map(|name| all.row(name).unwrap());
+        let mut main = Thread::new(true);
+        main.push(0, 100, Annotated { row: train, marker: true }, &mut all);
+        main.push(10, 90, Annotated { row: load, marker: false }, &mut all);
+        main.finish(&mut all);
+        let mut other = Thread::new(true);
+        other.push(0, 1000, Annotated { row: wait, marker: false }, &mut all);
+        other.finish(&mut all);
+        let found = all.finish();
+        let names: Vec<_> = found.rows.iter().map(|row| (row.name.as_str(), row.self_time_ps)).collect();
+        assert_eq!(names, [("wait", 1000), ("load", 80), ("train", 20)]);
+    }
+
+    #[test]
     fn names_are_bounded() {
         let mut all = Collector::default();
         let rows: std::collections::BTreeSet<_> =
