@@ -101,6 +101,14 @@ pub struct TracerLevels {
     pub python: u32,
 }
 
+impl TracerLevels {
+    /// Whether a capture with these levels and advanced options asks for a trace of the devices: without, a trace that
+    /// has none lost nothing.
+    pub fn ask_for_devices(&self, options: &BTreeMap<String, String>) -> bool {
+        self.device > 0 && options.get("tpu_trace_mode").is_none_or(|mode| mode != "TRACE_ONLY_HOST")
+    }
+}
+
 /// A stretch of time, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(expecting = "an object with start and stop")]

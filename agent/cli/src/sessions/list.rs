@@ -170,7 +170,6 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
         let [job, user, duration] = context::cells(&context);
         let state = state(session, &context);
         let places = row::places(&session.uploads);
-        let state = if session.pinned { format!("{state}, pinned") } else { state };
         let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
         let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
         let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
