@@ -191,14 +191,14 @@ impl UploadAgent {
 
     /// Waits until it says that the upload of a session is in this state.
     pub(super) fn reaches(&self, session: &str, state: &str) -> serde_json::Value {
-        let mut last = serde_json::Value::Null;
         wait_with(
             &format!("{session} to be {state}"),
             UPLOAD_LIMIT,
             || self.log(),
             || {
-                last = self.upload(session);
-                (last["state"] == state).then(|| last.clone())
+                // One that is found at a start is not known at once.
+                let upload = self.uploads().into_iter().find(|upload| upload["session"] == session)?;
+                (upload["state"] == state).then_some(upload)
             },
         )
     }

@@ -59,6 +59,27 @@ fn renamed(manifest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn a_session_that_was_never_finished_is_finished_and_goes_there_too() {
+    let (server, profilers) = (FakeGcs::start(), profilers());
+    let mut agent = UploadAgent::start(&server, setup(&profilers));
+    agent.capture("one");
+    agent.reaches("one", "done");
+    agent.kill();
+    // As an agent leaves it that dies between the first part and the manifest.
+    let sessions = agent.state().join("sessions");
+    let (from, to) = (sessions.join("plugins/profile/one"), sessions.join("plugins/profile/two"));
+    fs::create_dir(&to).unwrap();
+    let parts = fs::read_dir(&from).unwrap().map(|file| file.unwrap().path());
+    let part = parts.filter(|path| path.extension().is_some_and(|end| end == "pb")).last().unwrap();
+    fs::copy(&part, to.join(part.file_name().unwrap())).unwrap();
+    fs::copy(sessions.join("owners/one.json"), sessions.join("owners/two.json")).unwrap();
+    agent.restart();
+    agent.reaches("two", "done");
+    agent.arrives(&server, "two");
+    made_once(&server);
+}
+
+#[test]
 fn a_second_session_of_a_name_is_uploaded_too() {
     let (server, profilers) = (FakeGcs::start(), profilers());
     let agent = UploadAgent::start(&server, setup(&profilers));

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
-use xprof::session::{MANIFEST_FILE, Manifest, Session, SessionName, sessions_folder};
+use xprof::session::{Fault, FaultKind, MANIFEST_FILE, Manifest, Session, SessionName, sessions_folder};
 
 use crate::destinations::target::{FailureClass, TransferError};
 
@@ -54,7 +54,9 @@ impl Source {
         }
         let session = Session::open(&self.folder).map_err(|error| local(error.to_string()))?;
         let Some(session) = session else { return Ok(None) };
-        if let Some(fault) = session.faults.first() {
+        // What was never captured is missing on purpose: the parts that are there go, and the manifest says what is not.
+        let damaged = |fault: &&Fault| !matches!(fault.kind, FaultKind::NotCaptured(_));
+        if let Some(fault) = session.faults.iter().find(damaged) {
             return Err(local(format!("{} {}", fault.file, fault.kind)));
         }
         let manifest = session.manifest.ok_or_else(|| local("the session was never finished".to_owned()))?;
