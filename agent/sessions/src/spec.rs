@@ -167,7 +167,7 @@ impl CaptureSpec {
         if ms == 0 {
             return Err(SpecError::TooShort(params.duration));
         }
-        if params.duration.subsec_nanos() % 1_000_000 > 0 {
+        if !params.duration.subsec_nanos().is_multiple_of(1_000_000) {
             return Err(SpecError::NotWholeMillis(params.duration));
         }
         if params.duration > limits.max_duration.get() {
