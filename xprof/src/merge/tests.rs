@@ -515,8 +515,7 @@ fn a_merged_trace_says_how_long_nothing_was_recorded() {
         XSpace { warnings: vec![wanted.to_owned(), "w".to_owned()], ..segment(0, 100) }.encode_to_vec();
     let mut reader = crate::reader::Reader::open(Cursor::new(bytes)).unwrap();
     let trace = crate::analysis::read(&mut reader, "h", true, "h", crate::analysis::Rules::True).unwrap();
-    let found: Vec<_> =
-        trace.warnings.iter().filter(|text| text.contains(MERGED) || text.ends_with("w")).collect();
+    let found: Vec<_> = trace.warnings.iter().take(2).collect();
     assert_eq!(found, [wanted, "the profiler warns: w"]);
 }
 
