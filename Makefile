@@ -2,15 +2,17 @@
 # make e2e T=name   the end-to-end tests whose name contains T; all of them without T
 # make test         what CI runs: lint, licences, all tests against real peers; the first line says what it installs
 # make bench        the promises of speed and memory beside peers of the same run; BENCH=name runs one
+# make soak         an agent that is killed ROUNDS times (200) at random instants of captures and uploads
 # make fuzz T=name  the fuzz target T for FUZZ_SECONDS (60); without T, the list of targets
 # make demo         a small TPU host: fake chips, a real JAX job, the agent, a capture opened with XProf
 # make fmt          format the sources
 
-.PHONY: check e2e test bench fuzz demo fmt setup lint
+.PHONY: check e2e test bench soak fuzz demo fmt setup lint
 
 CARGO ?= cargo
 T ?=
 FUZZ_SECONDS ?= 60
+ROUNDS ?= 200
 
 check: lint
 	$(CARGO) test --locked --workspace --exclude tpuscope-tests --exclude tpuscope-benches --exclude fake-libtpu
@@ -27,6 +29,11 @@ test: setup lint
 
 bench: setup
 	benches/run.sh
+
+# It prints its seed; TPUSCOPE_SOAK_SEED=N repeats a run.
+soak:
+	$(CARGO) build --locked -p tpuscope -p tpuscope-tests
+	TPUSCOPE_SOAK_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p tpuscope-tests --test e2e -- --nocapture uploads::killed
 
 fuzz:
 	@[ -z "$(T)" ] || tests/setup.sh fuzz

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A TPU host in miniature, everything set up by itself: four fake chips (their PCI functions, device nodes and metric
 # endpoints, and a stand-in libtpu), a real JAX job on the CPU that holds them and serves jax.profiler, and a real agent.
-# Prints live status, captures two seconds, opens the session with XProf. Ends by itself and leaves nothing behind;
-# KEEP=1 leaves it running until Enter or Ctrl-C, and prints the addresses.
+# Prints live status, captures two seconds, uploads the session to a folder, opens it there with XProf. Ends by itself and
+# leaves nothing behind; KEEP=1 leaves it running until Enter or Ctrl-C, and prints the addresses.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
@@ -60,7 +60,7 @@ PY
 }
 
 say "four fake v6e chips: PCI functions, device nodes, metric endpoints"
-mkdir -p "$work"/{sys/bus/pci/devices,sys/kernel/iommu_groups,dev/vfio,state,run}
+mkdir -p "$work"/{sys/bus/pci/devices,sys/kernel/iommu_groups,dev/vfio,state,run,shared}
 nodes=()
 for chip in 0 1 2 3; do
   function=$work/sys/bus/pci/devices/0000:00:0$((chip + 4)).0
@@ -93,6 +93,9 @@ sysfs = "$work/sys"
 dev = "$work/dev"
 [libtpu]
 path = "$bin/libfake_libtpu.so"
+[[destination]]
+name = "shared"
+url = "file://$work/shared"
 TOML
 "$bin/tpuscope" agent --config "$work/tpuscope.toml" >"$work/agent.log" 2>&1 &
 pids+=($!)
@@ -106,16 +109,16 @@ sleep 2 # Two ticks, so that windows exist.
 say "the same for Prometheus (http://127.0.0.1:$http/metrics)"
 "$python" -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())' "http://127.0.0.1:$http/metrics" | grep -E '^tpu_(hbm_used_bytes|duty_cycle_ratio|tensorcore)' | head -8
 
-say "tpuscope capture --duration 2s --session demo"
+say "tpuscope capture --duration 2s --session demo --to shared --wait-upload=30s"
 echo "(a warning is expected: the chips are fake, so the trace has no device plane)"
-"$bin/tpuscope" capture --duration 2s --session demo
+"$bin/tpuscope" capture --duration 2s --session demo --to shared --wait-upload=30s
 
 say "tpuscope sessions show demo"
-session=$(find "$work/state" -type d -path '*plugins/profile/demo' | head -1)
 "$bin/tpuscope" sessions show demo --top 5
 
-say "the same session opened with XProf"
-"$python" packaging/demo/tools.py "$session" 2>"$work/xprof.log"
+say "what was uploaded to file://$work/shared, opened with XProf"
+"$bin/tpuscope" uploads list
+"$python" packaging/demo/tools.py "$work/shared/plugins/profile/demo" 2>"$work/xprof.log"
 
 if [ "${KEEP:-}" = 1 ]; then
   say "running: Ctrl-C or Enter ends it"

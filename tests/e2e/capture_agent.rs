@@ -306,7 +306,7 @@ fn a_dead_workload_is_named_and_no_workload_is_said_so() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let agent = Agent::start(&[fake.target(), format!("127.0.0.1:{}", free_port())]);
     let ended = agent.ask(&["capture", "--duration", "100ms", "--json"]);
-    ended.failed(18, "1 part(s) of the session are missing");
+    ended.failed(18, "the session lacks 1 part");
     assert!(ended.json()["missing"][0]["why"].as_str().unwrap().contains("nothing listens"));
     let nobody = Agent::start(&[]);
     // Its procfs shows nobody: the reason and the remedy say so.

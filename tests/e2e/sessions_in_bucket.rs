@@ -77,6 +77,40 @@ fn a_session_in_a_bucket_is_shown_exported_and_copied_as_from_its_files() {
 }
 
 #[test]
+fn sessions_of_a_bucket_and_of_a_folder_are_listed_alike() {
+    let (bucket, folder) = with_session();
+    let list = |arguments: &[&str]| {
+        let all: Vec<&str> = ["list", "--json"].iter().chain(arguments).copied().collect();
+        let listed = sessions(&bucket, folder.path(), &all);
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        Schema::open("sessions-list").admits(&listed.json());
+        listed.json()["sessions"].clone()
+    };
+    let url = format!("gs://{BUCKET}/runs");
+    let (mut there, mut here) = (list(&[&url]), list(&["."]));
+    assert_eq!(there[0]["folder"], format!("{url}/plugins/profile/one"));
+    for listed in [&mut there, &mut here] {
+        listed[0]["folder"].take();
+    }
+    assert_eq!(there, here);
+    assert_eq!((&here[0]["session"], &here[0]["complete"]), (&"one".into(), &true.into()));
+    assert!(here[0]["pinned"].is_null() && here[0]["upload"].is_null());
+    for name in ["a", "b", "c"] {
+        bucket.put(&format!("runs/plugins/profile/{name}/h.xplane.pb"), &trace().encode_to_vec());
+    }
+    bucket.set_page_size(2);
+    // Those of XProf say nothing of their time: they come first.
+    let names = |listed: serde_json::Value| -> Vec<String> {
+        let names =
+            listed.as_array().unwrap().iter().map(|session| session["session"].as_str().unwrap().to_owned());
+        names.collect()
+    };
+    assert_eq!(names(list(&[&url])), ["a", "b", "c", "one"]);
+    assert_eq!(names(list(&[&url, "--limit", "2"])), ["c", "one"]);
+    sessions(&bucket, folder.path(), &["list", "one"]).failed(2, "takes a path or a URL");
+}
+
+#[test]
 fn a_trace_in_a_bucket_is_read_in_ranges_and_merged() {
     let bucket = FakeGcs::start();
     let folder = tempfile::tempdir().unwrap();

@@ -43,6 +43,8 @@ fn fake_host() -> tempfile::TempDir {
         std::fs::write(dir.path().join(format!("dev/vfio/{chip}")), "").expect("writable");
     }
     metrics_files(dir.path());
+    let destination = "[[destination]]\nname = 'shared'\nurl = 'file:///run/tpuscope/shared/{user}'\n";
+    std::fs::write(dir.path().join("tpuscope.toml"), destination).expect("writable");
     // Made by root for a user of the containers that is not.
     let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(dir.path()).status().expect("chmod runs");
     assert!(opened.success());
@@ -114,6 +116,29 @@ fn is_scraped(sidecar: &Pod, host: &Path) {
     assert!(kept.contains("0000:00:05"), "{kept}");
 }
 
+/// The session is at its destination, whole, and the catalog of the agent has it.
+fn is_uploaded_and_kept(sidecar: &Pod) {
+    let listed = |arguments: &[&str]| {
+        let output = sidecar.exec(arguments);
+        assert!(output.status.success(), "{output:?}\n{}", sidecar.logs());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let folder = "/run/tpuscope/shared/10001/plugins/profile/pod";
+    listed(&["diff", "-r", folder, "/var/lib/tpuscope/sessions/plugins/profile/pod"]);
+    let uploads: Value =
+        serde_json::from_str(&listed(&["tpuscope", "uploads", "list", "--json"])).expect("JSON");
+    assert_eq!(uploads["uploads"][0]["state"], "done", "{uploads}");
+    listed(&["tpuscope", "sessions", "pin", "pod"]);
+    let sessions = listed(&["tpuscope", "sessions", "list", "--limit", "1", "--json"]);
+    let sessions: Value = serde_json::from_str(&sessions).expect("JSON");
+    assert_eq!(
+        (&sessions["sessions"][0]["pinned"], &sessions["sessions"][0]["upload"]),
+        (&true.into(), &"uploaded".into())
+    );
+    listed(&["test", "-s", "/var/lib/tpuscope/state.db"]);
+    listed(&["tpuscope", "sessions", "list", "/run/tpuscope/shared/10001"]);
+}
+
 /// `-v` options that show folders to a container at their own paths.
 fn shown(paths: &[String]) -> Vec<String> {
     paths.iter().flat_map(|path| ["-v".to_owned(), format!("{path}:{path}:ro")]).collect()
@@ -163,6 +188,7 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
         format!("-e=TPUSCOPE_PATHS__SYSFS={host_path}/sys"),
         format!("-e=TPUSCOPE_PATHS__DEV={host_path}/dev"),
     );
+    let config = format!("-e=TPUSCOPE_CONFIG={host_path}/tpuscope.toml");
     let (metrics, web_config, tpu_env) = (
         format!("-e=TPUSCOPE_API__METRICS={METRICS}"),
         format!("-e=TPUSCOPE_API__METRICS_WEB_CONFIG={host_path}/tls/web.yml"),
@@ -183,6 +209,7 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
             &volume,
             &sysfs,
             &dev,
+            &config,
             &metrics,
             &web_config,
             &tpu_env,
@@ -204,8 +231,11 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
     assert_eq!(seen["owners"][0]["chips"], serde_json::json!([0, 1]), "{seen}");
 
     is_scraped(&sidecar, host.path());
-    let output = sidecar.exec(&["tpuscope", "capture", "--duration", "500ms", "--session", "pod", "--json"]);
+    assert!(sidecar.exec(&["mkdir", "/run/tpuscope/shared"]).status.success());
+    let capture = ["tpuscope", "capture", "--duration", "500ms", "--session", "pod", "--json"];
+    let output = sidecar.exec(&[&capture[..], &["--to", "shared", "--wait-upload=60s"]].concat());
     assert!(output.status.success(), "{output:?}\n{}", sidecar.logs());
+    is_uploaded_and_kept(&sidecar);
     let found = sidecar.exec(&["find", "/var/lib/tpuscope", "-name", "*.xplane.pb", "-size", "+0"]);
     assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 1, "{found:?}");
     assert_eq!(workload.inspect("{{.State.Running}}"), "true");

@@ -380,6 +380,25 @@ fn begin_of_trace(length: u32) -> Bytes {
     bytes.freeze()
 }
 
+/// The same with at least so many bytes more, which differ from place to place and between two values of `seed`.
+pub fn trace_of(bytes: usize, seed: u8) -> XSpace {
+    let mut trace = trace();
+    let host = &mut trace.planes[0];
+    host.stat_metadata.insert(1, XStatMetadata { id: 1, name: "payload".into(), ..Default::default() });
+    let piece = |number: usize| -> Vec<u8> {
+        let at = |byte: usize| [seed, number.to_le_bytes()[0], byte.to_le_bytes()[0], byte.to_le_bytes()[1]];
+        (0..PAYLOAD)
+            .map(|byte| at(byte).iter().fold(0, |mixed: u8, part| mixed.rotate_left(3) ^ part))
+            .collect()
+    };
+    let pieces = (0..bytes.div_ceil(PAYLOAD)).map(piece);
+    host.stats.extend(pieces.map(|piece| XStat { metadata_id: 1, value: Some(Value::BytesValue(piece)) }));
+    trace
+}
+
+/// The size of one value of a large trace.
+const PAYLOAD: usize = 64 << 10;
+
 /// A small sound trace of a host, without device planes: one line with 50 events in a window of 1 s.
 pub fn trace() -> XSpace {
     let start = 1_800_000_000_000_000_000;

@@ -23,3 +23,4 @@ pub mod reader;
 pub mod session;
 mod versions;
 pub mod wire;
+pub mod wording;

@@ -80,6 +80,13 @@ impl LossKind {
     }
 }
 
+impl LossKind {
+    /// Whether it is one of the devices' work as a whole: it is none where the capture did not ask for that work.
+    pub fn is_of_all_devices(self) -> bool {
+        matches!(self, Self::NoDevicePlane | Self::NoDeviceEvents)
+    }
+}
+
 /// A loss, certain or likely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
@@ -154,14 +161,6 @@ impl Loss {
     pub fn no_device_plane() -> Self {
         let message = format!(
             "no device plane, although the host launched programs on a device (`{LAUNCH_EVENT}`): the device was not traced; check the device tracer level, and whether another profiler was active"
-        );
-        Self::new(LossKind::NoDevicePlane, None, message)
-    }
-
-    /// A trace without device planes of a process that holds so many chips, recorded with this tracer level.
-    pub fn no_plane_of_chips(chips: usize, level: u32) -> Self {
-        let message = format!(
-            "no device plane, although the process holds {chips} chip(s); the device tracer level was {level}"
         );
         Self::new(LossKind::NoDevicePlane, None, message)
     }

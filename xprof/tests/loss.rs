@@ -103,9 +103,18 @@ fn a_host_that_launched_programs_has_a_device() {
     let launch = XEventMetadata { id: 1, name: "DoEnqueueProgram".into(), ..Default::default() };
     host.event_metadata.insert(1, launch);
     host.lines.push(line("main", MS, [(1, 0)].into_iter()));
-    let (arrived, trace) = both(vec![host, environment()]);
+    let (arrived, mut trace) = both(vec![host, environment()]);
     assert_eq!(arrived, trace.losses);
     assert_eq!(trace.losses[0].kind, LossKind::NoDevicePlane);
+    // Unless nobody asked for it.
+    assert!(trace.warnings.contains(&trace.losses[0].message));
+    trace.forget_losses_of_all_devices();
+    assert_eq!(trace.losses, []);
+    assert!(
+        trace.warnings.iter().all(|warning| !warning.contains("launched programs")),
+        "{:?}",
+        trace.warnings
+    );
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub enum Exit {
     NoSpace = 17,
     /// The result is incomplete.
     Partial = 18,
-    /// There is no process to profile.
+    /// There is no process to profile, or there are fewer than are needed.
     NoTarget = 19,
     /// The session is kept, and its upload failed or is not done in time.
     NotUploaded = 20,

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
-use tracing::info;
+use tracing::{debug, info};
 use xprof::session::{Fault, MANIFEST_FILE, PartFile, SessionName};
 
 use super::{
@@ -199,7 +199,8 @@ impl sessions_server::Sessions for GrpcSessions {
         let Caller { uid, pid } = caller(&request);
         let set = self.store.call(move |store| store.set_pinned(&name, pinned)).await;
         set.map_err(|error| refused(&error))?;
-        info!(%session, uid, pid, pinned, "a pin of a session was changed on request");
+        // Not info: a user can do this as often as they like.
+        debug!(%session, uid, pid, pinned, "a pin of a session was changed on request");
         Ok(Response::new(PinSessionReply { peer: Some(protocol::own()) }))
     }
 

@@ -53,7 +53,8 @@ pub(super) fn simulated_chips(chips: &[Chip], samples: &[&Sample], now: Timestam
     let shown = indices.into_iter().filter(|index| chips.iter().all(|chip| chip.index.0 != *index));
     let status = |index| {
         let chip = Chip { index: ChipIndex(index), name: Origin::Sim.as_str().into(), ..Chip::default() };
-        load(&chip, samples, now).0
+        // There is no device that could have a state.
+        ChipStatus { state: String::new(), ..load(&chip, samples, now).0 }
     };
     shown.map(status).collect()
 }
@@ -75,6 +76,8 @@ fn load(chip: &Chip, samples: &[&Sample], now: Timestamp) -> (ChipStatus, Vec<La
     .into_iter()
     .filter(|(_, _, cores)| cores.values == 0)
     .map(|(name, metric, _)| (name, metric))
+    // The total of a known type of chip is shown all the same.
+    .filter(|(_, metric)| !std::ptr::eq(*metric, &TPU_HBM_TOTAL_BYTES) || chip.hbm_bytes.is_none())
     .collect();
     let status = ChipStatus {
         index: chip.index.0,
@@ -444,7 +447,16 @@ mod tests {
         assert_eq!(cells, [(1, "sim", Some(1.0), Some(2.0)), (2, "sim", Some(1.0), Some(2.0))]);
         for chip in &shown {
             assert!(chip.owners.is_empty() && chip.owners_unknown.is_empty() && chip.missing.is_empty());
+            assert_eq!(chip.state, "");
         }
+    }
+
+    #[test]
+    fn a_total_that_is_known_from_the_type_of_the_chip_is_not_missing() {
+        let of_chip = Chip { hbm_bytes: Some(32 << 30), ..Chip::default() };
+        let shown = chip(&of_chip, &Workloads::default(), &[], &[], Timestamp(0));
+        assert_eq!(shown.hbm_total_bytes, Some(f64::from(1 << 30) * 32.0));
+        assert!(shown.missing.starts_with("duty cycle, HBM used: "), "{}", shown.missing);
     }
 
     #[test]

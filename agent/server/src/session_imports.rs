@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 use tonic::{Code, Status, Streaming};
-use tracing::info;
+use tracing::{debug, info};
 use xprof::session::SessionName;
 
 use super::{
@@ -99,7 +99,7 @@ impl Imports {
         protocol::check(announcement.peer.as_ref())?;
         let mut import = self.begin(announcement, caller).await?;
         let (name, Caller { uid, pid }) = (import.name().clone(), caller);
-        info!(session = %name, uid, pid, "a session is taken in");
+        debug!(session = %name, uid, pid, "a session is taken in");
         loop {
             let piece = match next(&mut pieces).await {
                 Ok(Some(Content::Piece(piece))) => piece,

@@ -229,8 +229,9 @@ impl CaptureRunner {
         let now = self.clock.now();
         let queue = self.uploads.clone();
         let kept = self.store.call(move |store| {
-            let stored = store.finish(staged, &finished, now);
+            // First: a session that is known and has no uploads has none to come.
             let (uploads, saved) = queue.add(&finished.manifest, &upload, SessionPriority::Asked);
+            let stored = store.finish(staged, &finished, now);
             if let Err(error) = saved {
                 warn!(session = %stored.name, %error, "the uploads of the session are forgotten if the agent ends");
             }

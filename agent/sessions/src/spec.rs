@@ -75,6 +75,9 @@ pub enum SpecError {
     /// A window of less than a millisecond.
     #[error("a duration of {0:?} is too short: at least 1 ms")]
     TooShort(Duration),
+    /// A window with a part of a millisecond, which profilers do not take.
+    #[error("a duration of {0:?} is not a whole number of milliseconds")]
+    NotWholeMillis(Duration),
     /// A window that is longer than allowed.
     #[error("a duration of {0:?} is too long: at most {1}")]
     TooLong(Duration, model::unit::Duration),
@@ -90,6 +93,8 @@ pub enum SpecError {
         level: u32,
         /// The highest level that is allowed.
         highest: u32,
+        /// Whether the settings allow no higher one; otherwise the tracer has none.
+        of_settings: bool,
     },
     /// A text that cannot be the name of an option.
     #[error("`{0}` cannot be the name of an option: expected at most 64 lower-case letters, digits and _")]
@@ -162,6 +167,9 @@ impl CaptureSpec {
         if ms == 0 {
             return Err(SpecError::TooShort(params.duration));
         }
+        if !params.duration.subsec_nanos().is_multiple_of(1_000_000) {
+            return Err(SpecError::NotWholeMillis(params.duration));
+        }
         if params.duration > limits.max_duration.get() {
             return Err(SpecError::TooLong(params.duration, limits.max_duration));
         }
@@ -227,9 +235,10 @@ fn check_levels(levels: Levels, highest: u32) -> Result<(), SpecError> {
     for (tracer, level, known) in
         [("host", levels.host, 3), ("device", levels.device, 1), ("python", levels.python, 1)]
     {
+        let of_settings = highest < known;
         let highest = highest.min(known);
         if let Some(level) = level.filter(|&level| level > highest) {
-            return Err(SpecError::Level { tracer, level, highest });
+            return Err(SpecError::Level { tracer, level, highest, of_settings });
         }
     }
     Ok(())
@@ -287,6 +296,7 @@ mod tests {
     use proto::tensorflow::profile_options::advanced_config_value::Value;
 
     use super::*;
+    use crate::{CaptureError, FailureReason};
 
     fn params() -> CaptureParams {
         CaptureParams { duration: Duration::from_millis(1500), ..CaptureParams::default() }
@@ -306,6 +316,10 @@ mod tests {
         assert!(
             refused(|w| w.duration = Duration::from_micros(10), ParamsSource::Direct).contains("too short")
         );
+        assert_eq!(
+            refused(|w| w.duration = Duration::from_micros(1900), ParamsSource::Direct),
+            "a duration of 1.9ms is not a whole number of milliseconds"
+        );
         assert!(refused(|w| w.duration = HOUR, ParamsSource::Direct).contains("at most 5m"));
         assert!(refused(|w| w.timeout = Some(Duration::ZERO), ParamsSource::Direct).contains("out of range"));
         assert!(
@@ -324,6 +338,19 @@ mod tests {
             }
         };
         assert!(refused(option("../x"), ParamsSource::Direct).contains("cannot be the name of an option"));
+    }
+
+    #[test]
+    fn only_a_limit_of_the_settings_is_one() {
+        let reason = |max_tracer_level: u32, level: u32| {
+            let levels = Levels { device: Some(level), ..Levels::default() };
+            let limits = Limits { max_tracer_level, ..Limits::default() };
+            let params = CaptureParams { levels, ..params() };
+            let spec = CaptureSpec::new(params, ParamsSource::Direct, &limits, Timestamp(0));
+            spec.map_err(|error| CaptureError::from(error).reason())
+        };
+        assert_eq!(reason(3, 2), Err(FailureReason::Invalid));
+        assert_eq!(reason(0, 1), Err(FailureReason::Limit));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use model::{
 use xprof::{
     client::Target,
     session::{HostName, Missing, PartJob},
+    wording::counted,
 };
 
 /// One profiler to capture from.
@@ -162,7 +163,7 @@ pub fn of_workloads(
     }
     if found.denied > 0 {
         let denied = found.denied;
-        found.warnings.push(format!("{denied} process(es) that are not yours were left out"));
+        found.warnings.push(format!("left out, because not yours: {}", counted(denied, "process")));
     }
     found
 }

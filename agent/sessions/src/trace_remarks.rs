@@ -4,6 +4,7 @@ use xprof::{
     check::{PlaneSummary, TraceSummary},
     loss::{Loss, LossKind},
     session::LossEntry,
+    wording::counted,
 };
 
 use super::{
@@ -36,7 +37,7 @@ impl TraceRemarks {
             Ok(found) => (found, None),
             Err(why) => (summary.losses(), Some(why)),
         };
-        let mut losses = losses(summary, found, target, spec);
+        let mut losses = losses(found, spec);
         // The messages are the same as those of `sessions show`.
         warnings.extend(losses.iter().map(|loss| loss.message.clone()));
         warnings.extend(of_devices(summary, target, spec, &losses));
@@ -66,20 +67,10 @@ impl TraceRemarks {
     }
 }
 
-/// What the trace lost. Without the device tracer the devices' work was not asked for.
-fn losses(
-    summary: &TraceSummary,
-    mut losses: Vec<Loss>,
-    target: &CaptureTarget,
-    spec: &CaptureSpec,
-) -> Vec<Loss> {
-    let of_devices = |kind| matches!(kind, LossKind::NoDevicePlane | LossKind::NoDeviceEvents);
-    losses.retain(|loss| spec.levels.device > 0 || !of_devices(loss.kind));
-    let has_device = summary.planes.iter().any(PlaneSummary::is_device);
-    if let Some(chips) = target.chips.filter(|&chips| chips > 0 && !has_device && spec.levels.device > 0) {
-        losses.retain(|loss| loss.kind != LossKind::NoDevicePlane);
-        losses.push(Loss::no_plane_of_chips(chips, spec.levels.device));
-    }
+/// What the trace lost. What was not asked for is not lost.
+fn losses(mut losses: Vec<Loss>, spec: &CaptureSpec) -> Vec<Loss> {
+    let asked = spec.levels.ask_for_devices(&spec.advanced);
+    losses.retain(|loss| asked || !loss.kind.is_of_all_devices());
     losses
 }
 
@@ -97,14 +88,25 @@ fn of_devices(
         return None;
     }
     match (has_device, target.chips, expected) {
-        (false, Some(chips), _) if chips > 0 && spec.levels.device == 0 => {
-            Some(format!("no device plane of the {chips} chip(s): the device tracer level was 0"))
+        (false, Some(chips), _) if chips > 0 => {
+            let why = if spec.levels.device == 0 {
+                "the device tracer level was 0"
+            } else if !spec.levels.ask_for_devices(&spec.advanced) {
+                "tpu_trace_mode=TRACE_ONLY_HOST asks for none"
+            } else {
+                "nothing ran on them, or it was not recorded"
+            };
+            Some(format!("no device plane of the {}: {why}", counted(chips, "chip")))
         }
-        (false, None, _) if spec.levels.device > 0 => Some(
+        (false, None, _) if spec.levels.ask_for_devices(&spec.advanced) => Some(
             "no device plane, and it is not known whether the process holds chips: it may lack the work of devices"
                 .to_owned(),
         ),
-        (_, _, Some(expected)) => Some(format!("{cores} device plane(s), although the process has {expected} devices")),
+        (_, _, Some(expected)) => Some(format!(
+            "{}, although the process has {}",
+            counted(cores, "device plane"),
+            counted(expected, "device")
+        )),
         _ => None,
     }
 }
@@ -175,16 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn each_loss_has_a_warning() {
-        assert_eq!(
-            warnings(&[("/host:CPU", Some(S))], 4, Some(4), 2),
-            ["no device plane, although the process holds 4 chip(s); the device tracer level was 1"]
-        );
+    fn each_doubt_has_a_warning() {
         let unknown = warnings(&[("/host:CPU", Some(S))], None, None, 2);
         assert!(unknown.len() == 1 && unknown[0].contains("not known whether the process holds chips"));
         assert_eq!(warnings(&[("/device:TPU:0", Some(2 * S))], None, None, 2), Vec::<String>::new());
         let one = [("/device:TPU:0", Some(2 * S)), ("/device:TPU:0 SparseCore 0", Some(2 * S))];
-        assert!(warnings(&one, 2, Some(2), 2)[0].contains("1 device plane(s), although the process has 2"));
+        assert!(
+            warnings(&one, 2, Some(2), 2)[0].contains("1 device plane, although the process has 2 devices")
+        );
         assert!(
             warnings(&[("/device:TPU:0", Some(S / 2))], 1, Some(1), 2)[0]
                 .contains("end 1.5 s before the end")
@@ -213,13 +213,50 @@ mod tests {
 
     #[test]
     fn the_manifest_keeps_the_losses() {
-        let host_only = [("/host:CPU", Some(S))];
-        assert_eq!(remarks(&host_only, 4, Some(4), 2, 1).1, ["no_device_plane"]);
         let early = [("/device:TPU:0", Some(S / 2))];
         assert_eq!(remarks(&early, 1, Some(1), 2, 1).1, ["ends_early"]);
-        // What was not asked for is no loss.
-        let (warnings, losses) = remarks(&host_only, 4, Some(4), 2, 0);
-        assert_eq!(warnings, ["no device plane of the 4 chip(s): the device tracer level was 0"]);
-        assert_eq!(losses, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_missing_device_plane_is_a_loss_only_where_programs_were_launched_and_devices_asked_for() {
+        let named: Target = "localhost:1".parse().unwrap();
+        let mut target = direct(&[named], &HostName::sanitised("h")).targets.remove(0);
+        target.chips = Some(4);
+        let remarks = |launches: bool, level: u32, mode: Option<&str>| {
+            let params = CaptureParams {
+                duration: Duration::from_secs(2),
+                levels: Levels { device: Some(level), ..Levels::default() },
+                advanced: mode
+                    .map(|mode| ("tpu_trace_mode".to_owned(), mode.to_owned()))
+                    .into_iter()
+                    .collect(),
+                ..CaptureParams::default()
+            };
+            let spec =
+                CaptureSpec::new(params, ParamsSource::Direct, &Settings::default(), Timestamp(0)).unwrap();
+            let plane = PlaneSummary { name: "/host:CPU".to_owned(), launches, ..PlaneSummary::default() };
+            let summary = TraceSummary {
+                planes: vec![plane],
+                window: Some((5_000_000_000, 7_000_000_000)),
+                ..TraceSummary::default()
+            };
+            let found = TraceRemarks::of(&summary, Ok(summary.losses()), &target, &spec);
+            let kinds: Vec<_> = found.losses.into_iter().map(|loss| loss.kind).collect();
+            (found.warnings.join("; "), kinds.join("; "))
+        };
+        let no_plane = |why: &str| (format!("no device plane of the 4 chips: {why}"), String::new());
+        let nothing = no_plane("nothing ran on them, or it was not recorded");
+        assert_eq!(remarks(false, 1, None), nothing);
+        assert_eq!(remarks(false, 1, Some("TRACE_COMPUTE")), nothing);
+        for launches in [false, true] {
+            assert_eq!(remarks(launches, 0, None), no_plane("the device tracer level was 0"));
+            assert_eq!(
+                remarks(launches, 1, Some("TRACE_ONLY_HOST")),
+                no_plane("tpu_trace_mode=TRACE_ONLY_HOST asks for none")
+            );
+        }
+        let (warning, kinds) = remarks(true, 1, None);
+        assert!(warning.contains("the host launched programs on a device"), "{warning}");
+        assert_eq!(kinds, "no_device_plane");
     }
 }

@@ -24,7 +24,7 @@ CREATE TABLE sessions (
     pinned INTEGER NOT NULL DEFAULT 0,
     -- 0: periodic, 1: asked for, 2: triggered.
     priority INTEGER NOT NULL DEFAULT 1,
-    -- 0: stays here, 1: waits for its upload, 2: uploaded.
+    -- 0: stays here, 1: waits for its upload, 2: uploaded, 3: found in its folder, and not decided yet.
     upload INTEGER NOT NULL DEFAULT 0,
     -- When it was uploaded.
     uploaded_ns INTEGER

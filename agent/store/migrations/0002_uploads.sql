@@ -1,6 +1,7 @@
 -- Sessions on their way to destinations, and those that are there.
 
 CREATE TABLE uploads (
+    -- Random: a number never stands for another upload, not even in the database after a damaged one.
     number INTEGER PRIMARY KEY,
     session TEXT NOT NULL,
     destination TEXT NOT NULL,
@@ -15,6 +16,8 @@ CREATE TABLE uploads (
     bytes INTEGER NOT NULL CHECK (bytes >= 0),
     -- 0: waits or runs, 1: done, 2: failed.
     state INTEGER NOT NULL DEFAULT 0,
+    -- 1: the session was found without a state. It is only uploaded where it was before.
+    derived INTEGER NOT NULL DEFAULT 0,
     -- The session's name there, once it is claimed.
     name_there TEXT,
     -- How many names are claimed by other sessions.

@@ -124,12 +124,5 @@ fn warnings(session: &Session) -> Vec<String> {
             .chain(faults)
             .collect();
     };
-    let parts = manifest.hosts.iter().flat_map(|host| {
-        let of_parts = host
-            .parts
-            .iter()
-            .flat_map(|part| part.warnings.iter().map(|text| format!("{}: {text}", part.file)));
-        host.warnings.iter().cloned().chain(of_parts)
-    });
-    faults.chain(manifest.warnings.iter().cloned()).chain(parts).collect()
+    faults.chain(manifest.all_warnings()).collect()
 }

@@ -213,10 +213,10 @@ fn a_container_that_mounts_the_socket_has_its_own_workloads_only() {
 
     // Root in the container is not an admin: its uid is not the owner's, wherever the process runs.
     let refused = client.run_in(&container.enter(), 0, &agent, &capture("roots"));
-    refused.failed(4, "2 process(es)");
+    refused.failed(4, "not yours: 2 processes");
     // Another container has no owner at all, although the uid is the same.
     let refused = client.run_in(&other.enter(), OWNER, &agent, &capture("others"));
-    refused.failed(4, "2 process(es)");
+    refused.failed(4, "not yours: 2 processes");
     assert_eq!((inside.seen(), outside.seen()), (Seen::default(), Seen::default()), "not even asked");
     // All may read measurements.
     assert_eq!(client.run_in(&container.enter(), NOBODY, &agent, &["status"]).code, Some(0));
@@ -279,14 +279,14 @@ fn traces_are_for_root_and_for_the_user_who_owns_the_workload() {
     let capture = ["capture", "--duration", "1ms", "--session", "mine"];
 
     let refused = client.run_as(NOBODY, &agent, &capture);
-    refused.failed(4, "1 process(es) that are not yours were left out");
+    refused.failed(4, "left out, because not yours: 1 process");
     assert_eq!(profiler.seen(), Seen::default(), "not even asked");
 
     let made = client.run_as(OWNER, &agent, &capture);
     assert_eq!(made.code, Some(0), "{made:?}");
     assert_eq!((sessions(OWNER), sessions(0), sessions(NOBODY), sessions(SOMEBODY)), (1, 1, 0, 0));
     let refused = client.run_as(NOBODY, &agent, &capture);
-    refused.failed(4, "1 process(es) that are not yours were left out");
+    refused.failed(4, "left out, because not yours: 1 process");
     let refused = client.run_as(NOBODY, &agent, &["sessions", "rm", "mine"]);
     assert!(matches!(refused.code, Some(4 | 5)), "{refused:?}");
     assert_eq!(sessions(0), 1);

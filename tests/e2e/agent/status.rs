@@ -72,7 +72,7 @@ fn simulated_chips_are_shown_selected_and_wide() {
     let one = status(&agent, &["--chip", "1", "--json"]).json();
     Schema::open("status").admits(&one);
     assert_eq!(one["chips"].as_array().map(Vec::len), Some(1), "{one}");
-    assert_eq!(one["chips"][0]["index"], 1, "{one}");
+    assert_eq!((&one["chips"][0]["index"], &one["chips"][0]["state"]), (&1.into(), &"".into()), "{one}");
     status(&agent, &["--chip", "7"]).failed(5, "there is no chip 7");
     status(&agent, &["--pid", "1"]).failed(5, "used by process 1");
     status(&agent, &["--pid", "abc"]).failed(2, "'abc' for '--pid <PID>': it is not a whole number");

@@ -33,6 +33,19 @@ fn asked<'a>(log: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
+fn a_query_before_the_log_is_told_that_its_time_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = file(folder.path(), "log", sound().join("\n"));
+    for strict in [&[][..], &["--strict"]] {
+        let early = [&["--from-log", &log, "--job", "j", "--now", "1772323100"], strict].concat();
+        let ended = run(&early);
+        ended.complaint(BAD_INPUT);
+        let remedy = "the job's first entry is of 2026-03-01 00:00:00+00:00: check that --now is after it";
+        assert!(ended.stderr.contains(remedy) && !ended.stderr.contains("try --strict"), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn files_that_are_no_log() {
     let folder = tempfile::tempdir().unwrap();
     let utf16: Vec<u8> = sound().join("\n").encode_utf16().flat_map(u16::to_le_bytes).collect();

@@ -46,6 +46,50 @@ fn a_full_disk_refuses_captures_and_loses_nothing() {
     assert_eq!(host.sessions(), ["two", "three"]);
 }
 
+/// Free pages of the disk.
+fn free_pages(disk: &SmallDisk) -> usize {
+    let disk = nix::sys::statvfs::statvfs(disk.path()).unwrap();
+    usize::try_from(disk.blocks_available()).unwrap()
+}
+
+/// Every write of a capture and of the catalog meets the end of the disk once: the room for them grows page by page.
+#[test]
+fn wherever_the_disk_ends_a_session_is_kept_whole_or_refused() {
+    let disk = SmallDisk::new();
+    let mut host = on(&disk);
+    let settings = "[store]\nmin_free = '0B'\n";
+    host.start(settings);
+    let mut kept = vec!["before".to_owned()];
+    host.capture("before");
+    let mut refused = 0;
+    for pages in 0..24 {
+        let filler = disk.path().join("filler");
+        fs::write(&filler, vec![1; free_pages(&disk).saturating_sub(pages) * 4096]).unwrap();
+        let session = format!("s{pages}");
+        let ended = host.ask(&["capture", "--duration", "10ms", "--session", &session]);
+        match ended.code {
+            Some(0) => kept.push(session),
+            Some(17) => refused += 1,
+            _ => panic!("{pages}: {ended:?}\n{}", host.log()),
+        }
+        assert_eq!(host.sessions(), kept, "{pages}: {}", host.log());
+        // What was reported is there for the next agent, still on the full disk.
+        host.kill();
+        host.start(settings);
+        until("the sessions", || host.sessions() == kept);
+        fs::remove_file(&filler).unwrap();
+        // Some go again, so that there is always room to take.
+        if kept.len() > 3 {
+            host.done(&["sessions", "rm", &kept.remove(0)]);
+        }
+    }
+    assert!(refused > 2 && kept.len() > 2, "{refused} refused, {kept:?} kept");
+    assert_eq!(host.moved(), [""; 0].map(PathBuf::from), "a full disk is no damage: {}", host.log());
+    for session in host.listed() {
+        assert_eq!(session["complete"], true, "{session}");
+    }
+}
+
 #[test]
 fn a_first_session_on_a_disk_without_room_for_the_database_is_kept_and_shown() {
     let disk = SmallDisk::new();
@@ -74,11 +118,7 @@ fn a_disk_that_is_nearly_full_takes_no_session() {
     host.capture("one");
     // Under 5 % of 256 pages are left.
     fs::write(disk.path().join("filler"), vec![1; 1 << 10]).unwrap();
-    let free = || {
-        let stat = nix::sys::statvfs::statvfs(disk.path()).unwrap();
-        stat.blocks_available()
-    };
-    let pages = usize::try_from(free()).unwrap() - 10;
+    let pages = free_pages(&disk) - 10;
     fs::write(disk.path().join("more"), vec![1; pages * 4096]).unwrap();
     let refused = host.ask(&["capture", "--duration", "10ms"]);
     refused.failed(17, "store.min_free keeps");

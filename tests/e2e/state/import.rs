@@ -62,7 +62,7 @@ fn a_folder_without_a_manifest_and_a_lone_file_are_taken_in() {
     let file = host.home.path().join("lone.xplane.pb");
     fs::copy(part(&folder), &file).unwrap();
     let text = host.done(&["sessions", "import", file.to_str().unwrap()]).stdout;
-    assert!(text.starts_with("session lone: 1 part(s), "), "{text}");
+    assert!(text.starts_with("session lone: 1 part, "), "{text}");
     assert_eq!(host.sessions(), ["one", "bare", "lone"]);
     for session in ["bare", "lone"] {
         let text = fs::read(host.folder(session).join("manifest.json")).unwrap();

@@ -16,7 +16,7 @@ fn what_is_pinned_stays_and_prune_says_what_goes() {
     assert_eq!(pinned["sessions"], serde_json::json!(["one"]));
     let listed = host.done(&["sessions", "list", "--json"]).json();
     Schema::open("sessions-list").admits(&listed);
-    assert!(host.done(&["sessions", "list"]).stdout.contains(", pinned\n"));
+    assert!(host.done(&["sessions", "list"]).stdout.contains(", pinned  here\n"));
     assert_eq!(host.done(&["sessions", "prune"]).stdout, "no session exceeds the limits of the store\n");
     host.stop();
 

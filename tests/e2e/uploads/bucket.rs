@@ -61,3 +61,20 @@ fn credentials_that_are_refused_are_said() {
     assert_eq!(ended.code, Some(20), "{ended:?}");
     assert!(ended.stderr.contains("401") && ended.stderr.contains("service account"), "{ended:?}");
 }
+
+#[test]
+fn an_object_that_is_not_as_it_was_sent_is_sent_again_and_given_up_at_last() {
+    let gcs = FakeGcs::start();
+    gcs.fault(GcsFault::new(GcsEffect::WrongCrc).on("HEAD").containing("xplane.pb").times(1));
+    let host = UploadHost::with_bucket(&gcs, trace(), "");
+    assert_eq!(host.capture("a", &["--to", "bucket", "--wait-upload"]).code, Some(0));
+    host.is_whole(&gcs, "a", "x/plugins/profile/a/");
+    gcs.fault(GcsFault::new(GcsEffect::WrongSize).on("HEAD").containing("xplane.pb").times(100));
+    let ended = host.capture("b", &["--to", "bucket", "--wait-upload"]);
+    ended.failed(20, "has failed: ");
+    assert!(!gcs.objects().contains_key("x/plugins/profile/b/manifest.json"), "it is not visible");
+    gcs.clear_faults();
+    assert_eq!(host.agent.ask(&["uploads", "retry", "b"]).code, Some(0));
+    host.until_upload("the upload", |upload| upload["session"] == "b" && upload["state"] == "done");
+    host.is_whole(&gcs, "b", "x/plugins/profile/b/");
+}

@@ -1,13 +1,15 @@
 //! The commands about uploads.
 
-use crate::schema::Schema;
+use std::fs;
+
 use fakes::{
     fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment},
     fake_profiler::trace,
     wait::until,
 };
 
-use super::UploadHost;
+use super::{UploadHost, folder_destination};
+use crate::schema::Schema;
 
 #[test]
 fn the_running_agent_checks_its_destinations() {
@@ -46,4 +48,24 @@ fn an_upload_that_waits_can_be_dropped() {
     until("the queue to be empty", || host.uploads().is_empty());
     host.agent.ask(&["uploads", "drop", "s"]).failed(5, "no upload of session s waits or has failed");
     assert_eq!(host.files("s").len(), 2, "the session stays");
+}
+
+#[test]
+fn the_uploads_of_others_are_neither_seen_nor_changed() {
+    let (_dir, there, settings) = folder_destination();
+    fs::remove_dir(&there).unwrap();
+    let host = UploadHost::start(trace(), &format!("{settings}allow = 'admin'\n"));
+    assert_eq!(host.capture("s", &["--to", "folder"]).code, Some(0));
+    let listed = host.ask_as_nobody(&["uploads", "list", "--json"]);
+    assert_eq!(listed.json()["uploads"], serde_json::json!([]));
+    for command in ["retry", "drop"] {
+        host.ask_as_nobody(&["uploads", command, "s"]).failed(5, "there is no session s");
+        assert_eq!(host.ask_as_nobody(&["uploads", command, "--all"]).stdout, "");
+    }
+    host.ask_as_nobody(&["capture", "--to", "folder"])
+        .failed(4, "only administrators may name the destination folder");
+    let config = host.agent.home.path().join("agent.toml").display().to_string();
+    host.ask_as_nobody(&["config", "check", &config, "--online"])
+        .failed(4, "only administrators may check the destinations");
+    assert_eq!(host.uploads().len(), 1);
 }

@@ -1,8 +1,11 @@
 //! Uploads and the end of the agent.
 
+use std::fs;
+
 use fakes::{
     fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment},
     fake_profiler::trace,
+    wait::until,
 };
 use nix::sys::signal::Signal;
 
@@ -55,4 +58,25 @@ fn what_fits_is_sent_before_the_agent_ends() {
     host.agent.signal(Signal::SIGTERM);
     assert_eq!(host.agent.end(), Some(0));
     host.is_whole(&gcs, "s", "x/plugins/profile/s/");
+}
+
+#[test]
+fn what_is_in_the_bucket_is_found_again_after_the_state_is_lost() {
+    let gcs = FakeGcs::start();
+    let mut host = UploadHost::with_bucket(&gcs, trace(), "");
+    assert_eq!(host.capture("sent", &["--to", "bucket", "--wait-upload"]).code, Some(0));
+    assert_eq!(host.capture("kept", &["--to", "none"]).code, Some(0));
+    let made = |gcs: &FakeGcs| gcs.requests().into_iter().filter(|request| request.made_object()).count();
+    let before = made(&gcs);
+    host.agent.signal(Signal::SIGKILL);
+    assert_eq!(host.agent.end(), None);
+    let state = host.agent.home.path().join("state/state.db");
+    fs::write(&state, vec![0; 20_000]).unwrap();
+    host.agent.restart();
+    let found = host.until_upload("the upload of before", |upload| {
+        upload["session"] == "sent" && upload["state"] == "done"
+    });
+    assert_eq!(found["unverified_files"], 0, "{found}");
+    until("the rest to be looked for", || host.uploads().len() == 1);
+    assert_eq!(made(&gcs), before, "nothing is sent again");
 }

@@ -1,27 +1,37 @@
 //! Sessions on their way to destinations: captured by a running agent, from a profiler with the real wire.
 
+mod agent;
 mod bucket;
 mod commands;
+mod faults;
+mod faults_access;
+mod faults_disk;
 mod file_destination;
+mod found;
+mod killed;
 mod leaving;
 mod target;
 
 use std::{
     fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
+    process::Command,
 };
 
-use crate::schema::Schema;
 use fakes::{
-    command::Ended,
+    command::{self, Ended},
     fake_gcs::{BUCKET, FakeGcs},
     fake_profiler::{FakeProfiler, Mode, trace},
+    harness::tpuscope,
     wait::{LIMIT, wait_with},
 };
 use proto::tensorflow::profiler::{XSpace, XStat, x_stat::Value};
 
-use crate::profiler_agent::Agent;
+use crate::{profiler_agent::Agent, schema::Schema};
 
+/// A user without rights.
+const NOBODY: u32 = 65534;
 /// A trace that is sent in three parts.
 const LARGE: usize = 17 << 20;
 
@@ -47,6 +57,16 @@ impl UploadHost {
         Self::start(trace, &settings)
     }
 
+    /// As a user without rights.
+    fn ask_as_nobody(&self, arguments: &[&str]) -> Ended {
+        for path in [self.agent.home.path().to_owned(), self.agent.home.path().join("agent.sock")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let mut command = Command::new(tpuscope());
+        command.args(self.agent.arguments(arguments)).current_dir("/").uid(NOBODY).gid(NOBODY);
+        command::start_as(command).end()
+    }
+
     fn capture(&self, session: &str, arguments: &[&str]) -> Ended {
         let usual = ["capture", "--duration", "100ms", "--session", session];
         self.agent.ask(&[&usual, arguments].concat())
@@ -69,13 +89,13 @@ impl UploadHost {
         listed["uploads"].as_array().unwrap().clone()
     }
 
-    /// Waits until the only upload is as `wanted`.
+    /// Waits until an upload is as `wanted`.
     fn until_upload(&self, what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         wait_with(
             what,
             LIMIT,
             || format!("{:?}\n{}", self.uploads(), self.agent.log()),
-            || self.uploads().into_iter().next().filter(|upload| wanted(upload)),
+            || self.uploads().into_iter().find(|upload| wanted(upload)),
         )
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use fakes::fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment};
 use store::destinations::{
-    SendRate, Transport, open,
+    Destination, SendRate, Transport, open,
     target::{FailureClass, PartData, Target, TransferError},
 };
 
@@ -13,8 +13,16 @@ use store::destinations::{
 const PATIENT: Duration = Duration::from_secs(30);
 
 fn target_of(server: &FakeGcs, bucket: &str, idle: Duration) -> Arc<dyn Target> {
-    let url = format!("gs://{bucket}/runs").parse().unwrap();
-    open(&url, Some(server.credentials_file()), Transport::new(idle, SendRate::default())).unwrap()
+    opened(server, bucket, Transport::new(idle, SendRate::default()))
+}
+
+fn opened(server: &FakeGcs, bucket: &str, transport: Transport) -> Arc<dyn Target> {
+    let url = format!("gs://{bucket}/runs");
+    let destination = serde_json::json!({
+        "name": "bucket", "url": url, "credentials": server.credentials_file(),
+    });
+    let destination: Destination = serde_json::from_value(destination).unwrap();
+    open(&url.parse().unwrap(), Some(&destination), transport).unwrap()
 }
 
 fn target(server: &FakeGcs) -> Arc<dyn Target> {
@@ -129,9 +137,7 @@ async fn a_slow_answer_is_waited_for_as_long_as_it_moves() {
 #[tokio::test]
 async fn a_low_rate_is_no_idle_connection() {
     let server = FakeGcs::start();
-    let url = "gs://traces/runs".parse().unwrap();
-    let transport = Transport::new(Duration::from_secs(1), SendRate::new(40_000));
-    let target = open(&url, Some(server.credentials_file()), transport).unwrap();
+    let target = opened(&server, "traces", Transport::new(Duration::from_secs(1), SendRate::new(40_000)));
     target.put("k", Bytes::from(vec![7; 140_000]), None).await.unwrap();
     assert_eq!(server.requests().len(), 1);
 }

@@ -84,6 +84,11 @@ impl GcsFault {
         self.times(usize::MAX)
     }
 
+    /// The requests that it still waits for, if there is an end of them.
+    pub(super) fn left(&self) -> usize {
+        if self.times == usize::MAX { 0 } else { self.times }
+    }
+
     fn matches(&self, method: &str, target: &str) -> bool {
         self.times > 0
             && self.method.is_none_or(|wanted| wanted == method)
@@ -97,7 +102,7 @@ impl GcsFault {
             if fault.skip > 0 {
                 fault.skip -= 1;
             } else if effect.is_none() {
-                fault.times -= 1;
+                fault.times = if fault.times == usize::MAX { usize::MAX } else { fault.times - 1 };
                 effect = Some(fault.effect.clone());
             }
         }

@@ -19,7 +19,8 @@ use tokio::{
 /// Bytes at a time, and the pause after them; `None`: as fast as it goes.
 pub(super) type SharedSpeed = Arc<Mutex<Option<(usize, Duration)>>>;
 
-/// The receive buffer of a slow connection: otherwise the kernel takes megabytes in at once for it.
+/// The least receive buffer of a slow connection. With the usual one the kernel takes megabytes in at once; with one for
+/// less than is read at a time, the sender waits for its timer before each packet.
 const SLOW_BUFFER: usize = 4096;
 
 /// The connection.
@@ -38,10 +39,10 @@ impl Link {
 
     fn speed(&mut self) -> Option<(usize, Duration)> {
         let speed = *self.speed.lock().expect("no owner of the lock panics");
-        if speed.is_some() && !self.small {
+        if let Some((bytes, _)) = speed.filter(|_| !self.small) {
             self.small = true;
             // It still is slow without.
-            let _ = setsockopt(&self.stream, sockopt::RcvBuf, &SLOW_BUFFER);
+            let _ = setsockopt(&self.stream, sockopt::RcvBuf, &(2 * bytes).max(SLOW_BUFFER));
         }
         speed
     }

@@ -190,6 +190,11 @@ impl FakeGcs {
         lock(&self.state).faults.clear();
     }
 
+    /// The requests that faults still wait for; those of all matching requests not counted.
+    pub fn unused_faults(&self) -> usize {
+        lock(&self.state).faults.iter().map(GcsFault::left).sum()
+    }
+
     /// How far its clock is from the true time: `Date`, `Last-Modified` and the times of lists.
     pub fn set_clock_offset(&self, offset: SignedDuration) {
         lock(&self.state).clock_offset = offset;
@@ -208,6 +213,19 @@ impl FakeGcs {
     /// The storage calls so far, in the order of their arrival.
     pub fn requests(&self) -> Vec<GcsRequest> {
         lock(&self.state).requests.iter().filter(|request| !request.is_metadata()).cloned().collect()
+    }
+
+    /// The number of all requests so far.
+    pub fn request_count(&self) -> usize {
+        lock(&self.state).requests.len()
+    }
+
+    /// Whether [`BUCKET`] has an object of this name.
+    ///
+    /// # Panics
+    /// Never: the bucket is there from the start.
+    pub fn has(&self, name: &str) -> bool {
+        lock(&self.state).buckets.get(BUCKET).expect("made at the start").objects.contains_key(name)
     }
 
     /// The calls to the metadata server so far.

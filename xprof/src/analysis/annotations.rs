@@ -61,8 +61,7 @@ pub struct HostAnnotations {
     pub device_span_ps: i64,
     /// How long in that time no core ran a program.
     pub device_idle_ps: i64,
-    /// By name: first what took most self time in and between steps, or while the device had no program; then most
-    /// self time.
+    /// By name, the most self time first.
     pub rows: Vec<Annotation>,
     /// How many names are left out of the rows.
     pub names_left_out: u64,
@@ -90,7 +89,7 @@ impl HostAnnotations {
     }
 
     /// Keeps the first `top` rows.
-    pub(super) fn cut(&mut self, top: usize) {
+    pub fn cut(&mut self, top: usize) {
         let cut = self.rows.split_off(top.min(self.rows.len()));
         self.names_left_out += cut.len() as u64;
         self.self_time_left_out_ps =
@@ -147,10 +146,7 @@ impl Collector {
     pub(super) fn finish(mut self) -> HostAnnotations {
         self.rows.retain(|row| row.occurrences > 0);
         self.rows.sort_by(|a, b| {
-            let rank = |row: &Annotation| {
-                let of_steps = row.in_steps_self_time_ps.saturating_add(row.between_steps_self_time_ps);
-                (of_steps.max(row.device_idle_self_time_ps), row.self_time_ps, row.time_ps)
-            };
+            let rank = |row: &Annotation| (row.self_time_ps, row.time_ps);
             rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
         });
         HostAnnotations {
@@ -391,6 +387,22 @@ mod tests {
             .map(|row| (row.name.as_str(), row.device_idle_time_ps, row.device_idle_self_time_ps))
             .collect();
         assert_eq!(figures, [("enqueue", 28, 28), ("load", 28, 18), ("decode", 10, 10)]);
+    }
+
+    #[test]
+    fn the_most_self_time_comes_first_wherever_it_lies() {
+        let mut all = Collector::default();
+        let [train, load, wait] = [b"train".as_slice(), b"load", b"wait"].map(|name| all.row(name).unwrap());
+        let mut main = Thread::new(true);
+        main.push(0, 100, Annotated { row: train, marker: true }, &mut all);
+        main.push(10, 90, Annotated { row: load, marker: false }, &mut all);
+        main.finish(&mut all);
+        let mut other = Thread::new(true);
+        other.push(0, 1000, Annotated { row: wait, marker: false }, &mut all);
+        other.finish(&mut all);
+        let found = all.finish();
+        let names: Vec<_> = found.rows.iter().map(|row| (row.name.as_str(), row.self_time_ps)).collect();
+        assert_eq!(names, [("wait", 1000), ("load", 80), ("train", 20)]);
     }
 
     #[test]

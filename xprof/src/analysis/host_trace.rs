@@ -51,6 +51,16 @@ pub struct HostTrace {
     pub warnings: Vec<String>,
 }
 
+impl HostTrace {
+    /// Takes out the losses that say that no device was traced: the capture did not ask for it.
+    pub fn forget_losses_of_all_devices(&mut self) {
+        let (gone, kept): (Vec<Loss>, Vec<Loss>) =
+            self.losses.drain(..).partition(|loss| loss.kind.is_of_all_devices());
+        self.losses = kept;
+        self.warnings.retain(|warning| gone.iter().all(|loss| loss.message != *warning));
+    }
+}
+
 /// What one core did.
 #[derive(Debug, Default)]
 pub struct Core {

@@ -127,8 +127,7 @@ pub struct HostReport {
     pub categories: Vec<CategoryReport>,
     /// The collectives, by opcode.
     pub collectives: Vec<CollectiveReport>,
-    /// The host's annotations, those that took most time in the steps first; none with XProf's rules, whose pages have
-    /// none.
+    /// The host's annotations, all of them; none with XProf's rules, whose pages have none.
     pub annotations: Option<HostAnnotations>,
     /// What the trace lost.
     pub losses: Vec<Loss>,
@@ -326,12 +325,11 @@ pub struct CollectiveReport {
 }
 
 impl HostReport {
-    pub(super) fn of(mut trace: HostTrace, host: usize, rules: Rules, top: Option<usize>) -> Self {
+    pub(super) fn of(trace: HostTrace, host: usize, rules: Rules, top: Option<usize>) -> Self {
         let rows = trace.ops.sorted();
         let shown = top.unwrap_or(rows.len()).min(rows.len());
         let top_ops = rows[..shown].iter().map(|(key, row)| OpReport::of(&trace, key, row, rules)).collect();
         let categories = categories(&trace);
-        trace.annotations.cut(top.unwrap_or(usize::MAX));
         let collectives = trace.collectives.iter().map(|(kind, totals)| CollectiveReport {
             opcode: kind.opcode(),
             occurrences: totals.occurrences,

@@ -16,6 +16,7 @@ use super::{
     summary::{mean, median},
     warnings::ms,
 };
+use crate::wording::counted;
 
 /// What is less than this part of a step is jitter.
 const LEAST_SHARE: f64 = 0.03;
@@ -192,7 +193,7 @@ fn evidence(wait: i64, others: i64, compute: i64, excess: i64, steps: usize) -> 
             ms(compute)
         )
     };
-    format!("{waits}; {why}; over {steps} steps")
+    format!("{waits}; {why}; over {}", counted(steps, "step"))
 }
 
 #[cfg(test)]

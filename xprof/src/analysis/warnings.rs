@@ -15,7 +15,9 @@ use super::{
 };
 use crate::{
     loss::{Loss, LossKind},
+    merge::MERGED,
     reader::{FarLines, Index, PlaneIndex},
+    wording::counted,
 };
 
 /// How many of the profiler's own messages are passed on.
@@ -106,7 +108,10 @@ impl HostFacts {
         rules: Rules,
     ) -> Self {
         let error = index.errors.iter().map(|text| format!("the profiler reports an error: {text}"));
-        let warning = index.warnings.iter().map(|text| format!("the profiler warns: {text}"));
+        let warning = index.warnings.iter().map(|text| match text.starts_with(MERGED) {
+            true => text.clone(),
+            false => format!("the profiler warns: {text}"),
+        });
         Self {
             messages: error.chain(warning).take(MOST_MESSAGES).collect(),
             outside: index.planes.iter().map(outside).filter(|(_, events)| *events > 0).collect(),
@@ -131,10 +136,6 @@ fn outside(plane: &PlaneIndex) -> (String, u64) {
 
 fn size(plane: &PlaneIndex) -> (String, usize, u64) {
     (plane.name.clone(), plane.lines.len(), plane.lines.iter().map(|line| line.events).sum())
-}
-
-fn counted(many: u64, what: &str) -> String {
-    format!("{many} {what}{}", if many == 1 { "" } else { "s" })
 }
 
 /// All warnings of a part; what it lost comes first.
@@ -177,7 +178,7 @@ fn of_file(facts: &HostFacts, all: &mut Vec<String>) {
     for (plane, lines, events) in facts.unread.iter().take(MOST_MESSAGES) {
         all.push(format!(
             "{plane} is not read ({}, {}): only TPU cores are; its events are in no figure here, XProf shows them",
-            counted(*lines as u64, "line"),
+            counted(*lines, "line"),
             counted(*events, "event")
         ));
     }
@@ -258,19 +259,21 @@ fn of_steps(core: &CoreFacts, facts: &HostFacts, trace: &HostTrace, at: usize, a
         )),
     }
     if core.outside > 0 && facts.markers > 0 {
-        all.push(format!("{plane}: {} program runs belong to no step", core.outside));
+        all.push(format!("{plane}: {} outside all steps", counted(core.outside, "program run")));
     }
     let steps = trace.cores.get(at).map_or(&[][..], |core| &core.steps);
     let inferred = steps.iter().filter(|step| step.inferred).count();
     if inferred > 0 {
         all.push(format!(
-            "{plane}: {inferred} step numbers are inferred from run ids: their launch lies outside the trace"
+            "{plane}: inferred from run ids, because the launch lies outside the trace: {}",
+            counted(inferred, "step number")
         ));
     }
     let unknown = steps.iter().filter(|step| step.step_num.is_none()).count();
     if unknown > 0 && facts.markers > 0 {
         all.push(format!(
-            "{plane}: {unknown} steps have no number: no step marker of the host launched them"
+            "{plane}: {} without a number: no step marker of the host launched them",
+            counted(unknown, "step")
         ));
     }
     if core.origin != StepOrigin::Modules {
@@ -287,7 +290,7 @@ fn outside_steps(steps: impl Iterator<Item = (i64, i64)> + Clone) -> Option<Stri
     let between = all_time.saturating_sub(within);
     (between > all_time / 20).then(|| {
         format!(
-            "{:.0} % of the time between the first and the last step lies in no step ({}): step times alone look better than the run was",
+            "{:.1} % of the time between the first and the last step lies in no step ({}): step times alone look better than the run was",
             100.0 * between as f64 / all_time as f64,
             ms(between)
         )

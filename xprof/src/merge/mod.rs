@@ -32,11 +32,14 @@ use std::{collections::BTreeSet, io};
 pub use output::WriteSeek;
 pub use report::{Gap, MergeReport, MergedSteps, MissingSteps, Segment};
 
-use crate::{input::Input, reader::NoTrace, wire};
+use crate::{input::Input, reader::NoTrace, wire, wording::counted};
 use inputs::Inputs;
 use output::Output;
 use plane::PlaneMerge;
 use steps::Steps;
+
+/// What the warning begins with that the merged trace carries where nothing was recorded between its segments.
+pub const MERGED: &str = "merged by tpuscope: ";
 
 /// A protobuf parser refuses messages of 2 GiB and more.
 const PROTOBUF_LIMIT: u64 = (1 << 31) - 1;
@@ -139,6 +142,11 @@ fn write(
         report.planes += 1;
         PlaneMerge::new(inputs, &members).write(out, steps, report)?;
     }
+    if let Some(warning) = unrecorded(report) {
+        let mut raw = Vec::new();
+        prost::encoding::string::encode(3, &warning, &mut raw);
+        out.raw(&raw)?;
+    }
     // Host names, errors and warnings, each once.
     let mut seen = BTreeSet::new();
     for span in inputs.others() {
@@ -148,4 +156,18 @@ fn write(
         }
     }
     Ok(())
+}
+
+/// What the result tells its readers of the gaps: planes have no way to say that nothing was recorded.
+fn unrecorded(report: &MergeReport) -> Option<String> {
+    let lengths = report.gaps.iter().map(|gap| gap.stop_ns.saturating_sub(gap.start_ns)).filter(|&ns| ns > 0);
+    let (gaps, ns) = lengths.fold((0_u64, 0_i64), |(gaps, sum), ns| (gaps + 1, sum.saturating_add(ns)));
+    (gaps > 0).then(|| {
+        format!(
+            "{MERGED}{} with {} between them, {:.3} s together, in which nothing was recorded: idle time, time outside the steps and time without a program include them",
+            counted(report.segments.len(), "segment"),
+            counted(gaps, "gap"),
+            ns as f64 / 1e9
+        )
+    })
 }

@@ -389,7 +389,8 @@ proptest! {
         let mut segments = split(&whole, &cuts, &dresses);
         let count = segments.len();
         segments.rotate_left(rotate % count);
-        let (merged, report) = merge_all(&segments).unwrap();
+        let (mut merged, report) = merge_all(&segments).unwrap();
+        merged.warnings.retain(|warning| !warning.starts_with(MERGED));
         prop_assert_eq!(meaning(&merged), meaning(&whole));
         prop_assert_eq!((&merged.errors, &merged.warnings, &merged.hostnames), (&whole.errors, &whole.warnings, &whole.hostnames));
         prop_assert_eq!(report.gaps.len(), cuts.len());
@@ -491,6 +492,32 @@ fn gaps_and_overlaps_are_told() {
         |after_segment, from, to| Gap { after_segment, start_ns: START_NS + from, stop_ns: START_NS + to };
     assert_eq!(report.gaps, [gap(0, 100, 120), gap(1, 300, 300)]);
     assert_eq!(report.warnings, ["c begins 10 ns before a ends"]);
+}
+
+#[test]
+fn a_merged_trace_says_how_long_nothing_was_recorded() {
+    let segment = |from: i64, to: i64| {
+        let mut plane = task_environment();
+        for (stat, ms) in plane.stats.iter_mut().zip([from, to]) {
+            stat.value = Some(x_stat::Value::Uint64Value((START_NS + ms * 1_000_000) as u64));
+        }
+        XSpace { planes: vec![plane], ..XSpace::default() }
+    };
+    let (merged, _) =
+        merge_all(&[segment(0, 100), segment(57_100, 57_200), segment(57_250, 57_300)]).unwrap();
+    let wanted = "merged by tpuscope: 3 segments with 2 gaps between them, 57.050 s together, in which nothing was \
+                  recorded: idle time, time outside the steps and time without a program include them";
+    assert_eq!(merged.warnings, [wanted]);
+    let (merged, _) = merge_all(&[segment(0, 100), segment(100, 200)]).unwrap();
+    assert!(merged.warnings.is_empty(), "{:?}", merged.warnings);
+    // The reader gives it as it is: it is no profiler's.
+    let bytes =
+        XSpace { warnings: vec![wanted.to_owned(), "w".to_owned()], ..segment(0, 100) }.encode_to_vec();
+    let mut reader = crate::reader::Reader::open(Cursor::new(bytes)).unwrap();
+    let trace = crate::analysis::read(&mut reader, "h", true, "h", crate::analysis::Rules::True).unwrap();
+    let found: Vec<_> =
+        trace.warnings.iter().filter(|text| text.contains(MERGED) || text.ends_with("w")).collect();
+    assert_eq!(found, [wanted, "the profiler warns: w"]);
 }
 
 /// A file that is whole when it is opened first, and half as long the next time.

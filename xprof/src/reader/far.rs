@@ -5,6 +5,7 @@
 use std::fmt;
 
 use super::{Index, LineIndex, PlaneIndex, time::EPOCH_NS};
+use crate::wording::counted;
 
 /// The most picoseconds from a session's start that can be told apart from a time that has no place on its time line.
 const MOST_PS: i64 = EPOCH_NS * 1000;
@@ -29,9 +30,9 @@ impl fmt::Display for FarLines {
         let at = at.map(|at| format!(" (the first at {})", at.round(jiff::Unit::Second).unwrap_or(at)));
         write!(
             f,
-            "{plane}: {events} events of {} line(s) lie far outside the session{}: they are left out; the file may be \
-             damaged, or a clock is wrong",
-            lines.len(),
+            "{plane}: {} of {} far outside the session{}: left out; the file may be damaged, or a clock is wrong",
+            counted(*events, "event"),
+            counted(lines.len(), "line"),
             at.unwrap_or_default()
         )
     }

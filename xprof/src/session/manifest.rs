@@ -47,6 +47,19 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// The warnings of the session, then those of each host and of its parts, which begin with the name of the file.
+    pub fn all_warnings(&self) -> impl Iterator<Item = String> {
+        let of_hosts = self.hosts.iter().flat_map(|host| {
+            let of_part = |part: &PartEntry, text: &String| format!("{}: {text}", part.file);
+            let of_parts = host
+                .parts
+                .iter()
+                .flat_map(move |part| part.warnings.iter().map(move |text| of_part(part, text)));
+            host.warnings.iter().cloned().chain(of_parts)
+        });
+        self.warnings.iter().cloned().chain(of_hosts)
+    }
+
     /// When the session was made: as its writer says, else the start of its window, else unknown. The times of
     /// files tell when they were copied, so they are not used.
     pub fn created_at(&self) -> Option<Timestamp> {
@@ -86,6 +99,14 @@ pub struct TracerLevels {
     pub device: u32,
     /// Python calls: 0 none, 1 all.
     pub python: u32,
+}
+
+impl TracerLevels {
+    /// Whether a capture with these levels and advanced options asks for a trace of the devices: without, a trace that
+    /// has none lost nothing.
+    pub fn ask_for_devices(&self, options: &BTreeMap<String, String>) -> bool {
+        self.device > 0 && options.get("tpu_trace_mode").is_none_or(|mode| mode != "TRACE_ONLY_HOST")
+    }
 }
 
 /// A stretch of time, in UTC.

@@ -46,7 +46,7 @@ fn manifest(entries: Vec<PartEntry>) -> Manifest {
         })
         .collect();
     Manifest {
-        id: None,
+        id: "0123456789abcdef0123456789abcdef".parse().ok(),
         version: MANIFEST_VERSION,
         session: "s".to_owned(),
         tool: Tool::this(),

@@ -140,9 +140,13 @@ async fn open_store(
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
     let (store, uploads) = opened.map_err(remedies::store)?;
-    let filled = store.clone();
+    let (filled, derived) = (store.clone(), uploads.clone());
     tokio::spawn(async move {
-        if let Err(error) = filled.call(SessionStore::fill).await {
+        let filled = filled.call(move |store| {
+            store.fill()?;
+            Ok(derived.derive()?)
+        });
+        if let Err(error) = filled.await {
             warn!(%error, "cannot read the sessions in the store");
         }
     });

@@ -16,7 +16,7 @@ use super::{CommandResult, client, exit::Exit, failure::Failure, output, remedie
 /// Arguments of `capture`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Length of the trace, such as 500ms or 2s
+    /// Length of the trace in whole milliseconds, such as 500ms or 2s
     #[arg(long, default_value = "2s")]
     duration: Duration,
     /// Name of the session [default: the time in UTC, such as 2027_01_31_12_00_00]
@@ -41,14 +41,14 @@ pub struct Args {
     /// Advanced profiler option, such as tpu_trace_mode=TRACE_COMPUTE; repeatable; docs/capture.md lists them
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     option: Vec<(String, String)>,
-    /// Start of the trace, such as 2027-01-31T12:00:00Z [default: immediately]
+    /// Start of the trace, at most an hour from now, as YYYY-MM-DDTHH:MM:SSZ (RFC 3339) [default: immediately]
     #[arg(long, value_name = "TIME", value_parser = instant)]
     start_at: Option<jiff::Timestamp>,
     /// Time limit for receiving the traces, counted from the end of the recording [default: the setting
     /// capture.timeout]
     #[arg(long)]
     timeout: Option<Duration>,
-    /// Minimum number of processes that must return a trace
+    /// Minimum number of processes that must return a trace; with fewer, nothing is kept
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     min_processes: u32,
     /// Destination of the agent's settings that the session is uploaded to; `none` for no upload, not even to the
@@ -73,7 +73,7 @@ pub struct Args {
 
 fn instant(text: &str) -> Result<jiff::Timestamp, &'static str> {
     // The parser's own message is about its internals.
-    text.parse().map_err(|_| "expected an RFC 3339 time, such as 2027-01-31T12:00:00Z")
+    text.parse().map_err(|_| "expected an RFC 3339 time: YYYY-MM-DDTHH:MM:SSZ")
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -15,6 +15,7 @@ use std::{
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use model::time::{Clock, SystemClock, Timestamp};
 use sessions::capture::CaptureProgress;
+use xprof::wording::counted;
 
 use crate::output;
 
@@ -142,12 +143,13 @@ impl Phase {
         if bytes > 0 || self.done > 0 {
             return format!("receiving: {}, {} of {targets} done", HumanBytes(bytes), self.done);
         }
+        let targets = counted(targets, "process");
         if now < end {
             let (window, left) = (self.duration.as_secs_f64(), now.age(end).as_secs_f64());
-            return format!("recording {window:.1} s of {targets} process(es), {left:.0} s left");
+            return format!("recording {window:.1} s of {targets}, {left:.0} s left");
         }
         let since = end.age(now).as_secs_f64();
-        format!("{targets} process(es) collect their traces, {since:.0} s since the end of the recording")
+        format!("waiting for the traces of {targets}, {since:.0} s since the end of the recording")
     }
 }
 
@@ -163,10 +165,10 @@ mod tests {
         assert_eq!(phase.text(second(0)), "contacting the profilers");
         (phase.begin, phase.received) = (Some(second(100)), vec![0; 2]);
         assert_eq!(phase.text(second(70)), "the recording starts in 30 s");
-        assert_eq!(phase.text(second(112)), "recording 60.0 s of 2 process(es), 48 s left");
+        assert_eq!(phase.text(second(112)), "recording 60.0 s of 2 processes, 48 s left");
         assert_eq!(
             phase.text(second(172)),
-            "2 process(es) collect their traces, 12 s since the end of the recording"
+            "waiting for the traces of 2 processes, 12 s since the end of the recording"
         );
         phase.received[1] = 3 << 20;
         assert_eq!(phase.text(second(173)), "receiving: 3.00 MiB, 0 of 2 done");

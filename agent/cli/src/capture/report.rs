@@ -9,7 +9,10 @@ use indicatif::HumanBytes;
 use proto::tpuscope::v1::{CaptureFailure, UploadStatus};
 use serde::Serialize;
 use sessions::FailureKind;
-use xprof::session::{Manifest, Missing, PartEntry, Window};
+use xprof::{
+    session::{Manifest, Missing, PartEntry, Window},
+    wording::counted,
+};
 
 use super::super::{
     CommandResult,
@@ -137,12 +140,12 @@ impl CaptureReport {
             });
             let _ = writeln!(
                 text,
-                "  {}: {}, {} planes, {} lines, {} events{}",
+                "  {}: {}, {}, {}, {}{}",
                 one_line(&entry.file),
                 HumanBytes(entry.size),
-                entry.planes,
-                entry.lines,
-                entry.events,
+                counted(entry.planes, "plane"),
+                counted(entry.lines, "line"),
+                counted(entry.events, "event"),
                 window.unwrap_or_default()
             );
             for warning in &entry.warnings {
@@ -150,14 +153,7 @@ impl CaptureReport {
             }
         }
         for missing in &self.missing {
-            let process = missing.process.as_deref().unwrap_or("the whole host");
-            let _ = writeln!(
-                text,
-                "  missing: {} on {}: {}",
-                one_line(process),
-                one_line(&missing.host),
-                one_line(&missing.why)
-            );
+            let _ = writeln!(text, "  missing: {}", one_line(&missing_text(missing)));
             let failure = self.failures.iter().find(|failure| failure.message == missing.why);
             if let Some(remedy) = failure.map(|failure| &failure.remedy).filter(|remedy| !remedy.is_empty()) {
                 let _ = writeln!(text, "    {}", one_line(remedy));
@@ -176,6 +172,13 @@ impl CaptureReport {
         let _ = writeln!(text, "next: tpuscope sessions show {place}");
         text
     }
+}
+
+/// What is missing and why. A reason that begins with the name of the process does not get it twice.
+fn missing_text(missing: &Missing) -> String {
+    let process = missing.process.as_deref().unwrap_or("the whole host");
+    let why = missing.why.strip_prefix(process).and_then(|why| why.strip_prefix(": "));
+    format!("{process} on {}: {}", missing.host, why.unwrap_or(&missing.why))
 }
 
 /// Prints the result and returns the exit code.
@@ -206,4 +209,21 @@ fn exit(report: CaptureReport) -> CommandResult {
         return Err(remedies::missing_parts(report.missing.len()));
     }
     report.not_uploaded.map_or(Ok(Exit::Ok), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_process_is_named_once() {
+        let text = |process: Option<&str>, why: &str| {
+            let process = process.map(str::to_owned);
+            missing_text(&Missing { host: "vm".into(), process, why: why.into() })
+        };
+        let closed = "localhost:9: port 9 is closed";
+        assert_eq!(text(Some("localhost:9"), closed), "localhost:9 on vm: port 9 is closed");
+        assert_eq!(text(Some("pid 7"), closed), "pid 7 on vm: localhost:9: port 9 is closed");
+        assert_eq!(text(None, "no answer"), "the whole host on vm: no answer");
+    }
 }

@@ -274,6 +274,9 @@ impl Ledger<'_> {
         if let Some((first, last)) = self.outside_the_window() {
             return NoAnswer::OutsideTheWindow { first, last };
         }
+        if let Some(first) = self.after_now() {
+            return NoAnswer::NowIsBefore(first);
+        }
         if self.args.strict {
             return NoAnswer::Strict;
         }
@@ -295,6 +298,13 @@ impl Ledger<'_> {
         let first = times.next()?;
         let last = times.last().unwrap_or(first);
         (last < start || end < first).then_some((first, last))
+    }
+
+    /// The time of the first entry, if that is not before the time of the query.
+    fn after_now(&self) -> Option<Micros> {
+        let first = self.log.iter().next()?.time.micros();
+        let whole = self.args.start.is_none();
+        (whole && self.args.now.unwrap_or_else(present) <= first).then_some(first)
     }
 
     /// The first entry of the window that the library cannot assign to it.

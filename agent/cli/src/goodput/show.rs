@@ -8,6 +8,7 @@ use goodput::{
     strict::Repairs,
     time::Micros,
 };
+use xprof::wording::counted;
 
 use crate::output::one_line;
 
@@ -112,7 +113,7 @@ pub(super) fn answer(
         LedgerAnswer::Failed(failed) => format!("{about}: {}: {}\n", failed.error, failed.message),
     };
     for (repair, count) in repairs.iter().flat_map(|repairs| repairs.iter()) {
-        let _ = writeln!(out, "  repaired: {} ({count} times)", repair.about());
+        let _ = writeln!(out, "  repaired: {} ({})", repair.about(), counted(count, "time"));
     }
     out
 }

@@ -27,14 +27,16 @@ pub(super) fn run(file: &Path, json: bool) -> CommandResult {
 #[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
 fn text_of(proxy: &Proxy) -> String {
     let total = proxy.elapsed_s as f64;
+    let known = show::duration((proxy.elapsed_s - proxy.buckets.unknown) as f64);
     let ratio = match proxy.proxy_runtime_goodput {
-        Some(share) => format!("{:.1} %", share * 100.0),
-        None => "unknown".into(),
+        Some(share) => format!("{:.1} % of the {known} that are known", share * 100.0),
+        None => format!("unknown: {known} are known"),
     };
     let mut out = format!(
-        "proxy goodput {ratio} over {}, {:.0} % of it known\n",
+        "proxy goodput {ratio} ({:.1} % of {})\nshares of all {}:\n",
+        proxy.coverage * 100.0,
         show::duration(total),
-        proxy.coverage * 100.0
+        show::duration(total)
     );
     let buckets = proxy.buckets;
     let rows = [
@@ -60,4 +62,29 @@ fn text_of(proxy: &Proxy) -> String {
         out.push_str(&format!("goodput from step starts, by the library's rules: {percent:.1} %\n"));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_share_says_of_what_it_is_one() {
+        // 100 s of one chip: 50 s productive, 40 s idle, and 10 s without a sample, of which the last one holds 5.
+        let duty: Vec<Option<f64>> = [vec![Some(90.0); 50], vec![Some(0.0); 40], vec![None; 10]].concat();
+        let observed = serde_json::json!({
+            "chips": [0], "now": 100.0, "opens": [[0, 7, 0.0, null]], "duty": [[0, 0, duty]],
+        });
+        let observed: HostObservations = serde_json::from_value(observed).unwrap();
+        let text = text_of(&proxy::proxy(&observed).unwrap());
+        let wanted =
+            "proxy goodput 52.6 % of the 1m 35s that are known (95.0 % of 1m 40s)\nshares of all 1m 40s:\n";
+        assert!(text.starts_with(wanted), "{text}");
+        let rows: Vec<_> = text
+            .lines()
+            .skip(2)
+            .map(|row| row.split_whitespace().take(3).collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(rows[..3], ["productive 50.0 %", "stall 45.0 %", "unknown 5.0 %"], "{text}");
+    }
 }

@@ -6,7 +6,10 @@ use proto::tpuscope::v1::CaptureFailure;
 use server::session_messages;
 use sessions::{CaptureError, FailureKind, FailureReason, spec::LONG_WINDOW};
 use store::{StateError, StoreError};
-use xprof::session::{SessionError, SessionName};
+use xprof::{
+    session::{SessionError, SessionName},
+    wording::counted,
+};
 
 use crate::{exit::Exit, failure::Failure};
 
@@ -74,13 +77,13 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
         R::SameProfiler => "name each profiler once",
         R::NoTarget => {
-            "call jax.profiler.start_server(PORT) in the job, or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
+            "call jax.profiler.start_server(PORT) in the job, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
         }
         R::NotPermitted => {
             "run as the job's owner, as root, or as a member of the group that the setting api.admin_group names"
         }
         R::OwnersHidden => {
-            "docs/discovery.md (installed in /usr/share/doc/tpuscope) says what the agent needs to see all processes; for a process that it sees, call jax.profiler.start_server(PORT) in the job, or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
+            "docs/discovery.md (installed in /usr/share/doc/tpuscope) says what the agent needs to see all processes; for a process that it sees, call jax.profiler.start_server(PORT) in the job, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
         }
         R::TooFewTargets => "lower --min-processes, or name more targets",
         R::TooManyCaptures => "wait until a capture ends, or raise capture.max_captures",
@@ -181,7 +184,7 @@ pub(crate) fn session_folder(error: SessionError) -> Failure {
 
 /// A session without some of its parts.
 pub(crate) fn missing_parts(missing: usize) -> Failure {
-    Failure::new(Exit::Partial, format_args!("{missing} part(s) of the session are missing"))
+    Failure::new(Exit::Partial, format_args!("the session lacks {}", counted(missing, "part")))
         .remedy("the session has the other parts; its manifest.json lists the missing ones and the reasons")
 }
 
@@ -218,6 +221,13 @@ mod tests {
             assert!(capture(reason, KeptIn::Folder).contains("folder"), "{reason:?}");
             let remedy = capture(reason, KeptIn::AgentStore);
             assert!(!remedy.is_empty() && !remedy.contains("--output"), "{reason:?}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn where_no_profiler_is_seen_the_variable_with_its_port_is_named() {
+        for reason in [FailureReason::NoTarget, FailureReason::OwnersHidden] {
+            assert!(capture(reason, KeptIn::AgentStore).contains("JAX_PROFILER_PORT=PORT"), "{reason:?}");
         }
     }
 

@@ -194,6 +194,8 @@ pub(crate) fn refused_observations(file: &Path, error: &proxy::Error) -> Failure
 pub(crate) enum NoAnswer {
     /// All entries of the job are outside the window.
     OutsideTheWindow { first: Micros, last: Micros },
+    /// The time of the query is not after the first entry.
+    NowIsBefore(Micros),
     /// The strict ledger has no answer.
     Strict,
     /// The library cannot assign the entry of this time to the window.
@@ -211,7 +213,10 @@ pub(crate) fn no_answer_of_log(what: impl fmt::Display, why: NoAnswer) -> Failur
         NoAnswer::OutsideTheWindow { first, last } => failure.remedy(format_args!(
             "the job's entries are from {first} to {last}: choose a window in this period"
         )),
-        NoAnswer::Strict => failure.remedy("check that --now is after the first entry"),
+        NoAnswer::NowIsBefore(first) => {
+            failure.remedy(format_args!("the job's first entry is of {first}: check that --now is after it"))
+        }
+        NoAnswer::Strict => failure.remedy("check that the log has the job's start and its steps"),
         NoAnswer::WithoutEpochSeconds(at) => failure.remedy(format_args!(
             "the library selects the entries of a window by epoch seconds, which the entry of {at} does not have: use \
              --strict"

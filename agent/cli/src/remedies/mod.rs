@@ -44,8 +44,8 @@ pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};
 pub(crate) use status::{no_chip, no_owner};
 pub(crate) use stored_sessions::{
-    changed_path, each, faulty_session, import, imported_name, imported_url, merged_session, no_store,
-    no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
+    changed_path, each, faulty_session, import, imported_name, imported_url, listed_name, merged_session,
+    no_store, no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
 };
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, merge, name_of_a_file, no_readable_part,

@@ -53,6 +53,14 @@ pub(crate) fn changed_path(path: &dyn fmt::Display, command: &str) -> Failure {
     )
 }
 
+/// Sessions are listed, not one of them.
+pub(crate) fn listed_name(name: &SessionName) -> Failure {
+    let what = format_args!("{name} is the name of a session, and `sessions list` takes a path or a URL");
+    Failure::new(Exit::Usage, what).remedy(format_args!(
+        "`tpuscope sessions show {name}` shows it; for a folder of this name write `./{name}`"
+    ))
+}
+
 /// What is taken in lies in a folder.
 pub(crate) fn imported_name(name: &SessionName) -> Failure {
     let what = format_args!("{name} is the name of a session, and `sessions import` takes a path");

@@ -17,8 +17,9 @@ use crate::{
 /// Points of one series in the text: they fit into a terminal beside the numbers.
 const TEXT_POINTS: u32 = 40;
 /// How rows of several sources are to be read.
-const SEVERAL_SOURCES: &str = "several sources measured it (label source), each row is one of them; `status` and the metrics page show \
-     libtpu's values only while no other source has any\n\n";
+const SEVERAL_SOURCES: &str = "several sources measured it (label source), each row is one of them; the metrics page and \
+     `tpuscope metrics` show libtpu's values only while no other source has any, and `status` does not show them: they do not \
+     say which chip they are of\n\n";
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Arguments of `history`.

@@ -1,6 +1,7 @@
 //! `tpuscope metrics`.
 
 use proto::tpuscope::v1::{SeriesValue, host_client::HostClient, series_value::Value};
+use xprof::wording::counted;
 
 use super::{labels, names, number, samples};
 use crate::{
@@ -65,12 +66,12 @@ fn value(series: &SeriesValue) -> String {
     if let Some(histogram) = &series.histogram {
         let count: u64 = histogram.counts.iter().sum();
         let mean = if count > 0 { histogram.sum / count as f64 } else { 0.0 };
-        return format!("{count} events, mean {}", number(mean));
+        return format!("{}, mean {}", counted(count, "event"), number(mean));
     }
     match &series.value {
         Some(Value::Gauge(value) | Value::Counter(value)) => number(*value),
         Some(Value::Window(window)) => {
-            format!("{} events, mean {}", window.counts.iter().sum::<u64>(), number(window.mean))
+            format!("{}, mean {}", counted(window.counts.iter().sum::<u64>(), "event"), number(window.mean))
         }
         None => "-".into(),
     }

@@ -4,11 +4,14 @@
 
 use std::io::{self, Write};
 
-use xprof::analysis::{Annotation, HostAnnotations, HostReport, Report};
+use xprof::{
+    analysis::{Annotation, HostAnnotations, HostReport, Report},
+    wording::counted,
+};
 
 use super::{
     show_tables::cut,
-    show_text::{Page, count, ms, percent},
+    show_text::{Page, ms, percent},
 };
 use crate::output::one_line;
 
@@ -79,8 +82,8 @@ fn with_self(time_ps: i64, self_time_ps: i64) -> String {
     if time == own { time } else { format!("{time} ({own} without the annotations in it)") }
 }
 
-/// The annotations of a host.
-pub(super) fn table(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
+/// The annotations of a host with most self time, and how many others there are.
+pub(super) fn table(out: &mut impl Write, host: &HostReport, page: &Page<'_>) -> io::Result<()> {
     let Some(all) = host.annotations.as_ref().filter(|all| !all.rows.is_empty()) else { return Ok(()) };
     let steps = all.steps > 0;
     write!(out, "  {:<38} {:>8} {:>12} {:>12}", "host annotation", "runs", "total", "self time")?;
@@ -88,7 +91,8 @@ pub(super) fn table(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
         write!(out, " {:>12} {:>12} {:>9}", "total a step", "self a step", "of period")?;
     }
     writeln!(out)?;
-    for row in &all.rows {
+    let (shown, left_out) = all.rows.split_at(page.shown_rows.min(all.rows.len()));
+    for row in shown {
         write!(
             out,
             "  {:<38} {:>8} {:>12} {:>12}",
@@ -108,9 +112,9 @@ pub(super) fn table(out: &mut impl Write, host: &HostReport) -> io::Result<()> {
         }
         writeln!(out)?;
     }
-    if all.names_left_out > 0 {
-        let names = count(usize::try_from(all.names_left_out).unwrap_or(usize::MAX), "more name");
-        writeln!(out, "  and {names} with {} self time", ms(all.self_time_left_out_ps))?;
+    if !left_out.is_empty() {
+        let self_time = left_out.iter().fold(0, |sum: i64, row| sum.saturating_add(row.self_time_ps));
+        writeln!(out, "  and {} with {} self time", counted(left_out.len(), "more name"), ms(self_time))?;
     }
     if steps {
         writeln!(

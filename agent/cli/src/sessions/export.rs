@@ -15,6 +15,7 @@ use xprof::{
     export::{ExportedHost, TraceEvents, operations_csv, steps_csv, trace_events},
     input::Input,
     session::PartFile,
+    wording::counted,
 };
 
 use super::{
@@ -261,19 +262,22 @@ impl ExportAnswer {
         }
         if let Some(events) = &self.events {
             text += &format!(
-                "{} events on {} threads of {} processes\n",
-                events.events, events.threads, events.processes
+                "{} on {} of {}\n",
+                counted(events.events, "event"),
+                counted(events.threads, "thread"),
+                counted(events.processes, "process")
             );
             if events.timeless > 0 {
-                text += &format!("{} aggregated events have no time and were omitted\n", events.timeless);
+                text +=
+                    &format!("omitted: {} without a time\n", counted(events.timeless, "aggregated event"));
             }
             if events.far > 0 {
-                text += &format!("{} events lie far outside the session and were left out\n", events.far);
+                text += &format!("left out: {} far outside the session\n", counted(events.far, "event"));
             }
             if events.overfull > 0 {
                 text += &format!(
-                    "{} events may not be displayed: they overlap others, or their line is long and not in order\n",
-                    events.overfull
+                    "perhaps not displayed: {}, which overlap others, or whose line is long and not in order\n",
+                    counted(events.overfull, "event")
                 );
             }
         }

@@ -16,6 +16,7 @@ use xprof::session::{
     MANIFEST_FILE, Manifest, PART_SUFFIX, PartFacts, PartFile, PartName, PartWriter, SessionError,
     SessionName, SessionWriter,
 };
+use xprof::wording::counted;
 
 use super::{
     load::{self, Loaded},
@@ -66,13 +67,19 @@ pub(super) fn run(args: &Args) -> CommandResult {
     } else {
         let Fetched { folder, files, size, .. } = &fetched;
         let folder = folder.display();
-        let text = format!("{files} files, {} in {folder}\n", HumanBytes(*size));
+        let text = format!("{}, {} in {folder}\n", counted(*files, "file"), HumanBytes(*size));
         output::print(&(text + &format!("next: tpuscope sessions show {folder}\n")))?;
     }
-    if fetched.checked {
-        return Ok(Exit::Ok);
+    match fetched.check {
+        FileCheck::Done => Ok(Exit::Ok),
+        FileCheck::NoManifest => {
+            output::print_error(
+                "the session has no manifest: its files were copied whole, and could not be checked",
+            );
+            Ok(Exit::Ok)
+        }
+        FileCheck::LostManifest => Err(remedies::unchecked_copy()),
     }
-    Err(remedies::unchecked_copy())
 }
 
 fn of_agent(session: &SessionName, args: &Args) -> Result<Fetched, Failure> {
@@ -118,7 +125,10 @@ fn copy(loaded: &Loaded, output: &Path) -> Result<Fetched, Failure> {
         parts.push((part_name, copied));
     }
     drop(progress);
-    publish(&writer, parts, session.manifest.clone(), output)
+    // XProf's sessions and single files never had a manifest.
+    let unchecked =
+        if loaded.has_damaged_manifest() { FileCheck::LostManifest } else { FileCheck::NoManifest };
+    publish(&writer, parts, session.manifest.clone(), unchecked, output)
 }
 
 /// A part that cannot be read: the reason of the call that failed, where it was one.
@@ -135,8 +145,18 @@ pub(crate) struct Fetched {
     pub(crate) folder: PathBuf,
     files: usize,
     size: u64,
-    /// Whether the files were checked against a manifest.
-    checked: bool,
+    check: FileCheck,
+}
+
+/// How the files of a copy were checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileCheck {
+    /// Against the manifest.
+    Done,
+    /// Not: the session has no manifest. Programs other than tpuscope write none.
+    NoManifest,
+    /// Not: the manifest is damaged, or the agent did not come to write it.
+    LostManifest,
 }
 
 /// Finds out before there is anything to copy whether it can be written below `output`. `name` is the session's
@@ -178,7 +198,7 @@ pub(crate) async fn fetch(channel: Channel, name: &SessionName, output: &Path) -
                 Failure::internal(format_args!("the agent's manifest is damaged: {error}"))
             })?),
         };
-    publish(&writer, parts, manifest, output)
+    publish(&writer, parts, manifest, FileCheck::LostManifest, output)
 }
 
 enum Stopped {
@@ -236,11 +256,12 @@ impl Copy {
     }
 }
 
-/// Checks the files against the manifest and publishes them.
+/// Checks the files against the manifest and publishes them. Without a manifest the check is `unchecked`.
 fn publish(
     writer: &SessionWriter,
     parts: Vec<(PartName, PartWriter)>,
     manifest: Option<Manifest>,
+    unchecked: FileCheck,
     output: &Path,
 ) -> Result<Fetched, Failure> {
     for entry in manifest.iter().flat_map(|manifest| &manifest.hosts).flat_map(|host| &host.parts) {
@@ -256,7 +277,7 @@ fn publish(
         made.push(entry.file);
         Ok(())
     });
-    let checked = manifest.is_some();
+    let check = if manifest.is_some() { FileCheck::Done } else { unchecked };
     let finished = whole.and_then(|()| manifest.map(|manifest| writer.finish(manifest)).transpose());
     match finished {
         Ok(finished) => {
@@ -264,7 +285,7 @@ fn publish(
                 files += 1;
                 size = finished.bytes;
             }
-            Ok(Fetched { session: writer.name().clone(), folder: writer.folder(), files, size, checked })
+            Ok(Fetched { session: writer.name().clone(), folder: writer.folder(), files, size, check })
         }
         Err(error) => {
             writer.take_back(&made);

@@ -30,6 +30,7 @@ use tonic::{Streaming, transport::Channel};
 use xprof::{
     input::open_regular,
     session::{FaultKind, MANIFEST_FILE, Session, SessionName, resolve},
+    wording::counted,
 };
 
 use super::{location::Location, progress::ByteProgress};
@@ -92,8 +93,10 @@ pub(super) fn run(args: &Args) -> CommandResult {
     } else {
         let size = HumanBytes(stored.bytes);
         output::print(&format!(
-            "session {}: {} part(s), {size}\nnext: tpuscope sessions show {}\n",
-            stored.id, stored.parts, stored.id
+            "session {}: {}, {size}\nnext: tpuscope sessions show {}\n",
+            stored.id,
+            counted(stored.parts, "part"),
+            stored.id
         ))?;
     }
     Ok(Exit::Ok)

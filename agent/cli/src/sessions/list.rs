@@ -1,16 +1,18 @@
-//! `tpuscope sessions list`.
+//! `tpuscope sessions list`: the sessions of the agent, of a folder, or of a bucket.
 
 use indicatif::HumanBytes;
 use model::time::Timestamp;
 use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::SessionsClient};
 use server::{protocol, session_messages};
-use xprof::session::SessionContext;
+use xprof::session::{self, Manifest, Session, SessionContext};
 
-use super::{context, show_tables::cut};
+use super::{bucket_files, context, location::Location, show_tables::cut};
 use crate::{
     CommandResult, client,
     exit::Exit,
+    failure::Failure,
     output::{self, TextTable},
+    remedies,
     uploads::row,
 };
 
@@ -20,6 +22,9 @@ const JOB_WIDTH: usize = 24;
 /// Arguments of `sessions list`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Path or gs:// URL of a logdir whose sessions are listed [default: the sessions of the agent]
+    #[arg(value_name = "LOGDIR", value_parser = Location::parser())]
+    location: Option<Location>,
     #[command(flatten)]
     agent: client::SocketArgs,
     /// Further columns: wide adds the recorded length, tracer levels (host/device/python), options and versions
@@ -41,12 +46,10 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let reply = client::block_on(async {
-        let mut sessions = SessionsClient::new(args.agent.connect().await?);
-        let request = ListSessionsRequest { peer: Some(protocol::own()), limit: args.limit.unwrap_or(0) };
-        client::within(client::CALL_TIMEOUT, sessions.list(request)).await
-    })?;
-    let sessions = reply.into_inner().sessions;
+    let sessions = match &args.location {
+        None => of_agent(args)?,
+        Some(location) => elsewhere(location, args.limit)?,
+    };
     if args.json {
         output::json(&serde_json::json!({ "sessions": sessions.iter().map(value).collect::<Vec<_>>() }))?;
     } else if sessions.is_empty() {
@@ -55,6 +58,59 @@ pub(super) fn run(args: &Args) -> CommandResult {
         output::print(&table(&sessions, args.output))?;
     }
     Ok(Exit::Ok)
+}
+
+fn of_agent(args: &Args) -> Result<Vec<SessionSummary>, Failure> {
+    let reply = client::block_on(async {
+        let mut sessions = SessionsClient::new(args.agent.connect().await?);
+        let request = ListSessionsRequest { peer: Some(protocol::own()), limit: args.limit.unwrap_or(0) };
+        client::within(client::CALL_TIMEOUT, sessions.list(request)).await
+    })?;
+    Ok(reply.into_inner().sessions)
+}
+
+/// The sessions in a folder or a bucket, oldest first. Of more than `limit` the newest in a folder, in a bucket the last by
+/// name.
+fn elsewhere(location: &Location, limit: Option<u32>) -> Result<Vec<SessionSummary>, Failure> {
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let found = match location {
+        Location::Path(path) => session::resolve(path).map_err(|error| remedies::no_session(&error))?,
+        Location::Url(url) => bucket_files::list(url, limit)?,
+        Location::Name(name) => return Err(remedies::listed_name(name)),
+    };
+    let mut sessions: Vec<SessionSummary> = found.iter().map(summary).collect();
+    sessions.sort_by(|a, b| (a.created_unix_ns, &a.id).cmp(&(b.created_unix_ns, &b.id)));
+    sessions.drain(..sessions.len().saturating_sub(limit));
+    Ok(sessions)
+}
+
+/// A session that is not the agent's, as far as its files say.
+fn summary(session: &Session) -> SessionSummary {
+    let manifest = session.manifest.as_ref();
+    let created = manifest.and_then(Manifest::created_at);
+    let unmade =
+        manifest.is_none().then(|| "it has no manifest: whether parts are missing is unknown".to_owned());
+    let faults = session.faults.iter().map(ToString::to_string);
+    SessionSummary {
+        id: session.name.clone(),
+        path: session.folder.display().to_string(),
+        created_unix_ns: created.and_then(|created| i64::try_from(created.as_nanosecond()).ok()),
+        bytes: session.parts.iter().map(|part| part.size).sum(),
+        parts: u32::try_from(session.parts.len()).unwrap_or(u32::MAX),
+        partial: !session.faults.is_empty(),
+        warnings: unmade
+            .into_iter()
+            .chain(faults)
+            .chain(manifest.iter().flat_map(|m| m.all_warnings()))
+            .collect(),
+        context: manifest.map(|manifest| session_messages::context(SessionContext::of(manifest))),
+        ..SessionSummary::default()
+    }
+}
+
+/// Whether it is in the agent's store.
+fn is_of_agent(session: &SessionSummary) -> bool {
+    !session.upload.is_empty()
 }
 
 fn value(session: &SessionSummary) -> serde_json::Value {
@@ -70,8 +126,8 @@ fn value(session: &SessionSummary) -> serde_json::Value {
         "warnings": session.warnings,
         "losses": { "certain": certain, "possible": possible },
         "context": context,
-        "pinned": session.pinned,
-        "upload": session.upload,
+        "pinned": is_of_agent(session).then_some(session.pinned),
+        "upload": is_of_agent(session).then_some(&session.upload),
         "uploads": row::rows(&session.uploads),
     })
 }
@@ -96,7 +152,8 @@ fn state(session: &SessionSummary, context: &SessionContext) -> String {
         1 => ", 1 warning".to_owned(),
         count => format!(", {count} warnings"),
     };
-    format!("{whole}{lost}{warnings}")
+    let pinned = if session.pinned { ", pinned" } else { "" };
+    format!("{whole}{lost}{warnings}{pinned}")
 }
 
 fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
@@ -113,7 +170,6 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
         let [job, user, duration] = context::cells(&context);
         let state = state(session, &context);
         let places = row::places(&session.uploads);
-        let state = if session.pinned { format!("{state}, pinned") } else { state };
         let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
         let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
         let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
@@ -195,7 +251,7 @@ mod tests {
         let narrow = table(&sessions, None);
         assert!(narrow.contains("  jobset ns/xxxxx…xxxxxxxx  ") && !narrow.contains("VERSIONS"), "{narrow}");
         assert!(narrow.contains("CREATED (UTC)") && narrow.contains("2027-01-15T08:00:00Z  "), "{narrow}");
-        assert!(narrow.contains("complete, pinned\n"), "{narrow}");
+        assert!(narrow.contains("complete, pinned  here\n"), "{narrow}");
         assert!(narrow.contains("t        unknown               -"), "{narrow}");
         let wide = table(&sessions, Some(Format::Wide));
         assert!(wide.contains(&format!("jobset {job}")) && wide.contains("VERSIONS"), "{wide}");

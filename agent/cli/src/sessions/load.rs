@@ -147,6 +147,9 @@ impl Loaded {
         }
         note_same_host(&mut hosts);
         let recorded = self.session.manifest.take();
+        if recorded.as_ref().is_some_and(|manifest| !asked_for_devices(manifest)) {
+            hosts.iter_mut().for_each(HostTrace::forget_losses_of_all_devices);
+        }
         let jobs: HashMap<&str, String> = recorded.iter().flat_map(job_by_file).collect();
         let parts = hosts.into_iter().map(|trace| JobPart { job: jobs.get(&*trace.file).cloned(), trace });
         let mut report = analysis::by_job(self.session.name, parts.collect(), self.missing, rules, top);
@@ -155,6 +158,11 @@ impl Loaded {
             recall(manifest, &mut report);
         }
         Ok(report)
+    }
+
+    /// Whether a manifest is there that cannot be read.
+    pub(super) fn has_damaged_manifest(&self) -> bool {
+        self.session.manifest.is_none() && !self.warnings.is_empty()
     }
 
     fn read(&self, part: &PartFile, certain: bool, rules: Rules) -> Result<HostTrace, TraceFileError> {
@@ -181,6 +189,11 @@ pub(super) fn input<'p>(part: &'p PartFile, remote: Option<&RemoteSession>) -> B
         None => Box::new(FileInput::new(&part.path)),
         Some(remote) => Box::new(remote.input(part)),
     }
+}
+
+/// Whether the capture asked for the devices' work. A manifest that does not say how it was made leaves that open.
+fn asked_for_devices(manifest: &Manifest) -> bool {
+    manifest.tracer_levels.is_none_or(|levels| levels.ask_for_devices(&manifest.options))
 }
 
 /// The jobs of a manifest's parts. A bare process is no job: a job may have many of them.

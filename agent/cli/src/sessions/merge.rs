@@ -14,6 +14,7 @@ use indicatif::HumanBytes;
 use xprof::{
     input::{FileInput, Input},
     merge::{MergeReport, MergedSteps, merge},
+    wording::counted,
 };
 
 use super::{
@@ -128,12 +129,12 @@ fn text(report: &MergeReport, path: &Path) -> String {
 fn write_text(text: &mut String, report: &MergeReport, path: &Path) -> std::fmt::Result {
     writeln!(
         text,
-        "{}: {} segment(s), {} planes, {} lines, {} events, {}",
+        "{}: {}, {}, {}, {}, {}",
         one_line(&path.display().to_string()),
-        report.segments.len(),
-        report.planes,
-        report.lines,
-        report.events,
+        counted(report.segments.len(), "segment"),
+        counted(report.planes, "plane"),
+        counted(report.lines, "line"),
+        counted(report.events, "event"),
         HumanBytes(report.bytes)
     )?;
     let stop = report.segments.iter().filter_map(|segment| segment.stop_ns).max();
@@ -181,7 +182,7 @@ fn write_steps(text: &mut String, steps: &MergedSteps) -> std::fmt::Result {
     }
     more(text, steps.missing.len(), "ranges of missing steps")?;
     if steps.repeated > 0 {
-        writeln!(text, "  {} numbers are there more than once", steps.repeated)?;
+        writeln!(text, "  repeated: {}", counted(steps.repeated, "number"))?;
     }
     Ok(())
 }

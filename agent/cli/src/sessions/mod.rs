@@ -29,9 +29,9 @@ use clap::Subcommand;
 /// The subcommands of `sessions`.
 #[derive(Debug, Subcommand)]
 pub enum SessionsCommand {
-    /// List the sessions in the agent's store, oldest first
+    /// List the sessions in the agent's store, in a folder or in a bucket, oldest first
     List(list::Args),
-    /// Copy a session from the agent's store to a folder
+    /// Copy a session from the agent's store or a bucket to a folder
     Fetch(fetch::Args),
     /// Take a session folder into the agent's store
     Import(import::Args),

@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use xprof::{
     analysis::{Report, Rules},
     session::{Manifest, SessionContext},
+    wording::counted,
 };
 
 use super::{CommandResult, context, load, location::Location, show_text};
 use crate::{client, exit::Exit, failure::Failure, lifecycle::terminal::may_be_styled, remedies};
 
-/// The number of operations that are printed as text.
-const SHOWN_OPS: usize = 10;
+/// The number of operations, and of annotations, of each host that are printed as text.
+const SHOWN_ROWS: usize = 10;
 
 /// Arguments of `sessions show`.
 #[derive(Debug, clap::Args)]
@@ -24,7 +25,7 @@ pub struct Args {
     /// Compute the figures as XProf does, including its faults, for comparison
     #[arg(long)]
     as_xprof: bool,
-    /// Number of operations per host [default: 10; with --json all]
+    /// Number of operations and of annotations that are shown of each host [default: 10; with --json all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     #[command(flatten)]
@@ -48,7 +49,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let rules = if args.as_xprof { Rules::Xprof } else { Rules::True };
     let loaded = load::parts(&args.session, &args.agent)?;
     let others = loaded.others;
-    let top = args.top.or((!args.json).then_some(SHOWN_OPS));
+    let top = args.top.or((!args.json).then_some(SHOWN_ROWS));
     let manifest = loaded.session.manifest.as_ref();
     let (created, context) =
         (manifest.and_then(Manifest::created_at), manifest.map(SessionContext::of).unwrap_or_default());
@@ -58,25 +59,33 @@ pub(super) fn run(args: &Args) -> CommandResult {
     for (library, version) in said {
         shown.context.versions.entry(library.clone()).or_default().insert(version.clone());
     }
-    print(&shown, args, others).or_else(closed_pipe)?;
+    print(&mut shown, args, others).or_else(closed_pipe)?;
     Ok(if shown.report.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }
 
-fn print(shown: &Shown, args: &Args, others: usize) -> io::Result<()> {
+fn print(shown: &mut Shown, args: &Args, others: usize) -> io::Result<()> {
     let stdout = io::stdout();
     let mut out = io::BufWriter::new(stdout.lock());
     if args.json {
+        let rows = args.top.unwrap_or(usize::MAX);
+        shown
+            .report
+            .parts_mut()
+            .filter_map(|part| part.annotations.as_mut())
+            .for_each(|annotations| annotations.cut(rows));
         serde_json::to_writer(&mut out, shown)?;
         writeln!(out)?;
     } else {
         let bold = may_be_styled(&io::stdout());
         show_text::title(&mut out, &shown.report, bold)?;
         context::print(&mut out, shown.created, &shown.context, bold)?;
-        show_text::print(&mut out, &shown.report, args.as_xprof, bold)?;
+        let shown_rows = args.top.unwrap_or(SHOWN_ROWS);
+        show_text::print(&mut out, &shown.report, args.as_xprof, shown_rows, bold)?;
         if others > 0 {
             writeln!(
                 out,
-                "\n{others} older sessions are in the same logdir: name a session folder to show one of them"
+                "\n{} in the same logdir: name a session folder to show one of them",
+                counted(others, "older session")
             )?;
         }
     }

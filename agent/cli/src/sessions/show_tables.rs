@@ -9,7 +9,9 @@ use std::{
 
 use xprof::analysis::{CoreReport, HostReport, OpReport, Report};
 
-use super::show_text::{MOST_ROWS, Page, count, counted, ms, percent};
+use xprof::wording::counted;
+
+use super::show_text::{MOST_ROWS, Page, headline_steps, ms, percent};
 use crate::output::one_line;
 
 /// How many characters of a name's end are kept where it is cut: what tells it from others is often there.
@@ -38,7 +40,7 @@ pub(super) fn cores(
             out,
             "  {:<28} {:>6} {:>12} {:>12} {:>12} {:>12} {:>12}",
             cut(&core.plane, 28),
-            counted(report, core).count(),
+            headline_steps(report, core).count(),
             ms(mean_step(report, core)),
             ms(core.span_ps),
             measured(ms(core.busy_ps)),
@@ -47,7 +49,7 @@ pub(super) fn cores(
         )?;
     }
     if let Some(more) = host.cores.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {
-        writeln!(out, "  and {}", count(more, "more core"))?;
+        writeln!(out, "  and {}", counted(more, "more core"))?;
     }
     if page.as_xprof && host.cores.iter().any(|core| core.busy_ps == 0 && core.idle_ps == 0) {
         writeln!(out, "  -: XProf gives the busy and idle time of a chip to its first core")?;
@@ -56,8 +58,8 @@ pub(super) fn cores(
 }
 
 fn mean_step(report: &Report, core: &CoreReport) -> i64 {
-    let sum: i128 = counted(report, core).map(|step| i128::from(step.duration_ps)).sum();
-    let steps = i128::try_from(counted(report, core).count().max(1)).unwrap_or(i128::MAX);
+    let sum: i128 = headline_steps(report, core).map(|step| i128::from(step.duration_ps)).sum();
+    let steps = i128::try_from(headline_steps(report, core).count().max(1)).unwrap_or(i128::MAX);
     i64::try_from(sum / steps).unwrap_or(i64::MAX)
 }
 
@@ -136,10 +138,16 @@ pub(super) fn ops(out: &mut impl Write, host: &HostReport, page: &Page<'_>) -> i
     // SparseCores are not in the operations.
     let over = match host.cores.iter().filter(|core| !core.plane.contains(" SparseCore ")).count() {
         0 => "all threads".to_owned(),
-        cores => count(cores, "core"),
+        cores => counted(cores, "core"),
     };
     let all = ms(i64::try_from(all).unwrap_or(i64::MAX));
     writeln!(out, "  share of {all}, the self time of all operations over {over}; by category: {parts}")?;
+    if columns.peaks && host.top_ops.iter().any(is_above_peak) {
+        writeln!(
+            out,
+            "  above 100 % of a peak: the compiler counts more work than the core did, or the trace's peak is too low"
+        )?;
+    }
     if !host.collectives.is_empty() {
         let parts = host.collectives.iter().map(|kind| {
             format!("{} {} ({})", kind.opcode, ms(kind.self_time_ps), percent(share(kind.self_time_ps)))
@@ -147,6 +155,11 @@ pub(super) fn ops(out: &mut impl Write, host: &HostReport, page: &Page<'_>) -> i
         writeln!(out, "  collectives: {}", parts.collect::<Vec<_>>().join(", "))?;
     }
     Ok(())
+}
+
+/// Whether a share of the peak is more than 100 %, as it is printed.
+fn is_above_peak(op: &OpReport) -> bool {
+    [op.flops_of_peak, op.hbm_of_peak].into_iter().flatten().any(|share| share >= 1.0005)
 }
 
 /// The columns of the operation table that only some traces have something for.
@@ -218,5 +231,12 @@ mod tests {
         assert_eq!(cut("convolution_bitcast_fusion.1234", 28), "convolution_bitcast…ion.1234");
         assert_eq!(cut("abcdefghij", 5), "ab…ij");
         assert_eq!(cut("a\nb", 9), "a\\nb");
+    }
+
+    #[test]
+    fn a_share_above_the_peak_is_remarked() {
+        let op = |flops, hbm| OpReport { flops_of_peak: flops, hbm_of_peak: hbm, ..OpReport::default() };
+        let found = [op(Some(1.0), None), op(None, Some(1.307)), op(Some(1.079), Some(0.2)), op(None, None)];
+        assert_eq!(found.each_ref().map(is_above_peak), [false, true, true, false]);
     }
 }

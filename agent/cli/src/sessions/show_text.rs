@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use xprof::{
     analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, StepReport, Verdict},
     loss::LossKind,
+    wording::counted,
 };
 
 use super::{
@@ -31,7 +32,7 @@ pub(super) fn title(out: &mut impl Write, report: &Report, bold: bool) -> io::Re
     let (on, off) = bold_marks(bold);
     let cores: usize = report.parts().map(|host| host.cores.len()).sum();
     write!(out, "{on}session {}{off}", one_line(&report.session))?;
-    writeln!(out, "   {}, {}", count(report.parts().count(), "part"), count(cores, "core"))
+    writeln!(out, "   {}, {}", counted(report.parts().count(), "part"), counted(cores, "core"))
 }
 
 /// How a report is printed.
@@ -40,6 +41,8 @@ pub(super) struct Page<'r> {
     whole: &'r Report,
     /// Whether the figures are XProf's: then nothing is shown that XProf does not compute.
     pub(super) as_xprof: bool,
+    /// How many annotations of each host are shown; the report has only so many operations.
+    pub(super) shown_rows: usize,
     /// What begins and ends bold text.
     pub(super) bold: (&'static str, &'static str),
 }
@@ -55,8 +58,14 @@ impl Page<'_> {
     }
 }
 
-pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold: bool) -> io::Result<()> {
-    let page = Page { whole: report, as_xprof, bold: bold_marks(bold) };
+pub(super) fn print(
+    out: &mut impl Write,
+    report: &Report,
+    as_xprof: bool,
+    shown_rows: usize,
+    bold: bool,
+) -> io::Result<()> {
+    let page = Page { whole: report, as_xprof, shown_rows, bold: bold_marks(bold) };
     let (on, off) = page.bold;
     if as_xprof {
         writeln!(out, "figures as XProf 2.24 computes them, quirks included")?;
@@ -79,7 +88,7 @@ pub(super) fn print(out: &mut impl Write, report: &Report, as_xprof: bool, bold:
         )?;
     }
     for (at, job) in report.jobs.iter().enumerate() {
-        let parts = count(job.report.hosts.len(), "part");
+        let parts = counted(job.report.hosts.len(), "part");
         let of = report.jobs.len();
         writeln!(out, "\n{on}job {} of {of}{off}  {} ({parts})", at + 1, one_line(&job.told_by))?;
         body(out, &job.report, &page)?;
@@ -120,7 +129,7 @@ fn losses(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<
         let times = loss.count.filter(|_| loss.kind == LossKind::DroppedBuffers);
         let seen = match (times, loss.first_ps) {
             (Some(times), Some(first)) => {
-                format!(" ({}, first at {})", count(whole(times), "time"), ms(first))
+                format!(" ({}, first at {})", counted(times, "time"), ms(first))
             }
             _ => String::new(),
         };
@@ -132,14 +141,6 @@ fn losses(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<
     }
 }
 
-pub(super) fn count(many: usize, what: &str) -> String {
-    format!("{many} {what}{}", if many == 1 { "" } else { "s" })
-}
-
-fn whole(many: u64) -> usize {
-    usize::try_from(many).unwrap_or(usize::MAX)
-}
-
 fn steps(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<()> {
     let (on, off) = page.bold;
     let time = &report.step_time;
@@ -149,7 +150,7 @@ fn steps(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<(
     // Where no marker tells steps, the runs of one program stand for them.
     let what = match &report.step_program {
         Some(program) if !program.is_empty() => {
-            format!("{} of {}", count(whole(time.count), "run"), cut(program, 60))
+            format!("{} of {}", counted(time.count, "run"), cut(program, 60))
         }
         _ => time.count.to_string(),
     };
@@ -167,12 +168,12 @@ fn steps(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<(
         let outside = outside
             .map(|part| format!("; {} of the time from the first to the last lies in no step", percent(part)))
             .unwrap_or_default();
-        writeln!(out, "           one begins every {}{outside}", ms(interval))?;
+        writeln!(out, "           one begins every {} (median){outside}", ms(interval))?;
     }
     let others = report.programs.get(1..).unwrap_or_default();
     let runs: u64 = others.iter().map(|program| program.run_time.count).sum();
     if runs > 0 {
-        let (runs, programs) = (count(whole(runs), "run"), count(others.len(), "other program"));
+        let (runs, programs) = (counted(runs, "run"), counted(others.len(), "other program"));
         writeln!(out, "           {runs} of {programs} are not counted here")?;
     }
     input(out, report, page)
@@ -196,32 +197,51 @@ fn input(out: &mut impl Write, report: &Report, page: &Page<'_>) -> io::Result<(
         Verdict::Moderately => "moderately input-bound",
         Verdict::Highly => "highly input-bound",
     };
-    writeln!(out, "{on}input{off}      {verdict}: {} of step time waits for input", percent(input.share))
+    writeln!(
+        out,
+        "{on}input{off}      {verdict}: {} of the time of the steps and of the waits before them is a wait for input",
+        percent(input.share)
+    )
 }
 
-/// The median time from one step's start to the next's, on the first core that has steps, else of the first host's
-/// markers; and the part of the time from the first to the last that lies in no step.
+/// The median time from one step's start to the next one's on the same core, over all cores, else from one of a host's
+/// markers to the next; and the part of the time from the first step to the last that lies in none, over the same.
 fn interval(report: &Report) -> Option<(i64, Option<f64>)> {
     let cores = report.hosts.iter().flat_map(|host| &host.cores);
+    // SparseCores have programs of their own.
+    let cores = cores.filter(|core| !core.plane.contains(" SparseCore "));
     let of_cores = cores.map(|core| {
-        counted(report, core)
+        headline_steps(report, core)
             .map(|step| (step.start_ps, step.start_ps.saturating_add(step.duration_ps)))
             .collect()
     });
     let markers = report.hosts.iter().filter(|host| host.cores.is_empty());
     let of_markers =
         markers.map(|host| host.host_steps.iter().map(|step| (step.start_ps, step.end_ps)).collect());
-    let steps: Vec<(i64, i64)> = of_cores.chain(of_markers).find(|steps: &Vec<_>| steps.len() > 1)?;
-    let mut gaps: Vec<i64> = steps.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)).collect();
+    intervals(of_cores.chain(of_markers))
+}
+
+/// The median time from a start to the next of the same list, and the part of the lists' time that lies in none of
+/// their steps (start, end).
+fn intervals(lists: impl Iterator<Item = Vec<(i64, i64)>>) -> Option<(i64, Option<f64>)> {
+    let (mut gaps, mut all, mut within) = (Vec::new(), 0_i64, 0_i64);
+    for steps in lists.filter(|steps| steps.len() > 1) {
+        gaps.extend(steps.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)));
+        let span = steps.last()?.1.saturating_sub(steps.first()?.0);
+        all = all.saturating_add(span);
+        let steps = steps.iter().map(|(start, end)| end.saturating_sub(*start));
+        within = within.saturating_add(steps.fold(0, i64::saturating_add));
+    }
     gaps.sort_unstable();
-    let all = steps.last()?.1.saturating_sub(steps.first()?.0);
-    let within = steps.iter().fold(0i64, |sum, (start, end)| sum.saturating_add(end.saturating_sub(*start)));
     let outside = (all > 0 && within < all).then(|| 1.0 - within as f64 / all as f64);
     gaps.get(gaps.len() / 2).map(|&interval| (interval, outside))
 }
 
 /// The steps of a core that the headline is about: where programs stand for steps, the runs of one.
-pub(super) fn counted<'r>(report: &'r Report, core: &'r CoreReport) -> impl Iterator<Item = &'r StepReport> {
+pub(super) fn headline_steps<'r>(
+    report: &'r Report,
+    core: &'r CoreReport,
+) -> impl Iterator<Item = &'r StepReport> {
     let program = report.step_program.as_deref();
     core.steps
         .iter()
@@ -273,7 +293,7 @@ fn host(
     let who = page.label(&host.host, &host.file);
     write!(out, "\n{on}{}{off}  recorded {}", one_line(&who), ms(host.window_ps))?;
     if !host.host_steps.is_empty() {
-        write!(out, ", {}", count(host.host_steps.len(), "step marker"))?;
+        write!(out, ", {}", counted(host.host_steps.len(), "step marker"))?;
     }
     // One for each part, in the same order: a host's name would find its first part's.
     let offset = report.alignment.offsets.get(at);
@@ -293,7 +313,7 @@ fn host(
     show_tables::cores(out, report, host, page)?;
     show_tables::programs(out, host)?;
     show_tables::ops(out, host, page)?;
-    annotations::table(out, host)?;
+    annotations::table(out, host, page)?;
     // Losses stand at the top.
     let is_loss = |warning: &String| host.losses.iter().any(|loss| loss.message == *warning);
     let warnings = by_text(host.warnings.iter().filter(|&warning| !is_loss(warning)));
@@ -301,7 +321,7 @@ fn host(
         writeln!(out, "  ! {}", one_line(warning))?;
     }
     if let Some(more) = warnings.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {
-        writeln!(out, "  ! and {}", count(more, "more warning"))?;
+        writeln!(out, "  ! and {}", counted(more, "more warning"))?;
     }
     Ok(())
 }
@@ -337,6 +357,15 @@ pub(super) fn percent(part: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interval_is_the_median_over_all_cores() {
+        // The first core alone would have 10 and no time outside.
+        let lists = [vec![(0, 10), (10, 20)], vec![(0, 10), (30, 40), (60, 70)], vec![(5, 6)], vec![]];
+        let (interval, outside) = intervals(lists.into_iter()).unwrap();
+        assert_eq!((interval, outside), (30, Some(1.0 - 50.0 / 90.0)));
+        assert_eq!(intervals([vec![(5, 6)]].into_iter()), None);
+    }
 
     #[test]
     fn the_same_warning_of_several_devices_is_one() {

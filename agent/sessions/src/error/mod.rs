@@ -13,6 +13,7 @@ use thiserror::Error;
 use xprof::{
     client::{self, Target},
     session::{SessionError, SessionName},
+    wording::counted,
 };
 
 pub use kind::FailureKind;
@@ -90,7 +91,7 @@ pub enum CaptureError {
         hidden: Option<String>,
     },
     /// Fewer targets than the caller needs.
-    #[error("{targets} process(es) to profile, {needed} are needed")]
+    #[error("{} to profile, {needed} are needed", counted(*targets, "process"))]
     TooFewTargets {
         /// The number of targets.
         targets: usize,
@@ -98,7 +99,7 @@ pub enum CaptureError {
         needed: usize,
     },
     /// Fewer parts than the caller needs.
-    #[error("{parts} of {targets} targets gave a trace, at least {needed} must: {}", joined(.failures))]
+    #[error("{parts} of {} gave a trace, at least {needed} must: {}", counted(*targets, "target"), joined(.failures))]
     TooFewParts {
         /// The number of parts.
         parts: usize,

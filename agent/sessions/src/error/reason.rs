@@ -145,10 +145,13 @@ impl FailureReason {
             | Self::Link
             | Self::NotPermitted
             | Self::OptionDenied => K::Denied,
-            Self::SessionExists | Self::SessionBeingWritten | Self::SameProfiler | Self::TooManyCaptures => {
-                K::Conflict
-            }
-            Self::NoTarget | Self::OwnersHidden | Self::TooFewTargets | Self::TooFewParts => K::NoTarget,
+            Self::SessionExists | Self::SessionBeingWritten | Self::TooManyCaptures => K::Conflict,
+            // A second name of a profiler is one process less.
+            Self::NoTarget
+            | Self::OwnersHidden
+            | Self::SameProfiler
+            | Self::TooFewTargets
+            | Self::TooFewParts => K::NoTarget,
             Self::Stopping | Self::Cancelled => K::Cancelled,
             Self::Limit | Self::UnknownOption | Self::OptionIsParameter | Self::Invalid => K::Invalid,
             Self::Declined | Self::WriteFailed | Self::FolderFailed | Self::Internal => K::Internal,
@@ -159,7 +162,7 @@ impl FailureReason {
 impl SpecError {
     pub(super) fn reason(&self) -> FailureReason {
         match self {
-            Self::TooLong(..) | Self::Level { .. } => FailureReason::Limit,
+            Self::TooLong(..) | Self::Level { of_settings: true, .. } => FailureReason::Limit,
             Self::OptionDenied(..) => FailureReason::OptionDenied,
             Self::UnknownOption { .. } | Self::OptionValue { .. } => FailureReason::UnknownOption,
             Self::OptionIsParameter(_) => FailureReason::OptionIsParameter,

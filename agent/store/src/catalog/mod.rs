@@ -29,11 +29,13 @@ pub(crate) struct Entry {
     pub(crate) session: StoredSession,
     pub(crate) parts: Vec<StoredPart>,
     pub(crate) priority: SessionPriority,
+    /// Whether it was found in its folder, and nobody said where it goes.
+    pub(crate) found: bool,
 }
 
 impl Entry {
     fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
-        rows::insert(connection, &self.session, &self.parts, self.priority)
+        rows::insert(connection, &self.session, &self.parts, self.priority, self.found)
     }
 }
 

@@ -44,6 +44,9 @@ pub(crate) struct Totals {
     pub(crate) bytes: u64,
 }
 
+/// The number of a session that was found in its folder, in place of those of [`UploadState`].
+const UNDECIDED: i64 = 3;
+
 fn upload_number(upload: UploadState) -> i64 {
     match upload {
         UploadState::Local => 0,
@@ -79,12 +82,13 @@ pub(crate) fn priority_numbered(number: i64) -> SessionPriority {
 }
 
 /// Adds a session or replaces what is known of it. Pin and upload stay as they are, unless it is another session of
-/// the same name.
+/// the same name. `found`: nobody said where the session goes, so that it is still to be decided.
 pub(crate) fn insert(
     connection: &Connection,
     session: &StoredSession,
     parts: &[StoredPart],
     priority: SessionPriority,
+    found: bool,
 ) -> rusqlite::Result<()> {
     let summary = Summary { warnings: session.warnings.clone(), context: session.context.clone() };
     let json = |text: serde_json::Result<String>| {
@@ -92,11 +96,16 @@ pub(crate) fn insert(
     };
     let name = session.name.as_str();
     connection.execute(
-        "INSERT INTO sessions (name, id, created_ns, bytes, partial, owners, summary, priority)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        "INSERT INTO sessions
+             (name, id, created_ns, bytes, partial, owners, summary, priority, upload, uploaded_ns)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,
+             (SELECT iif(count(*) = 0, ?9, iif(min(state = 1), 2, 1)) FROM uploads
+                  WHERE session = ?1 AND manifest_id IS ?2),
+             (SELECT max(done_ns) FROM uploads WHERE session = ?1 AND manifest_id IS ?2))
          ON CONFLICT (name) DO UPDATE SET
              pinned = iif(id IS excluded.id AND created_ns IS excluded.created_ns, pinned, 0),
-             upload = iif(id IS excluded.id AND created_ns IS excluded.created_ns, upload, 0),
+             upload = iif(id IS excluded.id AND created_ns IS excluded.created_ns AND upload <> 3,
+                 upload, excluded.upload),
              id = excluded.id, created_ns = excluded.created_ns, bytes = excluded.bytes,
              partial = excluded.partial, owners = excluded.owners, summary = excluded.summary",
         (
@@ -108,6 +117,7 @@ pub(crate) fn insert(
             json(serde_json::to_string(&session.owners.uids))?,
             json(serde_json::to_string(&summary))?,
             priority_number(priority),
+            if found { UNDECIDED } else { 0 },
         ),
     )?;
     connection.execute("DELETE FROM parts WHERE session = ?1", [name])?;
@@ -117,6 +127,19 @@ pub(crate) fn insert(
         statement.execute((name, &part.file, part.size, &part.sha256))?;
     }
     Ok(())
+}
+
+/// The sessions that were found in their folders and of which it is not decided where they go.
+pub(crate) fn undecided(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement =
+        connection.prepare("SELECT name FROM sessions WHERE upload = ?1 ORDER BY created_ns")?;
+    statement.query_map([UNDECIDED], |row| row.get(0))?.collect()
+}
+
+/// Notes that a session that was found stays here, unless it has an upload by now.
+pub(crate) fn stays_here(connection: &Connection, name: &str) -> rusqlite::Result<()> {
+    let sql = "UPDATE sessions SET upload = 0 WHERE name = ?1 AND upload = ?2";
+    connection.execute(sql, (name, UNDECIDED)).map(drop)
 }
 
 /// Forgets a session.

@@ -33,11 +33,14 @@ const MAX_SMALL: u64 = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Folder {
     root: PathBuf,
+    /// What has to be there: a file system that is not mounted must not be taken for an empty one.
+    base: PathBuf,
 }
 
 impl Folder {
-    pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root }
+    /// The folder `root`, which is made where it is missing, below the folder `base`, which is not.
+    pub(crate) fn new(root: PathBuf, base: PathBuf) -> Self {
+        Self { root, base }
     }
 
     /// Runs `work` where it may block.
@@ -60,10 +63,9 @@ impl Folder {
         if plain { Ok(self.incoming().join(id)) } else { Err(TransferError::PartsGone) }
     }
 
-    /// A new file for what will be visible later. The destination's own folder has to be there: a file system that is not
-    /// mounted must not be taken for an empty one.
+    /// A new file for what will be visible later.
     fn create(&self) -> Result<(PathBuf, File), TransferError> {
-        fs::symlink_metadata(&self.root).map_err(|error| failed("find", &self.root, &error))?;
+        fs::symlink_metadata(&self.base).map_err(|error| failed("find", &self.base, &error))?;
         let incoming = self.incoming();
         create_folders(&incoming)?;
         let path = incoming.join(format!("{:016x}", fastrand::u64(..)));
@@ -261,7 +263,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_is_new_or_replaces_on_request() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path().to_owned());
+        let folder = Folder::new(dir.path().to_owned(), dir.path().to_owned());
         let put = |data: &'static [u8], replaces| folder.put("a/b", Bytes::from_static(data), replaces);
         assert_eq!(folder.head("a/b").await.unwrap(), None);
         put(b"one", None).await.unwrap();
@@ -276,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn parts_become_visible_together() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path().to_owned());
+        let folder = Folder::new(dir.path().to_owned(), dir.path().to_owned());
         let id = folder.begin_parts("a/b").await.unwrap();
         // In any order, and again.
         for sent in [part(1, 3, b"def"), part(0, 0, b"abc"), part(1, 3, b"def")] {
@@ -293,16 +295,22 @@ mod tests {
     #[tokio::test]
     async fn a_folder_that_is_not_there_is_not_made() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path().join("not-mounted"));
-        let error = folder.put("a", Bytes::new(), None).await.unwrap_err();
-        assert_eq!(error.class(), FailureClass::NotFound);
-        assert!(!dir.path().join("not-mounted").exists());
+        let mount = dir.path().join("not-mounted");
+        for root in [mount.clone(), mount.join("job/1")] {
+            let folder = Folder::new(root, mount.clone());
+            let error = folder.put("a", Bytes::new(), None).await.unwrap_err();
+            assert_eq!(error.class(), FailureClass::NotFound);
+            assert!(!mount.exists());
+        }
+        let job = dir.path().join("job/1");
+        Folder::new(job.clone(), dir.path().to_owned()).put("a", Bytes::new(), None).await.unwrap();
+        assert!(job.join("a").exists());
     }
 
     #[tokio::test]
     async fn an_id_from_a_damaged_state_is_no_path() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::new(dir.path().to_owned());
+        let folder = Folder::new(dir.path().to_owned(), dir.path().to_owned());
         for id in ["../../x", "", "a/b", "."] {
             assert_eq!(
                 folder.put_part("a", id, part(0, 0, b"x")).await,

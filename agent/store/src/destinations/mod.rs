@@ -12,7 +12,7 @@ mod settings;
 pub mod target;
 mod url;
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 pub use http_client::Transport;
 pub use rate::SendRate;
@@ -23,19 +23,23 @@ pub use settings::{
 use target::{Target, TransferError};
 pub use url::{UploadUrl, UrlError, UrlTemplate};
 
-/// Opens the target of a URL, with a key file for a bucket. Blocks.
+/// Opens the target of a URL of `destination`; `None`: of one that the settings have no more. Blocks.
 ///
 /// # Errors
 /// If the credentials cannot be read.
 pub fn open(
     url: &UploadUrl,
-    credentials: Option<PathBuf>,
+    destination: Option<&Destination>,
     transport: Transport,
 ) -> Result<Arc<dyn Target>, TransferError> {
     Ok(match url {
         UploadUrl::Bucket { bucket, prefix } => {
-            Arc::new(bucket::Bucket::open(bucket, prefix, credentials.as_deref(), transport)?)
+            let credentials = destination.and_then(|destination| destination.credentials.as_deref());
+            Arc::new(bucket::Bucket::open(bucket, prefix, credentials, transport)?)
         }
-        UploadUrl::Folder(path) => Arc::new(folder::Folder::new(path.clone())),
+        UploadUrl::Folder(path) => {
+            let base = destination.and_then(|destination| destination.url.base_folder());
+            Arc::new(folder::Folder::new(path.clone(), base.unwrap_or_else(|| path.clone())))
+        }
     })
 }

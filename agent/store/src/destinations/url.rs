@@ -130,6 +130,15 @@ impl UrlTemplate {
         self.text.starts_with(FILE)
     }
 
+    /// The folder of this host that has to be there: what is above the first placeholder. `None` for a bucket.
+    pub(crate) fn base_folder(&self) -> Option<PathBuf> {
+        let Some(Piece::Text(fixed)) = self.pieces.first() else { return None };
+        let path = fixed.strip_prefix(FILE)?;
+        let above =
+            if self.pieces.len() > 1 { path.rsplit_once('/').map_or("", |(above, _)| above) } else { path };
+        Some(if above.is_empty() { PathBuf::from("/") } else { PathBuf::from(above) })
+    }
+
     fn fill(&self, value: impl Fn(Placeholder) -> String) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
@@ -326,6 +335,20 @@ mod tests {
         let hosts = session(&[("h1", vec![part(None, None)]), ("h2", vec![part(None, None)])]);
         assert_eq!(resolved("gs://bucket/{host}", &hosts), Err(UrlError::SeveralHosts));
         assert_eq!(resolved("gs://bucket/x", &hosts).unwrap(), "gs://bucket/x");
+    }
+
+    #[test]
+    fn what_is_above_the_first_placeholder_has_to_be_there() {
+        let base = |text: &str| text.parse::<UrlTemplate>().unwrap().base_folder();
+        for (text, folder) in [
+            ("file:///shared/runs", "/shared/runs"),
+            ("file:///shared/runs/{job}/x", "/shared/runs"),
+            ("file:///shared/run-{job}/{user}", "/shared"),
+            ("file:///{user}", "/"),
+        ] {
+            assert_eq!(base(text), Some(folder.into()), "{text}");
+        }
+        assert_eq!(base("gs://bucket/{job}"), None);
     }
 
     #[test]

@@ -143,13 +143,13 @@ impl SessionStore {
     ) -> StoredSession {
         let name = staged.writer.name().clone();
         let owners = staged.owners.clone();
-        // Unlocked before it is visible: a visible session may be removed.
-        drop(staged);
         let session = Session::finished(finished);
         let manifest_bytes = finished.bytes.saturating_sub(finished.manifest.parts_bytes());
         let stored = StoredSession::of(name.clone(), &session, manifest_bytes, owners);
         let parts = parts_of(&session);
-        self.catalog.add(Entry { session: stored.clone(), parts, priority });
+        self.catalog.add(Entry { session: stored.clone(), parts, priority, found: false });
+        // Not before: a comparison would take it for one that was found.
+        drop(staged);
         self.finished(name, now);
         stored
     }
@@ -279,7 +279,7 @@ impl SessionStore {
 impl OpenedSession {
     fn entry(&self) -> Entry {
         let (session, parts) = (self.stored.clone(), parts_of(&self.session));
-        Entry { session, parts, priority: SessionPriority::default() }
+        Entry { session, parts, priority: SessionPriority::default(), found: true }
     }
 }
 

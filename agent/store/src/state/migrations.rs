@@ -62,15 +62,18 @@ fn to_version(connection: &mut Connection, steps: &[Migration]) -> Result<(), Un
         }
     }
     let done = usize::try_from(version).unwrap_or(usize::MAX);
+    if done >= steps.len() {
+        return Ok(());
+    }
+    // All or none: on a full disk a new database stays an empty file, which is none.
+    let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     for (step, number) in steps.iter().zip(1_u32..).skip(done) {
-        let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
         transaction.execute_batch(step.sql)?;
         set_meta(&transaction, "min_reader", step.min_reader)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", number)?;
-        transaction.commit()?;
     }
-    Ok(())
+    Ok(transaction.commit()?)
 }
 
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {

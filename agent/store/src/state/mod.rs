@@ -102,7 +102,24 @@ impl StateDb {
         if opened.is_none() && !self.exists()? {
             return Ok(None);
         }
+        if opened.is_none() {
+            match self.open() {
+                // There is no room for a new one: nothing was ever written to it.
+                Err(Unopened::Other(StateError::Full { .. })) if self.is_unwritten() => return Ok(None),
+                Ok(made) => *opened = Some(made),
+                Err(unopened) => return Err(self.unopened(&mut opened, unopened)),
+            }
+        }
         self.with(&mut opened, |opened| query(&opened.connection)).map(Some)
+    }
+
+    /// Whether the file has no table yet.
+    fn is_unwritten(&self) -> bool {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let tables = Connection::open_with_flags(&self.file, flags).and_then(|connection| {
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
+        });
+        tables.is_ok_and(|tables| tables == 0)
     }
 
     /// Makes one change, whole or not at all. It outlives the process, but not always a loss of power.
@@ -174,8 +191,7 @@ impl StateDb {
         if opened.is_none() {
             *opened = Some(match self.open() {
                 Ok(opened) => opened,
-                Err(Unopened::Damaged(why)) => return Err(self.move_aside(opened, &why)),
-                Err(Unopened::Other(error)) => return Err(error),
+                Err(unopened) => return Err(self.unopened(opened, unopened)),
             });
         }
         let Some(database) = opened.as_mut() else { unreachable!("it was just opened") };
@@ -207,6 +223,13 @@ impl StateDb {
             }),
         })?;
         Ok(Opened { connection, durability: None })
+    }
+
+    fn unopened(&self, opened: &mut Option<Opened>, unopened: Unopened) -> StateError {
+        match unopened {
+            Unopened::Damaged(why) => self.move_aside(opened, &why),
+            Unopened::Other(error) => error,
+        }
     }
 
     /// The next call makes a new database.

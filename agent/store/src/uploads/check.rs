@@ -71,7 +71,7 @@ async fn check_one(destination: Destination, transport: Transport) -> Destinatio
     };
     let target = {
         let url = url.clone();
-        let open = move || destinations::open(&url, destination.credentials, transport);
+        let open = move || destinations::open(&url, Some(&destination), transport);
         tokio::task::spawn_blocking(open).await
     };
     match target.unwrap_or_else(|error| Err(TransferError::other(error))) {

@@ -23,6 +23,7 @@ use super::{
     queue::{Attempt, Next, Queue},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
+    source::{Source, SourceFiles},
     status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary},
 };
 use crate::{
@@ -54,8 +55,6 @@ pub(super) struct Live {
     pub(super) statuses: BTreeMap<i64, UploadStatus>,
     /// Those that run and shall not go on.
     dropped: BTreeSet<i64>,
-    /// The last number of an upload that the state could not take: they count down from 0.
-    pub(super) unsaved: i64,
 }
 
 impl Live {
@@ -81,7 +80,8 @@ impl Live {
 
     /// These uploads of the state, as they are now, and those that the state does not have.
     pub(super) fn merged(&self, stored: Vec<UploadStatus>) -> Vec<UploadStatus> {
-        let unsaved = self.statuses.values().filter(|status| status.number < 0).cloned();
+        let known: BTreeSet<i64> = stored.iter().map(|status| status.number).collect();
+        let unsaved = self.statuses.values().filter(|status| !known.contains(&status.number)).cloned();
         let stored =
             stored.into_iter().map(|status| self.statuses.get(&status.number).cloned().unwrap_or(status));
         stored.chain(unsaved).collect()
@@ -121,7 +121,23 @@ impl Inner {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new upload of a session, without a number.
+    /// The uploads of a session that was found in its folder. Blocks.
+    pub(super) fn derived(&self, name: &str) -> Vec<UploadStatus> {
+        let settings = self.settings();
+        let source = name.parse().ok().map(|name| Source::new(&self.logdir, &name));
+        // What cannot be read is not uploaded.
+        let files = source.filter(|_| !settings.destinations.0.is_empty()).map(|source| source.files());
+        let Some(Ok(Some(SourceFiles { manifest, .. }))) = files else { return Vec::new() };
+        // Without an id it could not be told from another session of its name.
+        let destinations = settings.destinations.0.iter().filter(|_| manifest.id.is_some());
+        let uploads = destinations.map(|destination| {
+            let status = self.status_of(&manifest, destination, SessionPriority::Periodic);
+            UploadStatus { derived: !destination.always(), ..status }
+        });
+        uploads.filter(|status| status.phase == UploadPhase::Waiting).collect()
+    }
+
+    /// A new upload of a session.
     pub(super) fn status_of(
         &self,
         manifest: &Manifest,
@@ -131,7 +147,7 @@ impl Inner {
         let url = destination.url.resolve(manifest);
         let failure = url.as_ref().err();
         UploadStatus {
-            number: 0,
+            number: fastrand::i64(1..),
             session: manifest.session.clone(),
             destination: destination.name.to_string(),
             url: url.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -142,6 +158,7 @@ impl Inner {
             bytes: manifest.parts_bytes(),
             sent_bytes: 0,
             phase: if failure.is_some() { UploadPhase::Failed } else { UploadPhase::Waiting },
+            derived: false,
             failure: failure
                 .map(|error| UploadFailure { class: FailureClass::Other, message: error.to_string() }),
         }
@@ -176,6 +193,13 @@ impl Inner {
     pub(super) async fn forget(self: &Arc<Self>, number: i64) {
         self.live().statuses.remove(&number);
         self.save(move |change| rows::remove(change, number)).await;
+    }
+
+    /// The destination has a claim of the session, which was found without a state.
+    pub(super) fn set_found(&self, number: i64) {
+        if let Some(status) = self.live().statuses.get_mut(&number) {
+            status.derived = false;
+        }
     }
 
     pub(super) fn set_done(&self, number: i64) {

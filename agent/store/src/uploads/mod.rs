@@ -14,6 +14,7 @@
 mod check;
 mod file;
 mod live;
+mod part_memory;
 mod queue;
 mod rows;
 mod session_upload;
@@ -35,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use xprof::session::{HostName, Manifest, SessionName};
 
 use crate::{
-    SessionPriority,
+    SessionPriority, catalog,
     destinations::{Destination, DestinationName, Destinations},
     state::{StateDb, StateError},
 };
@@ -127,31 +128,44 @@ impl Uploads {
             .filter(wanted)
             .map(|destination| self.0.status_of(manifest, destination, priority))
             .collect();
-        if new.is_empty() {
-            return (new, Ok(()));
+        let saved = self.add_all(&mut new);
+        (new, saved)
+    }
+
+    /// Adds the uploads of sessions that the store found in their folders: their agent died before it could note where they
+    /// go, or the state is lost. They go where every session goes; and where a destination has a claim of the session, its
+    /// upload goes on. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be read or written: then the next start tries again.
+    pub fn derive(&self) -> Result<(), StateError> {
+        let found = self.0.db.read(catalog::rows::undecided)?.unwrap_or_default();
+        if found.is_empty() {
+            return Ok(());
         }
-        let numbers = self.0.db.write_durable(|change| {
+        for name in &found {
+            self.add_all(&mut self.0.derived(name))?;
+        }
+        self.0.db.write(|change| found.iter().try_for_each(|name| catalog::rows::stays_here(change, name)))
+    }
+
+    /// Adds uploads, without those that the state has already. If the state cannot be written, they are in memory only.
+    fn add_all(&self, new: &mut Vec<UploadStatus>) -> Result<(), StateError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let added = self.0.db.write_durable(|change| {
             new.iter().map(|status| rows::add(change, status)).collect::<rusqlite::Result<Vec<_>>>()
         });
+        let saved = added.map(|added| {
+            let mut added = added.into_iter();
+            new.retain(|_| added.next().unwrap_or(false));
+        });
         let mut live = self.0.live();
-        let saved = match numbers {
-            Ok(numbers) => {
-                new.iter_mut().zip(numbers).for_each(|(status, number)| status.number = number.unwrap_or(0));
-                new.retain(|status| status.number > 0);
-                Ok(())
-            }
-            Err(error) => {
-                for status in &mut new {
-                    live.unsaved -= 1;
-                    status.number = live.unsaved;
-                }
-                Err(error)
-            }
-        };
         new.iter().for_each(|status| live.insert(status.clone()));
         drop(live);
         self.0.changed.notify_one();
-        (new, saved)
+        saved
     }
 
     /// The uploads of a session. Blocks.

@@ -28,7 +28,7 @@ pub(crate) struct BegunParts {
 }
 
 const COLUMNS: &str = "number, session, destination, url, manifest_id, priority, queued_ns, bytes, state, name_there, \
-     done_ns, unverified, failure_class, failure";
+     done_ns, unverified, failure_class, failure, derived";
 
 fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
     let class: Option<String> = row.get("failure_class")?;
@@ -53,18 +53,21 @@ fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
         bytes,
         sent_bytes: if matches!(phase, UploadPhase::Done { .. }) { bytes } else { 0 },
         phase,
+        derived: row.get("derived")?,
         failure: failure.transpose()?,
     })
 }
 
-/// Adds an upload. `None` if the session has one to this destination.
-pub(crate) fn add(change: &Transaction<'_>, new: &UploadStatus) -> rusqlite::Result<Option<i64>> {
+/// Adds an upload. Returns whether it is new: a session has one to each destination.
+pub(crate) fn add(change: &Transaction<'_>, new: &UploadStatus) -> rusqlite::Result<bool> {
     let failure = new.failure.as_ref();
-    let sql = "INSERT INTO uploads (session, destination, url, manifest_id, priority, queued_ns, bytes, state, \
-               failure_class, failure) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING";
+    let sql = "INSERT INTO uploads (number, session, destination, url, manifest_id, priority, queued_ns, bytes, state, \
+               failure_class, failure, derived) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
+               ON CONFLICT DO NOTHING";
     let added = change.execute(
         sql,
         params![
+            new.number,
             new.session,
             new.destination,
             new.url,
@@ -75,11 +78,11 @@ pub(crate) fn add(change: &Transaction<'_>, new: &UploadStatus) -> rusqlite::Res
             if new.phase == UploadPhase::Failed { 2 } else { 0 },
             failure.map(|failure| failure.class.as_str()),
             failure.map(|failure| &failure.message),
+            new.derived,
         ],
     )?;
-    let number = (added > 0).then(|| change.last_insert_rowid());
     mark_session(change, &new.session)?;
-    Ok(number)
+    Ok(added > 0)
 }
 
 /// Notes with the session whether it waits for an upload, or all of them are done: retention asks.
@@ -98,19 +101,20 @@ fn mark_session_of(change: &Transaction<'_>, number: i64) -> rusqlite::Result<()
 
 /// The uploads that are not done, with the bytes that are there already.
 pub(crate) fn unfinished(db: &Connection) -> rusqlite::Result<Vec<UploadStatus>> {
-    let mut query = db.prepare(&format!("SELECT {COLUMNS} FROM uploads WHERE state <> 1 ORDER BY number"))?;
+    let mut query =
+        db.prepare(&format!("SELECT {COLUMNS} FROM uploads WHERE state <> 1 ORDER BY queued_ns, number"))?;
     query.query_map([], status)?.collect()
 }
 
 /// All uploads, the oldest first.
 pub(crate) fn all(db: &Connection) -> rusqlite::Result<Vec<UploadStatus>> {
-    let mut query = db.prepare(&format!("SELECT {COLUMNS} FROM uploads ORDER BY number"))?;
+    let mut query = db.prepare(&format!("SELECT {COLUMNS} FROM uploads ORDER BY queued_ns, number"))?;
     query.query_map([], status)?.collect()
 }
 
 /// The uploads of one session.
 pub(crate) fn of_session(db: &Connection, session: &str) -> rusqlite::Result<Vec<UploadStatus>> {
-    let sql = format!("SELECT {COLUMNS} FROM uploads WHERE session = ?1 ORDER BY number");
+    let sql = format!("SELECT {COLUMNS} FROM uploads WHERE session = ?1 ORDER BY queued_ns, number");
     db.prepare(&sql)?.query_map([session], status)?.collect()
 }
 
@@ -186,7 +190,7 @@ pub(crate) fn save_claim(
         Claim::Claimed(name) => (Some(name.as_str()), 0),
         Claim::Unclaimed { refused } => (None, *refused),
     };
-    let sql = "UPDATE uploads SET url = ?2, name_there = ?3, refused = ?4 WHERE number = ?1";
+    let sql = "UPDATE uploads SET url = ?2, name_there = ?3, refused = ?4, derived = 0 WHERE number = ?1";
     change.execute(sql, params![number, url, name, refused]).map(drop)
 }
 
@@ -303,9 +307,9 @@ pub(crate) fn retry(change: &Transaction<'_>, number: i64) -> rusqlite::Result<(
 
 /// Forgets an upload. Parts that it sent are removed from the destination as soon as possible.
 pub(crate) fn remove(change: &Transaction<'_>, number: i64) -> rusqlite::Result<()> {
-    let sql = "UPDATE begun_parts SET begun_ns = 0 \
+    let sql = "UPDATE begun_parts SET begun_ns = ?2 \
                WHERE parts_id IN (SELECT parts_id FROM upload_files WHERE upload = ?1)";
-    change.execute(sql, [number])?;
+    change.execute(sql, params![number, i64::MIN])?;
     let sql = "DELETE FROM uploads WHERE number = ?1 RETURNING session";
     let session: Option<String> = change.query_row(sql, [number], |row| row.get(0)).optional()?;
     session.map_or(Ok(()), |session| mark_session(change, &session))

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use xprof::session::{MANIFEST_FILE, Manifest, Session, SessionName, sessions_folder};
 
@@ -66,16 +66,22 @@ impl Source {
         Ok(Some(SourceFiles { manifest, files }))
     }
 
-    /// Reads a range. Its bytes leave the page cache again.
-    pub(crate) async fn read(&self, name: &str, offset: u64, length: u64) -> Result<Range, TransferError> {
+    /// Reads a range into `data`. Its bytes leave the page cache again.
+    pub(crate) async fn read(
+        &self,
+        name: &str,
+        offset: u64,
+        length: u64,
+        mut data: BytesMut,
+    ) -> Result<Range, TransferError> {
         let path = self.folder.join(name);
         blocking(move || {
             let file = open(&path)?;
-            let mut data = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+            data.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
             file.read_exact_at(&mut data, offset).map_err(|error| unreadable(&path, &error))?;
             let crc32c = crc32c::crc32c(&data);
             forget(&file, offset, length);
-            Ok(Range { data: data.into(), crc32c })
+            Ok(Range { data: data.freeze(), crc32c })
         })
         .await
     }

@@ -48,7 +48,7 @@ pub struct UploadFailure {
 /// One session on its way to one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadStatus {
-    /// Its number in the state.
+    /// Its random number in the state.
     pub number: i64,
     /// The session's name here.
     pub session: String,
@@ -70,6 +70,8 @@ pub struct UploadStatus {
     pub sent_bytes: u64,
     /// How far it is.
     pub phase: UploadPhase,
+    /// The session was found without a state: it is only uploaded if it has a name there already.
+    pub derived: bool,
     /// Why the last attempt failed.
     pub failure: Option<UploadFailure>,
 }

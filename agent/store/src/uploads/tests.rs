@@ -182,3 +182,18 @@ async fn a_session_that_is_gone_and_an_upload_that_is_dropped_end() {
     assert_eq!(host.uploads.list().unwrap(), []);
     assert!(!host.there("plugins").exists());
 }
+
+#[tokio::test]
+async fn parts_of_an_upload_that_was_dropped_are_removed() {
+    let host = Host::new();
+    let incoming = || fs::read_dir(host.there(".tpuscope/incoming")).unwrap().count();
+    // Everything can be sent, and nothing completed.
+    fs::write(host.there("plugins"), "").unwrap();
+    let upload = host.to(&host.session("s", PART_BYTES + 1), "here");
+    host.work().await;
+    let waiting = host.state("s");
+    assert_eq!((waiting.phase, incoming()), (UploadPhase::Waiting, 1), "{waiting:?}");
+    host.uploads.remove(&[upload.number]).unwrap();
+    host.work().await;
+    assert_eq!(incoming(), 0);
+}

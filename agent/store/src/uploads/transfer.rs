@@ -6,12 +6,12 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::sync::Semaphore;
 use xprof::session::SessionName;
 
 use super::{
     file::{FileEvent, FileState, FileStep, SentPart},
-    session_upload::{ClaimAnswer, SessionUpload, Step},
+    part_memory::PartMemory,
+    session_upload::{Claim, ClaimAnswer, SessionUpload, Step},
     source::Source,
 };
 use crate::destinations::target::{FailureClass, PartData, Target, TransferError};
@@ -35,7 +35,7 @@ pub(crate) trait Journal: Sync {
 pub(crate) struct Transfer<'a> {
     pub(crate) target: Arc<dyn Target>,
     pub(crate) source: Source,
-    pub(crate) memory: Arc<Semaphore>,
+    pub(crate) memory: PartMemory,
     pub(crate) journal: &'a dyn Journal,
     /// Asked before each step: whether the upload was dropped.
     pub(crate) is_dropped: &'a (dyn Fn() -> bool + Sync),
@@ -85,6 +85,20 @@ impl Transfer<'_> {
             Some(error) => Err(Interrupted { error, progressed }),
             None => Ok(upload.is_done()),
         }
+    }
+
+    /// Looks for the session's claim without making one. Returns whether there is one.
+    pub(crate) async fn find_claim(&self, upload: &mut SessionUpload) -> Result<bool, TransferError> {
+        while let (Claim::Unclaimed { .. }, Some(name)) = (&upload.claim, upload.name_there()) {
+            let Some(holder) = self.target.get(&claim_path(&name)).await? else { return Ok(false) };
+            let ours = holder == upload.id().as_bytes();
+            upload.claimed(if ours { ClaimAnswer::Ours } else { ClaimAnswer::Foreign });
+        }
+        let found = matches!(upload.claim, Claim::Claimed(_));
+        if found {
+            self.journal.claimed(upload).await;
+        }
+        Ok(found)
     }
 
     async fn apply(&self, upload: &mut SessionUpload, step: Step, event: StepEvent) {
@@ -166,6 +180,11 @@ impl Transfer<'_> {
     }
 }
 
+/// The object that says whose a name is.
+fn claim_path(name: &SessionName) -> String {
+    format!(".tpuscope/{name}")
+}
+
 fn given_up(upload: &SessionUpload) -> Option<TransferError> {
     if let Some(file) = upload.failed_file() {
         let message = format!("{}: what is there is not what was sent", file.name);
@@ -192,13 +211,13 @@ fn parts_id(upload: &SessionUpload, index: usize) -> Option<String> {
 struct Work {
     target: Arc<dyn Target>,
     source: Source,
-    memory: Arc<Semaphore>,
+    memory: PartMemory,
 }
 
 impl Work {
     async fn claim(&self, name: Option<SessionName>, id: String) -> Result<ClaimAnswer, TransferError> {
         let Some(name) = name else { return Ok(ClaimAnswer::Foreign) };
-        let path = format!(".tpuscope/{name}");
+        let path = claim_path(&name);
         match self.target.put(&path, Bytes::from(id.clone()), None).await {
             Ok(()) => return Ok(ClaimAnswer::New),
             Err(TransferError::Exists) => {}
@@ -238,9 +257,11 @@ impl Work {
         size: u64,
         replaces: Option<&str>,
     ) -> Result<FileEvent, TransferError> {
-        let _memory = self.memory.acquire().await;
-        let range = self.source.read(name, 0, size).await?;
-        match self.target.put(path, range.data, replaces).await {
+        let memory = self.memory.acquire().await;
+        let range = self.source.read(name, 0, size, memory.buffer()).await?;
+        let put = self.target.put(path, range.data.clone(), replaces).await;
+        memory.give_back(range.data);
+        match put {
             // An earlier attempt was done although its answer said otherwise, or it is another file: a look tells.
             Ok(()) | Err(TransferError::Exists) => Ok(FileEvent::Put { crc32c: range.crc32c }),
             Err(error) => Err(error),
@@ -256,10 +277,12 @@ impl Work {
         offset: u64,
         length: u64,
     ) -> Result<FileEvent, TransferError> {
-        let _memory = self.memory.acquire().await;
-        let range = self.source.read(name, offset, length).await?;
-        let part = PartData { index, offset, data: range.data };
-        let tag = self.target.put_part(path, id, part).await?;
+        let memory = self.memory.acquire().await;
+        let range = self.source.read(name, offset, length, memory.buffer()).await?;
+        let part = PartData { index, offset, data: range.data.clone() };
+        let sent = self.target.put_part(path, id, part).await;
+        memory.give_back(range.data);
+        let tag = sent?;
         Ok(FileEvent::Part { index, sent: SentPart { tag, crc32c: range.crc32c } })
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use rusqlite::Transaction;
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::oneshot,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use xprof::session::SessionName;
 use super::{
     file::{FileState, ThereFile},
     live::Inner,
+    part_memory::PartMemory,
     queue::{Attempt, Next},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
@@ -79,7 +80,7 @@ struct Worker {
     inner: Arc<Inner>,
     parallel: usize,
     transport: Transport,
-    memory: Arc<Semaphore>,
+    memory: PartMemory,
 }
 
 impl Worker {
@@ -90,7 +91,7 @@ impl Worker {
             inner,
             parallel: usize::from(settings.parallel),
             transport: Transport::new(settings.idle_timeout.get(), rate),
-            memory: Arc::new(Semaphore::new(PARTS_IN_MEMORY)),
+            memory: PartMemory::new(PARTS_IN_MEMORY),
         }
     }
 
@@ -145,6 +146,16 @@ impl Worker {
                     journal: &journal,
                     is_dropped: &|| self.inner.is_dropped(number),
                 };
+                if status.derived {
+                    match transfer.find_claim(&mut prepared.upload).await {
+                        Ok(true) => self.inner.set_found(number),
+                        Ok(false) => {
+                            self.inner.forget(number).await;
+                            return Attempt::Ended;
+                        }
+                        Err(error) => return self.failed(&status, &error, false).await,
+                    }
+                }
                 match transfer.run(&mut prepared.upload).await {
                     Ok(false) => return Attempt::Ended,
                     Ok(true) => self.done(&status, &prepared.upload).await,
@@ -244,7 +255,7 @@ impl Worker {
             let url = url.map_err(|error| TransferError::new(FailureClass::Other, error))?;
             let files = SessionFiles { session, id, host: inner.host.clone(), files };
             let upload = inner.restored(status.number, &url, files);
-            let target = destinations::open(&url, destination.credentials, transport)?;
+            let target = destinations::open(&url, Some(&destination), transport)?;
             Ok(Some(Prepared { target, source, upload, url }))
         };
         let prepared = tokio::task::spawn_blocking(prepare).await;
@@ -264,10 +275,9 @@ impl Worker {
         let other = |error: &dyn ToString| TransferError::new(FailureClass::Other, error.to_string());
         let url: UploadUrl = parts.url.parse().map_err(|error| other(&error))?;
         let destination = self.inner.settings().destinations.find(&parts.destination).cloned();
-        let credentials = destination.and_then(|destination| destination.credentials);
         let transport = self.transport.clone();
-        let opened =
-            tokio::task::spawn_blocking(move || destinations::open(&url, credentials, transport)).await;
+        let open = move || destinations::open(&url, destination.as_ref(), transport);
+        let opened = tokio::task::spawn_blocking(open).await;
         opened.map_err(|error| other(&error))??.abort(&parts.path, &parts.id).await?;
         let BegunParts { url, path, id, .. } = parts.clone();
         self.inner.save(move |change| rows::ended(change, &url, &path, &id)).await;

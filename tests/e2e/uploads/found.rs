@@ -1,0 +1,77 @@
+//! Sessions that an agent finds, or that have the name of an earlier one.
+
+use std::fs;
+
+use fakes::fake_gcs::FakeGcs;
+
+use super::{
+    agent::{UploadAgent, made_once},
+    faults::{profilers, setup},
+};
+
+#[test]
+fn after_the_state_is_lost_uploads_are_found_again_and_not_repeated() {
+    let (server, profilers) = (FakeGcs::start(), profilers());
+    let mut agent = UploadAgent::start(&server, setup(&profilers));
+    agent.capture("one");
+    agent.reaches("one", "done");
+    agent.kill();
+    for file in ["state.db", "state.db-wal", "state.db-shm"] {
+        // Not each of them is there at every time.
+        let _ = fs::remove_file(agent.state().join(file));
+    }
+    agent.restart();
+    agent.reaches("one", "done");
+    agent.arrives(&server, "one");
+    made_once(&server);
+}
+
+#[test]
+fn a_session_that_nobody_noted_goes_where_every_session_goes() {
+    let (server, profilers) = (FakeGcs::start(), profilers());
+    let mut agent = UploadAgent::start(&server, setup(&profilers));
+    agent.capture("one");
+    agent.reaches("one", "done");
+    agent.kill();
+    // As an agent leaves it that dies before it notes the session.
+    let sessions = agent.state().join("sessions");
+    let (from, to) = (sessions.join("plugins/profile/one"), sessions.join("plugins/profile/two"));
+    fs::create_dir(&to).unwrap();
+    for file in fs::read_dir(&from).unwrap() {
+        let file = file.unwrap();
+        let text = fs::read(file.path()).unwrap();
+        let is_manifest = file.file_name() == "manifest.json";
+        let text = if is_manifest { renamed(&text) } else { text };
+        fs::write(to.join(file.file_name()), text).unwrap();
+    }
+    agent.restart();
+    agent.reaches("two", "done");
+    agent.arrives(&server, "two");
+    made_once(&server);
+}
+
+/// The manifest of `one` as that of `two`.
+fn renamed(manifest: &[u8]) -> Vec<u8> {
+    let mut manifest: serde_json::Value = serde_json::from_slice(manifest).unwrap();
+    manifest["session"] = "two".into();
+    manifest["id"] = "0123456789abcdef0123456789abcdef".into();
+    manifest.to_string().into_bytes()
+}
+
+#[test]
+fn a_second_session_of_a_name_is_uploaded_too() {
+    let (server, profilers) = (FakeGcs::start(), profilers());
+    let agent = UploadAgent::start(&server, setup(&profilers));
+    agent.capture("one");
+    let first = agent.reaches("one", "done");
+    assert_eq!(first["name_there"], "one");
+    let before = server.objects();
+    assert_eq!(agent.ask(&["sessions", "rm", "one"]).code, Some(0));
+    agent.capture("one");
+    let second = agent.reaches("one", "done");
+    let name = second["name_there"].as_str().unwrap().to_owned();
+    assert_ne!(name, "one", "that name is the first session's there");
+    agent.arrives_as(&server, "one", &name);
+    made_once(&server);
+    assert!(before.iter().all(|(name, object)| server.objects()[name].generation == object.generation));
+}
