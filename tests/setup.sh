@@ -13,7 +13,8 @@ peers=${TPUSCOPE_PEERS:-target/peers}
 # Name=package of each program that a Debian package provides.
 programs="make=make nm=binutils python3=python3 promtool=prometheus prometheus=prometheus
   prometheus-node-exporter=prometheus-node-exporter ip=iproute2 mmdebstrap=mmdebstrap systemd-nspawn=systemd-container
-  dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun"
+  dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun
+  /usr/sbin/sshd=openssh-server ssh=openssh-client"
 venvs="xprof goodput tpu-info"
 # One libtpu of each SDK table that has metrics: 17, 15 and 12 functions.
 libtpus="0.0.52 0.0.30 0.0.21"

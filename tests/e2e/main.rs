@@ -12,6 +12,7 @@ mod capture_real;
 mod discovery;
 mod documented;
 mod goodput;
+mod hosts;
 mod jax_peer;
 mod libtpu;
 mod merge_real;

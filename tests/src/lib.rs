@@ -21,6 +21,7 @@ pub mod harness;
 pub mod hung_disk;
 pub mod jax_job;
 pub mod libtpu;
+pub mod loopback_sshd;
 pub mod net_ns;
 pub mod pid_ns;
 pub mod running_agent;

@@ -2,19 +2,14 @@
 
 use std::{
     future::Future,
-    io,
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
-    sync::Mutex,
     time::Duration,
 };
 
-use hyper_util::rt::TokioIo;
+use cluster::channel;
 use tokio::{net::UnixStream, time::timeout};
-use tonic::{
-    Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Status, transport::Channel};
 
 use super::{failure::Failure, remedies, settings};
 
@@ -26,6 +21,8 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time without data after which the agent is pinged, and the time that it has to answer.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// The path of the socket.
+const USUAL: &str = "/run/tpuscope/agent.sock";
 /// The variable that names the socket.
 pub const VARIABLE: &str = settings::SOCKET_VARIABLE;
 
@@ -39,33 +36,35 @@ pub fn is_from_variable(socket: &Path) -> bool {
 #[group(skip)]
 pub struct SocketArgs {
     /// Path of the agent's Unix socket
-    #[arg(long, value_name = "PATH", env = VARIABLE, default_value = "/run/tpuscope/agent.sock")]
+    #[arg(long, value_name = "PATH", env = VARIABLE, default_value = USUAL)]
     socket: PathBuf,
 }
 
 impl SocketArgs {
+    /// Whether the command line names a socket that is neither the usual one nor that of the variable.
+    pub(crate) fn is_given(&self) -> bool {
+        self.socket != Path::new(USUAL) && !is_from_variable(&self.socket)
+    }
+
+    /// Connects to the agent's socket.
+    ///
+    /// # Errors
+    /// If no process listens on it.
+    pub(crate) async fn stream(&self) -> Result<UnixStream, Failure> {
+        match timeout(CONNECT_TIMEOUT, UnixStream::connect(&self.socket)).await {
+            Ok(connected) => connected
+                .map_err(|error| remedies::no_connection(&self.socket, &error, is_socket(&self.socket))),
+            Err(_) => Err(remedies::no_answer(&self.socket)),
+        }
+    }
+
     /// Connects to the agent.
     ///
     /// # Errors
     /// If no agent answers.
     pub async fn connect(&self) -> Result<Channel, Failure> {
-        let connecting = timeout(CONNECT_TIMEOUT, UnixStream::connect(&self.socket));
-        let stream = match connecting.await {
-            Ok(connected) => connected
-                .map_err(|error| remedies::no_connection(&self.socket, &error, is_socket(&self.socket)))?,
-            Err(_) => return Err(remedies::no_answer(&self.socket)),
-        };
-        // The connection is made here, so that its errors are those of the system. There is no second one.
-        let stream = Mutex::new(Some(stream));
-        let connector = tower::service_fn(move |_: http::Uri| {
-            let taken = stream.lock().ok().and_then(|mut stream| stream.take());
-            async move { taken.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
-        });
-        // The name is only the authority of the requests.
-        let endpoint = Endpoint::from_static("http://agent.invalid")
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE);
-        match timeout(CONNECT_TIMEOUT, endpoint.connect_with_connector(connector)).await {
+        let stream = self.stream().await?;
+        match timeout(CONNECT_TIMEOUT, channel::over(stream, KEEPALIVE)).await {
             Ok(Ok(channel)) => Ok(channel),
             Ok(Err(_)) => Err(remedies::connection_closed()),
             Err(_) => Err(remedies::no_answer(&self.socket)),

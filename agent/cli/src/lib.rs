@@ -9,10 +9,12 @@ pub(crate) mod agent;
 mod capture;
 pub mod client;
 mod config;
+mod dial_stdio;
 pub mod exit;
 pub mod failure;
 mod generate;
 mod goodput;
+mod hosts;
 mod libtpu;
 pub mod lifecycle;
 pub mod output;
@@ -65,8 +67,13 @@ pub enum Command {
     /// Load a libtpu library for the agent, which starts this command
     #[command(hide = true)]
     LibtpuChild(libtpu::ChildArgs),
-    /// Show the chips, their owners and their load
-    Status(status::Args),
+    /// Show the chips, their owners and their load, of this host or of many
+    Status(Box<status::Args>),
+    /// Connect standard input and output to the agent, for a tpuscope on another host
+    DialStdio(dial_stdio::Args),
+    /// Kill the commands of a tpuscope that died, which starts this command
+    #[command(hide = true)]
+    DialGuard,
     /// Print the latest value of every series of the host and its workloads
     Metrics(series::metrics::Args),
     /// Print the past values of a metric; of a counter its rise per second
@@ -120,6 +127,8 @@ fn run(command: Command) -> CommandResult {
         Command::Libtpu(args) => libtpu::run(&args),
         Command::LibtpuChild(args) => libtpu::run_child(&args),
         Command::Status(args) => status::run(&args),
+        Command::DialStdio(args) => dial_stdio::run(&args),
+        Command::DialGuard => dial_stdio::guard(),
         Command::Metrics(args) => series::metrics::run(&args),
         Command::History(args) => series::history::run(&args),
         Command::Completions(args) => generate::completions(&args),

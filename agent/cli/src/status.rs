@@ -1,5 +1,6 @@
-//! `tpuscope status`: asks the agent, once or every second, and selects what the arguments name.
+//! `tpuscope status`: asks the agent, once or every second, and selects what the arguments name; or asks many hosts once.
 
+mod many;
 mod page;
 mod remarks;
 mod screen;
@@ -13,7 +14,13 @@ use tokio::time::MissedTickBehavior;
 use tonic::transport::Channel;
 
 use self::{page::page, screen::Screen};
-use super::{CommandResult, client, exit::Exit, failure::Failure, output, remedies};
+use super::{
+    CommandResult, client,
+    exit::Exit,
+    failure::Failure,
+    hosts::{HostsArgs, WHICH},
+    output, remedies,
+};
 
 /// The time between two pages of `--watch`.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -24,23 +31,25 @@ pub struct Args {
     #[command(flatten)]
     agent: client::SocketArgs,
     /// Show only this chip and the processes that use it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = WHICH)]
     chip: Option<u32>,
     /// Show only this process and the chips that it uses
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", conflicts_with = WHICH)]
     pid: Option<u32>,
     /// Further columns and rows: wide adds TensorCore, HBM bandwidth and ICI utilization, queues and throttling
-    #[arg(short, long, value_name = "FORMAT", conflicts_with = "json")]
+    #[arg(short, long, value_name = "FORMAT", conflicts_with_all = ["json", WHICH])]
     output: Option<Format>,
     /// Show all sources, also those that work and those that have nothing to read
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = WHICH)]
     verbose: bool,
     /// Show the status again every second until Ctrl-C: in place on a terminal, page after page elsewhere
-    #[arg(short, long, conflicts_with = "json")]
+    #[arg(short, long, conflicts_with_all = ["json", WHICH])]
     watch: bool,
-    /// Print JSON (docs/schemas/status.schema.json)
+    /// Print JSON (docs/schemas/status.schema.json; of other hosts status-hosts.schema.json)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    hosts: HostsArgs,
 }
 
 /// The formats of the text.
@@ -51,6 +60,12 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
+    if args.hosts.is_given() {
+        if args.agent.is_given() {
+            return Err(remedies::socket_of_another_host());
+        }
+        return many::run(&args.hosts, args.json);
+    }
     client::block_on(async {
         let mut host = HostClient::new(args.agent.connect().await?);
         if args.watch { watch(args, &mut host).await } else { output::print(&answer(args, &mut host).await?) }

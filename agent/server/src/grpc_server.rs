@@ -30,6 +30,8 @@ pub const REQUEST_BYTES: usize = 64 << 10;
 const RESET_STREAMS: usize = 20;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// On the Unix socket: the caller may be on another host (`tpuscope dial-stdio`), and a cut cable shows in nothing else.
+const SOCKET_KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// The services of every listener: health and reflection.
 pub fn health_and_reflection(health: HealthReporter) -> Result<Routes, tonic_reflection::server::Error> {
@@ -63,9 +65,11 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> ServeResult {
     let (queue, connections) = mpsc::channel(1);
-    let policy = match *listener {
-        ServerListener::Unix(_) => LimitPolicy::ByUser(Uid::effective().as_raw()),
-        ServerListener::Tcp(_) => LimitPolicy::ReplaceLeastActive,
+    let (policy, keepalive, keepalive_timeout) = match *listener {
+        ServerListener::Unix(_) => {
+            (LimitPolicy::ByUser(Uid::effective().as_raw()), SOCKET_KEEPALIVE, SOCKET_KEEPALIVE)
+        }
+        ServerListener::Tcp(_) => (LimitPolicy::ReplaceLeastActive, KEEPALIVE, KEEPALIVE_TIMEOUT),
     };
     let connection_limits = ConnectionLimits::new(max_connections, policy);
     let refusals = Refusals::of(listener.grpc_name());
@@ -81,8 +85,8 @@ pub async fn serve(
         .max_concurrent_streams(CALLS_PER_CONNECTION)
         .http2_max_header_list_size(HEADER_BYTES)
         .http2_max_pending_accept_reset_streams(Some(RESET_STREAMS))
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .http2_keepalive_interval(Some(keepalive))
+        .http2_keepalive_timeout(Some(keepalive_timeout))
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(2 * WINDOW_BYTES)
         .layer(auth_layer)

@@ -8,6 +8,7 @@ mod arguments;
 mod buckets;
 mod capture;
 mod connection;
+mod hosts;
 mod ledger;
 mod libtpu;
 mod output;
@@ -28,6 +29,10 @@ pub(crate) use capture::{
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
     no_connection, refused, session_in_use,
+};
+pub(crate) use hosts::{
+    container_without_pod, hosts, no_container_name, no_way_to_hosts, not_reached, port_with_command,
+    socket_of_another_host, srun_without_job,
 };
 pub(crate) use ledger::{
     LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,

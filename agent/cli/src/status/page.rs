@@ -75,7 +75,7 @@ fn wide_chips(status: &StatusReply, samples: &[SeriesValue]) -> String {
 }
 
 /// Index, type, state, duty cycle and HBM of a chip.
-fn usual_cells(chip: &ChipStatus) -> [String; 5] {
+pub(super) fn usual_cells(chip: &ChipStatus) -> [String; 5] {
     [
         chip.index.to_string(),
         chip.name.clone(),
@@ -85,7 +85,7 @@ fn usual_cells(chip: &ChipStatus) -> [String; 5] {
     ]
 }
 
-fn last_read(chip: &ChipStatus) -> String {
+pub(super) fn last_read(chip: &ChipStatus) -> String {
     chip.age_seconds.map_or_else(|| "-".into(), age)
 }
 

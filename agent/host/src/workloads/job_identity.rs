@@ -51,7 +51,7 @@ fn slurm(inputs: JobInputs<'_>) -> Option<Job> {
             .environment
             .get("SLURM_JOB_NODELIST")
             .filter(|_| same_job)
-            .and_then(|list| host_list::expand(list))
+            .and_then(|list| host_list::expand(list).ok())
             .unwrap_or_default(),
     })
 }
@@ -127,7 +127,7 @@ fn run(inputs: JobInputs<'_>) -> Option<Job> {
     let environment = inputs.environment;
     let id = value(environment, &["TPUSCOPE_JOB_ID"])?;
     let (rank, hosts) = rank_and_hosts(environment, None);
-    let named = environment.get("TPUSCOPE_JOB_HOSTS").and_then(|list| host_list::expand(list));
+    let named = environment.get("TPUSCOPE_JOB_HOSTS").and_then(|list| host_list::expand(list).ok());
     Some(Job {
         kind: JobKind::Run,
         id,

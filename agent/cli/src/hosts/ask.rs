@@ -1,0 +1,156 @@
+//! The same question to many hosts: each is dialled, asked once, and left. One host never makes the others wait beyond its
+//! time limit.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use cluster::{
+    dial::{DialError, DialFault, Dialer, GroupGuard},
+    hosts::HostAddress,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+use tonic::{Status, transport::Channel};
+
+use super::{HostsArgs, own_program};
+use crate::{client, dial_stdio, failure::Failure, remedies};
+
+/// The most hosts that are dialled or asked at the same time: each is a process here.
+const HOSTS_AT_A_TIME: usize = 64;
+
+/// What a host answered.
+#[derive(Debug)]
+pub(crate) struct HostAnswer<T> {
+    /// The host as it was given.
+    pub(crate) host: HostAddress,
+    /// Its answer, or why there is none.
+    pub(crate) answer: Result<T, Missing>,
+}
+
+/// Why a host has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// A stable word for programs.
+    pub(crate) kind: &'static str,
+    /// One line: what happened.
+    pub(crate) reason: String,
+    /// What to do about it; may be empty.
+    pub(crate) remedy: String,
+}
+
+impl From<DialError> for Missing {
+    fn from(error: DialError) -> Self {
+        let remedy = remedies::not_reached(error.fault).to_owned();
+        Self { kind: kind(error.fault), reason: error.reason, remedy }
+    }
+}
+
+impl Missing {
+    /// The agent refused the call.
+    fn refused(status: &Status) -> Self {
+        let Failure { what, remedy, .. } = remedies::refused(status);
+        Self { kind: "refused", reason: what, remedy }
+    }
+
+    /// The agent did not answer the call.
+    fn silent(limit: Duration) -> Self {
+        let Failure { what, remedy, .. } = remedies::call_timeout(limit);
+        Self { kind: "no_answer", reason: what, remedy }
+    }
+}
+
+/// As it stands in JSON.
+fn kind(fault: DialFault) -> &'static str {
+    match fault {
+        DialFault::NotStarted => "not_started",
+        DialFault::Port => "port",
+        DialFault::NoTpuscope => "no_tpuscope",
+        DialFault::OldTpuscope => "old_tpuscope",
+        DialFault::NoAgent => "no_agent",
+        DialFault::ClosedSocket => "closed_socket",
+        DialFault::HostKey => "host_key",
+        DialFault::Denied => "denied",
+        DialFault::Overloaded => "overloaded",
+        DialFault::UnknownName => "unknown_name",
+        DialFault::Unreachable => "unreachable",
+        DialFault::ForeignJob => "foreign_job",
+        DialFault::JobNotRunning => "job_not_running",
+        DialFault::NotInJob => "not_in_job",
+        DialFault::Late => "no_answer",
+        DialFault::NoMagic => "other_output",
+        DialFault::Lost => "lost",
+        DialFault::Other => "other",
+    }
+}
+
+/// Asks all hosts of the arguments, and returns their answers in the order of the list.
+///
+/// # Errors
+/// If the hosts are not known, or there is no way to any of them.
+pub(crate) async fn ask_all<T, Call, Answer>(
+    args: &HostsArgs,
+    call: Call,
+) -> Result<Vec<HostAnswer<T>>, Failure>
+where
+    T: Send + 'static,
+    Call: Fn(Channel) -> Answer + Clone + Send + 'static,
+    Answer: Future<Output = Result<T, Status>> + Send,
+{
+    let reach = args.reach()?;
+    let hosts = args.list().await?;
+    for host in &hosts {
+        reach.command(host).map_err(|error| remedies::port_with_command(&error))?;
+    }
+    let guard = GroupGuard::start(own_program(), &[dial_stdio::GUARD])
+        .map_err(|error| Failure::internal(format_args!("cannot start the guard of commands: {error}")))?;
+    let dialer = Arc::new(Dialer::new(reach, guard));
+    let (limit, permits) = (args.host_timeout.into(), Arc::new(Semaphore::new(HOSTS_AT_A_TIME)));
+    let progress = progress(hosts.len());
+    let mut asking = JoinSet::new();
+    for (number, host) in hosts.into_iter().enumerate() {
+        let (dialer, permits, call) = (Arc::clone(&dialer), Arc::clone(&permits), call.clone());
+        asking.spawn(async move {
+            // It is never closed.
+            let _permit = permits.acquire().await;
+            let answer = ask(&dialer, &host, limit, call).await;
+            (number, HostAnswer { host, answer })
+        });
+    }
+    let mut answers = Vec::with_capacity(asking.len());
+    while let Some(asked) = asking.join_next().await {
+        answers.push(asked.map_err(Failure::internal)?);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    answers.sort_by_key(|(number, _)| *number);
+    Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+}
+
+async fn ask<T, Answer>(
+    dialer: &Dialer,
+    host: &HostAddress,
+    limit: Duration,
+    call: impl Fn(Channel) -> Answer,
+) -> Result<T, Missing>
+where
+    Answer: Future<Output = Result<T, Status>>,
+{
+    let dialed = dialer.dial(host, limit).await?;
+    let answer = timeout(limit, call(dialed.channel())).await;
+    if let Ok(Err(status)) = &answer
+        && client::connection_ended(status)
+    {
+        return Err(dialed.lost().await.into());
+    }
+    dialed.close().await;
+    match answer {
+        Ok(answer) => answer.map_err(|status| Missing::refused(&status)),
+        Err(_) => Err(Missing::silent(limit)),
+    }
+}
+
+/// A line on standard error while hosts are asked, where that is a terminal.
+fn progress(hosts: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{pos} of {len} hosts asked").ok();
+    let bar = ProgressBar::new(hosts as u64);
+    style.map_or_else(|| bar.clone(), |style| bar.clone().with_style(style))
+}

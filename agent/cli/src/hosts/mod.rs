@@ -1,0 +1,162 @@
+//! Other hosts on the command line: which ones, how they are reached, and the same question to all of them.
+
+mod ask;
+pub(crate) mod report;
+
+use std::path::{Path, PathBuf};
+
+use cluster::{
+    hosts::{GceWorkers, HostAddress, HostList, HostProvider, HostsFile, SlurmJob},
+    reach::{CommandTemplate, Reach},
+};
+use model::unit::Duration;
+
+use super::{failure::Failure, remedies};
+
+pub(crate) use ask::{HostAnswer, Missing, ask_all};
+
+const HEADING: &str = "Other hosts";
+
+/// The group of the arguments that name hosts.
+pub(crate) const WHICH: &str = "which_hosts";
+
+/// The arguments of all commands that can ask other hosts.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub(crate) struct HostsArgs {
+    /// Ask these hosts, such as 'tpu-[001-016],b'
+    #[arg(long, value_name = "LIST", group = WHICH, help_heading = HEADING)]
+    hosts: Option<String>,
+    /// Ask the hosts of a file: a list on each line, # begins a comment; - is standard input
+    #[arg(long, value_name = "FILE", group = WHICH, help_heading = HEADING)]
+    hosts_file: Option<PathBuf>,
+    /// Ask the hosts of this Slurm job
+    #[arg(long, value_name = "ID", group = WHICH, help_heading = HEADING)]
+    slurm_job: Option<SlurmJob>,
+    /// Ask the workers of the TPU slice that this machine is a part of
+    #[arg(long, group = WHICH, help_heading = HEADING)]
+    gce: bool,
+    /// Program that runs `tpuscope dial-stdio` on the hosts; srun needs --slurm-job
+    #[arg(long, value_name = "PROGRAM", requires = WHICH, help_heading = HEADING)]
+    via: Option<Via>,
+    /// The whole command instead, such as 'ssh -J bastion {host} tpuscope dial-stdio'; no shell runs it
+    #[arg(long, value_name = "COMMAND", requires = WHICH, conflicts_with = "via", help_heading = HEADING)]
+    via_command: Option<CommandTemplate>,
+    /// Container in the pods of --via kubectl
+    #[arg(long, value_name = "NAME", requires = "via", help_heading = HEADING)]
+    container: Option<String>,
+    /// Time limit for reaching a host, and again for its answer
+    #[arg(long, value_name = "TIME", default_value = "20s", help_heading = HEADING)]
+    host_timeout: Duration,
+}
+
+/// The programs that reach hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Via {
+    /// OpenSSH, with your settings and keys
+    Ssh,
+    /// A step in your Slurm job
+    Srun,
+    /// kubectl exec; hosts are pods
+    Kubectl,
+}
+
+impl HostsArgs {
+    /// Whether other hosts are meant.
+    pub(crate) fn is_given(&self) -> bool {
+        self.provider().is_some()
+    }
+
+    fn provider(&self) -> Option<Box<dyn HostProvider + Send + Sync>> {
+        Some(match self {
+            Self { hosts: Some(list), .. } => Box::new(HostList(list.clone())),
+            Self { hosts_file: Some(path), .. } => Box::new(HostsFile(path.clone())),
+            Self { slurm_job: Some(job), .. } => Box::new(job.clone()),
+            Self { gce: true, .. } => Box::new(GceWorkers::default()),
+            _ => return None,
+        })
+    }
+
+    /// The hosts.
+    async fn list(&self) -> Result<Vec<HostAddress>, Failure> {
+        match self.provider() {
+            Some(provider) => provider.hosts().await.map_err(|error| remedies::hosts(&error)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn reach(&self) -> Result<Reach, Failure> {
+        if self.container.is_some() && self.via != Some(Via::Kubectl) {
+            return Err(remedies::container_without_pod());
+        }
+        if let Some(name) = self.container.as_deref().filter(|name| !is_container(name)) {
+            return Err(remedies::no_container_name(name));
+        }
+        Ok(match (self.via, &self.via_command, &self.slurm_job) {
+            (_, Some(template), _) => Reach::Template(template.clone()),
+            (Some(Via::Ssh), ..) => Reach::Ssh,
+            (Some(Via::Kubectl), ..) => Reach::Kubectl { container: self.container.clone() },
+            (Some(Via::Srun), _, Some(job)) => Reach::Srun(job.clone()),
+            (Some(Via::Srun), _, None) => return Err(remedies::srun_without_job()),
+            (None, None, _) => return Err(remedies::no_way_to_hosts()),
+        })
+    }
+}
+
+/// Whether Kubernetes lets a container have this name.
+fn is_container(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty() && !name.starts_with('-') && name.bytes().all(allowed)
+}
+
+/// This program, also after its file was replaced.
+fn own_program() -> &'static Path {
+    Path::new("/proc/self/exe")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct OneCommand {
+        #[command(flatten)]
+        args: HostsArgs,
+    }
+
+    fn reach(words: &str) -> Result<Reach, String> {
+        let words = ["x"].into_iter().chain(words.split_whitespace());
+        let parsed = OneCommand::try_parse_from(words).map_err(|error| error.to_string())?;
+        parsed.args.reach().map_err(|failure| failure.what)
+    }
+
+    #[test]
+    fn a_way_to_the_hosts_is_chosen() {
+        assert_eq!(reach("--hosts a --via ssh"), Ok(Reach::Ssh));
+        assert_eq!(reach("--slurm-job 7 --via srun"), Ok(Reach::Srun("7".parse().unwrap())));
+        let kubectl = Reach::Kubectl { container: Some("tpuscope".into()) };
+        assert_eq!(reach("--gce --via kubectl --container tpuscope"), Ok(kubectl));
+        assert!(matches!(reach("--hosts a --via-command x{host}"), Err(text) if text.contains("program")));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        let refused = |words: &str| reach(words).unwrap_err();
+        assert!(refused("--hosts a").starts_with("--via or --via-command is needed"));
+        assert!(refused("--hosts a --via srun").starts_with("--via srun needs --slurm-job"));
+        assert!(refused("--hosts a --via ssh --container c").contains("--container"));
+        assert!(refused("--hosts a --via kubectl --container=-c").contains("`-c`"));
+        for clash in [
+            "--hosts a --gce --via ssh",
+            "--hosts a --hosts-file f --via ssh",
+            "--via ssh",
+            "--hosts a --via telnet",
+            "--slurm-job x --via srun",
+        ] {
+            let parsed = OneCommand::try_parse_from(["x"].into_iter().chain(clash.split_whitespace()));
+            assert!(parsed.is_err(), "{clash}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What commands say of hosts without an answer, as text and as JSON.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::{HostAnswer, Missing};
+use crate::{exit::Exit, output::one_line};
+
+/// The most hosts that a remark names.
+const MOST_NAMES: usize = 8;
+
+/// Why a host has no answer, as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct MissingHost<'a> {
+    kind: &'a str,
+    reason: &'a str,
+    remedy: &'a str,
+}
+
+/// The host in JSON: nothing where it answered.
+pub(crate) fn missing_host<T>(host: &HostAnswer<T>) -> Option<MissingHost<'_>> {
+    let Missing { kind, reason, remedy } = host.answer.as_ref().err()?;
+    Some(MissingHost { kind, reason, remedy })
+}
+
+/// How many hosts have no answer.
+pub(crate) fn missing_count<T>(answers: &[HostAnswer<T>]) -> usize {
+    answers.iter().filter(|host| host.answer.is_err()).count()
+}
+
+/// The exit code: incomplete if a host has no answer.
+pub(crate) fn exit<T>(answers: &[HostAnswer<T>]) -> Exit {
+    if missing_count(answers) == 0 { Exit::Ok } else { Exit::Partial }
+}
+
+/// How many hosts were asked: `4 hosts, 1 without an answer`.
+pub(crate) fn asked<T>(answers: &[HostAnswer<T>]) -> String {
+    match missing_count(answers) {
+        0 => count(answers.len(), "host"),
+        missing => format!("{}, {missing} without an answer", count(answers.len(), "host")),
+    }
+}
+
+/// `1 host`, `2 hosts`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{ending}")
+}
+
+/// What to do about hosts without an answer, after an empty line: each remedy once, with its hosts. Empty if there is
+/// nothing to do.
+pub(crate) fn remarks<T>(answers: &[HostAnswer<T>]) -> String {
+    let mut remedies: Vec<(&str, Vec<String>)> = Vec::new();
+    for host in answers {
+        let Some(remedy) = host.answer.as_ref().err().map(|missing| missing.remedy.as_str()) else {
+            continue;
+        };
+        match remedies.iter_mut().find(|(known, _)| *known == remedy) {
+            Some((_, hosts)) => hosts.push(host.host.to_string()),
+            None if remedy.is_empty() => {}
+            None => remedies.push((remedy, vec![host.host.to_string()])),
+        }
+    }
+    let mut text = String::new();
+    for (remedy, hosts) in remedies {
+        let gap = if text.is_empty() { "\n" } else { "" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{gap}- {}: {}", one_line(&named(&hosts)), one_line(remedy));
+    }
+    text
+}
+
+fn named(hosts: &[String]) -> String {
+    let shown = hosts[..hosts.len().min(MOST_NAMES)].join(", ");
+    match hosts.len().saturating_sub(MOST_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(host: &str, remedy: &str) -> HostAnswer<()> {
+        let missing = Missing { kind: "lost", reason: "gone".into(), remedy: remedy.into() };
+        HostAnswer { host: host.parse().unwrap(), answer: Err(missing) }
+    }
+
+    #[test]
+    fn each_remedy_is_said_once() {
+        let answered = HostAnswer { host: "z".parse().unwrap(), answer: Ok(()) };
+        let answers = [
+            missing("a", "run it again"),
+            answered,
+            missing("b", ""),
+            missing("c", "x\n"),
+            missing("d", "run it again"),
+        ];
+        assert_eq!(remarks(&answers), "\n- a, d: run it again\n- c: x\\n\n");
+        assert_eq!(asked(&answers), "5 hosts, 4 without an answer");
+        assert_eq!((asked(&answers[1..2]), remarks(&answers[1..2])), ("1 host".to_owned(), String::new()));
+        assert_eq!((exit(&answers), exit(&answers[1..2])), (Exit::Partial, Exit::Ok));
+    }
+
+    #[test]
+    fn a_remark_names_few_hosts() {
+        let hosts: Vec<String> = (0..12).map(|number| format!("h{number}")).collect();
+        assert_eq!(named(&hosts[..2]), "h0, h1");
+        assert_eq!(named(&hosts), "h0, h1, h2, h3, h4, h5, h6, h7 and 4 more");
+    }
+}

@@ -1,0 +1,153 @@
+//! Other hosts: which ones are meant, and how they are reached.
+
+use cluster::{
+    dial::DialFault,
+    hosts::{GceError, HostsError, QueryCommandError, SlurmError},
+    reach::PortWithCommand,
+};
+
+use crate::{exit::Exit, failure::Failure};
+
+/// The hosts are not known.
+pub(crate) fn hosts(error: &HostsError) -> Failure {
+    let (exit, remedy) = match error {
+        HostsError::Line { reason, .. } => {
+            let reason = hosts(reason);
+            (reason.exit, reason.remedy)
+        }
+        HostsError::List(_) => {
+            (Exit::Usage, "expected a list as Slurm writes it, such as 'tpu-[001-016],b'".to_owned())
+        }
+        HostsError::Address(_) => (Exit::Usage, String::new()),
+        HostsError::Twice(_) => (Exit::Usage, "name each host once".to_owned()),
+        HostsError::Nothing => (Exit::Usage, "name at least one host".to_owned()),
+        HostsError::File { error, .. } => {
+            let exit = match error.kind() {
+                std::io::ErrorKind::NotFound => Exit::NotFound,
+                std::io::ErrorKind::PermissionDenied => Exit::Permission,
+                _ => Exit::BadInput,
+            };
+            (exit, "name a text file with a host list on each line".to_owned())
+        }
+        HostsError::LargeFile { .. } => {
+            (Exit::TooLarge, "name a text file with a host list on each line".to_owned())
+        }
+        HostsError::Slurm(error) => slurm(error),
+        HostsError::Gce(error) => gce(error),
+    };
+    Failure::new(exit, error).remedy(remedy)
+}
+
+fn slurm(error: &SlurmError) -> (Exit, String) {
+    let queue = "`squeue --me` lists your jobs";
+    let (exit, remedy) = match error {
+        SlurmError::Id(_) => (Exit::Usage, queue),
+        SlurmError::Several(_) => (Exit::Usage, "name one element of the array, such as 4711_3"),
+        SlurmError::Ended(_) | SlurmError::NoHosts { .. } => (Exit::NotFound, queue),
+        SlurmError::Command(QueryCommandError::Start { .. }) => {
+            (Exit::NotFound, "run this where Slurm's commands are, or name the hosts with --hosts")
+        }
+        SlurmError::Command(QueryCommandError::Late { .. }) => {
+            (Exit::Timeout, "`scontrol ping` shows whether slurmctld answers")
+        }
+        SlurmError::Command(QueryCommandError::Failed { said, .. }) if said.contains("Invalid job id") => {
+            (Exit::NotFound, queue)
+        }
+        SlurmError::Command(QueryCommandError::Failed { .. }) => {
+            (Exit::Unreachable, "`scontrol ping` shows whether slurmctld answers")
+        }
+        SlurmError::Command(QueryCommandError::Answer { .. }) => {
+            (Exit::BadInput, "name the hosts with --hosts")
+        }
+    };
+    (exit, remedy.to_owned())
+}
+
+fn gce(error: &GceError) -> (Exit, String) {
+    let (exit, remedy) = match error {
+        GceError::Server(_) => (Exit::Usage, "set GCE_METADATA_HOST to HOST or HOST:PORT, or unset it"),
+        GceError::NoAnswer { .. } => {
+            (Exit::Unreachable, "--gce works on a TPU VM of Google Cloud alone; name the hosts with --hosts")
+        }
+        GceError::NotMetadata(_) => {
+            (Exit::BadInput, "--gce works on a TPU VM of Google Cloud alone; name the hosts with --hosts")
+        }
+        GceError::NoWorkers(_) => (Exit::NotFound, "name the hosts with --hosts"),
+        GceError::Status { .. } => {
+            (Exit::Unreachable, "run the command again, or name the hosts with --hosts")
+        }
+    };
+    (exit, remedy.to_owned())
+}
+
+/// No program that reaches hosts is named.
+pub(crate) fn no_way_to_hosts() -> Failure {
+    Failure::new(Exit::Usage, "--via or --via-command is needed: how the hosts are reached").remedy(
+        "add --via ssh, --via srun (with --slurm-job), --via kubectl, or --via-command 'COMMAND with {host}'",
+    )
+}
+
+/// `--via srun` without a job.
+pub(crate) fn srun_without_job() -> Failure {
+    Failure::new(Exit::Usage, "--via srun needs --slurm-job: srun would queue a new job")
+        .remedy("name your job with --slurm-job; `squeue --me` lists your jobs")
+}
+
+/// `--container` without `--via kubectl`.
+pub(crate) fn container_without_pod() -> Failure {
+    Failure::new(Exit::Usage, "--container is only for --via kubectl")
+        .remedy("leave it out, or add --via kubectl")
+}
+
+/// No name of a container.
+pub(crate) fn no_container_name(name: &str) -> Failure {
+    Failure::new(Exit::Usage, format_args!("`{name}` is no name of a container"))
+        .remedy("`kubectl get pod POD -o jsonpath='{.spec.containers[*].name}'` lists them")
+}
+
+/// A host has a port that the program does not take.
+pub(crate) fn port_with_command(error: &PortWithCommand) -> Failure {
+    Failure::new(Exit::Usage, error).remedy(
+        "leave the port out; for ssh, a `Port` in ~/.ssh/config or --via-command 'ssh -p PORT …' sets it",
+    )
+}
+
+/// `--socket` beside other hosts.
+pub(crate) fn socket_of_another_host() -> Failure {
+    Failure::new(Exit::Usage, "--socket is the agent of this host, and other hosts are asked")
+        .remedy("name the socket over there: --via-command '… tpuscope dial-stdio --socket PATH'")
+}
+
+/// What to do about a host that cannot be reached; empty: the reason says it.
+pub(crate) fn not_reached(fault: DialFault) -> &'static str {
+    match fault {
+        DialFault::NotStarted => "install it here, or reach the hosts in another way",
+        DialFault::Port => "leave the port out",
+        DialFault::NoTpuscope => {
+            "install tpuscope there in a folder of its PATH, or give its path in --via-command"
+        }
+        DialFault::OldTpuscope => "update tpuscope there",
+        DialFault::NoAgent => {
+            "start the agent there (`systemctl start tpuscope`), or give its socket in --via-command"
+        }
+        DialFault::ClosedSocket => "the user there needs to be root or in the group of the socket",
+        DialFault::HostKey => "compare the key and add it to known_hosts: run `ssh HOST` once by hand",
+        DialFault::Denied => {
+            "let `ssh HOST true` work without a prompt first: load the key with ssh-add, or name it in ~/.ssh/config"
+        }
+        DialFault::Overloaded => "ask fewer hosts at a time, or raise MaxStartups of sshd",
+        DialFault::UnknownName => "check the name",
+        DialFault::Unreachable => "check that the host is up and that sshd listens there",
+        DialFault::ForeignJob => "only the user of a job can run steps in it: use --via ssh",
+        DialFault::JobNotRunning => "`squeue --me` lists your jobs",
+        DialFault::NotInJob => "ask the hosts of the job alone: --slurm-job without --hosts",
+        DialFault::Late => "run the command by hand to see where it waits; --host-timeout gives more time",
+        DialFault::NoMagic => {
+            "run the command by hand: it must end with `tpuscope dial-stdio` and print nothing else"
+        }
+        DialFault::Lost => {
+            "run the command again; the log of the agent there has more: `journalctl -u tpuscope`"
+        }
+        DialFault::Other => "",
+    }
+}

@@ -1,0 +1,231 @@
+//! Why a dial failed: what ssh, srun, kubectl and the far end say, in one line, and what kind of fault that is.
+
+use std::{io, time::Duration};
+
+use model::untrusted::{MESSAGE, clean};
+
+use super::far_command::FarStatus;
+
+/// A dial that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct DialError {
+    /// What kind of fault it is.
+    pub fault: DialFault,
+    /// One line, with the name of the program that says it.
+    pub reason: String,
+}
+
+/// The kinds of faults; each has its own remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DialFault {
+    /// The program that reaches hosts cannot be started here.
+    NotStarted,
+    /// A host has a port, which the program does not take.
+    Port,
+    /// There is no tpuscope over there.
+    NoTpuscope,
+    /// The tpuscope over there has no `dial-stdio`.
+    OldTpuscope,
+    /// No agent runs over there.
+    NoAgent,
+    /// The user over there may not use the agent's socket.
+    ClosedSocket,
+    /// The key of the host is unknown, or another one than before.
+    HostKey,
+    /// The host lets the user not in.
+    Denied,
+    /// The host drops connections because there are too many.
+    Overloaded,
+    /// The name has no address, or there is no such pod.
+    UnknownName,
+    /// The host does not answer, or refuses connections.
+    Unreachable,
+    /// The Slurm job belongs to another user.
+    ForeignJob,
+    /// The Slurm job has ended, or does not run yet.
+    JobNotRunning,
+    /// The host is no part of the Slurm job.
+    NotInJob,
+    /// No answer within the limit.
+    Late,
+    /// Output without the magic line.
+    NoMagic,
+    /// The connection ended before the answer.
+    Lost,
+    /// Anything else.
+    Other,
+}
+
+/// Texts of ssh, srun, kubectl, shells and tpuscope itself. The first line that has all words of an entry decides; entries
+/// in this order.
+const KNOWN: [(&[&str], DialFault); 26] = [
+    (&["tpuscope: no agent"], DialFault::NoAgent),
+    (&["tpuscope: ", "does not answer"], DialFault::NoAgent),
+    (&["tpuscope: no permission to connect"], DialFault::ClosedSocket),
+    (&["tpuscope: unrecognized subcommand"], DialFault::OldTpuscope),
+    (&["tpuscope: the agent closed the connection"], DialFault::Lost),
+    (&["tpuscope", "command not found"], DialFault::NoTpuscope),
+    (&["tpuscope", "not found"], DialFault::NoTpuscope),
+    (&["tpuscope", "No such file or directory"], DialFault::NoTpuscope),
+    (&["Host key verification failed"], DialFault::HostKey),
+    (&["REMOTE HOST IDENTIFICATION HAS CHANGED"], DialFault::HostKey),
+    (&["Permission denied ("], DialFault::Denied),
+    (&["kex_exchange_identification"], DialFault::Overloaded),
+    (&["Could not resolve hostname"], DialFault::UnknownName),
+    (&["Error from server (NotFound)"], DialFault::UnknownName),
+    (&["Error from server (Forbidden)"], DialFault::Denied),
+    (&["Unable to connect to the server"], DialFault::Unreachable),
+    (&["Connection refused"], DialFault::Unreachable),
+    (&["No route to host"], DialFault::Unreachable),
+    (&["Network is unreachable"], DialFault::Unreachable),
+    (&["Connection timed out"], DialFault::Unreachable),
+    (&["Access/permission denied"], DialFault::ForeignJob),
+    (&["has expired"], DialFault::JobNotRunning),
+    (&["Invalid job id specified"], DialFault::JobNotRunning),
+    (&["Job is pending execution"], DialFault::JobNotRunning),
+    (&["Requested node configuration is not available"], DialFault::NotInJob),
+    (&["Node failure on"], DialFault::Lost),
+];
+
+impl DialError {
+    fn new(fault: DialFault, reach: &str, what: &str) -> Self {
+        // Programs begin their lines with their own names.
+        let told = what.split([':', ' ']).next() == Some(reach);
+        let reason = if told { what.to_owned() } else { format!("{reach}: {what}") };
+        Self { fault, reason: clean(&reason, MESSAGE) }
+    }
+
+    /// The program cannot be started.
+    pub(super) fn not_started(reach: &str, error: &io::Error) -> Self {
+        Self {
+            fault: DialFault::NotStarted,
+            reason: clean(&format!("cannot start {reach}: {error}"), MESSAGE),
+        }
+    }
+
+    /// No magic line within `limit`.
+    pub(super) fn late(reach: &str, limit: Duration, said: &str) -> Self {
+        let said = last_line(said).map(|line| format!("; it said: {line}")).unwrap_or_default();
+        Self::new(DialFault::Late, reach, &format!("no answer within {limit:?}{said}"))
+    }
+
+    /// Only other output.
+    pub(super) fn no_magic(reach: &str, output: &str) -> Self {
+        let first = output.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let first = clean(first, 80);
+        Self::new(
+            DialFault::NoMagic,
+            reach,
+            &format!("the output is not that of tpuscope dial-stdio: {first}"),
+        )
+    }
+
+    /// The command ended: from its standard error, or from what it wrote instead of the magic line (nologin).
+    pub(super) fn of_command(reach: &str, status: FarStatus, said: &str, output: &str) -> Self {
+        let known = KNOWN.iter().find_map(|(words, fault)| {
+            let line = said.lines().find(|line| words.iter().all(|word| line.contains(word)))?;
+            Some((*fault, line.trim()))
+        });
+        if let Some((fault, line)) = known {
+            return Self::new(fault, reach, line);
+        }
+        let status = match status {
+            FarStatus::Code(code) => format!("ended with exit code {code}"),
+            FarStatus::Signal => "was ended by a signal".to_owned(),
+            FarStatus::Killed => "did not end and was killed".to_owned(),
+        };
+        match last_line(said).or_else(|| last_line(output)) {
+            Some(line) => Self::new(DialFault::Other, reach, line),
+            None => Self::new(DialFault::Other, reach, &format!("it {status}, and said nothing")),
+        }
+    }
+}
+
+fn last_line(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).rfind(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(reach: &str, code: i32, said: &str) -> (DialFault, String) {
+        let error = DialError::of_command(reach, FarStatus::Code(code), said, "");
+        (error.fault, error.reason)
+    }
+
+    #[test]
+    fn what_ssh_says_is_known() {
+        let cases = [
+            (127, "bash: line 1: tpuscope: command not found", DialFault::NoTpuscope),
+            (127, "sh: 1: tpuscope: not found", DialFault::NoTpuscope),
+            (255, "No ED25519 host key is known for h.\nHost key verification failed.", DialFault::HostKey),
+            (255, "me@h: Permission denied (publickey,password).", DialFault::Denied),
+            (255, "ssh: connect to host h port 22: Connection refused", DialFault::Unreachable),
+            (255, "ssh: connect to host h port 22: No route to host", DialFault::Unreachable),
+            (255, "ssh: Could not resolve hostname h: Name or service not known", DialFault::UnknownName),
+            (255, "Connection timed out during banner exchange", DialFault::Unreachable),
+            (255, "kex_exchange_identification: read: Connection reset by peer", DialFault::Overloaded),
+            (
+                2,
+                "tpuscope: unrecognized subcommand 'dial-stdio'\n  `tpuscope --help` shows the usage",
+                DialFault::OldTpuscope,
+            ),
+            (6, "tpuscope: no agent: there is no socket /run/x\n  start the agent", DialFault::NoAgent),
+            (4, "tpuscope: no permission to connect to /run/x\n  run as root", DialFault::ClosedSocket),
+            (255, "client_loop: send disconnect: Broken pipe", DialFault::Other),
+        ];
+        for (code, said, fault) in cases {
+            assert_eq!(of("ssh", code, said).0, fault, "{said}");
+        }
+        assert_eq!(of("ssh", 255, cases[4].1).1, cases[4].1);
+        assert_eq!(of("ssh", 6, cases[10].1).1, "ssh: tpuscope: no agent: there is no socket /run/x");
+        assert_eq!(of("ssh", 255, "").1, "ssh: it ended with exit code 255, and said nothing");
+    }
+
+    #[test]
+    fn what_srun_and_kubectl_say_is_known() {
+        let cases = [
+            ("srun: error: Unable to create step for job 7: Access/permission denied", DialFault::ForeignJob),
+            ("srun: error: Slurm job 7 has expired", DialFault::JobNotRunning),
+            (
+                "srun: error: Unable to confirm allocation for job 7: Invalid job id specified",
+                DialFault::JobNotRunning,
+            ),
+            (
+                "srun: error: Unable to create step for job 7: Job is pending execution",
+                DialFault::JobNotRunning,
+            ),
+            (
+                "srun: error: Unable to create step: Requested node configuration is not available",
+                DialFault::NotInJob,
+            ),
+            (
+                "slurmstepd: error: execve(): tpuscope: No such file or directory\nsrun: error: n1: task 0: Exited with exit code 2",
+                DialFault::NoTpuscope,
+            ),
+            ("srun: error: Node failure on n1", DialFault::Lost),
+        ];
+        for (said, fault) in cases {
+            let (found, reason) = of("srun", 1, said);
+            assert_eq!(found, fault, "{said}");
+            assert!(reason.starts_with("srun: "), "{reason}");
+        }
+        let pod = "Error from server (NotFound): pods \"p\" not found";
+        assert_eq!(of("kubectl", 1, pod), (DialFault::UnknownName, format!("kubectl: {pod}")));
+    }
+
+    #[test]
+    fn output_is_shown_where_nothing_else_is_said() {
+        let nologin =
+            DialError::of_command("ssh", FarStatus::Code(1), "", "This account is not available.\n");
+        assert_eq!(nologin.reason, "ssh: This account is not available.");
+        let garbage = DialError::no_magic("ssh", "\n\u{1b}[1mHello\n");
+        assert_eq!(garbage.reason, "ssh: the output is not that of tpuscope dial-stdio: \u{fffd}[1mHello");
+        let late = DialError::late("ssh", Duration::from_secs(2), "one\nEnter passphrase: \n");
+        assert_eq!(late.reason, "ssh: no answer within 2s; it said: Enter passphrase:");
+        let killed = DialError::of_command("x", FarStatus::Killed, "", "");
+        assert_eq!(killed.reason, "x: it did not end and was killed, and said nothing");
+    }
+}

@@ -1,0 +1,92 @@
+//! Hosts in a file: on each line a host list; `#` begins a comment.
+
+use std::{fs::File, io::Read, path::PathBuf};
+
+use async_trait::async_trait;
+
+use super::{HostAddress, HostProvider, HostsError, distinct, listed};
+
+/// The largest file, bytes.
+const LARGEST: u64 = 4 << 20;
+
+/// A file of hosts. `-` is standard input.
+#[derive(Debug, Clone)]
+pub struct HostsFile(pub PathBuf);
+
+#[async_trait]
+impl HostProvider for HostsFile {
+    async fn hosts(&self) -> Result<Vec<HostAddress>, HostsError> {
+        let file = self.clone();
+        // A file system may hang.
+        let text = tokio::task::spawn_blocking(move || file.text()).await;
+        let text = text.map_err(|error| HostsError::File { path: self.0.clone(), error: error.into() })??;
+        let mut hosts = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let of_line = listed(line).map_err(|reason| HostsError::Line {
+                path: self.0.clone(),
+                line: number + 1,
+                reason: Box::new(reason),
+            });
+            hosts.extend(of_line?);
+            if hosts.len() > model::host_list::MOST_HOSTS {
+                return Err(model::host_list::HostListError::TooMany.into());
+            }
+        }
+        distinct(hosts)
+    }
+}
+
+impl HostsFile {
+    fn text(&self) -> Result<String, HostsError> {
+        let failed = |error| HostsError::File { path: self.0.clone(), error };
+        let mut text = String::new();
+        let mut read = |source: &mut dyn Read| source.take(LARGEST + 1).read_to_string(&mut text);
+        if self.0.as_os_str() == "-" {
+            read(&mut std::io::stdin().lock()).map_err(failed)?;
+        } else {
+            read(&mut File::open(&self.0).map_err(failed)?).map_err(failed)?;
+        }
+        if text.len() as u64 > LARGEST {
+            return Err(HostsError::LargeFile { path: self.0.clone(), limit: LARGEST });
+        }
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(text: &str) -> Result<Vec<String>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hosts");
+        std::fs::write(&path, text).unwrap();
+        let hosts = HostsFile(path).hosts().await.map_err(|error| error.to_string())?;
+        Ok(hosts.iter().map(ToString::to_string).collect())
+    }
+
+    #[tokio::test]
+    async fn lines_comments_and_lists_are_read() {
+        let hosts = read("# mine\n tpu-[1-2]  # two\r\n\nb:4393\n").await.unwrap();
+        assert_eq!(hosts, ["tpu-1", "tpu-2", "b:4393"]);
+    }
+
+    #[tokio::test]
+    async fn a_bad_line_is_named() {
+        let refused = read("a\nb c\n").await.unwrap_err();
+        assert!(
+            refused.ends_with("hosts, line 2: the host list has white space or a control character"),
+            "{refused}"
+        );
+        assert_eq!(read("a\n\na\n").await.unwrap_err(), "the host a is named twice");
+        assert_eq!(read("# nothing\n").await.unwrap_err(), "no host is named");
+        let large = read(&"a".repeat(5 << 20)).await.unwrap_err();
+        assert!(large.ends_with("hosts has more than 4194304 bytes"), "{large}");
+        let none = HostsFile("/nonexistent/hosts".into()).hosts().await.unwrap_err();
+        assert!(matches!(none, HostsError::File { .. }), "{none}");
+    }
+}

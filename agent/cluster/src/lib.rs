@@ -1,0 +1,12 @@
+//! Other hosts: which ones a command means, and how their agents are reached.
+//!
+//! Must never start a shell, leave a command behind, or wait for a host without a limit.
+
+#![forbid(unsafe_code)]
+
+pub mod channel;
+pub mod clock_offset;
+pub mod dial;
+pub mod hosts;
+pub mod reach;
+pub mod relay;
