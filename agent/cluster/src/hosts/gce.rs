@@ -42,7 +42,7 @@ pub enum GceError {
     NoAnswer {
         /// Its address.
         server: String,
-        /// Why not.
+        /// The reason of the refusal.
         reason: String,
     },
     /// Another program answered.
