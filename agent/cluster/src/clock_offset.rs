@@ -19,7 +19,7 @@ pub struct RoundTrip {
 
 /// The offset of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClockOffset {
+pub struct OffsetEstimate {
     /// Their clock minus ours, nanoseconds.
     pub offset_ns: i64,
     /// The true offset is no further away from `offset_ns`, nanoseconds.
@@ -67,7 +67,7 @@ impl Interval {
 ///
 /// # Errors
 /// If no round trip says it, or two contradict each other.
-pub fn clock_offset(trips: &[RoundTrip]) -> Result<ClockOffset, ClockOffsetError> {
+pub fn clock_offset(trips: &[RoundTrip]) -> Result<OffsetEstimate, ClockOffsetError> {
     let intervals: Vec<Interval> = trips.iter().filter_map(Interval::of).collect();
     let best = *intervals.iter().min_by_key(|interval| interval.delay()).ok_or(ClockOffsetError::NoTrip)?;
     if !intervals.iter().all(|interval| interval.meets(best)) {
@@ -77,7 +77,7 @@ pub fn clock_offset(trips: &[RoundTrip]) -> Result<ClockOffset, ClockOffsetError
     // Rounded up: the middle of an odd delay is half a nanosecond off.
     let bound = (best.delay() + 1) / 2;
     let in_range = |_| ClockOffsetError::NoTrip;
-    Ok(ClockOffset {
+    Ok(OffsetEstimate {
         offset_ns: i64::try_from(middle).map_err(in_range)?,
         bound_ns: u64::try_from(bound).map_err(in_range)?,
     })
@@ -98,9 +98,12 @@ mod tests {
     #[test]
     fn the_trip_with_the_least_delay_decides() {
         let trips = [trip(0, 500, 90, 5, 10), trip(1000, 500, 4, 5, 2), trip(2000, 500, 30, 5, 30)];
-        assert_eq!(clock_offset(&trips), Ok(ClockOffset { offset_ns: 501, bound_ns: 3 }));
+        assert_eq!(clock_offset(&trips), Ok(OffsetEstimate { offset_ns: 501, bound_ns: 3 }));
         // Both ways alike: no error, the same bound.
-        assert_eq!(clock_offset(&[trip(0, -7, 10, 0, 10)]), Ok(ClockOffset { offset_ns: -7, bound_ns: 10 }));
+        assert_eq!(
+            clock_offset(&[trip(0, -7, 10, 0, 10)]),
+            Ok(OffsetEstimate { offset_ns: -7, bound_ns: 10 })
+        );
     }
 
     #[test]
@@ -110,11 +113,11 @@ mod tests {
         let faster_than_it_worked = RoundTrip { sent: 0, received: 0, replied: 100, returned: 50 };
         assert_eq!(clock_offset(&[backwards, faster_than_it_worked]), Err(ClockOffsetError::NoTrip));
         let good = trip(0, 0, 5, 0, 5);
-        assert_eq!(clock_offset(&[backwards, good]), Ok(ClockOffset { offset_ns: 0, bound_ns: 5 }));
+        assert_eq!(clock_offset(&[backwards, good]), Ok(OffsetEstimate { offset_ns: 0, bound_ns: 5 }));
         let after_a_step = trip(1000, 50_000, 5, 0, 6);
         assert_eq!(clock_offset(&[good, after_a_step]), Err(ClockOffsetError::Stepped));
         let extreme = RoundTrip { sent: i64::MIN, received: i64::MIN, replied: i64::MAX, returned: i64::MAX };
-        assert_eq!(clock_offset(&[extreme]), Ok(ClockOffset { offset_ns: 0, bound_ns: 0 }));
+        assert_eq!(clock_offset(&[extreme]), Ok(OffsetEstimate { offset_ns: 0, bound_ns: 0 }));
         let out_of_range =
             RoundTrip { sent: i64::MIN, received: i64::MAX, replied: i64::MAX, returned: i64::MIN };
         assert_eq!(clock_offset(&[out_of_range]), Err(ClockOffsetError::NoTrip));

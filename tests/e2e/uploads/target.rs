@@ -6,17 +6,17 @@ use bytes::Bytes;
 use fakes::fake_gcs::{FakeGcs, GcsEffect, GcsFault, Moment};
 use store::destinations::{
     Destination, SendRate, Transport, open,
-    target::{FailureClass, PartData, Target, TransferError},
+    target::{FailureClass, PartData, TransferError, UploadTarget},
 };
 
 /// Longer than anything takes that moves on this machine.
 const PATIENT: Duration = Duration::from_secs(30);
 
-fn target_of(server: &FakeGcs, bucket: &str, idle: Duration) -> Arc<dyn Target> {
+fn target_of(server: &FakeGcs, bucket: &str, idle: Duration) -> Arc<dyn UploadTarget> {
     opened(server, bucket, Transport::new(idle, SendRate::default()))
 }
 
-fn opened(server: &FakeGcs, bucket: &str, transport: Transport) -> Arc<dyn Target> {
+fn opened(server: &FakeGcs, bucket: &str, transport: Transport) -> Arc<dyn UploadTarget> {
     let url = format!("gs://{bucket}/runs");
     let destination = serde_json::json!({
         "name": "bucket", "url": url, "credentials": server.credentials_file(),
@@ -25,7 +25,7 @@ fn opened(server: &FakeGcs, bucket: &str, transport: Transport) -> Arc<dyn Targe
     open(&url.parse().unwrap(), Some(&destination), transport).unwrap()
 }
 
-fn target(server: &FakeGcs) -> Arc<dyn Target> {
+fn target(server: &FakeGcs) -> Arc<dyn UploadTarget> {
     target_of(server, "traces", PATIENT)
 }
 
@@ -39,7 +39,7 @@ const CALLS: [&str; 8] = ["put", "begin", "part", "complete", "abort", "delete",
 /// Makes one call, after what it needs.
 async fn call(
     server: &FakeGcs,
-    target: &dyn Target,
+    target: &dyn UploadTarget,
     name: &str,
     fault: GcsFault,
 ) -> Result<(), TransferError> {

@@ -21,12 +21,12 @@ use serde::Deserialize;
 
 use super::{
     http_client::{ObjectCrc, Transport, TransportError},
-    target::{FailureClass, ObjectFacts, PartData, Target, TransferError},
+    target::{FailureClass, ObjectFacts, PartData, TransferError, UploadTarget},
 };
 
 /// The variable that names the file of the application default credentials.
 const CREDENTIALS_VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
-/// The longest object that [`Target::get`] reads.
+/// The longest object that [`UploadTarget::get`] reads.
 const MAX_SMALL: u64 = 64 << 10;
 
 /// A bucket, with the folder in it that all paths are below.
@@ -143,7 +143,7 @@ pub(super) fn failure(error: &object_store::Error, parts: bool) -> TransferError
 }
 
 #[async_trait]
-impl Target for Bucket {
+impl UploadTarget for Bucket {
     async fn put(&self, path: &str, data: Bytes, replaces: Option<&str>) -> Result<(), TransferError> {
         let mode = match replaces {
             None => PutMode::Create,

@@ -22,11 +22,11 @@ use nix::{
     fcntl::{AT_FDCWD, OFlag, PosixFadviseAdvice, RenameFlags, posix_fadvise, renameat2},
 };
 
-use super::target::{FailureClass, ObjectFacts, PartData, Target, TransferError};
+use super::target::{FailureClass, ObjectFacts, PartData, TransferError, UploadTarget};
 
 /// Bytes read at a time.
 const PIECE: usize = 1 << 20;
-/// The longest file that [`Target::get`] reads.
+/// The longest file that [`UploadTarget::get`] reads.
 const MAX_SMALL: u64 = 64 << 10;
 
 /// The folder.
@@ -157,7 +157,7 @@ fn describe(path: &Path) -> Result<Option<ObjectFacts>, TransferError> {
 }
 
 #[async_trait]
-impl Target for Folder {
+impl UploadTarget for Folder {
     async fn put(&self, path: &str, data: Bytes, replaces: Option<&str>) -> Result<(), TransferError> {
         let (path, replace) = (path.to_owned(), replaces.is_some());
         self.blocking(move |folder| folder.write_aside(&path, &data, replace)).await

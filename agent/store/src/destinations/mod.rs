@@ -20,7 +20,7 @@ pub use reader::{BucketListing, BucketObject, BucketReader, BucketUrl, BucketUrl
 pub use settings::{
     Allow, Destination, DestinationName, DestinationNameError, Destinations, NO_DESTINATION, UploadWhen,
 };
-use target::{Target, TransferError};
+use target::{TransferError, UploadTarget};
 pub use url::{UploadUrl, UrlError, UrlTemplate};
 
 /// Opens the target of a URL of `destination`; `None`: of one that the settings have no more. Blocks.
@@ -31,7 +31,7 @@ pub fn open(
     url: &UploadUrl,
     destination: Option<&Destination>,
     transport: Transport,
-) -> Result<Arc<dyn Target>, TransferError> {
+) -> Result<Arc<dyn UploadTarget>, TransferError> {
     Ok(match url {
         UploadUrl::Bucket { bucket, prefix } => {
             let credentials = destination.and_then(|destination| destination.credentials.as_deref());

@@ -140,7 +140,7 @@ pub struct PartData {
 ///
 /// Must never make an object visible before it is complete.
 #[async_trait]
-pub trait Target: Send + Sync + 'static {
+pub trait UploadTarget: Send + Sync + 'static {
     /// Writes a small object. With `replaces` it replaces that generation, else it must be new.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ pub trait Target: Send + Sync + 'static {
     /// Begins a large object. Returns the id of its parts.
     async fn begin_parts(&self, path: &str) -> Result<String, TransferError>;
 
-    /// Sends one part. Returns what [`Target::complete`] needs of it.
+    /// Sends one part. Returns what [`UploadTarget::complete`] needs of it.
     ///
     /// # Errors
     /// [`TransferError::PartsGone`] if the id is not known any more.

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::destinations::{
     self, Destination, SendRate, Transport,
-    target::{Target, TransferError},
+    target::{TransferError, UploadTarget},
 };
 
 /// What a destination permits.
@@ -85,7 +85,7 @@ fn refused(name: String, url: String, error: &TransferError) -> DestinationCheck
     DestinationCheck { name, url, identity: String::new(), write: all(), read: all(), delete: all() }
 }
 
-async fn try_out(name: String, url: String, target: &dyn Target) -> DestinationCheck {
+async fn try_out(name: String, url: String, target: &dyn UploadTarget) -> DestinationCheck {
     let random = format!("{:016x}", fastrand::u64(..));
     let path = format!(".tpuscope/check-{random}");
     let identity = target.identity().await;

@@ -14,7 +14,7 @@ use super::{
     session_upload::{Claim, ClaimAnswer, SessionUpload, Step},
     source::Source,
 };
-use crate::destinations::target::{FailureClass, PartData, Target, TransferError};
+use crate::destinations::target::{FailureClass, PartData, TransferError, UploadTarget};
 
 /// Steps of one upload at the same time. Those that send a part also need a permit for its memory.
 const MAX_STEPS: usize = 4;
@@ -33,7 +33,7 @@ pub(crate) trait Journal: Sync {
 
 /// An upload that runs.
 pub(crate) struct Transfer<'a> {
-    pub(crate) target: Arc<dyn Target>,
+    pub(crate) target: Arc<dyn UploadTarget>,
     pub(crate) source: Source,
     pub(crate) memory: PartMemory,
     pub(crate) journal: &'a dyn Journal,
@@ -209,7 +209,7 @@ fn parts_id(upload: &SessionUpload, index: usize) -> Option<String> {
 
 /// What a step needs.
 struct Work {
-    target: Arc<dyn Target>,
+    target: Arc<dyn UploadTarget>,
     source: Source,
     memory: PartMemory,
 }

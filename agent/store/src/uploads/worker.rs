@@ -31,7 +31,7 @@ use super::{
 use crate::{
     destinations::{
         self, SendRate, Transport, UploadUrl,
-        target::{FailureClass, Target, TransferError},
+        target::{FailureClass, TransferError, UploadTarget},
     },
     own_metrics,
 };
@@ -287,7 +287,7 @@ impl Worker {
 
 /// An attempt that can begin.
 struct Prepared {
-    target: Arc<dyn Target>,
+    target: Arc<dyn UploadTarget>,
     source: Source,
     upload: SessionUpload,
     url: UploadUrl,
