@@ -125,7 +125,7 @@ impl Imports {
             announcement.files.into_iter().map(|SessionFile { file, size }| AnnouncedFile { file, size });
         let files: Vec<_> = files.collect();
         // Without a known user it is the administrators'.
-        let owners = SessionOwners { uids: caller.uid.into_iter().collect() };
+        let owners = SessionOwners { stays_here: true, ..SessionOwners::of(caller.uid) };
         let max_part = self.max_part;
         self.call(move |store| store.begin_import(name, owners, &files, max_part)).await
     }

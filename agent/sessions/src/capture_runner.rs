@@ -153,7 +153,7 @@ impl CaptureRunner {
             return Err(no_target(&targets));
         }
         let permit = self.permit()?;
-        let (owners, now) = (owners(&targets), self.clock.now());
+        let (owners, now) = (owners(&targets, &upload), self.clock.now());
         let named = session.clone();
         let begin = move |store: &SessionStore| match session {
             Some(name) => store.begin(name, owners),
@@ -277,7 +277,8 @@ fn begin_by_time(
 }
 
 /// Whose the session will be: its processes' users', unless one of them is not known.
-fn owners(targets: &Targets) -> SessionOwners {
+fn owners(targets: &Targets, upload: &UploadChoice) -> SessionOwners {
     let uids: Option<BTreeSet<u32>> = targets.targets.iter().map(|target| target.uid).collect();
-    SessionOwners { uids: uids.unwrap_or_default().into_iter().collect() }
+    let stays_here = *upload == UploadChoice::Nowhere;
+    SessionOwners { stays_here, ..SessionOwners::of(uids.unwrap_or_default()) }
 }

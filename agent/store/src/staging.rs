@@ -32,6 +32,16 @@ const MAX_OWNERS: u64 = 64 << 10;
 pub struct SessionOwners {
     /// The users of the processes in it.
     pub uids: Vec<u32>,
+    /// It is not uploaded unless someone asks for it: kept here, so that a lost state sends nothing against a user's word.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stays_here: bool,
+}
+
+impl SessionOwners {
+    /// These users.
+    pub fn of(uids: impl IntoIterator<Item = u32>) -> Self {
+        Self { uids: uids.into_iter().collect(), stays_here: false }
+    }
 }
 
 /// A session that is being written. Dropped without being finished, it leaves what its writer has published.

@@ -101,10 +101,10 @@ fn a_watched_status_comes_again_and_ends_with_its_reader() {
 }
 
 /// Watches the status on a terminal, in a session of its own, until two pages have come; then does `what` to the terminal
-/// and the agent. How the command ended, and the last that was written.
+/// and the agent, which lives until the end if it is given back. How the command ended, and the last that was written.
 fn watched(
     agent: RunningAgent,
-    what: impl FnOnce(&mut File, RunningAgent),
+    what: impl FnOnce(&mut File, RunningAgent) -> Option<RunningAgent>,
 ) -> (std::process::ExitStatus, String) {
     let size = Winsize { ws_row: 8, ws_col: 60, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(Some(&size), None).unwrap();
@@ -127,7 +127,7 @@ fn watched(
         let length = screen.read(&mut piece).unwrap();
         text.push_str(std::str::from_utf8(&piece[..length]).unwrap());
     }
-    what(&mut screen, agent);
+    let _agent = what(&mut screen, agent);
     let ended = eventually("the end of the command", || watch.try_wait().unwrap());
     assert_eq!(tcgetattr(&terminal.slave).unwrap(), modes, "the terminal is as it was");
     let length = screen.read(&mut piece).unwrap_or(0);
@@ -145,7 +145,8 @@ fn a_watched_status_stays_in_place_on_a_terminal_until_ctrl_c() {
     let host = FakeHost::with(Generation::V6e, 8);
     let (ended, text) = watched(RunningAgent::start(&host, ""), |terminal, agent| {
         terminal.write_all(b"\x03").unwrap();
-        drop(agent);
+        // It lives on: only the key ends the command.
+        Some(agent)
     });
     assert_eq!(ended.signal(), Some(Signal::SIGINT as i32), "{text:?}");
     assert!(text.contains("more rows; --chip and --pid show less)"), "{text:?}");
@@ -154,7 +155,10 @@ fn a_watched_status_stays_in_place_on_a_terminal_until_ctrl_c() {
 #[test]
 fn a_watched_status_ends_with_the_agent_and_says_so() {
     let host = FakeHost::new();
-    let (ended, text) = watched(RunningAgent::start(&host, ""), |_, agent| drop(agent));
+    let (ended, text) = watched(RunningAgent::start(&host, ""), |_, agent| {
+        drop(agent);
+        None
+    });
     assert_eq!(ended.code(), Some(6), "{text:?}");
     assert!(text.contains("tpuscope: ") && text.contains("the agent"), "{text:?}");
 }

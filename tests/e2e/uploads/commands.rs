@@ -35,6 +35,7 @@ fn an_upload_that_waits_can_be_dropped() {
     let gcs = FakeGcs::start();
     gcs.fault(GcsFault::new(GcsEffect::Status(503, Moment::BeforeCommit)).times(10_000));
     let host = UploadHost::with_bucket(&gcs, trace(), "");
+    assert_eq!(host.capture("s", &["--to", ""]).code, Some(2), "the value of a variable that is not set");
     assert_eq!(host.capture("s", &["--to", "bucket"]).code, Some(0));
     let failed = host.until_upload("a failure", |upload| !upload["failure"].is_null());
     assert_eq!(failed["failure"]["class"], "server", "{failed}");

@@ -69,14 +69,16 @@ fn a_session_of_another_has_the_name_and_keeps_it() {
 
 #[test]
 fn a_folder_that_is_not_there_is_said_and_waited_for() {
-    let (_dir, there, settings) = folder_destination();
+    let (dir, there, settings) = folder_destination();
     fs::remove_dir(&there).unwrap();
+    fs::remove_dir(dir.path()).unwrap();
     let host = UploadHost::start(trace(), &settings);
     let ended = host.capture("s", &["--to", "folder", "--wait-upload=1s"]);
     ended.failed(20, "session s is kept, and its upload to folder is not done after 1s: cannot find");
     let listed = host.agent.ask(&["uploads", "list"]);
     assert!(listed.stdout.contains("waits (not_found)"), "{listed:?}");
-    fs::create_dir(&there).unwrap();
+    // What is below the first placeholder is made.
+    fs::create_dir(dir.path()).unwrap();
     assert_eq!(host.agent.ask(&["uploads", "retry", "s"]).code, Some(0));
     host.until_upload("the upload", |upload| upload["state"] == "done");
     assert_eq!(files(&there.join("plugins/profile/s")), host.files("s"));

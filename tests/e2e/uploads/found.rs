@@ -13,8 +13,13 @@ use super::{
 fn after_the_state_is_lost_uploads_are_found_again_and_not_repeated() {
     let (server, profilers) = (FakeGcs::start(), profilers());
     let mut agent = UploadAgent::start(&server, setup(&profilers));
+    let local = agent.ask(&["capture", "--session", "local", "--duration", "10ms", "--to", "none"]);
+    assert_eq!(local.code, Some(0), "{local:?}");
     agent.capture("one");
     agent.reaches("one", "done");
+    let copied = agent.state().join("sessions/plugins/profile/one").display().to_string();
+    let imported = agent.ask(&["sessions", "import", &copied, "--name", "imported"]);
+    assert_eq!(imported.code, Some(0), "{imported:?}");
     agent.kill();
     for file in ["state.db", "state.db-wal", "state.db-shm"] {
         // Not each of them is there at every time.
@@ -24,6 +29,12 @@ fn after_the_state_is_lost_uploads_are_found_again_and_not_repeated() {
     agent.reaches("one", "done");
     agent.arrives(&server, "one");
     made_once(&server);
+    // What stays here by its user's word does so without the state too; both are decided before `one`.
+    let listed = agent.ask(&["uploads", "list", "--json"]).json();
+    let named =
+        |name: &str| listed["uploads"].as_array().unwrap().iter().any(|upload| upload["session"] == name);
+    assert!(named("one") && !named("local") && !named("imported"), "{listed}");
+    assert!(server.objects().keys().all(|name| !name.contains("local") && !name.contains("imported")));
 }
 
 #[test]

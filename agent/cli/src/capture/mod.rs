@@ -53,7 +53,9 @@ pub struct Args {
     min_processes: u32,
     /// Destination of the agent's settings that the session is uploaded to; `none` for no upload, not even to the
     /// destinations for every session
-    #[arg(long, value_name = "NAME", conflicts_with = "target")]
+    // An empty text is the value of a variable that is not set, not a choice of no destination.
+    #[arg(long, value_name = "NAME", conflicts_with = "target",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
     to: Option<String>,
     /// Wait until the session is uploaded, for at most this time [default without a value: 10m]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m",

@@ -264,8 +264,8 @@ pub(crate) fn candidates(
 fn key(row: &Row<'_>) -> rusqlite::Result<Option<SessionKey>> {
     let Ok(name) = row.get_ref(0)?.as_str()?.parse() else { return Ok(None) };
     let created = row.get::<_, Option<i64>>(1)?.map(Timestamp);
-    let uids = serde_json::from_str(row.get_ref(2)?.as_str()?).unwrap_or_default();
-    Ok(Some(SessionKey { name, created, owners: SessionOwners { uids } }))
+    let uids: Vec<u32> = serde_json::from_str(row.get_ref(2)?.as_str()?).unwrap_or_default();
+    Ok(Some(SessionKey { name, created, owners: SessionOwners::of(uids) }))
 }
 
 fn session(row: &Row<'_>, key: SessionKey, sessions: &Path) -> rusqlite::Result<StoredSession> {

@@ -15,7 +15,7 @@ fn entry(name: &str, created: Option<i64>, bytes: u64) -> Entry {
         name: name.parse().unwrap(),
         id: None,
         folder: Path::new("/sessions").join(name),
-        owners: SessionOwners { uids: vec![7] },
+        owners: SessionOwners::of([7]),
         created: created.map(Timestamp),
         bytes,
         parts: 2,

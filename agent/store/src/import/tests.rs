@@ -23,7 +23,7 @@ fn import(store: &SessionStore, files: &[(&str, &[u8])]) -> Result<StoredSession
         .iter()
         .map(|(file, data)| AnnouncedFile { file: (*file).to_owned(), size: data.len() as u64 })
         .collect();
-    let owners = SessionOwners { uids: vec![7] };
+    let owners = SessionOwners::of([7]);
     let mut import = store.begin_import("s".parse().unwrap(), owners, &announced, LIMIT)?;
     for (file, data) in files {
         for (offset, byte) in data.chunks(2).enumerate() {

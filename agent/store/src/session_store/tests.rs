@@ -37,7 +37,7 @@ fn all(store: &SessionStore) -> Vec<StoredSession> {
 type Written = (StagedSession, PartEntry);
 
 fn write(store: &SessionStore, session: &str, bytes: usize) -> Written {
-    let staged = store.begin(name(session), SessionOwners { uids: vec![7] }).unwrap();
+    let staged = store.begin(name(session), SessionOwners::of([7])).unwrap();
     let part_name: PartName = "h".parse().unwrap();
     let mut part = staged.writer.part(&part_name).unwrap();
     part.write_all(&vec![1; bytes]).unwrap();
@@ -109,7 +109,7 @@ fn a_session_is_seen_when_it_is_done_and_gone_when_removed() {
 fn what_a_writer_hands_on_is_what_the_disk_says() {
     let state = TempDir::new().unwrap();
     let store = opened(&state, Settings::default());
-    let staged = store.begin(name("a"), SessionOwners { uids: vec![7] }).unwrap();
+    let staged = store.begin(name("a"), SessionOwners::of([7])).unwrap();
     let mut part = staged.writer.part(&"h".parse().unwrap()).unwrap();
     part.write_all(b"12345").unwrap();
     let entry = part.commit(PartFacts { warnings: vec!["w".to_owned()], ..PartFacts::default() }).unwrap();
@@ -130,7 +130,7 @@ fn what_a_writer_hands_on_is_what_the_disk_says() {
 fn a_session_that_was_given_up_leaves_nothing() {
     let state = TempDir::new().unwrap();
     let store = opened(&state, Settings::default());
-    drop(store.begin(name("a"), SessionOwners { uids: vec![7] }).unwrap());
+    drop(store.begin(name("a"), SessionOwners::of([7])).unwrap());
     assert_eq!(owner_files(&state), 0);
     finish(&store, write(&store, "a", 1), 1);
     assert_eq!(names(&store), ["a"]);
@@ -142,7 +142,7 @@ fn a_new_agent_clears_away_what_a_dead_one_left() {
     let state = TempDir::new().unwrap();
     let store = opened(&state, Settings::default());
     finish(&store, write(&store, "kept", 1), 1);
-    let staged = store.begin(name("dead"), SessionOwners { uids: vec![7] }).unwrap();
+    let staged = store.begin(name("dead"), SessionOwners::of([7])).unwrap();
     let writer = std::sync::Arc::clone(&staged.writer);
     std::mem::forget(staged);
     // The kernel has let go of what the dead agent had locked.
@@ -483,7 +483,7 @@ const TRACE: &[u8] = &[0x0a, 3, 0x12, 1, b'p'];
 
 /// What an agent leaves that is killed between the first part of a session and its manifest.
 fn orphan(store: &SessionStore, session: &str, content: &[u8]) {
-    let staged = store.begin(name(session), SessionOwners { uids: vec![7] }).unwrap();
+    let staged = store.begin(name(session), SessionOwners::of([7])).unwrap();
     let mut part = staged.writer.part(&"h".parse().unwrap()).unwrap();
     part.write_all(content).unwrap();
     part.commit(PartFacts::default()).unwrap();

@@ -30,6 +30,7 @@ use crate::{
     SessionPriority,
     destinations::{Destination, UploadUrl, target::FailureClass},
     own_metrics,
+    staging::Staging,
     state::{StateDb, StateError},
 };
 
@@ -124,7 +125,11 @@ impl Inner {
     /// The uploads of a session that was found in its folder. Blocks.
     pub(super) fn derived(&self, name: &str) -> Vec<UploadStatus> {
         let settings = self.settings();
-        let source = name.parse().ok().map(|name| Source::new(&self.logdir, &name));
+        let Ok(session) = name.parse() else { return Vec::new() };
+        if Staging::new(&self.logdir).owners(&session).stays_here {
+            return Vec::new();
+        }
+        let source = Some(Source::new(&self.logdir, &session));
         // What cannot be read is not uploaded.
         let files = source.filter(|_| !settings.destinations.0.is_empty()).map(|source| source.files());
         let Some(Ok(Some(SourceFiles { manifest, .. }))) = files else { return Vec::new() };

@@ -217,6 +217,7 @@ impl Uploads {
             live.insert(status);
         }
         live.queue.retry_now();
+        live.queue.forgive(numbers);
         drop(live);
         self.0.changed.notify_one();
         Ok(())

@@ -22,8 +22,9 @@ use crate::SessionPriority;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Higher priorities first, then the older, then the one with the lower number.
-type Order = (Reverse<SessionPriority>, Timestamp, i64);
+/// Higher priorities first, then those that failed less often, then the older, then the one with the lower number: one that
+/// always fails is not the one that tries a destination for all others.
+type Order = (Reverse<SessionPriority>, u32, Timestamp, i64);
 
 /// An upload that waits or runs.
 #[derive(Debug)]
@@ -87,7 +88,7 @@ impl Queue {
         priority: SessionPriority,
         queued: Timestamp,
     ) {
-        let order = (Reverse(priority), queued, number);
+        let order = (Reverse(priority), 0, queued, number);
         let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let entry = Entry { destination: destination.to_owned(), order, backoff, not_before: None };
         if self.entries.insert(number, entry).is_none() {
@@ -104,6 +105,18 @@ impl Queue {
         }
     }
 
+    /// Lets these be the next of their priority.
+    pub(crate) fn forgive(&mut self, numbers: &[i64]) {
+        for number in numbers {
+            let Some(entry) = self.entries.get_mut(number) else { continue };
+            let waits = self.waiting.remove(&entry.order);
+            entry.order.1 = 0;
+            if waits {
+                self.waiting.insert(entry.order);
+            }
+        }
+    }
+
     /// Lets all that wait after failures try now.
     pub(crate) fn retry_now(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.not_before = None);
@@ -114,7 +127,7 @@ impl Queue {
     pub(crate) fn due(&self, now: Instant) -> Next {
         let mut wait: Option<Instant> = None;
         for order in &self.waiting {
-            let Some(entry) = self.entries.get(&order.2) else { continue };
+            let Some(entry) = self.entries.get(&order.3) else { continue };
             let breaker = self.breakers.get(&entry.destination);
             // After a failure one upload tries, and the others wait for what comes of it.
             if breaker.is_some_and(|breaker| breaker.backoff.failures() > 0 && breaker.running > 0) {
@@ -123,7 +136,7 @@ impl Queue {
             let not_before = entry.not_before.max(breaker.and_then(|breaker| breaker.not_before));
             match not_before.filter(|at| *at > now) {
                 Some(at) => wait = Some(wait.map_or(at, |wait| wait.min(at))),
-                None => return Next::Start(order.2),
+                None => return Next::Start(order.3),
             }
         }
         wait.map_or(Next::Nothing, Next::Wait)
@@ -159,6 +172,7 @@ impl Queue {
                     breaker.backoff.succeeded();
                 }
                 breaker.not_before = Some(now + breaker.backoff.failed(random));
+                entry.order.1 = entry.order.1.saturating_add(1);
             }
         }
         self.waiting.insert(entry.order);
@@ -166,7 +180,7 @@ impl Queue {
 
     /// When the oldest of them was queued.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
-        self.entries.values().map(|entry| entry.order.1).min()
+        self.entries.values().map(|entry| entry.order.2).min()
     }
 }
 
@@ -205,13 +219,15 @@ mod tests {
         queue.ended(3, Attempt::Ended, now, 1.0);
         let later = now + FIRST_WAIT;
         assert_eq!(queue.next(now), Next::Wait(later));
-        assert_eq!((queue.next(later), queue.next(later)), (Next::Start(1), Next::Nothing));
-        queue.ended(1, Attempt::DestinationFailed { progressed: false }, later, 1.0);
+        // Not the same again: it may be the only one that fails.
+        assert_eq!((queue.next(later), queue.next(later)), (Next::Start(2), Next::Nothing));
+        queue.ended(2, Attempt::DestinationFailed { progressed: false }, later, 1.0);
         assert_eq!(queue.next(later), Next::Wait(later + 2 * FIRST_WAIT));
         queue.retry_now();
-        assert_eq!(queue.next(later), Next::Start(1));
-        queue.ended(1, Attempt::Ended, later, 1.0);
+        queue.forgive(&[2]);
         assert_eq!(queue.next(later), Next::Start(2));
+        queue.ended(2, Attempt::Ended, later, 1.0);
+        assert_eq!(queue.next(later), Next::Start(1));
     }
 
     #[tokio::test(start_paused = true)]
