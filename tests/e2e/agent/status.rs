@@ -111,7 +111,8 @@ fn watched(
     let modes = tcgetattr(&terminal.slave).unwrap();
     let stream = || Stdio::from(terminal.slave.try_clone().unwrap());
     let mut watch = Command::new("setsid")
-        .arg("--ctty")
+        // What the tests' own caller ignores, such as a job in the background, the command would ignore too.
+        .args(["--ctty", "env", "--default-signal"])
         .arg(tpuscope())
         .args(["status", "--watch", "--socket"])
         .arg(agent.home().socket())

@@ -48,8 +48,8 @@ pub(crate) use stored_sessions::{
     no_store, no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
 };
 pub(crate) use traces::{
-    OutputConflict, TraceFileError, damaged_copy, export, merge, name_of_a_file, no_readable_part,
-    no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice, session_copy,
-    standard_output, unchecked_copy, unreadable_trace, unwritten,
+    OutputConflict, TraceFileError, damaged_copy, export, merge, missing_copy, name_of_a_file,
+    no_readable_part, no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice,
+    session_copy, standard_output, unchecked_copy, unreadable_trace, unwritten,
 };
 pub(crate) use uploads::{destination, no_upload, not_uploaded, upload, upload_not_done};

@@ -300,14 +300,23 @@ pub(crate) fn unchecked_copy() -> Failure {
         .remedy("`tpuscope sessions show` shows their content")
 }
 
-/// A file of the agent's store that its manifest contradicts.
+/// A file that the manifest of a copied session contradicts.
 pub(crate) fn damaged_copy(file: &str) -> Failure {
     Failure::new(
         Exit::BadInput,
-        format_args!("{file} does not match its manifest: the agent's copy is damaged"),
+        format_args!("{file} does not match its manifest: it was changed or damaged"),
     )
-    .remedy("capture again")
+    .remedy(OTHER_COPY)
 }
+
+/// A file that the manifest of a copied session names, and that is not there.
+pub(crate) fn missing_copy(file: &str) -> Failure {
+    Failure::new(Exit::BadInput, format_args!("{file} is named by the manifest and missing"))
+        .remedy(OTHER_COPY)
+}
+
+/// Where else a session may be whole.
+const OTHER_COPY: &str = "if `tpuscope sessions list` shows that the session was uploaded, fetch it from there; else capture again";
 
 #[cfg(test)]
 mod tests {

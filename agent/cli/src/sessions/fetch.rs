@@ -266,7 +266,8 @@ fn publish(
 ) -> Result<Fetched, Failure> {
     for entry in manifest.iter().flat_map(|manifest| &manifest.hosts).flat_map(|host| &host.parts) {
         let part = parts.iter().find(|(name, _)| name.file_name() == entry.file);
-        if !part.is_some_and(|(_, part)| part.size() == entry.size && part.sha256() == entry.sha256) {
+        let Some((_, part)) = part else { return Err(remedies::missing_copy(&entry.file)) };
+        if part.size() != entry.size || part.sha256() != entry.sha256 {
             return Err(remedies::damaged_copy(&entry.file));
         }
     }

@@ -83,12 +83,17 @@ impl Uploads {
         Self(Arc::new(Inner::new(db, logdir.to_owned(), host, settings, clock)))
     }
 
-    /// Goes on with what an earlier agent left. Blocks.
+    /// Goes on with what an earlier agent left. A damaged state is moved aside: the uploads are then found again by
+    /// [`Uploads::derive`]. Blocks.
     ///
     /// # Errors
     /// If the state cannot be read.
     pub fn load(&self) -> Result<(), StateError> {
-        let Some(found) = self.0.db.read(rows::unfinished)? else { return Ok(()) };
+        let found = match self.0.db.read(rows::unfinished) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(StateError::Damaged { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let mut live = self.0.live();
         for status in found {
             live.insert(status);

@@ -197,3 +197,27 @@ async fn parts_of_an_upload_that_was_dropped_are_removed() {
     host.work().await;
     assert_eq!(incoming(), 0);
 }
+
+#[test]
+fn whatever_page_of_the_state_is_damaged_the_uploads_load() {
+    let host = Host::new();
+    host.to(&host.session("s", 3), "missing");
+    let Host { dir, uploads: made } = host;
+    drop(made);
+    let file = dir.path().join("state.db");
+    let whole = fs::read(&file).unwrap();
+    let page = 4096;
+    assert!(whole.len() > 3 * page, "{}", whole.len());
+    for at in (0..whole.len()).step_by(page) {
+        let mut damaged = whole.clone();
+        damaged[at..at + page].fill(0xa5);
+        fs::write(&file, damaged).unwrap();
+        for log in ["state.db-wal", "state.db-shm"] {
+            // Not each of them is there at every time.
+            let _ = fs::remove_file(dir.path().join(log));
+        }
+        let again = uploads(&dir, UploadSettings::default());
+        again.load().unwrap();
+        assert!(again.list().unwrap().len() <= 1);
+    }
+}
