@@ -1,3 +1,5 @@
+//! The double itself: each call as the recorded requests have it, its refusals, and its faults.
+
 use std::{
     io::{Read, Write},
     net::TcpStream,
