@@ -8,7 +8,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
 use crate::destinations::target::FailureClass;
 
-use super::catalog::rows::Totals;
+use super::catalog::rows::StoreTotals;
 
 const BYTES: &str = "tpuscope_store_bytes";
 const FREE: &str = "tpuscope_store_free_bytes";
@@ -29,7 +29,7 @@ pub fn describe() {
         "Free bytes of the disk of the store, for the agent's user; up to a minute old."
     );
     describe_gauge!(SESSIONS, "Sessions in the store.");
-    stored(Totals::default());
+    stored(StoreTotals::default());
     describe_uploads();
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn free(bytes: u64) {
 }
 
 /// Sets the metrics after a change of the catalog.
-pub(crate) fn stored(totals: Totals) {
+pub(crate) fn stored(totals: StoreTotals) {
     gauge!(SESSIONS).set(totals.sessions as f64);
     gauge!(BYTES).set(totals.bytes as f64);
 }

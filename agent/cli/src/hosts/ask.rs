@@ -23,12 +23,12 @@ pub(crate) struct HostAnswer<T> {
     /// The host as it was given.
     pub(crate) host: HostAddress,
     /// Its answer, or why there is none.
-    pub(crate) answer: Result<T, Missing>,
+    pub(crate) answer: Result<T, NoHostAnswer>,
 }
 
 /// Why a host has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct NoHostAnswer {
     /// A stable word for programs.
     pub(crate) kind: &'static str,
     /// One line: what happened.
@@ -37,14 +37,14 @@ pub(crate) struct Missing {
     pub(crate) remedy: String,
 }
 
-impl From<DialError> for Missing {
+impl From<DialError> for NoHostAnswer {
     fn from(error: DialError) -> Self {
         let remedy = remedies::not_reached(error.fault).to_owned();
         Self { kind: kind(error.fault), reason: error.reason, remedy }
     }
 }
 
-impl Missing {
+impl NoHostAnswer {
     /// The agent refused the call.
     fn refused(status: &Status) -> Self {
         let Failure { what, remedy, .. } = remedies::refused(status);
@@ -130,7 +130,7 @@ async fn ask<T, Answer>(
     host: &HostAddress,
     limit: Duration,
     call: impl Fn(Channel) -> Answer,
-) -> Result<T, Missing>
+) -> Result<T, NoHostAnswer>
 where
     Answer: Future<Output = Result<T, Status>>,
 {
@@ -143,8 +143,8 @@ where
     }
     dialed.close().await;
     match answer {
-        Ok(answer) => answer.map_err(|status| Missing::refused(&status)),
-        Err(_) => Err(Missing::silent(limit)),
+        Ok(answer) => answer.map_err(|status| NoHostAnswer::refused(&status)),
+        Err(_) => Err(NoHostAnswer::silent(limit)),
     }
 }
 

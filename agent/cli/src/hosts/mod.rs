@@ -13,7 +13,7 @@ use model::unit::Duration;
 
 use super::{failure::Failure, remedies};
 
-pub(crate) use ask::{HostAnswer, Missing, ask_all};
+pub(crate) use ask::{HostAnswer, NoHostAnswer, ask_all};
 
 const HEADING: &str = "Other hosts";
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::{HostAnswer, Missing};
+use super::{HostAnswer, NoHostAnswer};
 use crate::{exit::Exit, output::one_line};
 
 /// The most hosts that a remark names.
@@ -20,7 +20,7 @@ pub(crate) struct MissingHost<'a> {
 
 /// The host in JSON: nothing where it answered.
 pub(crate) fn missing_host<T>(host: &HostAnswer<T>) -> Option<MissingHost<'_>> {
-    let Missing { kind, reason, remedy } = host.answer.as_ref().err()?;
+    let NoHostAnswer { kind, reason, remedy } = host.answer.as_ref().err()?;
     Some(MissingHost { kind, reason, remedy })
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     fn missing(host: &str, remedy: &str) -> HostAnswer<()> {
-        let missing = Missing { kind: "lost", reason: "gone".into(), remedy: remedy.into() };
+        let missing = NoHostAnswer { kind: "lost", reason: "gone".into(), remedy: remedy.into() };
         HostAnswer { host: host.parse().unwrap(), answer: Err(missing) }
     }
 

@@ -138,7 +138,7 @@ fn without_chip(host: String, state: &str, note: &str) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::Missing;
+    use crate::hosts::NoHostAnswer;
 
     fn chip(index: u32, state: &str, faults: &[&str]) -> ChipStatus {
         let faults = faults.iter().map(ToString::to_string).collect();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn missing(host: &str, reason: &str, remedy: &str) -> HostAnswer<StatusReply> {
-        let missing = Missing { kind: "lost", reason: reason.into(), remedy: remedy.into() };
+        let missing = NoHostAnswer { kind: "lost", reason: reason.into(), remedy: remedy.into() };
         HostAnswer { host: host.parse().unwrap(), answer: Err(missing) }
     }
 

@@ -21,11 +21,11 @@ use crate::{
     stored_session::{SessionPriority, StoredPart},
 };
 pub use rows::SessionKey;
-use rows::Totals;
+use rows::StoreTotals;
 
 /// A session as it is put into the catalog.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct CatalogEntry {
     pub(crate) session: StoredSession,
     pub(crate) parts: Vec<StoredPart>,
     pub(crate) priority: SessionPriority,
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(crate) found: bool,
 }
 
-impl Entry {
+impl CatalogEntry {
     fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
         rows::insert(connection, &self.session, &self.parts, self.priority, self.found)
     }
@@ -51,7 +51,7 @@ pub(crate) struct Catalog {
 /// What the database could not be told.
 #[derive(Debug, Default)]
 struct Unsaved {
-    added: BTreeMap<SessionName, Entry>,
+    added: BTreeMap<SessionName, CatalogEntry>,
     removed: BTreeSet<SessionName>,
 }
 
@@ -61,7 +61,7 @@ impl Catalog {
     }
 
     /// Adds a session that was just stored. It is on the disk already, so that a database that refuses is no failure.
-    pub(crate) fn add(&self, entry: Entry) {
+    pub(crate) fn add(&self, entry: CatalogEntry) {
         let name = entry.session.name.clone();
         let saved = self.db.write_durable(|transaction| entry.insert(transaction));
         let mut unsaved = self.unsaved();
@@ -78,7 +78,7 @@ impl Catalog {
     }
 
     /// Adds sessions that were read from their folders.
-    pub(crate) fn add_read(&self, entries: &[Entry]) -> Result<(), StateError> {
+    pub(crate) fn add_read(&self, entries: &[CatalogEntry]) -> Result<(), StateError> {
         let all =
             |transaction: &Transaction<'_>| entries.iter().try_for_each(|entry| entry.insert(transaction));
         self.db.write(all)?;
@@ -185,7 +185,7 @@ impl Catalog {
     }
 
     /// Count and bytes of the sessions in the database.
-    pub(crate) fn totals(&self) -> Result<Totals, StateError> {
+    pub(crate) fn totals(&self) -> Result<StoreTotals, StateError> {
         Ok(self.db.read(rows::totals)?.unwrap_or_default())
     }
 

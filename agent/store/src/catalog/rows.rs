@@ -39,7 +39,7 @@ pub struct SessionKey {
 
 /// Count and bytes of all sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Totals {
+pub(crate) struct StoreTotals {
     pub(crate) sessions: u64,
     pub(crate) bytes: u64,
 }
@@ -218,8 +218,8 @@ pub(crate) fn parts(connection: &Connection, name: &SessionName) -> rusqlite::Re
 }
 
 /// Count and bytes of all sessions.
-pub(crate) fn totals(connection: &Connection) -> rusqlite::Result<Totals> {
-    let totals = |row: &Row<'_>| Ok(Totals { sessions: row.get(0)?, bytes: row.get(1)? });
+pub(crate) fn totals(connection: &Connection) -> rusqlite::Result<StoreTotals> {
+    let totals = |row: &Row<'_>| Ok(StoreTotals { sessions: row.get(0)?, bytes: row.get(1)? });
     connection.query_row("SELECT sessions, bytes FROM totals", [], totals)
 }
 

@@ -10,7 +10,7 @@ use crate::{
     catalog::rows::{RemovalOrder, candidates, totals},
 };
 
-fn entry(name: &str, created: Option<i64>, bytes: u64) -> Entry {
+fn entry(name: &str, created: Option<i64>, bytes: u64) -> CatalogEntry {
     let session = StoredSession {
         name: name.parse().unwrap(),
         id: None,
@@ -31,7 +31,7 @@ fn entry(name: &str, created: Option<i64>, bytes: u64) -> Entry {
         sha256: sha256.map(ToOwned::to_owned),
     };
     let parts = vec![part("a.xplane.pb", Some("ab")), part("b.xplane.pb", None)];
-    Entry { session, parts, priority: SessionPriority::Asked, found: false }
+    CatalogEntry { session, parts, priority: SessionPriority::Asked, found: false }
 }
 
 fn catalog(folder: &TempDir) -> Catalog {

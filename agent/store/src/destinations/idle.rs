@@ -33,7 +33,7 @@ impl IdleConnector {
 }
 
 impl Service<Uri> for IdleConnector {
-    type Response = Watched<<HttpConnector as Service<Uri>>::Response>;
+    type Response = WatchedStream<<HttpConnector as Service<Uri>>::Response>;
     type Error = <HttpConnector as Service<Uri>>::Error;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -43,20 +43,20 @@ impl Service<Uri> for IdleConnector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let idle = self.idle;
-        self.connector.call(uri).map_ok(move |connection| Watched::new(connection, idle)).boxed()
+        self.connector.call(uri).map_ok(move |connection| WatchedStream::new(connection, idle)).boxed()
     }
 }
 
 /// A connection that is watched.
 #[derive(Debug)]
-pub(super) struct Watched<C> {
+pub(super) struct WatchedStream<C> {
     connection: C,
     idle: Duration,
     moved: Instant,
     timer: Pin<Box<Sleep>>,
 }
 
-impl<C: Unpin> Watched<C> {
+impl<C: Unpin> WatchedStream<C> {
     fn new(connection: C, idle: Duration) -> Self {
         Self { connection, idle, moved: Instant::now(), timer: Box::pin(sleep(idle)) }
     }
@@ -78,13 +78,13 @@ impl<C: Unpin> Watched<C> {
     }
 }
 
-impl<C: Connection> Connection for Watched<C> {
+impl<C: Connection> Connection for WatchedStream<C> {
     fn connected(&self) -> Connected {
         self.connection.connected()
     }
 }
 
-impl<C: Read + Unpin> Read for Watched<C> {
+impl<C: Read + Unpin> Read for WatchedStream<C> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -95,7 +95,7 @@ impl<C: Read + Unpin> Read for Watched<C> {
     }
 }
 
-impl<C: Write + Unpin> Write for Watched<C> {
+impl<C: Write + Unpin> Write for WatchedStream<C> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.connection).poll_write(cx, bytes);
         self.watch(cx, polled)

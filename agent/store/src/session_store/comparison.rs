@@ -13,7 +13,7 @@ use tracing::warn;
 use xprof::session::{MANIFEST_FILE, Session, SessionError, SessionName, sessions_folder};
 
 use super::{OpenedSession, SessionStore, failed, is_folder};
-use crate::{StoreError, StoredSession, catalog::Entry, state::StateError};
+use crate::{StoreError, StoredSession, catalog::CatalogEntry, state::StateError};
 
 /// Sessions that are put into the database at once.
 const BATCH: usize = 64;
@@ -70,7 +70,7 @@ impl SessionStore {
         let unknown: Vec<&SessionName> = found.difference(&known).collect();
         for names in unknown.chunks(BATCH) {
             let read = names.iter().filter_map(|name| self.entry_of(name, &mut compared.left_out));
-            let entries: Vec<Entry> = read.collect();
+            let entries: Vec<CatalogEntry> = read.collect();
             match self.catalog.add_read(&entries) {
                 Ok(()) => {}
                 // A disk that is full is no reason to hide a session.
@@ -83,7 +83,7 @@ impl SessionStore {
     }
 
     /// What is to be put into the catalog of a folder; `None` if it is no session, or is being written.
-    fn entry_of(&self, name: &SessionName, left_out: &mut BTreeSet<SessionName>) -> Option<Entry> {
+    fn entry_of(&self, name: &SessionName, left_out: &mut BTreeSet<SessionName>) -> Option<CatalogEntry> {
         if self.staging.is_writing(name) {
             return None;
         }

@@ -30,7 +30,7 @@ use xprof::session::{
 
 use super::{
     SessionKey, SessionOwners, SessionPriority, StagedSession, StoreError, StoredSession, UploadState,
-    catalog::{Catalog, Entry, rows},
+    catalog::{Catalog, CatalogEntry, rows},
     settings::Settings,
     staging::Staging,
     state::{StateDb, StateError},
@@ -147,7 +147,7 @@ impl SessionStore {
         let manifest_bytes = finished.bytes.saturating_sub(finished.manifest.parts_bytes());
         let stored = StoredSession::of(name.clone(), &session, manifest_bytes, owners);
         let parts = parts_of(&session);
-        self.catalog.add(Entry { session: stored.clone(), parts, priority, found: false });
+        self.catalog.add(CatalogEntry { session: stored.clone(), parts, priority, found: false });
         // Not before: a comparison would take it for one that was found.
         drop(staged);
         self.finished(name, now);
@@ -277,9 +277,9 @@ impl SessionStore {
 }
 
 impl OpenedSession {
-    fn entry(&self) -> Entry {
+    fn entry(&self) -> CatalogEntry {
         let (session, parts) = (self.stored.clone(), parts_of(&self.session));
-        Entry { session, parts, priority: SessionPriority::default(), found: true }
+        CatalogEntry { session, parts, priority: SessionPriority::default(), found: true }
     }
 }
 

@@ -20,7 +20,7 @@ use xprof::session::{HostName, Manifest, SessionName};
 
 use super::{
     UploadSettings,
-    queue::{Attempt, Next, Queue},
+    queue::{Next, Queue, UploadAttempt},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
     source::{Source, SourceFiles},
@@ -186,9 +186,9 @@ impl Inner {
     }
 
     /// An attempt ended.
-    pub(super) fn ended(&self, number: i64, attempt: Attempt, now: Instant) {
+    pub(super) fn ended(&self, number: i64, attempt: UploadAttempt, now: Instant) {
         let mut live = self.live();
-        let attempt = if live.dropped.remove(&number) { Attempt::Ended } else { attempt };
+        let attempt = if live.dropped.remove(&number) { UploadAttempt::Ended } else { attempt };
         live.queue.ended(number, attempt, now, fastrand::f64());
         drop(live);
         self.measure();

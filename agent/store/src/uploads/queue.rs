@@ -62,7 +62,7 @@ pub(crate) enum Next {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub(crate) enum UploadAttempt {
     /// Nothing more to do for it: it is done, failed for good, or was dropped.
     Ended,
     /// One of its own files failed.
@@ -155,19 +155,19 @@ impl Queue {
     }
 
     /// Notes how an attempt ended. `random` is from 0 to 1.
-    pub(crate) fn ended(&mut self, number: i64, attempt: Attempt, now: Instant, random: f64) {
+    pub(crate) fn ended(&mut self, number: i64, attempt: UploadAttempt, now: Instant, random: f64) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         let breaker = self.breakers.entry(entry.destination.clone()).or_default();
         breaker.running = breaker.running.saturating_sub(1);
         match attempt {
-            Attempt::Ended => {
+            UploadAttempt::Ended => {
                 breaker.backoff.succeeded();
                 breaker.not_before = None;
                 self.entries.remove(&number);
                 return;
             }
-            Attempt::FileFailed => entry.not_before = Some(now + entry.backoff.failed(random)),
-            Attempt::DestinationFailed { progressed } => {
+            UploadAttempt::FileFailed => entry.not_before = Some(now + entry.backoff.failed(random)),
+            UploadAttempt::DestinationFailed { progressed } => {
                 if progressed {
                     breaker.backoff.succeeded();
                 }
@@ -214,19 +214,19 @@ mod tests {
         let mut queue = queue(&[(1, "bad", Asked), (2, "bad", Asked), (3, "good", Asked)]);
         let now = Instant::now();
         assert_eq!(queue.next(now), Next::Start(1));
-        queue.ended(1, Attempt::DestinationFailed { progressed: false }, now, 1.0);
+        queue.ended(1, UploadAttempt::DestinationFailed { progressed: false }, now, 1.0);
         assert_eq!(queue.next(now), Next::Start(3));
-        queue.ended(3, Attempt::Ended, now, 1.0);
+        queue.ended(3, UploadAttempt::Ended, now, 1.0);
         let later = now + FIRST_WAIT;
         assert_eq!(queue.next(now), Next::Wait(later));
         // Not the same again: it may be the only one that fails.
         assert_eq!((queue.next(later), queue.next(later)), (Next::Start(2), Next::Nothing));
-        queue.ended(2, Attempt::DestinationFailed { progressed: false }, later, 1.0);
+        queue.ended(2, UploadAttempt::DestinationFailed { progressed: false }, later, 1.0);
         assert_eq!(queue.next(later), Next::Wait(later + 2 * FIRST_WAIT));
         queue.retry_now();
         queue.forgive(&[2]);
         assert_eq!(queue.next(later), Next::Start(2));
-        queue.ended(2, Attempt::Ended, later, 1.0);
+        queue.ended(2, UploadAttempt::Ended, later, 1.0);
         assert_eq!(queue.next(later), Next::Start(1));
     }
 
@@ -235,7 +235,7 @@ mod tests {
         let mut queue = queue(&[(1, "a", SessionPriority::Asked), (2, "a", SessionPriority::Asked)]);
         let now = Instant::now();
         assert_eq!(queue.next(now), Next::Start(1));
-        queue.ended(1, Attempt::FileFailed, now, 1.0);
+        queue.ended(1, UploadAttempt::FileFailed, now, 1.0);
         assert_eq!(queue.next(now), Next::Start(2));
         assert_eq!(queue.next(now), Next::Wait(now + FIRST_WAIT));
     }
@@ -259,11 +259,11 @@ mod tests {
                         Next::Start(number) => {
                             let (kind, random) = attempts.next().unwrap_or((0, 0.5));
                             let attempt = match kind {
-                                0 => Attempt::Ended,
-                                1 => Attempt::FileFailed,
-                                _ => Attempt::DestinationFailed { progressed: random > 0.5 },
+                                0 => UploadAttempt::Ended,
+                                1 => UploadAttempt::FileFailed,
+                                _ => UploadAttempt::DestinationFailed { progressed: random > 0.5 },
                             };
-                            ended += usize::from(attempt == Attempt::Ended);
+                            ended += usize::from(attempt == UploadAttempt::Ended);
                             queue.ended(number, attempt, now, random);
                         }
                         Next::Wait(at) => {

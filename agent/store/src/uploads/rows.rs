@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::{
     file::{FileState, FileUpload, SentPart, ThereFile},
-    session_upload::{Claim, SessionUpload},
+    session_upload::{NameClaim, SessionUpload},
     status::{UploadFailure, UploadPhase, UploadStatus},
 };
 use crate::{
@@ -133,8 +133,8 @@ pub(crate) fn restore(
         .optional()?;
     let Some((name, refused)) = claim else { return Ok(()) };
     upload.claim = match name.and_then(|name| name.parse().ok()) {
-        Some(name) => Claim::Claimed(name),
-        None => Claim::Unclaimed { refused },
+        Some(name) => NameClaim::Claimed(name),
+        None => NameClaim::Unclaimed { refused },
     };
     let mut query = db.prepare("SELECT * FROM upload_files WHERE upload = ?1 AND file = ?2 AND size = ?3")?;
     for file in &mut upload.files {
@@ -184,11 +184,11 @@ pub(crate) fn save_claim(
     change: &Transaction<'_>,
     number: i64,
     url: &str,
-    claim: &Claim,
+    claim: &NameClaim,
 ) -> rusqlite::Result<()> {
     let (name, refused) = match claim {
-        Claim::Claimed(name) => (Some(name.as_str()), 0),
-        Claim::Unclaimed { refused } => (None, *refused),
+        NameClaim::Claimed(name) => (Some(name.as_str()), 0),
+        NameClaim::Unclaimed { refused } => (None, *refused),
     };
     let sql = "UPDATE uploads SET url = ?2, name_there = ?3, refused = ?4, derived = 0 WHERE number = ?1";
     change.execute(sql, params![number, url, name, refused]).map(drop)

@@ -29,7 +29,7 @@ pub(crate) struct SessionFiles {
 
 /// The session's name at the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum NameClaim {
     /// None yet; so many names are another's.
     Unclaimed { refused: u8 },
     /// This one.
@@ -63,7 +63,7 @@ pub(crate) struct SessionUpload {
     id: String,
     host: HostName,
     /// Its name there.
-    pub(crate) claim: Claim,
+    pub(crate) claim: NameClaim,
     /// Its files, the manifest last.
     pub(crate) files: Vec<FileUpload>,
 }
@@ -75,7 +75,7 @@ impl SessionUpload {
         let mut files: Vec<_> =
             files.into_iter().map(|(name, size)| FileUpload::new(name, size, false)).collect();
         files.sort_by_key(|file| file.name == MANIFEST_FILE);
-        Self { session, id, host, claim: Claim::Unclaimed { refused: 0 }, files }
+        Self { session, id, host, claim: NameClaim::Unclaimed { refused: 0 }, files }
     }
 
     /// The id that the claim holds.
@@ -91,8 +91,8 @@ impl SessionUpload {
     /// The name that is claimed, or is claimed next; `None`: there is no other one to try.
     pub(crate) fn name_there(&self) -> Option<SessionName> {
         let refused = match &self.claim {
-            Claim::Claimed(name) => return Some(name.clone()),
-            Claim::Unclaimed { refused } => *refused,
+            NameClaim::Claimed(name) => return Some(name.clone()),
+            NameClaim::Unclaimed { refused } => *refused,
         };
         let name = match refused {
             0 => return Some(self.session.clone()),
@@ -124,7 +124,7 @@ impl SessionUpload {
 
     /// All steps that can be made now, in any order and at the same time.
     pub(crate) fn steps(&self) -> Box<dyn Iterator<Item = Step> + '_> {
-        if let Claim::Unclaimed { .. } = self.claim {
+        if let NameClaim::Unclaimed { .. } = self.claim {
             return Box::new(self.name_there().map(|_| Step::Claim).into_iter());
         }
         let (manifest, parts) =
@@ -139,12 +139,14 @@ impl SessionUpload {
 
     /// Notes who has the name.
     pub(crate) fn claimed(&mut self, answer: ClaimAnswer) {
-        let (Some(name), Claim::Unclaimed { refused }) = (self.name_there(), &mut self.claim) else { return };
+        let (Some(name), NameClaim::Unclaimed { refused }) = (self.name_there(), &mut self.claim) else {
+            return;
+        };
         match answer {
             ClaimAnswer::Foreign => *refused = refused.saturating_add(1),
-            ClaimAnswer::Ours => self.claim = Claim::Claimed(name),
+            ClaimAnswer::Ours => self.claim = NameClaim::Claimed(name),
             ClaimAnswer::New => {
-                self.claim = Claim::Claimed(name);
+                self.claim = NameClaim::Claimed(name);
                 for file in &mut self.files {
                     *file = FileUpload::new(std::mem::take(&mut file.name), file.size, true);
                 }

@@ -11,7 +11,7 @@ use xprof::session::SessionName;
 use super::{
     file::{FileEvent, FileState, FileStep, SentPart},
     part_memory::PartMemory,
-    session_upload::{Claim, ClaimAnswer, SessionUpload, Step},
+    session_upload::{ClaimAnswer, NameClaim, SessionUpload, Step},
     source::Source,
 };
 use crate::destinations::target::{FailureClass, PartData, TransferError, UploadTarget};
@@ -20,7 +20,7 @@ use crate::destinations::target::{FailureClass, PartData, TransferError, UploadT
 const MAX_STEPS: usize = 4;
 
 /// What a running upload tells.
-pub(crate) trait Journal: Sync {
+pub(crate) trait UploadJournal: Sync {
     /// A name was claimed or refused.
     fn claimed(&self, upload: &SessionUpload) -> BoxFuture<'_, ()>;
     /// Parts of an object of this path are begun: before anything is sent.
@@ -36,7 +36,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) target: Arc<dyn UploadTarget>,
     pub(crate) source: Source,
     pub(crate) memory: PartMemory,
-    pub(crate) journal: &'a dyn Journal,
+    pub(crate) journal: &'a dyn UploadJournal,
     /// Asked before each step: whether the upload was dropped.
     pub(crate) is_dropped: &'a (dyn Fn() -> bool + Sync),
 }
@@ -89,12 +89,12 @@ impl Transfer<'_> {
 
     /// Looks for the session's claim without making one. Returns whether there is one.
     pub(crate) async fn find_claim(&self, upload: &mut SessionUpload) -> Result<bool, TransferError> {
-        while let (Claim::Unclaimed { .. }, Some(name)) = (&upload.claim, upload.name_there()) {
+        while let (NameClaim::Unclaimed { .. }, Some(name)) = (&upload.claim, upload.name_there()) {
             let Some(holder) = self.target.get(&claim_path(&name)).await? else { return Ok(false) };
             let ours = holder == upload.id().as_bytes();
             upload.claimed(if ours { ClaimAnswer::Ours } else { ClaimAnswer::Foreign });
         }
-        let found = matches!(upload.claim, Claim::Claimed(_));
+        let found = matches!(upload.claim, NameClaim::Claimed(_));
         if found {
             self.journal.claimed(upload).await;
         }

@@ -21,12 +21,12 @@ use super::{
     file::{FileState, ThereFile},
     live::Inner,
     part_memory::PartMemory,
-    queue::{Attempt, Next},
+    queue::{Next, UploadAttempt},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
     source::{Source, SourceFiles},
     status::{UploadFailure, UploadStatus},
-    transfer::{Interrupted, Journal, Transfer},
+    transfer::{Interrupted, Transfer, UploadJournal},
 };
 use crate::{
     destinations::{
@@ -97,7 +97,7 @@ impl Worker {
 
     async fn work(&self, finish: &CancellationToken) {
         self.remove_stale_parts().await;
-        let mut running: FuturesUnordered<BoxFuture<'_, (i64, Attempt)>> = FuturesUnordered::new();
+        let mut running: FuturesUnordered<BoxFuture<'_, (i64, UploadAttempt)>> = FuturesUnordered::new();
         loop {
             let mut wait = None;
             while running.len() < self.parallel {
@@ -133,8 +133,8 @@ impl Worker {
     }
 
     /// One attempt at one upload.
-    async fn attempt(&self, number: i64) -> Attempt {
-        let Some(status) = self.inner.started(number) else { return Attempt::Ended };
+    async fn attempt(&self, number: i64) -> UploadAttempt {
+        let Some(status) = self.inner.started(number) else { return UploadAttempt::Ended };
         let mut progressed = false;
         let result = match self.prepare(&status).await {
             Ok(Some(mut prepared)) => {
@@ -151,13 +151,13 @@ impl Worker {
                         Ok(true) => self.inner.set_found(number),
                         Ok(false) => {
                             self.inner.forget(number).await;
-                            return Attempt::Ended;
+                            return UploadAttempt::Ended;
                         }
                         Err(error) => return self.failed(&status, &error, false).await,
                     }
                 }
                 match transfer.run(&mut prepared.upload).await {
-                    Ok(false) => return Attempt::Ended,
+                    Ok(false) => return UploadAttempt::Ended,
                     Ok(true) => self.done(&status, &prepared.upload).await,
                     Err(Interrupted { error, progressed: some }) => {
                         progressed = some;
@@ -172,12 +172,12 @@ impl Worker {
                     "upload ended: the session is gone"
                 );
                 self.inner.forget(number).await;
-                return Attempt::Ended;
+                return UploadAttempt::Ended;
             }
             Err(error) => Err(error),
         };
         match result {
-            Ok(()) => Attempt::Ended,
+            Ok(()) => UploadAttempt::Ended,
             Err(error) => self.failed(&status, &error, progressed).await,
         }
     }
@@ -205,7 +205,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn failed(&self, status: &UploadStatus, error: &TransferError, progressed: bool) -> Attempt {
+    async fn failed(&self, status: &UploadStatus, error: &TransferError, progressed: bool) -> UploadAttempt {
         let class = error.class();
         own_metrics::upload_failed(class);
         let failure = UploadFailure { class, message: error.to_string() };
@@ -221,9 +221,9 @@ impl Worker {
         self.inner.save(move |change| rows::failed(change, number, &saved, is_final)).await;
         self.inner.set_failed(number, failure, is_final);
         match class {
-            _ if is_final => Attempt::Ended,
-            class if class.is_of_the_file() => Attempt::FileFailed,
-            _ => Attempt::DestinationFailed { progressed },
+            _ if is_final => UploadAttempt::Ended,
+            class if class.is_of_the_file() => UploadAttempt::FileFailed,
+            _ => UploadAttempt::DestinationFailed { progressed },
         }
     }
 
@@ -326,7 +326,7 @@ impl StateJournal {
     }
 }
 
-impl Journal for StateJournal {
+impl UploadJournal for StateJournal {
     fn claimed(&self, upload: &SessionUpload) -> BoxFuture<'_, ()> {
         let (number, url, claim) = (self.number, self.url.clone(), upload.claim.clone());
         let files = upload.files.clone();
