@@ -15,7 +15,7 @@ FUZZ_SECONDS ?= 60
 ROUNDS ?= 200
 
 check: lint
-	$(CARGO) test --locked --workspace --exclude tpuscope-tests --exclude tpuscope-benches --exclude fake-libtpu
+	$(CARGO) test --locked --workspace --exclude tpuscope-tests --exclude tpuscope-benches --exclude fake-libtpu --exclude fault-disk
 
 e2e:
 	$(CARGO) build --locked --workspace

@@ -17,6 +17,7 @@ pub mod fake_proc;
 pub mod fake_profiler;
 pub mod fake_runtime;
 pub mod fake_workload;
+pub mod fault_disk;
 pub mod harness;
 pub mod hung_disk;
 pub mod jax_job;

@@ -68,7 +68,8 @@ impl ExpectedChips {
         let file = self.file.display().to_string();
         match text(&self.file).and_then(|text| Ok(stated_chips(&text)?)) {
             Ok(StatedChips { chips, key }) => {
-                self.tell(&format!("{file} says that this host has {chips} chips ({key})"), false);
+                let noun = if chips == 1 { "chip" } else { "chips" };
+                self.tell(&format!("{file} says that this host has {chips} {noun} ({key})"), false);
                 (Some(chips), None)
             }
             Err(error) => {

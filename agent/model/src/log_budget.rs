@@ -76,8 +76,10 @@ impl fmt::Display for LogPermit {
         if self.late.as_secs() > 0 {
             write!(f, " (seen {} s before)", self.late.as_secs())?;
         }
-        if self.unlogged > 0 {
-            write!(f, " ({} lines like it were not logged before)", self.unlogged)?;
+        match self.unlogged {
+            0 => {}
+            1 => f.write_str(" (1 line like it was not logged before)")?,
+            unlogged => write!(f, " ({unlogged} lines like it were not logged before)")?,
         }
         if self.last {
             f.write_str(" (too many lines like it: further ones may not be logged)")?;
@@ -107,7 +109,9 @@ mod tests {
         );
         assert_eq!(budget.take(start + REFILL * 3 / 2), None);
         let quiet = start + REFILL * BURST * 2;
-        assert_eq!(budget.take(quiet), Some(LogPermit { unlogged: 1, ..plain }));
+        let one = LogPermit { unlogged: 1, ..plain };
+        assert_eq!(budget.take(quiet), Some(one));
+        assert_eq!(one.to_string(), " (1 line like it was not logged before)");
         assert_eq!(budget.take(quiet).map(|permit| permit.to_string()), Some(String::new()));
     }
 

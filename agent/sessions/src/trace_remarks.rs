@@ -94,9 +94,9 @@ fn of_devices(
             } else if !spec.levels.ask_for_devices(&spec.advanced) {
                 "tpu_trace_mode=TRACE_ONLY_HOST asks for none"
             } else {
-                "nothing ran on them, or it was not recorded"
+                "nothing ran there, or it was not recorded"
             };
-            Some(format!("no device plane of the {}: {why}", counted(chips, "chip")))
+            Some(format!("no device plane for the {} of the process: {why}", counted(chips, "chip")))
         }
         (false, None, _) if spec.levels.ask_for_devices(&spec.advanced) => Some(
             "no device plane, and it is not known whether the process holds chips: it may lack the work of devices"
@@ -244,8 +244,8 @@ mod tests {
             let kinds: Vec<_> = found.losses.into_iter().map(|loss| loss.kind).collect();
             (found.warnings.join("; "), kinds.join("; "))
         };
-        let no_plane = |why: &str| (format!("no device plane of the 4 chips: {why}"), String::new());
-        let nothing = no_plane("nothing ran on them, or it was not recorded");
+        let no_plane = |why: &str| (format!("no device plane for the 4 chips of the process: {why}"), String::new());
+        let nothing = no_plane("nothing ran there, or it was not recorded");
         assert_eq!(remarks(false, 1, None), nothing);
         assert_eq!(remarks(false, 1, Some("TRACE_COMPUTE")), nothing);
         for launches in [false, true] {

@@ -1,6 +1,7 @@
 //! The state directory of an agent over its lives: what an older version left, what was damaged, what a disk refuses, and
 //! what the limits let go.
 
+mod broken_disk;
 mod disks;
 mod import;
 mod limits;
@@ -34,6 +35,7 @@ struct StatefulHost {
     home: TempDir,
     state: PathBuf,
     profiler: FakeProfiler,
+    environment: Vec<(&'static str, String)>,
     agent: Option<Child>,
 }
 
@@ -50,7 +52,7 @@ impl StatefulHost {
         // A procfs of nothing: processes of this machine are no workloads of the test.
         fs::create_dir_all(home.path().join("proc")).unwrap();
         let profiler = FakeProfiler::start(Mode::Trace(trace()));
-        Self { home, state, profiler, agent: None }
+        Self { home, state, profiler, environment: Vec::new(), agent: None }
     }
 
     /// Starts an agent and waits until it answers.
@@ -83,6 +85,7 @@ impl StatefulHost {
         let log = File::options().create(true).append(true).open(home.join("log")).unwrap();
         let mut command = Command::new(tpuscope());
         command.arg("agent").arg("--config").arg(home.join("agent.toml"));
+        command.envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.agent = Some(command.spawn().unwrap());
     }

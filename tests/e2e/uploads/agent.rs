@@ -20,7 +20,7 @@ use nix::{
 use tempfile::TempDir;
 
 /// Long enough for several waits after failures.
-const UPLOAD_LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
+pub(super) const UPLOAD_LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
 
 /// What an agent is started with.
 #[derive(Default)]

@@ -6,6 +6,7 @@ mod commands;
 mod faults;
 mod faults_access;
 mod faults_disk;
+mod faults_io;
 mod file_destination;
 mod found;
 mod killed;

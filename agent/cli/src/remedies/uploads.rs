@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use proto::tpuscope::v1::{DestinationCheck, UploadStatus};
-use store::destinations::target::FailureClass;
+use store::destinations::{DestinationName, target::FailureClass};
 use xprof::session::SessionName;
 
 use crate::{exit::Exit, failure::Failure};
 
-/// What to do about an attempt that failed. Empty if there is nothing to add.
-pub(crate) fn upload(class: &str) -> &'static str {
+/// What to do about an attempt of this class that failed at this URL. Empty if there is nothing to add.
+pub(crate) fn upload(class: &str, url: &str) -> &'static str {
+    let is_folder = url.starts_with("file:");
     match FailureClass::named(class) {
         FailureClass::Unreachable => {
             "check the network and the unit's rules: IPAddressAllow=, docs/storage.md has the drop-in"
@@ -19,12 +20,24 @@ pub(crate) fn upload(class: &str) -> &'static str {
             "give the machine a service account, or name a key file in the destination's `credentials`; \
              `tpuscope config check --online` tries it"
         }
+        FailureClass::Denied if is_folder => {
+            "let the agent's user write to the folder, and its unit too: ReadWritePaths=, docs/storage.md has the \
+             drop-in; `tpuscope config check --online` names the user"
+        }
         FailureClass::Denied => {
-            "grant the agent's identity roles/storage.objectUser on the bucket, or let its user write to the \
-             folder; `tpuscope config check --online` names the identity"
+            "grant the agent's identity roles/storage.objectUser on the bucket; `tpuscope config check --online` \
+             names the identity"
+        }
+        FailureClass::NoDestination => {
+            "name the destination in the settings again and reload the agent (`systemctl reload tpuscope`), or \
+             `tpuscope uploads drop` gives the upload up"
+        }
+        FailureClass::NotFound if is_folder => {
+            "make the folder or mount its file system, or correct the destination's `url` and reload the agent: \
+             `systemctl reload tpuscope`"
         }
         FailureClass::NotFound => {
-            "check the bucket or folder in the destination's `url`, then reload the agent: `systemctl reload tpuscope`"
+            "check the bucket in the destination's `url`, then reload the agent: `systemctl reload tpuscope`"
         }
         FailureClass::Damaged => {
             "`tpuscope uploads retry` sends it again; check the machine's memory and disk"
@@ -35,9 +48,10 @@ pub(crate) fn upload(class: &str) -> &'static str {
     }
 }
 
-/// The session has no upload that is not done.
-pub(crate) fn no_upload(session: &SessionName) -> Failure {
-    Failure::new(Exit::NotFound, format_args!("no upload of session {session} waits or has failed"))
+/// The session has no upload, to `destination` if one is meant, that is not done.
+pub(crate) fn no_upload(session: &SessionName, destination: Option<&DestinationName>) -> Failure {
+    let to = destination.map(|name| format!(" to {name}")).unwrap_or_default();
+    Failure::new(Exit::NotFound, format_args!("no upload of session {session}{to} waits or has failed"))
         .remedy("`tpuscope uploads list` lists all")
 }
 
@@ -59,7 +73,7 @@ pub(crate) fn upload_not_done(upload: &UploadStatus, limit: Duration) -> Failure
 }
 
 fn upload_remedy(status: &UploadStatus) -> &'static str {
-    if status.failure_class.is_empty() { "" } else { upload(&status.failure_class) }
+    if status.failure_class.is_empty() { "" } else { upload(&status.failure_class, &status.url) }
 }
 
 /// A capture is kept, and the agent cannot be asked how far its upload is.
@@ -78,14 +92,14 @@ pub(crate) fn destination(check: &DestinationCheck) -> Failure {
     };
     let exit = match class {
         FailureClass::Denied | FailureClass::Credentials => Exit::Permission,
-        FailureClass::NotFound => Exit::NotFound,
+        FailureClass::NotFound | FailureClass::NoDestination => Exit::NotFound,
         FailureClass::NoSpace => Exit::NoSpace,
         FailureClass::Timeout => Exit::Timeout,
         FailureClass::Unreachable | FailureClass::Throttled | FailureClass::Server => Exit::Unreachable,
         FailureClass::Damaged | FailureClass::Local | FailureClass::Other => Exit::Internal,
     };
     Failure::new(exit, format_args!("destination {}: cannot {doing} {}: {why}", check.name, check.url))
-        .remedy(upload(&check.failure_class))
+        .remedy(upload(&check.failure_class, &check.url))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::{CommandResult, client, exit::Exit, failure::Failure, output, remedie
 /// Arguments of `uploads retry` and `uploads drop`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The session whose uploads are meant
+    /// The session whose uploads are meant; `--all` means those of all sessions
     #[arg(required_unless_present = "all")]
     session: Option<SessionName>,
     /// The uploads of all your sessions
@@ -50,7 +50,7 @@ impl Args {
             }
         }
         match (&self.session, uploads) {
-            (Some(session), []) => Err(remedies::no_upload(session)),
+            (Some(session), []) => Err(remedies::no_upload(session, self.to.as_ref())),
             _ => Ok(Exit::Ok),
         }
     }

@@ -62,7 +62,7 @@ fn page(uploads: &[UploadStatus]) -> String {
     for upload in uploads.iter().filter(|upload| !upload.failure.is_empty()) {
         let (session, destination) = (one_line(&upload.session), one_line(&upload.destination));
         text.push_str(&format!("- {session} to {destination}: {}", one_line(&upload.failure)));
-        let remedy = remedies::upload(&upload.failure_class);
+        let remedy = remedies::upload(&upload.failure_class, &upload.url);
         if !remedy.is_empty() {
             text.push_str(&format!("; {remedy}"));
         }

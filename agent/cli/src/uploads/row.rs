@@ -35,7 +35,7 @@ impl From<&UploadStatus> for UploadRow {
         let failure = (!upload.failure_class.is_empty()).then(|| FailureRow {
             class: upload.failure_class.clone(),
             message: upload.failure.clone(),
-            remedy: remedies::upload(&upload.failure_class),
+            remedy: remedies::upload(&upload.failure_class, &upload.url),
         });
         Self {
             session: upload.session.clone(),

@@ -85,13 +85,13 @@ impl Bucket {
             (None, Some(path)) => builder = builder.with_application_credentials(path.to_string_lossy()),
             (None, None) => {}
         }
+        let file = credentials.or(default.as_deref());
         let store = builder.build().map_err(|error| {
-            TransferError::new(
-                FailureClass::Credentials,
-                format_args!("cannot read the credentials: {}", root(&error)),
-            )
+            let file = file.map(|file| format!(" in {}", file.display())).unwrap_or_default();
+            let what = format_args!("cannot read the credentials{file}: {}", root(&error));
+            TransferError::new(FailureClass::Credentials, what)
         })?;
-        let identity = match credentials.or(default.as_deref()) {
+        let identity = match file {
             Some(path) => identity_in(path),
             None => "the service account of this machine".to_owned(),
         };

@@ -9,25 +9,27 @@
 //! A file is written aside, synchronised and renamed. Must never follow a link below the folder.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::File,
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use nix::{
-    errno::Errno,
-    fcntl::{AT_FDCWD, OFlag, PosixFadviseAdvice, RenameFlags, posix_fadvise, renameat2},
-};
+use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
-use super::target::{FailureClass, ObjectFacts, PartData, TransferError, UploadTarget};
+use super::{
+    open_folder::{IfMissing, OpenFolder},
+    target::{FailureClass, ObjectFacts, PartData, TransferError, UploadTarget},
+};
 
 /// Bytes read at a time.
 const PIECE: usize = 1 << 20;
 /// The longest file that [`UploadTarget::get`] reads.
 const MAX_SMALL: u64 = 64 << 10;
+/// Where files are written before they are visible, below the folder.
+const INCOMING: &str = ".tpuscope/incoming";
 
 /// The folder.
 #[derive(Debug, Clone)]
@@ -35,6 +37,23 @@ pub(crate) struct Folder {
     root: PathBuf,
     /// What has to be there: a file system that is not mounted must not be taken for an empty one.
     base: PathBuf,
+}
+
+/// The folder of a file, and the file's name in it.
+struct FileAt<'a> {
+    folder: OpenFolder,
+    name: &'a Path,
+    path: PathBuf,
+}
+
+impl FileAt<'_> {
+    /// None where there is no such file.
+    fn open(&self, flags: OFlag) -> Result<Option<File>, TransferError> {
+        match self.folder.file(self.name, flags) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            file => file.map(Some).map_err(|error| failed("open", &self.path, &error)),
+        }
+    }
 }
 
 impl Folder {
@@ -53,75 +72,81 @@ impl Folder {
         done.unwrap_or_else(|error| Err(TransferError::new(FailureClass::Other, error)))
     }
 
-    fn incoming(&self) -> PathBuf {
-        self.root.join(".tpuscope/incoming")
+    /// The folder at `path` below the root; `None` where it is missing and not made.
+    fn opened(&self, path: &Path, missing: IfMissing) -> Result<Option<OpenFolder>, TransferError> {
+        let base = OpenFolder::at(&self.base).map_err(|error| failed("find", &self.base, &error))?;
+        let path = self.root.join(path);
+        let relative = path.strip_prefix(&self.base).unwrap_or(&path);
+        match (base.below(relative, missing), missing) {
+            (Err(error), IfMissing::Refused) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            (Err(error), IfMissing::Refused) => Err(failed("open", &path, &error)),
+            (Err(error), IfMissing::Made) => Err(failed("create", &path, &error)),
+            (Ok(folder), _) => Ok(Some(folder)),
+        }
+    }
+
+    /// The file at `path` below the root; `None` if its folder is missing.
+    fn at<'a>(&self, path: &'a str) -> Result<Option<FileAt<'a>>, TransferError> {
+        let (folder, name) = split(path);
+        let folder = self.opened(folder, IfMissing::Refused)?;
+        Ok(folder.map(|folder| FileAt { folder, name, path: self.root.join(path) }))
+    }
+
+    /// Where files are written before they are visible.
+    fn incoming(&self) -> Result<OpenFolder, TransferError> {
+        let opened = self.opened(Path::new(INCOMING), IfMissing::Made)?;
+        opened.ok_or_else(|| TransferError::other(format_args!("{INCOMING} was not made")))
     }
 
     /// The file with the parts of this id. An id is a plain name.
-    fn parts_file(&self, id: &str) -> Result<PathBuf, TransferError> {
+    fn parts_file(&self, id: &str) -> Result<File, TransferError> {
         let plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if plain { Ok(self.incoming().join(id)) } else { Err(TransferError::PartsGone) }
+        let path = format!("{INCOMING}/{id}");
+        let file = if plain { self.at(&path)? } else { None };
+        file.map(|file| file.open(OFlag::O_WRONLY)).transpose()?.flatten().ok_or(TransferError::PartsGone)
     }
 
-    /// A new file for what will be visible later.
+    /// A new file for what will be visible later, and its name.
     fn create(&self) -> Result<(PathBuf, File), TransferError> {
-        fs::symlink_metadata(&self.base).map_err(|error| failed("find", &self.base, &error))?;
-        let incoming = self.incoming();
-        create_folders(&incoming)?;
-        let path = incoming.join(format!("{:016x}", fastrand::u64(..)));
-        let file = options().write(true).create_new(true).open(&path);
-        file.map(|file| (path.clone(), file)).map_err(|error| failed("create", &path, &error))
+        let name = PathBuf::from(format!("{:016x}", fastrand::u64(..)));
+        let file = self.incoming()?.file(&name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL);
+        match file {
+            Ok(file) => Ok((name, file)),
+            Err(error) => Err(failed("create", &self.root.join(INCOMING).join(name), &error)),
+        }
     }
 
     fn write_aside(&self, path: &str, data: &[u8], replace: bool) -> Result<(), TransferError> {
         let (aside, mut file) = self.create()?;
         let written = file.write_all(data).and_then(|()| file.sync_all());
         let shown = written
-            .map_err(|error| failed("write", &aside, &error))
-            .and_then(|()| self.show(&aside, &self.root.join(path), replace));
+            .map_err(|error| failed("write", &self.root.join(INCOMING).join(&aside), &error))
+            .and_then(|()| self.show(&aside, path, replace));
         if shown.is_err() {
             // What is left is untidy only.
-            let _ = fs::remove_file(&aside);
+            let _ = self.incoming().map(|folder| folder.remove(&aside));
         }
         shown
     }
 
     /// Makes a complete file visible.
-    fn show(&self, aside: &Path, path: &Path, replace: bool) -> Result<(), TransferError> {
-        let folder = path.parent().unwrap_or(&self.root);
-        create_folders(folder)?;
-        let renamed = if replace { fs::rename(aside, path) } else { rename_new(aside, path) };
-        match renamed {
+    fn show(&self, aside: &Path, path: &str, replace: bool) -> Result<(), TransferError> {
+        let (folder, name) = split(path);
+        let place = self.root.join(path);
+        let opened = self.opened(folder, IfMissing::Made)?;
+        let opened = opened.ok_or_else(|| TransferError::other(format_args!("{} was not made", place.display())))?;
+        match self.incoming()?.rename(aside, &opened, name, replace) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(TransferError::Exists),
-            renamed => renamed.map_err(|error| failed("create", path, &error))?,
+            renamed => renamed.map_err(|error| failed("create", &place, &error))?,
         }
-        File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(|error| failed("write", folder, &error))
+        opened.sync().map_err(|error| failed("write", &self.root.join(folder), &error))
     }
 }
 
-/// Renames to a name that must be free.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
-        // Some network file systems cannot do both in one step. Names are claimed first, so that nobody else has this one.
-        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => match fs::symlink_metadata(to) {
-            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(_) => fs::rename(from, to),
-        },
-        renamed => renamed.map_err(io::Error::from),
-    }
-}
-
-fn options() -> OpenOptions {
-    let mut options = File::options();
-    options.mode(0o640).custom_flags(OFlag::O_NOFOLLOW.bits());
-    options
-}
-
-fn create_folders(path: &Path) -> Result<(), TransferError> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o750).create(path).map_err(|error| failed("create", path, &error))
+/// The folder of a path, and the last name.
+fn split(path: &str) -> (&Path, &Path) {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    (Path::new(folder), Path::new(name))
 }
 
 fn failed(doing: &str, path: &Path, error: &io::Error) -> TransferError {
@@ -130,17 +155,14 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> TransferError {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => FailureClass::Denied,
         io::ErrorKind::NotFound => FailureClass::NotFound,
         io::ErrorKind::TimedOut => FailureClass::Timeout,
+        io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => FailureClass::Other,
         _ => FailureClass::Server,
     };
     TransferError::new(class, format_args!("cannot {doing} {}: {error}", path.display()))
 }
 
 /// Size and checksum, by reading the whole file.
-fn describe(path: &Path) -> Result<Option<ObjectFacts>, TransferError> {
-    let mut file = match options().read(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file.map_err(|error| failed("open", path, &error))?,
-    };
+fn describe(mut file: File, path: &Path) -> Result<ObjectFacts, TransferError> {
     let (mut size, mut crc) = (0u64, 0);
     let mut piece = vec![0; PIECE];
     loop {
@@ -153,7 +175,7 @@ fn describe(path: &Path) -> Result<Option<ObjectFacts>, TransferError> {
     }
     // Advice only: a file system may not take it.
     let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
-    Ok(Some(ObjectFacts { size, crc32c: Some(crc), generation: String::new(), etag: String::new() }))
+    Ok(ObjectFacts { size, crc32c: Some(crc), generation: String::new(), etag: String::new() })
 }
 
 #[async_trait]
@@ -164,25 +186,15 @@ impl UploadTarget for Folder {
     }
 
     async fn begin_parts(&self, _: &str) -> Result<String, TransferError> {
-        self.blocking(move |folder| {
-            let (path, _) = folder.create()?;
-            Ok(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
-        })
-        .await
+        self.blocking(move |folder| Ok(folder.create()?.0.to_string_lossy().into_owned())).await
     }
 
     async fn put_part(&self, _: &str, id: &str, part: PartData) -> Result<String, TransferError> {
         let id = id.to_owned();
         self.blocking(move |folder| {
-            let path = folder.parts_file(&id)?;
-            let file = match options().write(true).open(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(TransferError::PartsGone);
-                }
-                file => file.map_err(|error| failed("open", &path, &error))?,
-            };
+            let file = folder.parts_file(&id)?;
             let written = file.write_all_at(&part.data, part.offset).and_then(|()| file.sync_data());
-            written.map_err(|error| failed("write", &path, &error))?;
+            written.map_err(|error| failed("write", &folder.root.join(INCOMING).join(&id), &error))?;
             // Advice only: a file system may not take it.
             let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
             Ok(part.index.to_string())
@@ -193,46 +205,43 @@ impl UploadTarget for Folder {
     async fn complete(&self, path: &str, id: &str, _: Vec<String>) -> Result<(), TransferError> {
         let (path, id) = (path.to_owned(), id.to_owned());
         self.blocking(move |folder| {
-            let aside = folder.parts_file(&id)?;
-            let synced = match options().write(true).open(&aside) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(TransferError::PartsGone);
-                }
-                file => file.and_then(|file| file.sync_all()),
-            };
-            synced.map_err(|error| failed("write", &aside, &error))?;
-            folder.show(&aside, &folder.root.join(path), true)
+            let synced = folder.parts_file(&id)?.sync_all();
+            synced.map_err(|error| failed("write", &folder.root.join(INCOMING).join(&id), &error))?;
+            folder.show(Path::new(&id), &path, true)
         })
         .await
     }
 
     async fn abort(&self, _: &str, id: &str) -> Result<(), TransferError> {
         let id = id.to_owned();
-        self.blocking(move |folder| {
-            let Ok(path) = folder.parts_file(&id) else { return Ok(()) };
-            match fs::remove_file(&path) {
+        self.blocking(move |folder| match folder.parts_file(&id) {
+            Err(TransferError::PartsGone) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => match folder.incoming()?.remove(Path::new(&id)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed.map_err(|error| failed("remove", &path, &error)),
-            }
+                removed => removed.map_err(|error| failed("remove", &folder.root.join(INCOMING).join(&id), &error)),
+            },
         })
         .await
     }
 
     async fn head(&self, path: &str) -> Result<Option<ObjectFacts>, TransferError> {
         let path = path.to_owned();
-        self.blocking(move |folder| describe(&folder.root.join(path))).await
+        self.blocking(move |folder| {
+            let Some(at) = folder.at(&path)? else { return Ok(None) };
+            at.open(OFlag::O_RDONLY)?.map(|file| describe(file, &at.path)).transpose()
+        })
+        .await
     }
 
     async fn get(&self, path: &str) -> Result<Option<Bytes>, TransferError> {
         let path = path.to_owned();
         self.blocking(move |folder| {
-            let path = folder.root.join(path);
+            let Some(at) = folder.at(&path)? else { return Ok(None) };
+            let Some(file) = at.open(OFlag::O_RDONLY)? else { return Ok(None) };
             let mut data = Vec::new();
-            match options().read(true).open(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                file => file.and_then(|file| file.take(MAX_SMALL).read_to_end(&mut data)),
-            }
-            .map_err(|error| failed("read", &path, &error))?;
+            let read = file.take(MAX_SMALL).read_to_end(&mut data);
+            read.map_err(|error| failed("read", &at.path, &error))?;
             Ok(Some(data.into()))
         })
         .await
@@ -241,8 +250,11 @@ impl UploadTarget for Folder {
     async fn delete(&self, path: &str) -> Result<(), TransferError> {
         let path = path.to_owned();
         self.blocking(move |folder| {
-            let path = folder.root.join(path);
-            fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))
+            let removed = match folder.at(&path)? {
+                Some(at) => at.folder.remove(at.name),
+                None => Err(io::ErrorKind::NotFound.into()),
+            };
+            removed.map_err(|error| failed("remove", &folder.root.join(&path), &error))
         })
         .await
     }
@@ -254,6 +266,8 @@ impl UploadTarget for Folder {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn part(index: u32, offset: u64, data: &'static [u8]) -> PartData {
@@ -272,7 +286,7 @@ mod tests {
         put(b"two", Some("")).await.unwrap();
         let facts = folder.head("a/b").await.unwrap().unwrap();
         assert_eq!((facts.size, facts.crc32c), (3, Some(crc32c::crc32c(b"two"))));
-        assert_eq!(fs::read_dir(folder.incoming()).unwrap().count(), 0, "nothing is left aside");
+        assert_eq!(fs::read_dir(dir.path().join(INCOMING)).unwrap().count(), 0, "nothing is left aside");
     }
 
     #[tokio::test]
@@ -305,6 +319,23 @@ mod tests {
         let job = dir.path().join("job/1");
         Folder::new(job.clone(), dir.path().to_owned()).put("a", Bytes::new(), None).await.unwrap();
         assert!(job.join("a").exists());
+    }
+
+    #[tokio::test]
+    async fn a_link_below_the_folder_is_named_and_not_followed() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = Folder::new(dir.path().join("job"), dir.path().to_owned());
+        folder.put("plugins/profile/one/a", Bytes::from_static(b"x"), None).await.unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("job/plugins/profile/two")).unwrap();
+        let error = folder.put("plugins/profile/two/a", Bytes::from_static(b"x"), None).await.unwrap_err();
+        assert!(error.to_string().contains("two is a link"), "{error}");
+        let id = folder.begin_parts("plugins/profile/two/a").await.unwrap();
+        folder.put_part("", &id, part(0, 0, b"abc")).await.unwrap();
+        assert!(folder.complete("plugins/profile/two/a", &id, Vec::new()).await.is_err());
+        fs::write(elsewhere.path().join("b"), "theirs").unwrap();
+        assert!(folder.get("plugins/profile/two/b").await.is_err());
+        assert!(folder.delete("plugins/profile/two/b").await.is_err());
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1, "nothing came, nothing went");
     }
 
     #[tokio::test]

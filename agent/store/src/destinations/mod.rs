@@ -6,6 +6,7 @@ mod bucket;
 mod folder;
 mod http_client;
 mod idle;
+mod open_folder;
 mod rate;
 mod reader;
 mod settings;

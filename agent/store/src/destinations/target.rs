@@ -16,6 +16,8 @@ pub enum FailureClass {
     Denied,
     /// There is no such bucket or folder.
     NotFound,
+    /// The settings have no such destination any more.
+    NoDestination,
     /// Too many requests.
     Throttled,
     /// The service failed.
@@ -32,12 +34,13 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// All classes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Unreachable,
         Self::Timeout,
         Self::Credentials,
         Self::Denied,
         Self::NotFound,
+        Self::NoDestination,
         Self::Throttled,
         Self::Server,
         Self::Damaged,
@@ -54,6 +57,7 @@ impl FailureClass {
             Self::Credentials => "credentials",
             Self::Denied => "denied",
             Self::NotFound => "not_found",
+            Self::NoDestination => "no_destination",
             Self::Throttled => "throttled",
             Self::Server => "server",
             Self::Damaged => "damaged",

@@ -40,6 +40,8 @@ use crate::{
 const PARTS_IN_MEMORY: usize = 2;
 /// The thread ends after this time without work.
 const IDLE: Duration = Duration::from_secs(5);
+/// By how much the thread is nicer than the agent: the sampler comes first where the processor is busy.
+const NICER: i32 = 5;
 /// Threads that may block: reads of files, and the state.
 const BLOCKING_THREADS: usize = 4;
 
@@ -52,6 +54,8 @@ pub(super) async fn run(
 ) -> Result<(), String> {
     let (tell, ended) = oneshot::channel();
     let work = move || {
+        // On Linux that is this thread and those that it starts. Where it is refused, all are equal.
+        let _ = rustix::process::nice(NICER);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(BLOCKING_THREADS)
@@ -233,7 +237,7 @@ impl Worker {
         let destination = self.inner.settings().destinations.find(name).cloned();
         let destination = destination.ok_or_else(|| {
             TransferError::new(
-                FailureClass::NotFound,
+                FailureClass::NoDestination,
                 format_args!("the settings have no destination {name}"),
             )
         })?;
