@@ -17,8 +17,8 @@ use ::sessions::{
 use host::discovery::Discovery;
 use model::{time::Timestamp, workload::Owner};
 use proto::tpuscope::v1::{
-    CaptureEvent, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget, PartSummary, TargetEvent,
-    capture_event, captures_server, target_event,
+    CaptureEvent, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget, HostCaptureEvent,
+    HostCaptureRequest, PartSummary, TargetEvent, capture_event, captures_server, target_event,
 };
 use store::{
     destinations::{Allow, Destinations, NO_DESTINATION},
@@ -26,7 +26,7 @@ use store::{
 };
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use xprof::session::{HostName, PartEntry};
 
 use super::{
@@ -90,11 +90,20 @@ impl GrpcCaptures {
     }
 }
 
+type HostEvents = Pin<Box<dyn Stream<Item = Result<HostCaptureEvent, Status>> + Send>>;
 type Events = Pin<Box<dyn Stream<Item = Result<CaptureEvent, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl captures_server::Captures for GrpcCaptures {
     type CaptureStream = Events;
+    type CaptureOnHostStream = HostEvents;
+
+    async fn capture_on_host(
+        &self,
+        _request: Request<Streaming<HostCaptureRequest>>,
+    ) -> Result<Response<HostEvents>, Status> {
+        Err(Status::unimplemented("capture_on_host"))
+    }
 
     async fn capture(&self, request: Request<CaptureRequest>) -> Result<Response<Events>, Status> {
         let scope = grpc_sessions::scope(&request)?;

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use proto::tpuscope::v1::{
-    HistoryReply, HistoryRequest, SamplesReply, SamplesRequest, StatusReply, StatusRequest, host_server,
+    ClockReply, ClockRequest, HistoryReply, HistoryRequest, SamplesReply, SamplesRequest, StatusReply,
+    StatusRequest, host_server,
 };
 use tonic::{Request, Response, Status};
 
@@ -26,6 +27,10 @@ impl GrpcHost {
 
 #[tonic::async_trait]
 impl host_server::Host for GrpcHost {
+    async fn clock(&self, _request: Request<ClockRequest>) -> Result<Response<ClockReply>, Status> {
+        Err(Status::unimplemented("clock"))
+    }
+
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
         protocol::check(request.get_ref().peer.as_ref())?;
         Ok(Response::new(self.host_api.status()))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proto::tpuscope::v1::{
     ChangeUploadsReply, ChangeUploadsRequest, CheckDestinationsReply, CheckDestinationsRequest,
-    ListUploadsReply, ListUploadsRequest, uploads_server,
+    ListUploadsReply, ListUploadsRequest, PutManifestReply, PutManifestRequest, uploads_server,
 };
 use store::{
     StateError,
@@ -82,6 +82,13 @@ fn changed(uploads: &[UploadStatus]) -> Response<ChangeUploadsReply> {
 
 #[tonic::async_trait]
 impl uploads_server::Uploads for GrpcUploads {
+    async fn put_manifest(
+        &self,
+        _request: Request<PutManifestRequest>,
+    ) -> Result<Response<PutManifestReply>, Status> {
+        Err(Status::unimplemented("put_manifest"))
+    }
+
     async fn list(&self, request: Request<ListUploadsRequest>) -> Result<Response<ListUploadsReply>, Status> {
         let scope = grpc_sessions::scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;

@@ -8,7 +8,7 @@ pub const PROTOCOL: u32 = 1;
 
 /// The protocol, version and capabilities of this build.
 pub fn own() -> Peer {
-    Peer { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), capabilities: Vec::new() }
+    Peer { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), ..Default::default() }
 }
 
 /// Refuses a caller without a protocol number or with a later one than [`PROTOCOL`].
