@@ -136,15 +136,18 @@ fn a_target_that_failed_is_told_once_and_the_hosts_own_minimum_counts() {
 }
 
 #[test]
-fn a_start_far_ahead_is_probed_for_again() {
+fn a_start_far_ahead_is_probed_for_again_and_asked_for_shortly_before() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let agent = Agent::start(&[fake.target()]);
     let mut caller = connect(&agent).reserve(reserve("s", 10));
     caller.ready();
     assert_eq!(fake.seen().terminated.len(), 1, "probed");
-    caller.start_in(Duration::from_secs(5));
+    let start = caller.start_in(Duration::from_secs(5));
     caller.started();
     assert_eq!(fake.seen().terminated.len(), 2, "probed again");
+    // A profiler that waits for its start hears no cancel: it does so for half a second at most.
+    until("the request", || !fake.seen().profiles.is_empty());
+    assert!(SystemClock.now().plus(Duration::from_millis(500)) >= start);
     assert!(caller.finished().session.is_some());
 }
 
