@@ -210,6 +210,33 @@ fn a_caller_that_is_gone_frees_the_profilers() {
 }
 
 #[test]
+fn a_workload_that_is_killed_is_missing_and_the_others_are_kept() {
+    let jobs = [JaxJob::new().start(), JaxJob::new().start()];
+    let agent = Agent::start(&[jobs[0].target(), jobs[1].target()]);
+    let [mut first, second] = jobs;
+    // Killed while the host waits, and in mid-window.
+    for (session, window_ms, started) in [("waiting", 300, false), ("recording", 2_000, true)] {
+        let mut caller = connect(&agent).reserve(reserve(session, window_ms));
+        assert_eq!(caller.ready().targets.len(), 2);
+        if !started {
+            first.kill();
+        }
+        caller.start_in(AHEAD);
+        caller.started();
+        if started {
+            first.kill();
+        }
+        let finished = caller.finished();
+        let manifest = finished.manifest.unwrap();
+        assert_eq!((manifest.hosts[0].parts.len(), manifest.missing.len()), (1, 1), "{manifest:?}");
+        assert_eq!(manifest.missing[0].process, Some(first.target()));
+        first = JaxJob::new().port(first.port()).start();
+    }
+    assert_eq!(agent.sessions().len(), 2);
+    is_free_again(&second.target());
+}
+
+#[test]
 fn a_start_in_the_past_is_refused_with_how_late_it_was() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let agent = Agent::start(&[fake.target()]);
