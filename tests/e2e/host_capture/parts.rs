@@ -168,9 +168,11 @@ fn a_folder_takes_the_parts_of_all_hosts_and_is_a_session() {
     let there = tempfile::tempdir().unwrap();
     let settings = format!("[[destination]]\nname = 'folder'\nurl = 'file://{}'\n", there.path().display());
     let (a, b) = (Host::start("a", &settings), Host::start("b", &settings));
-    let (url, manifest) = capture(&[&a, &b], "both", "folder");
+    let (url, mut manifest) = capture(&[&a, &b], "both", "folder");
     a.upload("both", "done");
     b.upload("both", "done");
+    // As long as that of a thousand hosts.
+    manifest.warnings = vec!["w".repeat(1000); 1000];
     assert_eq!(connect(&b.agent).put_manifest("folder", manifest.clone()).unwrap(), url);
     assert_eq!(connect(&a.agent).put_manifest("folder", manifest).unwrap(), url);
     let session = there.path().join("plugins/profile/both").display().to_string();
