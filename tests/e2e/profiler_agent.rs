@@ -37,6 +37,11 @@ impl Agent {
         agent
     }
 
+    /// On a host of this name.
+    pub(super) fn start_on(host: &str, profilers: &[String]) -> Self {
+        Self::start_with(profilers, &format!("agent.host = '{host}'\n"))
+    }
+
     /// The same home, a new agent: after a kill.
     pub(super) fn again(mut self, profilers: &[String]) -> Self {
         self.child = Self::spawn(self.home.path(), profilers, "");
@@ -49,8 +54,8 @@ impl Agent {
         // A procfs of nothing: processes of this machine are no workloads of the test.
         fs::create_dir_all(home.join("proc")).unwrap();
         let text = format!(
-            "[agent]\nstate_dir = '{0}/state'\n[api]\nhttp = 'off'\ngrpc = 'off'\nsocket = '{0}/agent.sock'\n\
-             [paths]\nprocfs = '{0}/proc'\n{settings}{1}",
+            "agent.state_dir = '{0}/state'\napi = {{ http = 'off', grpc = 'off', socket = '{0}/agent.sock' }}\n\
+             paths.procfs = '{0}/proc'\n{settings}{1}",
             home.display(),
             profilers.iter().map(endpoint).collect::<String>()
         );

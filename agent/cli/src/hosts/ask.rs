@@ -4,15 +4,17 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use cluster::{
+    channel,
     dial::{DialError, DialFault, Dialer, GroupGuard},
     hosts::HostAddress,
 };
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tonic::{Status, transport::Channel};
 
 use super::{HostsArgs, own_program};
-use crate::{client, dial_stdio, failure::Failure, remedies};
+use crate::{dial_stdio, failure::Failure, remedies};
 
 /// The most hosts that are dialled or asked at the same time: each is a process here.
 const HOSTS_AT_A_TIME: usize = 64;
@@ -27,7 +29,7 @@ pub(crate) struct HostAnswer<T> {
 }
 
 /// Why a host has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NoHostAnswer {
     /// A stable word for programs.
     pub(crate) kind: &'static str,
@@ -59,7 +61,7 @@ impl NoHostAnswer {
 }
 
 /// As it stands in JSON.
-fn kind(fault: DialFault) -> &'static str {
+pub(super) fn kind(fault: DialFault) -> &'static str {
     match fault {
         DialFault::NotStarted => "not_started",
         DialFault::Port => "port",
@@ -82,6 +84,21 @@ fn kind(fault: DialFault) -> &'static str {
     }
 }
 
+/// The hosts of the arguments, and what dials them.
+///
+/// # Errors
+/// If the hosts are not known, or there is no way to any of them.
+pub(crate) async fn dialer(args: &HostsArgs) -> Result<(Vec<HostAddress>, Arc<Dialer>), Failure> {
+    let reach = args.reach()?;
+    let hosts = args.list().await?;
+    for host in &hosts {
+        reach.command(host).map_err(|error| remedies::port_with_command(&error))?;
+    }
+    let guard = GroupGuard::start(own_program(), &[dial_stdio::GUARD])
+        .map_err(|error| Failure::internal(format_args!("cannot start the guard of commands: {error}")))?;
+    Ok((hosts, Arc::new(Dialer::new(reach, guard))))
+}
+
 /// Asks all hosts of the arguments, and returns their answers in the order of the list.
 ///
 /// # Errors
@@ -95,14 +112,7 @@ where
     Call: Fn(Channel) -> Answer + Clone + Send + 'static,
     Answer: Future<Output = Result<T, Status>> + Send,
 {
-    let reach = args.reach()?;
-    let hosts = args.list().await?;
-    for host in &hosts {
-        reach.command(host).map_err(|error| remedies::port_with_command(&error))?;
-    }
-    let guard = GroupGuard::start(own_program(), &[dial_stdio::GUARD])
-        .map_err(|error| Failure::internal(format_args!("cannot start the guard of commands: {error}")))?;
-    let dialer = Arc::new(Dialer::new(reach, guard));
+    let (hosts, dialer) = dialer(args).await?;
     let (limit, permits) = (args.host_timeout.into(), Arc::new(Semaphore::new(HOSTS_AT_A_TIME)));
     let progress = progress(hosts.len());
     let mut asking = JoinSet::new();
@@ -137,7 +147,7 @@ where
     let dialed = dialer.dial(host, limit).await?;
     let answer = timeout(limit, call(dialed.channel())).await;
     if let Ok(Err(status)) = &answer
-        && client::connection_ended(status)
+        && channel::ended(status)
     {
         return Err(dialed.lost().await.into());
     }

@@ -21,7 +21,7 @@ mod remote_files;
 mod rm;
 mod show;
 mod show_tables;
-mod show_text;
+pub(super) mod show_text;
 
 use super::CommandResult;
 use clap::Subcommand;
