@@ -9,6 +9,7 @@ use cluster::{
     hosts::HostAddress,
 };
 use indicatif::{ProgressBar, ProgressStyle};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tonic::{Status, transport::Channel};
@@ -94,9 +95,18 @@ pub(crate) async fn dialer(args: &HostsArgs) -> Result<(Vec<HostAddress>, Arc<Di
     for host in &hosts {
         reach.command(host).map_err(|error| remedies::port_with_command(&error))?;
     }
+    allow_open_files();
     let guard = GroupGuard::start(own_program(), &[dial_stdio::GUARD])
         .map_err(|error| Failure::internal(format_args!("cannot start the guard of commands: {error}")))?;
     Ok((hosts, Arc::new(Dialer::new(reach, guard))))
+}
+
+/// Lets this process open as many files as it may: each host is a socket and a pipe.
+fn allow_open_files() {
+    // With fewer files some hosts are missing, and their errors say so.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
 }
 
 /// Asks all hosts of the arguments, and returns their answers in the order of the list.

@@ -78,7 +78,7 @@ fn not_reached_exit(fault: DialFault) -> Exit {
 /// A capture over several hosts that kept nothing.
 pub(crate) fn hosts_capture(error: CoordinatorError, session: Option<&SessionName>) -> Failure {
     match error {
-        CoordinatorError::TooFewHosts { captured, needed, hosts } => too_few_hosts(captured, needed, &hosts),
+        CoordinatorError::TooFewHosts { left, needed, hosts } => too_few_hosts(left, needed, &hosts),
         CoordinatorError::Folder(error) => session_folder(error),
         CoordinatorError::Manifest(ref fault) => {
             let why = missing_host(fault);
@@ -99,7 +99,7 @@ pub(crate) fn hosts_capture(error: CoordinatorError, session: Option<&SessionNam
 }
 
 /// The code is that of the commonest cause; of two, that of the host that was named first.
-fn too_few_hosts(captured: usize, needed: usize, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
+fn too_few_hosts(left: usize, needed: usize, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
     let missing = hosts.iter().filter_map(|(host, fault)| Some((host, missing_host(fault.as_ref()?))));
     let missing: Vec<(&HostAddress, Failure)> = missing.collect();
     let count = |exit: Exit| missing.iter().filter(|(_, failure)| failure.exit == exit).count();
@@ -118,7 +118,7 @@ fn too_few_hosts(captured: usize, needed: usize, hosts: &[(HostAddress, Option<H
         }
     }
     let what = format!(
-        "{captured} of {} have a trace, at least {needed} must, and nothing was kept: {}{more}",
+        "{left} of {} are left and {needed} must have a trace: nothing was kept: {}{more}",
         counted(hosts.len(), "host"),
         named.join("; ")
     );
@@ -173,7 +173,7 @@ mod tests {
         ];
         let failed = too_few_hosts(1, 2, &hosts);
         assert_eq!(failed.exit, Exit::NoAgent);
-        let wanted = "1 of 4 hosts have a trace, at least 2 must, and nothing was kept: \
+        let wanted = "1 of 4 hosts are left and 2 must have a trace: nothing was kept: \
                       a: it did not end its recording in time; b: ssh: x; d: ssh: x";
         assert_eq!(failed.what, wanted);
         assert!(failed.remedy.contains("update tpuscope there") && !failed.remedy.contains("--timeout"));

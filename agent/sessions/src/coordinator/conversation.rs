@@ -30,7 +30,7 @@ use super::{
     collect::{self, Collection},
     fault::HostFault,
     join::{HostPart, SessionIdentity},
-    machine::{HostNumber, ReadyHost},
+    machine::{HostNumber, ReservedHost},
 };
 
 /// What an agent must be able to do.
@@ -82,7 +82,7 @@ pub(super) enum Happened {
         instance: String,
     },
     Ready {
-        host: ReadyHost,
+        host: ReservedHost,
         targets: usize,
     },
     /// This many bytes of one target were received by the agent.
@@ -201,7 +201,7 @@ impl Conversation {
     async fn reach(&self, channel: Channel) -> Result<String, HostFault> {
         let request = StatusRequest { peer: Some(self.common.peer.clone()) };
         let mut client = HostClient::new(channel);
-        let reply = self.within("reached", client.status(request)).await?.into_inner();
+        let reply = self.within("asked for its status", client.status(request)).await?.into_inner();
         let peer = reply.peer.ok_or(HostFault::BadAnswer("an answer that does not say who it is"))?;
         let (there, here) = (peer.protocol, self.common.peer.protocol);
         if there != here {
@@ -260,7 +260,7 @@ impl Conversation {
             Err(_) => return Err(HostFault::Late { asked: RESERVE, limit: self.common.limit }.into()),
         };
         let targets = ready.targets.len();
-        self.tell(Happened::Ready { host: ready_host(ready, clock)?, targets }).await;
+        self.tell(Happened::Ready { host: reserved_host(ready, clock)?, targets }).await;
         loop {
             let finished = tokio::select! {
                 command = self.commands.recv() => {
@@ -393,17 +393,17 @@ async fn first(events: &mut Streaming<HostCaptureEvent>) -> Result<HostReady, Ho
     }
 }
 
-fn ready_host(
+fn reserved_host(
     ready: HostReady,
     clock: cluster::clock_offset::OffsetEstimate,
-) -> Result<ReadyHost, HostFault> {
+) -> Result<ReservedHost, HostFault> {
     let name = ready.host.parse().map_err(|_| HostFault::BadAnswer("a host name that is none"))?;
     let lead = Duration::from_nanos(ready.lead_ns);
     // It would make all others wait.
     if lead > LEASE {
         return Err(HostFault::BadAnswer("a lead time that is longer than its lease"));
     }
-    Ok(ReadyHost { name, clock, lead, destination: ready.destination_url })
+    Ok(ReservedHost { name, clock, lead, destination: ready.destination_url })
 }
 
 /// The session that the agent kept.

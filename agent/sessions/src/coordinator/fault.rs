@@ -97,12 +97,12 @@ impl HostFault {
 /// Why a capture over several hosts kept nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
-    /// Too few hosts have a trace.
-    #[error("{captured} of {} hosts have a trace, at least {needed} must", .hosts.len())]
+    /// Too few hosts can have a trace.
+    #[error("{left} of {} hosts are left, at least {needed} must have a trace", .hosts.len())]
     TooFewHosts {
-        /// Those that do.
-        captured: usize,
-        /// Those that must.
+        /// Those that have not failed.
+        left: usize,
+        /// Those that must have a trace.
         needed: usize,
         /// All hosts as they were given, and why they are missing.
         hosts: Vec<(HostAddress, Option<HostFault>)>,

@@ -75,7 +75,7 @@ pub(super) enum Input {
         instance: String,
     },
     /// Its profilers are reserved.
-    Ready(ReadyHost),
+    Ready(ReservedHost),
     /// It recorded.
     Recorded,
     /// What it recorded is where it should be.
@@ -89,7 +89,7 @@ pub(super) enum Input {
 
 /// A host that waits for a start.
 #[derive(Debug, Clone)]
-pub(super) struct ReadyHost {
+pub(super) struct ReservedHost {
     /// What its agent calls it.
     pub(super) name: HostName,
     /// Its clock.
@@ -141,7 +141,7 @@ enum HostState {
     Reached { instance: String },
     Reserving,
     Waiting { until: Duration },
-    Ready { host: ReadyHost, renew: Duration },
+    Ready { host: ReservedHost, renew: Duration },
     Recording { renew: Duration },
     Collecting,
     Stored,
@@ -348,7 +348,7 @@ impl Machine {
         self.phase = Phase::Recording { until: now.uptime + now.wall.age(start) + self.rules.recording };
     }
 
-    fn ready(&self) -> Vec<(HostNumber, ReadyHost)> {
+    fn ready(&self) -> Vec<(HostNumber, ReservedHost)> {
         let ready = self.hosts.iter().enumerate().filter_map(|(number, host)| match host {
             HostState::Ready { host, .. } => Some((number, host.clone())),
             _ => None,

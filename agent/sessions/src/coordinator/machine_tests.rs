@@ -6,7 +6,7 @@ use cluster::clock_offset::{OffsetEstimate, RoundTrip, clock_offset};
 use model::time::Timestamp;
 use proptest::prelude::*;
 
-use super::machine::{Action, GiveUp, HostNumber, Input, Machine, Now, ReadyHost, Rules};
+use super::machine::{Action, GiveUp, HostNumber, Input, Machine, Now, ReservedHost, Rules};
 
 const START: i64 = 1_800_000_000_000_000_000;
 
@@ -36,7 +36,7 @@ fn reached(instance: &str) -> Input {
 }
 
 fn ready(name: &str, offset_ns: i64, lead_ms: u64) -> Input {
-    Input::Ready(ReadyHost {
+    Input::Ready(ReservedHost {
         name: name.parse().unwrap(),
         clock: OffsetEstimate { offset_ns, bound_ns: 1_000_000 },
         lead: Duration::from_millis(lead_ms),
@@ -129,7 +129,7 @@ fn uploads_go_to_one_place_under_different_names() {
         machine.take(host, reached(""), at(0));
     }
     let to = |name: &str, destination: &str| match ready(name, 0, 0) {
-        Input::Ready(host) => Input::Ready(ReadyHost { destination: destination.to_owned(), ..host }),
+        Input::Ready(host) => Input::Ready(ReservedHost { destination: destination.to_owned(), ..host }),
         other => other,
     };
     machine.take(0, to("a", "gs://x"), at(1));
@@ -269,7 +269,7 @@ proptest! {
             known.push(clock);
             let name = format!("vm-{number}").parse().unwrap();
             let lead = Duration::from_millis(20);
-            let ready = ReadyHost { name, clock, lead, destination: String::new() };
+            let ready = ReservedHost { name, clock, lead, destination: String::new() };
             starts = machine.take(number, Input::Ready(ready), at(1000));
         }
         let start = machine.start().unwrap();

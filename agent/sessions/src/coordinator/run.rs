@@ -18,7 +18,7 @@ use super::{
     collect::{COPIES_AT_A_TIME, Collection},
     conversation::{CLOCKS_AT_A_TIME, Command, Common, Conversation, Happened},
     join::{self, HostTrace, SessionIdentity},
-    machine::{Action, GiveUp, HostNumber, Input, Machine, Now, ReadyHost, Rules},
+    machine::{Action, GiveUp, HostNumber, Input, Machine, Now, ReservedHost, Rules},
 };
 use crate::{fetch::FetchError, manifest_messages, session_folder};
 
@@ -95,7 +95,7 @@ struct RunningHost {
     given: HostAddress,
     commands: mpsc::Sender<Command>,
     leave: CancellationToken,
-    ready: Option<ReadyHost>,
+    ready: Option<ReservedHost>,
     recorded: bool,
     trace: Option<HostTrace>,
     failures: Vec<proto::tpuscope::v1::CaptureFailure>,
@@ -426,7 +426,7 @@ impl Run {
 
     /// Removes what agents have recorded.
     async fn keep_nothing(&mut self) -> CoordinatorError {
-        let captured = self.hosts.iter().filter(|host| host.stored.is_some()).count();
+        let left = self.hosts.iter().filter(|host| host.fault.is_none()).count();
         let mut removing: BTreeSet<HostNumber> = BTreeSet::new();
         for (number, host) in self.hosts.iter_mut().enumerate() {
             // What was copied is dropped.
@@ -453,7 +453,7 @@ impl Run {
         let _ = timeout(self.common.limit, removed).await;
         let needed = self.capture.min_hosts.max(1);
         let hosts = self.hosts.iter_mut().map(|host| (host.given.clone(), host.fault.take()));
-        CoordinatorError::TooFewHosts { captured, needed, hosts: hosts.collect() }
+        CoordinatorError::TooFewHosts { left, needed, hosts: hosts.collect() }
     }
 }
 

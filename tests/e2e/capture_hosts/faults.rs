@@ -1,0 +1,146 @@
+//! Captures in which a host fails: the session of the others is complete, and the host is named.
+
+use std::{os::unix::net::UnixListener, time::Instant};
+
+use fakes::{
+    command::{RunningCommand, run},
+    fake_profiler::{FakeProfiler, Mode, trace},
+    jax_job::JaxJob,
+    wait::{LIMIT, until},
+};
+use nix::sys::signal::Signal;
+
+use super::{Cluster, hosts, why};
+use crate::{profiler_agent::Agent, schema::Schema};
+
+fn sound() -> FakeProfiler {
+    FakeProfiler::start(Mode::Trace(trace()))
+}
+
+#[test]
+fn hosts_that_fail_before_the_window_are_missing_with_their_reasons() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Busy)];
+    let mut cluster =
+        Cluster::of(&[("a", &[fakes[0].target()]), ("busy", &[fakes[1].target()]), ("idle", &[])]);
+    let mut dead = Agent::start_as("vm-dead", &[], "");
+    dead.signal(Signal::SIGKILL);
+    dead.end();
+    cluster.add("dead", dead);
+    // Takes connections and says nothing.
+    let _hung = UnixListener::bind(cluster.folder.path().join("sockets/hung")).unwrap();
+    let arguments = ["--duration", "10ms", "--session", "most", "--host-timeout", "3s", "--json"];
+    let ended = cluster.capture("dead,a,busy,idle,hung,none", &arguments);
+    ended.failed(18, "the session lacks 5 hosts");
+    let report = ended.json();
+    Schema::open("capture").admits(&report);
+    let kind = |host: usize| report["hosts"][host]["missing"]["kind"].as_str();
+    let kinds: Vec<_> = (0..6).map(kind).collect();
+    let wanted =
+        [Some("no_agent"), None, Some("busy"), Some("no_target"), Some("no_answer"), Some("no_agent")];
+    assert_eq!(kinds, wanted, "{report}");
+    let manifest = cluster.manifest("most");
+    let (captured, mut missing) = hosts(&manifest);
+    missing.sort();
+    assert_eq!(captured, ["vm-a"]);
+    assert_eq!(missing, ["busy", "dead", "hung", "idle", "none"]);
+    assert!(why(&manifest, "dead").contains("no process listens on"), "{manifest}");
+    assert!(why(&manifest, "hung").starts_with("no answer within 3s"), "{manifest}");
+    assert!(why(&manifest, "idle").contains("no workload process"), "{manifest}");
+    assert!(why(&manifest, "busy").contains("in use"), "{manifest}");
+}
+
+#[test]
+fn with_too_few_hosts_nothing_is_kept_anywhere() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Busy), FakeProfiler::start(Mode::Busy)];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1]), ("c", &profilers[2])]);
+    let ended = cluster.capture("a,b,c", &["--duration", "10ms", "--min-hosts", "2", "--json"]);
+    ended.failed(13, "1 of 3 hosts are left and 2 must have a trace: nothing was kept: b: ");
+    Schema::open("capture").admits(&ended.json());
+    cluster.kept_nothing();
+    until("the session to be removed", || cluster.agent("a").sessions().is_empty());
+    cluster.capture("a,b", &["--min-hosts", "3"]).failed(2, "--min-hosts 3 is more than the 2 hosts");
+}
+
+/// A capture with a long window, in that window: both jobs are in use.
+fn in_window(cluster: &Cluster, hosts: &str, arguments: &[&str], jobs: &[String]) -> RunningCommand {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Instant::now();
+    while first.elapsed() < LIMIT {
+        let mut capture = cluster.start(hosts, arguments);
+        let busy = |job: &String| {
+            let probe = ["capture", "--target", job, "--duration", "1ms"];
+            run(folder.path(), &probe).code == Some(13)
+        };
+        // A probe that comes first makes the capture fail: then there is another one.
+        while capture.alive() && first.elapsed() < LIMIT {
+            if jobs.iter().all(busy) && capture.alive() {
+                return capture;
+            }
+        }
+    }
+    panic!("no capture came to its window");
+}
+
+fn is_free(target: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    until("the profiler to be free", || {
+        run(folder.path(), &["capture", "--target", target, "--duration", "10ms"]).code != Some(13)
+    });
+}
+
+#[test]
+fn an_agent_that_is_killed_in_the_window_is_missing_and_the_other_host_is_whole() {
+    let jobs = [JaxJob::new().start(), JaxJob::new().start()];
+    let mut cluster = Cluster::of(&[("a", &[jobs[0].target()]), ("b", &[jobs[1].target()])]);
+    let targets = [jobs[0].target(), jobs[1].target()];
+    let arguments = ["--duration", "4s", "--session", "half"];
+    let capture = in_window(&cluster, "a,b", &arguments, &targets);
+    cluster.agent_mut("b").signal(Signal::SIGKILL);
+    cluster.agent_mut("b").end();
+    let ended = capture.end();
+    ended.failed(18, "the session lacks 1 host");
+    let manifest = cluster.manifest("half");
+    assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
+    assert!(why(&manifest, "b").contains("the agent closed the connection"), "{manifest}");
+    is_free(&targets[1]);
+}
+
+#[test]
+fn an_agent_that_hangs_in_the_window_is_given_up() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Silent)];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+    let capture = cluster.start("a,b", &["--duration", "10ms", "--session", "half"]);
+    until("the window", || !fakes[1].seen().profiles.is_empty());
+    cluster.agent("b").signal(Signal::SIGSTOP);
+    let ended = capture.end();
+    cluster.agent("b").signal(Signal::SIGCONT);
+    ended.failed(18, "the session lacks 1 host");
+    assert_eq!(hosts(&cluster.manifest("half")), (vec!["vm-a".into()], vec!["b".into()]));
+}
+
+#[test]
+fn a_coordinator_that_ends_in_the_window_frees_all_hosts() {
+    let jobs = [JaxJob::new().start(), JaxJob::new().start()];
+    let targets = [jobs[0].target(), jobs[1].target()];
+    let cluster = Cluster::of(&[("a", &targets[..1]), ("b", &targets[1..])]);
+    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
+    {
+        let capture = in_window(&cluster, "a,b", &["--duration", "60s", "--session", "long"], &targets);
+        let ended = capture.signal_and_end(signal);
+        assert_eq!(ended.code, code, "{ended:?}");
+        if code.is_some() {
+            ended.failed(130, "the capture was cancelled; nothing was kept");
+            cluster.kept_nothing();
+        }
+        targets.iter().for_each(|target| is_free(target));
+        for host in ["a", "b"] {
+            until("the capture to be over", || cluster.agent(host).staged().is_empty());
+            assert!(cluster.agent(host).sessions().is_empty());
+        }
+    }
+    // The dead one holds nothing: not the hosts, and not the name.
+    let ended = cluster.capture("a,b", &["--duration", "100ms", "--session", "long"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
