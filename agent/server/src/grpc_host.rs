@@ -27,8 +27,14 @@ impl GrpcHost {
 
 #[tonic::async_trait]
 impl host_server::Host for GrpcHost {
-    async fn clock(&self, _request: Request<ClockRequest>) -> Result<Response<ClockReply>, Status> {
-        Err(Status::unimplemented("clock"))
+    async fn clock(&self, request: Request<ClockRequest>) -> Result<Response<ClockReply>, Status> {
+        let received = self.host_api.now();
+        // Only the first request of a connection has it.
+        if let Some(peer) = &request.get_ref().peer {
+            protocol::check(Some(peer))?;
+        }
+        let replied = self.host_api.now();
+        Ok(Response::new(ClockReply { received_unix_ns: received.0, replied_unix_ns: replied.0 }))
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {

@@ -16,6 +16,7 @@ pub mod own_metrics;
 mod port_users;
 pub mod profiler;
 pub mod profiler_options;
+pub mod reservation;
 pub mod session_folder;
 pub mod settings;
 pub mod spec;
