@@ -1,9 +1,12 @@
 //! Captures in which a host fails: the session of the others is complete, and the host is named.
 
-use std::{os::unix::net::UnixListener, time::Instant};
+use std::{
+    os::unix::net::UnixListener,
+    time::{Duration, Instant},
+};
 
 use fakes::{
-    command::{RunningCommand, run},
+    command::{RunningCommand, run, start},
     fake_profiler::{FakeProfiler, Mode, trace},
     jax_job::JaxJob,
     wait::{LIMIT, until},
@@ -12,6 +15,9 @@ use nix::sys::signal::Signal;
 
 use super::{Cluster, hosts, why};
 use crate::{profiler_agent::Agent, schema::Schema};
+
+/// The time after which an agent frees a host by itself.
+const LEASE: Duration = Duration::from_secs(10);
 
 fn sound() -> FakeProfiler {
     FakeProfiler::start(Mode::Trace(trace()))
@@ -117,7 +123,102 @@ fn an_agent_that_hangs_in_the_window_is_given_up() {
     let ended = capture.end();
     cluster.agent("b").signal(Signal::SIGCONT);
     ended.failed(18, "the session lacks 1 host");
-    assert_eq!(hosts(&cluster.manifest("half")), (vec!["vm-a".into()], vec!["b".into()]));
+    let manifest = cluster.manifest("half");
+    assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
+    assert_eq!(why(&manifest, "b"), "the connection was lost: the other end stopped answering");
+}
+
+/// Whether the agent of a host has reserved its profilers for a capture over several hosts.
+fn is_reserved(cluster: &Cluster, host: &str) -> bool {
+    cluster.agent(host).log().contains("reserved for a capture over several hosts")
+}
+
+#[test]
+fn a_coordinator_that_is_killed_in_any_phase_holds_no_host() {
+    let fakes = [sound(), sound()];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    // Takes connections and says nothing: all wait to reach it.
+    let phases = ["reaching", "reserved", "waiting"];
+    for phase in phases {
+        let mut cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+        let hung = UnixListener::bind(cluster.folder.path().join("sockets/hung")).unwrap();
+        let (hosts_given, arguments) = match phase {
+            "reaching" => ("a,b,hung", &["--session", "next", "--host-timeout", "60s"][..]),
+            // A start that is far ahead, in which the hosts are reserved or not yet.
+            "reserved" => ("a,b", &["--session", "next", "--start-in", "9s"][..]),
+            _ => ("a,b", &["--session", "next", "--start-in", "60s"][..]),
+        };
+        let mut capture = cluster.start(hosts_given, arguments);
+        let held = (phase == "reaching").then(|| hung.accept().unwrap());
+        if phase == "reserved" {
+            until("the reservation", || is_reserved(&cluster, "a") && is_reserved(&cluster, "b"));
+        }
+        assert!(capture.alive(), "{phase}");
+        capture.signal_and_end(Signal::SIGKILL);
+        drop(held);
+        for (host, agent) in &mut cluster.agents {
+            // At once, and not only when a lease ends.
+            let begin = Instant::now();
+            until("the reservation to end", || {
+                agent.ask(&["capture", "--duration", "10ms"]).code != Some(13)
+            });
+            assert!(begin.elapsed() < LEASE, "{phase} {host}");
+        }
+        let ended = cluster.capture("a,b", &["--session", "next", "--duration", "10ms"]);
+        assert_eq!(ended.code, Some(0), "{phase}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_busy_host_is_waited_for_or_missing() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Silent)];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+    let agent = cluster.agent("b");
+    let other = start(agent.home.path(), &agent.arguments(&["capture", "--duration", "60s"]));
+    until("the other capture", || !fakes[1].seen().profiles.is_empty());
+    let ended = cluster.capture("a,b", &["--session", "half", "--duration", "10ms"]);
+    ended.failed(18, "the session lacks 1 host");
+    assert!(why(&cluster.manifest("half"), "b").contains("another capture of this agent"), "{ended:?}");
+    // The second time the other one ends meanwhile: then the profiler is asked, which never answers.
+    let waiting = cluster
+        .start("a,b", &["--session", "late", "--wait", "60s", "--duration", "10ms", "--timeout", "1s"]);
+    until("a host that is asked again", || agent.log().matches("reserved for a capture").count() > 2);
+    other.signal_and_end(Signal::SIGINT);
+    waiting.end().failed(18, "the session lacks 1 host");
+    assert!(fakes[1].seen().profiles.len() == 2, "the profiler of b was asked when it was free");
+    assert!(!why(&cluster.manifest("late"), "b").contains("another capture"));
+}
+
+#[test]
+fn a_capture_ends_with_its_time_limit() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Silent)];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+    let ended =
+        cluster.capture("a,b", &["--session", "half", "--duration", "10ms", "--overall-timeout", "4s"]);
+    ended.failed(18, "the session lacks 1 host");
+    assert_eq!(why(&cluster.manifest("half"), "b"), "the time limit of the whole capture was exceeded");
+    until("the session of b to be over", || fakes[1].seen().all_freed());
+}
+
+#[test]
+fn options_that_are_for_one_host_are_refused() {
+    let cluster = Cluster::of(&[]);
+    for (arguments, says) in [
+        (&["--target", "a:1"][..], "cannot be used with"),
+        (&["--pid", "1"], "cannot be used with"),
+        (&["--socket", "/x"], "--socket is the agent of this host"),
+        (&["--wait-upload"], "--wait-upload without --to is not for a capture over several hosts"),
+        (
+            &["--to", "x", "--output", "."],
+            "--output together with --to is not for a capture over several hosts",
+        ),
+        (&["--start-in", "1s", "--start-at", "2027-01-01T00:00:00Z"], "cannot be used with"),
+    ] {
+        cluster.capture("a", arguments).failed(2, says);
+    }
+    run(cluster.folder.path(), &["capture", "--min-hosts", "2"]).failed(2, "--hosts");
 }
 
 #[test]

@@ -103,3 +103,63 @@ fn one_agent_under_two_names_takes_part_once() {
     assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["alias".into()]));
     assert_eq!(why(&manifest, "alias"), "it has the same agent as a");
 }
+
+#[test]
+fn agents_upload_their_parts_and_one_manifest_names_all() {
+    let fakes = [FakeProfiler::start(Mode::Trace(trace())), FakeProfiler::start(Mode::Trace(trace()))];
+    let bucket = tempfile::tempdir().unwrap();
+    let settings = |folder: &std::path::Path| {
+        format!("[[destination]]\nname = 'shared'\nurl = 'file://{}'\n", folder.display())
+    };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::new();
+    let agent = |host: &str, number: usize, folder: &std::path::Path| {
+        Agent::start_as(host, &[fakes[number].target()], &settings(folder))
+    };
+    cluster.add("a", agent("vm-a", 0, bucket.path()));
+    cluster.add("b", agent("vm-b", 1, bucket.path()));
+    let ended =
+        cluster.capture("a,b", &["--duration", "10ms", "--session", "up", "--to", "shared", "--json"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    let report = ended.json();
+    Schema::open("capture").admits(&report);
+    let there = bucket.path().join("plugins/profile/up");
+    assert!(text(&report, "folder").ends_with("/plugins/profile/up"), "{report}");
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(there.join("manifest.json")).unwrap()).unwrap();
+    Schema::open("manifest").admits(&manifest);
+    assert_eq!(hosts(&manifest), (vec!["vm-a".into(), "vm-b".into()], vec![]));
+    for host in ["vm-a", "vm-b"] {
+        assert!(there.join(format!("{host}.xplane.pb")).exists());
+    }
+    // Nothing is copied here.
+    cluster.kept_nothing();
+    // A host whose destination is elsewhere is refused before the window.
+    cluster.add("c", agent("vm-c", 1, elsewhere.path()));
+    let ended = cluster.capture("a,c", &["--duration", "10ms", "--session", "apart", "--to", "shared"]);
+    ended.failed(18, "the session lacks 1 host");
+    assert!(ended.stdout.contains("its destination is file://"), "{ended:?}");
+    assert_eq!(fakes[1].seen().profiles.len(), 1);
+    // One that the agents do not know is known to none.
+    cluster.capture("a,b", &["--to", "nowhere"]).failed(2, "have no destination `nowhere`");
+}
+
+#[test]
+fn the_sessions_of_all_hosts_are_listed() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let cluster = Cluster::of(&[("a", &[fake.target()]), ("b", &[])]);
+    let captured = cluster.capture("a", &["--duration", "10ms", "--session", "one"]);
+    assert_eq!(captured.code, Some(0), "{captured:?}");
+    let command = cluster.command();
+    let list = |more: &[&str]| {
+        let arguments = ["sessions", "list", "--hosts", "a,b,none", "--via-command", &command];
+        fakes::command::run(&cluster.out(), &[&arguments, more].concat())
+    };
+    let page = list(&[]);
+    assert_eq!(page.code, Some(18), "{page:?}");
+    assert!(page.stdout.starts_with("3 hosts, 1 without an answer\n\nHOST  SESSION "), "{page:?}");
+    assert!(page.stdout.contains("\na     one "), "{page:?}");
+    let json = list(&["--json"]).json();
+    Schema::open("sessions-list-hosts").admits(&json);
+    assert_eq!(json["hosts"][1]["sessions"], serde_json::json!([]));
+}

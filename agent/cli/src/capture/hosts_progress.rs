@@ -89,7 +89,7 @@ impl Shown for HostsPhase {
             return format!("the recording of {hosts} starts in {:.0} s{without}", ahead.as_secs_f64());
         }
         let copied: u64 = self.copied.values().sum();
-        if copied > 0 || self.stored > 0 {
+        if self.recorded > 0 && self.recorded + missing >= self.hosts {
             return format!("copying: {}, {} of {hosts} done{without}", HumanBytes(copied), self.stored);
         }
         let received: u64 = self.received.values().sum();
@@ -137,6 +137,7 @@ mod tests {
         let received = HostProgress::Received { host: 0, target: 1, bytes: 1 << 20 };
         assert_eq!(says(&[received], 13), "receiving: 1.00 MiB, 0 of 3 hosts done, 1 missing");
         let copied = [HostProgress::Recorded, HostProgress::Copied { host: 2, bytes: 1 << 20 }];
+        assert_eq!(says(&copied, 13), "receiving: 1.00 MiB, 1 of 3 hosts done, 1 missing");
         assert_eq!(says(&copied, 13), "copying: 1.00 MiB, 0 of 3 hosts done, 1 missing");
     }
 }
