@@ -100,7 +100,7 @@ fn why(upload: &UploadStatus) -> String {
     }
 }
 
-/// Lets the agent put the manifest of the whole session beside the parts. Returns the URL of the session's folder.
+/// Lets the agent put the manifest of the whole session beside the parts. Returns the URL of the destination.
 pub(super) async fn put_manifest(
     common: &Common,
     channel: Channel,

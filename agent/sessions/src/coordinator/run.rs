@@ -375,7 +375,10 @@ impl Run {
                 let published = spawn_blocking(move || session_folder::publish(&writer, parts, written));
                 SessionLocation::Folder(published.await.map_err(panicked)??)
             }
-            Collection::Uploaded { .. } => SessionLocation::Url(self.put_manifest(&manifest).await?),
+            Collection::Uploaded { .. } => {
+                let destination = self.put_manifest(&manifest).await?;
+                SessionLocation::Url(format!("{destination}/plugins/profile/{}", manifest.session))
+            }
         };
         Ok(KeptCapture { manifest, location, hosts: self.results() })
     }
