@@ -121,14 +121,15 @@ say "what was uploaded to file://$work/shared, opened with XProf"
 "$python" packaging/demo/tools.py "$work/shared/plugins/profile/demo" 2>"$work/xprof.log"
 
 say "a second host: another JAX job, and another agent"
+unset TPUSCOPE_SOCKET # The agents are named from here on.
 JAX_PLATFORMS=cpu "$python" packaging/demo/job.py "$profiler_b" >"$work/job-b.log" 2>&1 &
 pids+=($!)
-cat >"$work/host-b.toml" <<TOML
+cat >"$work/host-2.toml" <<TOML
 [agent]
-host = "host-b"
+host = "host-2"
 state_dir = "$work/state-b"
 [api]
-socket = "$work/run/host-b"
+socket = "$work/run/host-2"
 http = "off"
 grpc = "off"
 [paths]
@@ -140,23 +141,22 @@ kind = "profiler"
 address = "127.0.0.1:$profiler_b"
 TOML
 mkdir -p "$work"/{no-processes,no-chips,sessions}
-"$bin/tpuscope" agent --config "$work/host-b.toml" >"$work/agent-b.log" 2>&1 &
+"$bin/tpuscope" agent --config "$work/host-2.toml" >"$work/agent-b.log" 2>&1 &
 agent_b=$!
 pids+=("$agent_b")
-ln -s agent.sock "$work/run/host-a"
-wait_for "the second agent" "$bin/tpuscope" status --socket "$work/run/host-b"
+ln -s agent.sock "$work/run/host-1"
+wait_for "the second agent" "$bin/tpuscope" status --socket "$work/run/host-2"
 wait_for "the second JAX job" grep -q ready "$work/job-b.log"
 # Real hosts are reached by --via ssh, srun or kubectl; these two by their sockets.
-hosts=(--hosts 'host-[a,b]' --via-command "$bin/tpuscope dial-stdio --socket $work/run/{host}" --output "$work/sessions")
-unset TPUSCOPE_SOCKET
+hosts=(--hosts 'host-[1-2]' --via-command "$bin/tpuscope dial-stdio --socket $work/run/{host}" --output "$work/sessions")
 
-say "tpuscope capture --hosts 'host-[a,b]' --duration 1s: one window on both"
+say "tpuscope capture --hosts 'host-[1-2]' --duration 1s: one window on both"
 "$bin/tpuscope" capture "${hosts[@]}" --duration 1s --session both
 
-say "the same, and host-b is killed in the window: its name and the reason, and the trace of the other host"
+say "the same, and host-2 is killed in the window: its name and the reason, and the trace of the other host"
 "$bin/tpuscope" capture "${hosts[@]}" --duration 4s --session half & capture=$!
 sleep 2
-kill -KILL "$agent_b"
+{ kill -KILL "$agent_b"; wait "$agent_b"; } 2>/dev/null || true
 code=0; wait "$capture" || code=$?
 echo "(exit code $code)"
 [ "$code" = 18 ]
