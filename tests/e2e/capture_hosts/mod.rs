@@ -1,6 +1,7 @@
 //! Captures over several hosts: real agents, each behind a command that reaches it by its socket.
 
 mod faults;
+mod others;
 mod whole;
 
 use std::{
