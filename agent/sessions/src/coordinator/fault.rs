@@ -16,7 +16,7 @@ pub enum HostFault {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// The agent refused a call.
-    #[error("{}", .0.message())]
+    #[error("{}", refusal(.0))]
     Refused(Box<Status>),
     /// The capture failed over there.
     #[error("{}", .0.message)]
@@ -91,6 +91,14 @@ impl HostFault {
     /// Whether a profiler there is in use: it may be free later.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self, Self::Capture(failure) if FailureKind::named(&failure.kind) == FailureKind::Busy)
+    }
+}
+
+/// What a refusal says; some say nothing but their code.
+fn refusal(status: &Status) -> &str {
+    match status.message() {
+        "" => status.code().description(),
+        message => message,
     }
 }
 
