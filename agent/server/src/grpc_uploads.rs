@@ -113,7 +113,8 @@ impl uploads_server::Uploads for GrpcUploads {
         let numbers = numbers(&wanted);
         self.call(move |uploads| uploads.remove(&numbers)).await?;
         for UploadStatus { session, destination, .. } in &wanted {
-            info!(session, destination, uid = caller.uid, pid = caller.pid, "upload dropped on request");
+            let (uid, pid, remote) = (caller.uid, caller.pid, caller.remote.as_deref());
+            info!(session, destination, uid, pid, remote, "upload dropped on request");
         }
         Ok(changed(&wanted))
     }

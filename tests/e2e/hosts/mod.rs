@@ -1,5 +1,7 @@
 //! Many hosts: which ones are meant, how they are reached, and what is said of those that do not answer.
 
+mod bad_peers;
+mod certificates;
 mod lists;
 mod reach;
 mod ssh;

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use server::remote::{RemoteListener, settings::RemoteSettings};
 use sessions::capture_runner::CaptureRunner;
 use store::{AsyncStore, uploads::Uploads};
 use tokio::{
@@ -32,6 +33,7 @@ pub(super) struct Reloadable {
     pub(super) captures: Arc<CaptureRunner>,
     pub(super) store: AsyncStore,
     pub(super) uploads: Uploads,
+    pub(super) remote: Option<Arc<RemoteListener>>,
 }
 
 struct Reloader {
@@ -91,6 +93,9 @@ impl Reloader {
         self.parts.allowed_hosts.send_replace(config.api.allowed_hosts.clone());
         self.parts.captures.set_settings(config.capture.clone());
         self.parts.uploads.set_settings(upload_settings(&config));
+        if let Some(remote) = &self.parts.remote {
+            remote.set_settings(&config.api_remote);
+        }
         let limits = config.store.clone();
         if let Err(error) = self
             .parts
@@ -159,6 +164,8 @@ fn with_reloadable_of(running: &Config, read: &Config) -> Config {
     config.upload = read.upload.clone();
     config.destination = read.destination.clone();
     config.api.allowed_hosts.clone_from(&read.api.allowed_hosts);
+    // Another address needs another listener.
+    config.api_remote = RemoteSettings { listen: running.api_remote.listen, ..read.api_remote.clone() };
     config.capture =
         sessions::settings::Settings { max_captures: running.capture.max_captures, ..read.capture.clone() };
     config

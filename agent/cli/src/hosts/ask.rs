@@ -4,17 +4,17 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use cluster::{
-    dial::{DialError, DialFault, Dialer, GroupGuard},
+    dial::{DialError, DialFault, Dialer},
     hosts::HostAddress,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tonic::{Status, transport::Channel};
 
-use super::{HostsArgs, own_program};
-use crate::{client, dial_stdio, failure::Failure, remedies};
+use super::HostsArgs;
+use crate::{client, failure::Failure, remedies};
 
-/// The most hosts that are dialled or asked at the same time: each is a process here.
+/// The most hosts that are dialled or asked at the same time: each is a process here, or a connection.
 const HOSTS_AT_A_TIME: usize = 64;
 
 /// What a host answered.
@@ -78,6 +78,16 @@ fn kind(fault: DialFault) -> &'static str {
         DialFault::Late => "no_answer",
         DialFault::NoMagic => "other_output",
         DialFault::Lost => "lost",
+        DialFault::NoConnection => "no_connection",
+        DialFault::NotTls => "not_tls",
+        DialFault::PeerValidity => "certificate_not_valid",
+        DialFault::PeerAuthority => "unknown_authority",
+        DialFault::PeerName => "wrong_name",
+        DialFault::PeerRole => "wrong_role",
+        DialFault::OwnValidity => "own_certificate_not_valid",
+        DialFault::OwnAuthority => "own_certificate_unknown",
+        DialFault::OwnRole => "own_certificate_without_role",
+        DialFault::Handshake => "handshake",
         DialFault::Other => "other",
     }
 }
@@ -95,14 +105,9 @@ where
     Call: Fn(Channel) -> Answer + Clone + Send + 'static,
     Answer: Future<Output = Result<T, Status>> + Send,
 {
-    let reach = args.reach()?;
+    let way = args.way()?;
     let hosts = args.list().await?;
-    for host in &hosts {
-        reach.command(host).map_err(|error| remedies::port_with_command(&error))?;
-    }
-    let guard = GroupGuard::start(own_program(), &[dial_stdio::GUARD])
-        .map_err(|error| Failure::internal(format_args!("cannot start the guard of commands: {error}")))?;
-    let dialer = Arc::new(Dialer::new(reach, guard));
+    let dialer = Arc::new(way.dialer(&hosts)?);
     let (limit, permits) = (args.host_timeout.into(), Arc::new(Semaphore::new(HOSTS_AT_A_TIME)));
     let progress = progress(hosts.len());
     let mut asking = JoinSet::new();
