@@ -5,159 +5,36 @@ use std::{
     fs::{self, Permissions},
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    time::Duration,
+    path::Path,
 };
 
 use cluster::{
-    dial::{Dialer, ExpectedPeer, TlsDialer},
-    identity::{
-        authority::{self, Holder, ValidDays},
-        files::IdentityFiles,
-        role::Role,
-    },
+    dial::ExpectedPeer,
+    identity::{authority::Holder, role::Role},
 };
 use fakes::{
-    command::{Ended, run as run_tpuscope, start_as},
+    command::{run as run_tpuscope, start_as},
     fake_host::FakeHost,
     fake_profiler::{FakeProfiler, Mode, trace},
-    running_agent::{Home, RunningAgent},
+    running_agent::Home,
     wait::until,
 };
-use jiff::Timestamp;
 use model::device::Generation;
 use nix::sys::signal::Signal;
 use proto::tpuscope::v1::{
-    CaptureRequest, ListSessionsRequest, Peer, PruneSessionsRequest, StatusRequest,
+    CaptureRequest, ListSessionsRequest, PruneSessionsRequest, StatusRequest,
     captures_client::CapturesClient, host_client::HostClient, sessions_client::SessionsClient,
 };
-use rcgen::{CertificateParams, KeyPair, SanType};
-use tempfile::TempDir;
-use tonic::{Code, transport::Channel};
+use rcgen::SanType;
+use tonic::Code;
 
-use super::{row, run, status};
+use super::{
+    remote_agent::{
+        Authority, RemoteAgent, agent_here, days_ago, named, now, operator, peer, self_signed, without_role,
+    },
+    row, run, status,
+};
 use crate::schema::Schema;
-
-/// Longer than any dial of a test takes.
-const LONG: Duration = Duration::from_secs(60);
-
-/// The time of this host.
-fn now() -> Timestamp {
-    use model::time::{Clock, SystemClock};
-    SystemClock.now().into()
-}
-
-/// An authority in the folder `ca`, with the certificates that it issued beside it.
-pub(super) struct Authority(TempDir);
-
-impl Authority {
-    pub(super) fn new() -> Self {
-        let authority = Self(tempfile::tempdir().unwrap());
-        // Older than the certificates that the tests let expire.
-        authority::create(&authority.of("ca"), ValidDays(3650), days_ago(60)).unwrap();
-        authority
-    }
-
-    fn folder(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Runs `tpuscope certs` in the folder.
-    fn certs(&self, words: &[&str]) -> Ended {
-        let ended = run_tpuscope(self.folder(), &[&["certs"], words].concat());
-        assert_eq!(ended.code, Some(0), "{ended:?}");
-        ended
-    }
-
-    /// The folder of a certificate.
-    pub(super) fn of(&self, name: &str) -> PathBuf {
-        self.folder().join(name)
-    }
-
-    /// Issues one that was valid for some days from this time.
-    fn issued_at(&self, name: &str, holder: &Holder, at: Timestamp, days: u16) -> PathBuf {
-        authority::issue(&self.of("ca"), &self.of(name), holder, ValidDays(days), at).unwrap();
-        self.of(name)
-    }
-
-    /// Issues the usual ones: an agent at 127.0.0.1, an operator and a viewer.
-    pub(super) fn usual() -> Self {
-        let authority = Self::new();
-        authority.certs(&["issue", "ca", "--agent", "127.0.0.1", "--also", "localhost", "--out", "."]);
-        authority.certs(&["issue", "ca", "--operator", "alice", "--out", "."]);
-        authority.certs(&["issue", "ca", "--viewer", "bob", "--out", "."]);
-        authority
-    }
-
-    /// The settings of an agent with the certificate in this folder.
-    pub(super) fn settings(&self, name: &str, rest: &str) -> String {
-        let path = self.of(name).display().to_string();
-        format!(
-            "[api.remote]\nlisten = '127.0.0.1:0'\ncert = '{path}/cert.pem'\nkey = '{path}/key.pem'\nclient_ca = \
-             '{path}/ca.pem'\n{rest}\n"
-        )
-    }
-}
-
-/// An agent with a listener for other hosts.
-pub(super) struct RemoteAgent {
-    pub(super) host: FakeHost,
-    pub(super) agent: RunningAgent,
-    pub(super) address: SocketAddr,
-}
-
-impl RemoteAgent {
-    pub(super) fn start(settings: &str) -> Self {
-        Self::on(FakeHost::with(Generation::V6e, 1), settings)
-    }
-
-    fn on(host: FakeHost, settings: &str) -> Self {
-        let agent = RunningAgent::start(&host, settings);
-        let address = agent.status()["remote_address"].as_str().unwrap().parse().unwrap();
-        Self { host, agent, address }
-    }
-
-    /// `status` of it as a client with the certificate in this folder.
-    fn status(&self, tls_dir: &Path, more: &[&str]) -> Ended {
-        let (address, folder) = (self.address.to_string(), tls_dir.display().to_string());
-        run(&[&["--hosts", &address, "--tls-dir", &folder, "--host-timeout", "20s"], more].concat())
-    }
-
-    /// It refuses a client, and both sides say why.
-    fn refuses(&self, tls_dir: &Path, kind: &str, client: &str, agent: &str) {
-        let ended = self.status(tls_dir, &["--json"]);
-        assert_eq!(ended.code, Some(18), "{ended:?}");
-        let missing = &ended.json()["hosts"][0]["missing"];
-        assert_eq!(missing["kind"], kind, "{missing}");
-        assert!(missing["reason"].as_str().unwrap().contains(client), "`{client}` in {missing}");
-        assert_ne!(missing["remedy"], "", "{missing}");
-        if !agent.is_empty() {
-            until("the reason in the agent's log", || self.agent.log().contains(agent));
-        }
-    }
-
-    async fn channel(&self, tls_dir: &Path, expected: ExpectedPeer) -> Channel {
-        let dialer = TlsDialer::new(&IdentityFiles::in_folder(tls_dir), expected).unwrap();
-        let host = self.address.to_string().parse().unwrap();
-        Dialer::over_tls(dialer).dial(&host, LONG).await.unwrap().channel()
-    }
-}
-
-fn peer() -> Option<Peer> {
-    Some(Peer { protocol: 1, ..Peer::default() })
-}
-
-fn agent_here() -> Holder {
-    Holder::Agent(vec!["127.0.0.1".parse().unwrap()])
-}
-
-fn operator() -> Holder {
-    Holder::Client(Role::Operator, "carol".parse().unwrap())
-}
-
-fn days_ago(days: i64) -> Timestamp {
-    Timestamp::from_second(now().as_second() - days * 86_400).unwrap()
-}
 
 #[test]
 fn the_status_of_hosts_is_asked_with_certificates() {
@@ -285,7 +162,7 @@ fn a_client_that_is_not_accepted_is_told_why_and_so_is_the_log() {
     {
         let folder = authority.of(name);
         let said = openssl(remote.address, &folder);
-        assert!(said.contains("certificate expired") || said.contains("alert"), "{said}");
+        assert!(said.contains("alert certificate expired"), "{said}");
         until("the reason in the agent's log", || remote.agent.log().contains(says));
     }
 }
@@ -293,7 +170,7 @@ fn a_client_that_is_not_accepted_is_told_why_and_so_is_the_log() {
 /// What `openssl s_client` says, with the certificate in this folder.
 fn openssl(address: SocketAddr, folder: &Path) -> String {
     let output = std::process::Command::new("openssl")
-        .args(["s_client", "-alpn", "h2", "-connect", &address.to_string(), "-cert"])
+        .args(["s_client", "-ign_eof", "-alpn", "h2", "-connect", &address.to_string(), "-cert"])
         .arg(folder.join("cert.pem"))
         .arg("-key")
         .arg(folder.join("key.pem"))
@@ -301,37 +178,6 @@ fn openssl(address: SocketAddr, folder: &Path) -> String {
         .output()
         .expect("openssl is installed");
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-}
-
-/// A certificate that signs itself, with this URI.
-fn self_signed(folder: &Path, uri: &str) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    params.subject_alt_names.push(SanType::URI(uri.try_into().unwrap()));
-    let cert = params.self_signed(&key).unwrap();
-    write_identity(folder, &cert.pem(), &key);
-}
-
-fn write_identity(folder: &Path, cert: &str, key: &KeyPair) {
-    fs::write(folder.join("cert.pem"), cert).unwrap();
-    fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
-    fs::set_permissions(folder.join("key.pem"), Permissions::from_mode(0o600)).unwrap();
-}
-
-/// Replaces the certificate in a folder by one of the authority with the name `workload.example` alone.
-fn without_role(ca: &Path, folder: &Path) {
-    named(ca, folder, &[SanType::DnsName("workload.example".try_into().unwrap())]);
-}
-
-fn named(ca: &Path, folder: &Path, names: &[SanType]) {
-    let read = |file: &str| fs::read_to_string(ca.join(file)).unwrap();
-    let ca_key = KeyPair::from_pem(&read("ca-key.pem")).unwrap();
-    let issuer = rcgen::Issuer::from_ca_cert_pem(&read("ca.pem"), ca_key).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.subject_alt_names = names.to_vec();
-    let cert = params.signed_by(&key, &issuer).unwrap();
-    write_identity(folder, &cert.pem(), &key);
 }
 
 #[test]
@@ -447,49 +293,4 @@ fn the_end_of_a_certificate_is_told_before() {
     let end = page.lines().find_map(|line| line.strip_prefix(series)?.parse::<f64>().ok()).expect(series);
     let left = end - f64::from(u32::try_from(now().as_second()).unwrap());
     assert!((11.0..=12.0).contains(&(left / 86_400.0)), "{left}");
-}
-
-#[test]
-fn certificates_are_issued_shown_and_never_replaced() {
-    let authority = Authority(tempfile::tempdir().unwrap());
-    authority.certs(&["init", "ca"]);
-    let issued = authority.certs(&["issue", "ca", "--agent", "tpu-[1-2]", "10.0.0.7", "--days", "30"]);
-    assert_eq!(issued.stdout.lines().count(), 3, "{issued:?}");
-    assert!(issued.stdout.starts_with("ca/tpu-1: agent tpu-1, valid from "), "{issued:?}");
-    let key = fs::metadata(authority.of("ca/tpu-1/key.pem")).unwrap();
-    assert_eq!(key.permissions().mode() & 0o777, 0o600);
-    let shown = authority.certs(&["show", "ca/10.0.0.7/cert.pem"]).stdout;
-    assert!(shown.contains("role     agent\nnames    10.0.0.7\n"), "{shown}");
-    assert!(shown.contains(": expires in 29 days\n"), "{shown}");
-    let json = authority.certs(&["show", "ca/ca.pem", "--json"]).json();
-    Schema::open("certs-show").admits(&json);
-    assert_eq!(json["certificates"][0]["authority"], true);
-    let refused = |words: &[&str], code, says: &str| {
-        run_tpuscope(authority.folder(), &[&["certs"], words].concat()).failed(code, says);
-    };
-    refused(&["init", "ca"], 7, "ca/ca-key.pem exists");
-    refused(&["issue", "ca", "--agent", "tpu-1"], 7, "ca/tpu-1/key.pem exists");
-    refused(&["issue", "none", "--operator", "x"], 5, "cannot read none/ca.pem");
-    refused(&["issue", "ca", "--operator", "../x"], 2, "is no name");
-    refused(&["issue", "ca", "--agent", "a b"], 2, "white space");
-    refused(&["issue", "ca"], 2, "required");
-    refused(&["show", "ca/ca-key.pem"], 8, "it has a private key, and no certificate");
-    refused(&["show", "none.pem"], 5, "cannot read none.pem");
-    fs::set_permissions(authority.of("ca/ca-key.pem"), Permissions::from_mode(0o644)).unwrap();
-    refused(&["issue", "ca", "--operator", "x"], 4, "ca/ca-key.pem has the mode 0644");
-}
-
-/// `openssl verify` agrees that a certificate is of its authority.
-#[test]
-fn openssl_accepts_what_is_issued() {
-    let authority = Authority::usual();
-    for (name, purpose) in [("127.0.0.1", "sslserver"), ("alice", "sslclient"), ("bob", "sslclient")] {
-        let verified = std::process::Command::new("openssl")
-            .args(["verify", "-x509_strict", "-purpose", purpose, "-CAfile"])
-            .arg(authority.of("ca/ca.pem"))
-            .arg(authority.of(name).join("cert.pem"))
-            .output()
-            .expect("openssl is installed");
-        assert!(verified.status.success(), "{verified:?}");
-    }
 }

@@ -2,8 +2,10 @@
 
 mod bad_peers;
 mod certificates;
+mod certs_command;
 mod lists;
 mod reach;
+mod remote_agent;
 mod ssh;
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};

@@ -223,6 +223,7 @@ mod tests {
             "log.level=debug",
             "store.max_age=1h",
             "api.allowed_hosts=['x']",
+            "api.remote.allow=[{san='spiffe://x/y', role='viewer'}]",
             "capture.max_duration=7s",
             "capture.max_captures=9",
             "sampler.interval=5s",
@@ -233,6 +234,7 @@ mod tests {
         let in_force = with_reloadable_of(&running, &read);
         let changed = [
             "api.allowed_hosts",
+            "api.remote.allow",
             "log.level",
             "capture.max_duration",
             "store.max_age",

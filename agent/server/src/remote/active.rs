@@ -160,3 +160,38 @@ impl RemoteTls {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, SanType};
+
+    use super::*;
+
+    fn role(names: &[&str], uris: &[&str], allow: &[(&str, Role)]) -> Result<Role, String> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())));
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let allow = allow.iter().map(|(san, role)| AllowedClient { san: (*san).to_owned(), role: *role });
+        let roles = CallerRoles(allow.collect());
+        let parsed = EndEntityCert::try_from(certificate.der()).unwrap();
+        roles.of(&parsed).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_role_comes_from_the_settings_or_else_from_the_certificate() {
+        let operator = "tpuscope:role:operator";
+        assert_eq!(role(&[], &[operator], &[]), Ok(Role::Operator));
+        assert_eq!(role(&["dash.example"], &[operator], &[("dash.example", Role::Viewer)]), Ok(Role::Viewer));
+        assert_eq!(role(&["10.0.0.7"], &[], &[("10.0.0.7", Role::Operator)]), Ok(Role::Operator));
+        let spiffe = [("spiffe://x/a", Role::Viewer), ("spiffe://x/b", Role::Operator)];
+        assert_eq!(role(&[], &["spiffe://x/b"], &spiffe), Ok(Role::Operator));
+        for other in ["spiffe://x/a/b", "spiffe://x/", "spiffe://X/a"] {
+            assert!(role(&[], &[other], &spiffe).unwrap_err().contains("has none of its names"), "{other}");
+        }
+        assert!(
+            role(&[], &[operator, "tpuscope:role:viewer"], &[]).unwrap_err().contains("more than one role")
+        );
+        assert!(role(&[], &["tpuscope:role:root"], &[]).unwrap_err().contains("`root` is no role"));
+    }
+}

@@ -129,12 +129,15 @@ impl RemoteListener {
             failures: Mutex::default(),
             // An operator has the share of root.
             slots: ConnectionLimits::new(self.max_connections, LimitPolicy::ByUser(0)),
-            refusals,
+            refusals: refusals.clone(),
             proved,
         };
         let _proving = AbortOnDropHandle::new(tokio::spawn(Arc::new(handshakes).run(accepted)));
         let _watching = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self).watch_files()));
-        grpc_server::serve_connections(connections, auth_layer, routes, REMOTE_KEEPALIVE, stop).await
+        let served =
+            grpc_server::serve_connections(connections, auth_layer, routes, REMOTE_KEEPALIVE, stop).await;
+        refusals.flush();
+        served
     }
 
     /// Reads the files again when they change, and tells when they expire.
