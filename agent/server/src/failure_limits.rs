@@ -1,8 +1,13 @@
-//! How often an address may fail to prove who it is: ten times at once, and once more each six seconds.
+//! How often an address may fail to prove who it is: ten times at once, and once more each six seconds. One host can have
+//! all IPv6 addresses of a network (/64), so they count as one.
 //!
 //! Must never refuse an address because of the failures of another one, as long as there is room to count them.
 
-use std::{collections::HashMap, net::IpAddr, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -55,13 +60,14 @@ impl FailureLimits {
 
     /// Gives back one that was taken before a check that succeeded.
     pub(crate) fn give_back(&mut self, address: IpAddr) {
-        if let Some(entry) = self.0.get_mut(&address) {
+        if let Some(entry) = self.0.get_mut(&network(address)) {
             entry.left = (entry.left + 1).min(FAILURES);
         }
     }
 
     /// What the address has left; `None`: too many addresses have failed.
     fn entry(&mut self, address: IpAddr, now: Instant) -> Option<&mut Failures> {
+        let address = network(address);
         if !self.0.contains_key(&address) && self.0.len() >= MAX_ADDRESSES {
             self.0.retain(|_, failures| failures.at(now).left < FAILURES);
             if self.0.len() >= MAX_ADDRESSES {
@@ -74,9 +80,29 @@ impl FailureLimits {
     }
 }
 
+/// The address that failures are counted for.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::from([a, b, c, d, 0, 0, 0, 0]).into()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one_address() {
+        let (mut limits, now) = (FailureLimits::default(), Instant::now());
+        let at = |text: &str| text.parse::<IpAddr>().unwrap();
+        let taken = (0..FAILURES + 5).filter(|n| limits.take(at(&format!("fd00::{n}")), now)).count();
+        assert_eq!(taken, FAILURES as usize);
+        assert!(!limits.allows(at("fd00::ffff:1"), now) && limits.allows(at("fd00:0:0:1::1"), now));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_has_a_number_of_failures_and_more_with_time() {

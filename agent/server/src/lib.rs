@@ -8,6 +8,7 @@
 pub mod access;
 pub mod agent_socket;
 pub mod auth_layer;
+mod capture_events;
 mod client_certificates;
 pub mod connection_limits;
 pub mod connections;
@@ -19,6 +20,7 @@ pub mod grpc_server;
 pub mod grpc_sessions;
 pub mod grpc_uploads;
 pub mod host_api;
+mod host_captures;
 pub mod http_server;
 mod messages;
 pub mod own_metrics;

@@ -4,15 +4,18 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use cluster::{
+    channel,
     dial::{DialError, DialFault, Dialer},
     hosts::HostAddress,
 };
 use indicatif::{ProgressBar, ProgressStyle};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde::Serialize;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tonic::{Status, transport::Channel};
 
 use super::HostsArgs;
-use crate::{client, failure::Failure, remedies};
+use crate::{failure::Failure, remedies};
 
 /// The most hosts that are dialled or asked at the same time: each is a process here, or a connection.
 const HOSTS_AT_A_TIME: usize = 64;
@@ -27,7 +30,7 @@ pub(crate) struct HostAnswer<T> {
 }
 
 /// Why a host has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NoHostAnswer {
     /// A stable word for programs.
     pub(crate) kind: &'static str,
@@ -59,7 +62,7 @@ impl NoHostAnswer {
 }
 
 /// As it stands in JSON.
-fn kind(fault: DialFault) -> &'static str {
+pub(super) fn kind(fault: DialFault) -> &'static str {
     match fault {
         DialFault::NotStarted => "not_started",
         DialFault::Port => "port",
@@ -92,6 +95,26 @@ fn kind(fault: DialFault) -> &'static str {
     }
 }
 
+/// The hosts of the arguments, and what dials them.
+///
+/// # Errors
+/// If the hosts are not known, or there is no way to any of them.
+pub(crate) async fn dialer(args: &HostsArgs) -> Result<(Vec<HostAddress>, Arc<Dialer>), Failure> {
+    let way = args.way()?;
+    let hosts = args.list().await?;
+    allow_open_files();
+    let dialer = way.dialer(&hosts)?;
+    Ok((hosts, Arc::new(dialer)))
+}
+
+/// Lets this process open as many files as it may: each host is a socket and a pipe.
+fn allow_open_files() {
+    // With fewer files some hosts are missing, and their errors say so.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
+}
+
 /// Asks all hosts of the arguments, and returns their answers in the order of the list.
 ///
 /// # Errors
@@ -105,9 +128,7 @@ where
     Call: Fn(Channel) -> Answer + Clone + Send + 'static,
     Answer: Future<Output = Result<T, Status>> + Send,
 {
-    let way = args.way()?;
-    let hosts = args.list().await?;
-    let dialer = Arc::new(way.dialer(&hosts)?);
+    let (hosts, dialer) = dialer(args).await?;
     let (limit, permits) = (args.host_timeout.into(), Arc::new(Semaphore::new(HOSTS_AT_A_TIME)));
     let progress = progress(hosts.len());
     let mut asking = JoinSet::new();
@@ -142,7 +163,7 @@ where
     let dialed = dialer.dial(host, limit).await?;
     let answer = timeout(limit, call(dialed.channel())).await;
     if let Ok(Err(status)) = &answer
-        && client::connection_ended(status)
+        && channel::ended(status)
     {
         return Err(dialed.lost().await.into());
     }

@@ -1,24 +1,26 @@
 //! Other hosts on the command line: which ones, how they are reached, and the same question to all of them.
 
 mod ask;
+mod missing;
 pub(crate) mod report;
 mod way;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time};
 
 use cluster::{
     dial::ExpectedPeer,
-    hosts::{GceWorkers, HostAddress, HostList, HostProvider, HostsFile, SlurmJob},
+    hosts::{GceWorkers, HeadlessService, HostAddress, HostList, HostProvider, HostsFile, SlurmJob},
     reach::{CommandTemplate, Reach},
 };
 use model::unit::Duration;
 
 use super::{failure::Failure, remedies};
 
-pub(crate) use ask::{HostAnswer, NoHostAnswer, ask_all};
+pub(crate) use ask::{HostAnswer, NoHostAnswer, ask_all, dialer};
 use way::Way;
 
-const HEADING: &str = "Other hosts";
+/// The heading of these arguments in the help.
+pub(crate) const HEADING: &str = "Other hosts";
 
 /// The variable that names the folder with the certificate of this side.
 pub(crate) const TLS_VARIABLE: &str = "TPUSCOPE_TLS_DIR";
@@ -42,6 +44,9 @@ pub(crate) struct HostsArgs {
     /// Ask the workers of the TPU slice that this machine is a part of
     #[arg(long, group = WHICH, help_heading = HEADING)]
     gce: bool,
+    /// Ask the pods of this headless service of Kubernetes, by the addresses of its name
+    #[arg(long, value_name = "SERVICE", group = WHICH, help_heading = HEADING)]
+    k8s: Option<HeadlessService>,
     /// Reach the hosts over mutual TLS, HOST or HOST:PORT, with cert.pem, key.pem and ca.pem of this folder
     #[arg(long, value_name = "DIR", env = TLS_VARIABLE, help_heading = HEADING)]
     tls_dir: Option<PathBuf>,
@@ -79,11 +84,17 @@ impl HostsArgs {
         self.provider().is_some()
     }
 
+    /// The time limit for reaching a host, and again for each of its answers.
+    pub(crate) fn host_timeout(&self) -> time::Duration {
+        self.host_timeout.into()
+    }
+
     fn provider(&self) -> Option<Box<dyn HostProvider + Send + Sync>> {
         Some(match self {
             Self { hosts: Some(list), .. } => Box::new(HostList(list.clone())),
             Self { hosts_file: Some(path), .. } => Box::new(HostsFile(path.clone())),
             Self { slurm_job: Some(job), .. } => Box::new(job.clone()),
+            Self { k8s: Some(service), .. } => Box::new(service.clone()),
             Self { gce: true, .. } => Box::new(GceWorkers::default()),
             _ => return None,
         })
@@ -115,6 +126,9 @@ impl HostsArgs {
         }
         if let Some(name) = self.container.as_deref().filter(|name| !is_container(name)) {
             return Err(remedies::no_container_name(name));
+        }
+        if self.k8s.is_some() && self.via == Some(Via::Kubectl) {
+            return Err(remedies::kubectl_wants_pods());
         }
         Ok(match (self.via, &self.via_command, &self.slurm_job) {
             (_, Some(template), _) => Reach::Template(template.clone()),
@@ -183,10 +197,13 @@ mod tests {
         assert!(refused("--hosts a").starts_with("--tls-dir, --via or --via-command is needed"));
         assert!(refused("--hosts a --via srun").starts_with("--via srun needs --slurm-job"));
         assert!(refused("--hosts a --via ssh --container c").contains("--container"));
+        assert!(refused("--k8s train --via kubectl").contains("--via kubectl"));
         assert!(refused("--hosts a --via kubectl --container=-c").contains("`-c`"));
         for clash in [
             "--hosts a --gce --via ssh",
             "--hosts a --hosts-file f --via ssh",
+            "--k8s a --gce --via ssh",
+            "--k8s a:80 --via ssh",
             "--via ssh",
             "--hosts a --via telnet",
             "--slurm-job x --via srun",

@@ -48,9 +48,11 @@ pub(crate) fn unread_bucket(url: &str, error: &TransferError) -> Failure {
         }
         FailureClass::NotFound => (Exit::NotFound, "check the name of the bucket and the path"),
         FailureClass::Throttled | FailureClass::Server => (Exit::Unreachable, "run the command again later"),
-        FailureClass::Damaged | FailureClass::NoSpace | FailureClass::Local | FailureClass::Other => {
-            (Exit::Internal, "")
-        }
+        FailureClass::Damaged
+        | FailureClass::NoSpace
+        | FailureClass::Taken
+        | FailureClass::Local
+        | FailureClass::Other => (Exit::Internal, ""),
     };
     Failure::new(exit, format_args!("cannot read {url}: {error}")).remedy(remedy)
 }

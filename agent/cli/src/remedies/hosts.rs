@@ -2,7 +2,7 @@
 
 use cluster::{
     dial::DialFault,
-    hosts::{GceError, HostsError, QueryCommandError, SlurmError},
+    hosts::{GceError, HostsError, QueryCommandError, ServiceError, SlurmError},
     reach::PortWithCommand,
 };
 
@@ -34,6 +34,11 @@ pub(crate) fn hosts(error: &HostsError) -> Failure {
         }
         HostsError::Slurm(error) => slurm(error),
         HostsError::Gce(error) => gce(error),
+        HostsError::Service(ServiceError::Port(_)) => (Exit::Usage, String::new()),
+        HostsError::Service(ServiceError::Resolve { .. }) => (
+            Exit::NotFound,
+            "the name of a headless service is known in its cluster alone: SERVICE.NAMESPACE.svc".to_owned(),
+        ),
     };
     Failure::new(exit, error).remedy(remedy)
 }
@@ -98,6 +103,12 @@ pub(crate) fn peer_id_without_tls() -> Failure {
 pub(crate) fn srun_without_job() -> Failure {
     Failure::new(Exit::Usage, "--via srun needs --slurm-job: srun would queue a new job")
         .remedy("name your job with --slurm-job; `squeue --me` lists your jobs")
+}
+
+/// Addresses of pods where kubectl wants their names.
+pub(crate) fn kubectl_wants_pods() -> Failure {
+    Failure::new(Exit::Usage, "--k8s gives the addresses of pods, and --via kubectl wants their names")
+        .remedy("name the pods with --hosts, such as 'train-[0-3]'")
 }
 
 /// `--container` without `--via kubectl`.

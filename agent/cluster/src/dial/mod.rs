@@ -24,7 +24,7 @@ use crate::{
     hosts::HostAddress,
     reach::{Reach, ReachCommand},
 };
-use far_command::FarCommand;
+use far_command::{FarCommand, FarStatus};
 use preamble::Preamble;
 
 pub use fault::{DialError, DialFault};
@@ -191,6 +191,13 @@ impl DialedHost {
 /// An end of the connection is an error, whatever the exit code: srun ends with 0 when a node hangs.
 async fn lost(mut command: FarCommand, reach: &str) -> DialError {
     let ended = command.end().await;
+    if ended.status == FarStatus::Code(0) && ended.said.trim().is_empty() {
+        // It ended because we hung up.
+        return DialError {
+            fault: DialFault::Lost,
+            reason: "the connection was lost: the other end stopped answering".to_owned(),
+        };
+    }
     match DialError::of_command(reach, ended.status, &ended.said, "") {
         error if error.fault == DialFault::Other => DialError {
             fault: DialFault::Lost,

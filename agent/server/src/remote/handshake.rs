@@ -40,6 +40,9 @@ pub(super) enum HandshakeError {
     /// It took too long.
     #[error("not finished in {} s", LIMIT.as_secs())]
     Late,
+    /// The peer closed the connection without a word, as a check of the port does.
+    #[error("nothing was sent")]
+    Nothing,
     /// The connection ended.
     #[error("the connection ended: {0}")]
     Ended(#[from] io::Error),
@@ -111,6 +114,7 @@ impl Handshakes {
                 let bytes = connection.read_buf(&mut received).await?;
                 total += bytes;
                 match bytes {
+                    0 if total == 0 => return Err(HandshakeError::Nothing),
                     0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                     _ if total > MOST_BYTES => return Err(HandshakeError::TooLarge),
                     _ => {}

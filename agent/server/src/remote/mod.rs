@@ -48,7 +48,7 @@ pub use active::RemoteError;
 use active::{RemoteFiles, RemoteSource, RemoteTls};
 use connection::RemoteConnection;
 pub use connection::RemotePeer;
-use handshake::Handshakes;
+use handshake::{HandshakeError, Handshakes};
 use settings::RemoteSettings;
 
 /// The longest time between two checks of the files and of their validity. Each connection checks the files too.
@@ -191,6 +191,7 @@ impl HandshakeQueue {
         let active = self.files.current().await;
         let evicted = connection.evicted();
         let proved = match self.handshakes.run(Arc::clone(&active.config), connection).await {
+            Err(HandshakeError::Nothing) => return,
             Ok(stream) => {
                 peer(&stream, &active, address).map(|peer| (stream, peer)).map_err(|error| error.to_string())
             }

@@ -223,6 +223,19 @@ impl UploadTarget for Folder {
         self.blocking(move |folder| describe(&folder.root.join(path))).await
     }
 
+    async fn size(&self, path: &str) -> Result<Option<u64>, TransferError> {
+        let path = path.to_owned();
+        self.blocking(move |folder| {
+            let path = folder.root.join(path);
+            match fs::symlink_metadata(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Ok(found) if !found.is_file() => Ok(None),
+                found => found.map(|found| Some(found.len())).map_err(|error| failed("open", &path, &error)),
+            }
+        })
+        .await
+    }
+
     async fn get(&self, path: &str) -> Result<Option<Bytes>, TransferError> {
         let path = path.to_owned();
         self.blocking(move |folder| {
@@ -272,6 +285,9 @@ mod tests {
         put(b"two", Some("")).await.unwrap();
         let facts = folder.head("a/b").await.unwrap().unwrap();
         assert_eq!((facts.size, facts.crc32c), (3, Some(crc32c::crc32c(b"two"))));
+        assert_eq!(folder.size("a/b").await, Ok(Some(3)));
+        // A folder and nothing are no objects.
+        assert_eq!((folder.size("a").await, folder.size("a/c").await), (Ok(None), Ok(None)));
         assert_eq!(fs::read_dir(folder.incoming()).unwrap().count(), 0, "nothing is left aside");
     }
 
