@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use cluster::{
     channel,
-    dial::{DialError, DialFault, Dialer, GroupGuard},
+    dial::{DialError, DialFault, Dialer},
     hosts::HostAddress,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,10 +14,10 @@ use serde::Serialize;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tonic::{Status, transport::Channel};
 
-use super::{HostsArgs, own_program};
-use crate::{dial_stdio, failure::Failure, remedies};
+use super::HostsArgs;
+use crate::{failure::Failure, remedies};
 
-/// The most hosts that are dialled or asked at the same time: each is a process here.
+/// The most hosts that are dialled or asked at the same time: each is a process here, or a connection.
 const HOSTS_AT_A_TIME: usize = 64;
 
 /// What a host answered.
@@ -81,6 +81,16 @@ pub(super) fn kind(fault: DialFault) -> &'static str {
         DialFault::Late => "no_answer",
         DialFault::NoMagic => "other_output",
         DialFault::Lost => "lost",
+        DialFault::NoConnection => "no_connection",
+        DialFault::NotTls => "not_tls",
+        DialFault::PeerValidity => "certificate_not_valid",
+        DialFault::PeerAuthority => "unknown_authority",
+        DialFault::PeerName => "wrong_name",
+        DialFault::PeerRole => "wrong_role",
+        DialFault::OwnValidity => "own_certificate_not_valid",
+        DialFault::OwnAuthority => "own_certificate_unknown",
+        DialFault::OwnRole => "own_certificate_without_role",
+        DialFault::Handshake => "handshake",
         DialFault::Other => "other",
     }
 }
@@ -90,15 +100,11 @@ pub(super) fn kind(fault: DialFault) -> &'static str {
 /// # Errors
 /// If the hosts are not known, or there is no way to any of them.
 pub(crate) async fn dialer(args: &HostsArgs) -> Result<(Vec<HostAddress>, Arc<Dialer>), Failure> {
-    let reach = args.reach()?;
+    let way = args.way()?;
     let hosts = args.list().await?;
-    for host in &hosts {
-        reach.command(host).map_err(|error| remedies::port_with_command(&error))?;
-    }
     allow_open_files();
-    let guard = GroupGuard::start(own_program(), &[dial_stdio::GUARD])
-        .map_err(|error| Failure::internal(format_args!("cannot start the guard of commands: {error}")))?;
-    Ok((hosts, Arc::new(Dialer::new(reach, guard))))
+    let dialer = way.dialer(&hosts)?;
+    Ok((hosts, Arc::new(dialer)))
 }
 
 /// Lets this process open as many files as it may: each host is a socket and a pipe.

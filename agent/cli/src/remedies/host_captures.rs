@@ -61,14 +61,24 @@ fn not_reached_exit(fault: DialFault) -> Exit {
         DialFault::NotStarted | DialFault::JobNotRunning => Exit::NotFound,
         DialFault::Port => Exit::Usage,
         DialFault::NoTpuscope | DialFault::OldTpuscope | DialFault::NoAgent => Exit::NoAgent,
-        DialFault::ClosedSocket | DialFault::HostKey | DialFault::Denied | DialFault::ForeignJob => {
-            Exit::Permission
-        }
+        DialFault::ClosedSocket
+        | DialFault::HostKey
+        | DialFault::Denied
+        | DialFault::ForeignJob
+        | DialFault::PeerValidity
+        | DialFault::PeerAuthority
+        | DialFault::PeerName
+        | DialFault::PeerRole
+        | DialFault::OwnValidity
+        | DialFault::OwnAuthority
+        | DialFault::OwnRole
+        | DialFault::Handshake => Exit::Permission,
         DialFault::Late => Exit::Timeout,
-        DialFault::NoMagic => Exit::BadInput,
+        DialFault::NoMagic | DialFault::NotTls => Exit::BadInput,
         DialFault::Overloaded
         | DialFault::UnknownName
         | DialFault::Unreachable
+        | DialFault::NoConnection
         | DialFault::NotInJob
         | DialFault::Lost
         | DialFault::Other => Exit::Unreachable,

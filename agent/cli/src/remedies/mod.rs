@@ -7,6 +7,7 @@ mod agent;
 mod arguments;
 mod buckets;
 mod capture;
+mod certs;
 mod connection;
 mod host_captures;
 mod hosts;
@@ -20,12 +21,17 @@ mod stored_sessions;
 mod traces;
 mod uploads;
 
-pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
+pub(crate) use agent::{
+    agent_socket, remote_files, socket_group, state_dir, task_ended, tcp_address, web_config,
+};
 pub(crate) use arguments::arguments;
 pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
 pub(crate) use capture::{
     KeptIn, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts, of_failure,
     session_folder, store,
+};
+pub(crate) use certs::{
+    authority, certified_list, certified_name, identity, name_without_one_host, own_validity, tls_dir,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
@@ -36,7 +42,7 @@ pub(crate) use host_captures::{
 };
 pub(crate) use hosts::{
     container_without_pod, hosts, kubectl_wants_pods, no_container_name, no_way_to_hosts, not_reached,
-    port_with_command, socket_of_another_host, srun_without_job,
+    peer_id_without_tls, port_with_command, socket_of_another_host, srun_without_job,
 };
 pub(crate) use ledger::{
     LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,
