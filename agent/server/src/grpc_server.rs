@@ -3,8 +3,6 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use nix::unistd::Uid;
-use prost::Message;
-use prost_types::FileDescriptorSet;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
@@ -21,6 +19,7 @@ use super::{
     auth_layer::AuthLayer,
     connection_limits::{ConnectionLimits, LimitPolicy},
     connections::{ConnectInfo, ServerListener, accept},
+    reflection,
     refusals::Refusals,
 };
 use crate::ServeResult;
@@ -51,23 +50,11 @@ pub(crate) struct Keepalive {
 }
 
 /// The services of every listener: health and reflection.
-pub fn health_and_reflection(health: HealthReporter) -> Result<Routes, tonic_reflection::server::Error> {
+pub fn health_and_reflection(health: HealthReporter) -> Routes {
     let health =
         tonic_health::pb::health_server::HealthServer::new(HealthService::from_health_reporter(health))
             .max_decoding_message_size(REQUEST_BYTES);
-    let builder = || {
-        tonic_reflection::server::Builder::configure()
-            .register_file_descriptor_set(own_descriptors())
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    Ok(Routes::new(health).add_service(builder().build_v1()?).add_service(builder().build_v1alpha()?))
-}
-
-/// The agent's own services. The other packages are those that the agent calls.
-fn own_descriptors() -> FileDescriptorSet {
-    let all = FileDescriptorSet::decode(proto::DESCRIPTORS).unwrap_or_default();
-    let own = all.file.into_iter().filter(|file| file.name() == "tpuscope/v1/agent.proto").collect();
-    FileDescriptorSet { file: own }
+    reflection::add_to(Routes::new(health))
 }
 
 /// Serves `routes` on `listener`, behind `auth_layer`, until `stop`.

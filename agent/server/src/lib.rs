@@ -26,6 +26,7 @@ mod messages;
 pub mod own_metrics;
 pub mod peer;
 pub mod protocol;
+mod reflection;
 mod refusals;
 pub mod remote;
 pub mod scrape;

@@ -99,7 +99,7 @@ impl Listeners {
         allowed_hosts: watch::Receiver<Vec<String>>,
     ) -> Result<HealthReporter, Failure> {
         let health = HealthReporter::new();
-        let read_only = read_only_routes(host_api, &health)?;
+        let read_only = read_only_routes(host_api, &health);
         let max = settings.max_connections;
         if let Some((listener, address)) = self.http {
             info!(%address, "serving HTTP (read-only)");
@@ -147,11 +147,9 @@ impl Listeners {
 }
 
 /// The services of every listener.
-fn read_only_routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Result<Routes, Failure> {
+fn read_only_routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Routes {
     let host = HostServer::new(GrpcHost::new(host_api.clone())).max_decoding_message_size(REQUEST_BYTES);
-    let routes = grpc_server::health_and_reflection(health.clone())
-        .map_err(|error| Failure::internal(format_args!("cannot describe the services: {error}")))?;
-    Ok(routes.add_service(host))
+    grpc_server::health_and_reflection(health.clone()).add_service(host)
 }
 
 /// Binds the listener for a central Prometheus, if the settings have one.
