@@ -10,7 +10,7 @@ use std::{
 
 use cluster::{
     dial::ExpectedPeer,
-    identity::{authority::Holder, role::Role},
+    identity::{authority::CertificateSubject, role::Role},
 };
 use fakes::{
     command::{run as run_tpuscope, start_as},
@@ -192,8 +192,8 @@ fn a_client_that_is_not_accepted_is_told_why_and_so_is_the_log() {
     remote.refuses(&itself, "own_certificate_unknown", "unknown authority", "or by itself");
     // A certificate of the right authority without a role.
     let plain = authority.of("plain");
-    let holder = Holder::Client(Role::Viewer, "dora".parse().unwrap());
-    authority.issued_at("plain", &holder, now(), 10);
+    let subject = CertificateSubject::Client(Role::Viewer, "dora".parse().unwrap());
+    authority.issued_at("plain", &subject, now(), 10);
     without_role(&authority.of("ca"), &plain);
     remote.refuses(&plain, "own_certificate_without_role", "no role there", "its certificate has no role");
     // Its clock says that the certificate is valid; the agent's does not.
