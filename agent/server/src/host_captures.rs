@@ -58,7 +58,7 @@ struct HostOrder {
 }
 
 /// The ends of a reservation that the capture does not have.
-struct Control {
+struct ReservationControl {
     ready: oneshot::Receiver<()>,
     start: oneshot::Sender<Timestamp>,
 }
@@ -143,7 +143,7 @@ impl HostCall {
         }
     }
 
-    async fn job(&self, order: &HostOrder) -> Result<(CaptureJob, Control), Status> {
+    async fn job(&self, order: &HostOrder) -> Result<(CaptureJob, ReservationControl), Status> {
         let targets = self.service.targets(&self.scope, &order.capture).await;
         let upload = self.upload(order, &targets.targets)?;
         let url = match &upload {
@@ -168,7 +168,7 @@ impl HostCall {
             caller: self.caller.clone(),
             share: Some(HostShare { id: order.id.clone(), ready: Box::new(announce), start: started }),
         };
-        Ok((job, Control { ready, start }))
+        Ok((job, ReservationControl { ready, start }))
     }
 
     /// Where the parts go.
@@ -192,10 +192,10 @@ impl HostCall {
         &mut self,
         order: &HostOrder,
         running: RunningCapture,
-        control: Control,
+        control: ReservationControl,
     ) -> Result<StoredCapture, CaptureError> {
         let RunningCapture { cancel, mut result } = running;
-        let Control { mut ready, start } = control;
+        let ReservationControl { mut ready, start } = control;
         let mut start = Some(start);
         let epoch = Instant::now();
         let mut reservation = HostReservation::new(order.lease, Duration::ZERO);

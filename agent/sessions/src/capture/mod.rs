@@ -150,7 +150,7 @@ impl CaptureRun {
                 Some(self.wait_for_start(start).await?)
             }
         };
-        let probed = self.probe_before(start, probed, clock.now()).await?;
+        let probed = self.wait_and_probe(start, probed, clock).await?;
         let window = self.window(start, &probed, clock);
         let (profilers, mut failures) = usable(parts, probed);
         let enough = self.check_enough(profilers.len(), &failures);
