@@ -73,7 +73,7 @@ pub struct Caller {
     pub uid: Option<u32>,
     /// Its process id when it connected.
     pub pid: Option<u32>,
-    /// The holder of a certificate, with role and address: `operator alice at 10.0.0.7`.
+    /// The name in a certificate, with role and address: `operator alice at 10.0.0.7`.
     pub remote: Option<Arc<str>>,
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use cluster::{
     dial::ExpectedPeer,
-    identity::{authority::Holder, role::Role},
+    identity::{authority::CertificateSubject, role::Role},
 };
 use fakes::{
     command::{run as run_tpuscope, start_as},
@@ -26,6 +26,7 @@ use proto::tpuscope::v1::{
     captures_client::CapturesClient, host_client::HostClient, sessions_client::SessionsClient,
 };
 use rcgen::SanType;
+use tempfile::TempDir;
 use tonic::Code;
 
 use super::{
@@ -97,15 +98,58 @@ fn run_status_as(remote: &RemoteAgent, tls_dir: &Path) -> String {
     row(&page.stdout, &remote.address.to_string()).to_owned()
 }
 
+/// An agent that calls its host so, with one workload.
+struct Worker {
+    remote: RemoteAgent,
+    _profiler: FakeProfiler,
+    _procfs: TempDir,
+}
+
+impl Worker {
+    fn start(authority: &Authority, name: &str) -> Self {
+        let mut host = FakeHost::with(Generation::V6e, 1);
+        let (profiler, procfs) = (FakeProfiler::start(Mode::Trace(trace())), tempfile::tempdir().unwrap());
+        host.set_procfs(procfs.path());
+        let rest = format!(
+            "[agent]\nhost = '{name}'\n[[workload.endpoints]]\nkind = 'profiler'\naddress = '{}'\n",
+            profiler.target()
+        );
+        let remote = RemoteAgent::on(host, &(authority.settings("127.0.0.1", "") + &rest));
+        Self { remote, _profiler: profiler, _procfs: procfs }
+    }
+}
+
+#[test]
+fn one_window_on_two_hosts_is_recorded_over_certificates() {
+    let authority = Authority::usual();
+    let workers = ["vm-a", "vm-b"].map(|name| Worker::start(&authority, name));
+    let hosts = workers.each_ref().map(|worker| worker.remote.address.to_string()).join(",");
+    let out = tempfile::tempdir().unwrap();
+    let capture = |name: &str| {
+        let folder = authority.of(name).display().to_string();
+        let words = ["capture", "--hosts", &hosts, "--tls-dir", &folder, "--duration", "100ms"];
+        run_tpuscope(out.path(), &[&words[..], &["--session", "far"]].concat())
+    };
+    let refused = capture("bob");
+    refused.failed(4, "");
+    assert!(refused.stderr.contains("the role viewer"), "{refused:?}");
+    let ended = capture("alice");
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    for part in ["vm-a.xplane.pb", "vm-b.xplane.pb", "manifest.json"] {
+        assert!(out.path().join("plugins/profile/far").join(part).exists(), "{part}: {ended:?}");
+    }
+    for worker in &workers {
+        let log = worker.remote.agent.log();
+        let line = log.lines().find(|line| line.contains("reserved for a capture over several hosts"));
+        assert!(line.is_some_and(|line| line.contains("remote=\"operator alice at 127.0.0.1\"")), "{log}");
+    }
+}
+
 #[test]
 fn each_capture_of_another_host_is_in_the_log_with_who_and_from_where() {
     let authority = Authority::usual();
-    let mut host = FakeHost::with(Generation::V6e, 1);
-    let profiler = FakeProfiler::start(Mode::Trace(trace()));
-    let procfs = tempfile::tempdir().unwrap();
-    host.set_procfs(procfs.path());
-    let endpoint = format!("[[workload.endpoints]]\nkind = 'profiler'\naddress = '{}'\n", profiler.target());
-    let remote = RemoteAgent::on(host, &(authority.settings("127.0.0.1", "") + &endpoint));
+    let worker = Worker::start(&authority, "vm-a");
+    let remote = &worker.remote;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let channel = remote.channel(&authority.of("alice"), ExpectedPeer::NamedAgent).await;
@@ -148,8 +192,8 @@ fn a_client_that_is_not_accepted_is_told_why_and_so_is_the_log() {
     remote.refuses(&itself, "own_certificate_unknown", "unknown authority", "or by itself");
     // A certificate of the right authority without a role.
     let plain = authority.of("plain");
-    let holder = Holder::Client(Role::Viewer, "dora".parse().unwrap());
-    authority.issued_at("plain", &holder, now(), 10);
+    let subject = CertificateSubject::Client(Role::Viewer, "dora".parse().unwrap());
+    authority.issued_at("plain", &subject, now(), 10);
     without_role(&authority.of("ca"), &plain);
     remote.refuses(&plain, "own_certificate_without_role", "no role there", "its certificate has no role");
     // Its clock says that the certificate is valid; the agent's does not.

@@ -11,7 +11,7 @@ use std::{
 use cluster::{
     dial::{Dialer, ExpectedPeer, TlsDialer},
     identity::{
-        authority::{self, Holder, ValidDays},
+        authority::{self, CertificateSubject, ValidDays},
         files::IdentityFiles,
         role::Role,
     },
@@ -76,8 +76,14 @@ impl Authority {
     }
 
     /// Issues one that was valid for some days from this time.
-    pub(super) fn issued_at(&self, name: &str, holder: &Holder, at: Timestamp, days: u16) -> PathBuf {
-        authority::issue(&self.of("ca"), &self.of(name), holder, ValidDays(days), at).unwrap();
+    pub(super) fn issued_at(
+        &self,
+        name: &str,
+        subject: &CertificateSubject,
+        at: Timestamp,
+        days: u16,
+    ) -> PathBuf {
+        authority::issue(&self.of("ca"), &self.of(name), subject, ValidDays(days), at).unwrap();
         self.of(name)
     }
 
@@ -148,12 +154,12 @@ pub(super) fn peer() -> Option<Peer> {
     Some(Peer { protocol: 1, ..Peer::default() })
 }
 
-pub(super) fn agent_here() -> Holder {
-    Holder::Agent(vec!["127.0.0.1".parse().unwrap()])
+pub(super) fn agent_here() -> CertificateSubject {
+    CertificateSubject::Agent(vec!["127.0.0.1".parse().unwrap()])
 }
 
-pub(super) fn operator() -> Holder {
-    Holder::Client(Role::Operator, "carol".parse().unwrap())
+pub(super) fn operator() -> CertificateSubject {
+    CertificateSubject::Client(Role::Operator, "carol".parse().unwrap())
 }
 
 pub(super) fn days_ago(days: i64) -> Timestamp {

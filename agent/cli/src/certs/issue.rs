@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cluster::identity::{
-    authority::{self, CertifiedHost, Holder, Issued, PersonName, ValidDays},
+    authority::{self, CertificateSubject, CertifiedHost, Issued, PersonName, ValidDays},
     role::Role,
 };
 use model::host_list;
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(value_name = "DIR", default_value = ".")]
     authority: PathBuf,
     #[command(flatten)]
-    holder: HolderArgs,
+    subject: SubjectArgs,
     /// Further DNS name or IP address of the one host of --agent; repeatable
     #[arg(long, value_name = "NAME")]
     also: Vec<CertifiedHost>,
@@ -38,7 +38,7 @@ pub struct Args {
 /// Whose certificates they are.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct HolderArgs {
+struct SubjectArgs {
     /// For the agents of these hosts, one certificate each: DNS names, IP addresses, or lists such as 'tpu-[001-016]'
     #[arg(long, value_name = "HOST", num_args = 1..)]
     agent: Vec<String>,
@@ -52,9 +52,9 @@ struct HolderArgs {
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let (out, valid) = (args.out.as_deref().unwrap_or(&args.authority), ValidDays(args.days));
-    for holder in args.holders()? {
-        let folder = out.join(holder.folder_name());
-        let issued = authority::issue(&args.authority, &folder, &holder, valid, super::now())
+    for subject in args.subjects()? {
+        let folder = out.join(subject.folder_name());
+        let issued = authority::issue(&args.authority, &folder, &subject, valid, super::now())
             .map_err(|error| remedies::authority(&error))?;
         output::print(&line(&issued))?;
     }
@@ -62,10 +62,12 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 impl Args {
-    fn holders(&self) -> Result<Vec<Holder>, Failure> {
-        let HolderArgs { agent, operator, viewer } = &self.holder;
+    fn subjects(&self) -> Result<Vec<CertificateSubject>, Failure> {
+        let SubjectArgs { agent, operator, viewer } = &self.subject;
         let clients = [(Role::Operator, operator), (Role::Viewer, viewer)];
-        let client = clients.into_iter().find_map(|(role, name)| Some(Holder::Client(role, name.clone()?)));
+        let client = clients
+            .into_iter()
+            .find_map(|(role, name)| Some(CertificateSubject::Client(role, name.clone()?)));
         let mut hosts = Vec::new();
         for list in agent {
             for name in host_list::expand(list).map_err(|error| remedies::certified_list(&error))? {
@@ -79,7 +81,7 @@ impl Args {
             return Ok(vec![client]);
         }
         let names = |host| [vec![host], self.also.clone()].concat();
-        Ok(hosts.into_iter().map(|host| Holder::Agent(names(host))).collect())
+        Ok(hosts.into_iter().map(|host| CertificateSubject::Agent(names(host))).collect())
     }
 }
 
@@ -115,8 +117,8 @@ mod tests {
     fn folders(words: &str) -> Result<Vec<String>, String> {
         let words = ["issue"].into_iter().chain(words.split_whitespace());
         let parsed = OneCommand::try_parse_from(words).map_err(|error| error.to_string())?;
-        let holders = parsed.args.holders().map_err(|failure| failure.what)?;
-        Ok(holders.iter().map(Holder::folder_name).collect())
+        let subjects = parsed.args.subjects().map_err(|failure| failure.what)?;
+        Ok(subjects.iter().map(CertificateSubject::folder_name).collect())
     }
 
     #[test]

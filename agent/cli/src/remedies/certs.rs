@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use cluster::identity::{
-    authority::{AuthorityError, NameError},
+    authority::{AuthorityError, CertifiedNameError},
     certificate::Validity,
     files::IdentityError,
 };
@@ -85,7 +85,7 @@ pub(crate) fn certified_list(error: &HostListError) -> Failure {
 }
 
 /// A certificate cannot have this name.
-pub(crate) fn certified_name(error: &NameError) -> Failure {
+pub(crate) fn certified_name(error: &CertifiedNameError) -> Failure {
     Failure::new(Exit::Usage, format!("--agent: {error}"))
 }
 

@@ -54,7 +54,7 @@ pub struct PersonName(String);
 
 /// Why a certificate cannot have a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
+pub enum CertifiedNameError {
     /// Not a host.
     #[error("`{0}` is no name of a host: expected a DNS name or an IP address, without a port")]
     Host(String),
@@ -65,7 +65,7 @@ pub enum NameError {
 
 /// Whose certificate it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
+pub enum CertificateSubject {
     /// The agent of a host, with all names that clients reach it by: at least one.
     Agent(Vec<CertifiedHost>),
     /// A client with this role.
@@ -133,15 +133,15 @@ pub struct Issued {
 }
 
 impl FromStr for CertifiedHost {
-    type Err = NameError;
+    type Err = CertifiedNameError;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, CertifiedNameError> {
         if let Ok(address) = text.parse() {
             return Ok(Self::Address(address));
         }
         match DnsName::try_from(text) {
             Ok(_) => Ok(Self::Name(text.to_owned())),
-            Err(_) => Err(NameError::Host(clean(text, MESSAGE))),
+            Err(_) => Err(CertifiedNameError::Host(clean(text, MESSAGE))),
         }
     }
 }
@@ -156,19 +156,19 @@ impl std::fmt::Display for CertifiedHost {
 }
 
 impl FromStr for PersonName {
-    type Err = NameError;
+    type Err = CertifiedNameError;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    fn from_str(text: &str) -> Result<Self, CertifiedNameError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._@-".contains(&byte);
         let plain = (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed);
         if plain && !text.starts_with(['.', '-']) {
             return Ok(Self(text.to_owned()));
         }
-        Err(NameError::Person(clean(text, MESSAGE)))
+        Err(CertifiedNameError::Person(clean(text, MESSAGE)))
     }
 }
 
-impl Holder {
+impl CertificateSubject {
     fn role(&self) -> Role {
         match self {
             Self::Agent(_) => Role::Agent,
@@ -226,18 +226,20 @@ pub fn create(folder: &Path, valid: ValidDays, now: Timestamp) -> Result<Issued,
 pub fn issue(
     authority: &Path,
     folder: &Path,
-    holder: &Holder,
+    subject: &CertificateSubject,
     valid: ValidDays,
     now: Timestamp,
 ) -> Result<Issued, AuthorityError> {
     let (issuer, ca, ends) = issuer(authority, now)?;
-    let mut params = params(&holder.folder_name(), valid, now)?;
+    let mut params = params(&subject.folder_name(), valid, now)?;
     params.not_after = params.not_after.min(date_time(ends)?);
-    params.subject_alt_names = holder.names()?;
+    params.subject_alt_names = subject.names()?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = match holder {
-        Holder::Agent(_) => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
-        Holder::Client(..) => vec![ExtendedKeyUsagePurpose::ClientAuth],
+    params.extended_key_usages = match subject {
+        CertificateSubject::Agent(_) => {
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
+        }
+        CertificateSubject::Client(..) => vec![ExtendedKeyUsagePurpose::ClientAuth],
     };
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate()?;
@@ -363,8 +365,8 @@ mod tests {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
-    fn operator(name: &str) -> Holder {
-        Holder::Client(Role::Operator, name.parse().unwrap())
+    fn operator(name: &str) -> CertificateSubject {
+        CertificateSubject::Client(Role::Operator, name.parse().unwrap())
     }
 
     #[test]
@@ -376,7 +378,8 @@ mod tests {
         assert_eq!((mode(&authority), mode(&authority.join(CA_KEY_FILE))), (0o700, 0o600));
         let hosts = ["tpu-1.example", "10.0.0.7", "fd00::7"].map(|host| host.parse().unwrap());
         let out = folder.path().join("tpu-1");
-        let issued = issue(&authority, &out, &Holder::Agent(hosts.to_vec()), YEAR, now()).unwrap();
+        let issued =
+            issue(&authority, &out, &CertificateSubject::Agent(hosts.to_vec()), YEAR, now()).unwrap();
         assert_eq!(issued.facts.role, Ok(Some(Role::Agent)));
         assert_eq!(issued.facts.names(), ["tpu-1.example", "10.0.0.7", "fd00::7"]);
         assert_eq!(issued.facts.not_before.to_string(), "2026-11-29T12:00:00Z");
@@ -448,11 +451,11 @@ mod tests {
             assert_eq!(good.parse::<CertifiedHost>().unwrap().to_string(), good);
         }
         for bad in ["", "tpu-1:4393", "a b", "*.example", "me@tpu-1", "-a", "ä", "a\u{1b}"] {
-            assert!(matches!(bad.parse::<CertifiedHost>(), Err(NameError::Host(_))), "{bad}");
+            assert!(matches!(bad.parse::<CertifiedHost>(), Err(CertifiedNameError::Host(_))), "{bad}");
         }
         assert!("alice@example.com".parse::<PersonName>().is_ok());
         for bad in ["", ".", "..", "-a", "a/b", "a b", "ä", &"x".repeat(65)] {
-            assert!(matches!(bad.parse::<PersonName>(), Err(NameError::Person(_))), "{bad}");
+            assert!(matches!(bad.parse::<PersonName>(), Err(CertifiedNameError::Person(_))), "{bad}");
         }
     }
 }

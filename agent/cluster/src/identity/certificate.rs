@@ -102,7 +102,7 @@ impl CertificateFacts {
     }
 
     /// Whose it is, for a log: its subject, or else its first name.
-    pub fn holder(&self) -> String {
+    pub fn shown_name(&self) -> String {
         let other_uris = self.uris.iter().filter(|uri| !matches!(Role::of_uris([&***uri]), Ok(Some(_))));
         let mut names = [&self.subject].into_iter().chain(&self.dns_names).chain(other_uris);
         let first = names.find(|name| !name.is_empty()).cloned();
@@ -217,16 +217,16 @@ mod tests {
     fn a_holder_always_has_a_name() {
         let mut facts =
             CertificateFacts::of(&certificate(&["h"], &["tpuscope:role:viewer", "urn:x"])).unwrap();
-        assert_eq!(facts.holder(), "a\u{fffd}b");
+        assert_eq!(facts.shown_name(), "a\u{fffd}b");
         facts.subject.clear();
-        assert_eq!(facts.holder(), "h");
+        assert_eq!(facts.shown_name(), "h");
         facts.dns_names.clear();
-        assert_eq!(facts.holder(), "urn:x");
+        assert_eq!(facts.shown_name(), "urn:x");
         facts.uris.clear();
         facts.addresses.push([10, 0, 0, 7].into());
-        assert_eq!(facts.holder(), "10.0.0.7");
+        assert_eq!(facts.shown_name(), "10.0.0.7");
         facts.addresses.clear();
-        assert_eq!(facts.holder(), format!("serial {}", facts.serial));
+        assert_eq!(facts.shown_name(), format!("serial {}", facts.serial));
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
             let at = at % der.len();
             der[at] = byte;
             let cut = cut % der.len();
-            let _ = CertificateFacts::of(&der.clone().into()).map(|facts| facts.holder());
+            let _ = CertificateFacts::of(&der.clone().into()).map(|facts| facts.shown_name());
             der.truncate(cut);
             prop_assert!(CertificateFacts::of(&der.into()).is_err());
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What all URIs of roles begin with.
 const URI_PREFIX: &str = "tpuscope:role:";
 
-/// What the holder of a certificate is.
+/// What a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Role {

@@ -28,7 +28,7 @@ const RECORD_HEADER: usize = 5;
 /// The longest record: 2^14 bytes and the overhead of encryption.
 const MOST_RECORD: usize = (16 << 10) + 256;
 /// How long a refused peer has to take the reason, before the connection is closed.
-const FAREWELL: Duration = Duration::from_secs(1);
+const ALERT_TIME: Duration = Duration::from_secs(1);
 
 /// Runs handshakes. Clones share the limit.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ impl Handshakes {
             Err(error) => {
                 if matches!(error, HandshakeError::Refused(_)) {
                     // Closed with unread bytes, a connection is reset, and the alert may be lost.
-                    let _ = timeout(FAREWELL, read_to_end(&mut connection)).await;
+                    let _ = timeout(ALERT_TIME, read_to_end(&mut connection)).await;
                 }
                 Err(error)
             }

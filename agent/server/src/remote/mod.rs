@@ -244,5 +244,5 @@ fn peer(
     let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| unreadable())?;
     let role = active.roles.of(&parsed)?;
     let facts = CertificateFacts::of(certificate).map_err(|_| unreadable())?;
-    Ok(RemotePeer { name: clean(&facts.holder(), LABEL), role, address })
+    Ok(RemotePeer { name: clean(&facts.shown_name(), LABEL), role, address })
 }

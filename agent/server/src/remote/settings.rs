@@ -30,7 +30,7 @@ pub struct RemoteSettings {
     pub allow: Vec<AllowedClient>,
 }
 
-/// A name in certificates, and the role of their holders.
+/// A name in certificates, and the role that it gives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AllowedClient {

@@ -21,7 +21,7 @@ use crate::identity::{role::Role, tls_fault::Unaccepted};
 pub enum ExpectedPeer {
     /// An agent: the certificate has the name that was dialled, and the role `agent`.
     NamedAgent,
-    /// The holder of exactly this URI, such as a SPIFFE id. Such certificates have no DNS name, so names and roles do not
+    /// One whose certificate has exactly this URI, such as a SPIFFE id. Such certificates have no DNS name, so names and roles do not
     /// matter.
     Id(String),
 }
@@ -44,7 +44,7 @@ impl AgentVerifier {
     }
 
     /// Whether a certificate of a known authority is that of the expected side.
-    fn check_holder(
+    fn check_identity(
         &self,
         certificate: &CertificateDer<'_>,
         parsed: &ParsedCertificate<'_>,
@@ -99,7 +99,7 @@ impl ServerCertVerifier for AgentVerifier {
             now,
             algorithms,
         )?;
-        self.check_holder(end_entity, &parsed, server_name)?;
+        self.check_identity(end_entity, &parsed, server_name)?;
         Ok(ServerCertVerified::assertion())
     }
 
