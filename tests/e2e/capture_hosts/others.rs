@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use fakes::{
-    command::start_as,
+    command::{run, start_as},
     fake_agent::{FakeAgent, RunningFakeAgent},
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
@@ -11,6 +11,7 @@ use fakes::{
 };
 
 use super::{Cluster, hosts, list, text, why};
+use crate::profiler_agent::Agent;
 
 /// A cluster with a good host, and these fakes.
 fn with(fakes: Vec<(&str, FakeAgent)>) -> (Cluster, FakeProfiler, Vec<RunningFakeAgent>) {
@@ -89,4 +90,55 @@ fn hosts_are_captured_over_ssh() {
     let ended = start_as(command).end();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}\n{}", sshd.log());
     assert_eq!(hosts(&cluster.manifest("ssh")), (vec!["vm-a".into(), "vm-b".into()], vec![]));
+}
+
+#[test]
+fn hosts_are_captured_over_mutual_tls_by_operators_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = |words: &[&str]| {
+        let ended = run(folder.path(), &[&["certs"], words].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    };
+    certs(&["init", "ca"]);
+    certs(&["issue", "ca", "--agent", "127.0.0.1", "--out", "."]);
+    certs(&["issue", "ca", "--operator", "alice", "--out", "."]);
+    certs(&["issue", "ca", "--viewer", "bob", "--out", "."]);
+    let own = folder.path().join("127.0.0.1").display().to_string();
+    let settings = format!(
+        "[api.remote]\nlisten = '127.0.0.1:0'\ncert = '{own}/cert.pem'\nkey = '{own}/key.pem'\nclient_ca = '{own}/ca.pem'\n"
+    );
+    let profilers = [FakeProfiler::start(Mode::Trace(trace())), FakeProfiler::start(Mode::Trace(trace()))];
+    let mut cluster = Cluster::new();
+    let mut given = Vec::new();
+    for (host, profiler) in ["a", "b"].iter().zip(&profilers) {
+        let agent = Agent::start_as(&format!("vm-{host}"), &[profiler.target()], &settings);
+        given.push(text(&agent.ask(&["status", "--json"]).json(), "remote_address"));
+        cluster.add(host, agent);
+    }
+    let capture = |who: &str| {
+        let mut command = Command::new(tpuscope());
+        command.args([
+            "capture",
+            "--hosts",
+            &given.join(","),
+            "--duration",
+            "10ms",
+            "--session",
+            "tls",
+            "--tls-dir",
+        ]);
+        command.arg(folder.path().join(who)).current_dir(cluster.out()).env_remove("TPUSCOPE_SOCKET");
+        start_as(command).end()
+    };
+    capture("bob").failed(4, "0 of 2 hosts are left and 1 must have a trace");
+    cluster.kept_nothing();
+    let ended = capture("alice");
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    assert_eq!(hosts(&cluster.manifest("tls")), (vec!["vm-a".into(), "vm-b".into()], vec![]));
+    for host in ["a", "b"] {
+        let log = cluster.agent(host).log();
+        let line = log.lines().find(|line| line.contains("reserved for a capture over several hosts"));
+        let line = line.unwrap_or_else(|| panic!("no reservation in {log}"));
+        assert!(line.contains("alice") && line.contains("session=tls"), "{line}");
+    }
 }

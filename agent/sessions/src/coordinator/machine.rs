@@ -195,7 +195,7 @@ impl Machine {
     pub(super) fn take(&mut self, host: HostNumber, input: Input, now: Now) -> Vec<Action> {
         let mut actions = Vec::new();
         let phase = self.phase;
-        let Some(state) = self.hosts.get_mut(host) else { return actions };
+        let Some(state) = self.hosts.get_mut(host).filter(|_| phase != Phase::Over) else { return actions };
         match (&mut *state, input) {
             (HostState::Missing | HostState::Stored, _) => {}
             (HostState::Reserving, Input::Failed { busy: true }) if matches!(phase, Phase::Reserving { busy_until } if now.uptime + BUSY_PAUSE <= busy_until) =>
