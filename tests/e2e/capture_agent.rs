@@ -20,16 +20,7 @@ use fakes::{
 };
 use nix::sys::signal::Signal;
 
-use super::profiler_agent::Agent;
-
-fn is_free_again(target: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    until("the profiler to be free", || {
-        let ended = run(folder.path(), &["capture", "--target", target, "--duration", "200ms"]);
-        assert!(matches!(ended.code, Some(0 | 13)), "{ended:?}");
-        ended.code == Some(0)
-    });
-}
+use super::profiler_agent::{Agent, is_free_again};
 
 #[test]
 fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {

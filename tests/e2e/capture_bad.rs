@@ -90,7 +90,9 @@ fn a_trace_without_devices_is_judged_by_the_process_behind_the_target() {
     let held = captured(&host, "held");
     let warnings = held["warnings"].to_string();
     assert!(
-        warnings.contains("no device plane for the 1 chip of the process: nothing ran there, or it was not recorded"),
+        warnings.contains(
+            "no device plane for the 1 chip of the process: nothing ran there, or it was not recorded"
+        ),
         "{warnings}"
     );
     assert_eq!(held["pid"], 100);

@@ -12,6 +12,7 @@ mod capture_real;
 mod discovery;
 mod documented;
 mod goodput;
+mod host_capture;
 mod hosts;
 mod jax_peer;
 mod libtpu;

@@ -30,8 +30,13 @@ impl Agent {
     }
 
     pub(super) fn start_with(profilers: &[String], settings: &str) -> Self {
+        Self::start_as("", profilers, settings)
+    }
+
+    /// One whose host has this name; empty: that of the machine.
+    pub(super) fn start_as(host: &str, profilers: &[String], settings: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let child = Self::spawn(home.path(), profilers, settings);
+        let child = Self::spawn(home.path(), host, profilers, settings);
         let mut agent = Self { child, home };
         agent.is_up();
         agent
@@ -39,17 +44,17 @@ impl Agent {
 
     /// The same home, a new agent: after a kill.
     pub(super) fn again(mut self, profilers: &[String]) -> Self {
-        self.child = Self::spawn(self.home.path(), profilers, "");
+        self.child = Self::spawn(self.home.path(), "", profilers, "");
         self.is_up();
         self
     }
 
-    fn spawn(home: &Path, profilers: &[String], settings: &str) -> Child {
+    fn spawn(home: &Path, host: &str, profilers: &[String], settings: &str) -> Child {
         let endpoint = |at: &String| format!("[[workload.endpoints]]\nkind = 'profiler'\naddress = '{at}'\n");
         // A procfs of nothing: processes of this machine are no workloads of the test.
         fs::create_dir_all(home.join("proc")).unwrap();
         let text = format!(
-            "[agent]\nstate_dir = '{0}/state'\n[api]\nhttp = 'off'\ngrpc = 'off'\nsocket = '{0}/agent.sock'\n\
+            "[agent]\nhost = '{host}'\nstate_dir = '{0}/state'\n[api]\nhttp = 'off'\ngrpc = 'off'\nsocket = '{0}/agent.sock'\n\
              [paths]\nprocfs = '{0}/proc'\n{settings}{1}",
             home.display(),
             profilers.iter().map(endpoint).collect::<String>()
@@ -139,6 +144,16 @@ impl Agent {
             .map(|entries| entries.map(|entry| entry.unwrap().path()).collect())
             .unwrap_or_default()
     }
+}
+
+/// Waits until a profiler can be used.
+pub(super) fn is_free_again(target: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    until("the profiler to be free", || {
+        let ended = run(folder.path(), &["capture", "--target", target, "--duration", "200ms"]);
+        assert!(matches!(ended.code, Some(0 | 13)), "{ended:?}");
+        ended.code == Some(0)
+    });
 }
 
 impl Drop for Agent {

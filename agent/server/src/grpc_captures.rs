@@ -1,58 +1,51 @@
 //! The gRPC service `tpuscope.v1.Captures`: profiles the workloads that the caller may profile.
 
-use std::{
-    collections::BTreeMap,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use ::sessions::{
     CaptureError,
-    capture::{CaptureProgress, ProgressListener},
-    capture_runner::{CaptureJob, CaptureRunner, RunningCapture, StoredCapture},
+    capture_runner::{CaptureJob, CaptureRunner, RunningCapture},
     spec::{CaptureParams, Levels},
     target::{self, Targets},
 };
 use host::discovery::Discovery;
 use model::{time::Timestamp, workload::Owner};
 use proto::tpuscope::v1::{
-    CaptureEvent, CaptureFinished, CaptureRequest, CaptureStarted, CaptureTarget, PartSummary, TargetEvent,
-    capture_event, captures_server, target_event,
+    CaptureEvent, CaptureFinished, CaptureRequest, HostCaptureEvent, HostCaptureRequest, capture_event,
+    captures_server,
 };
 use store::{
     destinations::{Allow, Destinations, NO_DESTINATION},
     uploads::{UploadChoice, Uploads},
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
-use tonic::{Request, Response, Status};
-use xprof::session::{HostName, PartEntry};
+use tonic::{Request, Response, Status, Streaming};
+use xprof::session::HostName;
 
 use super::{
     access::Scope,
+    capture_events::{EVENT_QUEUE, finished, listener},
     grpc_sessions::{self, GrpcSessions},
+    host_captures::HostCall,
     protocol,
     session_grants::SessionGrants,
-    session_messages, upload_messages,
+    session_messages,
 };
 
-/// Events that wait for a slow reader. Byte counts are dropped first.
-const EVENT_QUEUE: usize = 1024;
 /// The longest wait for the first scan of the host.
 const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest wait for another scan.
 const RESCAN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The shortest time between two byte counts of one target.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The service.
+#[derive(Clone)]
 pub struct GrpcCaptures {
-    captures: Arc<CaptureRunner>,
+    pub(super) captures: Arc<CaptureRunner>,
     discovery: Discovery,
-    host: HostName,
-    grants: Arc<SessionGrants>,
-    uploads: Uploads,
+    pub(super) host: HostName,
+    pub(super) grants: Arc<SessionGrants>,
+    pub(super) uploads: Uploads,
 }
 
 impl GrpcCaptures {
@@ -68,7 +61,7 @@ impl GrpcCaptures {
 
     /// The requested workloads. If some are missing, the host is scanned again: they may have started after the last
     /// scan.
-    async fn targets(&self, scope: &Scope, request: &CaptureRequest) -> Targets {
+    pub(super) async fn targets(&self, scope: &Scope, request: &CaptureRequest) -> Targets {
         // The first scan may not be finished. Without it no workload is known.
         let _ = tokio::time::timeout(FIRST_SCAN_TIMEOUT, self.discovery.first_scan()).await;
         let found = self.found(scope, &request.pids);
@@ -90,11 +83,25 @@ impl GrpcCaptures {
     }
 }
 
+type HostEvents = Pin<Box<dyn Stream<Item = Result<HostCaptureEvent, Status>> + Send>>;
 type Events = Pin<Box<dyn Stream<Item = Result<CaptureEvent, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl captures_server::Captures for GrpcCaptures {
     type CaptureStream = Events;
+    type CaptureOnHostStream = HostEvents;
+
+    async fn capture_on_host(
+        &self,
+        request: Request<Streaming<HostCaptureRequest>>,
+    ) -> Result<Response<HostEvents>, Status> {
+        let (scope, caller) = (grpc_sessions::scope(&request)?, grpc_sessions::caller(&request));
+        let (events, queue) = mpsc::channel(EVENT_QUEUE);
+        let call = HostCall::new(self.clone(), request.into_inner(), events, scope, caller);
+        // A task of its own: it frees the profilers even if the caller is gone.
+        tokio::spawn(call.serve());
+        Ok(Response::new(Box::pin(ReceiverStream::new(queue))))
+    }
 
     async fn capture(&self, request: Request<CaptureRequest>) -> Result<Response<Events>, Status> {
         let scope = grpc_sessions::scope(&request)?;
@@ -115,8 +122,9 @@ impl captures_server::Captures for GrpcCaptures {
             session,
             targets,
             upload,
-            listener: listener(events.clone()),
+            listener: listener(events.clone(), |event| event),
             caller,
+            share: None,
         };
         let RunningCapture { cancel, result } = match self.captures.start(job).await {
             Ok(running) => running,
@@ -143,7 +151,11 @@ impl captures_server::Captures for GrpcCaptures {
 }
 
 /// Where a capture's session is uploaded to, if the caller may choose it.
-fn upload_choice(destinations: &Destinations, wanted: &str, scope: &Scope) -> Result<UploadChoice, Status> {
+pub(super) fn upload_choice(
+    destinations: &Destinations,
+    wanted: &str,
+    scope: &Scope,
+) -> Result<UploadChoice, Status> {
     match wanted {
         "" => return Ok(UploadChoice::Always),
         NO_DESTINATION => return Ok(UploadChoice::Nowhere),
@@ -175,7 +187,8 @@ fn refusal(error: &CaptureError) -> Result<Response<Events>, Status> {
     Ok(Response::new(Box::pin(only)))
 }
 
-fn params(request: &CaptureRequest) -> CaptureParams {
+/// The parameters in a request.
+pub(super) fn params(request: &CaptureRequest) -> CaptureParams {
     CaptureParams {
         duration: Duration::from_nanos(request.duration_ns),
         levels: Levels {
@@ -188,86 +201,6 @@ fn params(request: &CaptureRequest) -> CaptureParams {
         timeout: (request.timeout_ns > 0).then(|| Duration::from_nanos(request.timeout_ns)),
         min_parts: request.min_processes,
     }
-}
-
-/// Sends events to the caller. Never waits.
-fn listener(events: mpsc::Sender<Result<CaptureEvent, Status>>) -> ProgressListener {
-    let sent: Mutex<BTreeMap<usize, Instant>> = Mutex::default();
-    Arc::new(move |event| {
-        if let CaptureProgress::Received(index, _) = event {
-            let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
-            let recent = sent.get(&index).is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL);
-            if recent || events.capacity() < EVENT_QUEUE / 2 {
-                return;
-            }
-            sent.insert(index, Instant::now());
-        }
-        // Full or closed: the caller does not read. The capture goes on.
-        let _ = events.try_send(Ok(message(event)));
-    })
-}
-
-fn message(event: CaptureProgress) -> CaptureEvent {
-    let of = |index: usize, event| {
-        capture_event::Event::Target(TargetEvent {
-            index: u32::try_from(index).unwrap_or(u32::MAX),
-            event: Some(event),
-        })
-    };
-    let event = match event {
-        CaptureProgress::Started { session, targets, start } => {
-            capture_event::Event::Started(CaptureStarted {
-                peer: Some(protocol::own()),
-                session: session.to_string(),
-                targets: targets.iter().zip(0..).map(|(target, index)| of_target(target, index)).collect(),
-                start_unix_ns: start.0,
-            })
-        }
-        CaptureProgress::Received(index, bytes) => of(index, target_event::Event::ReceivedBytes(bytes)),
-        CaptureProgress::Part(index, entry) => of(index, target_event::Event::Part(part(*entry))),
-        CaptureProgress::Failed(index, error) => {
-            of(index, target_event::Event::Failed(session_messages::failure(&error)))
-        }
-    };
-    CaptureEvent { event: Some(event) }
-}
-
-fn of_target(target: &target::CaptureTarget, index: u32) -> CaptureTarget {
-    CaptureTarget {
-        index,
-        address: target.at.to_string(),
-        pid: target.process.map_or(0, |process| process.pid),
-        command: target.command.clone(),
-    }
-}
-
-fn part(entry: PartEntry) -> PartSummary {
-    PartSummary {
-        file: entry.file,
-        bytes: entry.size,
-        planes: entry.planes,
-        events: entry.events,
-        warnings: entry.warnings,
-    }
-}
-
-fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEvent {
-    let finished = match result {
-        Ok(StoredCapture { manifest, failures, stored, uploads }) => {
-            let failures: Vec<_> = failures.iter().map(session_messages::failure).collect();
-            CaptureFinished {
-                session: Some(grpc_sessions::summary(&stored)),
-                failure: failures.first().cloned(),
-                manifest: Some(session_messages::manifest(manifest)),
-                failures,
-                uploads: uploads.iter().map(upload_messages::status).collect(),
-            }
-        }
-        Err(error) => {
-            CaptureFinished { failure: Some(session_messages::failure(&error)), ..Default::default() }
-        }
-    };
-    CaptureEvent { event: Some(capture_event::Event::Finished(finished)) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use proto::tpuscope::v1::{
-    HistoryReply, HistoryRequest, SamplesReply, SamplesRequest, StatusReply, StatusRequest, host_server,
+    ClockReply, ClockRequest, HistoryReply, HistoryRequest, SamplesReply, SamplesRequest, StatusReply,
+    StatusRequest, host_server,
 };
 use tonic::{Request, Response, Status};
 
@@ -26,6 +27,16 @@ impl GrpcHost {
 
 #[tonic::async_trait]
 impl host_server::Host for GrpcHost {
+    async fn clock(&self, request: Request<ClockRequest>) -> Result<Response<ClockReply>, Status> {
+        let received = self.host_api.now();
+        // Only the first request of a connection has it.
+        if let Some(peer) = &request.get_ref().peer {
+            protocol::check(Some(peer))?;
+        }
+        let replied = self.host_api.now();
+        Ok(Response::new(ClockReply { received_unix_ns: received.0, replied_unix_ns: replied.0 }))
+    }
+
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
         protocol::check(request.get_ref().peer.as_ref())?;
         Ok(Response::new(self.host_api.status()))

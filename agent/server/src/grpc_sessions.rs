@@ -120,7 +120,7 @@ impl sessions_server::Sessions for GrpcSessions {
             listed.iter().map(|stored| Ok(with_uploads(stored, &uploads)?)).collect::<Result<_, StoreError>>()
         };
         let sessions = self.store.call(list).await.map_err(|error| refused(&error))?;
-        Ok(Response::new(ListSessionsReply { peer: Some(protocol::own()), sessions }))
+        Ok(Response::new(ListSessionsReply { peer: Some(protocol::agent()), sessions }))
     }
 
     async fn show(&self, request: Request<ShowSessionRequest>) -> Result<Response<ShowSessionReply>, Status> {
@@ -130,7 +130,7 @@ impl sessions_server::Sessions for GrpcSessions {
         let (stored, uploads) = (opened.stored.clone(), self.uploads());
         let session = self.store.call(move |_| Ok(with_uploads(&stored, &uploads)?)).await;
         Ok(Response::new(ShowSessionReply {
-            peer: Some(protocol::own()),
+            peer: Some(protocol::agent()),
             session: Some(session.map_err(|error| refused(&error))?),
             files: opened.session.parts.iter().map(session_file).collect(),
             faults: opened.session.faults.iter().map(session_fault).collect(),
@@ -151,7 +151,7 @@ impl sessions_server::Sessions for GrpcSessions {
         let left = u32::try_from(part.size.saturating_sub(request.offset)).unwrap_or(u32::MAX);
         let offset = request.offset.min(part.size);
         match read_range(&part.path, offset, request.length.min(left).min(MAX_RANGE)).await {
-            Ok(data) => Ok(Response::new(ReadSessionReply { peer: Some(protocol::own()), data })),
+            Ok(data) => Ok(Response::new(ReadSessionReply { peer: Some(protocol::agent()), data })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(refused(&StoreError::NotFound(opened.stored.name)))
             }
@@ -188,7 +188,7 @@ impl sessions_server::Sessions for GrpcSessions {
         let freed = self.store.call(move |store| store.remove(&name)).await;
         let freed = freed.map_err(|error| refused(&error))?;
         info!(session = %removed, uid, pid, freed_bytes = freed, "session removed on request");
-        Ok(Response::new(RemoveSessionReply { peer: Some(protocol::own()), freed_bytes: freed }))
+        Ok(Response::new(RemoveSessionReply { peer: Some(protocol::agent()), freed_bytes: freed }))
     }
 
     async fn pin(&self, request: Request<PinSessionRequest>) -> Result<Response<PinSessionReply>, Status> {
@@ -201,7 +201,7 @@ impl sessions_server::Sessions for GrpcSessions {
         set.map_err(|error| refused(&error))?;
         // Not info: a user can do this as often as they like.
         debug!(%session, uid, pid, pinned, "a pin of a session was changed on request");
-        Ok(Response::new(PinSessionReply { peer: Some(protocol::own()) }))
+        Ok(Response::new(PinSessionReply { peer: Some(protocol::agent()) }))
     }
 
     async fn prune(
@@ -219,7 +219,7 @@ impl sessions_server::Sessions for GrpcSessions {
             info!(uid, pid, sessions = removals.len(), "the limits of the store were applied on request");
         }
         let sessions = removals.iter().map(pruned).collect();
-        Ok(Response::new(PruneSessionsReply { peer: Some(protocol::own()), sessions }))
+        Ok(Response::new(PruneSessionsReply { peer: Some(protocol::agent()), sessions }))
     }
 
     async fn import(

@@ -4,20 +4,22 @@ use std::collections::BTreeSet;
 
 use proto::tpuscope::v1::{
     ChangeUploadsReply, ChangeUploadsRequest, CheckDestinationsReply, CheckDestinationsRequest,
-    ListUploadsReply, ListUploadsRequest, uploads_server,
+    ListUploadsReply, ListUploadsRequest, PutManifestReply, PutManifestRequest, uploads_server,
 };
+use sessions::{FailureReason, capture_runner::Caller};
 use store::{
     StateError,
-    destinations::Destination,
-    uploads::{self, UploadPhase, UploadStatus, Uploads},
+    destinations::{Destination, target::FailureClass},
+    uploads::{self, PutManifestError, UploadChoice, UploadPhase, UploadStatus, Uploads},
 };
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tracing::info;
 
 use super::{
     access::Scope,
+    grpc_captures::upload_choice,
     grpc_sessions::{self, GrpcSessions},
-    protocol, upload_messages,
+    protocol, session_messages, upload_messages,
 };
 
 /// The service.
@@ -71,23 +73,74 @@ impl GrpcUploads {
     }
 }
 
+/// A manifest that was not put.
+fn refused(error: &PutManifestError) -> Status {
+    use PutManifestError as E;
+    let (code, reason) = match error {
+        E::NoUpload { .. } => (Code::NotFound, None),
+        E::OtherSession(_) | E::Unclaimed(_) | E::OtherManifest(_) => {
+            (Code::FailedPrecondition, Some(FailureReason::SessionExists))
+        }
+        E::Parts(_) | E::PartName(_) | E::Twice(_) => (Code::InvalidArgument, Some(FailureReason::Invalid)),
+        E::Missing(_) | E::Size { .. } | E::Checksum(_) => {
+            (Code::FailedPrecondition, Some(FailureReason::PartNotThere))
+        }
+        E::Transfer(error) => match error.class() {
+            FailureClass::Denied | FailureClass::Credentials => (Code::PermissionDenied, None),
+            FailureClass::Timeout => (Code::DeadlineExceeded, None),
+            FailureClass::NoSpace => (Code::ResourceExhausted, None),
+            FailureClass::Unreachable | FailureClass::Server | FailureClass::Throttled => {
+                (Code::Unavailable, None)
+            }
+            _ => (Code::Internal, None),
+        },
+    };
+    match reason {
+        Some(reason) => session_messages::refusal(code, reason, &error.to_string()),
+        None => Status::new(code, error.to_string()),
+    }
+}
+
 fn numbers(uploads: &[UploadStatus]) -> Vec<i64> {
     uploads.iter().map(|upload| upload.number).collect()
 }
 
 fn changed(uploads: &[UploadStatus]) -> Response<ChangeUploadsReply> {
     let uploads = uploads.iter().map(upload_messages::status).collect();
-    Response::new(ChangeUploadsReply { peer: Some(protocol::own()), uploads })
+    Response::new(ChangeUploadsReply { peer: Some(protocol::agent()), uploads })
 }
 
 #[tonic::async_trait]
 impl uploads_server::Uploads for GrpcUploads {
+    async fn put_manifest(
+        &self,
+        request: Request<PutManifestRequest>,
+    ) -> Result<Response<PutManifestReply>, Status> {
+        let (scope, caller) = (grpc_sessions::scope(&request)?, grpc_sessions::caller(&request));
+        let PutManifestRequest { peer, destination, manifest } = request.into_inner();
+        protocol::check(peer.as_ref())?;
+        let message = manifest.ok_or_else(|| Status::invalid_argument("the request has no `manifest`"))?;
+        let manifest = session_messages::manifest_of(message);
+        let manifest = manifest.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        // As an upload of this host's part there.
+        let session = self.sessions.permitted_name(&scope, &manifest.session).await?;
+        let choice = upload_choice(&self.uploads.settings().destinations, &destination, &scope)?;
+        let UploadChoice::To(destination) = choice else {
+            return Err(Status::invalid_argument("the request names no destination"));
+        };
+        let put = self.uploads.put_manifest(destination.as_str(), &session, &manifest).await;
+        let url = put.map_err(|error| refused(&error))?;
+        let (Caller { uid, pid }, hosts) = (caller, manifest.hosts.len());
+        info!(%session, %destination, uid, pid, hosts, "manifest of several hosts put");
+        Ok(Response::new(PutManifestReply { peer: Some(protocol::agent()), url: url.to_string() }))
+    }
+
     async fn list(&self, request: Request<ListUploadsRequest>) -> Result<Response<ListUploadsReply>, Status> {
         let scope = grpc_sessions::scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
         let uploads = self.permitted(&scope, &request.get_ref().session).await?;
         let uploads = uploads.iter().map(upload_messages::status).collect();
-        Ok(Response::new(ListUploadsReply { peer: Some(protocol::own()), uploads }))
+        Ok(Response::new(ListUploadsReply { peer: Some(protocol::agent()), uploads }))
     }
 
     async fn retry(
@@ -138,6 +191,6 @@ impl uploads_server::Uploads for GrpcUploads {
         let idle = settings.upload.idle_timeout.get();
         let checked = uploads::check_destinations(wanted, idle).await.map_err(Status::internal)?;
         let destinations = checked.into_iter().map(upload_messages::check).collect();
-        Ok(Response::new(CheckDestinationsReply { peer: Some(protocol::own()), destinations }))
+        Ok(Response::new(CheckDestinationsReply { peer: Some(protocol::agent()), destinations }))
     }
 }

@@ -94,6 +94,11 @@ impl HostApi {
         }
     }
 
+    /// The time of this host's clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Marks the agent as ready.
     pub fn first_sample(&self) {
         self.sampled.store(true, Ordering::Relaxed);
@@ -132,7 +137,7 @@ impl HostApi {
         let mut notes = self.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
         StatusReply {
-            peer: Some(protocol::own()),
+            peer: Some(protocol::agent()),
             host: self.identity.host.clone(),
             at_unix_ns: now.0,
             started_unix_ns: self.started.0,
@@ -157,7 +162,7 @@ impl HostApi {
             samples.retain(|sample| metrics.iter().any(|metric| *metric == sample.metric.name));
         }
         SamplesReply {
-            peer: Some(protocol::own()),
+            peer: Some(protocol::agent()),
             at_unix_ns: now.0,
             samples: samples.into_iter().map(messages::sample).collect(),
         }
@@ -176,7 +181,7 @@ impl HostApi {
         });
         series.retain(|series| query.chip.is_none() || series.key.labels.number(CHIP) == query.chip);
         HistoryReply {
-            peer: Some(protocol::own()),
+            peer: Some(protocol::agent()),
             series: series.into_iter().map(messages::history).collect(),
         }
     }

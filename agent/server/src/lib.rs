@@ -8,6 +8,7 @@
 pub mod access;
 pub mod agent_socket;
 pub mod auth_layer;
+mod capture_events;
 pub mod connection_limits;
 pub mod connections;
 pub mod grpc_captures;
@@ -16,6 +17,7 @@ pub mod grpc_server;
 pub mod grpc_sessions;
 pub mod grpc_uploads;
 pub mod host_api;
+mod host_captures;
 pub mod http_server;
 mod messages;
 pub mod own_metrics;

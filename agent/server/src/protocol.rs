@@ -1,14 +1,28 @@
 //! Protocol, version and capabilities: a field of every request and of every reply.
 
+use std::sync::LazyLock;
+
 use proto::tpuscope::v1::Peer;
 use tonic::Status;
 
 /// The protocol of this build.
 pub const PROTOCOL: u32 = 1;
 
-/// The protocol, version and capabilities of this build.
+/// What an agent of this build can do beyond the first version of the protocol.
+const CAPABILITIES: [&str; 3] = ["clock", "host_capture", "parts_only"];
+
+/// Of this process: one agent under two names has one of these.
+static INSTANCE: LazyLock<String> = LazyLock::new(|| format!("{:032x}", fastrand::u128(..)));
+
+/// The protocol and version of this build, as an agent answers.
+pub fn agent() -> Peer {
+    let capabilities = CAPABILITIES.map(str::to_owned).to_vec();
+    Peer { capabilities, instance: INSTANCE.clone(), ..own() }
+}
+
+/// The protocol and version of this build, as a caller asks.
 pub fn own() -> Peer {
-    Peer { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), capabilities: Vec::new() }
+    Peer { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), ..Default::default() }
 }
 
 /// Refuses a caller without a protocol number or with a later one than [`PROTOCOL`].
@@ -32,6 +46,12 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+
+    #[test]
+    fn an_agent_is_told_apart_from_others_and_a_caller_is_not() {
+        assert_eq!((agent().instance.len(), agent().instance), (32, INSTANCE.clone()));
+        assert_eq!((own().instance.as_str(), own().capabilities.len()), ("", 0));
+    }
 
     #[test]
     fn only_a_known_protocol_is_answered() {

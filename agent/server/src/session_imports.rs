@@ -115,7 +115,7 @@ impl Imports {
         let stored = self.finish(import).await?;
         self.grants.add(scope, &stored.name, stored.created);
         info!(session = %name, uid, pid, bytes = stored.bytes, "session taken in");
-        Ok(ImportSessionReply { peer: Some(protocol::own()), session: Some(summary(&stored)) })
+        Ok(ImportSessionReply { peer: Some(protocol::agent()), session: Some(summary(&stored)) })
     }
 
     async fn begin(&self, announcement: ImportAnnouncement, caller: Caller) -> Result<SessionImport, Status> {

@@ -26,7 +26,7 @@ use xprof::session::{Manifest, SessionError, SessionName};
 
 use crate::{
     CaptureError, FailureKind,
-    capture::{CaptureRun, CapturedSession, ProgressListener, no_target},
+    capture::{CaptureRun, CapturedSession, HostShare, ProgressListener, no_target},
     own_metrics,
     profiler::Profilers,
     settings::Settings,
@@ -62,6 +62,8 @@ pub struct CaptureJob {
     pub listener: ProgressListener,
     /// Who asks, for the log.
     pub caller: Caller,
+    /// `None` for a capture of this host alone.
+    pub share: Option<HostShare>,
 }
 
 /// The process that asks for something, as the log names it.
@@ -127,6 +129,11 @@ impl CaptureRunner {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
+    /// The time of this host's clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Begins a capture.
     ///
     /// # Errors
@@ -145,7 +152,7 @@ impl CaptureRunner {
     }
 
     async fn begin(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let CaptureJob { params, session, targets, upload, listener, caller } = job;
+        let CaptureJob { params, session, targets, upload, listener, caller, share } = job;
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let spec = CaptureSpec::new(params, ParamsSource::Agent, &settings, self.clock.now())?;
         // Who has nothing to profile learns nothing of the store's sessions.
@@ -172,6 +179,7 @@ impl CaptureRunner {
             profilers: Arc::clone(&self.profilers),
             listener,
             cancel: cancel.clone(),
+            share,
         };
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
@@ -280,5 +288,6 @@ fn begin_by_time(
 fn owners(targets: &Targets, upload: &UploadChoice) -> SessionOwners {
     let uids: Option<BTreeSet<u32>> = targets.targets.iter().map(|target| target.uid).collect();
     let stays_here = *upload == UploadChoice::Nowhere;
-    SessionOwners { stays_here, ..SessionOwners::of(uids.unwrap_or_default()) }
+    let parts_only = matches!(upload, UploadChoice::Parts(_));
+    SessionOwners { stays_here, parts_only, ..SessionOwners::of(uids.unwrap_or_default()) }
 }

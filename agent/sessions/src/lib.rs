@@ -13,6 +13,7 @@ pub mod own_metrics;
 mod port_users;
 pub mod profiler;
 pub mod profiler_options;
+pub mod reservation;
 pub mod settings;
 pub mod spec;
 pub mod target;

@@ -150,7 +150,7 @@ pub const LONG_WINDOW: Duration = Duration::from_secs(30);
 /// The longest time that a start may be in the past: the request takes time to arrive.
 const PAST: Duration = Duration::from_secs(1);
 /// The longest wait for an answer, or for a start.
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 impl CaptureSpec {
     /// Checks the parameters against the limits.

@@ -244,7 +244,8 @@ mod tests {
             let kinds: Vec<_> = found.losses.into_iter().map(|loss| loss.kind).collect();
             (found.warnings.join("; "), kinds.join("; "))
         };
-        let no_plane = |why: &str| (format!("no device plane for the 4 chips of the process: {why}"), String::new());
+        let no_plane =
+            |why: &str| (format!("no device plane for the 4 chips of the process: {why}"), String::new());
         let nothing = no_plane("nothing ran there, or it was not recorded");
         assert_eq!(remarks(false, 1, None), nothing);
         assert_eq!(remarks(false, 1, Some("TRACE_COMPUTE")), nothing);

@@ -35,12 +35,15 @@ pub struct SessionOwners {
     /// It is not uploaded unless someone asks for it: kept here, so that a lost state sends nothing against a user's word.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stays_here: bool,
+    /// It is one host's share of a session over several hosts, whose parts alone are uploaded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parts_only: bool,
 }
 
 impl SessionOwners {
     /// These users.
     pub fn of(uids: impl IntoIterator<Item = u32>) -> Self {
-        Self { uids: uids.into_iter().collect(), stays_here: false }
+        Self { uids: uids.into_iter().collect(), ..Self::default() }
     }
 }
 

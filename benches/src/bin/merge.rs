@@ -117,7 +117,8 @@ fn main() {
     let of_copy = merging.as_secs_f64() / copied.as_secs_f64();
     let of_export = theirs.as_secs_f64() / exporting.as_secs_f64();
     let merged = promise::at_most("CPU of a merge, as a multiple of a copy's", of_copy, MOST_OF_COPY);
-    let exported = promise::at_least("CPU of xprof, as a multiple of an export's", of_export, LEAST_OF_EXPORT);
+    let exported =
+        promise::at_least("CPU of xprof, as a multiple of an export's", of_export, LEAST_OF_EXPORT);
     if !(merged && exported) {
         std::process::exit(1);
     }

@@ -59,7 +59,8 @@ fn whichever_change_fails_a_session_is_kept_whole_or_refused() {
             host.done(&["sessions", "rm", &kept.remove(0)]);
         }
     }
-    let met = |call: &str, what: &str| failed.iter().any(|each| each.starts_with(call) && each.contains(what));
+    let met =
+        |call: &str, what: &str| failed.iter().any(|each| each.starts_with(call) && each.contains(what));
     for (call, what) in [
         ("write", ".xplane.pb"),
         ("fsync", ".xplane.pb"),

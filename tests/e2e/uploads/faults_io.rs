@@ -58,7 +58,11 @@ fn whichever_change_fails_in_a_folder_the_session_arrives_whole() {
         agent.capture(&session);
         is_done(&agent, &session, "folder");
         let now_failed = disk.failed();
-        assert_eq!(files(&there.join("plugins/profile").join(&session)), agent.files(&session), "{now_failed:?}");
+        assert_eq!(
+            files(&there.join("plugins/profile").join(&session)),
+            agent.files(&session),
+            "{now_failed:?}"
+        );
         if now_failed.is_empty() {
             break;
         }

@@ -70,7 +70,9 @@ unsafe extern "C" fn fsync(file: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
     // SAFETY: the argument is the caller's, for the same call.
-    as_int(unless_it_fails("fdatasync", of_file(file), || unsafe { libc::syscall(libc::SYS_fdatasync, file) }))
+    as_int(unless_it_fails("fdatasync", of_file(file), || unsafe {
+        libc::syscall(libc::SYS_fdatasync, file)
+    }))
 }
 
 #[unsafe(no_mangle)]

@@ -38,7 +38,9 @@ pub(crate) fn read(path: &CStr, most: usize) -> Option<Vec<u8>> {
 
 /// Adds bytes to the end of a file.
 pub(crate) fn append(path: &CStr, bytes: &[u8]) {
-    let Some(file) = open(path, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC) else { return };
+    let Some(file) = open(path, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC) else {
+        return;
+    };
     // SAFETY: the buffer has as many bytes.
     unsafe { libc::syscall(libc::SYS_write, file, bytes.as_ptr(), bytes.len()) };
     close(file);

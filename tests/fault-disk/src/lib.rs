@@ -8,7 +8,10 @@
 //! Must never change a call that it does not fail. It makes the calls itself, because the library's own functions of these
 //! names are the ones that it replaces.
 
-#![allow(clippy::missing_safety_doc, reason = "every export is a function of the C library, whose contract the caller keeps")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "every export is a function of the C library, whose contract the caller keeps"
+)]
 
 mod calls;
 mod kernel;

@@ -66,6 +66,16 @@ impl Manifest {
         self.created.or(self.window.map(|window| window.start))
     }
 
+    /// The content of its file.
+    ///
+    /// # Panics
+    /// Never: its keys are texts.
+    pub fn text(&self) -> Vec<u8> {
+        let mut text = serde_json::to_vec_pretty(self).expect("a manifest has only string keys");
+        text.push(b'\n');
+        text
+    }
+
     /// The bytes of its parts.
     pub fn parts_bytes(&self) -> u64 {
         self.hosts.iter().flat_map(|host| &host.parts).fold(0, |sum, part| sum.saturating_add(part.size))

@@ -103,8 +103,7 @@ impl SessionWriter {
         let path = staged.folder.join(MANIFEST_FILE);
         let mut file = create_file(&path)?;
         let _alive = lock(&file);
-        let mut text = serde_json::to_vec_pretty(&manifest).expect("a manifest has only string keys");
-        text.push(b'\n');
+        let text = manifest.text();
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed("write", &path))?;
         let target = folder.join(MANIFEST_FILE);
         fs::rename(&path, &target).map_err(failed("create", &target))?;

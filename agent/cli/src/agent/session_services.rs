@@ -28,6 +28,8 @@ use crate::{
     settings::Config,
 };
 
+/// The largest request to the uploads, which is the manifest of many hosts: about 700 bytes for each process.
+const MANIFEST_BYTES: usize = 8 << 20;
 /// Time between two reads of the free disk.
 const DISK_EVERY: Duration = Duration::from_secs(60);
 
@@ -83,7 +85,7 @@ impl SessionServices {
         let uploads = GrpcUploads::new(&sessions);
         let captures = GrpcCaptures::new(captures, discovery, host, &sessions);
         Ok(Self {
-            uploads: UploadsServer::new(uploads).max_decoding_message_size(REQUEST_BYTES),
+            uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
             runner,

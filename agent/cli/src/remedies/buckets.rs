@@ -51,6 +51,7 @@ pub(crate) fn unread_bucket(url: &str, error: &TransferError) -> Failure {
         FailureClass::NoDestination
         | FailureClass::Damaged
         | FailureClass::NoSpace
+        | FailureClass::Taken
         | FailureClass::Local
         | FailureClass::Other => (Exit::Internal, ""),
     };

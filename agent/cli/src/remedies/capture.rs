@@ -67,6 +67,11 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::CallerTimeout => {
             "check that it is a profiler and that its process runs; otherwise use a longer --timeout"
         }
+        R::LateStart => {
+            "check that the network between the hosts is not overloaded and that no clock is being set, then try again"
+        }
+        R::CallerSilent => "keep the caller and its connection up until the capture ends",
+        R::NoStart => "begin the capture sooner after the hosts are reserved",
         R::TooLarge => "use a shorter --duration or lower tracer levels, or raise capture.max_size",
         R::Damaged => {
             "nothing was kept; a profiler cannot send a trace of more than 2 GiB: try a shorter --duration"
@@ -74,6 +79,7 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::Unsendable => {
             "a profiler cannot send a trace of more than 2 GiB: use a shorter --duration or lower tracer levels"
         }
+        R::PartNotThere => "wait until the uploads of all hosts are done: `tpuscope uploads list` shows them",
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
         R::SameProfiler => "name each profiler once",
         R::NoTarget => {

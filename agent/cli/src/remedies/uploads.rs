@@ -43,6 +43,7 @@ pub(crate) fn upload(class: &str, url: &str) -> &'static str {
             "`tpuscope uploads retry` sends it again; check the machine's memory and disk"
         }
         FailureClass::NoSpace => "free space at the destination",
+        FailureClass::Taken => "remove the other session there, or capture again under another name",
         FailureClass::Local => "check the disk of agent.state_dir",
         FailureClass::Throttled | FailureClass::Server | FailureClass::Other => "",
     }
@@ -96,6 +97,7 @@ pub(crate) fn destination(check: &DestinationCheck) -> Failure {
         FailureClass::NoSpace => Exit::NoSpace,
         FailureClass::Timeout => Exit::Timeout,
         FailureClass::Unreachable | FailureClass::Throttled | FailureClass::Server => Exit::Unreachable,
+        FailureClass::Taken => Exit::Conflict,
         FailureClass::Damaged | FailureClass::Local | FailureClass::Other => Exit::Internal,
     };
     Failure::new(exit, format_args!("destination {}: cannot {doing} {}: {why}", check.name, check.url))

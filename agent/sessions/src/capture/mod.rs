@@ -6,6 +6,8 @@
 //!      └───────────┴──────────┴───────── fault ────────┴───────────┴──> nothing visible, profilers free
 //! ```
 //!
+//! In a capture over several hosts the start comes from the caller once all profilers are ready: [`HostShare`].
+//!
 //! Parts are staged first: a folder that cannot be written is found before any workload is disturbed.
 //! Every call that may block runs on a thread for that. Sessions in the workloads are ended by their profilers' tasks,
 //! whatever becomes of the capture.
@@ -17,11 +19,16 @@ mod reserve;
 mod second_reading;
 mod staged_part;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use model::time::Clock;
+use model::time::{Clock, Timestamp};
+use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use xprof::session::{FinishedSession, PartName, SessionError, SessionWriter};
+use xprof::session::{FinishedSession, PartName, SessionError, SessionId, SessionWriter};
 
 pub use progress::{CaptureProgress, ProgressListener};
 pub use staged_part::StagedPart;
@@ -29,11 +36,11 @@ pub use staged_part::StagedPart;
 use self::{
     publish::CaptureOutcome,
     record::CaptureWindow,
-    reserve::{Probed, common_start},
+    reserve::{Probed, common_start, lead},
 };
 use crate::{
     CaptureError,
-    profiler::Profilers,
+    profiler::{ProfilerLease, Profilers},
     settings::Settings,
     spec::CaptureSpec,
     target::{CaptureTarget, Targets},
@@ -54,6 +61,25 @@ pub struct CapturedSession {
     pub failures: Vec<CaptureError>,
 }
 
+/// This host's share of a capture over several hosts.
+pub struct HostShare {
+    /// The id of the whole session, for the manifest.
+    pub id: SessionId,
+    /// Called once, when all profilers were probed and enough of them can be used.
+    pub ready: Box<dyn FnOnce(ReadyHost) + Send + Sync>,
+    /// The start of the window, in this host's clock, which comes after `ready`.
+    pub start: oneshot::Receiver<Timestamp>,
+}
+
+/// What a host can record, before the window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyHost {
+    /// The targets, including those that did not answer.
+    pub targets: Vec<CaptureTarget>,
+    /// How long before the window the start has to be known here.
+    pub lead: Duration,
+}
+
 /// One capture to run.
 pub struct CaptureRun {
     /// What to record.
@@ -68,6 +94,16 @@ pub struct CaptureRun {
     pub listener: ProgressListener,
     /// Ends it early, with nothing kept.
     pub cancel: CancellationToken,
+    /// `None` for a capture of this host alone.
+    pub share: Option<HostShare>,
+}
+
+/// When the window begins.
+enum StartTime {
+    /// The caller said it, or it is at once.
+    Known(Option<Timestamp>),
+    /// The caller says it when all hosts are ready.
+    Later { ready: Box<dyn FnOnce(ReadyHost) + Send + Sync>, start: oneshot::Receiver<Timestamp> },
 }
 
 impl CaptureRun {
@@ -76,15 +112,19 @@ impl CaptureRun {
     /// # Errors
     /// When nothing is kept: the one error that explains it best.
     pub async fn run(
-        self,
+        mut self,
         writer: &Arc<SessionWriter>,
         clock: &dyn Clock,
     ) -> Result<CapturedSession, CaptureError> {
         if self.targets.targets.is_empty() {
             return Err(no_target(&self.targets));
         }
+        let (id, start) = match self.share.take() {
+            Some(HostShare { id, ready, start }) => (Some(id), StartTime::Later { ready, start }),
+            None => (SessionId::random(), StartTime::Known(self.spec.start)),
+        };
         let open = TaskTracker::new();
-        let result = Arc::new(self).run_parts(writer, clock, &open).await;
+        let result = Arc::new(self).run_parts(writer, clock, &open, id, start).await;
         open.close();
         let _ = tokio::time::timeout(REMOVAL, open.wait()).await;
         result
@@ -95,25 +135,30 @@ impl CaptureRun {
         writer: &Arc<SessionWriter>,
         clock: &dyn Clock,
         open: &TaskTracker,
+        id: Option<SessionId>,
+        start: StartTime,
     ) -> Result<CapturedSession, CaptureError> {
         let parts = stage(writer, &self.targets.targets, open).await?;
-        let reserved = self.reserve_all(writer.name(), clock.now()).await;
-        let probed = self.probe_in_time(reserved, clock.now()).await?;
-        let window = self.window(&probed, clock);
-        let mut failures = Failures::new();
-        let mut profilers = Vec::new();
-        for (index, (part, probed)) in parts.into_iter().zip(probed).enumerate() {
-            match probed {
-                Ok((lease, _)) => profilers.push((index, part, lease)),
-                Err(error) => drop(failures.insert(index, error)),
+        let reserved = self.reserve_all(writer.name(), &start, clock.now()).await;
+        let probed = self.probe_all(reserved).await?;
+        // What is told before the start is not told again.
+        let mut told = BTreeSet::new();
+        let start = match start {
+            StartTime::Known(start) => start,
+            StartTime::Later { ready, start } => {
+                told.extend(self.tell_ready(&probed, ready)?);
+                Some(self.wait_for_start(start).await?)
             }
-        }
+        };
+        let probed = self.wait_and_probe(start, probed, clock).await?;
+        let window = self.window(start, &probed, clock);
+        let (profilers, mut failures) = usable(parts, probed);
         let enough = self.check_enough(profilers.len(), &failures);
         if enough.is_ok() {
             let (session, targets) = (writer.name().clone(), self.targets.targets.clone());
             (self.listener)(CaptureProgress::Started { session, targets, start: window.begin });
         }
-        for (&index, error) in &failures {
+        for (&index, error) in failures.iter().filter(|(index, _)| !told.contains(*index)) {
             (self.listener)(CaptureProgress::Failed(index, error.clone()));
         }
         enough?;
@@ -123,12 +168,38 @@ impl CaptureRun {
             return Err(CaptureError::Cancelled);
         }
         self.check_enough(received.len(), &failures)?;
-        let outcome = CaptureOutcome { received, failures, notes, window };
+        let outcome = CaptureOutcome { id, received, failures, notes, window };
         self.publish(writer, outcome, clock).await
     }
 
-    fn window(&self, probed: &[Probed], clock: &dyn Clock) -> CaptureWindow {
-        let common_start = self.spec.start.or_else(|| common_start(probed, clock.now()));
+    /// Tells that this host is ready, if it is. Returns the targets that failed.
+    fn tell_ready(
+        &self,
+        probed: &[Probed],
+        ready: Box<dyn FnOnce(ReadyHost) + Send + Sync>,
+    ) -> Result<Vec<usize>, CaptureError> {
+        let failed = |(index, probed): (usize, &Probed)| Some((index, probed.as_ref().err()?.clone()));
+        let failures: Failures = probed.iter().enumerate().filter_map(failed).collect();
+        let enough = self.check_enough(probed.len() - failures.len(), &failures);
+        if enough.is_ok() {
+            ready(ReadyHost { targets: self.targets.targets.clone(), lead: lead(probed) });
+        }
+        for (&index, error) in &failures {
+            (self.listener)(CaptureProgress::Failed(index, error.clone()));
+        }
+        enough.map(|()| failures.into_keys().collect())
+    }
+
+    /// Waits for the start that the caller sends.
+    async fn wait_for_start(&self, start: oneshot::Receiver<Timestamp>) -> Result<Timestamp, CaptureError> {
+        tokio::select! {
+            start = start => start.map_err(|_| CaptureError::Cancelled),
+            () = self.cancel.cancelled() => Err(CaptureError::Cancelled),
+        }
+    }
+
+    fn window(&self, start: Option<Timestamp>, probed: &[Probed], clock: &dyn Clock) -> CaptureWindow {
+        let common_start = start.or_else(|| common_start(probed, clock.now()));
         let begin = common_start.unwrap_or_else(|| clock.now());
         let until = u64::try_from(begin.0.saturating_sub(clock.now().0)).unwrap_or(0);
         let within = Duration::from_nanos(until) + self.spec.duration + self.spec.timeout;
@@ -156,6 +227,21 @@ impl CaptureRun {
             }
         }
     }
+}
+
+/// The profilers that answered, each with its part and the index of its target, and why the others cannot be used.
+fn usable(
+    parts: Vec<StagedPart>,
+    probed: Vec<Probed>,
+) -> (Vec<(usize, StagedPart, ProfilerLease)>, Failures) {
+    let (mut profilers, mut failures) = (Vec::new(), Failures::new());
+    for (index, (part, probed)) in parts.into_iter().zip(probed).enumerate() {
+        match probed {
+            Ok((lease, _)) => profilers.push((index, part, lease)),
+            Err(error) => drop(failures.insert(index, error)),
+        }
+    }
+    (profilers, failures)
 }
 
 /// A profiler under a second name gives no second part, and nothing is missing: a note says so.

@@ -28,6 +28,8 @@ type Hosts = BTreeMap<HostName, HostEntry>;
 
 /// What a capture has after its window.
 pub(super) struct CaptureOutcome {
+    /// For the manifest.
+    pub(super) id: Option<SessionId>,
     pub(super) received: Vec<ReceivedPart>,
     pub(super) failures: Failures,
     /// Further warnings about the whole session.
@@ -43,12 +45,17 @@ impl CaptureRun {
         outcome: CaptureOutcome,
         clock: &dyn Clock,
     ) -> Result<CapturedSession, CaptureError> {
-        let CaptureOutcome { received, mut failures, notes, window } = outcome;
+        let CaptureOutcome { id, received, mut failures, notes, window } = outcome;
         let hosts = self.commit(received, &mut failures, window).await?;
         let files: Vec<String> =
             hosts.values().flat_map(|host| &host.parts).map(|part| part.file.clone()).collect();
         let enough = self.check_enough(files.len(), &failures);
-        let mut manifest = self.manifest(writer.name(), hosts, &failures, window.begin, clock.now());
+        // Up to here it can be cancelled, with nothing kept.
+        let enough = enough.and_then(|()| match self.cancel.is_cancelled() {
+            true => Err(CaptureError::Cancelled),
+            false => Ok(()),
+        });
+        let mut manifest = self.manifest(writer.name(), id, hosts, &failures, window.begin, clock.now());
         manifest.warnings.extend(notes);
         let writer = Arc::clone(writer);
         let finished = blocking(move || match enough.and_then(|()| Ok(writer.finish(manifest)?)) {
@@ -96,6 +103,7 @@ impl CaptureRun {
     fn manifest(
         &self,
         session: &SessionName,
+        id: Option<SessionId>,
         hosts: Hosts,
         failures: &Failures,
         begin: Timestamp,
@@ -118,7 +126,7 @@ impl CaptureRun {
         Manifest {
             version: MANIFEST_VERSION,
             session: session.to_string(),
-            id: SessionId::random(),
+            id,
             tool: Tool::this(),
             created: Some(now.into()),
             window: Window::from_ns(start, start.saturating_add(length)),

@@ -7,17 +7,19 @@ use std::{
     time::Duration,
 };
 
-use model::time::Timestamp;
+use model::time::{Clock, Timestamp};
 use tokio::task::JoinSet;
 use xprof::{client::Target, session::SessionName};
 
-use super::CaptureRun;
+use super::{CaptureRun, StartTime};
 use crate::{
     CaptureError, ProfilerCall,
     profiler::{
         ProbeAnswer, ProbeTimeouts, ProfilerError, ProfilerLease,
         queue::{ProfilerUser, Refusal},
     },
+    reservation::START_LIMIT,
+    spec::HOUR,
 };
 
 /// Lead of a common start beyond the slowest round trip: time for the requests to arrive and be set up.
@@ -33,9 +35,18 @@ pub(super) type Probed = Result<(ProfilerLease, ProbeAnswer), CaptureError>;
 
 impl CaptureRun {
     /// Reserves the profilers of all targets.
-    pub(super) async fn reserve_all(&self, session: &SessionName, now: Timestamp) -> Vec<Reserved> {
+    pub(super) async fn reserve_all(
+        &self,
+        session: &SessionName,
+        start: &StartTime,
+        now: Timestamp,
+    ) -> Vec<Reserved> {
         let user = ProfilerUser::Capture(session.clone());
-        let within = self.until_start(now) + self.spec.duration + self.spec.timeout + LEASE_SLACK;
+        let until_start = match start {
+            StartTime::Known(start) => until(*start, now),
+            StartTime::Later { .. } => START_LIMIT + HOUR,
+        };
+        let within = until_start + self.spec.duration + self.spec.timeout + LEASE_SLACK;
         let mut reserved = Vec::new();
         for target in &self.targets.targets {
             let lease = self.profilers.reserve(target, &user, within).await;
@@ -44,33 +55,43 @@ impl CaptureRun {
         reserved
     }
 
-    /// Probes all targets. If the start is far ahead, waits, and probes them again: connections that idle that long may be
+    /// Waits until shortly before the start. If that is long, the targets are probed again: connections that idle may be
     /// closed by then. The workloads' servers could wait for the start themselves, but would be busy all the time, and
-    /// deaf to a cancel.
-    pub(super) async fn probe_in_time(
+    /// deaf to a cancel until then.
+    pub(super) async fn wait_and_probe(
         &self,
-        reserved: Vec<Reserved>,
-        now: Timestamp,
+        start: Option<Timestamp>,
+        mut probed: Vec<Probed>,
+        clock: &dyn Clock,
     ) -> Result<Vec<Probed>, CaptureError> {
-        let probed = self.probe_all(reserved).await?;
-        let needed = self.settings.connect_timeout.get() + self.settings.probe_timeout.get() + MAX_LEAD;
-        let Some(wait) = self.until_start(now).checked_sub(needed).filter(|wait| !wait.is_zero()) else {
-            return Ok(probed);
-        };
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = self.cancel.cancelled() => return Err(CaptureError::Cancelled),
+        let probing = self.settings.connect_timeout.get() + self.settings.probe_timeout.get() + MAX_LEAD;
+        if self.wait_until(start, probing, clock).await? {
+            let reserved = probed.into_iter().map(|probed| probed.map(|(lease, _)| lease));
+            probed = self.probe_all(reserved.collect()).await?;
         }
-        self.probe_all(probed.into_iter().map(|probed| probed.map(|(lease, _)| lease)).collect()).await
+        self.wait_until(start, MAX_LEAD, clock).await?;
+        Ok(probed)
     }
 
-    /// How long it is until the start that the caller asked for.
-    fn until_start(&self, now: Timestamp) -> Duration {
-        let ahead = self.spec.start.map_or(0, |start| start.0.saturating_sub(now.0));
-        Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))
+    /// Waits until `ahead` before the start. Returns whether there was something to wait for.
+    async fn wait_until(
+        &self,
+        start: Option<Timestamp>,
+        ahead: Duration,
+        clock: &dyn Clock,
+    ) -> Result<bool, CaptureError> {
+        let wait = until(start, clock.now()).saturating_sub(ahead);
+        if wait.is_zero() {
+            return Ok(false);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => Ok(true),
+            () = self.cancel.cancelled() => Err(CaptureError::Cancelled),
+        }
     }
 
-    async fn probe_all(&self, reserved: Vec<Reserved>) -> Result<Vec<Probed>, CaptureError> {
+    /// Probes the profilers that are reserved.
+    pub(super) async fn probe_all(&self, reserved: Vec<Reserved>) -> Result<Vec<Probed>, CaptureError> {
         let timeouts = ProbeTimeouts {
             connect: self.settings.connect_timeout.get(),
             answer: self.settings.probe_timeout.get().min(self.spec.timeout),
@@ -105,6 +126,12 @@ impl CaptureRun {
         refuse_second_names(&mut probed);
         Ok(probed)
     }
+}
+
+/// How long it is until the start that the caller asked for.
+fn until(start: Option<Timestamp>, now: Timestamp) -> Duration {
+    let ahead = start.map_or(0, |start| start.0.saturating_sub(now.0));
+    Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))
 }
 
 /// A reservation that was refused, as the failure of its target.
@@ -151,7 +178,12 @@ fn refuse_second_names(probed: &mut [Probed]) {
 
 /// One start for several targets; a single one starts when it is asked.
 pub(super) fn common_start(probed: &[Probed], now: Timestamp) -> Option<Timestamp> {
-    let round_trips: Vec<Duration> = probed.iter().flatten().map(|(_, answer)| answer.round_trip).collect();
-    let slowest = round_trips.iter().max().filter(|_| round_trips.len() > 1)?;
-    Some(now.plus((LEAD + *slowest * 2).min(MAX_LEAD)))
+    let several = probed.iter().flatten().count() > 1;
+    several.then(|| now.plus(lead(probed)))
+}
+
+/// How long before the window its start has to be known.
+pub(super) fn lead(probed: &[Probed]) -> Duration {
+    let slowest = probed.iter().flatten().map(|(_, answer)| answer.round_trip).max();
+    (LEAD + slowest.unwrap_or_default() * 2).min(MAX_LEAD)
 }

@@ -8,7 +8,7 @@ mod reason;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use store::StoreError;
+use store::{StoreError, destinations::DestinationName};
 use thiserror::Error;
 use xprof::{
     client::{self, Target},
@@ -19,7 +19,7 @@ use xprof::{
 pub use kind::FailureKind;
 pub use reason::FailureReason;
 
-use crate::spec::SpecError;
+use crate::{reservation::ReservationError, spec::SpecError};
 
 /// Which call to a profiler failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,9 @@ pub enum CaptureError {
     /// The request is out of bounds.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// The caller of a capture over several hosts ended the reservation of this one.
+    #[error(transparent)]
+    Reservation(#[from] ReservationError),
     /// A call to a profiler failed.
     #[error("{target}: {error}{}{}", age_text(*.age), connected_text(.connected))]
     Profiler {
@@ -116,6 +119,14 @@ pub enum CaptureError {
     /// The agent's store has a session of this name, or one is being written: whose it is, the caller need not know.
     #[error("the session name {0} is taken")]
     NameTaken(SessionName),
+    /// Another session has the name at a destination, where all hosts need the same one.
+    #[error("another session has the name {session} at the destination {destination}")]
+    NameTakenThere {
+        /// The name.
+        session: SessionName,
+        /// The destination.
+        destination: DestinationName,
+    },
     /// The agent's store refused the session.
     #[error(transparent)]
     Store(Arc<StoreError>),
@@ -175,6 +186,7 @@ impl CaptureError {
         use FailureReason as R;
         match self {
             Self::Spec(error) => error.reason(),
+            Self::Reservation(error) => error.reason(),
             Self::Profiler { call, error, .. } => reason::of_call(*call, error),
             Self::LeaseExpired { .. } => R::LeaseExpired,
             Self::InUse { .. } => R::InUse,
@@ -184,7 +196,7 @@ impl CaptureError {
             Self::NotPermitted { .. } => R::NotPermitted,
             Self::TooFewTargets { .. } => R::TooFewTargets,
             Self::TooFewParts { .. } => R::TooFewParts,
-            Self::NameTaken(_) => R::SessionExists,
+            Self::NameTaken(_) | Self::NameTakenThere { .. } => R::SessionExists,
             Self::Session(error) => reason::of_session(error),
             Self::Store(error) => FailureReason::of_store(error),
             Self::StoreFull { .. } => R::NoSpace,

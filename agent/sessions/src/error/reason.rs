@@ -6,7 +6,7 @@ use store::{StateError, StoreError};
 use xprof::{client, session::SessionError};
 
 use super::{FailureKind, ProfilerCall};
-use crate::spec::SpecError;
+use crate::{reservation::ReservationError, spec::SpecError};
 
 /// Declares [`FailureReason`] with the name of each reason in the API.
 macro_rules! reasons {
@@ -66,6 +66,12 @@ reasons! {
     CallerTimeout = "caller_timeout",
     /// The reservation of the profiler expired.
     LeaseExpired = "lease_expired",
+    /// The start of the window was in the past when it came.
+    LateStart = "late_start",
+    /// The caller of a capture over several hosts sent nothing for as long as its lease.
+    CallerSilent = "caller_silent",
+    /// The caller of a capture over several hosts did not say when the window begins.
+    NoStart = "no_start",
     /// More bytes than the limit.
     TooLarge = "too_large",
     /// The profiler cannot send its trace: it is larger than a message may be.
@@ -90,6 +96,8 @@ reasons! {
     Link = "link",
     /// The session exists.
     SessionExists = "session_exists",
+    /// A part that the manifest of several hosts names is not at the destination, or not as it says.
+    PartNotThere = "part_not_there",
     /// The session is being written.
     SessionBeingWritten = "session_being_written",
     /// Two targets are one profiler.
@@ -134,9 +142,15 @@ impl FailureReason {
             Self::NotAProfiler => K::NotAProfiler,
             Self::ForeignSession | Self::ForeignContinuous | Self::InUse => K::Busy,
             Self::EmptyTrace => K::EmptyTrace,
-            Self::Timeout | Self::ProbeTimeout | Self::CallerTimeout | Self::LeaseExpired => K::Timeout,
+            Self::Timeout
+            | Self::ProbeTimeout
+            | Self::CallerTimeout
+            | Self::LeaseExpired
+            | Self::LateStart
+            | Self::CallerSilent
+            | Self::NoStart => K::Timeout,
             Self::TooLarge => K::TooLarge,
-            Self::Damaged | Self::Unsendable => K::Damaged,
+            Self::Damaged | Self::Unsendable | Self::PartNotThere => K::Damaged,
             Self::NoSpace => K::NoSpace,
             Self::WriteDenied
             | Self::FolderDenied
@@ -167,6 +181,19 @@ impl SpecError {
             Self::UnknownOption { .. } | Self::OptionValue { .. } => FailureReason::UnknownOption,
             Self::OptionIsParameter(_) => FailureReason::OptionIsParameter,
             _ => FailureReason::Invalid,
+        }
+    }
+}
+
+impl ReservationError {
+    pub(super) fn reason(&self) -> FailureReason {
+        match self {
+            Self::LateStart(_) => FailureReason::LateStart,
+            Self::Start(error) => error.reason(),
+            Self::LeaseOver(_) => FailureReason::CallerSilent,
+            Self::NoStart => FailureReason::NoStart,
+            Self::HungUp => FailureReason::Cancelled,
+            Self::OutOfOrder(_) => FailureReason::Invalid,
         }
     }
 }

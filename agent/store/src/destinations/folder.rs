@@ -134,7 +134,8 @@ impl Folder {
         let (folder, name) = split(path);
         let place = self.root.join(path);
         let opened = self.opened(folder, IfMissing::Made)?;
-        let opened = opened.ok_or_else(|| TransferError::other(format_args!("{} was not made", place.display())))?;
+        let opened =
+            opened.ok_or_else(|| TransferError::other(format_args!("{} was not made", place.display())))?;
         match self.incoming()?.rename(aside, &opened, name, replace) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(TransferError::Exists),
             renamed => renamed.map_err(|error| failed("create", &place, &error))?,
@@ -219,7 +220,9 @@ impl UploadTarget for Folder {
             Err(error) => Err(error),
             Ok(_) => match folder.incoming()?.remove(Path::new(&id)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed.map_err(|error| failed("remove", &folder.root.join(INCOMING).join(&id), &error)),
+                removed => {
+                    removed.map_err(|error| failed("remove", &folder.root.join(INCOMING).join(&id), &error))
+                }
             },
         })
         .await
@@ -230,6 +233,16 @@ impl UploadTarget for Folder {
         self.blocking(move |folder| {
             let Some(at) = folder.at(&path)? else { return Ok(None) };
             at.open(OFlag::O_RDONLY)?.map(|file| describe(file, &at.path)).transpose()
+        })
+        .await
+    }
+
+    async fn size(&self, path: &str) -> Result<Option<u64>, TransferError> {
+        let path = path.to_owned();
+        self.blocking(move |folder| {
+            let Some(at) = folder.at(&path)? else { return Ok(None) };
+            let size = at.folder.file_size(at.name);
+            size.map_err(|error| failed("open", &at.path, &error))
         })
         .await
     }
@@ -286,6 +299,9 @@ mod tests {
         put(b"two", Some("")).await.unwrap();
         let facts = folder.head("a/b").await.unwrap().unwrap();
         assert_eq!((facts.size, facts.crc32c), (3, Some(crc32c::crc32c(b"two"))));
+        assert_eq!(folder.size("a/b").await, Ok(Some(3)));
+        // A folder and nothing are no objects.
+        assert_eq!((folder.size("a").await, folder.size("a/c").await), (Ok(None), Ok(None)));
         assert_eq!(fs::read_dir(dir.path().join(INCOMING)).unwrap().count(), 0, "nothing is left aside");
     }
 

@@ -11,7 +11,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, OFlag, RenameFlags, openat, renameat2},
-    sys::stat::{FileStat, Mode, fstatat, mkdirat},
+    sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat},
     unistd::{UnlinkatFlags, unlinkat},
 };
 
@@ -83,6 +83,18 @@ impl OpenFolder {
 
     fn status(&self, name: &Path) -> nix::Result<FileStat> {
         fstatat(&self.0, name, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW)
+    }
+
+    /// The bytes of the file with this name; `None` if there is none, or it is no file.
+    pub(super) fn file_size(&self, name: &Path) -> io::Result<Option<u64>> {
+        match self.status(name) {
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+            Ok(found) if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG => {
+                Ok(None)
+            }
+            Ok(found) => Ok(u64::try_from(found.st_size).ok()),
+        }
     }
 
     /// Removes a file.

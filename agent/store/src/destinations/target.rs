@@ -26,6 +26,8 @@ pub enum FailureClass {
     Damaged,
     /// The destination is full.
     NoSpace,
+    /// Another session has the name there.
+    Taken,
     /// The session's own file cannot be read.
     Local,
     /// Anything else.
@@ -34,7 +36,7 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// All classes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Unreachable,
         Self::Timeout,
         Self::Credentials,
@@ -45,6 +47,7 @@ impl FailureClass {
         Self::Server,
         Self::Damaged,
         Self::NoSpace,
+        Self::Taken,
         Self::Local,
         Self::Other,
     ];
@@ -62,6 +65,7 @@ impl FailureClass {
             Self::Server => "server",
             Self::Damaged => "damaged",
             Self::NoSpace => "no_space",
+            Self::Taken => "taken",
             Self::Local => "local",
             Self::Other => "other",
         }
@@ -72,9 +76,14 @@ impl FailureClass {
         Self::ALL.into_iter().find(|class| class.as_str() == name).unwrap_or(Self::Other)
     }
 
-    /// Whether it is about one file, and says nothing of the destination.
-    pub fn is_of_the_file(self) -> bool {
-        matches!(self, Self::Damaged | Self::Local)
+    /// Whether it is about one session, and says nothing of the destination.
+    pub fn is_of_the_session(self) -> bool {
+        matches!(self, Self::Damaged | Self::Taken | Self::Local)
+    }
+
+    /// Whether another attempt would fail too, unless somebody does something about it.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Damaged | Self::Taken)
     }
 }
 
@@ -171,6 +180,11 @@ pub trait UploadTarget: Send + Sync + 'static {
 
     /// Describes an object; `None` if there is none.
     async fn head(&self, path: &str) -> Result<Option<ObjectFacts>, TransferError>;
+
+    /// The length of an object, which may cost less than all that [`UploadTarget::head`] says; `None` if there is none.
+    async fn size(&self, path: &str) -> Result<Option<u64>, TransferError> {
+        Ok(self.head(path).await?.map(|object| object.size))
+    }
 
     /// The content of a small object; `None` if there is none.
     async fn get(&self, path: &str) -> Result<Option<Bytes>, TransferError>;

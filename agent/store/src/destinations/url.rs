@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeSet, fmt, path::PathBuf, str::FromStr};
 
+use jiff::Timestamp;
 use xprof::session::{HostName, Manifest, PartEntry};
 
 /// The longest template. An object's name has at most 1024 bytes, of which a session and its file need about 420.
@@ -104,8 +105,11 @@ impl UrlTemplate {
     /// # Errors
     /// If the template needs one host and the session has several, or the URL gets too long.
     pub fn resolve(&self, manifest: &Manifest) -> Result<UploadUrl, UrlError> {
-        let values = Values::of(manifest);
-        if self.pieces.contains(&Piece::Value(Placeholder::Host)) && values.several_hosts {
+        self.with(&Values::of(manifest))
+    }
+
+    fn with(&self, values: &Values) -> Result<UploadUrl, UrlError> {
+        if self.names_host() && values.several_hosts {
             return Err(UrlError::SeveralHosts);
         }
         self.fill(|placeholder| match placeholder {
@@ -115,6 +119,32 @@ impl UrlTemplate {
             Placeholder::User => values.user.clone(),
         })
         .parse()
+    }
+
+    /// The URL for the parts of one host of a session over several hosts that begins at `begin`, before they are there:
+    /// from the id of the job and the user of each.
+    ///
+    /// # Errors
+    /// If the template needs one host, or the URL gets too long.
+    pub fn resolve_parts(
+        &self,
+        begin: Timestamp,
+        parts: &[(Option<String>, Option<String>)],
+    ) -> Result<UploadUrl, UrlError> {
+        let jobs = parts.iter().map(|(job, _)| job.clone());
+        let users = parts.iter().map(|(_, user)| user.clone());
+        self.with(&Values {
+            job: only(jobs),
+            date: date(begin),
+            host: String::new(),
+            several_hosts: true,
+            user: only(users),
+        })
+    }
+
+    /// Whether each host has a URL of its own.
+    pub fn names_host(&self) -> bool {
+        self.pieces.contains(&Piece::Value(Placeholder::Host))
     }
 
     /// A URL with an example for each value, for a check of the destination.
@@ -195,12 +225,17 @@ impl Values {
         let hosts: BTreeSet<&str> = manifest.hosts.iter().map(|host| host.host.as_str()).collect();
         Self {
             job: only(parts().map(|part| part.job.as_ref().map(|job| job.id.clone()))),
-            date: begun.strftime("%Y-%m-%d").to_string(),
+            date: date(begun),
             several_hosts: hosts.len() > 1,
             host: only(hosts.into_iter().map(|host| Some(host.to_owned()))),
             user: only(parts().map(user)),
         }
     }
+}
+
+/// The UTC date.
+fn date(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d").to_string()
 }
 
 /// The one value of all, as a plain name. A part without a value is one more value.
@@ -335,6 +370,25 @@ mod tests {
         let hosts = session(&[("h1", vec![part(None, None)]), ("h2", vec![part(None, None)])]);
         assert_eq!(resolved("gs://bucket/{host}", &hosts), Err(UrlError::SeveralHosts));
         assert_eq!(resolved("gs://bucket/x", &hosts).unwrap(), "gs://bucket/x");
+    }
+
+    #[test]
+    fn before_the_window_the_parts_have_the_url_of_their_session() {
+        let begin: Timestamp = "2027-01-31T23:30:00Z".parse().unwrap();
+        let known = |text: &str| Some(text.to_owned());
+        for parts in [
+            vec![(known("42"), known("ann")), (known("42"), known("ann"))],
+            vec![(known("42"), None), (None, known("ann"))],
+            vec![(None, None)],
+        ] {
+            let template: UrlTemplate = "gs://bucket/{job}/{date}/{user}".parse().unwrap();
+            let entries = parts.iter().map(|(job, user)| part(job.as_deref(), user.as_deref())).collect();
+            let whole = template.resolve(&session(&[("h1", entries)]));
+            assert_eq!(template.resolve_parts(begin, &parts), whole, "{parts:?}");
+        }
+        let of_a_host: UrlTemplate = "gs://bucket/{host}".parse().unwrap();
+        assert_eq!(of_a_host.resolve_parts(begin, &[]), Err(UrlError::SeveralHosts));
+        assert!(of_a_host.names_host() && !"gs://bucket/{job}".parse::<UrlTemplate>().unwrap().names_host());
     }
 
     #[test]

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
+use super::own_thread;
 use crate::destinations::{
     self, Destination, SendRate, Transport,
     target::{TransferError, UploadTarget},
@@ -38,28 +38,15 @@ pub async fn check_destinations(
     wanted: Vec<Destination>,
     idle: Duration,
 ) -> Result<Vec<DestinationCheck>, String> {
-    let (tell, told) = oneshot::channel();
-    let work = move || {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
-        let checked = runtime.map_err(|error| error.to_string()).map(|runtime| {
-            runtime.block_on(async {
-                let transport = Transport::new(idle, SendRate::default());
-                let mut checked = Vec::new();
-                for destination in wanted {
-                    checked.push(check_one(destination, transport.clone()).await);
-                }
-                checked
-            })
-        });
-        // There is no receiver when the caller is gone.
-        let _ = tell.send(checked);
+    let check = move || async move {
+        let transport = Transport::new(idle, SendRate::default());
+        let mut checked = Vec::new();
+        for destination in wanted {
+            checked.push(check_one(destination, transport.clone()).await);
+        }
+        checked
     };
-    std::thread::Builder::new()
-        .name("upload-check".to_owned())
-        .spawn(work)
-        .map_err(|error| format!("cannot start a thread: {error}"))?;
-    told.await.unwrap_or_else(|_| Err("the check panicked".to_owned()))
+    own_thread::run("upload-check", check).await
 }
 
 async fn check_one(destination: Destination, transport: Transport) -> DestinationCheck {

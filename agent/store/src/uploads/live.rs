@@ -126,7 +126,8 @@ impl Inner {
     pub(super) fn derived(&self, name: &str) -> Vec<UploadStatus> {
         let settings = self.settings();
         let Ok(session) = name.parse() else { return Vec::new() };
-        if Staging::new(&self.logdir).owners(&session).stays_here {
+        let owners = Staging::new(&self.logdir).owners(&session);
+        if owners.stays_here {
             return Vec::new();
         }
         let source = Some(Source::new(&self.logdir, &session));
@@ -136,18 +137,19 @@ impl Inner {
         // Without an id it could not be told from another session of its name.
         let destinations = settings.destinations.0.iter().filter(|_| manifest.id.is_some());
         let uploads = destinations.map(|destination| {
-            let status = self.status_of(&manifest, destination, SessionPriority::Periodic);
+            let status = self.status_of(&manifest, destination, SessionPriority::Periodic, owners.parts_only);
             UploadStatus { derived: !destination.always(), ..status }
         });
         uploads.filter(|status| status.phase == UploadPhase::Waiting).collect()
     }
 
-    /// A new upload of a session.
+    /// A new upload of a session; `share`: it is one host's share of a session over several hosts.
     pub(super) fn status_of(
         &self,
         manifest: &Manifest,
         destination: &Destination,
         priority: SessionPriority,
+        share: bool,
     ) -> UploadStatus {
         let url = destination.url.resolve(manifest);
         let failure = url.as_ref().err();
@@ -164,6 +166,8 @@ impl Inner {
             sent_bytes: 0,
             phase: if failure.is_some() { UploadPhase::Failed } else { UploadPhase::Waiting },
             derived: false,
+            // A folder for each host has room for the manifest of one.
+            parts_only: share && !destination.url.names_host(),
             failure: failure
                 .map(|error| UploadFailure { class: FailureClass::Other, message: error.to_string() }),
         }

@@ -8,12 +8,14 @@
 //! ```
 //!
 //! [`session_upload`] and [`file`] are the states of a session and a file, [`queue`] chooses, [`transfer`] makes the steps,
-//! [`rows`] is the state on the disk. Must never report an upload as done that the destination does not have, nor remove
+//! [`rows`] is the state on the disk. [`manifest_put`] and [`whole_manifest`] are for sessions over several hosts. Must never report an upload as done that the destination does not have, nor remove
 //! anything of the session here.
 
 mod check;
 mod file;
 mod live;
+mod manifest_put;
+mod own_thread;
 mod part_memory;
 mod queue;
 mod rows;
@@ -22,12 +24,14 @@ pub mod settings;
 mod source;
 mod status;
 mod transfer;
+mod whole_manifest;
 mod worker;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
 pub use check::{DestinationCheck, check_destinations};
 use live::Inner;
+pub use manifest_put::PutManifestError;
 use model::time::Clock;
 use queue::Next;
 pub use status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary};
@@ -37,7 +41,7 @@ use xprof::session::{HostName, Manifest, SessionName};
 
 use crate::{
     SessionPriority, catalog,
-    destinations::{Destination, DestinationName, Destinations},
+    destinations::{Destination, DestinationName, Destinations, UploadUrl},
     state::{StateDb, StateError},
 };
 
@@ -56,6 +60,17 @@ pub enum UploadChoice {
     To(DestinationName),
     /// Nowhere.
     Nowhere,
+    /// The parts alone, of one host of a session over several hosts: where every session goes, and there too.
+    Parts(Option<PartsDestination>),
+}
+
+/// Where all hosts of a session send their parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartsDestination {
+    /// The destination.
+    pub name: DestinationName,
+    /// Its URL for the session, on which all hosts agreed.
+    pub url: UploadUrl,
 }
 
 /// The settings of uploads.
@@ -123,16 +138,23 @@ impl Uploads {
         let settings = self.0.settings();
         let wanted = |destination: &&Destination| match choice {
             UploadChoice::Nowhere => false,
-            UploadChoice::Always => destination.always(),
-            UploadChoice::To(name) => destination.always() || destination.name == *name,
+            UploadChoice::Always | UploadChoice::Parts(None) => destination.always(),
+            UploadChoice::To(name) | UploadChoice::Parts(Some(PartsDestination { name, .. })) => {
+                destination.always() || destination.name == *name
+            }
         };
+        let share = matches!(choice, UploadChoice::Parts(_));
         let mut new: Vec<UploadStatus> = settings
             .destinations
             .0
             .iter()
             .filter(wanted)
-            .map(|destination| self.0.status_of(manifest, destination, priority))
+            .map(|destination| self.0.status_of(manifest, destination, priority, share))
             .collect();
+        if let UploadChoice::Parts(Some(agreed)) = choice {
+            let named = new.iter_mut().filter(|status| status.destination == agreed.name.as_str());
+            named.for_each(|status| status.url = agreed.url.to_string());
+        }
         let saved = self.add_all(&mut new);
         (new, saved)
     }

@@ -65,8 +65,8 @@ pub(crate) enum Next {
 pub(crate) enum UploadAttempt {
     /// Nothing more to do for it: it is done, failed for good, or was dropped.
     Ended,
-    /// One of its own files failed.
-    FileFailed,
+    /// It failed in a way that says nothing of the destination.
+    SessionFailed,
     /// The destination failed; whether something was written there before.
     DestinationFailed { progressed: bool },
 }
@@ -166,7 +166,7 @@ impl Queue {
                 self.entries.remove(&number);
                 return;
             }
-            UploadAttempt::FileFailed => entry.not_before = Some(now + entry.backoff.failed(random)),
+            UploadAttempt::SessionFailed => entry.not_before = Some(now + entry.backoff.failed(random)),
             UploadAttempt::DestinationFailed { progressed } => {
                 if progressed {
                     breaker.backoff.succeeded();
@@ -235,7 +235,7 @@ mod tests {
         let mut queue = queue(&[(1, "a", SessionPriority::Asked), (2, "a", SessionPriority::Asked)]);
         let now = Instant::now();
         assert_eq!(queue.next(now), Next::Start(1));
-        queue.ended(1, UploadAttempt::FileFailed, now, 1.0);
+        queue.ended(1, UploadAttempt::SessionFailed, now, 1.0);
         assert_eq!(queue.next(now), Next::Start(2));
         assert_eq!(queue.next(now), Next::Wait(now + FIRST_WAIT));
     }
@@ -260,7 +260,7 @@ mod tests {
                             let (kind, random) = attempts.next().unwrap_or((0, 0.5));
                             let attempt = match kind {
                                 0 => UploadAttempt::Ended,
-                                1 => UploadAttempt::FileFailed,
+                                1 => UploadAttempt::SessionFailed,
                                 _ => UploadAttempt::DestinationFailed { progressed: random > 0.5 },
                             };
                             ended += usize::from(attempt == UploadAttempt::Ended);

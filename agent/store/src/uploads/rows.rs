@@ -28,7 +28,7 @@ pub(crate) struct BegunParts {
 }
 
 const COLUMNS: &str = "number, session, destination, url, manifest_id, priority, queued_ns, bytes, state, name_there, \
-     done_ns, unverified, failure_class, failure, derived";
+     done_ns, unverified, failure_class, failure, derived, parts_only";
 
 fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
     let class: Option<String> = row.get("failure_class")?;
@@ -54,6 +54,7 @@ fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
         sent_bytes: if matches!(phase, UploadPhase::Done { .. }) { bytes } else { 0 },
         phase,
         derived: row.get("derived")?,
+        parts_only: row.get("parts_only")?,
         failure: failure.transpose()?,
     })
 }
@@ -62,7 +63,8 @@ fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
 pub(crate) fn add(change: &Transaction<'_>, new: &UploadStatus) -> rusqlite::Result<bool> {
     let failure = new.failure.as_ref();
     let sql = "INSERT INTO uploads (number, session, destination, url, manifest_id, priority, queued_ns, bytes, state, \
-               failure_class, failure, derived) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
+               failure_class, failure, derived, parts_only) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
                ON CONFLICT DO NOTHING";
     let added = change.execute(
         sql,
@@ -79,6 +81,7 @@ pub(crate) fn add(change: &Transaction<'_>, new: &UploadStatus) -> rusqlite::Res
             failure.map(|failure| failure.class.as_str()),
             failure.map(|failure| &failure.message),
             new.derived,
+            new.parts_only,
         ],
     )?;
     mark_session(change, &new.session)?;
@@ -116,6 +119,12 @@ pub(crate) fn all(db: &Connection) -> rusqlite::Result<Vec<UploadStatus>> {
 pub(crate) fn of_session(db: &Connection, session: &str) -> rusqlite::Result<Vec<UploadStatus>> {
     let sql = format!("SELECT {COLUMNS} FROM uploads WHERE session = ?1 ORDER BY queued_ns, number");
     db.prepare(&sql)?.query_map([session], status)?.collect()
+}
+
+/// The checksums of an upload's files, by name, as far as they are known.
+pub(crate) fn checksums(db: &Connection, number: i64) -> rusqlite::Result<BTreeMap<String, u32>> {
+    let sql = "SELECT file, crc32c FROM upload_files WHERE upload = ?1 AND crc32c IS NOT NULL";
+    db.prepare(sql)?.query_map([number], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// Puts what is known of an upload into `upload`, if it is about the same URL.

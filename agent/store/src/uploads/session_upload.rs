@@ -7,6 +7,9 @@
 //! claimed ──every part There──> the manifest's turn ──There──> done
 //! ```
 //!
+//! Of a session over several hosts each host sends its parts alone. All have the same id, so that they share the claim, and
+//! there is no second name: the others would not know it. `manifest_put` puts the manifest.
+//!
 //! The claim is an object that holds the id of the manifest, so that two sessions of one name never mix. Must never let
 //! the manifest be seen before every part.
 
@@ -23,8 +26,10 @@ pub(crate) struct SessionFiles {
     pub(crate) id: String,
     /// This host, for a second name.
     pub(crate) host: HostName,
-    /// Names and sizes of its parts, and of the manifest.
+    /// Names and sizes of its parts, and of the manifest unless its parts are sent alone.
     pub(crate) files: Vec<(String, u64)>,
+    /// It is one host's share of a session over several hosts.
+    pub(crate) parts_only: bool,
 }
 
 /// The session's name at the destination.
@@ -62,20 +67,21 @@ pub(crate) struct SessionUpload {
     session: SessionName,
     id: String,
     host: HostName,
+    parts_only: bool,
     /// Its name there.
     pub(crate) claim: NameClaim,
-    /// Its files, the manifest last.
+    /// Its files, a manifest last.
     pub(crate) files: Vec<FileUpload>,
 }
 
 impl SessionUpload {
     /// Nothing is known of what the destination has.
     pub(crate) fn new(session: SessionFiles) -> Self {
-        let SessionFiles { session, id, host, files } = session;
+        let SessionFiles { session, id, host, files, parts_only } = session;
         let mut files: Vec<_> =
             files.into_iter().map(|(name, size)| FileUpload::new(name, size, false)).collect();
         files.sort_by_key(|file| file.name == MANIFEST_FILE);
-        Self { session, id, host, claim: NameClaim::Unclaimed { refused: 0 }, files }
+        Self { session, id, host, parts_only, claim: NameClaim::Unclaimed { refused: 0 }, files }
     }
 
     /// The id that the claim holds.
@@ -96,6 +102,7 @@ impl SessionUpload {
         };
         let name = match refused {
             0 => return Some(self.session.clone()),
+            _ if self.parts_only => return None,
             1 => format!("{}-{}", self.session, self.host),
             // A session of this name was uploaded from this host before, and forgotten here.
             2 => format!("{}-{:.8}", self.session, self.id),
@@ -127,8 +134,10 @@ impl SessionUpload {
         if let NameClaim::Unclaimed { .. } = self.claim {
             return Box::new(self.name_there().map(|_| Step::Claim).into_iter());
         }
-        let (manifest, parts) =
-            self.files.split_last().map_or((None, &[][..]), |(last, parts)| (Some(last), parts));
+        let (manifest, parts) = match self.files.split_last() {
+            Some((last, parts)) if last.name == MANIFEST_FILE => (Some(last), parts),
+            _ => (None, &self.files[..]),
+        };
         let turn = parts.iter().all(FileUpload::is_there);
         let of = |(index, file): (usize, &'_ FileUpload)| -> Vec<Step> {
             file.steps().map(|step| Step::File(index, step)).collect()
@@ -164,4 +173,4 @@ impl SessionUpload {
 
 #[cfg(test)]
 #[path = "session_upload_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -12,16 +12,16 @@ use crate::{
 
 /// A bucket that remembers only what matters here: the size and checksum of each object, and how often it was written.
 #[derive(Default)]
-struct Bucket {
-    claims: BTreeMap<String, String>,
-    objects: BTreeMap<String, (u64, u32, u32)>,
+pub(crate) struct Bucket {
+    pub(crate) claims: BTreeMap<String, String>,
+    pub(crate) objects: BTreeMap<String, (u64, u32, u32)>,
     parts: BTreeMap<String, (String, BTreeMap<u32, u32>)>,
     begun: u32,
 }
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
+pub(crate) enum Fate {
     Good,
     LostBefore,
     LostAfter,
@@ -33,7 +33,7 @@ fn crc(file: &FileUpload) -> u32 {
 
 impl Bucket {
     /// Makes a step. `None`: an error was answered.
-    fn make(&mut self, upload: &mut SessionUpload, step: Step, fate: Fate) -> Option<()> {
+    pub(crate) fn make(&mut self, upload: &mut SessionUpload, step: Step, fate: Fate) -> Option<()> {
         if fate == Fate::LostBefore {
             return None;
         }
@@ -108,7 +108,7 @@ impl Bucket {
         Some(())
     }
 
-    fn is_visible(&self, name: &str) -> bool {
+    pub(crate) fn is_visible(&self, name: &str) -> bool {
         self.objects.contains_key(&format!("{name}/{MANIFEST_FILE}"))
     }
 }
@@ -120,10 +120,11 @@ fn session(id: &str, files: &[u64]) -> SessionFiles {
         id: id.to_owned(),
         host: "h".parse().unwrap(),
         files: std::iter::once((MANIFEST_FILE.to_owned(), 9)).chain(parts).collect(),
+        parts_only: false,
     }
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+pub(crate) fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![3 => Just(Fate::Good), 1 => Just(Fate::LostBefore), 1 => Just(Fate::LostAfter)]
 }
 
@@ -179,6 +180,15 @@ fn another_session_of_the_same_name_gets_a_name_of_its_own() {
     }
     assert_eq!(names, ["s", "s-h", "s-cccccccc", "s"]);
     assert_eq!(bucket.objects.len(), 6);
+}
+
+#[test]
+fn the_parts_of_several_hosts_never_go_under_another_name() {
+    let mut bucket = Bucket::default();
+    bucket.claims.insert("s".to_owned(), "another".to_owned());
+    let mut upload = SessionUpload::new(SessionFiles { parts_only: true, ..session("id1", &[3]) });
+    bucket.make(&mut upload, Step::Claim, Fate::Good);
+    assert_eq!((upload.name_there(), upload.steps().count(), upload.is_done()), (None, 0, false));
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub struct UploadStatus {
     pub phase: UploadPhase,
     /// The session was found without a state: it is only uploaded if it has a name there already.
     pub derived: bool,
+    /// Only its parts are sent: it is one host's share of a session over several hosts.
+    pub parts_only: bool,
     /// Why the last attempt failed.
     pub failure: Option<UploadFailure>,
 }

@@ -113,7 +113,10 @@ async fn an_upload_outlives_the_agent() {
     host.to(&manifest, "missing");
     host.work().await;
     let failed = host.state("s");
-    assert_eq!((failed.phase, failed.failure.unwrap().class.as_str()), (UploadPhase::Waiting, "no_destination"));
+    assert_eq!(
+        (failed.phase, failed.failure.unwrap().class.as_str()),
+        (UploadPhase::Waiting, "no_destination")
+    );
     let Host { dir, uploads: old } = host;
     drop(old);
     let settings = UploadSettings { destinations: destinations(&dir), ..UploadSettings::default() };

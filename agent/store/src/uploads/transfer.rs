@@ -181,7 +181,7 @@ impl Transfer<'_> {
 }
 
 /// The object that says whose a name is.
-fn claim_path(name: &SessionName) -> String {
+pub(super) fn claim_path(name: &SessionName) -> String {
     format!(".tpuscope/{name}")
 }
 
@@ -190,14 +190,19 @@ fn given_up(upload: &SessionUpload) -> Option<TransferError> {
         let message = format!("{}: what is there is not what was sent", file.name);
         return Some(TransferError::new(FailureClass::Damaged, message));
     }
-    let message = "every name for the session is claimed by other sessions";
-    upload.name_there().is_none().then(|| TransferError::new(FailureClass::Other, message))
+    let message = || format!("another session has the name {} there", upload.session());
+    upload.name_there().is_none().then(|| TransferError::new(FailureClass::Taken, message()))
 }
 
 /// The object of a file, below the destination's URL.
 fn path(upload: &SessionUpload, index: usize) -> String {
     let name = upload.name_there().map_or_else(String::new, |name| name.to_string());
-    format!("plugins/profile/{name}/{}", upload.files[index].name)
+    file_path(&name, &upload.files[index].name)
+}
+
+/// The object of a file of the session that has this name there.
+pub(super) fn file_path(name: &str, file: &str) -> String {
+    format!("plugins/profile/{name}/{file}")
 }
 
 fn parts_id(upload: &SessionUpload, index: usize) -> Option<String> {

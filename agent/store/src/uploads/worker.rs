@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use xprof::session::SessionName;
+use xprof::session::{MANIFEST_FILE, SessionName};
 
 use super::{
     file::{FileState, ThereFile},
@@ -213,7 +213,7 @@ impl Worker {
         let class = error.class();
         own_metrics::upload_failed(class);
         let failure = UploadFailure { class, message: error.to_string() };
-        let is_final = class == FailureClass::Damaged;
+        let is_final = class.is_final();
         // Each upload says once that it fails in this way.
         if status.failure.as_ref().is_none_or(|before| before.class != class) {
             warn!(
@@ -226,7 +226,7 @@ impl Worker {
         self.inner.set_failed(number, failure, is_final);
         match class {
             _ if is_final => UploadAttempt::Ended,
-            class if class.is_of_the_file() => UploadAttempt::FileFailed,
+            class if class.is_of_the_session() => UploadAttempt::SessionFailed,
             _ => UploadAttempt::DestinationFailed { progressed },
         }
     }
@@ -246,7 +246,7 @@ impl Worker {
             let local = |error: &dyn ToString| TransferError::new(FailureClass::Local, error.to_string());
             let session: SessionName = status.session.parse().map_err(|error| local(&error))?;
             let source = Source::new(&inner.logdir, &session);
-            let Some(SourceFiles { manifest, files }) = source.files()? else { return Ok(None) };
+            let Some(SourceFiles { manifest, mut files }) = source.files()? else { return Ok(None) };
             let id = manifest.id.as_ref().map(ToString::to_string).unwrap_or_default();
             // Another session has the name by now.
             if id != status.manifest_id {
@@ -255,9 +255,12 @@ impl Worker {
             if id.is_empty() {
                 return Err(local(&"the session's manifest has no id: an older version wrote it"));
             }
-            let url = destination.url.resolve(&manifest);
+            // All hosts of a session agreed on a URL before it began.
+            let url = if status.parts_only { status.url.parse() } else { destination.url.resolve(&manifest) };
             let url = url.map_err(|error| TransferError::new(FailureClass::Other, error))?;
-            let files = SessionFiles { session, id, host: inner.host.clone(), files };
+            let parts_only = status.parts_only;
+            files.retain(|(name, _)| !parts_only || name != MANIFEST_FILE);
+            let files = SessionFiles { session, id, host: inner.host.clone(), files, parts_only };
             let upload = inner.restored(status.number, &url, files);
             let target = destinations::open(&url, Some(&destination), transport)?;
             Ok(Some(Prepared { target, source, upload, url }))
