@@ -7,6 +7,7 @@
 
 pub(crate) mod agent;
 mod capture;
+mod certs;
 pub mod client;
 mod config;
 mod dial_stdio;
@@ -66,6 +67,9 @@ pub enum Command {
     Agent(agent::Args),
     /// Record an XProf trace of the workloads on this host, or of the given profilers
     Capture(Box<capture::Args>),
+    /// Make certificates for agents, operators and viewers on other hosts, and show them
+    #[command(subcommand)]
+    Certs(certs::CertsCommand),
     /// Print the default settings or the settings in force, or check a settings file
     Config(config::Args),
     /// Compute the share of a job's time that was progress, and the causes of the lost time
@@ -143,6 +147,7 @@ fn run(command: Command) -> CommandResult {
     match command {
         Command::Agent(args) => agent::run(&args),
         Command::Capture(args) => capture::run(&args),
+        Command::Certs(command) => certs::run(&command),
         Command::Config(args) => config::run(&args),
         Command::Goodput(args) => goodput::run(&args),
         Command::Sessions(command) => sessions::run(&command),
