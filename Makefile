@@ -1,6 +1,6 @@
-# make check        format, lint, unit tests: needs cargo alone, no root and no network
+# make check        format, lint, unit tests: needs Rust and a C compiler, no root; network the first time, for the crates
 # make e2e T=name   the end-to-end tests whose name contains T; all of them without T
-# make test         what CI runs: lint, licences, all tests against real peers; the first line says what it installs
+# make test         lint, licences, all tests against real peers; the line `setup: …` says what it installs
 # make bench        the promises of speed and memory beside peers of the same run; BENCH=name runs one
 # make soak         an agent that is killed ROUNDS times (200) at random instants of captures and uploads
 # make fuzz T=name  the fuzz target T for FUZZ_SECONDS (60); without T, the list of targets
@@ -21,7 +21,7 @@ e2e:
 	$(CARGO) build --locked --workspace
 	$(CARGO) test --locked --workspace --test e2e -- $(T)
 
-# The first line of its output says what it will install and as which user.
+# The first line of setup.sh says what it will install and as which user.
 test: setup lint
 	target/tools/bin/cargo-deny --log-level error check licenses bans sources
 	$(CARGO) build --workspace --locked

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: Debian packages (as root, with apt-get), Python peers in
-# target/peers (TPUSCOPE_PEERS names another folder), cargo tools in target/tools. Its first line says what it will
+# target/peers (TPUSCOPE_PEERS names another folder), cargo tools in target/tools. Its first line (`setup: …`) says what it will
 # install and as whom. It installs nothing that is already there.
 #
 #   tests/setup.sh         for `make test` and `make bench`

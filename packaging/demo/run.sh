@@ -11,7 +11,7 @@ started=$(date +%s)
 for name in $(compgen -e TPUSCOPE_ || true); do [ "$name" = TPUSCOPE_PEERS ] || unset "$name"; done
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
-say "set up: JAX and XProf in a venv, a release build"
+say "set up: JAX and XProf in a venv (about 900 MB the first time), a release build (4 to 15 minutes the first time)"
 tests/setup.sh demo
 cargo build --release --locked -p tpuscope -p tpuscope-tests -p fake-libtpu --bin tpuscope --bin fake-tpu-host --lib
 peers=${TPUSCOPE_PEERS:-target/peers}

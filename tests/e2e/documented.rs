@@ -1,8 +1,8 @@
-//! The output of `sessions show` in the documentation is what the command prints.
+//! The output of commands in the documentation is what they print.
 
 use std::{fs, path::Path};
 
-use fakes::{command::run, harness::workspace};
+use fakes::{command::run, harness::workspace, running_agent::Home};
 
 /// What stands for any number of lines.
 const ANY: &str = "…";
@@ -39,22 +39,66 @@ fn matches(wanted: &[String], printed: &[&str]) -> bool {
 }
 
 #[test]
-fn sessions_show_prints_what_the_documentation_shows() {
-    for (page, count) in [("README.md", 1), ("docs/traces.md", 3)] {
-        let examples = examples(page, "tpuscope sessions show ");
+fn commands_print_what_the_documentation_shows() {
+    // Those on files of the repository.
+    for (page, command, of, count) in [
+        ("README.md", "sessions show", "tests/data/", 1),
+        ("docs/traces.md", "sessions show", "tests/data/", 3),
+        ("docs/sessions.md", "sessions list", "tests/data/", 1),
+        ("README.md", "goodput", "--from-log tests/data/", 1),
+        ("docs/goodput.md", "goodput", "--from-log tests/data/", 1),
+    ] {
+        let of_command = examples(page, &format!("tpuscope {command} "));
+        let examples: Vec<_> =
+            of_command.into_iter().filter(|example| example.command.starts_with(of)).collect();
         assert_eq!(examples.len(), count, "{page}: {examples:?}");
         for example in examples {
             let arguments: Vec<&str> =
-                ["sessions", "show"].into_iter().chain(example.command.split_whitespace()).collect();
+                command.split_whitespace().chain(example.command.split_whitespace()).collect();
             let ended = run(Path::new(&workspace()), &arguments);
             assert_eq!(ended.code, Some(0), "{ended:?}");
             let printed: Vec<&str> = ended.stdout.lines().collect();
             assert!(
                 matches(&example.output, &printed),
-                "{page} has other output of `sessions show {}` than:\n{}",
+                "{page} has other output of `{command} {}` than:\n{}",
                 example.command,
                 ended.stdout
             );
         }
     }
+}
+
+/// The heads of a table.
+fn heads(line: &str) -> Vec<&str> {
+    line.split("  ").map(str::trim).filter(|head| !head.is_empty()).collect()
+}
+
+#[test]
+fn every_list_of_sessions_in_the_documentation_has_the_columns_of_today() {
+    let folder = "tests/data/golden/xplane/straggler_4core";
+    let printed = run(Path::new(&workspace()), &["sessions", "list", folder]).stdout;
+    let today = heads(printed.lines().next().expect("a table"));
+    let mut seen = 0;
+    for page in fs::read_dir(workspace().join("docs")).expect("the documentation") {
+        let page = page.expect("a page").path();
+        let text = if page.is_file() { fs::read_to_string(&page).expect("text") } else { String::new() };
+        for line in text.lines().filter(|line| line.trim_start().starts_with("SESSION  ")) {
+            if heads(line).contains(&"CREATED (UTC)") {
+                assert_eq!(heads(line), today, "{}", page.display());
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 2);
+}
+
+#[test]
+fn the_settings_of_the_first_capture_are_accepted() {
+    let text = fs::read_to_string(workspace().join("README.md")).unwrap();
+    let block =
+        text.split("\n```toml\n").nth(1).and_then(|rest| rest.split("\n```").next()).expect("settings");
+    let home = Home::new();
+    fs::write(home.path().join("my.toml"), block).unwrap();
+    let checked = run(home.path(), &["config", "check", "my.toml", "--json"]).json();
+    assert_eq!(checked["settings"]["workload"]["discover"], "any", "{checked}");
 }

@@ -77,6 +77,82 @@ fn what_is_installed_is_removed_except_the_settings() {
     assert_eq!(files(root.path()), ["./etc/tpuscope/tpuscope.toml"]);
 }
 
+#[test]
+fn what_an_administrator_changed_stays_when_it_is_installed_again_and_removed() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let install = |arguments: &[&OsStr]| {
+        let script = workspace().join("packaging/install.sh");
+        let output = Command::new(script).args(arguments).output().expect("the installer runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let with_network = || install(&["--network".as_ref(), tpuscope().as_ref(), root.path().as_ref()]);
+    let drop_in = root.path().join("etc/systemd/system/tpuscope.service.d/network.conf");
+    let settings = root.path().join("etc/tpuscope/tpuscope.toml");
+    with_network();
+    // The defaults are not set, so that those of a later version apply.
+    let shown = fs::read_to_string(&settings).expect("installed");
+    let set = shown.lines().filter(|line| !line.is_empty() && !line.starts_with(['#', '[']));
+    assert_eq!(set.collect::<Vec<_>>(), Vec::<&str>::new());
+    assert!(shown.contains("\n#interval = \"1s\"\n"), "{shown}");
+
+    // What an earlier installer wrote is replaced.
+    for written in [&drop_in, &root.path().join("usr/share/tpuscope/network.conf")] {
+        fs::write(written, "[Service]\nIPAddressAllow=any\n").expect("writable");
+    }
+    assert!(!with_network().contains("was edited"));
+    assert!(fs::read_to_string(&drop_in).expect("there").starts_with("# Written by install.sh"));
+
+    for (file, text) in
+        [(&drop_in, "[Service]\nIPAddressAllow=10.0.0.7\n"), (&settings, "[log]\nlevel = \"warn\"\n")]
+    {
+        fs::write(file, text).expect("writable");
+    }
+    assert!(with_network().contains("network.conf was edited and stays as it is"));
+    let said = install(&["--remove".as_ref(), root.path().as_ref()]);
+    assert!(said.contains("network.conf, which was edited"), "{said}");
+    assert_eq!(
+        files(root.path()),
+        ["./etc/systemd/system/tpuscope.service.d/network.conf", "./etc/tpuscope/tpuscope.toml"]
+    );
+    assert_eq!(fs::read_to_string(&drop_in).expect("kept"), "[Service]\nIPAddressAllow=10.0.0.7\n");
+    assert_eq!(fs::read_to_string(&settings).expect("kept"), "[log]\nlevel = \"warn\"\n");
+}
+
+#[test]
+fn the_installer_prints_its_usage() {
+    let script = workspace().join("packaging/install.sh");
+    for (argument, code) in [(Some("--help"), 0), (None, 2), (Some("--no-such-option"), 2)] {
+        let output = Command::new(&script).args(argument).output().expect("the installer runs");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let printed = if code == 0 { &output.stdout } else { &output.stderr };
+        assert!(String::from_utf8_lossy(printed).contains("install.sh --remove [DESTDIR]"), "{output:?}");
+    }
+}
+
+#[test]
+fn the_links_of_the_installed_pages_lead_to_installed_files() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let script = workspace().join("packaging/install.sh");
+    let output = Command::new(script).arg(tpuscope()).arg(root.path()).output().expect("the installer runs");
+    assert!(output.status.success(), "{output:?}");
+    let documents = root.path().join("usr/share/doc/tpuscope");
+    let mut seen = 0;
+    for page in files(&documents).iter().filter(|file| file.ends_with(".md")) {
+        let page = documents.join(page);
+        let text = fs::read_to_string(&page).expect("a page");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            assert!(page.parent().expect("a folder").join(target).exists(), "{link} of {}", page.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "{seen}");
+}
+
 /// The exit codes after which systemd does not restart the agent.
 fn final_exit_codes() -> Vec<i32> {
     let text = fs::read_to_string(workspace().join("systemd/tpuscope.service")).expect("the unit is there");

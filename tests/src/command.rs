@@ -1,6 +1,7 @@
 //! Runs the built `tpuscope` and looks at how it ends.
 
 use std::{
+    env,
     ffi::OsStr,
     io::Read,
     path::Path,
@@ -67,11 +68,22 @@ pub fn start<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> RunningCommand 
     start_as(command)
 }
 
+/// Removes the variables of tpuscope that only the caller of the tests set: settings, and those of the tests themselves.
+pub fn without_inherited_settings(command: &mut Command) {
+    let set: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+    let inherited = env::vars_os().map(|(name, _)| name);
+    let ours = inherited.filter(|name| name.as_encoded_bytes().starts_with(b"TPUSCOPE_"));
+    for name in ours.filter(|name| !set.contains(name)) {
+        command.env_remove(name);
+    }
+}
+
 /// Starts a prepared command.
 ///
 /// # Panics
 /// If it cannot be started.
 pub fn start_as(mut command: Command) -> RunningCommand {
+    without_inherited_settings(&mut command);
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     RunningCommand { child: command.spawn().expect("it starts") }
 }

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
+    command::without_inherited_settings,
     fake_host::FakeHost,
     harness::tpuscope,
     wait::{LIMIT, eventually},
@@ -103,6 +104,7 @@ impl RunningAgent {
     /// # Panics
     /// If it cannot be started.
     pub fn spawn(home: Home, mut command: Command) -> Self {
+        without_inherited_settings(&mut command);
         let log = home.path().join("log");
         let file = File::options().create(true).append(true).open(&log).expect("a log file");
         let child =

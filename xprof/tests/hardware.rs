@@ -1,7 +1,9 @@
 //! The analysis on traces as real hardware writes them: the line's clock jumps, and each core counts its own ids.
 //!
-//! The made vectors are tested everywhere. The real traces are not part of the repository: their figures are tested
-//! where a folder `shared/real` lies beside it.
+//! The made vectors are tested everywhere. The traces of others are not part of the repository: their figures are tested
+//! where a folder `shared/real` lies beside it, and these tests do nothing elsewhere. The trace of v6e is as it was recorded. That
+//! of v7x was rebuilt from a trace viewer's JSON: names, times and statistics of events are those of the hardware;
+//! program and symbol ids, FLOPS, core details, peaks and the task environment were made up.
 
 #![allow(
     clippy::cast_possible_truncation,

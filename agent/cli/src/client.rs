@@ -11,7 +11,7 @@ use cluster::channel;
 use tokio::{net::UnixStream, time::timeout};
 use tonic::{Status, transport::Channel};
 
-use super::{failure::Failure, remedies, settings};
+use super::{failure::Failure, remedies, settings, settings_args};
 
 /// The longest time for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -21,8 +21,6 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time without data after which the agent is pinged, and the time that it has to answer.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// The path of the socket.
-const USUAL: &str = "/run/tpuscope/agent.sock";
 /// The variable that names the socket.
 pub const VARIABLE: &str = settings::SOCKET_VARIABLE;
 
@@ -35,15 +33,20 @@ pub fn is_from_variable(socket: &Path) -> bool {
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct SocketArgs {
-    /// Path of the agent's Unix socket
-    #[arg(long, value_name = "PATH", env = VARIABLE, default_value = USUAL)]
-    socket: PathBuf,
+    /// Path of the agent's Unix socket [default: the setting api.socket, /run/tpuscope/agent.sock]
+    #[arg(long, value_name = "PATH", env = VARIABLE)]
+    socket: Option<PathBuf>,
 }
 
 impl SocketArgs {
-    /// Whether the command line names a socket that is neither the usual one nor that of the variable.
+    /// Whether the command line names a socket other than that of the variable.
     pub(crate) fn is_given(&self) -> bool {
-        self.socket != Path::new(USUAL) && !is_from_variable(&self.socket)
+        self.socket.as_deref().is_some_and(|socket| !is_from_variable(socket))
+    }
+
+    /// The path of the socket: that of the argument or its variable, else of the settings.
+    fn path(&self, settings: &settings_args::Args) -> Result<PathBuf, Failure> {
+        self.socket.clone().map_or_else(|| settings.socket(), Ok)
     }
 
     /// Connects to the agent's socket.
@@ -51,24 +54,37 @@ impl SocketArgs {
     /// # Errors
     /// If no process listens on it.
     pub(crate) async fn stream(&self) -> Result<UnixStream, Failure> {
-        match timeout(CONNECT_TIMEOUT, UnixStream::connect(&self.socket)).await {
-            Ok(connected) => connected
-                .map_err(|error| remedies::no_connection(&self.socket, &error, is_socket(&self.socket))),
-            Err(_) => Err(remedies::no_answer(&self.socket)),
-        }
+        stream(&self.path(&settings_args::Args::of_environment())?).await
     }
 
     /// Connects to the agent.
     ///
     /// # Errors
-    /// If no agent answers.
+    /// If no agent answers, or the settings file that the environment names cannot be used.
     pub async fn connect(&self) -> Result<Channel, Failure> {
-        let stream = self.stream().await?;
-        match timeout(CONNECT_TIMEOUT, channel::over(stream, KEEPALIVE)).await {
+        self.connect_as_in(&settings_args::Args::of_environment()).await
+    }
+
+    /// Connects to the agent of these settings.
+    ///
+    /// # Errors
+    /// As [`SocketArgs::connect`].
+    pub(crate) async fn connect_as_in(&self, settings: &settings_args::Args) -> Result<Channel, Failure> {
+        let socket = self.path(settings)?;
+        match timeout(CONNECT_TIMEOUT, channel::over(stream(&socket).await?, KEEPALIVE)).await {
             Ok(Ok(channel)) => Ok(channel),
             Ok(Err(_)) => Err(remedies::connection_closed()),
-            Err(_) => Err(remedies::no_answer(&self.socket)),
+            Err(_) => Err(remedies::no_answer(&socket)),
         }
+    }
+}
+
+async fn stream(socket: &Path) -> Result<UnixStream, Failure> {
+    match timeout(CONNECT_TIMEOUT, UnixStream::connect(socket)).await {
+        Ok(connected) => {
+            connected.map_err(|error| remedies::no_connection(socket, &error, is_socket(socket)))
+        }
+        Err(_) => Err(remedies::no_answer(socket)),
     }
 }
 

@@ -49,7 +49,7 @@ fn documented_variables(command: clap::Command) -> clap::Command {
     }
     if has("set") {
         lines.push(
-            "TPUSCOPE_SECTION_KEY: value of a setting, such as TPUSCOPE_SAMPLER_INTERVAL=2s for sampler.interval"
+            "TPUSCOPE_<SECTION>__<KEY>: value of a setting, such as TPUSCOPE_SAMPLER__INTERVAL=2s for sampler.interval"
                 .to_owned(),
         );
     }
@@ -68,6 +68,7 @@ pub(super) fn man(args: &ManArgs) -> CommandResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings;
 
     #[test]
     fn a_manual_page_has_the_variables_of_its_command() {
@@ -78,11 +79,16 @@ mod tests {
             clap_mangen::Man::new(command.clone()).render(&mut page).expect("memory");
             String::from_utf8(page).expect("text")
         };
-        let variables = ["TPUSCOPE_SOCKET: ", "TPUSCOPE_CONFIG: ", "TPUSCOPE_SECTION_KEY: "];
+        let variables = ["TPUSCOPE_SOCKET: ", "TPUSCOPE_CONFIG: ", "such as TPUSCOPE_SAMPLER__INTERVAL=2s "];
         let has = |name: &str| {
             let page = page(name);
             variables.map(|variable| page.contains(variable))
         };
+        // The variable of the example sets what the page says.
+        let environment = vec![("TPUSCOPE_SAMPLER__INTERVAL".to_owned(), "2s".to_owned())];
+        let loaded =
+            settings::load(&settings::Layers { environment, ..settings::Layers::default() }).unwrap();
+        assert!(loaded.sources.contains_key("sampler.interval"));
         assert_eq!(has("status"), [true, false, false]);
         assert_eq!(has("agent"), [true, true, true]);
         assert_eq!(has("capture"), [true, true, true]);

@@ -37,6 +37,29 @@ impl Args {
         !self.set.is_empty()
     }
 
+    /// Those of a command without such arguments.
+    pub(super) fn of_environment() -> Self {
+        Self::of_file(env::var_os(FILE_VARIABLE).filter(|file| !file.is_empty()).map(PathBuf::from))
+    }
+
+    /// With this settings file, if any.
+    pub(super) fn of_file(config: Option<PathBuf>) -> Self {
+        Self { config, set: Vec::new() }
+    }
+
+    /// The path of the socket of an agent with these settings. Faults of a default file that this user did not name are
+    /// those of the agent: the path is then the default one.
+    ///
+    /// # Errors
+    /// If the settings file is named and has a fault.
+    pub(super) fn socket(&self) -> Result<PathBuf, Failure> {
+        match self.of_agent() {
+            Ok(loaded) => Ok(loaded.config.api.socket),
+            Err(failure) if self.config.is_some() => Err(failure),
+            Err(_) => Ok(Config::default().api.socket),
+        }
+    }
+
     /// Loads the settings of a command without an agent from the file, the environment and the flags.
     ///
     /// # Errors

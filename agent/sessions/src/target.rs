@@ -161,14 +161,20 @@ pub fn of_workloads(
         let why = "no workload process of this host has this pid".to_owned();
         found.missing.push(Missing { host: host.to_string(), process: Some(format!("pid {pid}")), why });
     }
-    if found.denied > 0 {
-        let denied = found.denied;
-        found.warnings.push(format!("left out, because not yours: {}", counted(denied, "process")));
+    // Who names no process asks for those of their own: nothing of them is missing.
+    if !pids.is_empty() {
+        found.warnings.extend(found.left_out());
     }
     found
 }
 
 impl Targets {
+    /// How many processes are not the caller's; `None` without one.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        let denied = (self.denied > 0).then(|| counted(self.denied, "process"));
+        denied.map(|denied| format!("left out, because not yours: {denied}"))
+    }
+
     fn add(&mut self, owner: &Owner, chips: &[Chip], host: &HostName) {
         let mut obstacle = None;
         let mut reached = false;
@@ -446,11 +452,16 @@ mod tests {
 
     #[test]
     fn other_users_are_left_out() {
-        let found = find(vec![owner(1, 5, &[9001], &[0]), owner(2, 6, &[9002], &[1])], &[], Some(6));
+        let both = || vec![owner(1, 5, &[9001], &[0]), owner(2, 6, &[9002], &[1])];
+        let found = find(both(), &[], Some(6));
         assert_eq!(found.targets.len(), 1);
         assert_eq!(found.targets[0].uid, Some(6));
-        assert!(found.warnings[0].contains("1 process"));
         assert_eq!(found.denied, 1);
+        // Nothing that was asked for is missing, unless the process was named.
+        assert_eq!((found.warnings.len(), found.missing.len()), (0, 0));
+        let named = find(both(), &[1, 2], Some(6));
+        assert_eq!((named.targets.len(), named.missing.len()), (1, 0));
+        assert_eq!(named.warnings, ["left out, because not yours: 1 process"]);
     }
 
     #[test]

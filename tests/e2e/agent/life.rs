@@ -207,6 +207,47 @@ fn the_default_file_is_accepted_as_it_is() {
 }
 
 #[test]
+fn a_variable_that_sets_nothing_is_named() {
+    let home = Home::new();
+    let checked = |arguments: &[&str]| {
+        let mut command = Command::new(tpuscope());
+        command.current_dir(home.path()).env("TPUSCOPE_SAMPLER_INTERVAL", "2s").args(arguments);
+        let ended = start_as(command).end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended
+    };
+    fs::write(home.path().join("my.toml"), "").unwrap();
+    let says = "the variable TPUSCOPE_SAMPLER_INTERVAL is no setting and is ignored (did you mean TPUSCOPE_SAMPLER__INTERVAL?)";
+    let text = checked(&["config", "check", "my.toml"]);
+    assert!(text.stderr.contains(says) && text.stdout == "my.toml: ok\n", "{text:?}");
+    let json = checked(&["config", "check", "my.toml", "--json"]).json();
+    Schema::open("config-check").admits(&json);
+    assert!(json["warnings"].as_array().unwrap().iter().any(|warning| warning == says), "{json}");
+}
+
+#[test]
+fn commands_find_the_socket_of_the_settings() {
+    let (_host, _config, _first, agent) = agent_with_its_file();
+    let call = |variable: (&str, &str), arguments: &[&str]| {
+        let mut command = Command::new(tpuscope());
+        command.env_remove("TPUSCOPE_SOCKET").env(variable.0, variable.1).args(arguments);
+        start_as(command).end()
+    };
+    let socket = agent.home().socket().display().to_string();
+    let file = agent.home().path().join("socket.toml");
+    fs::write(&file, format!("[api]\nsocket = '{socket}'\n")).unwrap();
+    let file = file.display().to_string();
+    for variable in [("TPUSCOPE_CONFIG", file.as_str()), ("TPUSCOPE_API__SOCKET", &socket)] {
+        let status = call(variable, &["status", "--json"]);
+        assert_eq!(status.code, Some(0), "{variable:?}: {status:?}");
+    }
+    let none = agent.home().path().join("none.toml").display().to_string();
+    call(("TPUSCOPE_CONFIG", &none), &["status"]).failed(5, "there is no file");
+    // The argument goes first.
+    call(("TPUSCOPE_CONFIG", &none), &["status", "--socket", "/nowhere.sock"]).failed(6, "/nowhere.sock");
+}
+
+#[test]
 fn the_settings_in_force_are_shown_with_their_sources() {
     let home = Home::new();
     fs::write(home.path().join("my.toml"), "[agent]\nhost = 'a'\n\n[sampler]\ninterval = '3s'\n").unwrap();

@@ -25,7 +25,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{CommandResult, exit::Exit, failure::Failure, remedies, settings_args};
+use super::{CommandResult, exit::Exit, failure::Failure, output::one_line, remedies, settings_args};
 use crate::{
     lifecycle::{
         logging::{self, LogLevel},
@@ -33,7 +33,7 @@ use crate::{
         signals::{ReloadSignals, StopSignals},
         task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
     },
-    settings::{self, Config, LoadedSettings, SettingSource},
+    settings::{self, Config, IgnoredVariable, LoadedSettings, SettingSource},
 };
 
 /// The largest number of threads for blocking work: scans of /proc, the user database and the session store. Each trace
@@ -86,9 +86,12 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let LoadedSettings { config, sources } = args.load()?;
+    let LoadedSettings { config, sources, ignored } = args.load()?;
     let socket_setting = args.socket_setting(&sources);
     let log_level = logging::start(&config.log);
+    for IgnoredVariable { name, nearest } in &ignored {
+        warn!(variable = one_line(name), meant = nearest, "a variable is no setting and is ignored");
+    }
     let state = &config.agent.state_dir;
     let _state = Lock::in_dir(state, "agent.lock").map_err(|error| remedies::state_dir(&error, state))?;
     // One thread for all asynchronous work: passing it between threads costs more than doing it.

@@ -32,7 +32,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let request = request(args)?;
     client::block_on(async {
         let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
-        let channel = args.agent.connect().await?;
+        let channel = args.agent.connect_as_in(&args.settings).await?;
         super::warn_of_long_window(args.duration.get());
         let captured = OnceCell::new();
         tokio::select! {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     remedies,
-    settings::{self, SectionValues, SettingSource, setting_name},
+    settings::{self, DefaultValues, LoadedSettings, SectionValues, SettingSource, setting_name},
 };
 
 /// Arguments of `config`.
@@ -33,11 +33,14 @@ pub struct Args {
 enum Command {
     /// Print a settings file with every setting, its default and its description
     Default {
+        /// Print each value commented out, so that the defaults of later versions apply to what is not set
+        #[arg(long, conflicts_with = "json")]
+        commented_out: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Check a settings file and the TPUSCOPE_* variables; print all faults
+    /// Check a settings file and the TPUSCOPE_* variables; print all faults, and the variables that set nothing
     Check {
         /// Settings file [default: /etc/tpuscope/tpuscope.toml, if it exists]
         #[arg(env = settings_args::FILE_VARIABLE)]
@@ -64,8 +67,11 @@ enum Command {
 
 pub(super) fn run(args: &Args) -> CommandResult {
     match &args.command {
-        Command::Default { json: false } => output::print(&settings::commented())?,
-        Command::Default { json: true } => output::json(&settings::Config::default())?,
+        Command::Default { json: true, .. } => output::json(&settings::Config::default())?,
+        Command::Default { commented_out, .. } => {
+            let values = if *commented_out { DefaultValues::CommentedOut } else { DefaultValues::Set };
+            output::print(&settings::commented(values))?;
+        }
         Command::Check { file, json, online: false, .. } => return check(file.as_deref(), *json),
         Command::Check { file, json, online: true, agent } => {
             check(file.as_deref(), false)?;
@@ -82,14 +88,12 @@ fn check(file: Option<&Path>, json: bool) -> CommandResult {
     let read = move || {
         settings_args::of_agent(named.as_deref(), &[]).and_then(|loaded| {
             let faults = settings_args::check_here(&loaded.config);
-            if faults.is_empty() { Ok(loaded.config) } else { Err(faults) }
+            if faults.is_empty() { Ok(loaded) } else { Err(faults) }
         })
     };
     let checked = settings_args::within(READ_LIMIT, name, read).unwrap_or_else(|failure| Err(vec![failure]));
     match checked {
-        Ok(config) if json => output::json(&json!({ "ok": true, "settings": config }))?,
-        Ok(_) if name.exists() => output::print(&format!("{}: ok\n", one_line(&name.display().to_string())))?,
-        Ok(_) => output::print(&format!("{} does not exist; the defaults apply\n", name.display()))?,
+        Ok(loaded) => print_checked(&loaded, name, json)?,
         Err(faults) if json => {
             let all: Vec<_> = faults.iter().map(fault_json).collect();
             let first = remedies::first_of_all(faults);
@@ -101,6 +105,20 @@ fn check(file: Option<&Path>, json: bool) -> CommandResult {
         Err(faults) => return Err(print_all_but_last(faults)),
     }
     Ok(Exit::Ok)
+}
+
+/// Prints that the settings have no fault, and the variables that set nothing.
+fn print_checked(loaded: &LoadedSettings, name: &Path, json: bool) -> Result<(), Failure> {
+    let warnings: Vec<_> = loaded.ignored.iter().map(|ignored| one_line(&ignored.to_string())).collect();
+    if json {
+        return output::json(&json!({ "ok": true, "settings": loaded.config, "warnings": warnings }));
+    }
+    warnings.iter().for_each(|warning| output::print_error(&format!("warning: {warning}")));
+    let shown = one_line(&name.display().to_string());
+    match name.exists() {
+        true => output::print(&format!("{shown}: ok\n")),
+        false => output::print(&format!("{shown} does not exist; the defaults apply\n")),
+    }
 }
 
 fn fault_json(fault: &Failure) -> Value {

@@ -20,8 +20,9 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(300);
 
 pub(super) fn check(file: Option<&Path>, agent: &client::SocketArgs, json: bool) -> CommandResult {
+    let settings = settings_args::Args::of_file(file.map(Path::to_owned));
     let asked = client::block_on(async {
-        let mut uploads = UploadsClient::new(agent.connect().await?);
+        let mut uploads = UploadsClient::new(agent.connect_as_in(&settings).await?);
         let request = CheckDestinationsRequest { peer: Some(protocol::own()), destination: String::new() };
         client::within(LIMIT, uploads.check(request)).await
     });

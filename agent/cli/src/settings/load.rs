@@ -15,12 +15,11 @@ use super::{
     error::{ConfigError, ConfigErrors, SettingSource},
     file::SettingsFile,
     setting_name,
+    variables::{IgnoredVariable, PREFIX},
 };
 
 /// The largest settings file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Variables with this prefix and `__` in their name are settings.
-const PREFIX: &str = "TPUSCOPE_";
 /// The variable with the path of the socket. It is also that of the clients, and overrides `TPUSCOPE_API__SOCKET`.
 pub const SOCKET_VARIABLE: &str = "TPUSCOPE_SOCKET";
 
@@ -29,7 +28,7 @@ pub const SOCKET_VARIABLE: &str = "TPUSCOPE_SOCKET";
 pub struct Layers<'a> {
     /// A file's name and text.
     pub text: Option<(&'a Path, &'a str)>,
-    /// The environment. Variables that are not settings are ignored.
+    /// The environment. Variables that are not settings set nothing.
     pub environment: Vec<(String, String)>,
     /// `section.key=value` or, for a section that is a list, `section=value`, from `--set`.
     pub flags: &'a [String],
@@ -42,6 +41,8 @@ pub struct LoadedSettings {
     pub config: Config,
     /// The source of each setting that is not a default. The keys are `section.key`.
     pub sources: BTreeMap<String, SettingSource>,
+    /// The variables that look like settings and are none.
+    pub ignored: Vec<IgnoredVariable>,
 }
 
 /// Loads the settings of these layers.
@@ -58,7 +59,10 @@ pub fn load(layers: &Layers<'_>) -> Result<LoadedSettings, ConfigErrors> {
     for (name, value) in others.into_iter().chain(socket) {
         let named = if name == SOCKET_VARIABLE { Some("API__SOCKET") } else { name.strip_prefix(PREFIX) };
         let list = named.filter(|name| is_list(&name.to_lowercase())).map(|name| (name, ""));
-        let Some((section, key)) = named.and_then(|name| name.rsplit_once("__")).or(list) else { continue };
+        let Some((section, key)) = named.and_then(|name| name.rsplit_once("__")).or(list) else {
+            merged.loaded.ignored.extend(IgnoredVariable::of(name));
+            continue;
+        };
         let origin = SettingSource::Variable(name.clone());
         // A section in another one: TPUSCOPE_API__REMOTE__LISTEN.
         let section = section.to_lowercase().replace("__", ".");
@@ -108,7 +112,7 @@ impl Merged {
             SettingsFile::parse(file, text, &mut self.faults)
         {
             self.written = written;
-            self.loaded = LoadedSettings { config, sources };
+            self.loaded = LoadedSettings { config, sources, ignored: Vec::new() };
         }
     }
 

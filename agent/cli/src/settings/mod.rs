@@ -12,13 +12,15 @@ mod file;
 mod load;
 pub mod log;
 mod ranges;
+mod variables;
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
 
-pub use default::commented;
+pub use default::{DefaultValues, commented};
 pub use error::{ConfigError, ConfigErrors, SettingSource};
 pub use load::{Layers, LoadedSettings, SOCKET_VARIABLE, load, read};
+pub use variables::IgnoredVariable;
 
 /// The default settings file.
 pub const FILE: &str = "/etc/tpuscope/tpuscope.toml";
@@ -31,7 +33,7 @@ struct Section {
     docs: &'static str,
     fields: &'static [&'static str],
     field_docs: &'static [&'static str],
-    /// Its defaults as TOML.
+    /// Its defaults as TOML. For a list: those of an element, without what an element must have.
     default: fn() -> Result<toml::Table, toml::ser::Error>,
 }
 
@@ -65,7 +67,7 @@ macro_rules! sections {
             docs: <$each as Documented>::DOCS,
             fields: <$each as DocumentedFields>::FIELD_NAMES,
             field_docs: <$each as DocumentedFields>::FIELD_DOCS,
-            default: || Ok(toml::Table::new()),
+            default: || toml::Table::try_from(<$each>::defaults()),
         },)*];
     };
 }

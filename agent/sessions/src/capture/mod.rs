@@ -294,7 +294,9 @@ fn part_names(targets: &[CaptureTarget]) -> Vec<PartName> {
 pub(crate) fn no_target(targets: &Targets) -> CaptureError {
     let hidden = targets.hidden.clone();
     if targets.denied > 0 && targets.missing.is_empty() {
-        return CaptureError::NotPermitted { reasons: targets.warnings.clone(), hidden };
+        let left_out = targets.left_out();
+        let others = targets.warnings.iter().filter(|&warning| Some(warning) != left_out.as_ref()).cloned();
+        return CaptureError::NotPermitted { reasons: others.chain(left_out.clone()).collect(), hidden };
     }
     let missing = targets
         .missing

@@ -97,10 +97,10 @@ pub enum Allow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields)]
 pub struct Destination {
-    /// Its name, for `tpuscope capture --to NAME`.
+    /// Its name, for `tpuscope capture --to NAME`. Required.
     pub name: DestinationName,
-    /// gs://BUCKET/FOLDER or file:///FOLDER. {job}, {date}, {host} and {user} stand for the session's job id, the UTC date of
-    /// its start, its host and its user; _mixed for several, _none for no job or user.
+    /// gs://BUCKET/FOLDER or file:///FOLDER. Required. {job}, {date}, {host} and {user} stand for the session's job id, the UTC
+    /// date of its start, its host and its user; _mixed for several, _none for no job or user.
     pub url: UrlTemplate,
     /// "asked": sessions whose capture names it. "always": every session too.
     #[serde(default)]
@@ -114,7 +114,19 @@ pub struct Destination {
     pub credentials: Option<PathBuf>,
 }
 
+/// What a destination has that does not say otherwise.
+#[derive(Debug, Default, Serialize)]
+struct DestinationDefaults {
+    upload: UploadWhen,
+    allow: Allow,
+}
+
 impl Destination {
+    /// The settings that have a default, with it.
+    pub fn defaults() -> impl Serialize {
+        DestinationDefaults::default()
+    }
+
     /// Whether every session goes there.
     pub fn always(&self) -> bool {
         self.upload == UploadWhen::Always

@@ -219,6 +219,54 @@ fn cgroup_version_1_and_both_together() {
 }
 
 #[test]
+fn each_value_has_the_group_of_its_own_controller_and_a_root_group_has_none() {
+    let tree = Tree::new(PROC);
+    tree.put("proc/self/cgroup", "12:memory:/slurm/job_7\n5:cpuacct:/slurm/step_0\n4:cpu:/\n0::/\n");
+    for (file, text) in [
+        ("memory/slurm/job_7/memory.usage_in_bytes", "4096\n"),
+        ("memory/slurm/job_7/memory.limit_in_bytes", "8192\n"),
+        ("cpuacct/slurm/step_0/cpuacct.usage", "2500000000\n"),
+        ("cpu/cpu.stat", "throttled_time 250000000\n"),
+        ("unified/cgroup.procs", ""),
+        ("unified/cpu.stat", "usage_usec 9000000\nthrottled_usec 9000000\n"),
+    ] {
+        tree.put(&format!("sys/fs/cgroup/{file}"), text);
+    }
+    let wanted = [
+        ("cgroup_cpu_seconds_total cgroup=step_0", 2.5),
+        ("cgroup_memory_limit_bytes cgroup=job_7", 8192.0),
+        ("cgroup_memory_used_bytes cgroup=job_7", 4096.0),
+    ];
+    assert_eq!(group(&tree.read().0), wanted);
+    // Of all controllers in the root group: nothing, and not the values of the host.
+    tree.put("proc/self/cgroup", "12:memory:/\n5:cpuacct:/\n4:cpu:/\n0::/\n");
+    tree.put("sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n");
+    tree.put("sys/fs/cgroup/cpuacct/cpuacct.usage", "1\n");
+    assert_eq!(group(&tree.read().0), []);
+    // The topmost group that a container sees is its own.
+    tree.put("sys/fs/cgroup/unified/cgroup.type", "domain\n");
+    let wanted =
+        [("cgroup_cpu_seconds_total cgroup=/", 9.0), ("cgroup_cpu_throttled_seconds_total cgroup=/", 9.0)];
+    assert_eq!(group(&tree.read().0), wanted);
+}
+
+#[test]
+fn a_group_that_two_processes_share_in_one_hierarchy_is_told_once() {
+    let tree = Tree::new(PROC);
+    tree.put("proc/7/cgroup", "12:memory:/job_7\n5:cpuacct:/job_7/a\n");
+    tree.put("proc/9/cgroup", "12:memory:/job_7\n5:cpuacct:/job_7/b\n");
+    tree.put("sys/fs/cgroup/memory/job_7/memory.usage_in_bytes", "4096\n");
+    tree.put("sys/fs/cgroup/cpuacct/job_7/a/cpuacct.usage", "1000000000\n");
+    tree.put("sys/fs/cgroup/cpuacct/job_7/b/cpuacct.usage", "2000000000\n");
+    let owner = |pid| Owner { process: ProcessKey { pid, start_ticks: 1 }, ..Owner::default() };
+    let workloads = Arc::new(Workloads { owners: [7, 9].map(owner).to_vec(), ..Workloads::default() });
+    let tick = Tick { at: Timestamp(0), host: HostSnapshot { workloads, ..HostSnapshot::default() } };
+    let samples = HostReader::new(&tree.paths()).collect(&tick).samples;
+    let count = |name: &str| samples.iter().filter(|sample| sample.metric.name == name).count();
+    assert_eq!((count("cgroup_memory_used_bytes"), count("cgroup_cpu_seconds_total")), (1, 2));
+}
+
+#[test]
 fn what_is_missing_is_named_and_hides_nothing() {
     let tree = Tree::new(&PROC[1..3]);
     let (shown, absent) = tree.read();

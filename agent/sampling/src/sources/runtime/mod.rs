@@ -118,7 +118,7 @@ fn why_no_endpoint(tick: &Tick) -> String {
 fn why_no_port(owners: &[Owner]) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for owner in owners {
-        let why = owner.no_metrics.as_deref().unwrap_or("nothing names a metrics port of it");
+        let why = owner.no_metrics.as_deref().unwrap_or("nothing names a metrics port");
         let pid = owner.process.pid.to_string();
         let at = reasons.iter().position(|(known, _)| *known == why).unwrap_or(reasons.len());
         if at == reasons.len() && at < MOST_NAMED {
@@ -131,8 +131,11 @@ fn why_no_port(owners: &[Owner]) -> String {
             _ => {}
         }
     }
-    let reasons: Vec<String> =
-        reasons.iter().map(|(why, pids)| format!("process {}: {why}", pids.join(", "))).collect();
+    let reason = |(why, pids): &(&str, Vec<String>)| {
+        let noun = if pids.len() == 1 { "process" } else { "processes" };
+        format!("{noun} {}: {why}", pids.join(", "))
+    };
+    let reasons: Vec<String> = reasons.iter().map(reason).collect();
     format!("no process that was found has a metrics port: {}", reasons.join("; "))
 }
 

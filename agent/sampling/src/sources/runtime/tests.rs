@@ -135,11 +135,11 @@ fn a_missing_port_has_the_reason_of_each_process() {
     let owners = [owner(1, off), owner(2, None), owner(3, off)];
     assert_eq!(
         why_no_port(&owners),
-        "no process that was found has a metrics port: process 1, 3: its metric service is off; process 2: nothing \
-         names a metrics port of it"
+        "no process that was found has a metrics port: processes 1, 3: its metric service is off; process 2: nothing \
+         names a metrics port"
     );
     let many: Vec<_> = (0..90).map(|pid| owner(pid, off)).collect();
-    assert!(why_no_port(&many).ends_with("process 0, 1, 2, 3, others: its metric service is off"));
+    assert!(why_no_port(&many).ends_with("processes 0, 1, 2, 3, others: its metric service is off"));
 }
 
 #[test]
