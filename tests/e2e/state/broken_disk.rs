@@ -6,8 +6,9 @@ use nix::errno::Errno;
 use super::*;
 
 fn on(disk: &FaultDisk) -> StatefulHost {
-    let host = StatefulHost::with_state(tempfile::tempdir().unwrap(), disk.path().join("state"));
-    StatefulHost { environment: disk.environment(), ..host }
+    let mut host = StatefulHost::with_state(tempfile::tempdir().unwrap(), disk.path().join("state"));
+    host.environment = disk.environment();
+    host
 }
 
 /// What was kept is whole, and can be read to its last byte.

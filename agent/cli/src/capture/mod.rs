@@ -11,7 +11,9 @@ use model::{time::Timestamp, unit::Duration};
 use sessions::spec::{CaptureParams, Levels};
 use xprof::{client::Target, session::SessionName};
 
-use super::{CommandResult, client, exit::Exit, failure::Failure, output, remedies, settings_args};
+use super::{
+    CommandResult, client, exit::Exit, failure::Failure, output, output_path, remedies, settings_args,
+};
 
 /// Arguments of `capture`.
 #[derive(Debug, clap::Args)]
@@ -27,7 +29,7 @@ pub struct Args {
     target: Vec<Target>,
     /// Folder for the session, as DIR/plugins/profile/NAME; an agent keeps the session in its store as well
     /// [default: the agent's store alone; with --target the current folder]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = output_path::parser())]
     output: Option<PathBuf>,
     /// Level of host events: 0 none, 1 user annotations, 2 also expensive operations, 3 all [default: 2]
     #[arg(long, value_name = "LEVEL")]
