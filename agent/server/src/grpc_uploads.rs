@@ -6,7 +6,7 @@ use proto::tpuscope::v1::{
     ChangeUploadsReply, ChangeUploadsRequest, CheckDestinationsReply, CheckDestinationsRequest,
     ListUploadsReply, ListUploadsRequest, PutManifestReply, PutManifestRequest, uploads_server,
 };
-use sessions::FailureReason;
+use sessions::{FailureReason, capture_runner::Caller};
 use store::{
     StateError,
     destinations::{Destination, target::FailureClass},
@@ -14,7 +14,6 @@ use store::{
 };
 use tonic::{Code, Request, Response, Status};
 use tracing::info;
-use xprof::session::SessionId;
 
 use super::{
     access::Scope,
@@ -139,8 +138,8 @@ impl uploads_server::Uploads for GrpcUploads {
         };
         let put = self.uploads.put_manifest(destination.as_str(), &session, &manifest).await;
         let url = put.map_err(|error| refused(&error))?;
-        let (uid, pid, hosts) = (caller.uid, caller.pid, manifest.hosts.len());
-        info!(%session, id = manifest.id.as_ref().map(SessionId::as_str), %destination, uid, pid, hosts, "manifest of several hosts put");
+        let (Caller { uid, pid }, hosts) = (caller, manifest.hosts.len());
+        info!(%session, %destination, uid, pid, hosts, "manifest of several hosts put");
         Ok(Response::new(PutManifestReply { peer: Some(protocol::agent()), url: url.to_string() }))
     }
 

@@ -58,7 +58,7 @@ struct HostOrder {
 }
 
 /// The ends of a reservation that the capture does not have.
-struct Control {
+struct ReservationControl {
     ready: oneshot::Receiver<()>,
     start: oneshot::Sender<Timestamp>,
 }
@@ -85,20 +85,7 @@ impl HostCall {
     async fn capture(&mut self) -> Result<HostCaptureEvent, Status> {
         let order = self.order().await?;
         let (job, control) = self.job(&order).await?;
-        let agreed = match &job.upload {
-            UploadChoice::Parts(agreed) => agreed.clone(),
-            _ => None,
-        };
-        let Caller { uid, pid } = self.caller;
-        let (session, id, targets) = (&order.session, &order.id, job.targets.targets.len());
-        let duration = job.params.duration;
-        let url = agreed.as_ref().map(|agreed| agreed.url.to_string());
-        info!(%session, %id, uid, pid, targets, ?duration, url, "reserved for a capture over several hosts");
-        let started = match self.check_name(&order, agreed.as_ref()).await {
-            Ok(()) => self.service.captures.start(job).await,
-            Err(error) => Err(error),
-        };
-        let result = match started {
+        let result = match self.start(&order, job).await {
             Ok(running) => self.drive(&order, running, control).await,
             Err(error @ CaptureError::Spec(_)) => return Err(session_messages::status(&error)),
             Err(error) => Err(error),
@@ -121,13 +108,25 @@ impl HostCall {
         }
     }
 
+    async fn start(&self, order: &HostOrder, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
+        let targets = job.targets.targets.len();
+        let duration = job.params.duration;
+        let mut url = None;
+        // Who has nothing to profile learns nothing of the names at a destination.
+        if let UploadChoice::Parts(Some(agreed)) = &job.upload
+            && targets > 0
+        {
+            self.check_name(order, agreed).await?;
+            url = Some(agreed.url.to_string());
+        }
+        let running = self.service.captures.start(job).await?;
+        let (session, id, Caller { uid, pid }) = (&order.session, &order.id, self.caller);
+        info!(%session, %id, uid, pid, targets, ?duration, url, "reserved for a capture over several hosts");
+        Ok(running)
+    }
+
     /// Refuses a name that another session has where the parts go: the other hosts would keep to it.
-    async fn check_name(
-        &self,
-        order: &HostOrder,
-        agreed: Option<&PartsDestination>,
-    ) -> Result<(), CaptureError> {
-        let Some(agreed) = agreed else { return Ok(()) };
+    async fn check_name(&self, order: &HostOrder, agreed: &PartsDestination) -> Result<(), CaptureError> {
         match self.service.uploads.is_free(agreed, &order.session, &order.id).await {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -136,13 +135,14 @@ impl HostCall {
             }
             Err(error) => {
                 // The upload tries again for as long as it takes, and claims the name then.
-                warn!(session = %order.session, destination = %agreed.name, %error, "cannot see whether the name is free there");
+                let (session, destination) = (&order.session, &agreed.name);
+                warn!(%session, %destination, %error, "cannot see whether the name is free there");
                 Ok(())
             }
         }
     }
 
-    async fn job(&self, order: &HostOrder) -> Result<(CaptureJob, Control), Status> {
+    async fn job(&self, order: &HostOrder) -> Result<(CaptureJob, ReservationControl), Status> {
         let targets = self.service.targets(&self.scope, &order.capture).await;
         let upload = self.upload(order, &targets.targets)?;
         let url = match &upload {
@@ -167,7 +167,7 @@ impl HostCall {
             caller: self.caller,
             share: Some(HostShare { id: order.id.clone(), ready: Box::new(announce), start: started }),
         };
-        Ok((job, Control { ready, start }))
+        Ok((job, ReservationControl { ready, start }))
     }
 
     /// Where the parts go.
@@ -191,10 +191,10 @@ impl HostCall {
         &mut self,
         order: &HostOrder,
         running: RunningCapture,
-        control: Control,
+        control: ReservationControl,
     ) -> Result<StoredCapture, CaptureError> {
         let RunningCapture { cancel, mut result } = running;
-        let Control { mut ready, start } = control;
+        let ReservationControl { mut ready, start } = control;
         let mut start = Some(start);
         let epoch = Instant::now();
         let mut reservation = HostReservation::new(order.lease, Duration::ZERO);

@@ -1,8 +1,15 @@
 //! The caller of a capture over several hosts, as one agent sees it.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
 
-use fakes::wait::LIMIT;
+use cluster::{channel, relay::MAGIC};
+use fakes::{harness::tpuscope, wait::LIMIT};
 use model::time::{Clock, SystemClock, Timestamp};
 use proto::tpuscope::v1::{
     CaptureFailure, CaptureFinished, CaptureRequest, CaptureStarted, ClockReply, ClockRequest,
@@ -11,6 +18,8 @@ use proto::tpuscope::v1::{
     host_capture_event, host_capture_request, host_client::HostClient, uploads_client::UploadsClient,
 };
 use tokio::{
+    io::AsyncReadExt,
+    process::{Child, Command},
     runtime::{self, Runtime},
     sync::mpsc,
 };
@@ -44,16 +53,43 @@ pub(super) fn reserve(session: &str, window_ms: u64) -> ReserveHost {
 pub(super) struct AgentConnection {
     runtime: Runtime,
     channel: Channel,
+    /// The command that carries it, if it is one of another user.
+    _dialled: Option<Child>,
+}
+
+fn runtime() -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 impl AgentConnection {
     /// To the agent with this home.
     pub(super) fn to(home: &Path) -> Self {
-        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = runtime();
         let socket = format!("unix://{}", home.join("agent.sock").display());
         let endpoint = Endpoint::from_shared(socket).unwrap();
         let channel = runtime.block_on(endpoint.connect()).unwrap();
-        Self { runtime, channel }
+        Self { runtime, channel, _dialled: None }
+    }
+
+    /// To the same as another user, over `dial-stdio`.
+    pub(super) fn as_user(home: &Path, uid: u32) -> Self {
+        let socket = home.join("agent.sock");
+        for path in [home, &socket] {
+            fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        }
+        let runtime = runtime();
+        let mut command = Command::new(tpuscope());
+        command.args(["dial-stdio", "--socket"]).arg(socket).current_dir("/").uid(uid).gid(uid);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let (channel, dialled) = runtime.block_on(async {
+            let mut dialled = command.spawn().unwrap();
+            let (to, mut from) = (dialled.stdin.take().unwrap(), dialled.stdout.take().unwrap());
+            let mut magic = vec![0; MAGIC.len()];
+            from.read_exact(&mut magic).await.unwrap();
+            assert_eq!(magic, MAGIC);
+            (channel::over(tokio::io::join(from, to), LIMIT).await.unwrap(), dialled)
+        });
+        Self { runtime, channel, _dialled: Some(dialled) }
     }
 
     /// One round trip of the clock.

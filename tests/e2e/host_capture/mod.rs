@@ -136,15 +136,18 @@ fn a_target_that_failed_is_told_once_and_the_hosts_own_minimum_counts() {
 }
 
 #[test]
-fn a_start_far_ahead_is_probed_for_again() {
+fn a_start_far_ahead_is_probed_for_again_and_asked_for_shortly_before() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let agent = Agent::start(&[fake.target()]);
     let mut caller = connect(&agent).reserve(reserve("s", 10));
     caller.ready();
     assert_eq!(fake.seen().terminated.len(), 1, "probed");
-    caller.start_in(Duration::from_secs(5));
+    let start = caller.start_in(Duration::from_secs(5));
     caller.started();
     assert_eq!(fake.seen().terminated.len(), 2, "probed again");
+    // A profiler that waits for its start hears no cancel: it does so for half a second at most.
+    until("the request", || !fake.seen().profiles.is_empty());
+    assert!(SystemClock.now().plus(Duration::from_millis(500)) >= start);
     assert!(caller.finished().session.is_some());
 }
 
@@ -204,6 +207,33 @@ fn a_caller_that_is_gone_frees_the_profilers() {
     assert!(logged(&agent, "ends here early").contains("the caller hung up"));
     // The agent goes on.
     assert_eq!(agent.ask(&["capture", "--duration", "100ms"]).code, Some(0));
+}
+
+#[test]
+fn a_workload_that_is_killed_is_missing_and_the_others_are_kept() {
+    let jobs = [JaxJob::new().start(), JaxJob::new().start()];
+    let agent = Agent::start(&[jobs[0].target(), jobs[1].target()]);
+    let [mut first, second] = jobs;
+    // Killed while the host waits, and in mid-window.
+    for (session, window_ms, started) in [("waiting", 300, false), ("recording", 2_000, true)] {
+        let mut caller = connect(&agent).reserve(reserve(session, window_ms));
+        assert_eq!(caller.ready().targets.len(), 2);
+        if !started {
+            first.kill();
+        }
+        caller.start_in(AHEAD);
+        caller.started();
+        if started {
+            first.kill();
+        }
+        let finished = caller.finished();
+        let manifest = finished.manifest.unwrap();
+        assert_eq!((manifest.hosts[0].parts.len(), manifest.missing.len()), (1, 1), "{manifest:?}");
+        assert_eq!(manifest.missing[0].process, Some(first.target()));
+        first = JaxJob::new().port(first.port()).start();
+    }
+    assert_eq!(agent.sessions().len(), 2);
+    is_free_again(&second.target());
 }
 
 #[test]

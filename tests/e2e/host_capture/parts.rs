@@ -13,7 +13,7 @@ use tonic::Code;
 
 use super::{AHEAD, LONG_MS, connect, nothing_is_kept};
 use crate::{
-    host_capture::caller::{ID, reserve},
+    host_capture::caller::{AgentConnection, ID, reserve},
     profiler_agent::Agent,
 };
 
@@ -168,9 +168,11 @@ fn a_folder_takes_the_parts_of_all_hosts_and_is_a_session() {
     let there = tempfile::tempdir().unwrap();
     let settings = format!("[[destination]]\nname = 'folder'\nurl = 'file://{}'\n", there.path().display());
     let (a, b) = (Host::start("a", &settings), Host::start("b", &settings));
-    let (url, manifest) = capture(&[&a, &b], "both", "folder");
+    let (url, mut manifest) = capture(&[&a, &b], "both", "folder");
     a.upload("both", "done");
     b.upload("both", "done");
+    // As long as that of a thousand hosts.
+    manifest.warnings = vec!["w".repeat(1000); 1000];
     assert_eq!(connect(&b.agent).put_manifest("folder", manifest.clone()).unwrap(), url);
     assert_eq!(connect(&a.agent).put_manifest("folder", manifest).unwrap(), url);
     let session = there.path().join("plugins/profile/both").display().to_string();
@@ -262,7 +264,26 @@ fn parts_stay_parts_when_the_state_is_lost() {
 }
 
 #[test]
-fn the_parts_of_a_host_need_no_other_hosts_to_be_named() {
+fn a_manifest_needs_the_rights_of_an_upload_and_a_reservation_those_of_a_capture() {
+    const NOBODY: u32 = 65534;
+    let gcs = FakeGcs::start();
+    let host = Host::start("a", &bucket(&gcs, &format!("gs://{BUCKET}/x"), "allow = 'admin'"));
+    let nobody = || AgentConnection::as_user(host.agent.home.path(), NOBODY);
+    let refused = nobody().reserve(reserve_parts("s", "bucket")).next().unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert!(refused.message().contains("only administrators may name the destination bucket"), "{refused:?}");
+    let failure = nobody().reserve(reserve_parts("s", "")).failed();
+    assert_eq!((failure.kind.as_str(), failure.reason.as_str()), ("denied", "not_permitted"));
+    assert_eq!(host.profiler.seen().terminated.len() + gcs.requests().len(), 0, "nobody was asked");
+    let (_, manifest) = capture(&[&host], "s", "bucket");
+    host.upload("s", "done");
+    let refused = nobody().put_manifest("bucket", manifest.clone()).unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound, "{refused:?}");
+    connect(&host.agent).put_manifest("bucket", manifest).unwrap();
+}
+
+#[test]
+fn the_manifest_of_one_host_is_not_sent_for_that_of_all() {
     let gcs = FakeGcs::start();
     let host = Host::start("a", &bucket(&gcs, &format!("gs://{BUCKET}/x"), ""));
     let mut whole = reserve("s", LONG_MS);

@@ -40,7 +40,7 @@ use self::{
 };
 use crate::{
     CaptureError,
-    profiler::Profilers,
+    profiler::{ProfilerLease, Profilers},
     settings::Settings,
     spec::CaptureSpec,
     target::{CaptureTarget, Targets},
@@ -150,16 +150,9 @@ impl CaptureRun {
                 Some(self.wait_for_start(start).await?)
             }
         };
-        let probed = self.probe_before(start, probed, clock.now()).await?;
+        let probed = self.wait_and_probe(start, probed, clock).await?;
         let window = self.window(start, &probed, clock);
-        let mut failures = Failures::new();
-        let mut profilers = Vec::new();
-        for (index, (part, probed)) in parts.into_iter().zip(probed).enumerate() {
-            match probed {
-                Ok((lease, _)) => profilers.push((index, part, lease)),
-                Err(error) => drop(failures.insert(index, error)),
-            }
-        }
+        let (profilers, mut failures) = usable(parts, probed);
         let enough = self.check_enough(profilers.len(), &failures);
         if enough.is_ok() {
             let (session, targets) = (writer.name().clone(), self.targets.targets.clone());
@@ -234,6 +227,21 @@ impl CaptureRun {
             }
         }
     }
+}
+
+/// The profilers that answered, each with its part and the index of its target, and why the others cannot be used.
+fn usable(
+    parts: Vec<StagedPart>,
+    probed: Vec<Probed>,
+) -> (Vec<(usize, StagedPart, ProfilerLease)>, Failures) {
+    let (mut profilers, mut failures) = (Vec::new(), Failures::new());
+    for (index, (part, probed)) in parts.into_iter().zip(probed).enumerate() {
+        match probed {
+            Ok((lease, _)) => profilers.push((index, part, lease)),
+            Err(error) => drop(failures.insert(index, error)),
+        }
+    }
+    (profilers, failures)
 }
 
 /// A profiler under a second name gives no second part, and nothing is missing: a note says so.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use model::time::Timestamp;
+use model::time::{Clock, Timestamp};
 use tokio::task::JoinSet;
 use xprof::{client::Target, session::SessionName};
 
@@ -55,24 +55,39 @@ impl CaptureRun {
         reserved
     }
 
-    /// If the start is far ahead, waits, and probes the targets again: connections that idle that long may be closed by
-    /// then. The workloads' servers could wait for the start themselves, but would be busy all the time, and deaf to a
-    /// cancel.
-    pub(super) async fn probe_before(
+    /// Waits until shortly before the start. If that is long, the targets are probed again: connections that idle may be
+    /// closed by then. The workloads' servers could wait for the start themselves, but would be busy all the time, and
+    /// deaf to a cancel until then.
+    pub(super) async fn wait_and_probe(
         &self,
         start: Option<Timestamp>,
-        probed: Vec<Probed>,
-        now: Timestamp,
+        mut probed: Vec<Probed>,
+        clock: &dyn Clock,
     ) -> Result<Vec<Probed>, CaptureError> {
-        let needed = self.settings.connect_timeout.get() + self.settings.probe_timeout.get() + MAX_LEAD;
-        let Some(wait) = until(start, now).checked_sub(needed).filter(|wait| !wait.is_zero()) else {
-            return Ok(probed);
-        };
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = self.cancel.cancelled() => return Err(CaptureError::Cancelled),
+        let probing = self.settings.connect_timeout.get() + self.settings.probe_timeout.get() + MAX_LEAD;
+        if self.wait_until(start, probing, clock).await? {
+            let reserved = probed.into_iter().map(|probed| probed.map(|(lease, _)| lease));
+            probed = self.probe_all(reserved.collect()).await?;
         }
-        self.probe_all(probed.into_iter().map(|probed| probed.map(|(lease, _)| lease)).collect()).await
+        self.wait_until(start, MAX_LEAD, clock).await?;
+        Ok(probed)
+    }
+
+    /// Waits until `ahead` before the start. Returns whether there was something to wait for.
+    async fn wait_until(
+        &self,
+        start: Option<Timestamp>,
+        ahead: Duration,
+        clock: &dyn Clock,
+    ) -> Result<bool, CaptureError> {
+        let wait = until(start, clock.now()).saturating_sub(ahead);
+        if wait.is_zero() {
+            return Ok(false);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => Ok(true),
+            () = self.cancel.cancelled() => Err(CaptureError::Cancelled),
+        }
     }
 
     /// Probes the profilers that are reserved.

@@ -71,7 +71,7 @@ pub enum PutManifestError {
 
 /// A part that the manifest names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NamedPart {
+pub(crate) struct ExpectedPart {
     /// In the session's folder.
     pub(crate) file: String,
     /// Its bytes.
@@ -119,7 +119,7 @@ enum ManifestPhase {
 pub(crate) struct ManifestPut {
     session: SessionName,
     id: SessionId,
-    parts: Vec<NamedPart>,
+    parts: Vec<ExpectedPart>,
     /// Length and checksum of the manifest.
     text: (u64, u32),
     phase: ManifestPhase,
@@ -149,7 +149,7 @@ impl ManifestPut {
             if !names.insert(file.clone()) {
                 return Err(PutManifestError::Twice(file));
             }
-            parts.push(NamedPart { crc32c: known(&file), size: part.size, file });
+            parts.push(ExpectedPart { crc32c: known(&file), size: part.size, file });
         }
         if parts.is_empty() || parts.len() > MAX_PARTS {
             return Err(PutManifestError::Parts(parts.len()));
@@ -159,7 +159,7 @@ impl ManifestPut {
     }
 
     /// The part of this index.
-    pub(crate) fn part(&self, index: usize) -> &NamedPart {
+    pub(crate) fn part(&self, index: usize) -> &ExpectedPart {
         &self.parts[index]
     }
 
@@ -219,7 +219,7 @@ impl ManifestPut {
     }
 }
 
-fn as_named(part: &NamedPart, object: Option<ObjectFacts>) -> Result<(), PutManifestError> {
+fn as_named(part: &ExpectedPart, object: Option<ObjectFacts>) -> Result<(), PutManifestError> {
     let file = part.file.clone();
     let Some(there) = object else { return Err(PutManifestError::Missing(file)) };
     if there.size != part.size {

@@ -7,8 +7,8 @@
 //!            └──────────────────────── retry ────────────────────────────────┘
 //! ```
 //!
-//! [`session_upload`], [`file`] and [`manifest_put`] are the states of a session, a file and a manifest over several hosts, [`queue`] chooses, [`transfer`] makes the steps,
-//! [`rows`] is the state on the disk. Must never report an upload as done that the destination does not have, nor remove
+//! [`session_upload`] and [`file`] are the states of a session and a file, [`queue`] chooses, [`transfer`] makes the steps,
+//! [`rows`] is the state on the disk. [`manifest_put`] and [`whole_manifest`] are for sessions over several hosts. Must never report an upload as done that the destination does not have, nor remove
 //! anything of the session here.
 
 mod check;
