@@ -4,7 +4,7 @@
 # make bench        the promises of speed and memory beside peers of the same run; BENCH=name runs one
 # make soak         an agent that is killed ROUNDS times (200) at random instants of captures and uploads
 # make fuzz T=name  the fuzz target T for FUZZ_SECONDS (60); without T, the list of targets
-# make demo         a small TPU host: fake chips, a real JAX job, the agent, a capture opened with XProf
+# make demo         a small TPU host: fake chips, a real JAX job, the agent, captures of one host and of two
 # make fmt          format the sources
 
 .PHONY: check e2e test bench soak fuzz demo fmt setup lint

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # install.sh [--network] BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions, documents and alert rules where
 # Debian and systemd expect them. With no DESTDIR it also makes the user and the directories; it never starts the service.
-# --network also writes a drop-in that lets the service talk to other hosts, which the unit forbids: api.metrics and uploads need it.
+# --network also writes a drop-in that lets the service talk to other hosts, which the unit forbids: api.remote, api.metrics and uploads need it.
 # install.sh --remove [DESTDIR]: stops the service and removes all of it. Settings, sessions and the user stay.
 set -euo pipefail
 
@@ -49,8 +49,8 @@ for page in "$work"/man/*.1; do put 0644 "$page" "/usr/share/man/man1/$(basename
 if [ -n "$network" ]; then
   cat >"$work/network.conf" <<'TEXT'
 # Written by install.sh --network. tpuscope may be reached from, and may reach, every address: what it serves there is
-# decided by api.metrics and its web configuration alone, and where it uploads to by [[destination]] in the settings. Without
-# uploads to a bucket, name the addresses of your Prometheus here to allow only those.
+# decided by api.remote, and by api.metrics with its web configuration, and where it uploads to by [[destination]] in the settings.
+# Without uploads to a bucket, name the addresses of your callers and your Prometheus here to allow only those.
 [Service]
 IPAddressAllow=any
 TEXT

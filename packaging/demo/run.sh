@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A TPU host in miniature, everything set up by itself: four fake chips (their PCI functions, device nodes and metric
 # endpoints, and a stand-in libtpu), a real JAX job on the CPU that holds them and serves jax.profiler, and a real agent.
-# Prints live status, captures two seconds, uploads the session to a folder, opens it there with XProf. Ends by itself and
-# leaves nothing behind; KEEP=1 leaves it running until Enter or Ctrl-C, and prints the addresses.
+# Prints live status, captures two seconds, uploads the session to a folder, opens it there with XProf. Then captures this host
+# and a second one together, whose agent is killed in a further capture. Ends by itself and leaves nothing behind; KEEP=1 leaves it running until Enter or Ctrl-C, and prints the addresses.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
@@ -71,7 +71,7 @@ for chip in 0 1 2 3; do
   : >"$work/dev/vfio/$chip"
   nodes+=("$work/dev/vfio/$chip")
 done
-read -r runtime host_service profiler http grpc <<<"$(free_ports 5)"
+read -r runtime host_service profiler profiler_b http grpc <<<"$(free_ports 6)"
 
 say "a real JAX job that holds them, with jax.profiler.start_server"
 TPU_RUNTIME_METRICS_PORTS=$runtime TPUSCOPE_PROFILER_PORT=$profiler VBAR_CONTROL_SERVICE_URL=127.0.0.1:$host_service \
@@ -119,6 +119,48 @@ say "tpuscope sessions show demo"
 say "what was uploaded to file://$work/shared, opened with XProf"
 "$bin/tpuscope" uploads list
 "$python" packaging/demo/tools.py "$work/shared/plugins/profile/demo" 2>"$work/xprof.log"
+
+say "a second host: another JAX job, and another agent"
+unset TPUSCOPE_SOCKET # The agents are named from here on.
+JAX_PLATFORMS=cpu "$python" packaging/demo/job.py "$profiler_b" >"$work/job-b.log" 2>&1 &
+pids+=($!)
+cat >"$work/host-2.toml" <<TOML
+[agent]
+host = "host-2"
+state_dir = "$work/state-b"
+[api]
+socket = "$work/run/host-2"
+http = "off"
+grpc = "off"
+[paths]
+procfs = "$work/no-processes"
+sysfs = "$work/no-chips"
+dev = "$work/no-chips"
+[[workload.endpoints]]
+kind = "profiler"
+address = "127.0.0.1:$profiler_b"
+TOML
+mkdir -p "$work"/{no-processes,no-chips,sessions}
+"$bin/tpuscope" agent --config "$work/host-2.toml" >"$work/agent-b.log" 2>&1 &
+agent_b=$!
+pids+=("$agent_b")
+ln -s agent.sock "$work/run/host-1"
+wait_for "the second agent" "$bin/tpuscope" status --socket "$work/run/host-2"
+wait_for "the second JAX job" grep -q ready "$work/job-b.log"
+# Real hosts are reached by --via ssh, srun or kubectl; these two by their sockets.
+hosts=(--hosts 'host-[1-2]' --via-command "$bin/tpuscope dial-stdio --socket $work/run/{host}" --output "$work/sessions")
+
+say "tpuscope capture --hosts 'host-[1-2]' --duration 1s: one window on both"
+"$bin/tpuscope" capture "${hosts[@]}" --duration 1s --session both
+
+say "the same, and host-2 is killed in the window: its name and the reason, and the trace of the other host"
+"$bin/tpuscope" capture "${hosts[@]}" --duration 4s --session half & capture=$!
+sleep 2
+{ kill -KILL "$agent_b"; wait "$agent_b"; } 2>/dev/null || true
+code=0; wait "$capture" || code=$?
+echo "(exit code $code)"
+[ "$code" = 18 ]
+export TPUSCOPE_SOCKET=$work/run/agent.sock
 
 if [ "${KEEP:-}" = 1 ]; then
   say "running: Ctrl-C or Enter ends it"

@@ -8,6 +8,7 @@ mod agent;
 mod booted;
 mod capture_agent;
 mod capture_bad;
+mod capture_hosts;
 mod capture_real;
 mod discovery;
 mod documented;

@@ -1,8 +1,9 @@
 //! The container image as a sidecar: in the workload's pid and network namespaces, as no root, with a read-only root.
 
-use std::{path::Path, process::Command};
+use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use fakes::{
+    command::run,
     containers::{Pod, base_image, build},
     harness::{artifact, peer, tpuscope, workspace},
     wait::{LIMIT, wait_with},
@@ -48,7 +49,44 @@ fn fake_host() -> tempfile::TempDir {
     // Made by root for a user of the containers that is not.
     let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(dir.path()).status().expect("chmod runs");
     assert!(opened.success());
+    remote_files(dir.path());
     dir
+}
+
+/// Where the sidecar serves other hosts.
+const REMOTE: &str = "127.0.0.1:14393";
+/// The user of the containers.
+const USER: u32 = 10001;
+
+/// The certificates of `[api.remote]`, with a key for the user of the containers, and those of an operator.
+fn remote_files(folder: &Path) {
+    let certs = |words: &[&str]| {
+        let ended = run(folder, &[&["certs"], words].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    };
+    certs(&["init", "ca"]);
+    certs(&["issue", "ca", "--agent", "127.0.0.1"]);
+    certs(&["issue", "ca", "--operator", "outside"]);
+    let key = folder.join("ca/127.0.0.1/key.pem");
+    std::os::unix::fs::chown(&key, Some(USER), None).expect("the test runs as root");
+    for open in ["ca", "ca/127.0.0.1"] {
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.join(open), mode).expect("ours");
+    }
+}
+
+/// The sidecar answers a command outside of its containers, but in its network, over mutual TLS.
+fn is_reached(sidecar: &Pod, host: &Path) {
+    let pid = sidecar.inspect("{{.State.Pid}}");
+    let output = Command::new("nsenter")
+        .args(["-t", &pid, "-n"])
+        .arg(tpuscope())
+        .args(["status", "--hosts", REMOTE, "--tls-dir"])
+        .arg(host.join("ca/outside"))
+        .output()
+        .expect("nsenter runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.starts_with("1 host; 2 chips"), "{output:?}\n{}", sidecar.logs());
 }
 
 /// Where the sidecar serves a Prometheus, with TLS and a password.
@@ -194,6 +232,13 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
         format!("-e=TPUSCOPE_API__METRICS_WEB_CONFIG={host_path}/tls/web.yml"),
         format!("-e=TPUSCOPE_DEVICE__TPU_ENV={host_path}/tpu-env"),
     );
+    let file = |name: &str| format!("{host_path}/ca/127.0.0.1/{name}.pem");
+    let remote = [
+        format!("-e=TPUSCOPE_API__REMOTE__LISTEN={REMOTE}"),
+        format!("-e=TPUSCOPE_API__REMOTE__CERT={}", file("cert")),
+        format!("-e=TPUSCOPE_API__REMOTE__KEY={}", file("key")),
+        format!("-e=TPUSCOPE_API__REMOTE__CLIENT_CA={}", file("ca")),
+    ];
     let sidecar = Pod::start(
         "sidecar",
         &[
@@ -213,6 +258,10 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
             &metrics,
             &web_config,
             &tpu_env,
+            &remote[0],
+            &remote[1],
+            &remote[2],
+            &remote[3],
         ],
         IMAGE,
         &["agent"],
@@ -231,6 +280,7 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
     assert_eq!(seen["owners"][0]["chips"], serde_json::json!([0, 1]), "{seen}");
 
     is_scraped(&sidecar, host.path());
+    is_reached(&sidecar, host.path());
     assert!(sidecar.exec(&["mkdir", "/run/tpuscope/shared"]).status.success());
     let capture = ["tpuscope", "capture", "--duration", "500ms", "--session", "pod", "--json"];
     let output = sidecar.exec(&[&capture[..], &["--to", "shared", "--wait-upload=60s"]].concat());

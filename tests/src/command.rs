@@ -41,7 +41,7 @@ impl Ended {
     /// If it did not.
     pub fn failed(&self, code: i32, says: &str) -> &Self {
         assert_eq!(self.code, Some(code), "{self:?}");
-        let running = ["tpuscope: warning: a window over", "tpuscope: recording "];
+        let running = ["tpuscope: warning: a window over", "tpuscope: recording ", "tpuscope: receiving: "];
         let while_it_ran = |line: &&str| running.iter().any(|start| line.starts_with(start));
         let lines: Vec<_> = self.stderr.lines().skip_while(while_it_ran).collect();
         assert!(!lines.is_empty() && lines.len() <= 2, "one line and a remedy: {self:?}");

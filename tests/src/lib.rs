@@ -8,6 +8,7 @@
 pub mod bare_store;
 pub mod command;
 pub mod containers;
+pub mod fake_agent;
 pub mod fake_gcs;
 pub mod fake_grpc;
 pub mod fake_host;

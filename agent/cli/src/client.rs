@@ -81,11 +81,6 @@ fn is_socket(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-/// Whether the connection ended without an answer of the agent. Only errors of this side have a source.
-pub(crate) fn connection_ended(status: &Status) -> bool {
-    std::error::Error::source(status).is_some()
-}
-
 /// Waits for an answer within `limit`.
 ///
 /// # Errors

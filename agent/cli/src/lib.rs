@@ -7,6 +7,7 @@
 
 pub(crate) mod agent;
 mod capture;
+mod certs;
 pub mod client;
 mod config;
 mod dial_stdio;
@@ -28,7 +29,7 @@ mod status;
 mod uploads;
 mod version;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 use exit::Exit;
@@ -46,6 +47,20 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The command line of the agent alone. Its parser is small: an agent would remember for ever what all other commands take.
+#[derive(Debug, Parser)]
+#[command(name = "tpuscope", version, propagate_version = false, max_term_width = 110)]
+struct AgentCli {
+    #[command(subcommand)]
+    command: AgentCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AgentCommand {
+    /// Run the daemon: sample the chips and serve the measurements
+    Agent(agent::Args),
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -53,6 +68,9 @@ pub enum Command {
     Agent(agent::Args),
     /// Record an XProf trace of the workloads on this host, or of the given profilers
     Capture(Box<capture::Args>),
+    /// Make certificates for agents, operators and viewers on other hosts, and show them
+    #[command(subcommand)]
+    Certs(certs::CertsCommand),
     /// Print the default settings or the settings in force, or check a settings file
     Config(config::Args),
     /// Compute the share of a job's time that was progress, and the causes of the lost time
@@ -89,17 +107,26 @@ pub enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let command = match parse(std::env::args_os()) {
+        Ok(command) => command,
         Err(error) => return not_parsed(&error).into(),
     };
-    match run(cli.command) {
+    match run(command) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             output::print_error(&failure.to_string());
             failure.exit.into()
         }
     }
+}
+
+fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, clap::Error> {
+    let words: Vec<_> = words.collect();
+    if words.get(1).is_some_and(|word| word == "agent") {
+        let AgentCommand::Agent(args) = AgentCli::try_parse_from(words)?.command;
+        return Ok(Command::Agent(args));
+    }
+    Ok(Cli::try_parse_from(words)?.command)
 }
 
 /// Prints help and the version as the parser made them. A mistake is printed like any other failure.
@@ -121,6 +148,7 @@ fn run(command: Command) -> CommandResult {
     match command {
         Command::Agent(args) => agent::run(&args),
         Command::Capture(args) => capture::run(&args),
+        Command::Certs(command) => certs::run(&command),
         Command::Config(args) => config::run(&args),
         Command::Goodput(args) => goodput::run(&args),
         Command::Sessions(command) => sessions::run(&command),
@@ -147,5 +175,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        AgentCli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_agent_has_one_command_line() {
+        let help = |mut all: clap::Command| {
+            all.build();
+            all.find_subcommand_mut("agent").unwrap().render_long_help().to_string()
+        };
+        assert_eq!(help(AgentCli::command()), help(Cli::command()));
+        let parsed = |words: &[&str]| parse(words.iter().map(OsString::from)).map_err(|error| error.kind());
+        assert!(matches!(parsed(&["tpuscope", "agent"]), Ok(Command::Agent(_))));
+        assert_eq!(parsed(&["tpuscope", "agent", "--nix"]).unwrap_err(), ErrorKind::UnknownArgument);
+        assert!(matches!(parsed(&["tpuscope", "version"]), Ok(Command::Version(_))));
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use super::{failure::Failure, remedies};
 use crate::settings::{self, Config, Layers, LoadedSettings};
 use nix::unistd::Group;
-use server::scrape;
+use server::{remote::OpenedFiles, scrape};
 
 /// The variable that names the settings file.
 pub(super) const FILE_VARIABLE: &str = "TPUSCOPE_CONFIG";
@@ -123,8 +123,8 @@ fn load(
     })
 }
 
-/// Checks the settings that depend on this host: the group of the socket, and the web
-/// configuration of the metrics listener. Returns all faults.
+/// Checks the settings that depend on this host: the group of the socket, the web
+/// configuration of the metrics listener, and the files of the remote listener. Returns all faults.
 pub(super) fn check_here(config: &Config) -> Vec<Failure> {
     faults_here(config, |_| false)
 }
@@ -135,10 +135,16 @@ fn faults_here(config: &Config, refused: impl Fn(&str) -> bool) -> Vec<Failure> 
     let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
     let mut faults: Vec<_> = missing.then(|| remedies::socket_group(group)).into_iter().collect();
     let api = &config.api;
-    let unknown = ["api.metrics_web_config", "api.metrics_plaintext"].into_iter().any(refused);
+    let unknown = ["api.metrics_web_config", "api.metrics_plaintext"].into_iter().any(&refused);
     if api.metrics.address().is_some() && !unknown {
         let checked = scrape::check(api.web_config().map(Path::to_owned), api.allows_plaintext_metrics());
         faults.extend(checked.err().map(|error| remedies::web_config(&error)));
+    }
+    let remote = &config.api_remote;
+    let unknown =
+        ["cert", "key", "client_ca", "allow"].into_iter().any(|key| refused(&format!("api.remote.{key}")));
+    if remote.listen.address().is_some() && remote.files().is_some() && !unknown {
+        faults.extend(OpenedFiles::open(remote).err().map(|error| remedies::remote_files(&error)));
     }
     faults
 }

@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 use toml::Table;
 
 /// From the lowest to the highest. The first line knows nothing of the agent.
-const ORDER: [&[&str]; 10] = [
+const ORDER: [&[&str]; 11] = [
     &["proto", "tpu-sys", "xprof", "goodput"],
     &["model"],
     &["host"],
@@ -19,6 +19,7 @@ const ORDER: [&[&str]; 10] = [
     &["export"],
     &["server"],
     &["cli"],
+    &["tpuscope"],
 ];
 
 fn manifest(folder: &Path) -> Table {

@@ -4,11 +4,12 @@
 
 use std::{fs, path::Path};
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/architecture.md",
+    "docs/security.md",
     "docs/contributing.md",
     "docs/fuzzing.md",
 ];

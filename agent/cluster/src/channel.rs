@@ -4,7 +4,10 @@ use std::{io, sync::Mutex, time::Duration};
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tonic::transport::{Channel, Endpoint, Error};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint, Error},
+};
 
 /// A channel over `stream`, which is pinged after `keepalive` without data and ends when no answer comes for as long. There
 /// is no second connection.
@@ -25,4 +28,9 @@ where
         .http2_keep_alive_interval(keepalive)
         .keep_alive_timeout(keepalive);
     endpoint.connect_with_connector(connector).await
+}
+
+/// Whether a call failed because the connection ended. Only errors of this side have a source.
+pub fn ended(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
 }

@@ -8,5 +8,6 @@ pub mod channel;
 pub mod clock_offset;
 pub mod dial;
 pub mod hosts;
+pub mod identity;
 pub mod reach;
 pub mod relay;

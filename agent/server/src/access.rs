@@ -7,14 +7,19 @@
 //! | local, the agent's pid namespace: any other user | read | processes and sessions of this user | none |
 //! | local, another pid namespace, any user | read | processes of this user in this namespace | none |
 //! | local, unknown pid namespace or unknown user | read | none | none |
-//! | remote, role admin | read | all | apply |
-//! | remote, role reader | read | none | none |
+//! | remote, role operator | read | all | apply |
+//! | remote, role viewer | read | none | none |
+//! | remote, role agent | none | none | none |
 //! | anonymous (TCP on the loopback) | read | none | none |
 //!
 //! Hosts are shared, so a loopback address is no authentication. A container that mounts the agent's socket is in
 //! another pid namespace: its root is not the host's root.
 
 use std::{fmt, fs::File, sync::Arc};
+
+use cluster::identity::role::Role;
+
+use crate::remote::RemotePeer;
 
 /// The caller of a connection, made by its transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,13 +32,8 @@ pub enum Principal {
         /// The pid namespace of the process.
         pid_namespace: PidNamespace,
     },
-    /// A host or a person that a certificate names.
-    Remote {
-        /// The name in the certificate.
-        name: String,
-        /// The role in the certificate.
-        role: Role,
-    },
+    /// A host or a person that a certificate names, over mutual TLS.
+    Remote(Arc<RemotePeer>),
     /// A TCP connection over the loopback: the kernel does not name its user.
     Anonymous,
 }
@@ -53,19 +53,10 @@ impl fmt::Display for Principal {
                     PidNamespace::Unknown => f.write_str(" in an unknown pid namespace"),
                 }
             }
-            Self::Remote { name, .. } => write!(f, "certificate {}", name.escape_debug()),
+            Self::Remote(peer) => peer.fmt(f),
             Self::Anonymous => f.write_str("anonymous"),
         }
     }
-}
-
-/// The rights that a certificate grants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Read measurements.
-    Reader,
-    /// All rights of the local root.
-    Admin,
 }
 
 /// Where a local caller's process runs.
@@ -191,8 +182,10 @@ pub enum Denied {
     UnknownUser,
     /// The agent cannot tell the caller's pid namespace.
     UnknownNamespace,
-    /// The certificate's role does not include the operation.
-    Role,
+    /// A viewer may only read measurements.
+    Viewer,
+    /// An agent's certificate is not for calls.
+    Agent,
     /// The operation is an administrator's.
     NotAdmin,
 }
@@ -212,7 +205,12 @@ impl fmt::Display for Denied {
             Self::NotAdmin => {
                 "the limits of the store concern the sessions of all users: call as root or as a member of api.admin_group"
             }
-            Self::Role => "the role in your certificate may only read measurements",
+            Self::Viewer => {
+                "your certificate has the role viewer, which may only read measurements; use one with the role operator"
+            }
+            Self::Agent => {
+                "your certificate has the role agent, which may not call anything; use one with the role operator or viewer"
+            }
         })
     }
 }
@@ -234,13 +232,12 @@ pub fn authorize(
     in_admin_group: bool,
     operation: Operation,
 ) -> Result<Scope, Denied> {
-    if operation == Operation::ReadMeasurements {
-        return Ok(Scope::All);
-    }
     let scope = match principal {
+        Principal::Remote(peer) if peer.role == Role::Agent => Err(Denied::Agent),
+        _ if operation == Operation::ReadMeasurements => return Ok(Scope::All),
         Principal::Anonymous => Err(Denied::Anonymous),
-        Principal::Remote { role: Role::Reader, .. } => Err(Denied::Role),
-        Principal::Remote { role: Role::Admin, .. } => Ok(Scope::All),
+        Principal::Remote(peer) if peer.role == Role::Operator => Ok(Scope::All),
+        Principal::Remote(_) => Err(Denied::Viewer),
         Principal::Local { uid: None, .. } => Err(Denied::UnknownUser),
         Principal::Local { uid: Some(uid), pid_namespace } => match pid_namespace {
             PidNamespace::Unknown => Err(Denied::UnknownNamespace),
@@ -267,6 +264,14 @@ pub(crate) mod tests {
         ForeignNamespace { inode, _file: None }
     }
 
+    fn remote(role: Role) -> Principal {
+        Principal::Remote(Arc::new(RemotePeer {
+            name: "alice".to_owned(),
+            role,
+            address: [10, 0, 0, 7].into(),
+        }))
+    }
+
     fn in_namespace(uid: u32) -> Result<Scope, Denied> {
         Ok(Scope::UserInNamespace { uid, pid_namespace: foreign(7) })
     }
@@ -274,13 +279,13 @@ pub(crate) mod tests {
     #[test]
     fn every_principal_has_the_rights_of_the_table() {
         let local = |uid, pid_namespace| Principal::Local { uid, pid_namespace };
-        let remote = |role| Principal::Remote { name: "tpu-7".to_owned(), role };
         let (all, unknown) = (Ok(Scope::All), Err(Denied::UnknownNamespace));
         // Principal, traces outside the admin group, traces as its member.
         let mut table = vec![
             (Principal::Anonymous, Err(Denied::Anonymous), Err(Denied::Anonymous)),
-            (remote(Role::Reader), Err(Denied::Role), Err(Denied::Role)),
-            (remote(Role::Admin), all.clone(), all.clone()),
+            (remote(Role::Viewer), Err(Denied::Viewer), Err(Denied::Viewer)),
+            (remote(Role::Agent), Err(Denied::Agent), Err(Denied::Agent)),
+            (remote(Role::Operator), all.clone(), all.clone()),
             (local(Some(0), PidNamespace::Agent), all.clone(), all.clone()),
             (local(Some(AGENT_UID), PidNamespace::Agent), all.clone(), all.clone()),
             (local(Some(1000), PidNamespace::Agent), Ok(Scope::User(1000)), all),
@@ -312,7 +317,11 @@ pub(crate) mod tests {
                 };
                 assert_eq!(manage, wanted, "{principal:?}");
                 let read = authorize(AGENT_UID, &principal, member, Operation::ReadMeasurements);
-                assert_eq!(read, Ok(Scope::All), "{principal:?}");
+                let wanted = match &principal {
+                    Principal::Remote(peer) if peer.role == Role::Agent => Err(Denied::Agent),
+                    _ => Ok(Scope::All),
+                };
+                assert_eq!(read, wanted, "{principal:?}");
             }
         }
     }
@@ -371,5 +380,6 @@ pub(crate) mod tests {
         assert_eq!(local(Some(0), PidNamespace::Foreign(container)), "uid 0 in pid:[4026532000]");
         assert_eq!(local(None, PidNamespace::Unknown), "unknown user in an unknown pid namespace");
         assert_eq!(Principal::Anonymous.to_string(), "anonymous");
+        assert_eq!(remote(Role::Viewer).to_string(), "viewer alice at 10.0.0.7");
     }
 }

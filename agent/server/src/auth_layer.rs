@@ -58,13 +58,16 @@ impl AuthLayer {
     async fn admit(&self, path: &str, info: &ConnectInfo) -> Result<Scope, Status> {
         let Some(operation) = Operation::of(path) else {
             return Err(match info {
-                ConnectInfo::Unix(_) => Status::unimplemented("the agent has no such call"),
+                ConnectInfo::Unix(_) | ConnectInfo::Remote(_) => {
+                    Status::unimplemented("the agent has no such call")
+                }
                 // The same answer for every path, whether it exists on the socket or not.
                 ConnectInfo::Tcp => Status::permission_denied(Denied::Anonymous.to_string()),
             });
         };
         let (principal, peer) = match info {
             ConnectInfo::Unix(peer) => (peer.principal(self.overflow_uid).await, Some(peer)),
+            ConnectInfo::Remote(peer) => (Principal::Remote(Arc::clone(peer)), None),
             ConnectInfo::Tcp => (Principal::Anonymous, None),
         };
         let in_admin_group = match peer {

@@ -24,6 +24,7 @@ use super::{
     connection_limits::{ConnectionLimits, ConnectionSlot},
     peer::UnixPeer,
     refusals::{RefusalReason, Refusals, RefusedPeer},
+    remote::RemotePeer,
 };
 
 /// A connection that has sent nothing by then is closed.
@@ -61,6 +62,8 @@ pub enum ConnectInfo {
     Unix(Arc<UnixPeer>),
     /// A TCP connection, whose user is unknown.
     Tcp,
+    /// A connection of another host, whose certificate is verified.
+    Remote(Arc<RemotePeer>),
 }
 
 #[derive(Debug)]
@@ -70,7 +73,7 @@ enum Stream {
 }
 
 impl ServerListener {
-    /// Its name in metrics and in the log, without `http` and `metrics`, which have servers of their own.
+    /// Its name in metrics and in the log, without `http`, `metrics` and `remote`, which accept connections themselves.
     pub(super) fn grpc_name(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "grpc",
@@ -113,10 +116,10 @@ impl ConnectInfo {
         }
     }
 
-    /// The user at the other end. `None` for TCP.
+    /// The user at the other end. `None` for another host, and for TCP.
     fn uid(&self) -> Option<u32> {
         match self {
-            Self::Tcp => None,
+            Self::Tcp | Self::Remote(_) => None,
             Self::Unix(peer) => Some(peer.uid()),
         }
     }
@@ -136,6 +139,12 @@ impl ServerConnection {
     /// The address of the other end of a TCP connection.
     pub(super) fn peer_ip(&self) -> Option<IpAddr> {
         self.stream.peer_ip()
+    }
+
+    /// Gives back its slot and takes `slot` instead.
+    pub(super) fn set_slot(&mut self, slot: ConnectionSlot) {
+        self.evicted = Box::pin(slot.evicted().clone().cancelled_owned());
+        self.slot = slot;
     }
 
     /// Cancelled when the connection must close in favour of another.

@@ -1,20 +1,26 @@
-//! The gRPC server, used for the Unix socket and for TCP. The [`AuthLayer`] decides what a caller may do.
+//! The gRPC server, used for the Unix socket, for TCP and for mutual TLS. The [`AuthLayer`] decides what a caller may do.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use nix::unistd::Uid;
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use tokio::sync::mpsc;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tonic::{service::Routes, transport::Server};
+use tonic::{
+    service::Routes,
+    transport::{Server, server::Connected},
+};
 use tonic_health::server::{HealthReporter, HealthService};
 
 use super::{
     auth_layer::AuthLayer,
     connection_limits::{ConnectionLimits, LimitPolicy},
-    connections::{ServerListener, accept},
+    connections::{ConnectInfo, ServerListener, accept},
     refusals::Refusals,
 };
 use crate::ServeResult;
@@ -28,10 +34,21 @@ const WINDOW_BYTES: u32 = 64 << 10;
 pub const REQUEST_BYTES: usize = 64 << 10;
 /// Streams that the peer opened and reset before the server handled them.
 const RESET_STREAMS: usize = 20;
-const KEEPALIVE: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// On the Unix socket: the caller may be on another host (`tpuscope dial-stdio`), and a cut cable shows in nothing else.
-const SOCKET_KEEPALIVE: Duration = Duration::from_secs(5);
+const LOOPBACK_KEEPALIVE: Keepalive =
+    Keepalive { interval: Duration::from_secs(30), timeout: Duration::from_secs(10) };
+/// Where the caller may be on another host, also behind the Unix socket (`tpuscope dial-stdio`): a cut cable shows in nothing
+/// else.
+pub(crate) const REMOTE_KEEPALIVE: Keepalive =
+    Keepalive { interval: Duration::from_secs(5), timeout: Duration::from_secs(5) };
+
+/// How a connection without data is checked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keepalive {
+    /// The time without data after which the peer is pinged.
+    interval: Duration,
+    /// The time that it has to answer.
+    timeout: Duration,
+}
 
 /// The services of every listener: health and reflection.
 pub fn health_and_reflection(health: HealthReporter) -> Result<Routes, tonic_reflection::server::Error> {
@@ -65,11 +82,9 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> ServeResult {
     let (queue, connections) = mpsc::channel(1);
-    let (policy, keepalive, keepalive_timeout) = match *listener {
-        ServerListener::Unix(_) => {
-            (LimitPolicy::ByUser(Uid::effective().as_raw()), SOCKET_KEEPALIVE, SOCKET_KEEPALIVE)
-        }
-        ServerListener::Tcp(_) => (LimitPolicy::ReplaceLeastActive, KEEPALIVE, KEEPALIVE_TIMEOUT),
+    let (policy, keepalive) = match *listener {
+        ServerListener::Unix(_) => (LimitPolicy::ByUser(Uid::effective().as_raw()), REMOTE_KEEPALIVE),
+        ServerListener::Tcp(_) => (LimitPolicy::ReplaceLeastActive, LOOPBACK_KEEPALIVE),
     };
     let connection_limits = ConnectionLimits::new(max_connections, policy);
     let refusals = Refusals::of(listener.grpc_name());
@@ -80,13 +95,30 @@ pub async fn serve(
         queue,
         stop.clone(),
     )));
+    serve_connections(connections, auth_layer, routes, keepalive, stop).await
+}
+
+/// Serves `routes` on connections that were accepted, behind `auth_layer`, until `stop`.
+///
+/// # Errors
+/// Why the server ended before `stop`.
+pub(crate) async fn serve_connections<C>(
+    connections: mpsc::Receiver<C>,
+    auth_layer: AuthLayer,
+    routes: Routes,
+    keepalive: Keepalive,
+    stop: CancellationToken,
+) -> ServeResult
+where
+    C: AsyncRead + AsyncWrite + Connected<ConnectInfo = ConnectInfo> + Unpin + Send + 'static,
+{
     Server::builder()
         .timeout(RESPONSE_TIMEOUT)
         .max_concurrent_streams(CALLS_PER_CONNECTION)
         .http2_max_header_list_size(HEADER_BYTES)
         .http2_max_pending_accept_reset_streams(Some(RESET_STREAMS))
-        .http2_keepalive_interval(Some(keepalive))
-        .http2_keepalive_timeout(Some(keepalive_timeout))
+        .http2_keepalive_interval(Some(keepalive.interval))
+        .http2_keepalive_timeout(Some(keepalive.timeout))
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(2 * WINDOW_BYTES)
         .layer(auth_layer)

@@ -212,10 +212,11 @@ impl sessions_server::Sessions for GrpcSessions {
         let scope = scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
         let name = self.permitted(&scope, &request.get_ref().id).await?.stored.name;
-        let (removed, Caller { uid, pid }) = (name.clone(), caller(&request));
+        let (removed, Caller { uid, pid, remote }) = (name.clone(), caller(&request));
         let freed = self.store.call(move |store| store.remove(&name)).await;
         let freed = freed.map_err(|error| refused(&error))?;
-        info!(session = %removed, uid, pid, freed_bytes = freed, "session removed on request");
+        let remote = remote.as_deref();
+        info!(session = %removed, uid, pid, remote, freed_bytes = freed, "session removed on request");
         let given_up = self.give_up_uploads(removed).await.iter().map(upload_messages::status).collect();
         let peer = Some(protocol::agent());
         Ok(Response::new(RemoveSessionReply { peer, freed_bytes: freed, uploads: given_up }))
@@ -226,11 +227,12 @@ impl sessions_server::Sessions for GrpcSessions {
         protocol::check(request.get_ref().peer.as_ref())?;
         let name = self.permitted(&scope, &request.get_ref().id).await?.stored.name;
         let (session, pinned) = (name.clone(), request.get_ref().pinned);
-        let Caller { uid, pid } = caller(&request);
+        let Caller { uid, pid, remote } = caller(&request);
         let set = self.store.call(move |store| store.set_pinned(&name, pinned)).await;
         set.map_err(|error| refused(&error))?;
         // Not info: a user can do this as often as they like.
-        debug!(%session, uid, pid, pinned, "a pin of a session was changed on request");
+        let remote = remote.as_deref();
+        debug!(%session, uid, pid, remote, pinned, "a pin of a session was changed on request");
         Ok(Response::new(PinSessionReply { peer: Some(protocol::agent()) }))
     }
 
@@ -242,11 +244,12 @@ impl sessions_server::Sessions for GrpcSessions {
         scope(&request)?;
         protocol::check(request.get_ref().peer.as_ref())?;
         let dry_run = request.get_ref().dry_run;
-        let Caller { uid, pid } = caller(&request);
+        let Caller { uid, pid, remote } = caller(&request);
         let prune = move |store: &SessionStore| if dry_run { store.removals() } else { store.retain() };
         let removals = self.store.call(prune).await.map_err(|error| refused(&error))?;
         if !dry_run {
-            info!(uid, pid, sessions = removals.len(), "the limits of the store were applied on request");
+            let (remote, sessions) = (remote.as_deref(), removals.len());
+            info!(uid, pid, remote, sessions, "the limits of the store were applied on request");
         }
         let sessions = removals.iter().map(pruned).collect();
         let age_not_applied = self.store.call(|store| Ok(store.why_no_age())).await;
@@ -277,7 +280,12 @@ pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
 /// The caller of the request, for the log.
 pub(super) fn caller<T>(request: &Request<T>) -> Caller {
     match request.extensions().get::<ConnectInfo>() {
-        Some(ConnectInfo::Unix(peer)) => Caller { uid: Some(peer.uid()), pid: peer.pid() },
+        Some(ConnectInfo::Unix(peer)) => {
+            Caller { uid: Some(peer.uid()), pid: peer.pid(), ..Caller::default() }
+        }
+        Some(ConnectInfo::Remote(peer)) => {
+            Caller { remote: Some(peer.to_string().into()), ..Caller::default() }
+        }
         Some(ConnectInfo::Tcp) | None => Caller::default(),
     }
 }

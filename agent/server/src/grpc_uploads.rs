@@ -138,8 +138,9 @@ impl uploads_server::Uploads for GrpcUploads {
         };
         let put = self.uploads.put_manifest(destination.as_str(), &session, &manifest).await;
         let url = put.map_err(|error| refused(&error))?;
-        let (Caller { uid, pid }, hosts) = (caller, manifest.hosts.len());
-        info!(%session, %destination, uid, pid, hosts, "manifest of several hosts put");
+        let (Caller { uid, pid, remote }, hosts) = (caller, manifest.hosts.len());
+        let remote = remote.as_deref();
+        info!(%session, %destination, uid, pid, remote, hosts, "manifest of several hosts put");
         Ok(Response::new(PutManifestReply { peer: Some(protocol::agent()), url: url.to_string() }))
     }
 
@@ -174,7 +175,8 @@ impl uploads_server::Uploads for GrpcUploads {
         let numbers = numbers(&wanted);
         self.call(move |uploads| uploads.remove(&numbers)).await?;
         for UploadStatus { session, destination, .. } in &wanted {
-            info!(session, destination, uid = caller.uid, pid = caller.pid, "upload dropped on request");
+            let (uid, pid, remote) = (caller.uid, caller.pid, caller.remote.as_deref());
+            info!(session, destination, uid, pid, remote, "upload dropped on request");
         }
         Ok(changed(&wanted))
     }

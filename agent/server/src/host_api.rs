@@ -35,6 +35,7 @@ pub struct HostApi {
     notes: watch::Receiver<Vec<String>>,
     own: OwnMetrics,
     uploads: Uploads,
+    certificates: Option<watch::Receiver<Vec<String>>>,
     /// Whether a source has given a sample.
     sampled: AtomicBool,
 }
@@ -61,6 +62,8 @@ pub struct AgentIdentity {
     pub http: Option<SocketAddr>,
     /// The address of the read-only gRPC server, if it is on.
     pub grpc: Option<SocketAddr>,
+    /// The address of the listener for other hosts, if it is on.
+    pub remote: Option<SocketAddr>,
 }
 
 /// The data that a [`HostApi`] reads.
@@ -75,12 +78,14 @@ pub struct HostApiInputs {
     pub own: OwnMetrics,
     /// The uploads.
     pub uploads: Uploads,
+    /// What an administrator should know of the certificates; `None`: there are none.
+    pub certificates: Option<watch::Receiver<Vec<String>>>,
 }
 
 impl HostApi {
     /// The API of an agent that starts now.
     pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, inputs: HostApiInputs) -> Self {
-        let HostApiInputs { sampler, snapshot, notes, own, uploads } = inputs;
+        let HostApiInputs { sampler, snapshot, notes, own, uploads, certificates } = inputs;
         Self {
             identity,
             started: clock.now(),
@@ -90,6 +95,7 @@ impl HostApi {
             notes,
             own,
             uploads,
+            certificates,
             sampled: AtomicBool::new(false),
         }
     }
@@ -136,6 +142,7 @@ impl HostApi {
         chips.extend(messages::simulated_chips(&snapshot.chips, &samples, now));
         let mut notes = self.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
+        notes.extend(self.certificates.iter().flat_map(|notes| notes.borrow().clone()));
         StatusReply {
             peer: Some(protocol::agent()),
             host: self.identity.host.clone(),
@@ -149,6 +156,7 @@ impl HostApi {
             chips_unknown: snapshot.chips_unknown.as_deref().unwrap_or_default().to_owned(),
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
             grpc_address: self.identity.grpc.map(|at| at.to_string()).unwrap_or_default(),
+            remote_address: self.identity.remote.map(|at| at.to_string()).unwrap_or_default(),
             uploads: upload_messages::summary(&self.uploads.summary()),
         }
     }

@@ -120,8 +120,9 @@ impl HostCall {
             url = Some(agreed.url.to_string());
         }
         let running = self.service.captures.start(job).await?;
-        let (session, id, Caller { uid, pid }) = (&order.session, &order.id, self.caller);
-        info!(%session, %id, uid, pid, targets, ?duration, url, "reserved for a capture over several hosts");
+        let (session, id, Caller { uid, pid, remote }) = (&order.session, &order.id, &self.caller);
+        let remote = remote.as_deref();
+        info!(%session, %id, uid, pid, remote, targets, ?duration, url, "reserved for a capture over several hosts");
         Ok(running)
     }
 
@@ -164,7 +165,7 @@ impl HostCall {
             targets,
             upload,
             listener: listener(self.events.clone(), of_capture),
-            caller: self.caller,
+            caller: self.caller.clone(),
             share: Some(HostShare { id: order.id.clone(), ready: Box::new(announce), start: started }),
         };
         Ok((job, ReservationControl { ready, start }))
@@ -222,8 +223,10 @@ impl HostCall {
                     }
                 }
                 Err(error) => {
-                    let (session, id, Caller { uid, pid }) = (&order.session, &order.id, self.caller);
-                    info!(%session, %id, uid, pid, %error, "the capture over several hosts ends here early");
+                    let (session, id, Caller { uid, pid, remote }) =
+                        (&order.session, &order.id, &self.caller);
+                    let remote = remote.as_deref();
+                    info!(%session, %id, uid, pid, remote, %error, "the capture over several hosts ends here early");
                     drop(cancel);
                     // It ends when the profilers are free.
                     return match result.await {

@@ -1,4 +1,4 @@
-//! What the agent serves: all services on its Unix socket, read-only gRPC and HTTP on the loopback.
+//! What the agent serves: all services on its Unix socket and over mutual TLS, read-only gRPC and HTTP on the loopback.
 //!
 //! Every gRPC call passes the [`auth_layer`], which applies the one table of rights in [`access`]. This crate must never
 //! measure anything, let a caller choose a path, exceed its bounds, or wait without a deadline.
@@ -9,8 +9,11 @@ pub mod access;
 pub mod agent_socket;
 pub mod auth_layer;
 mod capture_events;
+mod client_certificates;
 pub mod connection_limits;
 pub mod connections;
+mod failure_limits;
+mod file_backed;
 pub mod grpc_captures;
 pub mod grpc_host;
 pub mod grpc_server;
@@ -24,6 +27,7 @@ pub mod own_metrics;
 pub mod peer;
 pub mod protocol;
 mod refusals;
+pub mod remote;
 pub mod scrape;
 mod session_grants;
 mod session_imports;

@@ -22,7 +22,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Why something was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RefusalReason {
-    /// The socket: all slots that the user may have are in use. The new connection is closed.
+    /// The socket and `api.remote`: all slots that the user or role may have are in use. The new connection is closed.
     NoSlot,
     /// TCP: all slots are in use. The least active connection is closed.
     Replaced,
@@ -36,6 +36,8 @@ pub(crate) enum RefusalReason {
     RateLimit,
     /// Too many failed or waiting password checks of one address (429).
     PasswordLimit,
+    /// Too many failed handshakes of one address.
+    FailureLimit,
 }
 
 impl RefusalReason {
@@ -49,6 +51,7 @@ impl RefusalReason {
             Self::Unauthorized => (REFUSED_REQUESTS, "unauthorized"),
             Self::RateLimit => (REFUSED_REQUESTS, "rate_limit"),
             Self::PasswordLimit => (REFUSED_REQUESTS, "password_limit"),
+            Self::FailureLimit => (REFUSED_CONNECTIONS, "failure_limit"),
         }
     }
 
@@ -61,6 +64,7 @@ impl RefusalReason {
             Self::Unauthorized => "request without a right user name and password (401)",
             Self::RateLimit => "too many requests (rate_limit): request refused (429)",
             Self::PasswordLimit => "too many failed or waiting password checks: request refused (429)",
+            Self::FailureLimit => "too many failed TLS handshakes of an address: connection closed",
         }
     }
 }

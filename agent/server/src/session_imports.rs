@@ -98,9 +98,10 @@ impl Imports {
             return Err(Status::invalid_argument("the first message announces the files"));
         };
         protocol::check(announcement.peer.as_ref())?;
-        let mut import = self.begin(announcement, caller).await?;
-        let (name, Caller { uid, pid }) = (import.name().clone(), caller);
-        debug!(session = %name, uid, pid, "a session is taken in");
+        let mut import = self.begin(announcement, caller.uid).await?;
+        let (name, Caller { uid, pid, remote }) = (import.name().clone(), caller);
+        let remote = remote.as_deref();
+        debug!(session = %name, uid, pid, remote, "a session is taken in");
         loop {
             let piece = match next(&mut pieces).await {
                 Ok(Some(Content::Piece(piece))) => piece,
@@ -115,18 +116,22 @@ impl Imports {
         }
         let stored = self.finish(import).await?;
         self.grants.add(scope, &stored.name, stored.created);
-        info!(session = %name, uid, pid, bytes = stored.bytes, "session taken in");
+        info!(session = %name, uid, pid, remote, bytes = stored.bytes, "session taken in");
         Ok(ImportSessionReply { peer: Some(protocol::agent()), session: Some(summary(&stored)) })
     }
 
-    async fn begin(&self, announcement: ImportAnnouncement, caller: Caller) -> Result<SessionImport, Status> {
+    async fn begin(
+        &self,
+        announcement: ImportAnnouncement,
+        uid: Option<u32>,
+    ) -> Result<SessionImport, Status> {
         let name: SessionName =
             announcement.id.parse().map_err(|error| Status::invalid_argument(format!("session: {error}")))?;
         let files =
             announcement.files.into_iter().map(|SessionFile { file, size }| AnnouncedFile { file, size });
         let files: Vec<_> = files.collect();
         // Without a known user it is the administrators'.
-        let owners = SessionOwners::of(caller.uid).going_to(&UploadChoice::Nowhere);
+        let owners = SessionOwners::of(uid).going_to(&UploadChoice::Nowhere);
         let max_part = self.max_part;
         self.call(move |store| store.begin_import(name, owners, &files, max_part)).await
     }

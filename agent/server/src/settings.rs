@@ -210,7 +210,7 @@ impl ListenAny {
 
 /// Why a [`ListenAny`] is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected IP:PORT, as in `0.0.0.0:4394`, or `off`, got `{0}`")]
+#[error("expected IP:PORT, as in `0.0.0.0:4393`, or `off`, got `{0}`")]
 pub struct ListenAnyError(String);
 
 impl TryFrom<String> for ListenAny {

@@ -66,13 +66,15 @@ pub struct CaptureJob {
     pub share: Option<HostShare>,
 }
 
-/// The process that asks for something, as the log names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Who asks for something, as the log names it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caller {
-    /// Its user.
+    /// The user of a process of this host.
     pub uid: Option<u32>,
     /// Its process id when it connected.
     pub pid: Option<u32>,
+    /// The holder of a certificate, with role and address: `operator alice at 10.0.0.7`.
+    pub remote: Option<Arc<str>>,
 }
 
 /// A capture that was kept.
@@ -139,13 +141,14 @@ impl CaptureRunner {
     /// # Errors
     /// If it cannot begin; then no workload was disturbed.
     pub async fn start(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let Caller { uid, pid } = job.caller;
+        let Caller { uid, pid, remote } = job.caller.clone();
         let started = self.begin(job).await;
         if let Err(error) = &started {
             own_metrics::refused();
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(permit) = refusals.take(Instant::now()) {
-                info!(uid, pid, reason = error.reason().as_str(), %error, "capture refused{permit}");
+                let (remote, reason) = (remote.as_deref(), error.reason().as_str());
+                info!(uid, pid, remote, reason, %error, "capture refused{permit}");
             }
         }
         started
@@ -214,15 +217,16 @@ impl CaptureRunner {
         capture: CaptureRun,
         staged: StagedSession,
         upload: UploadChoice,
-        Caller { uid, pid }: Caller,
+        Caller { uid, pid, remote }: Caller,
     ) -> Result<StoredCapture, CaptureError> {
-        let session = staged.writer.name().clone();
-        info!(%session, uid, pid, targets = capture.targets.targets.len(), "capture begins");
+        let (session, remote) = (staged.writer.name().clone(), remote.as_deref());
+        info!(%session, uid, pid, remote, targets = capture.targets.targets.len(), "capture begins");
         let captured = match capture.run(&staged.writer, &*self.clock).await {
             Ok(captured) => captured,
             Err(error) => {
                 let error = in_store(error, &staged);
-                info!(%session, uid, pid, reason = error.reason().as_str(), %error, "capture failed");
+                let reason = error.reason().as_str();
+                info!(%session, uid, pid, remote, reason, %error, "capture failed");
                 // What is staged is removed on a thread that may block.
                 let remove = move |_: &SessionStore| {
                     drop(staged);
@@ -247,7 +251,7 @@ impl CaptureRunner {
         });
         let (stored, manifest, uploads) = kept.await?;
         let (bytes, missing) = (stored.bytes, manifest.missing.len());
-        info!(%session, uid, pid, bytes, missing, uploads = uploads.len(), "capture kept");
+        info!(%session, uid, pid, remote, bytes, missing, uploads = uploads.len(), "capture kept");
         Ok(StoredCapture { manifest, failures, stored, uploads })
     }
 }

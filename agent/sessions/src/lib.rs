@@ -8,12 +8,16 @@
 
 pub mod capture;
 pub mod capture_runner;
+pub mod coordinator;
 mod error;
+pub mod fetch;
+pub mod manifest_messages;
 pub mod own_metrics;
 mod port_users;
 pub mod profiler;
 pub mod profiler_options;
 pub mod reservation;
+pub mod session_folder;
 pub mod settings;
 pub mod spec;
 pub mod target;

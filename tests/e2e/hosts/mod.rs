@@ -1,7 +1,11 @@
 //! Many hosts: which ones are meant, how they are reached, and what is said of those that do not answer.
 
+mod bad_peers;
+mod certificates;
+mod certs_command;
 mod lists;
 mod reach;
+mod remote_agent;
 mod ssh;
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};

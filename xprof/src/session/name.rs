@@ -6,6 +6,8 @@ use serde::{Serialize, Serializer};
 
 /// The longest session or host name.
 const MAX_NAME: usize = 128;
+/// The longest host in a part's name: there is room for `_65535-4294967295`.
+const LONGEST_HOST: usize = MAX_NAME - 17;
 
 /// Why a text cannot be a session's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +64,14 @@ fn sanitise(text: &str, longest: usize) -> String {
         name.replace_range(at + 1..at + 2, "_");
     }
     if name.is_empty() { "unnamed".to_owned() } else { name }
+}
+
+/// Whether a part's name ends so after its host: `_<port>`, `-<count>`, both or neither.
+fn is_ending(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (port, count) = text.split_once('-').map_or((text, None), |(port, count)| (port, Some(count)));
+    let has_port = port.is_empty() || port.strip_prefix('_').is_some_and(is_number);
+    has_port && text.len() <= MAX_NAME - LONGEST_HOST && count.is_none_or(is_number)
 }
 
 macro_rules! name {
@@ -135,8 +145,7 @@ impl PartName {
     /// One process: `<host>`. Several: `<host>_<port>`, as XProf's own client has it. Where that is not
     /// unique (two processes behind one port, or none) a count is added: `<host>_<port>-2`.
     pub fn of_host(host: &HostName, ports: &[Option<u16>]) -> Vec<Self> {
-        // Room for `_65535-4294967295` within the limit.
-        let host = sanitise(host.as_str(), MAX_NAME - 17);
+        let host = sanitise(host.as_str(), LONGEST_HOST);
         let mut taken = BTreeSet::new();
         ports
             .iter()
@@ -154,6 +163,14 @@ impl PartName {
                 Self(unique)
             })
             .collect()
+    }
+
+    /// The same part of a host that is called `to`; none if it is not named after `from` as [`of_host`](Self::of_host)
+    /// names parts.
+    pub fn renamed(&self, from: &HostName, to: &HostName) -> Option<Self> {
+        let stem = |host: &HostName| sanitise(host.as_str(), LONGEST_HOST);
+        let ending = self.0.strip_prefix(&stem(from)).filter(|ending| is_ending(ending))?;
+        Some(Self(stem(to) + ending))
     }
 
     /// The name of the part's file.
@@ -206,7 +223,33 @@ mod tests {
         assert_eq!(names("[::1]:9012", &[None]), ["___1__9012.xplane.pb"]);
     }
 
+    #[test]
+    fn a_part_is_renamed_with_its_host() {
+        let (from, to): (HostName, HostName) = ("w".parse().unwrap(), "b-1".parse().unwrap());
+        let renamed = |name: &str| {
+            let name: PartName = name.parse().unwrap();
+            name.renamed(&from, &to).map(|name| name.as_str().to_owned())
+        };
+        for (name, wanted) in [("w", "b-1"), ("w_9012", "b-1_9012"), ("w-2", "b-1-2"), ("w_1-2", "b-1_1-2")] {
+            assert_eq!(renamed(name).as_deref(), Some(wanted));
+        }
+        for other in ["v", "ww", "w_", "w-", "w_x", "w.1", "w-1-2", "w_1_2", "w_1-", "w_12345678901234567"] {
+            assert_eq!(renamed(other), None, "{other}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn parts_of_any_host_can_be_renamed(
+            from in "[a-z0-9._-]{1,200}",
+            to in "[a-z0-9._-]{1,200}",
+            ports in proptest::collection::vec(proptest::option::of(0u16..3), 1..9),
+        ) {
+            let (from, to) = (HostName::sanitised(&from), HostName::sanitised(&to));
+            let renamed = PartName::of_host(&from, &ports).iter().map(|name| name.renamed(&from, &to)).collect();
+            prop_assert_eq!(Some(PartName::of_host(&to, &ports)), renamed);
+        }
+
         #[test]
         fn any_text_becomes_valid_and_unique(
             text in any::<String>(),

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+use model::time::Clock;
 use proto::tpuscope::v1::host_server::HostServer;
 use server::{
     agent_socket::AgentSocket,
@@ -11,6 +12,7 @@ use server::{
     grpc_server::{self, REQUEST_BYTES},
     host_api::HostApi,
     http_server, peer,
+    remote::{OpenedFiles, RemoteListener, settings::RemoteSettings},
     scrape::ScrapeListener,
     settings::{LoopbackListen, Settings},
 };
@@ -28,6 +30,7 @@ use crate::{
     failure::Failure,
     lifecycle::task_supervisor::{OnEnd, Stage, TaskSupervisor},
     remedies,
+    settings::Config,
     settings_args::READ_LIMIT,
 };
 
@@ -38,12 +41,18 @@ pub(super) struct Listeners {
     http: Option<(Arc<ServerListener>, SocketAddr)>,
     grpc: Option<(Arc<ServerListener>, SocketAddr)>,
     metrics: Option<(Arc<ScrapeListener>, SocketAddr)>,
+    remote: Option<(Arc<RemoteListener>, SocketAddr)>,
     overflow_uid: Option<u32>,
 }
 
 impl Listeners {
     /// Binds the listeners of the settings. `socket_setting` names the source of the socket's path for errors.
-    pub(super) async fn bind(settings: &Settings, socket_setting: &'static str) -> Result<Self, Failure> {
+    pub(super) async fn bind(
+        config: &Config,
+        socket_setting: &'static str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Failure> {
+        let settings = &config.api;
         let Settings { socket, socket_mode, socket_group, .. } = settings.clone();
         // The user database may be a directory server, and the socket's folder a slow disk.
         let claim = tokio::task::spawn_blocking(move || {
@@ -62,6 +71,7 @@ impl Listeners {
             http: bind_tcp("api.http", settings.http)?,
             grpc: bind_tcp("api.grpc", settings.grpc)?,
             metrics: bind_metrics(settings).await?,
+            remote: bind_remote(&config.api_remote, settings.max_connections, clock).await?,
             overflow_uid,
         })
     }
@@ -72,6 +82,11 @@ impl Listeners {
 
     pub(super) fn grpc_address(&self) -> Option<SocketAddr> {
         self.grpc.as_ref().map(|(_, address)| *address)
+    }
+
+    /// The listener for other hosts, if it is on, and its address.
+    pub(super) fn remote(&self) -> Option<(&Arc<RemoteListener>, SocketAddr)> {
+        self.remote.as_ref().map(|(listener, address)| (listener, *address))
     }
 
     /// Starts a task for each listener. HTTP accepts the present `allowed_hosts`. Returns the reporter of the health service.
@@ -110,6 +125,13 @@ impl Listeners {
         }
         let SessionServices { captures, sessions, uploads, .. } = session_services;
         let all = read_only.add_service(captures).add_service(sessions).add_service(uploads);
+        if let Some((listener, address)) = self.remote {
+            info!(%address, "serving gRPC to other hosts (mutual TLS)");
+            let (auth_layer, all) = (auth_layer.clone(), all.clone());
+            supervisor.task(Stage::Listeners, "remote", OnEnd::Restart, move |stop| {
+                listener.clone().serve(auth_layer.clone(), all.clone(), stop)
+            });
+        }
         let (unix, socket) = (self.unix, Arc::new(self.socket));
         supervisor.task(Stage::Listeners, "socket", OnEnd::Restart, move |stop| {
             let served = grpc_server::serve(unix.clone(), auth_layer.clone(), all.clone(), max, stop);
@@ -135,12 +157,7 @@ fn read_only_routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Result<
 /// Binds the listener for a central Prometheus, if the settings have one.
 async fn bind_metrics(settings: &Settings) -> Result<Option<(Arc<ScrapeListener>, SocketAddr)>, Failure> {
     let Some(wanted) = settings.metrics.address() else { return Ok(None) };
-    let bound = std::net::TcpListener::bind(wanted).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        Ok((listener, address))
-    });
-    let (listener, address) = bound.map_err(|error| remedies::tcp_address("api.metrics", wanted, &error))?;
+    let (listener, address) = bind("api.metrics", wanted)?;
     let (web_config, plaintext) =
         (settings.web_config().map(PathBuf::from), settings.allows_plaintext_metrics());
     let max = settings.max_connections;
@@ -155,15 +172,43 @@ async fn bind_metrics(settings: &Settings) -> Result<Option<(Arc<ScrapeListener>
     Ok(Some((Arc::new(opened), address)))
 }
 
+/// Binds the listener for other hosts, if the settings have one, and reads its files.
+async fn bind_remote(
+    settings: &RemoteSettings,
+    max_connections: u16,
+    clock: Arc<dyn Clock>,
+) -> Result<Option<(Arc<RemoteListener>, SocketAddr)>, Failure> {
+    let Some(wanted) = settings.listen.address() else { return Ok(None) };
+    let (listener, address) = bind("api.remote.listen", wanted)?;
+    let listener = TcpListener::from_std(listener)
+        .map_err(|error| remedies::tcp_address("api.remote.listen", wanted, &error))?;
+    let (settings, cert) = (settings.clone(), settings.cert.clone());
+    let opening = tokio::task::spawn_blocking(move || OpenedFiles::open(&settings));
+    let files = timeout(READ_LIMIT, opening)
+        .await
+        .map_err(|_| remedies::settings_do_not_answer(&cert, READ_LIMIT))?
+        .map_err(|error| Failure::internal(format_args!("cannot read the files of api.remote: {error}")))?
+        .map_err(|error| remedies::remote_files(&error))?;
+    Ok(Some((Arc::new(RemoteListener::new(listener, files, max_connections, clock)), address)))
+}
+
 fn bind_tcp(
     setting: &str,
     listen: LoopbackListen,
 ) -> Result<Option<(Arc<ServerListener>, SocketAddr)>, Failure> {
     let Some(wanted) = listen.address() else { return Ok(None) };
+    let (listener, address) = bind(setting, wanted)?;
+    let listener =
+        TcpListener::from_std(listener).map_err(|error| remedies::tcp_address(setting, wanted, &error))?;
+    Ok(Some((Arc::new(ServerListener::Tcp(listener)), address)))
+}
+
+/// A bound socket that does not block, and its address. `setting` names the wanted one.
+fn bind(setting: &str, wanted: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
     let bound = std::net::TcpListener::bind(wanted).and_then(|listener| {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok((Arc::new(ServerListener::Tcp(TcpListener::from_std(listener)?)), address))
+        Ok((listener, address))
     });
-    bound.map(Some).map_err(|error| remedies::tcp_address(setting, wanted, &error))
+    bound.map_err(|error| remedies::tcp_address(setting, wanted, &error))
 }

@@ -113,8 +113,8 @@ async fn serve(
     let no_signals = |error| Failure::internal(format_args!("cannot handle signals: {error}"));
     let mut signals = StopSignals::new().map_err(no_signals)?;
     let reload_signals = ReloadSignals::new().map_err(no_signals)?;
-    let listeners = listeners::Listeners::bind(&config.api, socket_setting).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let listeners = listeners::Listeners::bind(&config, socket_setting, clock.clone()).await?;
     let own = own_metrics::install(clock.now());
     let sampler = Sampler::new(&config.sampler, clock.clone());
     let discovery_config = DiscoveryConfig {
@@ -128,13 +128,21 @@ async fn serve(
     let host = host_name(&config);
     let session_services =
         SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock.clone()).await?;
-    let identity = AgentIdentity { host, http: listeners.http_address(), grpc: listeners.grpc_address() };
+    let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
+    let (remote, remote_address) = remote.unzip();
+    let identity = AgentIdentity {
+        host,
+        http: listeners.http_address(),
+        grpc: listeners.grpc_address(),
+        remote: remote_address,
+    };
     let inputs = HostApiInputs {
         sampler: sampler.clone(),
         snapshot: discovery.snapshot(),
         notes: discovery.notes(),
         own,
         uploads: session_services.queue.clone(),
+        certificates: remote.as_ref().map(|listener| listener.notes()),
     };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));
 
@@ -151,6 +159,7 @@ async fn serve(
         captures: session_services.runner.clone(),
         store: session_services.store.clone(),
         uploads: session_services.queue.clone(),
+        remote,
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
     let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api, hosts)?;

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use server::remote::{RemoteListener, settings::RemoteSettings};
 use sessions::capture_runner::CaptureRunner;
 use store::{AsyncStore, uploads::Uploads};
 use tokio::{
@@ -32,6 +33,7 @@ pub(super) struct Reloadable {
     pub(super) captures: Arc<CaptureRunner>,
     pub(super) store: AsyncStore,
     pub(super) uploads: Uploads,
+    pub(super) remote: Option<Arc<RemoteListener>>,
 }
 
 struct Reloader {
@@ -91,6 +93,9 @@ impl Reloader {
         self.parts.allowed_hosts.send_replace(config.api.allowed_hosts.clone());
         self.parts.captures.set_settings(config.capture.clone());
         self.parts.uploads.set_settings(upload_settings(&config));
+        if let Some(remote) = &self.parts.remote {
+            remote.set_settings(&config.api_remote);
+        }
         let limits = config.store.clone();
         if let Err(error) = self
             .parts
@@ -159,6 +164,8 @@ fn with_reloadable_of(running: &Config, read: &Config) -> Config {
     config.upload = read.upload.clone();
     config.destination = read.destination.clone();
     config.api.allowed_hosts.clone_from(&read.api.allowed_hosts);
+    // Another address needs another listener.
+    config.api_remote = RemoteSettings { listen: running.api_remote.listen, ..read.api_remote.clone() };
     config.capture =
         sessions::settings::Settings { max_captures: running.capture.max_captures, ..read.capture.clone() };
     config
@@ -216,6 +223,7 @@ mod tests {
             "log.level=debug",
             "store.max_age=1h",
             "api.allowed_hosts=['x']",
+            "api.remote.allow=[{san='spiffe://x/y', role='viewer'}]",
             "capture.max_duration=7s",
             "capture.max_captures=9",
             "sampler.interval=5s",
@@ -226,6 +234,7 @@ mod tests {
         let in_force = with_reloadable_of(&running, &read);
         let changed = [
             "api.allowed_hosts",
+            "api.remote.allow",
             "log.level",
             "capture.max_duration",
             "store.max_age",

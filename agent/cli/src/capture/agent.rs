@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, path::Path};
 
+use cluster::channel;
 use model::time::Timestamp;
 use proto::tpuscope::v1::{
     CaptureFailure, CaptureFinished, CaptureRequest, capture_event, captures_client::CapturesClient,
@@ -90,7 +91,8 @@ async fn capture_and_fetch(
     }
 }
 
-fn request(args: &Args) -> Result<CaptureRequest, Failure> {
+/// What the arguments ask an agent for.
+pub(super) fn request(args: &Args) -> Result<CaptureRequest, Failure> {
     let params = args.params()?;
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     Ok(CaptureRequest {
@@ -147,7 +149,7 @@ async fn receive(
 ) -> Result<CaptureFinished, Failure> {
     loop {
         let event = events.message().await.map_err(|status| {
-            if client::connection_ended(&status) {
+            if channel::ended(&status) {
                 remedies::agent_ended_in_capture()
             } else {
                 remedies::refused(&status)

@@ -1,10 +1,6 @@
 //! A capture from the profilers of --target to a folder, without an agent.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use host::{
     chips::{self, ChipScan},
@@ -25,6 +21,7 @@ use sessions::{
     CaptureError,
     capture::{CaptureRun, CapturedSession, ProgressListener},
     profiler::Profilers,
+    session_folder,
     spec::{CaptureSpec, ParamsSource},
     target::{self, Targets},
 };
@@ -32,7 +29,7 @@ use tokio::runtime;
 use tokio_util::sync::CancellationToken;
 use xprof::{
     client::Target,
-    session::{HostName, SessionError, SessionName, SessionWriter, remove_abandoned},
+    session::{HostName, remove_abandoned},
 };
 
 use super::{
@@ -47,7 +44,7 @@ use super::{
 use crate::{lifecycle::signals::StopSignals, sessions::outfile::is_a_folder_or_new};
 
 /// What dead captures left staged goes after this long without a change.
-const ABANDONED: Duration = Duration::from_secs(3600);
+pub(super) const ABANDONED: Duration = Duration::from_secs(3600);
 
 pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let config = args.settings.load()?;
@@ -59,7 +56,8 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     is_a_folder_or_new(&output)?;
     // Leftovers only take room: what cannot be removed is no reason not to capture.
     let _ = remove_abandoned(&output, SystemClock.now().into(), ABANDONED);
-    let writer = writer(&output, args.session.as_ref()).map_err(remedies::session_folder)?;
+    let writer = session_folder::create(&output, args.session.clone(), SystemClock.now());
+    let writer = writer.map_err(remedies::session_folder)?;
     let writer = Arc::new(writer);
     let host = nix::unistd::gethostname().map_err(Failure::internal)?;
     let host = HostName::sanitised(&host.to_string_lossy());
@@ -106,22 +104,6 @@ fn targets(named: &[Target], host: &HostName, paths: &Paths, device: &device::Se
 
 fn failed(error: &CaptureError) -> Failure {
     remedies::capture_failure(&session_messages::failure(error), KeptIn::Folder)
-}
-
-/// The named session, which must be new, or one named after the time.
-fn writer(output: &Path, named: Option<&SessionName>) -> Result<SessionWriter, SessionError> {
-    if let Some(name) = named {
-        return SessionWriter::create(output, name.clone());
-    }
-    let name = SessionName::of_time(SystemClock.now().into());
-    match SessionWriter::create(output, name.clone()) {
-        // Two in one second.
-        Err(SessionError::Exists(_) | SessionError::Running(_)) => {
-            let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
-            SessionWriter::create(output, name)
-        }
-        other => other,
-    }
 }
 
 async fn cancel_on_signal(mut signals: StopSignals, cancel: CancellationToken) {

@@ -1,18 +1,28 @@
-//! `tpuscope capture`.
+//! `tpuscope capture`: through the agent of this host, from profilers without an agent, or over several hosts.
 
 mod agent;
 mod direct;
+mod hosts;
+mod hosts_progress;
 mod progress;
 mod report;
+mod status_line;
 
 use std::{collections::BTreeMap, path::PathBuf, time};
 
-use model::{time::Timestamp, unit::Duration};
+use model::{
+    time::{Clock, SystemClock, Timestamp},
+    unit::Duration,
+};
 use sessions::spec::{CaptureParams, Levels};
 use xprof::{client::Target, session::SessionName};
 
 use super::{
-    CommandResult, client, exit::Exit, failure::Failure, output, output_path, remedies, settings_args,
+    CommandResult, client,
+    exit::Exit,
+    failure::Failure,
+    hosts::{HEADING, HostsArgs, WHICH},
+    output, output_path, remedies, settings_args,
 };
 
 /// Arguments of `capture`.
@@ -25,10 +35,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     session: Option<SessionName>,
     /// Profiler to trace without an agent; repeatable
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = WHICH)]
     target: Vec<Target>,
     /// Folder for the session, as DIR/plugins/profile/NAME; an agent keeps the session in its store as well
-    /// [default: the agent's store alone; with --target the current folder]
+    /// [default: the agent's store alone; with --target or --hosts the current folder]
     #[arg(short, long, value_name = "DIR", value_parser = output_path::parser())]
     output: Option<PathBuf>,
     /// Level of host events: 0 none, 1 user annotations, 2 also expensive operations, 3 all [default: 2]
@@ -46,6 +56,9 @@ pub struct Args {
     /// Start of the trace, at most an hour from now, as YYYY-MM-DDTHH:MM:SSZ (RFC 3339) [default: immediately]
     #[arg(long, value_name = "TIME", value_parser = instant)]
     start_at: Option<jiff::Timestamp>,
+    /// Start of the trace, so long from now, at most an hour
+    #[arg(long, value_name = "TIME", conflicts_with = "start_at")]
+    start_in: Option<Duration>,
     /// Time limit for receiving the traces, counted from the end of the recording [default: the setting
     /// capture.timeout]
     #[arg(long)]
@@ -67,8 +80,20 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Process to trace through the agent; repeatable [default: all workloads that you own]
-    #[arg(long, value_name = "PID", conflicts_with = "target")]
+    #[arg(long, value_name = "PID", conflicts_with_all = ["target", WHICH])]
     pid: Vec<u32>,
+    /// Minimum number of hosts that must have a trace; with fewer, nothing is kept
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
+        requires = WHICH, help_heading = HEADING)]
+    min_hosts: u32,
+    /// Wait for hosts whose profilers are in use, for at most this time
+    #[arg(long, value_name = "TIME", requires = WHICH, help_heading = HEADING)]
+    wait: Option<Duration>,
+    /// Time limit for the whole capture; hosts that are not done are missing [default: none]
+    #[arg(long, value_name = "TIME", requires = WHICH, help_heading = HEADING)]
+    overall_timeout: Option<Duration>,
+    #[command(flatten)]
+    hosts: HostsArgs,
     #[command(flatten)]
     agent: client::SocketArgs,
     #[command(flatten)]
@@ -95,6 +120,7 @@ impl Args {
         }
         let start = self.start_at.map(|at| i64::try_from(at.as_nanosecond())).transpose();
         let start = start.map_err(|_| Failure::new(Exit::Usage, "--start-at is out of range"))?;
+        let start_in = self.start_in.map(|after| SystemClock.now().plus(after.get()));
         if self.timeout.is_some_and(|timeout| timeout.get().is_zero()) {
             return Err(Failure::new(Exit::Usage, "--timeout must be more than 0 s"));
         }
@@ -106,7 +132,7 @@ impl Args {
                 python: self.python_tracer_level,
             },
             advanced,
-            start: start.map(Timestamp),
+            start: start.map(Timestamp).or(start_in),
             timeout: self.timeout.map(time::Duration::from),
             min_parts: self.min_processes,
         })
@@ -124,6 +150,11 @@ pub(super) fn run(args: &Args) -> CommandResult {
     if args.target.is_empty() && args.settings.named_by_flags() {
         return Err(remedies::settings_of_the_agent());
     }
-    let result = if args.target.is_empty() { agent::capture(args) } else { direct::capture(args) };
+    let result = match (args.hosts.is_given(), args.target.is_empty()) {
+        (true, _) if args.agent.is_given() => return Err(remedies::socket_of_another_host()),
+        (true, _) => hosts::capture(args),
+        (false, true) => agent::capture(args),
+        (false, false) => direct::capture(args),
+    };
     report::print(result, args.json)
 }

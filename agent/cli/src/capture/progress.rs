@@ -1,38 +1,20 @@
-//! The progress of a capture on standard error: one line on a terminal, a line now and then elsewhere.
-//!
-//! A thread of its own shows it, so that it goes on while no event comes: a job that collects its trace says nothing.
+//! The progress of a capture on one host, on standard error.
 
-use std::{
-    io::IsTerminal,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::time::Duration;
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use model::time::{Clock, SystemClock, Timestamp};
+use indicatif::HumanBytes;
+use model::time::Timestamp;
 use sessions::capture::CaptureProgress;
 use xprof::wording::counted;
 
-use crate::output;
+use super::status_line::{Shown, StatusLine};
 
-/// The time between two updates of the line on a terminal.
-const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
-/// The time between two lines elsewhere.
-const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// A start that is further ahead is shown as a wait.
-const AHEAD: Duration = Duration::from_secs(1);
+pub(super) const AHEAD: Duration = Duration::from_secs(1);
 
 /// The progress; nothing is shown after it is dropped.
 #[derive(Debug)]
-pub(super) struct ProgressLine {
-    phase: Arc<Mutex<Phase>>,
-    /// The thread that shows it, which ends with the sender.
-    shower: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
-}
+pub(super) struct ProgressLine(StatusLine<Phase>);
 
 /// How far the capture is.
 #[derive(Debug)]
@@ -50,17 +32,7 @@ struct Phase {
 impl ProgressLine {
     /// Shows the progress of a capture with a window of this length.
     pub(super) fn new(duration: Duration) -> Self {
-        let phase = Phase { duration, begin: None, received: Vec::new(), done: 0 };
-        let phase = Arc::new(Mutex::new(phase));
-        let (stop, stopped) = mpsc::channel();
-        let shown = Arc::clone(&phase);
-        let show = move || match std::io::stderr().is_terminal() {
-            true => on_terminal(&shown, &stopped),
-            false => every_so_often(&shown, &stopped),
-        };
-        // Without a thread nothing is shown, and the capture goes on.
-        let thread = thread::Builder::new().name("progress".to_owned()).spawn(show).ok();
-        Self { phase, shower: Mutex::new(thread.map(|thread| (stop, thread))) }
+        Self(StatusLine::new(Phase { duration, begin: None, received: Vec::new(), done: 0 }))
     }
 
     /// Takes an event of the capture.
@@ -74,64 +46,29 @@ impl ProgressLine {
 
     /// The recording of this number of targets starts at `start`.
     pub(super) fn started(&self, targets: usize, start: Timestamp) {
-        let mut phase = lock(&self.phase);
+        let mut phase = self.0.state();
         (phase.begin, phase.received) = (Some(start), vec![0; targets]);
     }
 
     /// This number of bytes of one target was received.
     pub(super) fn received(&self, index: usize, bytes: u64) {
-        if let Some(received) = lock(&self.phase).received.get_mut(index) {
+        if let Some(received) = self.0.state().received.get_mut(index) {
             *received = bytes;
         }
     }
 
     /// One target is finished.
     pub(super) fn done(&self) {
-        lock(&self.phase).done += 1;
+        self.0.state().done += 1;
     }
 
     /// Removes the line. Nothing is shown any more.
     pub(super) fn finish(&self) {
-        let shower = self.shower.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((stop, thread)) = shower {
-            drop(stop);
-            // A panic of the thread is no reason to fail: it only shows.
-            let _ = thread.join();
-        }
+        self.0.finish();
     }
 }
 
-impl Drop for ProgressLine {
-    fn drop(&mut self) {
-        self.finish();
-    }
-}
-
-fn lock(phase: &Mutex<Phase>) -> std::sync::MutexGuard<'_, Phase> {
-    // Every change is complete, even if a holder panicked.
-    phase.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn on_terminal(phase: &Mutex<Phase>, stopped: &mpsc::Receiver<()>) {
-    let style =
-        ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::new_spinner().with_style(style);
-    loop {
-        bar.set_message(lock(phase).text(SystemClock.now()));
-        bar.tick();
-        if stopped.recv_timeout(UPDATE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
-            return bar.finish_and_clear();
-        }
-    }
-}
-
-fn every_so_often(phase: &Mutex<Phase>, stopped: &mpsc::Receiver<()>) {
-    while stopped.recv_timeout(LINE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        output::print_error(&lock(phase).text(SystemClock.now()));
-    }
-}
-
-impl Phase {
+impl Shown for Phase {
     fn text(&self, now: Timestamp) -> String {
         let Some(begin) = self.begin else { return "contacting the profilers".to_owned() };
         let (targets, bytes) = (self.received.len(), self.received.iter().sum::<u64>());

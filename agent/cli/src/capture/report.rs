@@ -5,12 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cluster::clock_offset::OffsetEstimate;
 use indicatif::HumanBytes;
 use proto::tpuscope::v1::{CaptureFailure, UploadStatus};
 use serde::Serialize;
-use sessions::FailureKind;
+use sessions::{
+    FailureKind,
+    coordinator::{CapturedHost, HostResult, KeptCapture, SessionLocation},
+};
 use xprof::{
-    session::{Manifest, Missing, PartEntry, Window},
+    session::{ClockOffset, Manifest, Missing, PartEntry, Window},
     wording::counted,
 };
 
@@ -18,9 +22,11 @@ use super::super::{
     CommandResult, client,
     exit::Exit,
     failure::Failure,
+    hosts::NoHostAnswer,
     output,
     output::one_line,
     remedies::{self, KeptIn},
+    sessions::show_text::clock_text,
     uploads::row::{self, UploadRow},
 };
 
@@ -36,6 +42,9 @@ pub(super) struct CaptureReport {
     /// Whether every requested part is present.
     complete: bool,
     window: Option<Window>,
+    /// Of a capture over several hosts, in the order in which they were given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<HostRow>,
     parts: Vec<Part>,
     missing: Vec<Missing>,
     failures: Vec<FailureRow>,
@@ -61,11 +70,38 @@ struct FailureRow {
     remedy: String,
 }
 
+/// A host, and why it is missing.
+#[derive(Debug, Serialize)]
+struct HostRow {
+    /// As it was given.
+    host: String,
+    /// What it is called in the session.
+    name: Option<String>,
+    clock: Option<ClockOffset>,
+    missing: Option<NoHostAnswer>,
+}
+
 #[derive(Debug, Serialize)]
 struct Part {
     host: String,
     #[serde(flatten)]
     entry: PartEntry,
+}
+
+impl FailureRow {
+    fn new(failure: CaptureFailure, kept_in: KeptIn) -> Self {
+        let remedy = remedies::of_failure(&failure, kept_in);
+        Self { kind: FailureKind::named(&failure.kind), message: failure.message, remedy }
+    }
+}
+
+impl HostRow {
+    /// The host and its clock in one line; none where the host is missing.
+    fn line(&self) -> Option<String> {
+        let (name, clock) = (self.name.as_ref()?, self.clock?);
+        let named = if *name == self.host { String::new() } else { format!(" ({name})") };
+        Some(format!("{}{named}: clock {}", self.host, clock_text(clock)))
+    }
 }
 
 impl CaptureReport {
@@ -76,12 +112,8 @@ impl CaptureReport {
         folder: &Path,
         kept_in: KeptIn,
     ) -> Self {
-        let failures = failures.into_iter().map(|failure| FailureRow {
-            kind: FailureKind::named(&failure.kind),
-            remedy: remedies::of_failure(&failure, kept_in),
-            message: failure.message,
-        });
-        let failures: Vec<_> = failures.collect();
+        let failures: Vec<_> =
+            failures.into_iter().map(|failure| FailureRow::new(failure, kept_in)).collect();
         let Manifest { session, window, hosts, missing, warnings, .. } = manifest;
         let parts = hosts.into_iter().flat_map(|host| {
             let name = host.host;
@@ -93,6 +125,7 @@ impl CaptureReport {
             in_store: kept_in == KeptIn::AgentStore,
             complete: missing.is_empty() && failures.is_empty(),
             window,
+            hosts: Vec::new(),
             parts: parts.collect(),
             missing,
             failures,
@@ -102,6 +135,32 @@ impl CaptureReport {
             socket: String::new(),
             not_uploaded: None,
         }
+    }
+
+    /// A session over several hosts.
+    pub(super) fn of_hosts(kept: KeptCapture) -> Self {
+        let (mut hosts, mut failures) = (Vec::with_capacity(kept.hosts.len()), Vec::new());
+        for HostResult { host, result } in kept.hosts {
+            let host = host.to_string();
+            hosts.push(match result {
+                Ok(CapturedHost { name, clock, failures: of_host }) => {
+                    failures.extend(of_host);
+                    let OffsetEstimate { offset_ns, bound_ns } = clock;
+                    let clock = Some(ClockOffset { offset_ns, bound_ns });
+                    HostRow { host, name: Some(name.to_string()), clock, missing: None }
+                }
+                Err(fault) => {
+                    HostRow { host, name: None, clock: None, missing: Some(NoHostAnswer::from(&fault)) }
+                }
+            });
+        }
+        let folder = match kept.location {
+            SessionLocation::Folder(folder) => folder,
+            SessionLocation::Url(url) => PathBuf::from(url),
+        };
+        // Disks and folders that fail are those of the agents.
+        let report = Self::new(kept.manifest, failures, &folder, KeptIn::AgentStore);
+        Self { in_store: false, hosts, ..report }
     }
 
     /// The same session, which the agent uploads.
@@ -137,11 +196,22 @@ impl CaptureReport {
         Self { folder, in_store: false, ..self }
     }
 
+    /// What to do about something that is missing.
+    fn remedy(&self, missing: &Missing) -> Option<&str> {
+        let of_host = self.hosts.iter().find(|row| row.host == missing.host && missing.process.is_none());
+        let of_host = of_host.and_then(|row| row.missing.as_ref()).map(|missing| missing.remedy.as_str());
+        let failure = self.failures.iter().find(|failure| failure.message == missing.why);
+        of_host.or(failure.map(|failure| failure.remedy.as_str()))
+    }
+
     /// The result as text.
     fn page(&self) -> String {
         let mut text = String::new();
         let _ =
             writeln!(text, "session {} in {}", self.session, one_line(&self.folder.display().to_string()));
+        for line in self.hosts.iter().filter_map(HostRow::line) {
+            let _ = writeln!(text, "  {}", one_line(&line));
+        }
         for Part { entry, .. } in &self.parts {
             let window = entry.window.map(|window| {
                 let length = window.stop.duration_since(window.start).as_secs_f64();
@@ -163,8 +233,7 @@ impl CaptureReport {
         }
         for missing in &self.missing {
             let _ = writeln!(text, "  missing: {}", one_line(&missing_text(missing)));
-            let failure = self.failures.iter().find(|failure| failure.message == missing.why);
-            if let Some(remedy) = failure.map(|failure| &failure.remedy).filter(|remedy| !remedy.is_empty()) {
+            if let Some(remedy) = self.remedy(missing).filter(|remedy| !remedy.is_empty()) {
                 let _ = writeln!(text, "    {}", one_line(remedy));
             }
         }
@@ -215,7 +284,11 @@ pub(super) fn print(result: Result<CaptureReport, Failure>, json: bool) -> Comma
 
 fn exit(report: CaptureReport) -> CommandResult {
     if !report.complete {
-        return Err(remedies::missing_parts(report.missing.len()));
+        let hosts = report.hosts.iter().filter(|host| host.missing.is_some()).count();
+        return Err(match report.hosts.len() {
+            0 => remedies::missing_parts(report.missing.len()),
+            _ => remedies::missing_hosts(hosts, report.missing.len().saturating_sub(hosts)),
+        });
     }
     report.not_uploaded.map_or(Ok(Exit::Ok), Err)
 }

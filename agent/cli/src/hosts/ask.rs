@@ -4,17 +4,20 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use cluster::{
-    dial::{DialError, DialFault, Dialer, GroupGuard},
+    channel,
+    dial::{DialError, DialFault, Dialer},
     hosts::HostAddress,
 };
 use indicatif::{ProgressBar, ProgressStyle};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde::Serialize;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tonic::{Status, transport::Channel};
 
-use super::{HostsArgs, own_program};
-use crate::{client, dial_stdio, failure::Failure, remedies};
+use super::HostsArgs;
+use crate::{failure::Failure, remedies};
 
-/// The most hosts that are dialled or asked at the same time: each is a process here.
+/// The most hosts that are dialled or asked at the same time: each is a process here, or a connection.
 const HOSTS_AT_A_TIME: usize = 64;
 
 /// What a host answered.
@@ -27,7 +30,7 @@ pub(crate) struct HostAnswer<T> {
 }
 
 /// Why a host has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NoHostAnswer {
     /// A stable word for programs.
     pub(crate) kind: &'static str,
@@ -59,7 +62,7 @@ impl NoHostAnswer {
 }
 
 /// As it stands in JSON.
-fn kind(fault: DialFault) -> &'static str {
+pub(super) fn kind(fault: DialFault) -> &'static str {
     match fault {
         DialFault::NotStarted => "not_started",
         DialFault::Port => "port",
@@ -78,7 +81,37 @@ fn kind(fault: DialFault) -> &'static str {
         DialFault::Late => "no_answer",
         DialFault::NoMagic => "other_output",
         DialFault::Lost => "lost",
+        DialFault::NoConnection => "no_connection",
+        DialFault::NotTls => "not_tls",
+        DialFault::PeerValidity => "certificate_not_valid",
+        DialFault::PeerAuthority => "unknown_authority",
+        DialFault::PeerName => "wrong_name",
+        DialFault::PeerRole => "wrong_role",
+        DialFault::OwnValidity => "own_certificate_not_valid",
+        DialFault::OwnAuthority => "own_certificate_unknown",
+        DialFault::OwnRole => "own_certificate_without_role",
+        DialFault::Handshake => "handshake",
         DialFault::Other => "other",
+    }
+}
+
+/// The hosts of the arguments, and what dials them.
+///
+/// # Errors
+/// If the hosts are not known, or there is no way to any of them.
+pub(crate) async fn dialer(args: &HostsArgs) -> Result<(Vec<HostAddress>, Arc<Dialer>), Failure> {
+    let way = args.way()?;
+    let hosts = args.list().await?;
+    allow_open_files();
+    let dialer = way.dialer(&hosts)?;
+    Ok((hosts, Arc::new(dialer)))
+}
+
+/// Lets this process open as many files as it may: each host is a socket and a pipe.
+fn allow_open_files() {
+    // With fewer files some hosts are missing, and their errors say so.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 
@@ -95,14 +128,7 @@ where
     Call: Fn(Channel) -> Answer + Clone + Send + 'static,
     Answer: Future<Output = Result<T, Status>> + Send,
 {
-    let reach = args.reach()?;
-    let hosts = args.list().await?;
-    for host in &hosts {
-        reach.command(host).map_err(|error| remedies::port_with_command(&error))?;
-    }
-    let guard = GroupGuard::start(own_program(), &[dial_stdio::GUARD])
-        .map_err(|error| Failure::internal(format_args!("cannot start the guard of commands: {error}")))?;
-    let dialer = Arc::new(Dialer::new(reach, guard));
+    let (hosts, dialer) = dialer(args).await?;
     let (limit, permits) = (args.host_timeout.into(), Arc::new(Semaphore::new(HOSTS_AT_A_TIME)));
     let progress = progress(hosts.len());
     let mut asking = JoinSet::new();
@@ -137,7 +163,7 @@ where
     let dialed = dialer.dial(host, limit).await?;
     let answer = timeout(limit, call(dialed.channel())).await;
     if let Ok(Err(status)) = &answer
-        && client::connection_ended(status)
+        && channel::ended(status)
     {
         return Err(dialed.lost().await.into());
     }

@@ -1,21 +1,29 @@
 //! Other hosts on the command line: which ones, how they are reached, and the same question to all of them.
 
 mod ask;
+mod missing;
 pub(crate) mod report;
+mod way;
 
-use std::path::{Path, PathBuf};
+use std::{path::PathBuf, time};
 
 use cluster::{
-    hosts::{GceWorkers, HostAddress, HostList, HostProvider, HostsFile, SlurmJob},
+    dial::ExpectedPeer,
+    hosts::{GceWorkers, HeadlessService, HostAddress, HostList, HostProvider, HostsFile, SlurmJob},
     reach::{CommandTemplate, Reach},
 };
 use model::unit::Duration;
 
 use super::{failure::Failure, remedies};
 
-pub(crate) use ask::{HostAnswer, NoHostAnswer, ask_all};
+pub(crate) use ask::{HostAnswer, NoHostAnswer, ask_all, dialer};
+use way::Way;
 
-const HEADING: &str = "Other hosts";
+/// The heading of these arguments in the help.
+pub(crate) const HEADING: &str = "Other hosts";
+
+/// The variable that names the folder with the certificate of this side.
+pub(crate) const TLS_VARIABLE: &str = "TPUSCOPE_TLS_DIR";
 
 /// The group of the arguments that name hosts.
 pub(crate) const WHICH: &str = "which_hosts";
@@ -36,6 +44,15 @@ pub(crate) struct HostsArgs {
     /// Ask the workers of the TPU slice that this machine is a part of
     #[arg(long, group = WHICH, help_heading = HEADING)]
     gce: bool,
+    /// Ask the pods of this headless service of Kubernetes, by the addresses of its name
+    #[arg(long, value_name = "SERVICE", group = WHICH, help_heading = HEADING)]
+    k8s: Option<HeadlessService>,
+    /// Reach the hosts over mutual TLS, HOST or HOST:PORT, with cert.pem, key.pem and ca.pem of this folder
+    #[arg(long, value_name = "DIR", env = TLS_VARIABLE, help_heading = HEADING)]
+    tls_dir: Option<PathBuf>,
+    /// With --tls-dir: the URI that the certificate of each host has, instead of the host's name and the role agent
+    #[arg(long, value_name = "URI", requires = WHICH, conflicts_with_all = ["via", "via_command"], help_heading = HEADING)]
+    peer_id: Option<String>,
     /// Program that runs `tpuscope dial-stdio` on the hosts; srun needs --slurm-job
     #[arg(long, value_name = "PROGRAM", requires = WHICH, help_heading = HEADING)]
     via: Option<Via>,
@@ -67,11 +84,17 @@ impl HostsArgs {
         self.provider().is_some()
     }
 
+    /// The time limit for reaching a host, and again for each of its answers.
+    pub(crate) fn host_timeout(&self) -> time::Duration {
+        self.host_timeout.into()
+    }
+
     fn provider(&self) -> Option<Box<dyn HostProvider + Send + Sync>> {
         Some(match self {
             Self { hosts: Some(list), .. } => Box::new(HostList(list.clone())),
             Self { hosts_file: Some(path), .. } => Box::new(HostsFile(path.clone())),
             Self { slurm_job: Some(job), .. } => Box::new(job.clone()),
+            Self { k8s: Some(service), .. } => Box::new(service.clone()),
             Self { gce: true, .. } => Box::new(GceWorkers::default()),
             _ => return None,
         })
@@ -85,12 +108,27 @@ impl HostsArgs {
         }
     }
 
+    /// The way to the hosts.
+    fn way(&self) -> Result<Way, Failure> {
+        match (self.via, &self.via_command, &self.tls_dir) {
+            (None, None, Some(folder)) => {
+                let expected = self.peer_id.clone().map_or(ExpectedPeer::NamedAgent, ExpectedPeer::Id);
+                Ok(Way::Certificates { folder: folder.clone(), expected })
+            }
+            (None, None, None) if self.peer_id.is_some() => Err(remedies::peer_id_without_tls()),
+            _ => self.reach().map(Way::Command),
+        }
+    }
+
     fn reach(&self) -> Result<Reach, Failure> {
         if self.container.is_some() && self.via != Some(Via::Kubectl) {
             return Err(remedies::container_without_pod());
         }
         if let Some(name) = self.container.as_deref().filter(|name| !is_container(name)) {
             return Err(remedies::no_container_name(name));
+        }
+        if self.k8s.is_some() && self.via == Some(Via::Kubectl) {
+            return Err(remedies::kubectl_wants_pods());
         }
         Ok(match (self.via, &self.via_command, &self.slurm_job) {
             (_, Some(template), _) => Reach::Template(template.clone()),
@@ -107,11 +145,6 @@ impl HostsArgs {
 fn is_container(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(allowed)
-}
-
-/// This program, also after its file was replaced.
-fn own_program() -> &'static Path {
-    Path::new("/proc/self/exe")
 }
 
 #[cfg(test)]
@@ -142,15 +175,35 @@ mod tests {
     }
 
     #[test]
+    fn certificates_are_the_way_without_a_command() {
+        let way = |words: &str| {
+            let words = ["x"].into_iter().chain(words.split_whitespace());
+            let parsed = OneCommand::try_parse_from(words).map_err(|error| error.to_string())?;
+            parsed.args.way().map_err(|failure| failure.what)
+        };
+        let certificates = |expected| Way::Certificates { folder: PathBuf::from("/d"), expected };
+        assert_eq!(way("--hosts a --tls-dir /d"), Ok(certificates(ExpectedPeer::NamedAgent)));
+        let id = ExpectedPeer::Id("spiffe://x/y".to_owned());
+        assert_eq!(way("--hosts a --tls-dir /d --peer-id spiffe://x/y"), Ok(certificates(id)));
+        // The folder may come from the environment of a shell.
+        assert_eq!(way("--hosts a --tls-dir /d --via ssh"), Ok(Way::Command(Reach::Ssh)));
+        assert!(way("--hosts a --peer-id x").unwrap_err().starts_with("--peer-id needs --tls-dir"));
+        assert!(way("--hosts a --via ssh --peer-id x").is_err());
+    }
+
+    #[test]
     fn what_does_not_go_together_is_refused() {
         let refused = |words: &str| reach(words).unwrap_err();
-        assert!(refused("--hosts a").starts_with("--via or --via-command is needed"));
+        assert!(refused("--hosts a").starts_with("--tls-dir, --via or --via-command is needed"));
         assert!(refused("--hosts a --via srun").starts_with("--via srun needs --slurm-job"));
         assert!(refused("--hosts a --via ssh --container c").contains("--container"));
+        assert!(refused("--k8s train --via kubectl").contains("--via kubectl"));
         assert!(refused("--hosts a --via kubectl --container=-c").contains("`-c`"));
         for clash in [
             "--hosts a --gce --via ssh",
             "--hosts a --hosts-file f --via ssh",
+            "--k8s a --gce --via ssh",
+            "--k8s a:80 --via ssh",
             "--via ssh",
             "--hosts a --via telnet",
             "--slurm-job x --via srun",

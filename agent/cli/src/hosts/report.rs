@@ -2,27 +2,11 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
-
-use super::{HostAnswer, NoHostAnswer};
+use super::HostAnswer;
 use crate::{exit::Exit, output::one_line};
 
 /// The most hosts that a remark names.
 const MOST_NAMES: usize = 8;
-
-/// Why a host has no answer, as JSON.
-#[derive(Debug, Serialize)]
-pub(crate) struct MissingHost<'a> {
-    kind: &'a str,
-    reason: &'a str,
-    remedy: &'a str,
-}
-
-/// The host in JSON: nothing where it answered.
-pub(crate) fn missing_host<T>(host: &HostAnswer<T>) -> Option<MissingHost<'_>> {
-    let NoHostAnswer { kind, reason, remedy } = host.answer.as_ref().err()?;
-    Some(MissingHost { kind, reason, remedy })
-}
 
 /// How many hosts have no answer.
 pub(crate) fn missing_count<T>(answers: &[HostAnswer<T>]) -> usize {
@@ -82,6 +66,7 @@ fn named(hosts: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::NoHostAnswer;
 
     fn missing(host: &str, remedy: &str) -> HostAnswer<()> {
         let missing = NoHostAnswer { kind: "lost", reason: "gone".into(), remedy: remedy.into() };

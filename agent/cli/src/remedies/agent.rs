@@ -2,10 +2,12 @@
 
 use std::{fmt, io, net::SocketAddr, path::Path};
 
+use cluster::identity::files::IdentityError;
 use nix::unistd::Uid;
-use server::{agent_socket::SocketError, scrape::ConfigurationError};
+use server::{agent_socket::SocketError, remote::RemoteError, scrape::ConfigurationError};
 use store::lock::LockError;
 
+use super::certs::close_key;
 use crate::{exit::Exit, failure::Failure};
 
 /// The exit code of a failed system call.
@@ -88,6 +90,19 @@ pub(crate) fn web_config(error: &ConfigurationError) -> Failure {
             failure.remedy("the file has the format of Prometheus' exporter toolkit: docs/api.md has an example")
         }
     }
+}
+
+/// The files of the remote listener cannot be used.
+pub(crate) fn remote_files(error: &RemoteError) -> Failure {
+    let remedy = match error {
+        RemoteError::Files(IdentityError::Exposed { path, .. }) => close_key(path),
+        RemoteError::Files(IdentityError::Unreadable { .. }) => {
+            "the agent's user must be able to read the files of api.remote".to_owned()
+        }
+        _ => "`tpuscope certs issue --agent HOST` makes the files of api.remote; `tpuscope certs show FILE` shows them"
+            .to_owned(),
+    };
+    Failure::new(Exit::Config, error).remedy(remedy)
 }
 
 /// A TCP address cannot be bound. `setting` names it.

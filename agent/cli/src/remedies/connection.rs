@@ -2,6 +2,7 @@
 
 use std::{io, path::Path, time::Duration};
 
+use cluster::channel;
 use server::session_messages;
 use tonic::{Code, Status};
 
@@ -82,7 +83,7 @@ pub(crate) fn connection_closed() -> Failure {
 
 /// The agent refused a call.
 pub(crate) fn refused(status: &Status) -> Failure {
-    if client::connection_ended(status) {
+    if channel::ended(status) {
         return connection_closed();
     }
     if status.code() == Code::Unimplemented {

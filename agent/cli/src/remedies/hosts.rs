@@ -2,7 +2,7 @@
 
 use cluster::{
     dial::DialFault,
-    hosts::{GceError, HostsError, QueryCommandError, SlurmError},
+    hosts::{GceError, HostsError, QueryCommandError, ServiceError, SlurmError},
     reach::PortWithCommand,
 };
 
@@ -34,6 +34,11 @@ pub(crate) fn hosts(error: &HostsError) -> Failure {
         }
         HostsError::Slurm(error) => slurm(error),
         HostsError::Gce(error) => gce(error),
+        HostsError::Service(ServiceError::Port(_)) => (Exit::Usage, String::new()),
+        HostsError::Service(ServiceError::Resolve { .. }) => (
+            Exit::NotFound,
+            "the name of a headless service is known in its cluster alone: SERVICE.NAMESPACE.svc".to_owned(),
+        ),
     };
     Failure::new(exit, error).remedy(remedy)
 }
@@ -82,15 +87,28 @@ fn gce(error: &GceError) -> (Exit, String) {
 
 /// No program that reaches hosts is named.
 pub(crate) fn no_way_to_hosts() -> Failure {
-    Failure::new(Exit::Usage, "--via or --via-command is needed: how the hosts are reached").remedy(
-        "add --via ssh, --via srun (with --slurm-job), --via kubectl, or --via-command 'COMMAND with {host}'",
+    Failure::new(Exit::Usage, "--tls-dir, --via or --via-command is needed: how the hosts are reached").remedy(
+        "add --tls-dir DIR with certificates, or --via ssh, --via srun (with --slurm-job), --via kubectl, or --via-command \
+         'COMMAND with {host}'",
     )
+}
+
+/// `--peer-id` without certificates.
+pub(crate) fn peer_id_without_tls() -> Failure {
+    Failure::new(Exit::Usage, "--peer-id needs --tls-dir: it is about the certificates of the hosts")
+        .remedy("add --tls-dir DIR, or set TPUSCOPE_TLS_DIR")
 }
 
 /// `--via srun` without a job.
 pub(crate) fn srun_without_job() -> Failure {
     Failure::new(Exit::Usage, "--via srun needs --slurm-job: srun would queue a new job")
         .remedy("name your job with --slurm-job; `squeue --me` lists your jobs")
+}
+
+/// Addresses of pods where kubectl wants their names.
+pub(crate) fn kubectl_wants_pods() -> Failure {
+    Failure::new(Exit::Usage, "--k8s gives the addresses of pods, and --via kubectl wants their names")
+        .remedy("name the pods with --hosts, such as 'train-[0-3]'")
 }
 
 /// `--container` without `--via kubectl`.
@@ -148,6 +166,28 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
         DialFault::Lost => {
             "run the command again; the log of the agent there has more: `journalctl -u tpuscope`"
         }
+        DialFault::NoConnection => {
+            "check that the agent there listens for other hosts (api.remote), and that a firewall or the IPAddressAllow= of its \
+             unit lets this host in; HOST:PORT names another port than 4393"
+        }
+        DialFault::NotTls => "check that the port is that of api.remote there",
+        DialFault::PeerValidity => {
+            "issue a new certificate for that agent (`tpuscope certs issue --agent`), or correct the clock here"
+        }
+        DialFault::PeerAuthority => "add the authority of that agent's certificate to ca.pem in --tls-dir",
+        DialFault::PeerName => {
+            "use a name that the certificate has, or issue one with this name (`tpuscope certs issue --agent HOST --also NAME`); \
+             --peer-id names the URI of a certificate without host names"
+        }
+        DialFault::PeerRole => {
+            "api.remote.cert there must be made with `tpuscope certs issue --agent`, or name its URI with --peer-id"
+        }
+        DialFault::OwnValidity => "issue a new certificate, or correct the clock there",
+        DialFault::OwnAuthority => "add the authority of cert.pem in --tls-dir to api.remote.client_ca there",
+        DialFault::OwnRole => {
+            "use a certificate of `tpuscope certs issue --operator` or `--viewer`, or add its name to api.remote.allow there"
+        }
+        DialFault::Handshake => "the log of the agent there has more: `journalctl -u tpuscope`",
         DialFault::Other => "",
     }
 }

@@ -7,7 +7,9 @@ mod agent;
 mod arguments;
 mod buckets;
 mod capture;
+mod certs;
 mod connection;
+mod host_captures;
 mod hosts;
 mod ledger;
 mod libtpu;
@@ -19,20 +21,28 @@ mod stored_sessions;
 mod traces;
 mod uploads;
 
-pub(crate) use agent::{agent_socket, socket_group, state_dir, task_ended, tcp_address, web_config};
+pub(crate) use agent::{
+    agent_socket, remote_files, socket_group, state_dir, task_ended, tcp_address, web_config,
+};
 pub(crate) use arguments::arguments;
 pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
 pub(crate) use capture::{
     KeptIn, capture_failure, interrupted_capture, interrupted_copy, interrupted_upload, kept_by_the_agent,
     long_window, missing_parts, of_failure, session_folder, store,
 };
+pub(crate) use certs::{
+    authority, certified_list, certified_name, identity, name_without_one_host, own_validity, tls_dir,
+};
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
     no_connection, not_removed, refused,
 };
+pub(crate) use host_captures::{
+    hosts_capture, min_hosts_over_hosts, missing_host, missing_hosts, option_of_one_host,
+};
 pub(crate) use hosts::{
-    container_without_pod, hosts, no_container_name, no_way_to_hosts, not_reached, port_with_command,
-    socket_of_another_host, srun_without_job,
+    container_without_pod, hosts, kubectl_wants_pods, no_container_name, no_way_to_hosts, not_reached,
+    peer_id_without_tls, port_with_command, socket_of_another_host, srun_without_job,
 };
 pub(crate) use ledger::{
     LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,
@@ -48,7 +58,7 @@ pub(crate) use stored_sessions::{
     no_store, no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
 };
 pub(crate) use traces::{
-    OutputConflict, TraceFileError, damaged_copy, export, merge, missing_copy, name_of_a_file,
+    OutputConflict, TraceFileError, damaged_copy, export, fetch, merge, missing_copy, name_of_a_file,
     no_readable_part, no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice,
     session_copy, standard_output, unchecked_copy, unreadable_trace, unwritten,
 };

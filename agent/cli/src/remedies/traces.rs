@@ -5,12 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sessions::fetch::FetchError;
 use xprof::{
     export::ExportError, format::ForeignFormat, input::open_regular, merge::MergeError, reader::NoTrace,
     session::SessionError, wire,
 };
 
-use super::capture::session_folder;
+use super::{
+    capture::session_folder,
+    connection::{call_timeout, refused},
+};
 use crate::{exit::Exit, failure::Failure};
 
 const NOT_AN_XPLANE: &str = "name an .xplane.pb file as the profiler wrote it";
@@ -291,6 +295,16 @@ pub(crate) fn session_copy(error: SessionError, output: &Path) -> Failure {
                 .remedy(format_args!("name another folder than {} with --output", output.display()))
         }
         error => session_folder(error),
+    }
+}
+
+/// The files of a session did not arrive, or cannot be written below `output`.
+pub(crate) fn fetch(error: FetchError, output: &Path) -> Failure {
+    match error {
+        FetchError::Call(status) => refused(&status),
+        FetchError::Late(limit) => call_timeout(limit),
+        FetchError::Disk(error) => session_copy(error, output),
+        FetchError::Wrong(_) | FetchError::Panicked(_) => Failure::internal(error),
     }
 }
 

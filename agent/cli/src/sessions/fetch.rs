@@ -6,15 +6,16 @@
 use std::{
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use indicatif::HumanBytes;
-use proto::tpuscope::v1::{FetchSessionRequest, FilePiece, sessions_client::SessionsClient};
+use proto::tpuscope::v1::{FetchSessionRequest, sessions_client::SessionsClient};
 use server::protocol;
-use tonic::{Streaming, transport::Channel};
+use sessions::fetch::{FileSink, ReceivedFiles, receive};
+use tonic::transport::Channel;
 use xprof::session::{
-    MANIFEST_FILE, Manifest, PART_SUFFIX, PartFacts, PartFile, PartName, PartWriter, SessionError,
-    SessionName, SessionWriter,
+    Manifest, PartFacts, PartFile, PartName, PartWriter, SessionError, SessionName, SessionWriter,
 };
 use xprof::wording::counted;
 
@@ -32,8 +33,6 @@ use crate::{
 
 /// The size of the pieces in which a file is copied.
 const PIECE: usize = 1 << 20;
-/// The largest manifest.
-const MAX_MANIFEST_BYTES: usize = 16 << 20;
 
 /// Arguments of `sessions fetch`.
 #[derive(Debug, clap::Args)]
@@ -183,15 +182,13 @@ pub(crate) async fn fetch(channel: Channel, name: &SessionName, output: &Path) -
     is_a_folder_or_new(output)?;
     let writer =
         SessionWriter::create(output, name.clone()).map_err(|error| remedies::session_copy(error, output))?;
+    let writer = Arc::new(writer);
     let request = FetchSessionRequest { peer: Some(protocol::own()), id: name.to_string() };
     let mut sessions = SessionsClient::new(channel);
     let pieces = client::within(client::CALL_TIMEOUT, sessions.fetch(request)).await?.into_inner();
-    let mut copy = Copy { writer, parts: Vec::new(), manifest: Vec::new(), length: 0, file: String::new() };
-    receive(pieces, &mut copy).await.map_err(|failure| match failure {
-        Stopped::Agent(failure) => failure,
-        Stopped::Disk(error) => remedies::session_copy(error, output),
-    })?;
-    let Copy { writer, parts, manifest, .. } = copy;
+    let sink = FileSink { writer: Arc::clone(&writer), wanted: None, most_bytes: u64::MAX };
+    let received = receive(pieces, sink, client::CALL_TIMEOUT, |_| {}).await;
+    let ReceivedFiles { parts, manifest } = received.map_err(|error| remedies::fetch(error, output))?;
     let manifest =
         match &manifest[..] {
             [] => None,
@@ -200,61 +197,6 @@ pub(crate) async fn fetch(channel: Channel, name: &SessionName, output: &Path) -
             })?),
         };
     publish(&writer, parts, manifest, FileCheck::LostManifest, output)
-}
-
-enum Stopped {
-    Agent(Failure),
-    Disk(SessionError),
-}
-
-async fn receive(mut pieces: Streaming<FilePiece>, copy: &mut Copy) -> Result<(), Stopped> {
-    while let Some(piece) =
-        client::within(client::CALL_TIMEOUT, pieces.message()).await.map_err(Stopped::Agent)?
-    {
-        copy.take(piece)?;
-    }
-    Ok(())
-}
-
-/// A copy in progress.
-struct Copy {
-    writer: SessionWriter,
-    parts: Vec<(PartName, PartWriter)>,
-    manifest: Vec<u8>,
-    /// The current file and its number of received bytes.
-    file: String,
-    length: u64,
-}
-
-impl Copy {
-    fn take(&mut self, piece: FilePiece) -> Result<(), Stopped> {
-        let wrong = |what: &str| Stopped::Agent(Failure::internal(format!("the agent sent {what}")));
-        if piece.file != self.file {
-            self.file.clone_from(&piece.file);
-            self.length = 0;
-            if piece.file != MANIFEST_FILE {
-                let name = piece.file.strip_suffix(PART_SUFFIX).and_then(|name| name.parse().ok());
-                let name: PartName = name.ok_or_else(|| wrong("a file that is no part"))?;
-                let part = self.writer.part(&name).map_err(Stopped::Disk)?;
-                self.parts.push((name, part));
-            }
-        }
-        if piece.offset != self.length {
-            return Err(wrong("pieces that do not follow each other"));
-        }
-        self.length += piece.data.len() as u64;
-        if self.file == MANIFEST_FILE {
-            self.manifest.extend_from_slice(&piece.data);
-            return match self.manifest.len() {
-                ..=MAX_MANIFEST_BYTES => Ok(()),
-                _ => Err(wrong("a manifest that is too large")),
-            };
-        }
-        let Some((_, part)) = self.parts.last_mut() else { return Err(wrong("data without a file")) };
-        let path = part.target().to_owned();
-        part.write_all(&piece.data)
-            .map_err(|source| Stopped::Disk(SessionError::Io { doing: "write", path, source }))
-    }
 }
 
 /// Checks the files against the manifest and publishes them. Without a manifest the check is `unchecked`.

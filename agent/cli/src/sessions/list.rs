@@ -6,11 +6,12 @@ use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::
 use server::{protocol, session_messages};
 use xprof::session::{self, Manifest, Session, SessionContext};
 
-use super::{bucket_files, context, location::Location, show_tables::cut};
+use super::{bucket_files, context, list_hosts, location::Location, show_tables::cut};
 use crate::{
     CommandResult, client,
     exit::Exit,
     failure::Failure,
+    hosts::{HostsArgs, WHICH},
     output::{self, TextTable},
     remedies,
     uploads::row,
@@ -23,19 +24,21 @@ const JOB_WIDTH: usize = 24;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Path or gs:// URL of a logdir whose sessions are listed [default: the sessions of the agent]
-    #[arg(value_name = "LOGDIR", value_parser = Location::parser())]
+    #[arg(value_name = "LOGDIR", value_parser = Location::parser(), conflicts_with = WHICH)]
     location: Option<Location>,
     #[command(flatten)]
     agent: client::SocketArgs,
     /// Further columns: wide adds the recorded length, tracer levels (host/device/python), options and versions
-    #[arg(short, long, value_name = "FORMAT", conflicts_with = "json")]
+    #[arg(short, long, value_name = "FORMAT", conflicts_with_all = ["json", WHICH])]
     output: Option<Format>,
     /// Print only the newest sessions
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Print JSON (docs/schemas/sessions-list.schema.json)
+    /// Print JSON (docs/schemas/sessions-list.schema.json; of other hosts sessions-list-hosts.schema.json)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    hosts: HostsArgs,
 }
 
 /// The formats of the table.
@@ -46,6 +49,12 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
+    if args.hosts.is_given() {
+        if args.agent.is_given() {
+            return Err(remedies::socket_of_another_host());
+        }
+        return list_hosts::run(&args.hosts, args.limit.unwrap_or(0), args.json);
+    }
     let sessions = match &args.location {
         None => of_agent(args)?,
         Some(location) => elsewhere(location, args.limit)?,
@@ -113,7 +122,8 @@ fn is_of_agent(session: &SessionSummary) -> bool {
     !session.upload.is_empty()
 }
 
-fn value(session: &SessionSummary) -> serde_json::Value {
+/// As JSON.
+pub(super) fn value(session: &SessionSummary) -> serde_json::Value {
     let context = context_of(session);
     let (certain, possible) = context.total_losses();
     serde_json::json!({
@@ -156,49 +166,47 @@ fn state(session: &SessionSummary, context: &SessionContext) -> String {
     format!("{whole}{lost}{warnings}{pinned}")
 }
 
+/// The columns of the table that is not wide.
+pub(super) const HEADS: [&str; 9] =
+    ["SESSION", "CREATED (UTC)", "JOB", "USER", "DURATION", "PARTS", "SIZE", "STATE", "WHERE"];
+
+/// Its cells for a session.
+pub(super) fn cells(session: &SessionSummary) -> [String; 9] {
+    let context = context_of(session);
+    let [job, user, duration] = context::cells(&context);
+    let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
+    let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
+    let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
+    let (state, places) = (state(session, &context), row::places(&session.uploads));
+    [session.id.clone(), created, job, user, duration, parts, size, state, places]
+}
+
 fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
-    let heads = ["SESSION", "CREATED (UTC)", "JOB", "USER", "DURATION", "PARTS", "SIZE", "STATE", "WHERE"];
     let mut table = match format {
-        None => TextTable::new(heads),
+        None => TextTable::new(HEADS),
         Some(Format::Wide) => {
-            let [a, b, c, d, e, f, g, h, i] = heads;
+            let [a, b, c, d, e, f, g, h, i] = HEADS;
             TextTable::new([a, b, c, d, e, "RECORDED", "LEVELS", "OPTIONS", "VERSIONS", f, g, h, i])
         }
     };
     for session in sessions {
-        let context = context_of(session);
-        let [job, user, duration] = context::cells(&context);
-        let state = state(session, &context);
-        let places = row::places(&session.uploads);
-        let created = session.created_unix_ns.map(|ns| Timestamp(ns - ns.rem_euclid(1_000_000_000)));
-        let created = created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
-        let (parts, size) = (session.parts.to_string(), HumanBytes(session.bytes).to_string());
+        let cells = cells(session);
         match format {
-            None => {
-                let job = cut(&job, JOB_WIDTH);
-                table.row([session.id.clone(), created, job, user, duration, parts, size, state, places]);
-            }
+            None => table.row(narrow(cells)),
             Some(Format::Wide) => {
-                let [recorded, levels, options, versions] = context::wide_cells(&context);
-                table.row([
-                    session.id.clone(),
-                    created,
-                    job,
-                    user,
-                    duration,
-                    recorded,
-                    levels,
-                    options,
-                    versions,
-                    parts,
-                    size,
-                    state,
-                    places,
-                ]);
+                let [a, b, c, d, e, f, g, h, i] = cells;
+                let [recorded, levels, options, versions] = context::wide_cells(&context_of(session));
+                table.row([a, b, c, d, e, recorded, levels, options, versions, f, g, h, i]);
             }
         }
     }
     table.text()
+}
+
+/// The cells of a table that is not wide.
+pub(super) fn narrow(mut cells: [String; 9]) -> [String; 9] {
+    cells[2] = cut(&cells[2], JOB_WIDTH);
+    cells
 }
 
 #[cfg(test)]

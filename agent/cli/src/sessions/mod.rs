@@ -10,6 +10,7 @@ pub(super) mod fetch;
 mod import;
 mod interrupt;
 mod list;
+mod list_hosts;
 mod load;
 mod location;
 mod merge;
@@ -21,7 +22,7 @@ mod remote_files;
 mod rm;
 mod show;
 mod show_tables;
-mod show_text;
+pub(super) mod show_text;
 
 use super::CommandResult;
 use clap::Subcommand;
@@ -30,7 +31,7 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub enum SessionsCommand {
     /// List the sessions in the agent's store, in a folder or in a bucket, oldest first
-    List(list::Args),
+    List(Box<list::Args>),
     /// Copy a session from the agent's store or a bucket to a folder
     Fetch(fetch::Args),
     /// Take a session folder into the agent's store

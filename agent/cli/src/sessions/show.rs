@@ -1,11 +1,14 @@
 //! `tpuscope sessions show`: reads the parts of a session and prints their analysis.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use jiff::Timestamp;
 use xprof::{
     analysis::{Report, Rules},
-    session::{Manifest, SessionContext},
+    session::{ClockOffset, Manifest, SessionContext},
     wording::counted,
 };
 
@@ -41,8 +44,30 @@ struct Shown {
     /// When the session was made.
     created: Option<Timestamp>,
     context: SessionContext,
+    /// How the clocks of hosts stood to that of the coordinator, by host.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    clocks: BTreeMap<String, ClockOffset>,
     #[serde(flatten)]
     report: Report,
+}
+
+/// The clocks that a manifest knows.
+struct Clocks {
+    /// By host.
+    hosts: BTreeMap<String, ClockOffset>,
+    /// Of a part's host, by the part's file.
+    files: BTreeMap<String, ClockOffset>,
+}
+
+impl Clocks {
+    fn of(manifest: Option<&Manifest>) -> Self {
+        let hosts = manifest.map(|manifest| &manifest.hosts[..]).unwrap_or_default();
+        let measured = hosts.iter().filter_map(|host| Some((host, host.clock?)));
+        let hosts = measured.clone().map(|(host, clock)| (host.host.clone(), clock)).collect();
+        let files =
+            measured.flat_map(|(host, clock)| host.parts.iter().map(move |part| (part.file.clone(), clock)));
+        Self { hosts, files: files.collect() }
+    }
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
@@ -53,17 +78,23 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let manifest = loaded.session.manifest.as_ref();
     let (created, context) =
         (manifest.and_then(Manifest::created_at), manifest.map(SessionContext::of).unwrap_or_default());
-    let mut shown = Shown { created, context, report: loaded.analysed(rules, top)? };
+    let clocks = Clocks::of(manifest);
+    let mut shown = Shown { created, context, clocks: clocks.hosts, report: loaded.analysed(rules, top)? };
     // A session without a manifest: what the traces themselves say.
     let said = shown.report.parts().flat_map(|part| &part.versions);
     for (library, version) in said {
         shown.context.versions.entry(library.clone()).or_default().insert(version.clone());
     }
-    print(&mut shown, args, others).or_else(closed_pipe)?;
+    print(&mut shown, &clocks.files, args, others).or_else(closed_pipe)?;
     Ok(if shown.report.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }
 
-fn print(shown: &mut Shown, args: &Args, others: usize) -> io::Result<()> {
+fn print(
+    shown: &mut Shown,
+    clocks: &BTreeMap<String, ClockOffset>,
+    args: &Args,
+    others: usize,
+) -> io::Result<()> {
     let stdout = io::stdout();
     let mut out = io::BufWriter::new(stdout.lock());
     if args.json {
@@ -80,7 +111,7 @@ fn print(shown: &mut Shown, args: &Args, others: usize) -> io::Result<()> {
         show_text::title(&mut out, &shown.report, bold)?;
         context::print(&mut out, shown.created, &shown.context, bold)?;
         let shown_rows = args.top.unwrap_or(SHOWN_ROWS);
-        show_text::print(&mut out, &shown.report, args.as_xprof, shown_rows, bold)?;
+        show_text::print(&mut out, &shown.report, args.as_xprof, shown_rows, clocks, bold)?;
         if others > 0 {
             writeln!(
                 out,

@@ -3,11 +3,15 @@
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use xprof::{
     analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, StepReport, Verdict},
     loss::LossKind,
+    session::ClockOffset,
     wording::counted,
 };
 
@@ -43,6 +47,8 @@ pub(super) struct Page<'r> {
     pub(super) as_xprof: bool,
     /// How many annotations of each host are shown; the report has only so many operations.
     pub(super) shown_rows: usize,
+    /// How the clock of the host of a part stood to that of the coordinator, by the part's file.
+    pub(super) clocks: &'r BTreeMap<String, ClockOffset>,
     /// What begins and ends bold text.
     pub(super) bold: (&'static str, &'static str),
 }
@@ -63,9 +69,10 @@ pub(super) fn print(
     report: &Report,
     as_xprof: bool,
     shown_rows: usize,
+    clocks: &BTreeMap<String, ClockOffset>,
     bold: bool,
 ) -> io::Result<()> {
-    let page = Page { whole: report, as_xprof, shown_rows, bold: bold_marks(bold) };
+    let page = Page { whole: report, as_xprof, shown_rows, clocks, bold: bold_marks(bold) };
     let (on, off) = page.bold;
     if as_xprof {
         writeln!(out, "figures as XProf 2.24 computes them, quirks included")?;
@@ -309,6 +316,9 @@ fn host(
             write!(out, ", clock {} ahead", ms(skew))?;
         }
     }
+    if let Some(clock) = page.clocks.get(host.file.as_str()) {
+        write!(out, ", clock measured {}", clock_text(*clock))?;
+    }
     writeln!(out)?;
     show_tables::cores(out, report, host, page)?;
     show_tables::programs(out, host)?;
@@ -348,6 +358,12 @@ fn by_text<'w>(warnings: impl Iterator<Item = &'w String>) -> Vec<String> {
 pub(super) fn ms(ps: i64) -> String {
     let ms = ps as f64 / 1e9;
     if ms.abs() >= 10_000.0 { format!("{:.2} s", ms / 1e3) } else { format!("{ms:.3} ms") }
+}
+
+/// How far a clock is from that of the coordinator: `+3.250 ms ± 0.020 ms`.
+pub(crate) fn clock_text(clock: ClockOffset) -> String {
+    let ms = |ns: f64| ns / 1e6;
+    format!("{:+.3} ms ± {:.3} ms", ms(clock.offset_ns as f64), ms(clock.bound_ns as f64))
 }
 
 pub(super) fn percent(part: f64) -> String {

@@ -39,6 +39,7 @@ fn overlap(one: Option<SocketAddr>, other: Option<SocketAddr>) -> bool {
 pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
     let (api, sampler) = (&config.api, &config.sampler);
     let (http, grpc, metrics) = (api.http.address(), api.grpc.address(), api.metrics.address());
+    let remote = config.api_remote.listen.address();
     let asked = sampler.runtime || sampler.host_service || sampler.orbax_grain || sampler.host;
     let nothing = !asked && sampler.sim_chips == 0 && config.libtpu.enabled == Enabled::Off;
     let rules: [(bool, &[&str], &str); _] = [
@@ -61,6 +62,17 @@ pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
             overlap(grpc, metrics),
             &["api.metrics", "api.grpc"],
             "api.metrics and api.grpc have the same address and port: expected another port for one of them",
+        ),
+        (
+            [http, grpc, metrics].into_iter().any(|other| overlap(remote, other)),
+            &["api.remote.listen", "api.metrics", "api.http", "api.grpc"],
+            "api.remote.listen has the same address and port as another listener: expected another port",
+        ),
+        (
+            remote.is_some() && config.api_remote.files().is_none(),
+            &["api.remote.listen", "api.remote.cert", "api.remote.key", "api.remote.client_ca"],
+            "api.remote.listen is set, but not all of api.remote.cert, api.remote.key and api.remote.client_ca: expected \
+             the files that `tpuscope certs issue --agent` makes",
         ),
         (api.max_connections == 0, &["api.max_connections"], "api.max_connections is 0: expected 1 or more"),
         (

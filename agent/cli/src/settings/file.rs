@@ -3,6 +3,7 @@
 //! Must never report a fault twice: a name or value with a fault is left out of the rest of the check.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     ops::Range,
     path::Path,
@@ -15,7 +16,7 @@ use toml::{
 };
 
 use super::{
-    Config,
+    Config, SECTIONS,
     error::{ConfigError, SettingSource},
     load::{check_name, find, first_line, unknown_section},
     setting_name,
@@ -43,6 +44,7 @@ impl SettingsFile {
             faults.extend(lines.first_of_each_line(&syntax));
             return None;
         }
+        lift_inner_sections(document.get_mut());
         let mut values = BTreeMap::new();
         let mut refused = Vec::new();
         lines.check_names(document.get_ref(), &mut values, &mut refused, faults);
@@ -80,6 +82,17 @@ impl SettingsFile {
         let sources =
             sources.map(|((section, key), span)| (setting_name(&section, &key), lines.origin(span.start)));
         Some(Self { written, config, sources: sources.collect() })
+    }
+}
+
+/// Makes a section of its own of each section that is in another one: `[api.remote]` becomes `["api.remote"]`.
+fn lift_inner_sections(document: &mut DeTable<'_>) {
+    for section in SECTIONS {
+        let Some((outer, inner)) = section.name.split_once('.') else { continue };
+        let Some(DeValue::Table(table)) = document.get_mut(outer).map(Spanned::get_mut) else { continue };
+        if let Some((key, value)) = table.remove_entry(inner) {
+            document.insert(Spanned::new(key.span(), Cow::Borrowed(section.name)), value);
+        }
     }
 }
 

@@ -58,9 +58,11 @@ pub fn load(layers: &Layers<'_>) -> Result<LoadedSettings, ConfigErrors> {
     for (name, value) in others.into_iter().chain(socket) {
         let named = if name == SOCKET_VARIABLE { Some("API__SOCKET") } else { name.strip_prefix(PREFIX) };
         let list = named.filter(|name| is_list(&name.to_lowercase())).map(|name| (name, ""));
-        let Some((section, key)) = named.and_then(|name| name.split_once("__")).or(list) else { continue };
+        let Some((section, key)) = named.and_then(|name| name.rsplit_once("__")).or(list) else { continue };
         let origin = SettingSource::Variable(name.clone());
-        merged.set(origin, &section.to_lowercase(), &key.to_lowercase(), value);
+        // A section in another one: TPUSCOPE_API__REMOTE__LISTEN.
+        let section = section.to_lowercase().replace("__", ".");
+        merged.set(origin, &section, &key.to_lowercase(), value);
     }
     for flag in layers.flags {
         let origin = SettingSource::Flag(flag.clone());
@@ -197,7 +199,7 @@ pub(super) fn find(name: &str) -> Option<&'static Section> {
 
 /// The section and the key in the name of a setting.
 fn section_and_key(name: &str) -> Option<(&str, &str)> {
-    name.split_once('.').or_else(|| is_list(name).then_some((name, "")))
+    name.rsplit_once('.').or_else(|| is_list(name).then_some((name, "")))
 }
 
 fn is_list(name: &str) -> bool {

@@ -140,6 +140,37 @@ fn later_layers_win() {
 }
 
 #[test]
+fn a_section_in_another_one_has_settings_of_its_own() {
+    let text = "[api]\nmax_connections = 3\n[api.remote]\ncert = '/c'\n[[api.remote.allow]]\nsan = 'x'\nrole = 'viewer'\n";
+    let config = from_text(text).unwrap();
+    assert_eq!((config.api.max_connections, config.api_remote.cert.to_str()), (3, Some("/c")));
+    assert_eq!(config.api_remote.allow[0].san, "x");
+    let set = from_environment("TPUSCOPE_API__REMOTE__CERT", "/d").unwrap();
+    assert_eq!(set.api_remote.cert, Path::new("/d"));
+    let fault = |text: &str| from_text(text).unwrap_err();
+    assert_eq!(
+        fault("[api.remote]\nlistn = 'off'\n"),
+        "a.toml line 2: there is no setting `api.remote.listn` (did you mean `listen`?)"
+    );
+    assert!(fault("[api.remot]\n").starts_with("a.toml line 1: there is no setting `api.remot`"));
+    let not_a_table = fault("[api]\nremote = 'off'\n");
+    assert!(not_a_table.starts_with("a.toml line 2: `api.remote` is a section"), "{not_a_table}");
+    let role = fault("[api.remote]\nallow = [\n{ san = 'x', role = 'admin' }]\n");
+    assert_eq!(
+        role,
+        "a.toml line 3: api.remote.allow: `admin` is no role: expected operator, viewer or agent"
+    );
+    let empty = fault("[api.remote]\nallow = [{ san = '', role = 'viewer' }]\n");
+    assert!(empty.contains("api.remote.allow: expected a name in certificates"), "{empty}");
+    let alone = fault("[api.remote]\nlisten = '127.0.0.1:4393'\n");
+    assert!(alone.starts_with("a.toml line 2: api.remote.listen is set, but not all of"), "{alone}");
+    let files = "cert = '/c'\nkey = '/k'\nclient_ca = '/a'\n";
+    let taken =
+        fault(&format!("[api]\nhttp = '127.0.0.1:4393'\n[api.remote]\nlisten = '0.0.0.0:4393'\n{files}"));
+    assert!(taken.contains("api.remote.listen has the same address and port as another listener"), "{taken}");
+}
+
+#[test]
 fn a_flag_overrides_every_variable() {
     let defaults = values(&Config::default()).unwrap();
     let settings = defaults.iter().flat_map(|(section, values)| {

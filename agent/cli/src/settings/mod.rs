@@ -35,22 +35,25 @@ struct Section {
     default: fn() -> Result<toml::Table, toml::ser::Error>,
 }
 
-/// Declares [`Config`] and the table of its sections together, so that both have the same sections.
+/// Declares [`Config`] and the table of its sections together, so that both have the same sections. A section in another
+/// one has a name with a dot.
 macro_rules! sections {
+    (@name $name:ident) => { stringify!($name) };
+    (@name $name:ident $path:literal) => { $path };
     (
-        $($(#[$doc:meta])* $name:ident: $type:ty,)*
+        $($(#[$doc:meta])* $name:ident $(in $path:literal)?: $type:ty,)*
         ; $($(#[$list_doc:meta])* $list:ident: $list_type:ty, each $each:ty,)*
     ) => {
         /// All settings.
         #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Config {
-            $($(#[$doc])* pub $name: $type,)*
+            $($(#[$doc])* $(#[serde(rename = $path)])? pub $name: $type,)*
             $($(#[$list_doc])* pub $list: $list_type,)*
         }
 
         const SECTIONS: &[Section] = &[$(Section {
-            name: stringify!($name),
+            name: sections!(@name $name $($path)?),
             is_list: false,
             docs: <$type as Documented>::DOCS,
             fields: <$type as DocumentedFields>::FIELD_NAMES,
@@ -72,6 +75,8 @@ sections! {
     agent: agent::Settings,
     /// The addresses on which the agent serves.
     api: server::settings::Settings,
+    /// The listener for other hosts.
+    api_remote in "api.remote": server::remote::settings::RemoteSettings,
     /// The log.
     log: log::Settings,
     /// The paths of the kernel's interfaces.

@@ -10,10 +10,7 @@ use server::protocol;
 use super::page::{chip_owners, last_read, usual_cells};
 use crate::{
     CommandResult, client,
-    hosts::{
-        HostAnswer, HostsArgs, ask_all,
-        report::{self, MissingHost},
-    },
+    hosts::{HostAnswer, HostsArgs, NoHostAnswer, ask_all, report},
     output::{self, TextTable},
 };
 
@@ -44,7 +41,7 @@ struct HostsStatus<'a> {
 struct StatusOfHost<'a> {
     host: String,
     status: Option<&'a StatusReply>,
-    missing: Option<MissingHost<'a>>,
+    missing: Option<&'a NoHostAnswer>,
 }
 
 impl<'a> HostsStatus<'a> {
@@ -52,7 +49,7 @@ impl<'a> HostsStatus<'a> {
         let of_host = |host: &'a HostAnswer<StatusReply>| StatusOfHost {
             host: host.host.to_string(),
             status: host.answer.as_ref().ok(),
-            missing: report::missing_host(host),
+            missing: host.answer.as_ref().err(),
         };
         Self { hosts: answers.iter().map(of_host).collect(), missing: report::missing_count(answers) }
     }
@@ -138,7 +135,6 @@ fn without_chip(host: String, state: &str, note: &str) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::NoHostAnswer;
 
     fn chip(index: u32, state: &str, faults: &[&str]) -> ChipStatus {
         let faults = faults.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Why a dial failed: what ssh, srun, kubectl and the far end say, in one line, and what kind of fault that is.
+//! Why a dial failed: what TLS, ssh, srun, kubectl and the far end say, in one line, and what kind of fault that is.
 
 use std::{io, time::Duration};
 
@@ -53,6 +53,26 @@ pub enum DialFault {
     NoMagic,
     /// The connection ended before the answer.
     Lost,
+    /// No address of the host accepts a connection to the port.
+    NoConnection,
+    /// What listens on the port does not speak TLS 1.3 with HTTP/2, or does not answer.
+    NotTls,
+    /// The certificate of the host has expired, or is not valid yet.
+    PeerValidity,
+    /// No authority that is trusted here signed the certificate of the host.
+    PeerAuthority,
+    /// The certificate of the host is for other names.
+    PeerName,
+    /// The certificate of the host has another role than `agent`.
+    PeerRole,
+    /// The host finds this certificate expired, or not valid yet.
+    OwnValidity,
+    /// The host does not trust the authority of this certificate.
+    OwnAuthority,
+    /// The host gives this certificate no role.
+    OwnRole,
+    /// The handshake failed for another reason.
+    Handshake,
     /// Anything else.
     Other,
 }

@@ -1,4 +1,5 @@
-//! Dialling: starts the command that reaches a host, waits for the magic line of its far end, and speaks gRPC over it.
+//! Dialling: a connection to the agent of a host that speaks gRPC. Either over mutual TLS, or through a command whose far end
+//! writes a magic line.
 //!
 //! Must never wait beyond the limit of the caller, dial more hosts at a time than a bastion bears, or leave a command
 //! behind.
@@ -7,6 +8,7 @@ mod far_command;
 mod fault;
 mod guard;
 mod preamble;
+mod tls;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,14 +24,17 @@ use crate::{
     hosts::HostAddress,
     reach::{Reach, ReachCommand},
 };
-use far_command::FarCommand;
+use far_command::{FarCommand, FarStatus};
 use preamble::Preamble;
 
 pub use fault::{DialError, DialFault};
 pub use guard::{GroupGuard, run_guard};
+pub use tls::{DEFAULT_PORT, ExpectedPeer, TlsDialer};
 
 /// More at a time and one sshd (`MaxStartups 10:30:100`) drops some of them.
-const DIALS_AT_A_TIME: usize = 8;
+const COMMANDS_AT_A_TIME: usize = 8;
+/// Handshakes: each costs this side some time, and all share the limit.
+const HANDSHAKES_AT_A_TIME: usize = 64;
 /// The time without data after which the far end is pinged, and the time that it has to answer. Nothing else notices a cut
 /// cable or a stopped agent.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -39,23 +44,39 @@ const ATTEMPTS: u32 = 4;
 /// Dials hosts in one way.
 #[derive(Debug)]
 pub struct Dialer {
-    reach: Reach,
-    guard: Arc<GroupGuard>,
+    way: Way,
     permits: Semaphore,
 }
 
-/// A host that was reached. The command is killed when this is dropped; [`close`](Self::close) lets it end.
+#[derive(Debug)]
+enum Way {
+    Command { reach: Reach, guard: Arc<GroupGuard> },
+    Tls(TlsDialer),
+}
+
+/// A host that was reached. Its command, if it has one, is killed when this is dropped; [`close`](Self::close) lets it end.
 #[derive(Debug)]
 pub struct DialedHost {
     channel: Channel,
-    command: FarCommand,
+    command: Option<DialCommand>,
+}
+
+#[derive(Debug)]
+struct DialCommand {
+    far: FarCommand,
     reach: String,
 }
 
 impl Dialer {
     /// A dialler whose commands `guard` kills should this process die.
     pub fn new(reach: Reach, guard: GroupGuard) -> Self {
-        Self { reach, guard: Arc::new(guard), permits: Semaphore::new(DIALS_AT_A_TIME) }
+        let way = Way::Command { reach, guard: Arc::new(guard) };
+        Self { way, permits: Semaphore::new(COMMANDS_AT_A_TIME) }
+    }
+
+    /// A dialler over mutual TLS.
+    pub fn over_tls(dialer: TlsDialer) -> Self {
+        Self { way: Way::Tls(dialer), permits: Semaphore::new(HANDSHAKES_AT_A_TIME) }
     }
 
     /// Dials a host. The time begins when it is its turn.
@@ -63,16 +84,37 @@ impl Dialer {
     /// # Errors
     /// Why it cannot be reached within `limit`.
     pub async fn dial(&self, host: &HostAddress, limit: Duration) -> Result<DialedHost, DialError> {
-        let command = self
-            .reach
-            .command(host)
-            .map_err(|error| DialError { fault: DialFault::Port, reason: error.to_string() })?;
         // It is never closed.
         let _permit = self.permits.acquire().await;
         let deadline = Instant::now() + limit;
+        match &self.way {
+            Way::Tls(dialer) => {
+                let channel = dialer.dial(host, limit, deadline).await?;
+                Ok(DialedHost { channel, command: None })
+            }
+            Way::Command { reach, guard } => {
+                let command = reach
+                    .command(host)
+                    .map_err(|error| DialError { fault: DialFault::Port, reason: error.to_string() })?;
+                let attempt = CommandDial { command: &command, reach: reach.to_string(), guard };
+                attempt.dial(limit, deadline).await
+            }
+        }
+    }
+}
+
+/// A dial through a command.
+struct CommandDial<'a> {
+    command: &'a ReachCommand,
+    reach: String,
+    guard: &'a Arc<GroupGuard>,
+}
+
+impl CommandDial<'_> {
+    async fn dial(&self, limit: Duration, deadline: Instant) -> Result<DialedHost, DialError> {
         let mut attempt = 1;
         loop {
-            match self.attempt(&command, limit, deadline).await {
+            match self.attempt(limit, deadline).await {
                 Err(error) if error.fault == DialFault::Overloaded && attempt < ATTEMPTS => {
                     let pause = Duration::from_millis(fastrand::u64(200..800) << attempt);
                     if Instant::now() + pause >= deadline {
@@ -86,21 +128,16 @@ impl Dialer {
         }
     }
 
-    async fn attempt(
-        &self,
-        command: &ReachCommand,
-        limit: Duration,
-        deadline: Instant,
-    ) -> Result<DialedHost, DialError> {
-        let reach = self.reach.to_string();
-        let (mut far, mut stream) = FarCommand::start(command, &self.guard)
+    async fn attempt(&self, limit: Duration, deadline: Instant) -> Result<DialedHost, DialError> {
+        let reach = self.reach.clone();
+        let (mut far, mut stream) = FarCommand::start(self.command, self.guard)
             .map_err(|error| DialError::not_started(&reach, &error))?;
         let mut preamble = Preamble::default();
         match timeout_at(deadline, preamble.read(&mut stream)).await {
             Ok(Ok(early)) => {
                 let stream = preamble::AfterPreamble::new(early, stream);
                 match timeout_at(deadline, channel::over(stream, KEEPALIVE)).await {
-                    Ok(Ok(channel)) => Ok(DialedHost { channel, command: far, reach }),
+                    Ok(Ok(channel)) => Ok(DialedHost { channel, command: Some(DialCommand { far, reach }) }),
                     _ => Err(lost(far, &reach).await),
                 }
             }
@@ -130,22 +167,37 @@ impl DialedHost {
 
     /// Why the connection ended, once a call has failed because of it.
     pub async fn lost(self) -> DialError {
-        let Self { channel, command, reach } = self;
+        let Self { channel, command } = self;
         drop(channel);
-        lost(command, &reach).await
+        match command {
+            Some(DialCommand { far, reach }) => lost(far, &reach).await,
+            None => DialError {
+                fault: DialFault::Lost,
+                reason: "the connection was lost: the agent closed it, or does not answer".to_owned(),
+            },
+        }
     }
 
     /// Hangs up and lets the command end; it is killed where it does not.
     pub async fn close(self) {
-        let Self { channel, mut command, .. } = self;
+        let Self { channel, command } = self;
         drop(channel);
-        command.end().await;
+        if let Some(DialCommand { mut far, .. }) = command {
+            far.end().await;
+        }
     }
 }
 
 /// An end of the connection is an error, whatever the exit code: srun ends with 0 when a node hangs.
 async fn lost(mut command: FarCommand, reach: &str) -> DialError {
     let ended = command.end().await;
+    if ended.status == FarStatus::Code(0) && ended.said.trim().is_empty() {
+        // It ended because we hung up.
+        return DialError {
+            fault: DialFault::Lost,
+            reason: "the connection was lost: the other end stopped answering".to_owned(),
+        };
+    }
     match DialError::of_command(reach, ended.status, &ended.said, "") {
         error if error.fault == DialFault::Other => DialError {
             fault: DialFault::Lost,

@@ -1,10 +1,12 @@
-//! The hosts that a command means: from a list, a file, a Slurm job, or the metadata server of a TPU VM.
+//! The hosts that a command means: from a list, a file, a Slurm job, the metadata server of a TPU VM, or a headless service of
+//! Kubernetes.
 //!
 //! Must never give a name that an `ssh` or another command would take for an option, or one host twice.
 
 mod address;
 mod file;
 mod gce;
+mod k8s;
 mod query_command;
 mod slurm;
 
@@ -16,6 +18,7 @@ use model::host_list::{self, HostListError};
 pub use address::{HostAddress, HostAddressError};
 pub use file::HostsFile;
 pub use gce::{GceError, GceWorkers};
+pub use k8s::{HeadlessService, ServiceError};
 pub use query_command::QueryCommandError;
 pub use slurm::{SlurmError, SlurmJob};
 
@@ -77,6 +80,9 @@ pub enum HostsError {
     /// The metadata server does not know them.
     #[error(transparent)]
     Gce(#[from] GceError),
+    /// The pods of a service are not known.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
 }
 
 /// The longest wait for something that knows hosts.

@@ -5,7 +5,7 @@
 //! store a password, or reject an address because of the failures of another one.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     net::IpAddr,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -18,18 +18,14 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use crate::failure_limits::FailureLimits;
+
 /// The maximum number of checks at a time.
 const CHECKS: usize = 2;
 /// The longest wait for the start of a check.
 const QUEUE: Duration = Duration::from_secs(5);
 /// The maximum number of cached successes.
 const MAX_REMEMBERED: usize = 128;
-/// The maximum number of addresses whose failures are counted.
-const MAX_ADDRESSES: usize = 1024;
-/// The failures that an address may have at once.
-const FAILURES: u32 = 10;
-/// The time after which an address may have one more failure.
-const REFILL: Duration = Duration::from_secs(6);
 /// The longest header that is decoded.
 const MAX_HEADER: usize = 1024;
 
@@ -57,28 +53,7 @@ pub(super) struct BasicAuth {
 #[derive(Default)]
 struct PasswordChecks {
     accepted: HashSet<[u8; 32]>,
-    failures: HashMap<IpAddr, Failures>,
-}
-
-/// Failures that an address has left.
-#[derive(Debug, Clone, Copy)]
-struct Failures {
-    left: u32,
-    refilled: Instant,
-}
-
-impl Failures {
-    fn full(now: Instant) -> Self {
-        Self { left: FAILURES, refilled: now }
-    }
-
-    /// The failures left now.
-    fn at(self, now: Instant) -> Self {
-        let periods = now.saturating_duration_since(self.refilled).as_nanos() / REFILL.as_nanos();
-        let periods = u32::try_from(periods).unwrap_or(u32::MAX);
-        let left = self.left.saturating_add(periods).min(FAILURES);
-        Self { left, refilled: if left == FAILURES { now } else { self.refilled + REFILL * periods } }
-    }
+    failures: FailureLimits,
 }
 
 impl BasicAuth {
@@ -106,7 +81,7 @@ impl BasicAuth {
             if state.accepted.contains(&key) {
                 return AuthOutcome::Accepted;
             }
-            if !state.may_fail(address, now) {
+            if !state.failures.take(address, now) {
                 return AuthOutcome::Limited;
             }
         }
@@ -120,7 +95,7 @@ impl BasicAuth {
         let mut state = self.state();
         if right {
             state.remember(key);
-            state.give_back(address);
+            state.failures.give_back(address);
             AuthOutcome::Accepted
         } else {
             AuthOutcome::Refused
@@ -144,27 +119,6 @@ impl BasicAuth {
 }
 
 impl PasswordChecks {
-    /// Takes one failure of the address before the check, so that concurrent requests cannot exceed the limit.
-    fn may_fail(&mut self, address: IpAddr, now: Instant) -> bool {
-        if !self.failures.contains_key(&address) && self.failures.len() >= MAX_ADDRESSES {
-            self.failures.retain(|_, failures| failures.at(now).left < FAILURES);
-            if self.failures.len() >= MAX_ADDRESSES {
-                return false;
-            }
-        }
-        let entry = self.failures.entry(address).or_insert_with(|| Failures::full(now));
-        *entry = entry.at(now);
-        let may = entry.left > 0;
-        entry.left = entry.left.saturating_sub(1);
-        may
-    }
-
-    fn give_back(&mut self, address: IpAddr) {
-        if let Some(entry) = self.failures.get_mut(&address) {
-            entry.left = (entry.left + 1).min(FAILURES);
-        }
-    }
-
     fn remember(&mut self, key: [u8; 32]) {
         if self.accepted.len() >= MAX_REMEMBERED {
             self.accepted.clear();
@@ -187,6 +141,7 @@ fn credentials(header: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure_limits::{FAILURES, REFILL};
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
@@ -230,11 +185,9 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let mut state = PasswordChecks::default();
-        let now = Instant::now();
         for n in 0..5000_u32 {
-            state.may_fail(IpAddr::V4(n.into()), now);
             state.remember([u8::try_from(n % 256).unwrap(); 32]);
         }
-        assert!(state.failures.len() <= MAX_ADDRESSES && state.accepted.len() <= MAX_REMEMBERED);
+        assert!(state.accepted.len() <= MAX_REMEMBERED);
     }
 }

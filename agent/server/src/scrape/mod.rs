@@ -46,7 +46,7 @@ use super::{
     refusals::{RefusalReason, Refusals, RefusedPeer},
 };
 pub use active::ConfigurationError;
-use active::{Active, Configuration};
+use active::{Active, Configuration, ConfigurationSource};
 use basic_auth::AuthOutcome;
 
 /// The longest that a TLS handshake may take.
@@ -71,7 +71,7 @@ pub struct ScrapeListener {
 /// # Errors
 /// If it cannot.
 pub fn check(web_config: Option<PathBuf>, plaintext: bool) -> Result<(), ConfigurationError> {
-    Configuration::open(web_config, plaintext).map(|_| ())
+    Configuration::open(ConfigurationSource { path: web_config, plaintext }).map(|_| ())
 }
 
 impl ScrapeListener {
@@ -86,7 +86,8 @@ impl ScrapeListener {
         plaintext: bool,
         max_connections: u16,
     ) -> Result<Self, ConfigurationError> {
-        let configuration = Arc::new(Configuration::open(web_config, plaintext)?);
+        let source = ConfigurationSource { path: web_config, plaintext };
+        let configuration = Arc::new(Configuration::open(source)?);
         Ok(Self { listener, configuration, max_connections })
     }
 

@@ -3,22 +3,22 @@
 //! One crypto provider (ring). Must never accept a client certificate that is not verified: the modes of Go that accept a
 //! certificate without verification are refused.
 
-use std::{net::IpAddr, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
+use cluster::identity::{
+    certificate::{self, carries},
+    tls_fault::{in_words, own_certificate},
+};
 use rustls::{
-    CertificateError, CipherSuite, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
-    ServerConfig, SignatureScheme, SupportedProtocolVersion,
-    client::danger::HandshakeSignatureValid,
+    CipherSuite, Error, RootCertStore, ServerConfig, SupportedProtocolVersion,
     crypto::CryptoProvider,
-    server::{
-        WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
     version::{TLS12, TLS13},
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
 use super::web_config::{TlsServerConfig, WebConfigError, read_text};
+use crate::client_certificates::{CheckClient, CheckedClients};
 
 /// Go's names of the cipher suites, with rustls' ids.
 const SUITES: [(&str, CipherSuite); 9] = [
@@ -72,26 +72,9 @@ fn unusable(error: &Error, cert: &Pem<'_>, key: &Pem<'_>) -> WebConfigError {
             format!("the private key does not belong to the certificate of {}", cert.setting()),
         ),
         Error::InvalidCertificate(cause) => {
-            value(cert.setting(), format!("the agent's certificate cannot be used: {}", reason(cause)))
+            value(cert.setting(), format!("the agent's certificate cannot be used: {}", in_words(cause)))
         }
         other => value(key.setting(), format!("the private key cannot be used: {other}")),
-    }
-}
-
-/// What is wrong with a certificate.
-fn reason(error: &CertificateError) -> String {
-    match error {
-        CertificateError::BadEncoding => "it is not a valid X.509 certificate".to_owned(),
-        CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
-            Some(webpki::Error::UnsupportedCertVersion) => {
-                "it has an old version of X.509: expected version 3, which `openssl req -x509 -addext \
-                 subjectAltName=DNS:HOST` makes"
-                    .to_owned()
-            }
-            Some(error) => error.to_string(),
-            None => other.to_string(),
-        },
-        other => other.to_string(),
     }
 }
 
@@ -148,12 +131,7 @@ impl<'a> Pem<'a> {
 
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, WebConfigError> {
         let pem = self.text()?;
-        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-        match found {
-            Ok(found) if !found.is_empty() => Ok(found),
-            Ok(_) => Err(value(self.setting(), "no certificate in PEM".to_owned())),
-            Err(error) => Err(value(self.setting(), error.to_string())),
-        }
+        certificate::of_pem(&pem).map_err(|error| value(self.setting(), error.to_string()))
     }
 }
 
@@ -255,8 +233,7 @@ fn client_verifier(
     let mut roots = RootCertStore::empty();
     for certificate in ca.certificates()? {
         roots.add(certificate).map_err(|error| {
-            let why =
-                if let Error::InvalidCertificate(cause) = &error { reason(cause) } else { error.to_string() };
+            let why = own_certificate(&error);
             value(ca.setting(), format!("the certificate of an authority cannot be used: {why}"))
         })?;
     }
@@ -266,75 +243,19 @@ fn client_verifier(
     if tls.client_allowed_sans.is_empty() {
         return Ok(Some(inner));
     }
-    Ok(Some(Arc::new(AllowedNames { inner, names: tls.client_allowed_sans.clone() })))
+    Ok(Some(Arc::new(CheckedClients::new(inner, AllowedNames(tls.client_allowed_sans.clone())))))
 }
 
-/// A verifier that also requires one of these names in the certificate.
+/// One of these names must be in the certificate.
 #[derive(Debug)]
-struct AllowedNames {
-    inner: Arc<dyn ClientCertVerifier>,
-    names: Vec<String>,
-}
+struct AllowedNames(Vec<String>);
 
-/// Whether the certificate has exactly `name` as a DNS name, URI or IP address.
-fn carries(certificate: &webpki::EndEntityCert<'_>, name: &str) -> bool {
-    if let Ok(address) = name.parse::<IpAddr>() {
-        let subject = ServerName::IpAddress(address.into());
-        return certificate.verify_is_valid_for_subject_name(&subject).is_ok();
-    }
-    certificate.valid_dns_names().any(|dns| dns == name)
-        || certificate.valid_uri_names().any(|uri| uri == name)
-}
-
-impl ClientCertVerifier for AllowedNames {
-    fn offer_client_auth(&self) -> bool {
-        self.inner.offer_client_auth()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        self.inner.client_auth_mandatory()
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
-        let certificate = webpki::EndEntityCert::try_from(end_entity)
-            .map_err(|_| Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
-        if self.names.iter().any(|name| carries(&certificate, name)) {
-            Ok(verified)
-        } else {
-            Err(Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure))
+impl CheckClient for AllowedNames {
+    fn check(&self, certificate: &webpki::EndEntityCert<'_>) -> Result<(), Error> {
+        if self.0.iter().any(|name| carries(certificate, name)) {
+            return Ok(());
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+        Err(Error::InvalidCertificate(rustls::CertificateError::ApplicationVerificationFailure))
     }
 }
 
@@ -371,14 +292,6 @@ mod tests {
     }
 
     #[test]
-    fn an_old_certificate_is_described_in_words() {
-        let old =
-            CertificateError::Other(rustls::OtherError(Arc::new(webpki::Error::UnsupportedCertVersion)));
-        assert!(reason(&old).starts_with("it has an old version of X.509: expected version 3"));
-        assert_eq!(reason(&CertificateError::BadEncoding), "it is not a valid X.509 certificate");
-    }
-
-    #[test]
     fn faults_name_their_key() {
         let missing = TlsServerConfig { key: String::new(), ..tls() };
         assert_eq!(refused(&missing), "tls_server_config.key_file: missing");
@@ -407,23 +320,5 @@ mod tests {
         assert!(refused(&suite).contains("`TLS_RSA_WITH_RC4_128_SHA` is not supported"));
         let curve = TlsServerConfig { curve_preferences: vec!["CurveP521".to_owned()], ..tls() };
         assert!(refused(&curve).contains("`CurveP521` is not supported"));
-    }
-
-    #[test]
-    fn names_are_compared_letter_for_letter() {
-        let key = KeyPair::generate().unwrap();
-        let names = vec!["prometheus.example".to_owned(), "10.0.0.7".to_owned()];
-        let cert = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
-        let cert = webpki::EndEntityCert::try_from(cert.der()).unwrap();
-        for (name, carried) in [
-            ("prometheus.example", true),
-            ("10.0.0.7", true),
-            ("example", false),
-            ("*.example", false),
-            ("10.0.0.8", false),
-            ("", false),
-        ] {
-            assert_eq!(carries(&cert, name), carried, "{name}");
-        }
     }
 }

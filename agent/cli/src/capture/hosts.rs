@@ -1,0 +1,101 @@
+//! A capture over several hosts: one window, one session. This command coordinates it; the agents record.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use model::time::{Clock, SystemClock};
+use proto::tpuscope::v1::CaptureRequest;
+use server::protocol;
+use sessions::{
+    coordinator::{Coordinator, HostsCapture, Keep},
+    settings::Settings,
+};
+use store::destinations::NO_DESTINATION;
+use tokio_util::sync::CancellationToken;
+use xprof::session::remove_abandoned;
+
+use super::{
+    Args, agent::request, direct::ABANDONED, hosts_progress::HostsProgressLine, report::CaptureReport,
+};
+use crate::{
+    client, failure::Failure, hosts::dialer, lifecycle::signals::StopSignals, remedies,
+    sessions::outfile::is_a_folder_or_new,
+};
+
+/// The longest wait for uploads where none is given.
+const UPLOADS: Duration = Duration::from_secs(600);
+
+pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
+    let (request, keep) = (request(args)?, keep(args)?);
+    if let Keep::Folder(output) = &keep {
+        is_a_folder_or_new(output)?;
+        // Leftovers only take room: what cannot be removed is no reason not to capture.
+        let _ = remove_abandoned(output, SystemClock.now().into(), ABANDONED);
+    }
+    client::block_on(async {
+        let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
+        let (hosts, dialer) = dialer(&args.hosts).await?;
+        if args.min_hosts as usize > hosts.len() {
+            return Err(remedies::min_hosts_over_hosts(args.min_hosts, hosts.len()));
+        }
+        super::warn_of_long_window(args.duration.get());
+        let capture = HostsCapture { hosts, ..planned(args, request, keep)? };
+        let progress = Arc::new(HostsProgressLine::new(args.duration.get(), capture.hosts.len()));
+        let shown = Arc::clone(&progress);
+        let coordinator = Coordinator {
+            dialer,
+            clock: Arc::new(SystemClock),
+            peer: protocol::own(),
+            listener: Arc::new(move |event| shown.show(event)),
+        };
+        let cancel = CancellationToken::new();
+        let kept = {
+            let mut capturing = Box::pin(coordinator.capture(capture, &cancel));
+            tokio::select! {
+                kept = &mut capturing => kept,
+                _ = signals.next() => {
+                    cancel.cancel();
+                    capturing.await
+                }
+            }
+        };
+        progress.finish();
+        let kept = kept.map_err(|error| remedies::hosts_capture(error, args.session.as_ref()))?;
+        Ok(CaptureReport::of_hosts(kept))
+    })
+}
+
+/// Without a host yet.
+fn planned(args: &Args, request: CaptureRequest, keep: Keep) -> Result<HostsCapture, Failure> {
+    let params = args.params()?;
+    Ok(HostsCapture {
+        hosts: Vec::new(),
+        request,
+        session: args.session.clone(),
+        keep,
+        min_hosts: args.min_hosts as usize,
+        start: params.start,
+        host_limit: args.hosts.host_timeout(),
+        answer_limit: params.timeout.unwrap_or(Settings::default().timeout.get()),
+        busy_limit: args.wait.map(Duration::from).unwrap_or_default(),
+        overall_limit: args.overall_timeout.map(Duration::from),
+    })
+}
+
+/// Where the session goes to.
+fn keep(args: &Args) -> Result<Keep, Failure> {
+    match args.to.as_deref().filter(|name| *name != NO_DESTINATION) {
+        Some(_) if args.output.is_some() => Err(remedies::option_of_one_host(
+            "--output together with --to",
+            "leave one of them out; `tpuscope sessions fetch` copies a session from its bucket",
+        )),
+        Some(name) => {
+            let limit = args.wait_upload.map_or(UPLOADS, Duration::from);
+            Ok(Keep::Destination { name: name.to_owned(), limit })
+        }
+        None if args.wait_upload.is_some() => Err(remedies::option_of_one_host(
+            "--wait-upload without --to",
+            "name a destination with --to, or leave it out",
+        )),
+        None => Ok(Keep::Folder(args.output.clone().unwrap_or_else(|| PathBuf::from(".")))),
+    }
+}

@@ -1,0 +1,143 @@
+//! The progress of a capture over several hosts, on standard error.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use indicatif::HumanBytes;
+use model::time::Timestamp;
+use sessions::coordinator::HostProgress;
+use xprof::wording::counted;
+
+use super::{
+    progress::AHEAD,
+    status_line::{Shown, StatusLine},
+};
+
+/// The progress; nothing is shown after it is dropped.
+#[derive(Debug)]
+pub(super) struct HostsProgressLine(StatusLine<HostsPhase>);
+
+/// How far the capture is.
+#[derive(Debug, Default)]
+struct HostsPhase {
+    /// Length of the window.
+    duration: Duration,
+    hosts: usize,
+    reached: usize,
+    missing: usize,
+    ready: usize,
+    processes: usize,
+    begin: Option<Timestamp>,
+    recorded: usize,
+    stored: usize,
+    /// Of each process, by its host and its number there.
+    received: BTreeMap<(usize, u32), u64>,
+    /// Of each host.
+    copied: BTreeMap<usize, u64>,
+}
+
+impl HostsProgressLine {
+    /// Shows the progress of a capture of so many hosts with a window of this length.
+    pub(super) fn new(duration: Duration, hosts: usize) -> Self {
+        Self(StatusLine::new(HostsPhase { duration, hosts, ..HostsPhase::default() }))
+    }
+
+    /// Takes an event of the capture.
+    pub(super) fn show(&self, event: HostProgress) {
+        self.0.state().take(event);
+    }
+
+    /// Removes the line. Nothing is shown any more.
+    pub(super) fn finish(&self) {
+        self.0.finish();
+    }
+}
+
+impl HostsPhase {
+    fn take(&mut self, event: HostProgress) {
+        match event {
+            HostProgress::Reached => self.reached += 1,
+            HostProgress::Missing => self.missing += 1,
+            HostProgress::Ready(processes) => {
+                self.ready += 1;
+                self.processes += processes;
+            }
+            HostProgress::Starts(begin) => self.begin = Some(begin),
+            HostProgress::Received { host, target, bytes } => {
+                self.received.insert((host, target), bytes);
+            }
+            HostProgress::Recorded => self.recorded += 1,
+            HostProgress::Copied { host, bytes } => {
+                self.copied.insert(host, bytes);
+            }
+            HostProgress::Stored => self.stored += 1,
+        }
+    }
+}
+
+impl Shown for HostsPhase {
+    fn text(&self, now: Timestamp) -> String {
+        let (hosts, missing) = (counted(self.hosts, "host"), self.missing);
+        let without = if missing > 0 { format!(", {missing} missing") } else { String::new() };
+        let Some(begin) = self.begin else {
+            return match self.ready {
+                0 => format!("reaching {hosts}: {} reached{without}", self.reached),
+                ready => format!("reserving {hosts}: {ready} ready{without}"),
+            };
+        };
+        let ahead = now.age(begin);
+        if ahead > AHEAD {
+            return format!("the recording of {hosts} starts in {:.0} s{without}", ahead.as_secs_f64());
+        }
+        let copied: u64 = self.copied.values().sum();
+        if self.recorded > 0 && self.recorded + missing >= self.hosts {
+            return format!("copying: {}, {} of {hosts} done{without}", HumanBytes(copied), self.stored);
+        }
+        let received: u64 = self.received.values().sum();
+        if received > 0 || self.recorded > 0 {
+            return format!(
+                "receiving: {}, {} of {hosts} done{without}",
+                HumanBytes(received),
+                self.recorded
+            );
+        }
+        let processes = counted(self.processes, "process");
+        let end = begin.plus(self.duration);
+        if now < end {
+            let (window, left) = (self.duration.as_secs_f64(), now.age(end).as_secs_f64());
+            return format!("recording {window:.1} s of {processes} on {hosts}, {left:.0} s left{without}");
+        }
+        let since = end.age(now).as_secs_f64();
+        format!(
+            "waiting for the traces of {processes} on {hosts}, {since:.0} s since the end of the recording{without}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_phase_has_its_words() {
+        let second = |seconds: u64| Timestamp(0).plus(Duration::from_secs(seconds));
+        let mut phase = HostsPhase { duration: Duration::from_secs(2), hosts: 3, ..HostsPhase::default() };
+        let mut says = |events: &[HostProgress], at: u64| {
+            events.iter().for_each(|event| phase.take(*event));
+            phase.text(second(at))
+        };
+        assert_eq!(says(&[HostProgress::Reached], 0), "reaching 3 hosts: 1 reached");
+        let ready = [HostProgress::Missing, HostProgress::Reached, HostProgress::Ready(2)];
+        assert_eq!(says(&ready, 0), "reserving 3 hosts: 1 ready, 1 missing");
+        let starts = [HostProgress::Ready(1), HostProgress::Starts(second(10))];
+        assert_eq!(says(&starts, 4), "the recording of 3 hosts starts in 6 s, 1 missing");
+        assert_eq!(says(&[], 10), "recording 2.0 s of 3 processes on 3 hosts, 2 s left, 1 missing");
+        let waiting =
+            "waiting for the traces of 3 processes on 3 hosts, 1 s since the end of the recording, 1 missing";
+        assert_eq!(says(&[], 13), waiting);
+        let received = HostProgress::Received { host: 0, target: 1, bytes: 1 << 20 };
+        assert_eq!(says(&[received], 13), "receiving: 1.00 MiB, 0 of 3 hosts done, 1 missing");
+        let copied = [HostProgress::Recorded, HostProgress::Copied { host: 2, bytes: 1 << 20 }];
+        assert_eq!(says(&copied, 13), "receiving: 1.00 MiB, 1 of 3 hosts done, 1 missing");
+        assert_eq!(says(&copied, 13), "copying: 1.00 MiB, 0 of 3 hosts done, 1 missing");
+    }
+}

@@ -1,0 +1,29 @@
+//! Hosts that are missing in a capture, as those without an answer.
+
+use sessions::{FailureKind, coordinator::HostFault};
+
+use super::{NoHostAnswer, ask::kind};
+use crate::{failure::Failure, remedies};
+
+impl From<&HostFault> for NoHostAnswer {
+    fn from(fault: &HostFault) -> Self {
+        let kind = match fault {
+            HostFault::Dial(error) => kind(error.fault),
+            HostFault::Refused(_) => "refused",
+            HostFault::Capture(failure) => FailureKind::named(&failure.kind).as_str(),
+            HostFault::Protocol { .. } | HostFault::Incapable { .. } => "old_agent",
+            HostFault::Late { .. } => "no_answer",
+            HostFault::LateRecording | HostFault::Overall => "timeout",
+            HostFault::SameAgent(_) => "same_agent",
+            HostFault::SameName(_) => "same_name",
+            HostFault::OtherDestination { .. } => "other_destination",
+            HostFault::Clock(_) => "clock",
+            HostFault::BadAnswer(_) => "bad_answer",
+            HostFault::DamagedPart(_) | HostFault::MissingPart(_) => "damaged",
+            HostFault::Copy(_) => "not_copied",
+            HostFault::Upload(_) => "not_uploaded",
+        };
+        let Failure { what, remedy, .. } = remedies::missing_host(fault);
+        Self { kind, reason: what, remedy }
+    }
+}

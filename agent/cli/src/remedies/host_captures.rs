@@ -1,0 +1,206 @@
+//! Captures over several hosts: why a host is missing, and why nothing was kept.
+
+use cluster::{dial::DialFault, hosts::HostAddress};
+use sessions::{
+    coordinator::{CoordinatorError, HostFault},
+    fetch::FetchError,
+};
+use xprof::{session::SessionName, wording::counted};
+
+use super::{
+    capture::{KeptIn, capture_failure, session_folder},
+    connection::refused,
+    hosts::not_reached,
+};
+use crate::{exit::Exit, failure::Failure};
+
+/// The most hosts that an error names.
+const MOST_NAMES: usize = 4;
+
+/// A host that is missing in a capture.
+pub(crate) fn missing_host(fault: &HostFault) -> Failure {
+    let with = |exit, remedy: &str| Failure::new(exit, fault).remedy(remedy);
+    match fault {
+        HostFault::Dial(error) => with(not_reached_exit(error.fault), not_reached(error.fault)),
+        HostFault::Refused(status) => refused(status),
+        HostFault::Capture(failure) => capture_failure(failure, KeptIn::AgentStore),
+        HostFault::Protocol { there, here } if there > here => with(Exit::NoAgent, "update tpuscope here"),
+        HostFault::Protocol { .. } | HostFault::Incapable { .. } => {
+            with(Exit::NoAgent, "update tpuscope there, and restart its agent")
+        }
+        HostFault::Late { .. } => {
+            with(Exit::Timeout, "--host-timeout gives more time; the log of the agent there may say more")
+        }
+        HostFault::LateRecording => with(Exit::Timeout, "use a longer --timeout or a shorter --duration"),
+        HostFault::Overall => with(Exit::Timeout, "use a longer --overall-timeout"),
+        HostFault::SameAgent(_) => with(Exit::Usage, "name each host once"),
+        HostFault::SameName(_) => with(
+            Exit::Conflict,
+            "give the hosts different names, or leave out --to: copies get names of their own",
+        ),
+        HostFault::OtherDestination { .. } => {
+            with(Exit::Conflict, "let the destination have one URL in the settings of all agents")
+        }
+        HostFault::Clock(_) => with(Exit::Internal, "run the command again"),
+        HostFault::BadAnswer(_) => with(Exit::BadInput, "update tpuscope there, and restart its agent"),
+        HostFault::DamagedPart(_) | HostFault::MissingPart(_) => {
+            with(Exit::BadInput, "the file there is damaged: capture again")
+        }
+        HostFault::Copy(FetchError::Late(_)) => with(Exit::Timeout, COPY_LATER),
+        HostFault::Copy(_) => with(Exit::BadInput, COPY_LATER),
+        HostFault::Upload(_) => with(Exit::NotUploaded, "`tpuscope uploads list` there says more"),
+    }
+}
+
+const COPY_LATER: &str =
+    "the agent there keeps its part of the session: `tpuscope sessions fetch` there copies it";
+
+/// The exit code where no host can be reached.
+fn not_reached_exit(fault: DialFault) -> Exit {
+    match fault {
+        DialFault::NotStarted | DialFault::JobNotRunning => Exit::NotFound,
+        DialFault::Port => Exit::Usage,
+        DialFault::NoTpuscope | DialFault::OldTpuscope | DialFault::NoAgent => Exit::NoAgent,
+        DialFault::ClosedSocket
+        | DialFault::HostKey
+        | DialFault::Denied
+        | DialFault::ForeignJob
+        | DialFault::PeerValidity
+        | DialFault::PeerAuthority
+        | DialFault::PeerName
+        | DialFault::PeerRole
+        | DialFault::OwnValidity
+        | DialFault::OwnAuthority
+        | DialFault::OwnRole
+        | DialFault::Handshake => Exit::Permission,
+        DialFault::Late => Exit::Timeout,
+        DialFault::NoMagic | DialFault::NotTls => Exit::BadInput,
+        DialFault::Overloaded
+        | DialFault::UnknownName
+        | DialFault::Unreachable
+        | DialFault::NoConnection
+        | DialFault::NotInJob
+        | DialFault::Lost
+        | DialFault::Other => Exit::Unreachable,
+    }
+}
+
+/// A capture over several hosts that kept nothing.
+pub(crate) fn hosts_capture(error: CoordinatorError, session: Option<&SessionName>) -> Failure {
+    match error {
+        CoordinatorError::TooFewHosts { left, needed, hosts } => too_few_hosts(left, needed, &hosts),
+        CoordinatorError::Folder(error) => session_folder(error),
+        CoordinatorError::Manifest(ref fault) => {
+            let why = missing_host(fault);
+            Failure::new(Exit::NotUploaded, &error).remedy(why.remedy)
+        }
+        CoordinatorError::Cancelled { recorded: false } => Failure::new(
+            Exit::Interrupted,
+            "the capture was cancelled; nothing was kept, and the agents free the profilers",
+        ),
+        CoordinatorError::Cancelled { recorded: true } => {
+            let named = session.map(|name| format!(" {name}")).unwrap_or_default();
+            Failure::new(Exit::Interrupted, "the capture was cancelled; nothing was kept here").remedy(format!(
+                "agents that had recorded keep the session{named} in their stores: `tpuscope sessions list` there"
+            ))
+        }
+        CoordinatorError::Panicked(_) => Failure::internal(&error),
+    }
+}
+
+/// The code is that of the commonest cause; of two, that of the host that was named first.
+fn too_few_hosts(left: usize, needed: usize, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
+    let missing = hosts.iter().filter_map(|(host, fault)| Some((host, missing_host(fault.as_ref()?))));
+    let missing: Vec<(&HostAddress, Failure)> = missing.collect();
+    let count = |exit: Exit| missing.iter().filter(|(_, failure)| failure.exit == exit).count();
+    let commonest = missing.iter().rev().max_by_key(|(_, failure)| count(failure.exit));
+    let exit = commonest.map_or(Exit::Partial, |(_, failure)| failure.exit);
+    let named: Vec<String> =
+        missing.iter().take(MOST_NAMES).map(|(host, failure)| format!("{host}: {}", failure.what)).collect();
+    let more = match missing.len().saturating_sub(MOST_NAMES) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let mut remedies: Vec<&str> = Vec::new();
+    for (_, failure) in missing.iter().filter(|(_, failure)| failure.exit == exit) {
+        if !failure.remedy.is_empty() && !remedies.contains(&failure.remedy.as_str()) {
+            remedies.push(&failure.remedy);
+        }
+    }
+    let what = format!(
+        "{left} of {} are left and {needed} must have a trace: nothing was kept: {}{more}",
+        counted(hosts.len(), "host"),
+        named.join("; ")
+    );
+    Failure::new(exit, what).remedy(remedies.join("; "))
+}
+
+/// A session without some of its hosts, or of their parts.
+pub(crate) fn missing_hosts(hosts: usize, parts: usize) -> Failure {
+    let lacks = match (hosts, parts) {
+        (hosts, 0) => counted(hosts, "host"),
+        (0, parts) => counted(parts, "part"),
+        (hosts, parts) => format!("{} and {}", counted(hosts, "host"), counted(parts, "part")),
+    };
+    Failure::new(Exit::Partial, format_args!("the session lacks {lacks}"))
+        .remedy("the session has all others; its manifest.json lists the missing ones and the reasons")
+}
+
+/// An option that is for one host.
+pub(crate) fn option_of_one_host(option: &str, instead: &str) -> Failure {
+    Failure::new(Exit::Usage, format_args!("{option} is not for a capture over several hosts"))
+        .remedy(instead)
+}
+
+/// More hosts needed than there are.
+pub(crate) fn min_hosts_over_hosts(needed: u32, hosts: usize) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format_args!("--min-hosts {needed} is more than the {} that are named", counted(hosts, "host")),
+    )
+    .remedy("lower --min-hosts, or name more hosts")
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::dial::DialError;
+
+    use super::*;
+
+    fn dial(fault: DialFault) -> Option<HostFault> {
+        Some(HostFault::Dial(DialError { fault, reason: "ssh: x".into() }))
+    }
+
+    #[test]
+    fn the_commonest_cause_decides() {
+        let host = |name: &str| name.parse::<HostAddress>().unwrap();
+        let late = || Some(HostFault::LateRecording);
+        let hosts = [
+            (host("a"), late()),
+            (host("b"), dial(DialFault::NoAgent)),
+            (host("c"), None),
+            (host("d"), dial(DialFault::OldTpuscope)),
+        ];
+        let failed = too_few_hosts(1, 2, &hosts);
+        assert_eq!(failed.exit, Exit::NoAgent);
+        let wanted = "1 of 4 hosts are left and 2 must have a trace: nothing was kept: \
+                      a: it did not end its recording in time; b: ssh: x; d: ssh: x";
+        assert_eq!(failed.what, wanted);
+        assert!(failed.remedy.contains("update tpuscope there") && !failed.remedy.contains("--timeout"));
+        // The first of two.
+        let failed = too_few_hosts(0, 1, &hosts[..2]);
+        assert_eq!(failed.exit, Exit::Timeout);
+        let many: Vec<_> = (0..9).map(|number| (host(&format!("h{number}")), late())).collect();
+        assert!(
+            too_few_hosts(0, 1, &many).what.ends_with("h3: it did not end its recording in time; and 5 more")
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_counted() {
+        let text = |hosts, parts| missing_hosts(hosts, parts).what;
+        assert_eq!(text(1, 0), "the session lacks 1 host");
+        assert_eq!(text(0, 2), "the session lacks 2 parts");
+        assert_eq!(text(2, 1), "the session lacks 2 hosts and 1 part");
+    }
+}

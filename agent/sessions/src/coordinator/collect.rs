@@ -1,0 +1,148 @@
+//! What becomes of the parts that a host recorded: they are copied to a folder here, or uploaded by the agent.
+
+use std::{sync::Arc, time::Duration};
+
+use proto::tpuscope::v1::{
+    FetchSessionRequest, ListUploadsRequest, PutManifestRequest, SessionManifest, UploadStatus,
+    sessions_client::SessionsClient, uploads_client::UploadsClient,
+};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+use tonic::{Response, Status, transport::Channel};
+use xprof::session::{PartWriter, SessionWriter};
+
+use super::{conversation::Common, fault::HostFault, join::HostPart};
+use crate::fetch::{self, FetchError, FileSink};
+
+/// The hosts that are copied from at a time: each has a few pieces in memory.
+pub(super) const COPIES_AT_A_TIME: usize = 8;
+
+/// The pause between two questions for the uploads of an agent.
+const ASK: Duration = Duration::from_millis(500);
+
+/// Where the parts go.
+pub(super) enum Collection {
+    /// To a folder here.
+    Copied { writer: Arc<SessionWriter>, copies: Semaphore },
+    /// To a destination of the agents.
+    Uploaded {
+        destination: String,
+        /// The longest wait for an upload.
+        limit: Duration,
+    },
+}
+
+/// Waits until the parts are where they should be. Parts that were copied are not visible yet.
+pub(super) async fn collect(
+    common: &Common,
+    channel: Channel,
+    parts: Vec<HostPart>,
+    copied: impl FnMut(u64),
+) -> Result<Vec<PartWriter>, HostFault> {
+    match &common.collection {
+        Collection::Copied { writer, copies } => {
+            // It is never closed.
+            let _permit = copies.acquire().await;
+            copy(common, channel, writer, parts, copied).await
+        }
+        Collection::Uploaded { destination, limit } => {
+            uploaded(common, channel, destination, *limit, copied).await.map(|()| Vec::new())
+        }
+    }
+}
+
+/// The answer of an agent within the limit.
+async fn answer<T>(
+    common: &Common,
+    asked: &'static str,
+    answer: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, HostFault> {
+    let late = |_| HostFault::Late { asked, limit: common.limit };
+    let answer = timeout(common.limit, answer).await.map_err(late)?;
+    answer.map(Response::into_inner).map_err(|status| HostFault::Refused(Box::new(status)))
+}
+
+/// Until the agent has uploaded its parts.
+async fn uploaded(
+    common: &Common,
+    channel: Channel,
+    destination: &str,
+    limit: Duration,
+    mut sent: impl FnMut(u64),
+) -> Result<(), HostFault> {
+    let mut client = UploadsClient::new(channel);
+    let deadline = Instant::now() + limit;
+    loop {
+        let session = common.identity.name.to_string();
+        let request = ListUploadsRequest { peer: Some(common.peer.clone()), session };
+        let uploads = answer(common, "asked for its uploads", client.list(request)).await?.uploads;
+        let upload = uploads.into_iter().find(|upload| upload.destination == destination);
+        let upload = upload.ok_or(HostFault::BadAnswer("no upload of its parts"))?;
+        sent(upload.sent_bytes);
+        match upload.state.as_str() {
+            "done" => return Ok(()),
+            "failed" => return Err(HostFault::Upload(why(&upload))),
+            _ if Instant::now() >= deadline => {
+                let why = why(&upload);
+                return Err(HostFault::Upload(format!("not within {limit:?}; the agent goes on. {why}")));
+            }
+            _ => sleep(ASK).await,
+        }
+    }
+}
+
+fn why(upload: &UploadStatus) -> String {
+    match upload.failure.as_str() {
+        "" => format!("{} of {} bytes were sent", upload.sent_bytes, upload.bytes),
+        failure => failure.to_owned(),
+    }
+}
+
+/// Lets the agent put the manifest of the whole session beside the parts. Returns the URL of the destination.
+pub(super) async fn put_manifest(
+    common: &Common,
+    channel: Channel,
+    manifest: SessionManifest,
+) -> Result<String, HostFault> {
+    let Collection::Uploaded { destination, .. } = &common.collection else {
+        return Err(HostFault::BadAnswer("no destination"));
+    };
+    let request = PutManifestRequest {
+        peer: Some(common.peer.clone()),
+        destination: destination.clone(),
+        manifest: Some(manifest),
+    };
+    let mut client = UploadsClient::new(channel);
+    answer(common, "asked to put the manifest", client.put_manifest(request)).await.map(|reply| reply.url)
+}
+
+async fn copy(
+    common: &Common,
+    channel: Channel,
+    writer: &Arc<SessionWriter>,
+    parts: Vec<HostPart>,
+    copied: impl FnMut(u64),
+) -> Result<Vec<PartWriter>, HostFault> {
+    let id = common.identity.name.to_string();
+    let request = FetchSessionRequest { peer: Some(common.peer.clone()), id };
+    let mut sessions = SessionsClient::new(channel);
+    let pieces = answer(common, "asked for its parts", sessions.fetch(request)).await?;
+    let wanted = parts.iter().map(|part| (part.there.clone(), part.here.clone())).collect();
+    let most_bytes = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.size));
+    let sink = FileSink { writer: Arc::clone(writer), wanted: Some(wanted), most_bytes };
+    let received = fetch::receive(pieces, sink, common.limit, copied).await;
+    let received = received.map_err(|error| match error {
+        FetchError::Call(status) => HostFault::Refused(status),
+        other => HostFault::Copy(other),
+    })?;
+    for part in &parts {
+        let there = received.parts.iter().find(|(name, _)| *name == part.here);
+        let (_, copy) = there.ok_or_else(|| HostFault::MissingPart(part.there.file_name()))?;
+        if copy.size() != part.size || copy.sha256() != part.sha256 {
+            return Err(HostFault::DamagedPart(part.there.file_name()));
+        }
+    }
+    Ok(received.parts.into_iter().map(|(_, part)| part).collect())
+}

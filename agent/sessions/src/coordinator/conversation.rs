@@ -1,0 +1,428 @@
+//! One host's side of a capture: dials it, and does in order what it is told. It reports what happened, and decides nothing.
+//!
+//! Every wait has a limit. Once it is left, its calls end and the connection is closed: the agent frees its profilers.
+
+use std::{sync::Arc, time::Duration};
+
+use cluster::{
+    channel,
+    clock_offset::{RoundTrip, clock_offset},
+    dial::Dialer,
+    hosts::HostAddress,
+};
+use model::time::{Clock, Timestamp};
+use proto::tpuscope::v1::{
+    CaptureEvent, CaptureFinished, CaptureRequest, ClockRequest, HostCaptureEvent, HostCaptureRequest,
+    HostReady, Peer, RemoveSessionRequest, RenewLease, ReserveHost, StartHost, StatusRequest, capture_event,
+    captures_client::CapturesClient, host_capture_event, host_capture_request::Request as Ask,
+    host_client::HostClient, sessions_client::SessionsClient, target_event,
+};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Response, Status, Streaming, transport::Channel};
+use xprof::session::PartWriter;
+
+use super::{
+    collect::{self, Collection},
+    fault::HostFault,
+    join::{HostPart, SessionIdentity},
+    machine::{HostNumber, ReservedHost},
+};
+
+/// What an agent must be able to do.
+const CAPABILITIES: [&str; 2] = ["clock", "host_capture"];
+/// And to upload its parts alone.
+const PARTS_ONLY: &str = "parts_only";
+/// The longest time for which an agent reserves without hearing from us.
+const LEASE: Duration = Duration::from_secs(10);
+/// Round trips to each clock.
+const ROUND_TRIPS: usize = 8;
+/// The clocks that are measured at a time: more would wait for each other here, which looks like a slow network.
+pub(super) const CLOCKS_AT_A_TIME: usize = 16;
+/// The requests that wait to be sent.
+const REQUESTS: usize = 8;
+
+/// What all hosts of a capture have in common.
+pub(super) struct Common {
+    pub(super) dialer: Arc<Dialer>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) peer: Peer,
+    pub(super) request: CaptureRequest,
+    pub(super) identity: SessionIdentity,
+    /// The longest wait for an answer.
+    pub(super) limit: Duration,
+    pub(super) collection: Collection,
+    pub(super) clocks: Semaphore,
+}
+
+/// What a host is told to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Measure the clock, and reserve.
+    Reserve,
+    /// Start then, in the host's clock.
+    Start(Timestamp),
+    Renew,
+    /// These parts are the session.
+    Collect(Vec<HostPart>),
+    /// The session is not kept.
+    Remove,
+    /// Put the manifest of the whole session beside the parts.
+    PutManifest(Box<proto::tpuscope::v1::SessionManifest>),
+}
+
+/// What happened on a host.
+#[derive(Debug)]
+pub(super) enum Happened {
+    Reached {
+        instance: String,
+    },
+    Ready {
+        host: ReservedHost,
+        targets: usize,
+    },
+    /// This many bytes of one target were received by the agent.
+    Received {
+        target: u32,
+        bytes: u64,
+    },
+    Recorded(Box<CaptureFinished>),
+    /// This many bytes were copied.
+    Copied(u64),
+    Stored(Vec<PartWriter>),
+    Failed(HostFault),
+    /// The session was removed, or could not be.
+    Removed,
+    ManifestPut(Result<String, HostFault>),
+}
+
+/// The conversation with one host.
+pub(super) struct Conversation {
+    pub(super) number: HostNumber,
+    pub(super) host: HostAddress,
+    pub(super) common: Arc<Common>,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) events: mpsc::Sender<(HostNumber, Happened)>,
+    /// Ends it.
+    pub(super) leave: CancellationToken,
+}
+
+/// A fault, or the end of the commands: the capture is over.
+enum Ended {
+    Fault(HostFault),
+    Over,
+}
+
+impl From<HostFault> for Ended {
+    fn from(fault: HostFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Conversation {
+    /// Goes on until the host failed, the commands end or it is left.
+    pub(super) async fn run(mut self) {
+        let leave = self.leave.clone();
+        let common = Arc::clone(&self.common);
+        let dialed = tokio::select! {
+            dialed = common.dialer.dial(&self.host, common.limit) => dialed,
+            () = leave.cancelled() => return,
+        };
+        let dialed = match dialed {
+            Ok(dialed) => dialed,
+            Err(error) => return self.tell(Happened::Failed(error.into())).await,
+        };
+        let ended = tokio::select! {
+            ended = self.converse(dialed.channel()) => ended,
+            () = leave.cancelled() => Ended::Over,
+        };
+        match ended {
+            Ended::Fault(fault) if connection_ended(&fault) => {
+                let why = tokio::select! {
+                    why = dialed.lost() => HostFault::Dial(why),
+                    // What the command still says is not worth a longer wait.
+                    () = leave.cancelled() => fault,
+                };
+                self.tell(Happened::Failed(why)).await;
+            }
+            Ended::Fault(fault) => {
+                self.tell(Happened::Failed(fault)).await;
+                dialed.close().await;
+            }
+            Ended::Over => dialed.close().await,
+        }
+    }
+
+    /// The driver may be gone.
+    async fn tell(&self, happened: Happened) {
+        let _ = self.events.send((self.number, happened)).await;
+    }
+
+    async fn command(&mut self) -> Result<Command, Ended> {
+        self.commands.recv().await.ok_or(Ended::Over)
+    }
+
+    async fn converse(&mut self, channel: Channel) -> Ended {
+        match self.stages(channel).await {
+            Ok(()) => Ended::Over,
+            Err(ended) => ended,
+        }
+    }
+
+    async fn stages(&mut self, channel: Channel) -> Result<(), Ended> {
+        let instance = self.reach(channel.clone()).await?;
+        self.tell(Happened::Reached { instance }).await;
+        self.record(&channel).await?;
+        loop {
+            match self.command().await? {
+                Command::Collect(parts) => {
+                    if !self.collect(&channel, parts).await? {
+                        return Ok(());
+                    }
+                }
+                Command::Remove => {
+                    self.remove(channel).await;
+                    return Ok(());
+                }
+                Command::PutManifest(manifest) => {
+                    let put = collect::put_manifest(&self.common, channel.clone(), *manifest).await;
+                    self.tell(Happened::ManifestPut(put)).await;
+                }
+                Command::Reserve | Command::Start(_) | Command::Renew => {}
+            }
+        }
+    }
+
+    /// Who answers, and whether it can take part.
+    async fn reach(&self, channel: Channel) -> Result<String, HostFault> {
+        let request = StatusRequest { peer: Some(self.common.peer.clone()) };
+        let mut client = HostClient::new(channel);
+        let reply = self.within("asked for its status", client.status(request)).await?.into_inner();
+        let peer = reply.peer.ok_or(HostFault::BadAnswer("an answer that does not say who it is"))?;
+        let (there, here) = (peer.protocol, self.common.peer.protocol);
+        if there != here {
+            return Err(HostFault::Protocol { there, here });
+        }
+        let uploads = matches!(self.common.collection, Collection::Uploaded { .. });
+        let needed = CAPABILITIES.into_iter().chain(uploads.then_some(PARTS_ONLY));
+        match needed.into_iter().find(|needed| !peer.capabilities.iter().any(|has| has == needed)) {
+            Some(lacks) => Err(HostFault::Incapable { version: peer.version, lacks }),
+            None => Ok(peer.instance),
+        }
+    }
+
+    /// Waits for an answer within the limit. `asked` is what the host was asked to do.
+    async fn within<T>(
+        &self,
+        asked: &'static str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<Response<T>, HostFault> {
+        let limit = self.common.limit;
+        match timeout(limit, answer).await {
+            Ok(answer) => answer.map_err(|status| HostFault::Refused(Box::new(status))),
+            Err(_) => Err(HostFault::Late { asked, limit }),
+        }
+    }
+
+    /// Until the host has recorded. A busy host may be told to reserve again.
+    async fn record(&mut self, channel: &Channel) -> Result<(), Ended> {
+        loop {
+            while !matches!(self.command().await?, Command::Reserve) {}
+            match self.reserve_and_record(channel).await {
+                Err(Ended::Fault(fault)) if fault.is_busy() => {
+                    self.tell(Happened::Failed(fault)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn reserve_and_record(&mut self, channel: &Channel) -> Result<(), Ended> {
+        let trips = self.round_trips(channel.clone()).await?;
+        let clock = clock_offset(&trips).map_err(HostFault::Clock)?;
+        let (requests, queue) = mpsc::channel(REQUESTS);
+        let reserve = ReserveHost {
+            capture: Some(self.common.request.clone()),
+            lease_ns: u64::try_from(LEASE.as_nanos()).unwrap_or(u64::MAX),
+            session_id: self.common.identity.id.to_string(),
+            parts_only: matches!(self.common.collection, Collection::Uploaded { .. }),
+        };
+        ask(&requests, Ask::Reserve(reserve));
+        let mut client = CapturesClient::new(channel.clone());
+        let call = client.capture_on_host(ReceiverStream::new(queue));
+        let mut events = self.within(RESERVE, call).await?.into_inner();
+        let ready = match timeout(self.common.limit, first(&mut events)).await {
+            Ok(ready) => ready?,
+            Err(_) => return Err(HostFault::Late { asked: RESERVE, limit: self.common.limit }.into()),
+        };
+        let targets = ready.targets.len();
+        self.tell(Happened::Ready { host: reserved_host(ready, clock)?, targets }).await;
+        loop {
+            let finished = tokio::select! {
+                command = self.commands.recv() => {
+                    match command {
+                        None => return Err(Ended::Over),
+                        Some(Command::Start(at)) => {
+                            ask(&requests, Ask::Start(StartHost { start_unix_ns: at.0 }));
+                        }
+                        Some(Command::Renew) => ask(&requests, Ask::Renew(RenewLease {})),
+                        Some(_) => {}
+                    }
+                    None
+                }
+                event = next(&mut events) => match event? {
+                    host_capture_event::Event::Capture(event) => self.progress(event).await,
+                    host_capture_event::Event::Ready(_) => None,
+                },
+            };
+            if let Some(finished) = finished {
+                let finished = kept(finished, &self.common.identity)?;
+                self.tell(Happened::Recorded(Box::new(finished))).await;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Shows an event of the capture; the last one is returned.
+    async fn progress(&self, event: CaptureEvent) -> Option<CaptureFinished> {
+        match event.event? {
+            capture_event::Event::Finished(finished) => return Some(finished),
+            capture_event::Event::Target(target) => {
+                if let target_event::Event::ReceivedBytes(bytes) = target.event? {
+                    self.tell(Happened::Received { target: target.index, bytes }).await;
+                }
+            }
+            capture_event::Event::Started(_) => {}
+        }
+        None
+    }
+
+    async fn round_trips(&self, channel: Channel) -> Result<Vec<RoundTrip>, HostFault> {
+        // It is never closed.
+        let _permit = self.common.clocks.acquire().await;
+        let mut client = HostClient::new(channel);
+        let mut trips = Vec::with_capacity(ROUND_TRIPS);
+        for number in 0..=ROUND_TRIPS {
+            let peer = (number == 0).then(|| self.common.peer.clone());
+            let sent = self.common.clock.now().0;
+            let reply = self.within("asked for its time", client.clock(ClockRequest { peer })).await?;
+            let returned = self.common.clock.now().0;
+            let reply = reply.into_inner();
+            // The first one has more to send.
+            if number > 0 {
+                let (received, replied) = (reply.received_unix_ns, reply.replied_unix_ns);
+                trips.push(RoundTrip { sent, received, replied, returned });
+            }
+        }
+        Ok(trips)
+    }
+
+    /// Whether it went on to its end: a command to remove the session ends it.
+    async fn collect(&mut self, channel: &Channel, parts: Vec<HostPart>) -> Result<bool, Ended> {
+        let common = Arc::clone(&self.common);
+        let (number, events) = (self.number, self.events.clone());
+        // A count that finds no room is followed by others.
+        let copied = move |bytes| drop(events.try_send((number, Happened::Copied(bytes))));
+        let collected = collect::collect(&common, channel.clone(), parts, copied);
+        let removed = tokio::select! {
+            collected = collected => {
+                let parts = collected?;
+                self.tell(Happened::Stored(parts)).await;
+                false
+            }
+            removed = removal(&mut self.commands) => removed?,
+        };
+        if removed {
+            self.remove(channel.clone()).await;
+        }
+        Ok(!removed)
+    }
+
+    /// Removes the session from the store of the agent.
+    async fn remove(&self, channel: Channel) {
+        let id = self.common.identity.name.to_string();
+        let request = RemoveSessionRequest { peer: Some(self.common.peer.clone()), id };
+        let mut client = SessionsClient::new(channel);
+        // What cannot be removed goes by the limits of the store.
+        let _ = self.within("asked to remove its session", client.remove(request)).await;
+        self.tell(Happened::Removed).await;
+    }
+}
+
+/// What a host is asked until it is ready.
+const RESERVE: &str = "asked to reserve its profilers";
+
+/// Whether a call failed because the connection ended.
+fn connection_ended(fault: &HostFault) -> bool {
+    matches!(fault, HostFault::Refused(status) if channel::ended(status))
+}
+
+/// Sends a request. One that finds no room, or nobody, is not missed: the answers say more.
+fn ask(requests: &mpsc::Sender<HostCaptureRequest>, request: Ask) {
+    let _ = requests.try_send(HostCaptureRequest { request: Some(request) });
+}
+
+async fn next(events: &mut Streaming<HostCaptureEvent>) -> Result<host_capture_event::Event, HostFault> {
+    loop {
+        let event = events.message().await.map_err(|status| HostFault::Refused(Box::new(status)))?;
+        let event = event.ok_or(HostFault::BadAnswer("no end of its capture"))?;
+        // What a later agent sends besides is nothing that is needed.
+        if let Some(event) = event.event {
+            return Ok(event);
+        }
+    }
+}
+
+/// Until the host is ready, or its capture has failed before that.
+async fn first(events: &mut Streaming<HostCaptureEvent>) -> Result<HostReady, HostFault> {
+    loop {
+        match next(events).await? {
+            host_capture_event::Event::Ready(ready) => return Ok(ready),
+            host_capture_event::Event::Capture(CaptureEvent {
+                event: Some(capture_event::Event::Finished(finished)),
+            }) => {
+                let failure = finished.failure.ok_or(HostFault::BadAnswer("a capture that never started"))?;
+                return Err(HostFault::Capture(Box::new(failure)));
+            }
+            host_capture_event::Event::Capture(_) => {}
+        }
+    }
+}
+
+fn reserved_host(
+    ready: HostReady,
+    clock: cluster::clock_offset::OffsetEstimate,
+) -> Result<ReservedHost, HostFault> {
+    let name = ready.host.parse().map_err(|_| HostFault::BadAnswer("a host name that is none"))?;
+    let lead = Duration::from_nanos(ready.lead_ns);
+    // It would make all others wait.
+    if lead > LEASE {
+        return Err(HostFault::BadAnswer("a lead time that is longer than its lease"));
+    }
+    Ok(ReservedHost { name, clock, lead, destination: ready.destination_url })
+}
+
+/// The session that the agent kept.
+fn kept(finished: CaptureFinished, identity: &SessionIdentity) -> Result<CaptureFinished, HostFault> {
+    match (&finished.session, finished.failure.clone()) {
+        (Some(session), _) if session.id == identity.name.as_str() => Ok(finished),
+        (Some(_), _) => Err(HostFault::BadAnswer("a session of another name")),
+        (None, Some(failure)) => Err(HostFault::Capture(Box::new(failure))),
+        (None, None) => Err(HostFault::BadAnswer("neither a session nor a reason")),
+    }
+}
+
+/// Waits for the command to remove the session.
+async fn removal(commands: &mut mpsc::Receiver<Command>) -> Result<bool, Ended> {
+    loop {
+        match commands.recv().await {
+            None => return Err(Ended::Over),
+            Some(Command::Remove) => return Ok(true),
+            Some(_) => {}
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Why a host is missing in a capture over several hosts, and why such a capture failed.
+
+use std::time::Duration;
+
+use cluster::{clock_offset::ClockOffsetError, dial::DialError, hosts::HostAddress};
+use proto::tpuscope::v1::CaptureFailure;
+use tonic::Status;
+use xprof::session::SessionError;
+
+use crate::{FailureKind, fetch::FetchError};
+
+/// Why a host is missing.
+#[derive(Debug, thiserror::Error)]
+pub enum HostFault {
+    /// It cannot be reached, or the connection ended.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The agent refused a call.
+    #[error("{}", refusal(.0))]
+    Refused(Box<Status>),
+    /// The capture failed over there.
+    #[error("{}", .0.message)]
+    Capture(Box<CaptureFailure>),
+    /// The agent speaks another protocol.
+    #[error("its agent speaks protocol {there}, and this command protocol {here}")]
+    Protocol {
+        /// Its protocol.
+        there: u32,
+        /// Ours.
+        here: u32,
+    },
+    /// The agent cannot do what is asked.
+    #[error("its tpuscope {version} does not know captures over several hosts (capability {lacks})")]
+    Incapable {
+        /// Of the program there.
+        version: String,
+        /// What is missing.
+        lacks: &'static str,
+    },
+    /// No answer in time.
+    #[error("no answer within {limit:?} when {asked}")]
+    Late {
+        /// What it was asked.
+        asked: &'static str,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The recording did not end in time.
+    #[error("it did not end its recording in time")]
+    LateRecording,
+    /// The time of the whole capture is over.
+    #[error("the time limit of the whole capture was exceeded")]
+    Overall,
+    /// Two names of one agent.
+    #[error("it has the same agent as {0}")]
+    SameAgent(HostAddress),
+    /// Two hosts with one name, which name their parts themselves.
+    #[error("its agent has the same host name as that of {0}, so that its parts would have the same names")]
+    SameName(HostAddress),
+    /// Its parts would go to another place.
+    #[error("its destination is {there}, and that of {first} is {wanted}")]
+    OtherDestination {
+        /// Its own.
+        there: String,
+        /// A host with the usual one.
+        first: HostAddress,
+        /// The usual one.
+        wanted: String,
+    },
+    /// Its clock cannot be compared.
+    #[error("its clock cannot be measured: {0}")]
+    Clock(#[from] ClockOffsetError),
+    /// The agent's answer makes no sense.
+    #[error("its agent sent {0}")]
+    BadAnswer(&'static str),
+    /// A part did not arrive as it was recorded.
+    #[error("{0} arrived damaged: it does not match its manifest")]
+    DamagedPart(String),
+    /// A part did not arrive.
+    #[error("{0} is named by the manifest and missing")]
+    MissingPart(String),
+    /// The parts did not arrive.
+    #[error("its parts could not be copied: {0}")]
+    Copy(FetchError),
+    /// The parts were not uploaded.
+    #[error("its parts were not uploaded: {0}")]
+    Upload(String),
+}
+
+impl HostFault {
+    /// Whether a profiler there is in use: it may be free later.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Capture(failure) if FailureKind::named(&failure.kind) == FailureKind::Busy)
+    }
+}
+
+/// What a refusal says; some say nothing but their code.
+fn refusal(status: &Status) -> &str {
+    match status.message() {
+        "" => status.code().description(),
+        message => message,
+    }
+}
+
+/// Why a capture over several hosts kept nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CoordinatorError {
+    /// Too few hosts can have a trace.
+    #[error("{left} of {} hosts are left, at least {needed} must have a trace", .hosts.len())]
+    TooFewHosts {
+        /// Those that have not failed.
+        left: usize,
+        /// Those that must have a trace.
+        needed: usize,
+        /// All hosts as they were given, and why they are missing.
+        hosts: Vec<(HostAddress, Option<HostFault>)>,
+    },
+    /// The session cannot be written here.
+    #[error(transparent)]
+    Folder(#[from] SessionError),
+    /// The manifest could not be put beside the uploaded parts.
+    #[error("the parts are uploaded, and the manifest is not: {0}")]
+    Manifest(HostFault),
+    /// The caller cancelled it.
+    #[error("the capture was cancelled")]
+    Cancelled {
+        /// Whether agents have recorded: they keep the session.
+        recorded: bool,
+    },
+    /// A fault of tpuscope.
+    #[error("a task of the capture failed: {0}")]
+    Panicked(String),
+}

@@ -1,0 +1,52 @@
+//! Session folders of the user: a new one, and its parts made visible together.
+
+use std::path::{Path, PathBuf};
+
+use model::time::Timestamp;
+use xprof::session::{Manifest, PartFacts, PartWriter, SessionError, SessionName, SessionWriter};
+
+/// A writer of the named session, which must be new, or of one named after the time.
+///
+/// # Errors
+/// If the session exists or is being written, or the folder cannot be written.
+pub fn create(
+    logdir: &Path,
+    named: Option<SessionName>,
+    now: Timestamp,
+) -> Result<SessionWriter, SessionError> {
+    if let Some(name) = named {
+        return SessionWriter::create(logdir, name);
+    }
+    let name = SessionName::of_time(now.into());
+    match SessionWriter::create(logdir, name.clone()) {
+        // Two in one second.
+        Err(SessionError::Exists(_) | SessionError::Running(_)) => {
+            let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
+            SessionWriter::create(logdir, name)
+        }
+        other => other,
+    }
+}
+
+/// Makes the parts visible, then the manifest, and returns the folder. Nothing stays of what does not become whole.
+///
+/// # Errors
+/// If a part or the manifest cannot be written.
+pub fn publish(
+    writer: &SessionWriter,
+    parts: Vec<PartWriter>,
+    manifest: Manifest,
+) -> Result<PathBuf, SessionError> {
+    let mut made = Vec::with_capacity(parts.len());
+    let whole = parts.into_iter().try_for_each(|part| {
+        made.push(part.commit(PartFacts::default())?.file);
+        Ok(())
+    });
+    match whole.and_then(|()| writer.finish(manifest)) {
+        Ok(finished) => Ok(finished.folder),
+        Err(error) => {
+            writer.take_back(&made);
+            Err(error)
+        }
+    }
+}

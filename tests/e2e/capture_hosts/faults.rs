@@ -1,0 +1,247 @@
+//! Captures in which a host fails: the session of the others is complete, and the host is named.
+
+use std::{
+    os::unix::net::UnixListener,
+    time::{Duration, Instant},
+};
+
+use fakes::{
+    command::{RunningCommand, run, start},
+    fake_profiler::{FakeProfiler, Mode, trace},
+    jax_job::JaxJob,
+    wait::{LIMIT, until},
+};
+use nix::sys::signal::Signal;
+
+use super::{Cluster, hosts, why};
+use crate::{profiler_agent::Agent, schema::Schema};
+
+/// The time after which an agent frees a host by itself.
+const LEASE: Duration = Duration::from_secs(10);
+
+fn sound() -> FakeProfiler {
+    FakeProfiler::start(Mode::Trace(trace()))
+}
+
+#[test]
+fn hosts_that_fail_before_the_window_are_missing_with_their_reasons() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Busy)];
+    let mut cluster =
+        Cluster::of(&[("a", &[fakes[0].target()]), ("busy", &[fakes[1].target()]), ("idle", &[])]);
+    let mut dead = Agent::start_as("vm-dead", &[], "");
+    dead.signal(Signal::SIGKILL);
+    dead.end();
+    cluster.add("dead", dead);
+    // Takes connections and says nothing.
+    let _hung = UnixListener::bind(cluster.folder.path().join("sockets/hung")).unwrap();
+    let arguments = ["--duration", "10ms", "--session", "most", "--host-timeout", "3s", "--json"];
+    let ended = cluster.capture("dead,a,busy,idle,hung,none", &arguments);
+    ended.failed(18, "the session lacks 5 hosts");
+    let report = ended.json();
+    Schema::open("capture").admits(&report);
+    let kind = |host: usize| report["hosts"][host]["missing"]["kind"].as_str();
+    let kinds: Vec<_> = (0..6).map(kind).collect();
+    let wanted =
+        [Some("no_agent"), None, Some("busy"), Some("no_target"), Some("no_answer"), Some("no_agent")];
+    assert_eq!(kinds, wanted, "{report}");
+    let manifest = cluster.manifest("most");
+    let (captured, mut missing) = hosts(&manifest);
+    missing.sort();
+    assert_eq!(captured, ["vm-a"]);
+    assert_eq!(missing, ["busy", "dead", "hung", "idle", "none"]);
+    assert!(why(&manifest, "dead").contains("no process listens on"), "{manifest}");
+    assert!(why(&manifest, "hung").starts_with("no answer within 3s"), "{manifest}");
+    assert!(why(&manifest, "idle").contains("no workload process"), "{manifest}");
+    assert!(why(&manifest, "busy").contains("in use"), "{manifest}");
+}
+
+#[test]
+fn with_too_few_hosts_nothing_is_kept_anywhere() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Busy), FakeProfiler::start(Mode::Busy)];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1]), ("c", &profilers[2])]);
+    let ended = cluster.capture("a,b,c", &["--duration", "10ms", "--min-hosts", "2", "--json"]);
+    ended.failed(13, "1 of 3 hosts are left and 2 must have a trace: nothing was kept: b: ");
+    Schema::open("capture").admits(&ended.json());
+    cluster.kept_nothing();
+    until("the session to be removed", || cluster.agent("a").sessions().is_empty());
+    cluster.capture("a,b", &["--min-hosts", "3"]).failed(2, "--min-hosts 3 is more than the 2 hosts");
+}
+
+/// A capture with a long window, in that window: both jobs are in use.
+fn in_window(cluster: &Cluster, hosts: &str, arguments: &[&str], jobs: &[String]) -> RunningCommand {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Instant::now();
+    while first.elapsed() < LIMIT {
+        let mut capture = cluster.start(hosts, arguments);
+        let busy = |job: &String| {
+            let probe = ["capture", "--target", job, "--duration", "1ms"];
+            run(folder.path(), &probe).code == Some(13)
+        };
+        // A probe that comes first makes the capture fail: then there is another one.
+        while capture.alive() && first.elapsed() < LIMIT {
+            if jobs.iter().all(busy) && capture.alive() {
+                return capture;
+            }
+        }
+    }
+    panic!("no capture came to its window");
+}
+
+fn is_free(target: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    until("the profiler to be free", || {
+        run(folder.path(), &["capture", "--target", target, "--duration", "10ms"]).code != Some(13)
+    });
+}
+
+#[test]
+fn an_agent_that_is_killed_in_the_window_is_missing_and_the_other_host_is_whole() {
+    let jobs = [JaxJob::new().start(), JaxJob::new().start()];
+    let mut cluster = Cluster::of(&[("a", &[jobs[0].target()]), ("b", &[jobs[1].target()])]);
+    let targets = [jobs[0].target(), jobs[1].target()];
+    let arguments = ["--duration", "4s", "--session", "half"];
+    let capture = in_window(&cluster, "a,b", &arguments, &targets);
+    cluster.agent_mut("b").signal(Signal::SIGKILL);
+    cluster.agent_mut("b").end();
+    let ended = capture.end();
+    ended.failed(18, "the session lacks 1 host");
+    let manifest = cluster.manifest("half");
+    assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
+    assert!(why(&manifest, "b").contains("the agent closed the connection"), "{manifest}");
+    is_free(&targets[1]);
+}
+
+#[test]
+fn an_agent_that_hangs_in_the_window_is_given_up() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Silent)];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+    let capture = cluster.start("a,b", &["--duration", "10ms", "--session", "half"]);
+    until("the window", || !fakes[1].seen().profiles.is_empty());
+    cluster.agent("b").signal(Signal::SIGSTOP);
+    let ended = capture.end();
+    cluster.agent("b").signal(Signal::SIGCONT);
+    ended.failed(18, "the session lacks 1 host");
+    let manifest = cluster.manifest("half");
+    assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
+    assert_eq!(why(&manifest, "b"), "the connection was lost: the other end stopped answering");
+}
+
+/// Whether the agent of a host has reserved its profilers for a capture over several hosts.
+fn is_reserved(cluster: &Cluster, host: &str) -> bool {
+    cluster.agent(host).log().contains("reserved for a capture over several hosts")
+}
+
+#[test]
+fn a_coordinator_that_is_killed_in_any_phase_holds_no_host() {
+    let fakes = [sound(), sound()];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    // Takes connections and says nothing: all wait to reach it.
+    let phases = ["reaching", "reserved", "waiting"];
+    for phase in phases {
+        let mut cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+        let hung = UnixListener::bind(cluster.folder.path().join("sockets/hung")).unwrap();
+        let (hosts_given, arguments) = match phase {
+            "reaching" => ("a,b,hung", &["--session", "next", "--host-timeout", "60s"][..]),
+            // A start that is far ahead, in which the hosts are reserved or not yet.
+            "reserved" => ("a,b", &["--session", "next", "--start-in", "9s"][..]),
+            _ => ("a,b", &["--session", "next", "--start-in", "60s"][..]),
+        };
+        let mut capture = cluster.start(hosts_given, arguments);
+        let held = (phase == "reaching").then(|| hung.accept().unwrap());
+        if phase == "reserved" {
+            until("the reservation", || is_reserved(&cluster, "a") && is_reserved(&cluster, "b"));
+        }
+        assert!(capture.alive(), "{phase}");
+        capture.signal_and_end(Signal::SIGKILL);
+        drop(held);
+        for (host, agent) in &mut cluster.agents {
+            // At once, and not only when a lease ends.
+            let begin = Instant::now();
+            until("the reservation to end", || {
+                agent.ask(&["capture", "--duration", "10ms"]).code != Some(13)
+            });
+            assert!(begin.elapsed() < LEASE, "{phase} {host}");
+        }
+        let ended = cluster.capture("a,b", &["--session", "next", "--duration", "10ms"]);
+        assert_eq!(ended.code, Some(0), "{phase}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_busy_host_is_waited_for_or_missing() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Silent)];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+    let agent = cluster.agent("b");
+    let other = start(agent.home.path(), &agent.arguments(&["capture", "--duration", "60s"]));
+    until("the other capture", || !fakes[1].seen().profiles.is_empty());
+    let ended = cluster.capture("a,b", &["--session", "half", "--duration", "10ms"]);
+    ended.failed(18, "the session lacks 1 host");
+    assert!(why(&cluster.manifest("half"), "b").contains("another capture of this agent"), "{ended:?}");
+    // The second time the other one ends meanwhile: then the profiler is asked, which never answers.
+    let waiting = cluster
+        .start("a,b", &["--session", "late", "--wait", "60s", "--duration", "10ms", "--timeout", "1s"]);
+    until("a host that is asked again", || agent.log().matches("reserved for a capture").count() > 2);
+    other.signal_and_end(Signal::SIGINT);
+    waiting.end().failed(18, "the session lacks 1 host");
+    assert!(fakes[1].seen().profiles.len() == 2, "the profiler of b was asked when it was free");
+    assert!(!why(&cluster.manifest("late"), "b").contains("another capture"));
+}
+
+#[test]
+fn a_capture_ends_with_its_time_limit() {
+    let fakes = [sound(), FakeProfiler::start(Mode::Silent)];
+    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
+    let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
+    let ended =
+        cluster.capture("a,b", &["--session", "half", "--duration", "10ms", "--overall-timeout", "4s"]);
+    ended.failed(18, "the session lacks 1 host");
+    assert_eq!(why(&cluster.manifest("half"), "b"), "the time limit of the whole capture was exceeded");
+    until("the session of b to be over", || fakes[1].seen().all_freed());
+}
+
+#[test]
+fn options_that_are_for_one_host_are_refused() {
+    let cluster = Cluster::of(&[]);
+    for (arguments, says) in [
+        (&["--target", "a:1"][..], "cannot be used with"),
+        (&["--pid", "1"], "cannot be used with"),
+        (&["--socket", "/x"], "--socket is the agent of this host"),
+        (&["--wait-upload"], "--wait-upload without --to is not for a capture over several hosts"),
+        (
+            &["--to", "x", "--output", "."],
+            "--output together with --to is not for a capture over several hosts",
+        ),
+        (&["--start-in", "1s", "--start-at", "2027-01-01T00:00:00Z"], "cannot be used with"),
+    ] {
+        cluster.capture("a", arguments).failed(2, says);
+    }
+    run(cluster.folder.path(), &["capture", "--min-hosts", "2"]).failed(2, "--hosts");
+}
+
+#[test]
+fn a_coordinator_that_ends_in_the_window_frees_all_hosts() {
+    let jobs = [JaxJob::new().start(), JaxJob::new().start()];
+    let targets = [jobs[0].target(), jobs[1].target()];
+    let cluster = Cluster::of(&[("a", &targets[..1]), ("b", &targets[1..])]);
+    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
+    {
+        let capture = in_window(&cluster, "a,b", &["--duration", "60s", "--session", "long"], &targets);
+        let ended = capture.signal_and_end(signal);
+        assert_eq!(ended.code, code, "{ended:?}");
+        if code.is_some() {
+            ended.failed(130, "the capture was cancelled; nothing was kept");
+            cluster.kept_nothing();
+        }
+        targets.iter().for_each(|target| is_free(target));
+        for host in ["a", "b"] {
+            until("the capture to be over", || cluster.agent(host).staged().is_empty());
+            assert!(cluster.agent(host).sessions().is_empty());
+        }
+    }
+    // The dead one holds nothing: not the hosts, and not the name.
+    let ended = cluster.capture("a,b", &["--duration", "100ms", "--session", "long"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}

@@ -1,0 +1,301 @@
+//! An agent of another host that can be old, have another clock, or lie: what a real one of this build never is or does.
+//!
+//! It serves a Unix socket on a thread of its own, and ends when it is dropped.
+
+use std::{
+    path::Path,
+    pin::Pin,
+    sync::mpsc as std_mpsc,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use proto::tpuscope::v1::{
+    self as api, CaptureEvent, CaptureFinished, ClockReply, ClockRequest, FetchSessionRequest, FilePiece,
+    HostCaptureEvent, HostCaptureRequest, HostReady, ManifestHost, ManifestPart, Peer, SessionManifest,
+    SessionSummary, StatusReply, StatusRequest, capture_event, captures_server, host_capture_event,
+    host_capture_request, host_server, sessions_server,
+};
+use tokio::{net::UnixListener, sync::oneshot};
+use tokio_stream::{Stream, StreamExt, iter, wrappers::UnixListenerStream};
+use tonic::{Request, Response, Status, Streaming, transport::Server};
+
+/// What the agent is like.
+#[derive(Debug, Clone)]
+pub struct FakeAgent {
+    /// What it calls its host.
+    pub host: String,
+    /// What it says that it can do.
+    pub capabilities: Vec<String>,
+    /// Its clock is ahead by this, nanoseconds.
+    pub ahead_ns: i64,
+    /// The part that it says it has, and its SHA-256.
+    pub part: String,
+    /// See `part`.
+    pub sha256: String,
+    /// What it sends as the part.
+    pub content: Vec<u8>,
+    /// The pause after each byte of it.
+    pub pause: Duration,
+}
+
+/// A running fake.
+#[derive(Debug)]
+pub struct RunningFakeAgent {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+    starts: std_mpsc::Receiver<i64>,
+}
+
+impl Default for FakeAgent {
+    /// A good one, whose part is three bytes.
+    fn default() -> Self {
+        Self {
+            host: "fake".into(),
+            capabilities: ["clock", "host_capture"].map(str::to_owned).to_vec(),
+            ahead_ns: 0,
+            part: "fake.xplane.pb".into(),
+            sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
+            content: b"abc".to_vec(),
+            pause: Duration::ZERO,
+        }
+    }
+}
+
+impl FakeAgent {
+    /// Serves the socket.
+    ///
+    /// # Panics
+    /// If the socket cannot be bound.
+    pub fn start(self, socket: &Path) -> RunningFakeAgent {
+        let (stop, stopped) = oneshot::channel();
+        let (started, starts) = std_mpsc::channel();
+        let (bound, is_bound) = std_mpsc::channel();
+        let socket = socket.to_owned();
+        let thread = thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let listener = UnixListener::bind(socket).expect("a free path");
+                bound.send(()).expect("the test waits");
+                let service = Service { agent: self, started };
+                let server = Server::builder()
+                    .add_service(host_server::HostServer::new(service.clone()))
+                    .add_service(captures_server::CapturesServer::new(service.clone()))
+                    .add_service(sessions_server::SessionsServer::new(service));
+                tokio::select! {
+                    served = server.serve_with_incoming(UnixListenerStream::new(listener)) => served.expect("it serves"),
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_background();
+        });
+        is_bound.recv().expect("it binds");
+        RunningFakeAgent { stop: Some(stop), thread: Some(thread), starts }
+    }
+}
+
+impl RunningFakeAgent {
+    /// The next start that it was given, in its clock.
+    ///
+    /// # Panics
+    /// If it was given none.
+    pub fn start_given(&self) -> i64 {
+        self.starts.try_recv().expect("a start")
+    }
+}
+
+impl Drop for RunningFakeAgent {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Service {
+    agent: FakeAgent,
+    started: std_mpsc::Sender<i64>,
+}
+
+impl Service {
+    fn now(&self) -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch");
+        i64::try_from(since.as_nanos()).expect("before 2262") + self.agent.ahead_ns
+    }
+
+    fn peer(&self) -> Option<Peer> {
+        let capabilities = self.agent.capabilities.clone();
+        Some(Peer { protocol: 1, version: "0.1.0".into(), capabilities, instance: String::new() })
+    }
+
+    fn finished(&self, session: String, id: String) -> CaptureFinished {
+        let part = ManifestPart {
+            file: self.agent.part.clone(),
+            size: 3,
+            sha256: self.agent.sha256.clone(),
+            ..ManifestPart::default()
+        };
+        let host =
+            ManifestHost { host: self.agent.host.clone(), parts: vec![part], ..ManifestHost::default() };
+        let manifest = SessionManifest {
+            version: 1,
+            session: session.clone(),
+            id: Some(id),
+            tool_name: "tpuscope".into(),
+            tool_version: "0.1.0".into(),
+            hosts: vec![host],
+            ..SessionManifest::default()
+        };
+        CaptureFinished {
+            session: Some(SessionSummary { id: session, ..SessionSummary::default() }),
+            manifest: Some(manifest),
+            ..CaptureFinished::default()
+        }
+    }
+
+    async fn serve(&self, mut requests: Streaming<HostCaptureRequest>, events: Events) -> Result<(), Status> {
+        use host_capture_request::Request as Asked;
+        let mut session = None;
+        while let Some(request) = requests.message().await? {
+            let event = match request.request {
+                Some(Asked::Reserve(reserve)) => {
+                    let name = reserve.capture.map(|capture| capture.session).unwrap_or_default();
+                    session = Some((name, reserve.session_id));
+                    let (peer, host) = (self.peer(), self.agent.host.clone());
+                    host_capture_event::Event::Ready(HostReady { peer, host, ..HostReady::default() })
+                }
+                Some(Asked::Start(start)) => {
+                    // The test may be over.
+                    let _ = self.started.send(start.start_unix_ns);
+                    let (name, id) = session.take().unwrap_or_default();
+                    let finished = capture_event::Event::Finished(self.finished(name, id));
+                    host_capture_event::Event::Capture(CaptureEvent { event: Some(finished) })
+                }
+                _ => continue,
+            };
+            let _ = events.send(Ok(HostCaptureEvent { event: Some(event) })).await;
+        }
+        Ok(())
+    }
+}
+
+type Events = tokio::sync::mpsc::Sender<Result<HostCaptureEvent, Status>>;
+type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+fn never<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented("not a part of this fake"))
+}
+
+#[tonic::async_trait]
+impl host_server::Host for Service {
+    async fn clock(&self, _: Request<ClockRequest>) -> Result<Response<ClockReply>, Status> {
+        let received_unix_ns = self.now();
+        Ok(Response::new(ClockReply { received_unix_ns, replied_unix_ns: self.now() }))
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
+        Ok(Response::new(StatusReply { peer: self.peer(), ..StatusReply::default() }))
+    }
+
+    async fn samples(&self, _: Request<api::SamplesRequest>) -> Result<Response<api::SamplesReply>, Status> {
+        never()
+    }
+
+    async fn history(&self, _: Request<api::HistoryRequest>) -> Result<Response<api::HistoryReply>, Status> {
+        never()
+    }
+}
+
+#[tonic::async_trait]
+impl captures_server::Captures for Service {
+    type CaptureStream = Replies<CaptureEvent>;
+    type CaptureOnHostStream = Replies<HostCaptureEvent>;
+
+    async fn capture_on_host(
+        &self,
+        request: Request<Streaming<HostCaptureRequest>>,
+    ) -> Result<Response<Self::CaptureOnHostStream>, Status> {
+        let (events, queue) = tokio::sync::mpsc::channel(8);
+        let service = self.clone();
+        tokio::spawn(async move { service.serve(request.into_inner(), events).await });
+        Ok(Response::new(Box::pin(tokio_stream::wrappers::ReceiverStream::new(queue))))
+    }
+
+    async fn capture(
+        &self,
+        _: Request<api::CaptureRequest>,
+    ) -> Result<Response<Self::CaptureStream>, Status> {
+        never()
+    }
+}
+
+#[tonic::async_trait]
+impl sessions_server::Sessions for Service {
+    type FetchStream = Replies<FilePiece>;
+    type ImportStream = Replies<api::ImportSessionReply>;
+
+    async fn fetch(&self, _: Request<FetchSessionRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        let (file, pause) = (self.agent.part.clone(), self.agent.pause);
+        let piece = move |(offset, byte): (usize, u8)| {
+            Ok(FilePiece { file: file.clone(), offset: offset as u64, data: vec![byte] })
+        };
+        let bytes = self.agent.content.clone().into_iter().enumerate();
+        let pieces = iter(bytes).map(piece).then(move |piece| async move {
+            tokio::time::sleep(pause).await;
+            piece
+        });
+        Ok(Response::new(Box::pin(pieces)))
+    }
+
+    async fn list(
+        &self,
+        _: Request<api::ListSessionsRequest>,
+    ) -> Result<Response<api::ListSessionsReply>, Status> {
+        never()
+    }
+
+    async fn show(
+        &self,
+        _: Request<api::ShowSessionRequest>,
+    ) -> Result<Response<api::ShowSessionReply>, Status> {
+        never()
+    }
+
+    async fn read(
+        &self,
+        _: Request<api::ReadSessionRequest>,
+    ) -> Result<Response<api::ReadSessionReply>, Status> {
+        never()
+    }
+
+    async fn remove(
+        &self,
+        _: Request<api::RemoveSessionRequest>,
+    ) -> Result<Response<api::RemoveSessionReply>, Status> {
+        never()
+    }
+
+    async fn pin(
+        &self,
+        _: Request<api::PinSessionRequest>,
+    ) -> Result<Response<api::PinSessionReply>, Status> {
+        never()
+    }
+
+    async fn prune(
+        &self,
+        _: Request<api::PruneSessionsRequest>,
+    ) -> Result<Response<api::PruneSessionsReply>, Status> {
+        never()
+    }
+
+    async fn import(
+        &self,
+        _: Request<Streaming<api::ImportPiece>>,
+    ) -> Result<Response<Self::ImportStream>, Status> {
+        never()
+    }
+}
