@@ -230,3 +230,91 @@ fn absent<T>(failure: TransferError) -> Result<Option<T>, TransferError> {
         failure => Err(failure),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::destinations::SendRate;
+
+    /// A bucket at this server, without an account.
+    fn bucket(url: &str) -> Bucket {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key.json");
+        let text = serde_json::json!({
+            "gcs_base_url": url, "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": "",
+        });
+        std::fs::write(&key, text.to_string()).unwrap();
+        let transport = Transport::new(Duration::from_secs(30), SendRate::default());
+        Bucket::open("bucket", "x", Some(&key), transport).unwrap()
+    }
+
+    /// How a write fails that is answered so, and the server's URL.
+    async fn answered(answer: &'static str) -> (TransferError, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serve = async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+        };
+        let target = bucket(&url);
+        let (put, ()) = tokio::join!(target.put("a", Bytes::from_static(b"1"), None), serve);
+        (put.unwrap_err(), url)
+    }
+
+    #[tokio::test]
+    async fn what_an_answer_says_is_kept() {
+        const XML: &str = "HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\r\n<?xml version='1.0'?><Error>";
+        let billing = "<Code>UserProjectAccountProblem</Code><Message>Sorry.</Message><Details>No billing\n here</Details>";
+        let role = "<Code>AccessDenied</Code><Message>Access denied.</Message><Details>a@b does not have x.create</Details>";
+        let leak = |text: String| -> &'static str { text.leak() };
+        let cases = [
+            (
+                leak(format!("{XML}{billing}</Error>")),
+                FailureClass::Refused,
+                "status 403: UserProjectAccountProblem: Sorry. No billing\\n here",
+            ),
+            (leak(format!("{XML}{role}</Error>")), FailureClass::Denied, "a@b does not have x.create"),
+            ("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", FailureClass::Denied, "status 403"),
+            (
+                "HTTP/1.1 302 Found\r\nlocation: https://login.example/x?secret=1\r\ncontent-length: 0\r\n\r\n",
+                FailureClass::Other,
+                "it redirects to https://login.example/x",
+            ),
+            ("HTTP/1.1 429 Slow\r\ncontent-length: 0\r\n\r\n", FailureClass::Throttled, "status 429"),
+            ("HTTP/1.1 503 Down\r\ncontent-length: 0\r\n\r\n", FailureClass::Server, "status 503"),
+            ("HTTP/1.1 400 Bad\r\ncontent-length: 0\r\n\r\n", FailureClass::Other, "status 400"),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi",
+                FailureClass::Other,
+                "does not answer as Cloud Storage",
+            ),
+        ];
+        for (answer, class, says) in cases {
+            let (error, url) = answered(answer).await;
+            let text = error.to_string();
+            assert_eq!(error.class(), class, "{answer}: {text}");
+            assert!(text.contains(says) && !text.contains("secret"), "{answer}: {text}");
+            if answer.starts_with("HTTP/1.1 200") {
+                assert!(text.contains(&url), "{text}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let error = bucket(&format!("http://{at}")).head("a").await.unwrap_err();
+        assert_eq!(error.class(), FailureClass::Unreachable);
+        assert!(error.to_string().contains(&format!("cannot connect to {at}: ")), "{error}");
+    }
+}

@@ -122,8 +122,8 @@ impl BucketReader {
     /// # Errors
     /// If the credentials cannot be read.
     pub fn open(bucket: &str, transport: Transport) -> Result<Self, TransferError> {
-        let path = FILE_VARIABLES.into_iter().find_map(|name| std::env::var_os(name));
-        let path = path.filter(|path| !path.is_empty()).map(PathBuf::from);
+        let mut variables = FILE_VARIABLES.into_iter().filter_map(std::env::var_os);
+        let path = variables.find(|path| !path.is_empty()).map(PathBuf::from);
         let file = path.as_deref().map(CredentialsFile::read).transpose()?;
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let store = GoogleCloudStorageBuilder::from_env()
