@@ -49,6 +49,11 @@ impl SocketArgs {
         self.socket.clone().map_or_else(|| settings.socket(), Ok)
     }
 
+    /// What a further command needs to call the same agent: empty, or ` --socket PATH` if the command line named it.
+    pub(crate) fn repeated(&self) -> String {
+        if self.is_given() { format!(" --socket {}", self.socket.display()) } else { String::new() }
+    }
+
     /// Connects to the agent's socket.
     ///
     /// # Errors

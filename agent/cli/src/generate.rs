@@ -5,8 +5,8 @@ use std::{fs, path::PathBuf};
 use clap::CommandFactory;
 
 use super::{
-    Cli, CommandResult, client, exit::Exit, output, remedies, sessions::outfile::is_a_folder_or_new,
-    settings_args,
+    Cli, CommandResult, client, exit::Exit, output, output_path, remedies,
+    sessions::outfile::is_a_folder_or_new, settings_args,
 };
 
 /// Arguments of `completions`.
@@ -20,6 +20,7 @@ pub struct CompletionsArgs {
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
     /// Folder to write to; it is created if it does not exist
+    #[arg(value_parser = output_path::parser())]
     dir: PathBuf,
 }
 

@@ -19,6 +19,7 @@ mod hosts;
 mod libtpu;
 pub mod lifecycle;
 pub mod output;
+mod output_path;
 mod remedies;
 mod series;
 mod sessions;

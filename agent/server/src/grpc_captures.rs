@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use ::sessions::{
-    CaptureError,
+    CaptureError, FailureReason,
     capture_runner::{CaptureJob, CaptureRunner, RunningCapture},
     spec::{CaptureParams, Levels},
     target::{self, Targets},
@@ -20,7 +20,7 @@ use store::{
 };
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use xprof::session::HostName;
 
 use super::{
@@ -150,6 +150,15 @@ impl captures_server::Captures for GrpcCaptures {
     }
 }
 
+/// The refusal of a destination that the settings do not have.
+pub(super) fn unknown_destination(destinations: &Destinations, wanted: &str) -> Status {
+    let names: Vec<&str> = destinations.0.iter().map(|each| each.name.as_str()).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let wanted = wanted.chars().take(40).flat_map(char::escape_debug).collect::<String>();
+    let text = format!("the agent's settings have no destination `{wanted}`; those there are: {names}");
+    session_messages::refusal(Code::InvalidArgument, FailureReason::UnknownDestination, &text)
+}
+
 /// Where a capture's session is uploaded to, if the caller may choose it.
 pub(super) fn upload_choice(
     destinations: &Destinations,
@@ -161,14 +170,7 @@ pub(super) fn upload_choice(
         NO_DESTINATION => return Ok(UploadChoice::Nowhere),
         _ => {}
     }
-    let Some(found) = destinations.find(wanted) else {
-        let names: Vec<&str> = destinations.0.iter().map(|each| each.name.as_str()).collect();
-        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let wanted = wanted.chars().take(40).flat_map(char::escape_debug).collect::<String>();
-        return Err(Status::invalid_argument(format!(
-            "the agent's settings have no destination `{wanted}`; those there are: {names}"
-        )));
-    };
+    let found = destinations.find(wanted).ok_or_else(|| unknown_destination(destinations, wanted))?;
     if found.allow == Allow::Admin && *scope != Scope::All {
         return Err(Status::permission_denied(format!(
             "only administrators may name the destination {wanted} (its setting `allow`)"

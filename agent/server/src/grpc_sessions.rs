@@ -9,10 +9,11 @@ use proto::tpuscope::v1::{
     ReadSessionReply, ReadSessionRequest, RemoveSessionReply, RemoveSessionRequest, SessionFault,
     SessionFile, SessionSummary, ShowSessionReply, ShowSessionRequest, sessions_server,
 };
-use sessions::capture_runner::Caller;
+use sessions::{FailureReason, capture_runner::Caller};
 use store::{
     AsyncStore, OpenedSession, Removal, SessionKey, SessionStore, StateError, StoreError, StoredSession,
-    UploadState, uploads::Uploads,
+    UploadState,
+    uploads::{UploadPhase, UploadStatus, Uploads},
 };
 use tokio::{
     fs::File,
@@ -20,8 +21,8 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
-use tonic::{Request, Response, Status, Streaming};
-use tracing::{debug, info};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tracing::{debug, info, warn};
 use xprof::session::{Fault, MANIFEST_FILE, PartFile, SessionName};
 
 use super::{
@@ -76,6 +77,33 @@ impl GrpcSessions {
         let listed = self.store.call(move |store| store.list(usize::MAX, permitted)).await;
         let listed = listed.map_err(|error| refused(&error))?;
         Ok(listed.into_iter().map(|stored| stored.name.to_string()).collect())
+    }
+
+    /// Drops the uploads of a session that is removed. Returns them.
+    async fn give_up_uploads(&self, session: SessionName) -> Vec<UploadStatus> {
+        let (uploads, name) = (self.uploads.clone(), session.clone());
+        let dropped = tokio::task::spawn_blocking(move || {
+            let mut of_session = uploads.of_session(&name)?;
+            of_session.retain(|upload| !matches!(upload.phase, UploadPhase::Done { .. }));
+            let numbers: Vec<i64> = of_session.iter().map(|upload| upload.number).collect();
+            uploads.remove(&numbers).map(|()| of_session)
+        });
+        let dropped = match dropped.await {
+            Ok(Ok(dropped)) => dropped,
+            // Each ends by itself when it finds that the session is gone.
+            Ok(Err(error)) => {
+                warn!(%session, %error, "the uploads of a session that was removed are not dropped yet");
+                Vec::new()
+            }
+            Err(error) => {
+                warn!(%session, %error, "the uploads of a session that was removed are not dropped yet");
+                Vec::new()
+            }
+        };
+        for UploadStatus { destination, .. } in &dropped {
+            info!(%session, destination, "upload dropped: its session was removed");
+        }
+        dropped
     }
 
     /// Whether `scope` includes a session.
@@ -189,7 +217,9 @@ impl sessions_server::Sessions for GrpcSessions {
         let freed = freed.map_err(|error| refused(&error))?;
         let remote = remote.as_deref();
         info!(session = %removed, uid, pid, remote, freed_bytes = freed, "session removed on request");
-        Ok(Response::new(RemoveSessionReply { peer: Some(protocol::agent()), freed_bytes: freed }))
+        let given_up = self.give_up_uploads(removed).await.iter().map(upload_messages::status).collect();
+        let peer = Some(protocol::agent());
+        Ok(Response::new(RemoveSessionReply { peer, freed_bytes: freed, uploads: given_up }))
     }
 
     async fn pin(&self, request: Request<PinSessionRequest>) -> Result<Response<PinSessionReply>, Status> {
@@ -222,7 +252,10 @@ impl sessions_server::Sessions for GrpcSessions {
             info!(uid, pid, remote, sessions, "the limits of the store were applied on request");
         }
         let sessions = removals.iter().map(pruned).collect();
-        Ok(Response::new(PruneSessionsReply { peer: Some(protocol::agent()), sessions }))
+        let age_not_applied = self.store.call(|store| Ok(store.why_no_age())).await;
+        let age_not_applied =
+            age_not_applied.map_err(|error| refused(&error))?.unwrap_or_default().to_owned();
+        Ok(Response::new(PruneSessionsReply { peer: Some(protocol::agent()), sessions, age_not_applied }))
     }
 
     async fn import(
@@ -330,7 +363,7 @@ pub(super) fn refused(error: &StoreError) -> Status {
         StoreError::NotFound(_) => Status::not_found(error.to_string()),
         StoreError::BeingWritten(_) => Status::aborted(error.to_string()),
         StoreError::LowDisk { .. } | StoreError::State(StateError::Full { .. }) => {
-            Status::resource_exhausted(error.to_string())
+            session_messages::refusal(Code::ResourceExhausted, FailureReason::NoSpace, &error.to_string())
         }
         StoreError::Panicked(_) | StoreError::Session(_) | StoreError::State(_) => {
             Status::internal(error.to_string())

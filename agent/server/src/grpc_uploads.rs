@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::{
     access::Scope,
-    grpc_captures::upload_choice,
+    grpc_captures::{unknown_destination, upload_choice},
     grpc_sessions::{self, GrpcSessions},
     protocol, session_messages, upload_messages,
 };
@@ -59,6 +59,11 @@ impl GrpcUploads {
             let there = request.destination.is_empty() || upload.destination == request.destination;
             there && !matches!(upload.phase, UploadPhase::Done { .. })
         });
+        // Uploads to a destination that was taken out of the settings can be dropped.
+        let (settings, name) = (self.uploads.settings(), &request.destination);
+        if wanted.is_empty() && !name.is_empty() && settings.destinations.find(name).is_none() {
+            return Err(unknown_destination(&settings.destinations, name));
+        }
         Ok(wanted)
     }
 
@@ -69,7 +74,7 @@ impl GrpcUploads {
         let uploads = self.uploads.clone();
         let called = tokio::task::spawn_blocking(move || call(&uploads)).await;
         let called = called.map_err(|error| Status::internal(format!("the uploads failed: {error}")))?;
-        called.map_err(|error| Status::internal(error.to_string()))
+        called.map_err(|error| grpc_sessions::refused(&error.into()))
     }
 }
 
@@ -86,7 +91,10 @@ fn refused(error: &PutManifestError) -> Status {
             (Code::FailedPrecondition, Some(FailureReason::PartNotThere))
         }
         E::Transfer(error) => match error.class() {
-            FailureClass::Denied | FailureClass::Credentials => (Code::PermissionDenied, None),
+            FailureClass::Denied
+            | FailureClass::Refused
+            | FailureClass::Credentials
+            | FailureClass::CredentialsFile => (Code::PermissionDenied, None),
             FailureClass::Timeout => (Code::DeadlineExceeded, None),
             FailureClass::NoSpace => (Code::ResourceExhausted, None),
             FailureClass::Unreachable | FailureClass::Server | FailureClass::Throttled => {

@@ -11,6 +11,7 @@ use proto::tpuscope::v1::{
 use sessions::{FailureReason, capture_runner::Caller};
 use store::{
     AnnouncedFile, AsyncStore, ImportError, SessionImport, SessionOwners, SessionStore, StoredSession,
+    uploads::UploadChoice,
 };
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -130,7 +131,7 @@ impl Imports {
             announcement.files.into_iter().map(|SessionFile { file, size }| AnnouncedFile { file, size });
         let files: Vec<_> = files.collect();
         // Without a known user it is the administrators'.
-        let owners = SessionOwners { stays_here: true, ..SessionOwners::of(uid) };
+        let owners = SessionOwners::of(uid).going_to(&UploadChoice::Nowhere);
         let max_part = self.max_part;
         self.call(move |store| store.begin_import(name, owners, &files, max_part)).await
     }

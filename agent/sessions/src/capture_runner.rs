@@ -288,10 +288,21 @@ fn begin_by_time(
     }
 }
 
-/// Whose the session will be: its processes' users', unless one of them is not known.
+/// Whose the session will be: its processes' users', unless one of them is not known; and where it goes.
 fn owners(targets: &Targets, upload: &UploadChoice) -> SessionOwners {
     let uids: Option<BTreeSet<u32>> = targets.targets.iter().map(|target| target.uid).collect();
-    let stays_here = *upload == UploadChoice::Nowhere;
-    let parts_only = matches!(upload, UploadChoice::Parts(_));
-    SessionOwners { stays_here, parts_only, ..SessionOwners::of(uids.unwrap_or_default()) }
+    let users = targets.targets.iter().map(|target| target.user.as_ref());
+    let jobs = targets.targets.iter().map(|target| target.job.as_ref());
+    let owners = SessionOwners {
+        user: only(users).cloned(),
+        job: only(jobs).cloned().map(Box::new),
+        ..SessionOwners::of(uids.unwrap_or_default())
+    };
+    owners.going_to(upload)
+}
+
+/// The value that all have.
+fn only<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let first = values.next()??;
+    values.all(|value| value.as_ref() == Some(&first)).then_some(first)
 }

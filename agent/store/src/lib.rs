@@ -29,7 +29,7 @@ pub use catalog::SessionKey;
 pub use import::{AnnouncedFile, ImportError, SessionImport};
 pub use retention::{Removal, RemovalReason};
 pub use session_store::{OpenedSession, SessionStore};
-pub use staging::{SessionOwners, StagedSession};
+pub use staging::{ChosenDestination, SessionOwners, StagedSession};
 pub use state::StateError;
 pub use stored_session::{SessionPriority, StoredPart, StoredSession, UploadState};
 

@@ -17,11 +17,13 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use xprof::session::{SessionError, SessionName, SessionWriter, sessions_folder};
+use xprof::session::{PartJob, SessionError, SessionName, SessionWriter, sessions_folder};
 
 use super::{
     StoreError,
+    destinations::{DestinationName, UploadUrl},
     session_store::{create_folder, failed},
+    uploads::UploadChoice,
 };
 
 /// The longest file that says whose a session is.
@@ -38,12 +40,52 @@ pub struct SessionOwners {
     /// It is one host's share of a session over several hosts, whose parts alone are uploaded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parts_only: bool,
+    /// The user of all processes in it; `None` if it is not known or there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The job of all processes in it; `None` if they have none or several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Box<PartJob>>,
+    /// The destination that its capture named: kept here, so that an agent that ends before it notes the upload forgets
+    /// nothing that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<ChosenDestination>,
+}
+
+/// A destination that a capture named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenDestination {
+    /// The destination's name.
+    pub name: String,
+    /// The URL on which all hosts of a session agreed; `None` for a session of one host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 impl SessionOwners {
     /// These users.
     pub fn of(uids: impl IntoIterator<Item = u32>) -> Self {
         Self { uids: uids.into_iter().collect(), ..Self::default() }
+    }
+
+    /// The same, of a session that goes where `choice` says.
+    #[must_use]
+    pub fn going_to(self, choice: &UploadChoice) -> Self {
+        let chosen = |name: &DestinationName, url: Option<&UploadUrl>| ChosenDestination {
+            name: name.to_string(),
+            url: url.map(ToString::to_string),
+        };
+        let destination = match choice {
+            UploadChoice::To(name) => Some(chosen(name, None)),
+            UploadChoice::Parts(Some(agreed)) => Some(chosen(&agreed.name, Some(&agreed.url))),
+            UploadChoice::Always | UploadChoice::Nowhere | UploadChoice::Parts(None) => None,
+        };
+        Self {
+            stays_here: *choice == UploadChoice::Nowhere,
+            parts_only: matches!(choice, UploadChoice::Parts(_)),
+            destination,
+            ..self
+        }
     }
 }
 
@@ -150,10 +192,15 @@ impl Staging {
     fn write_owners(&self, name: &SessionName, owners: &SessionOwners) -> Result<(), SessionError> {
         let path = self.owners_file(name);
         create_folder(&self.logdir.join("owners"))?;
-        let text = serde_json::to_vec(owners).expect("numbers only");
+        let text = |owners| serde_json::to_vec(owners).expect("numbers and texts only");
+        let mut text_of = text(owners);
+        if text_of.len() as u64 > MAX_OWNERS {
+            // A process chooses the text of its job: it must not hide whose the session is.
+            text_of = text(&SessionOwners { user: None, job: None, ..owners.clone() });
+        }
         let mut options = File::options();
         let file = options.write(true).create(true).truncate(true).mode(0o640).open(&path);
-        let written = file.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()));
+        let written = file.and_then(|mut file| file.write_all(&text_of).and_then(|()| file.sync_all()));
         written.map_err(failed("write", &path))
     }
 }

@@ -85,7 +85,8 @@ impl StoredSession {
             name,
             id: manifest.and_then(|manifest| manifest.id.clone()),
             folder: session.folder.clone(),
-            owners,
+            // What else was noted when it began is for an agent that has to finish it.
+            owners: SessionOwners::of(owners.uids),
             created: manifest.and_then(created),
             bytes: parts + manifest_bytes,
             parts: session.parts.len(),

@@ -52,6 +52,48 @@ fn an_upload_that_waits_can_be_dropped() {
 }
 
 #[test]
+fn a_session_that_is_removed_takes_its_upload_with_it() {
+    let gcs = FakeGcs::start();
+    gcs.fault(GcsFault::new(GcsEffect::Status(503, Moment::BeforeCommit)).times(10_000));
+    let host = UploadHost::with_bucket(&gcs, trace(), "");
+    assert_eq!(host.capture("s", &["--to", "bucket"]).code, Some(0));
+    let removed = host.agent.ask(&["sessions", "rm", "s", "nope", "s"]);
+    removed.failed(5, "nope");
+    assert!(removed.stdout.contains("its upload to bucket is given up"), "{removed:?}");
+    assert_eq!(removed.stdout.matches("removed s").count(), 1, "{removed:?}");
+    assert!(removed.stderr.contains("`tpuscope sessions list`"), "{removed:?}");
+    assert!(host.uploads().is_empty());
+    for command in ["retry", "drop"] {
+        let none = host.agent.ask(&["uploads", command, "--all"]);
+        assert_eq!((none.code, none.stdout.as_str()), (Some(0), "no upload waits or has failed\n"));
+        let unknown = host.agent.ask(&["uploads", command, "--all", "--to", "nix"]);
+        unknown.failed(2, "no destination `nix`; those there are: bucket");
+    }
+    let unknown = host.capture("t", &["--to", "nix"]);
+    unknown.failed(2, "no destination `nix`");
+    assert!(unknown.stderr.contains("[[destination]]"), "{unknown:?}");
+    Schema::open("sessions-rm").admits(&host.agent.ask(&["sessions", "rm", "nope", "--json"]).json());
+}
+
+#[test]
+fn settings_that_the_agent_does_not_have_are_not_checked_by_it() {
+    let gcs = FakeGcs::start();
+    let host = UploadHost::with_bucket(&gcs, trace(), "");
+    let file = host.agent.home.path().join("other.toml");
+    let text = "[[destination]]\nname = 'bucket'\nurl = 'gs://other/x'\n[[destination]]\nname = 'more'\nurl = 'gs://bucket'\n";
+    fs::write(&file, text).unwrap();
+    let check = |more: &[&str]| {
+        let file = file.display().to_string();
+        host.agent.ask(&[&["config", "check", file.as_str(), "--online"], more].concat())
+    };
+    let checked = check(&[]);
+    checked.failed(18, "what they say of these destinations differs, and was not checked: bucket, more");
+    assert!(checked.stderr.contains("systemctl reload tpuscope"), "{checked:?}");
+    let json = check(&["--json"]);
+    assert_eq!(json.json()["not_checked"], serde_json::json!(["bucket", "more"]), "{json:?}");
+}
+
+#[test]
 fn the_uploads_of_others_are_neither_seen_nor_changed() {
     let (_dir, there, settings) = folder_destination();
     fs::remove_dir(&there).unwrap();

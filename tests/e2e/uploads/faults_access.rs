@@ -100,6 +100,37 @@ fn no_credentials_of_the_machine_are_a_failure_that_is_named() {
 }
 
 #[test]
+fn without_a_key_file_and_without_a_metadata_server_credentials_are_missing() {
+    let (server, profilers) = (FakeGcs::start(), profilers());
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("endpoint.json");
+    std::fs::write(&key, serde_json::json!({ "gcs_base_url": server.url() }).to_string()).unwrap();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let environment = vec![("GCE_METADATA_HOST", nobody.clone()), ("GCE_METADATA_IP", nobody.clone())];
+    let setup = Setup { environment, ..setup(&profilers[..1]) };
+    let agent = UploadAgent::start_at("gs://traces/runs", &key, setup);
+    let says = format!("no key file is named, and no metadata server answers at {nobody}");
+    waits_for(&server, &agent, "credentials", &says, || {
+        let account = std::fs::read(server.credentials_file()).unwrap();
+        std::fs::write(&key, account).unwrap();
+    });
+    agent.arrives(&server, "one");
+}
+
+#[test]
+fn a_key_file_that_is_not_there_is_named_until_it_is() {
+    let (server, profilers) = (FakeGcs::start(), profilers());
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key.json");
+    let agent = UploadAgent::start_at("gs://traces/runs", &key, setup(&profilers[..1]));
+    let says = format!("the credentials file {} does not exist", key.display());
+    waits_for(&server, &agent, "credentials_file", &says, || {
+        std::fs::copy(server.credentials_file(), &key).unwrap();
+    });
+    agent.arrives(&server, "one");
+}
+
+#[test]
 fn a_name_that_another_session_has_there_is_left_alone() {
     let (server, profilers) = (FakeGcs::start(), profilers());
     server.put("runs/.tpuscope/one", b"0123456789abcdef0123456789abcdef");

@@ -27,7 +27,7 @@ fn a_session_arrives_whole_under_its_name() {
         let shown = host.agent.ask(&["sessions", "list"]);
         assert!(shown.stdout.contains("folder: there"), "{shown:?}");
         Schema::open("sessions-list").admits(&host.agent.ask(&["sessions", "list", "--json"]).json());
-        assert_eq!(files(&there.join(".tpuscope/incoming")), [""; 0]);
+        assert_eq!(files(&there.join(".tpuscope/.incoming")), [""; 0]);
     }
 }
 

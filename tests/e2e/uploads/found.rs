@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use fakes::fake_gcs::FakeGcs;
+use fakes::{fake_gcs::FakeGcs, wait::until};
 
 use super::{
-    agent::{UploadAgent, made_once},
+    agent::{Setup, UploadAgent, made_once},
     faults::{profilers, setup},
 };
 
@@ -59,6 +59,29 @@ fn a_session_that_nobody_noted_goes_where_every_session_goes() {
     agent.reaches("two", "done");
     agent.arrives(&server, "two");
     made_once(&server);
+}
+
+#[test]
+fn a_session_whose_agent_died_before_it_noted_the_upload_goes_where_it_was_asked_to_go() {
+    let (server, profilers) = (FakeGcs::start(), profilers());
+    let there = tempfile::tempdir().unwrap();
+    let asked = format!("[[destination]]\nname = 'asked'\nurl = 'file://{}'\n", there.path().display());
+    let mut agent = UploadAgent::start(&server, Setup { settings: asked, ..setup(&profilers) });
+    let captured = agent.ask(&["capture", "--session", "one", "--duration", "1ms", "--to", "asked"]);
+    assert_eq!(captured.code, Some(0), "{captured:?}");
+    let manifest = there.path().join("plugins/profile/one/manifest.json");
+    until("the first upload", || manifest.exists());
+    agent.kill();
+    // As an agent leaves it that dies before it notes where the session goes.
+    fs::remove_dir_all(there.path().join("plugins")).unwrap();
+    fs::remove_dir_all(there.path().join(".tpuscope")).unwrap();
+    for file in ["state.db", "state.db-wal", "state.db-shm"] {
+        // Not each of them is there at every time.
+        let _ = fs::remove_file(agent.state().join(file));
+    }
+    agent.restart();
+    until("the upload that was asked for", || manifest.exists());
+    assert!(agent.log().contains("the catalog is made again"), "{}", agent.log());
 }
 
 /// The manifest of `one` as that of `two`.

@@ -18,7 +18,13 @@ fn main() {
     for word in env::args().skip(1) {
         match word.as_str() {
             "--discard" => contents = GcsContents::Discarded,
-            word => address = word.parse().unwrap(),
+            word => match word.parse() {
+                Ok(given) => address = given,
+                Err(_) => {
+                    eprintln!("usage: fake-gcs [ADDRESS:PORT] [--discard]");
+                    std::process::exit(if matches!(word, "--help" | "-h") { 0 } else { 2 });
+                }
+            },
         }
     }
     let server = FakeGcs::start_at(address, contents);

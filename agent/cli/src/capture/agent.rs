@@ -1,6 +1,6 @@
 //! A capture through the agent, which finds the workloads and stores the session. Closing the call ends the capture.
 
-use std::{cell::OnceCell, path::Path};
+use std::{cell::RefCell, path::Path};
 
 use cluster::channel;
 use model::time::Timestamp;
@@ -34,22 +34,33 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
         let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
         let channel = args.agent.connect_as_in(&args.settings).await?;
         super::warn_of_long_window(args.duration.get());
-        let captured = OnceCell::new();
-        tokio::select! {
-            report = capture_and_fetch(channel, request, args, &captured) => report,
+        let stage = RefCell::new(CaptureStage::Capture);
+        let end = tokio::select! {
+            report = capture_and_fetch(channel, request, args, &stage) => return report,
             // Dropping the call closes its stream, and the agent ends the capture.
-            _ = signals.next() => Err(interrupted(captured.get())),
-        }
+            _ = signals.next() => stage.take(),
+        };
+        Err(interrupted(&end))
     })
 }
 
-fn interrupted(captured: Option<&SessionName>) -> Failure {
-    match captured {
-        None => Failure::new(
-            Exit::Interrupted,
-            "the capture was cancelled; nothing was kept, and the agent frees the profilers",
-        ),
-        Some(name) => remedies::interrupted_copy(name),
+/// How far the command is.
+#[derive(Debug, Default)]
+enum CaptureStage {
+    /// The agent captures.
+    #[default]
+    Capture,
+    /// The session is copied out.
+    Copy(SessionName),
+    /// The agent uploads the session.
+    Upload(SessionName),
+}
+
+fn interrupted(stage: &CaptureStage) -> Failure {
+    match stage {
+        CaptureStage::Capture => remedies::interrupted_capture(),
+        CaptureStage::Copy(name) => remedies::interrupted_copy(name),
+        CaptureStage::Upload(name) => remedies::interrupted_upload(name),
     }
 }
 
@@ -58,21 +69,23 @@ async fn capture_and_fetch(
     channel: Channel,
     request: CaptureRequest,
     args: &Args,
-    captured: &OnceCell<SessionName>,
+    stage: &RefCell<CaptureStage>,
 ) -> Result<CaptureReport, Failure> {
     if let Some(output) = &args.output {
         fetch::check(args.session.as_ref(), output)?;
     }
-    let (mut report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
-    let name = captured.get_or_init(|| name);
+    let (report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
+    let mut report = report.of_agent(&args.agent);
     if let Some(output) = &args.output {
-        let fetched = fetch::fetch(channel.clone(), name, output).await;
-        let fetched = fetched.map_err(|failure| remedies::kept_by_the_agent(failure, name))?;
+        stage.replace(CaptureStage::Copy(name.clone()));
+        let fetched = fetch::fetch(channel.clone(), &name, output).await;
+        let fetched = fetched.map_err(|failure| remedies::kept_by_the_agent(failure, &name))?;
         report = report.now_in(fetched.folder);
     }
     match args.wait_upload {
         Some(limit) if report.is_uploaded_somewhere() => {
-            Ok(report.waited(wait::wait(channel, name, limit.get()).await))
+            stage.replace(CaptureStage::Upload(name.clone()));
+            Ok(report.waited(wait::wait(channel, &name, limit.get()).await))
         }
         _ => Ok(report),
     }

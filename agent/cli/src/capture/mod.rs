@@ -22,7 +22,7 @@ use super::{
     exit::Exit,
     failure::Failure,
     hosts::{HEADING, HostsArgs, WHICH},
-    output, remedies, settings_args,
+    output, output_path, remedies, settings_args,
 };
 
 /// Arguments of `capture`.
@@ -39,7 +39,7 @@ pub struct Args {
     target: Vec<Target>,
     /// Folder for the session, as DIR/plugins/profile/NAME; an agent keeps the session in its store as well
     /// [default: the agent's store alone; with --target or --hosts the current folder]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = output_path::parser())]
     output: Option<PathBuf>,
     /// Level of host events: 0 none, 1 user annotations, 2 also expensive operations, 3 all [default: 2]
     #[arg(long, value_name = "LEVEL")]

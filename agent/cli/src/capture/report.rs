@@ -19,7 +19,7 @@ use xprof::{
 };
 
 use super::super::{
-    CommandResult,
+    CommandResult, client,
     exit::Exit,
     failure::Failure,
     hosts::NoHostAnswer,
@@ -54,6 +54,9 @@ pub(super) struct CaptureReport {
     /// The same for people.
     #[serde(skip)]
     places: Vec<String>,
+    /// What a further command needs to call the same agent.
+    #[serde(skip)]
+    socket: String,
     /// Why it is not uploaded, if that was waited for.
     #[serde(skip)]
     not_uploaded: Option<Failure>,
@@ -129,6 +132,7 @@ impl CaptureReport {
             warnings,
             uploads: Vec::new(),
             places: Vec::new(),
+            socket: String::new(),
             not_uploaded: None,
         }
     }
@@ -167,6 +171,11 @@ impl CaptureReport {
             format!("{} ({}): {}", upload.destination, object, row::progress(upload))
         };
         Self { uploads: row::rows(uploads), places: uploads.iter().map(place).collect(), ..self }
+    }
+
+    /// The same session, of the agent that these arguments name.
+    pub(super) fn of_agent(self, agent: &client::SocketArgs) -> Self {
+        Self { socket: agent.repeated(), ..self }
     }
 
     /// Whether the agent uploads it.
@@ -235,7 +244,7 @@ impl CaptureReport {
             let _ = writeln!(text, "  uploads to {}", one_line(place));
         }
         let place = match self.in_store {
-            true => self.session.clone(),
+            true => format!("{}{}", self.session, self.socket),
             false => one_line(&self.folder.display().to_string()),
         };
         let _ = writeln!(text, "next: tpuscope sessions show {place}");

@@ -43,6 +43,15 @@ pub(crate) fn unread_bucket(url: &str, error: &TransferError) -> Failure {
             Exit::Permission,
             "log in with `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS",
         ),
+        FailureClass::CredentialsFile => (
+            Exit::Permission,
+            "correct or unset the variable that names the file, such as GOOGLE_APPLICATION_CREDENTIALS; `gcloud auth \
+             application-default login` makes other credentials",
+        ),
+        FailureClass::Refused => (
+            Exit::Permission,
+            "the service names the reason: look at the project's billing and at the bucket's policies",
+        ),
         FailureClass::Denied => {
             (Exit::Permission, "the role roles/storage.objectViewer on the bucket is needed to read it")
         }

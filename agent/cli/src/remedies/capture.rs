@@ -100,6 +100,9 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::UnknownOption => {
             "docs/capture.md (installed in /usr/share/doc/tpuscope) lists the known options; the setting capture.advanced_options adds others"
         }
+        R::UnknownDestination => {
+            "the sections [[destination]] of the settings name them: `tpuscope config show` prints those in force"
+        }
         R::OptionIsParameter => {
             "use --host-tracer-level, --device-tracer-level, --python-tracer-level, --duration or --start-at"
         }
@@ -194,10 +197,23 @@ pub(crate) fn missing_parts(missing: usize) -> Failure {
         .remedy("the session has the other parts; its manifest.json lists the missing ones and the reasons")
 }
 
+/// The user interrupted a capture of the agent, whose answer is not waited for.
+pub(crate) fn interrupted_capture() -> Failure {
+    Failure::new(Exit::Interrupted, "the capture was cancelled; the agent ends it and frees the profilers")
+        .remedy("a session that was complete before is kept: `tpuscope sessions list` lists it")
+}
+
 /// The user interrupted the copy of a captured session.
 pub(crate) fn interrupted_copy(session: &SessionName) -> Failure {
     Failure::new(Exit::Interrupted, "interrupted while the session was copied out")
         .remedy(format_args!("the agent keeps it: `tpuscope sessions fetch {session}`"))
+}
+
+/// The user interrupted the wait for the upload of a captured session.
+pub(crate) fn interrupted_upload(session: &SessionName) -> Failure {
+    let what =
+        "interrupted while the command waited for the upload; the session is kept, and the agent goes on";
+    Failure::new(Exit::Interrupted, what).remedy(format_args!("`tpuscope uploads list {session}` shows it"))
 }
 
 /// A captured session could not be copied from the agent's store.

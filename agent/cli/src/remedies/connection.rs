@@ -115,11 +115,11 @@ pub(crate) fn refused(status: &Status) -> Failure {
     }
 }
 
-/// The agent ended during a capture.
+/// The agent ended during a capture. It may have kept the session, or a part of it, before it ended.
 pub(crate) fn agent_ended_in_capture() -> Failure {
-    Failure::new(Exit::NoAgent, "the agent ended during the capture or does not answer; nothing was kept").remedy(
-        "restart the agent (`systemctl restart tpuscope`) and capture again; the profiler is free when the agent has \
-         ended; `journalctl -u tpuscope` has more details",
+    Failure::new(Exit::NoAgent, "the agent ended during the capture or does not answer").remedy(
+        "restart the agent (`systemctl restart tpuscope`): `tpuscope sessions list` then lists what it has kept; the \
+         profiler is free when the agent has ended; `journalctl -u tpuscope` has more details",
     )
 }
 
@@ -132,9 +132,10 @@ pub(crate) fn agent_stopped_in_capture() -> Failure {
     .remedy("start the agent and capture again; `systemctl status tpuscope` shows its state")
 }
 
-/// A session that is in use cannot be removed.
-pub(crate) fn session_in_use(failure: Failure) -> Failure {
+/// A session that is not there or in use cannot be removed.
+pub(crate) fn not_removed(failure: Failure) -> Failure {
     match failure.exit {
+        Exit::NotFound => failure.remedy("`tpuscope sessions list` lists those that you may remove"),
         Exit::Conflict => failure.remedy("wait until its capture ends, or end the capture"),
         _ => failure,
     }

@@ -27,15 +27,15 @@ pub(crate) use agent::{
 pub(crate) use arguments::arguments;
 pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
 pub(crate) use capture::{
-    KeptIn, capture_failure, interrupted_copy, kept_by_the_agent, long_window, missing_parts, of_failure,
-    session_folder, store,
+    KeptIn, capture_failure, interrupted_capture, interrupted_copy, interrupted_upload, kept_by_the_agent,
+    long_window, missing_parts, of_failure, session_folder, store,
 };
 pub(crate) use certs::{
     authority, certified_list, certified_name, identity, name_without_one_host, own_validity, tls_dir,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
-    no_connection, refused, session_in_use,
+    no_connection, not_removed, refused,
 };
 pub(crate) use host_captures::{
     hosts_capture, min_hosts_over_hosts, missing_host, missing_hosts, option_of_one_host,
@@ -62,4 +62,6 @@ pub(crate) use traces::{
     no_readable_part, no_session, not_a_folder, output_conflict, segment_is_a_folder, segment_twice,
     session_copy, standard_output, unchecked_copy, unreadable_trace, unwritten,
 };
-pub(crate) use uploads::{destination, no_upload, not_uploaded, upload, upload_not_done};
+pub(crate) use uploads::{
+    destinations, no_upload, not_uploaded, other_destinations, upload, uploads_not_done,
+};

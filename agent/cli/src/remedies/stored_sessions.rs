@@ -124,15 +124,16 @@ pub(crate) fn each(failures: Vec<Failure>) -> CommandResult {
     }
 }
 
-/// A session with other than one part where segments of one process are merged.
-pub(crate) fn merged_session(name: &str, parts: &[&str]) -> Failure {
+/// A session with other than one part where segments of one process are merged. `source`: what `fetch` takes for it, a
+/// name or a URL.
+pub(crate) fn merged_session(name: &str, source: &str, parts: &[&str]) -> Failure {
     let what = format_args!(
         "session {name} has {} parts: {}; segments of one process are merged",
         parts.len(),
         parts.join(", ")
     );
     Failure::new(Exit::Usage, what).remedy(format_args!(
-        "copy the session with `tpuscope sessions fetch {name}`, and give its .xplane.pb files of one process"
+        "copy the session with `tpuscope sessions fetch {source}`, and give its .xplane.pb files of one process"
     ))
 }
 
@@ -144,6 +145,13 @@ fn joined(first: &str, second: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_in_a_bucket_is_copied_from_there() {
+        let failure = merged_session("s", "gs://b/s", &["a", "b"]);
+        assert!(failure.what.starts_with("session s has 2 parts: a, b;"), "{failure}");
+        assert!(failure.remedy.contains("`tpuscope sessions fetch gs://b/s`"), "{failure}");
+    }
 
     #[test]
     fn a_session_that_is_not_there_has_neighbours() {

@@ -30,7 +30,7 @@ use crate::{
     exit::Exit,
     failure::Failure,
     output::{self, one_line},
-    remedies,
+    output_path, remedies,
 };
 
 /// Arguments of `sessions export`.
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     format: Format,
     /// Output path: a file for perfetto (compressed with gzip unless the name ends in .json), a folder for csv
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT", value_parser = output_path::parser())]
     output: PathBuf,
     #[command(flatten)]
     agent: client::SocketArgs,

@@ -27,7 +27,8 @@ use super::{
     remote_files::RemoteSession,
 };
 use crate::{
-    CommandResult, client, exit::Exit, failure::Failure, lifecycle::signals::StopSignals, output, remedies,
+    CommandResult, client, exit::Exit, failure::Failure, lifecycle::signals::StopSignals, output,
+    output_path, remedies,
 };
 
 /// The size of the pieces in which a file is copied.
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(value_name = "SESSION", value_parser = Location::parser())]
     session: Location,
     /// Logdir to write to: the session becomes DIR/plugins/profile/SESSION
-    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    #[arg(short, long, value_name = "DIR", default_value = ".", value_parser = output_path::parser())]
     output: PathBuf,
     #[command(flatten)]
     agent: client::SocketArgs,

@@ -93,10 +93,11 @@ pub(super) fn run(args: &Args) -> CommandResult {
     } else {
         let size = HumanBytes(stored.bytes);
         output::print(&format!(
-            "session {}: {}, {size}\nnext: tpuscope sessions show {}\n",
+            "session {}: {}, {size}\nnext: tpuscope sessions show {}{}\n",
             stored.id,
             counted(stored.parts, "part"),
-            stored.id
+            stored.id,
+            args.agent.repeated()
         ))?;
     }
     Ok(Exit::Ok)

@@ -10,6 +10,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use store::destinations::{BucketUrl, BucketUrlError};
 use xprof::session::{NameError, PART_SUFFIX, SessionName};
 
+use crate::output_path::is_url;
+
 /// A session, or something that holds one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Location {
@@ -66,12 +68,6 @@ impl Location {
 
 /// The scheme of a folder of this machine.
 const FILE: &str = "file://";
-
-/// Whether the text begins with the scheme of a URL.
-fn is_url(text: &str) -> bool {
-    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-    scheme.is_some_and(|scheme| !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-}
 
 #[cfg(test)]
 mod tests {

@@ -29,7 +29,7 @@ use crate::{
     exit::Exit,
     failure::Failure,
     output::{self, one_line},
-    remedies,
+    output_path, remedies,
 };
 
 /// The largest number of gaps and of missing steps that are printed.
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(required = true, value_parser = Location::parser())]
     files: Vec<Location>,
     /// Path of the merged trace; XProf opens it if the name ends in .xplane.pb
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT", value_parser = output_path::parser())]
     output: PathBuf,
     #[command(flatten)]
     agent: client::SocketArgs,
@@ -97,7 +97,12 @@ fn one_part(location: &Location, args: &Args) -> Result<Loaded, Failure> {
         [_] => Ok(loaded),
         parts => {
             let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-            Err(remedies::merged_session(&loaded.session.name, &names))
+            let source = match location {
+                Location::Url(url) => url.to_string(),
+                Location::Path(path) => path.display().to_string(),
+                Location::Name(name) => name.to_string(),
+            };
+            Err(remedies::merged_session(&loaded.session.name, &source, &names))
         }
     }
 }

@@ -3,10 +3,16 @@
 use std::time::Duration;
 
 use indicatif::HumanBytes;
-use proto::tpuscope::v1::{PruneSessionsRequest, PrunedSession, sessions_client::SessionsClient};
+use proto::tpuscope::v1::{
+    PruneSessionsReply, PruneSessionsRequest, PrunedSession, sessions_client::SessionsClient,
+};
 use server::protocol;
 
-use crate::{CommandResult, client, exit::Exit, output};
+use crate::{
+    CommandResult, client,
+    exit::Exit,
+    output::{self, one_line},
+};
 
 /// The longest time for the removal: many large files take a while.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -31,14 +37,14 @@ pub(super) fn run(args: &Args) -> CommandResult {
         let request = PruneSessionsRequest { peer: Some(protocol::own()), dry_run };
         client::within(TIMEOUT, sessions.prune(request)).await
     })?;
-    let sessions = reply.into_inner().sessions;
+    let PruneSessionsReply { sessions, age_not_applied, .. } = reply.into_inner();
     if args.json {
         let sessions: Vec<_> = sessions.iter().map(value).collect();
-        output::json(&serde_json::json!({ "dry_run": dry_run, "sessions": sessions }))?;
-    } else if sessions.is_empty() {
-        output::print("no session exceeds the limits of the store\n")?;
+        output::json(
+            &serde_json::json!({ "dry_run": dry_run, "sessions": sessions, "age_not_applied": age_not_applied }),
+        )?;
     } else {
-        output::print(&text(&sessions, dry_run))?;
+        output::print(&text(&sessions, dry_run, &age_not_applied))?;
     }
     Ok(Exit::Ok)
 }
@@ -52,7 +58,7 @@ fn value(session: &PrunedSession) -> serde_json::Value {
     })
 }
 
-fn text(sessions: &[PrunedSession], dry_run: bool) -> String {
+fn text(sessions: &[PrunedSession], dry_run: bool, age_not_applied: &str) -> String {
     let done = if dry_run { "would remove" } else { "removed" };
     let lost = |session: &PrunedSession| match session.upload.as_str() {
         "pending" => ", not yet uploaded",
@@ -62,7 +68,16 @@ fn text(sessions: &[PrunedSession], dry_run: bool) -> String {
         let PrunedSession { id, bytes, limit, .. } = session;
         format!("{done} {id}: {} ({limit}{})\n", HumanBytes(*bytes), lost(session))
     };
-    sessions.iter().map(line).collect()
+    let mut text: String = sessions.iter().map(line).collect();
+    match (sessions, age_not_applied) {
+        ([], "") => text.push_str("no session exceeds the limits of the store\n"),
+        (_, "") => {}
+        (_, why) => text.push_str(&format!(
+            "store.max_age removes nothing now, whatever the age of the sessions: {}\n",
+            one_line(why)
+        )),
+    }
+    text
 }
 
 #[cfg(test)]
@@ -79,8 +94,11 @@ mod tests {
         };
         let sessions = [session("a", "local"), session("b", "pending")];
         assert_eq!(
-            text(&sessions, true),
+            text(&sessions, true, ""),
             "would remove a: 2.00 KiB (store.max_size)\nwould remove b: 2.00 KiB (store.max_size, not yet uploaded)\n"
         );
+        assert_eq!(text(&[], true, ""), "no session exceeds the limits of the store\n");
+        let kept = text(&[], true, "the clock stepped");
+        assert!(kept.contains("store.max_age removes nothing now") && !kept.contains("no session"), "{kept}");
     }
 }

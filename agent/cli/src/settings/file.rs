@@ -199,7 +199,14 @@ impl Lines<'_> {
 
     fn syntax(&self, error: &toml::de::Error) -> ConfigError {
         let origin = self.origin(error.span().map_or(0, |span| span.start));
-        ConfigError::Syntax { origin, message: first_line(error.message()) }
+        let mut message = first_line(error.message());
+        // The parser does not say which one.
+        if let Some(key) = error.span().and_then(|span| self.text.get(span))
+            && message == "duplicate key"
+        {
+            message = format!("{message} `{}`", first_line(key));
+        }
+        ConfigError::Syntax { origin, message }
     }
 
     /// The first error of each line: the parser reports what follows from it too.

@@ -193,8 +193,17 @@ fn messages_of_list(section: &str, key: &str, value: &str) -> Vec<String> {
     faults.into_iter().filter_map(message).collect()
 }
 
+/// The first line of a message of the parser, with words for the types of numbers.
 pub(super) fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().to_owned()
+    const TYPES: [(&str, &str); 4] = [
+        ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected u16", "expected a whole number from 0 to 65535"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number of 0 or more"),
+    ];
+    let line = message.lines().next().unwrap_or_default();
+    let worded = TYPES.iter().find_map(|(name, words)| Some(format!("{}{words}", line.strip_suffix(name)?)));
+    worded.unwrap_or_else(|| line.to_owned())
 }
 
 pub(super) fn find(name: &str) -> Option<&'static Section> {

@@ -17,6 +17,14 @@ fn from_environment(name: &str, value: &str) -> Result<Config, String> {
 }
 
 #[test]
+fn the_words_of_the_parser_are_not_those_of_a_program() {
+    let large = from_text("[upload]\nparallel = 100000\n").unwrap_err();
+    assert!(large.contains("expected a whole number from 0 to 65535") && !large.contains("u16"), "{large}");
+    let twice = from_text("[upload]\nparallel = 1\nparallel = 2\n").unwrap_err();
+    assert!(twice.contains("duplicate key `parallel`"), "{twice}");
+}
+
+#[test]
 fn a_repeated_section_is_a_list() {
     let names =
         |config: &Config| config.destination.0.iter().map(|each| each.name.to_string()).collect::<Vec<_>>();

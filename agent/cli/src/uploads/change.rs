@@ -39,6 +39,8 @@ impl Args {
     fn print(&self, done: &str, uploads: &[UploadStatus]) -> CommandResult {
         if self.json {
             output::json(&serde_json::json!({ "uploads": row::rows(uploads) }))?;
+        } else if self.all && uploads.is_empty() {
+            output::print("no upload waits or has failed\n")?;
         } else {
             for upload in uploads {
                 let (session, destination) = (&upload.session, &upload.destination);

@@ -42,13 +42,10 @@ pub(crate) async fn wait(
             line_at = Instant::now() + LINE;
             output::print_error(&format!("uploading: {} of {}", HumanBytes(sent), HumanBytes(bytes)));
         }
-        let failed = left.iter().find(|upload| upload.state == "failed");
-        if left.is_empty() || failed.is_some() || Instant::now() >= deadline {
+        let failed = left.iter().any(|upload| upload.state == "failed");
+        if left.is_empty() || failed || Instant::now() >= deadline {
             bar.finish_and_clear();
-            return match failed.or(left.first()) {
-                None => Ok(uploads),
-                Some(upload) => Err(remedies::upload_not_done(upload, limit)),
-            };
+            return if left.is_empty() { Ok(uploads) } else { Err(remedies::uploads_not_done(&left, limit)) };
         }
         sleep(ASK).await;
     }

@@ -126,6 +126,8 @@ reasons! {
     UnknownOption = "unknown_option",
     /// The request has a parameter of the capture among its options.
     OptionIsParameter = "option_is_parameter",
+    /// The request names a destination that the settings do not have.
+    UnknownDestination = "unknown_destination",
     /// The request is wrong.
     Invalid = "invalid",
     /// A fault of the system or of tpuscope.
@@ -167,7 +169,11 @@ impl FailureReason {
             | Self::TooFewTargets
             | Self::TooFewParts => K::NoTarget,
             Self::Stopping | Self::Cancelled => K::Cancelled,
-            Self::Limit | Self::UnknownOption | Self::OptionIsParameter | Self::Invalid => K::Invalid,
+            Self::Limit
+            | Self::UnknownOption
+            | Self::OptionIsParameter
+            | Self::UnknownDestination
+            | Self::Invalid => K::Invalid,
             Self::Declined | Self::WriteFailed | Self::FolderFailed | Self::Internal => K::Internal,
         }
     }
@@ -265,6 +271,7 @@ impl FailureReason {
             StoreError::State(StateError::Io { source, .. }) if is_denied(source.kind()) => {
                 FailureReason::FolderDenied
             }
+            StoreError::State(StateError::NotAFile { .. }) => FailureReason::FolderImpossible,
             StoreError::NotFound(_) | StoreError::Panicked(_) | StoreError::State(_) => {
                 FailureReason::Internal
             }

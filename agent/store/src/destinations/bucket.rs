@@ -3,7 +3,7 @@
 //! Must never retry by itself: the queue of uploads decides when.
 
 use std::{
-    env, fs,
+    env,
     path::{Path as FilePath, PathBuf},
     time::Duration,
 };
@@ -17,9 +17,9 @@ use object_store::{
     multipart::{MultipartStore, PartId},
     path::Path,
 };
-use serde::Deserialize;
 
 use super::{
+    credentials::{CredentialsFile, server_of},
     http_client::{ObjectCrc, Transport, TransportError},
     target::{FailureClass, ObjectFacts, PartData, TransferError, UploadTarget},
 };
@@ -35,27 +35,8 @@ pub(crate) struct Bucket {
     store: GoogleCloudStorage,
     prefix: String,
     identity: String,
-}
-
-/// The fields of a credentials file that say who it is, and what it is for.
-#[derive(Deserialize, Default)]
-struct KeyFile {
-    #[serde(default)]
-    client_email: String,
-    private_key: Option<String>,
-    gcs_base_url: Option<String>,
-}
-
-impl KeyFile {
-    fn read(path: &FilePath) -> Self {
-        let text = fs::read(path).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
-    }
-
-    /// The endpoint, if the file has nothing else: such as a private one that the machine's own account is used at.
-    fn endpoint_alone(self) -> Option<String> {
-        self.gcs_base_url.filter(|_| self.private_key.is_none())
-    }
+    /// The URL of the server.
+    server: String,
 }
 
 impl Bucket {
@@ -74,28 +55,32 @@ impl Bucket {
             .with_bucket_name(name)
             .with_retry(retry)
             .with_http_connector(transport);
-        let endpoint = credentials.and_then(|path| KeyFile::read(path).endpoint_alone());
-        let credentials = credentials.filter(|_| endpoint.is_none());
-        if let Some(url) = endpoint {
-            builder = builder.with_base_url(&url);
+        let named = credentials.map(CredentialsFile::read).transpose()?;
+        let server = server_of(named.as_ref());
+        if let Some(url) = named.as_ref().and_then(CredentialsFile::server) {
+            builder = builder.with_base_url(url);
         }
+        let account = credentials.zip(named).filter(|(_, file)| !file.is_server_alone());
         let default = env::var_os(CREDENTIALS_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        match (credentials, &default) {
-            (Some(path), _) => builder = builder.with_service_account_path(path.to_string_lossy()),
-            (None, Some(path)) => builder = builder.with_application_credentials(path.to_string_lossy()),
-            (None, None) => {}
-        }
-        let file = credentials.or(default.as_deref());
-        let store = builder.build().map_err(|error| {
-            let file = file.map(|file| format!(" in {}", file.display())).unwrap_or_default();
-            let what = format_args!("cannot read the credentials{file}: {}", root(&error));
-            TransferError::new(FailureClass::Credentials, what)
-        })?;
-        let identity = match file {
-            Some(path) => identity_in(path),
-            None => "the service account of this machine".to_owned(),
+        let file = match (account, default) {
+            (Some((path, file)), _) => {
+                builder = builder.with_service_account_path(path.to_string_lossy());
+                Some(file)
+            }
+            (None, Some(path)) => {
+                builder = builder.with_application_credentials(path.to_string_lossy());
+                Some(CredentialsFile::read(&path)?)
+            }
+            (None, None) => None,
         };
-        Ok(Self { store, prefix: prefix.to_owned(), identity })
+        let store = builder.build().map_err(|error| unusable(file.as_ref(), &error))?;
+        let identity =
+            file.map_or_else(|| "the service account of this machine".to_owned(), |file| file.identity());
+        Ok(Self { store, prefix: prefix.to_owned(), identity, server })
+    }
+
+    fn failure(&self, error: &object_store::Error, parts: bool) -> TransferError {
+        failure(error, parts, &self.server)
     }
 
     fn path(&self, path: &str) -> Result<Path, TransferError> {
@@ -104,22 +89,27 @@ impl Bucket {
     }
 }
 
-fn identity_in(path: &FilePath) -> String {
-    let email = KeyFile::read(path).client_email;
-    if email.is_empty() { format!("the credentials in {}", path.display()) } else { email }
+/// Credentials that the library cannot use: those of `file`, or else the default ones of this user.
+pub(super) fn unusable(file: Option<&CredentialsFile>, error: &object_store::Error) -> TransferError {
+    let why = root(error);
+    file.map_or_else(
+        || {
+            let what = format_args!("cannot use the application default credentials: {why}");
+            TransferError::new(FailureClass::CredentialsFile, what)
+        },
+        |file| file.unusable(&why),
+    )
 }
 
 /// The innermost cause of an error, which says what happened.
-pub(super) fn root(error: &(dyn std::error::Error + 'static)) -> String {
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.last().map_or_else(String::new, ToString::to_string)
 }
 
-/// What a failed operation means. `parts`: it was about the parts of an object.
-pub(super) fn failure(error: &object_store::Error, parts: bool) -> TransferError {
-    let Some(cause) = TransportError::of(error) else {
-        return TransferError::new(FailureClass::Other, root(error));
-    };
+/// What a failed operation at `server` means. `parts`: it was about the parts of an object.
+pub(super) fn failure(error: &object_store::Error, parts: bool, server: &str) -> TransferError {
+    let Some(cause) = TransportError::of(error) else { return unexpected(error, server) };
     let class = match cause {
         TransportError::Refused { metadata: true, .. } => FailureClass::Credentials,
         TransportError::Refused { status, code, .. } => match *status {
@@ -127,19 +117,33 @@ pub(super) fn failure(error: &object_store::Error, parts: bool) -> TransferError
             StatusCode::NOT_FOUND if parts && code != "NoSuchBucket" => return TransferError::PartsGone,
             StatusCode::NOT_FOUND => FailureClass::NotFound,
             StatusCode::UNAUTHORIZED => FailureClass::Credentials,
-            StatusCode::FORBIDDEN => FailureClass::Denied,
+            // The answer to a HEAD has no code.
+            StatusCode::FORBIDDEN if matches!(code.as_str(), "" | "AccessDenied") => FailureClass::Denied,
+            StatusCode::FORBIDDEN => FailureClass::Refused,
             StatusCode::TOO_MANY_REQUESTS => FailureClass::Throttled,
             StatusCode::REQUEST_TIMEOUT => FailureClass::Timeout,
             status if status.is_server_error() => FailureClass::Server,
             _ => FailureClass::Other,
         },
-        TransportError::Connect(_) | TransportError::Interrupted(_) => FailureClass::Unreachable,
+        TransportError::NoMetadata { .. } => FailureClass::Credentials,
+        TransportError::Connect { .. } | TransportError::Interrupted(_) => FailureClass::Unreachable,
         TransportError::Idle(_) => FailureClass::Timeout,
         TransportError::PlainText(_) | TransportError::Authorities(_) | TransportError::Answer => {
             FailureClass::Other
         }
     };
     TransferError::new(class, cause)
+}
+
+/// An answer that the library cannot read.
+fn unexpected(error: &object_store::Error, server: &str) -> TransferError {
+    let why = root(error);
+    let mut causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    if causes.any(|cause| cause.to_string().contains("token")) {
+        let what = format_args!("the answer to the request for an access token cannot be read: {why}");
+        return TransferError::new(FailureClass::Credentials, what);
+    }
+    TransferError::other(format_args!("the server at {server} does not answer as Cloud Storage: {why}"))
 }
 
 #[async_trait]
@@ -152,17 +156,17 @@ impl UploadTarget for Bucket {
             }
         };
         let put = self.store.put_opts(&self.path(path)?, data.into(), PutOptions::from(mode)).await;
-        put.map(drop).map_err(|error| failure(&error, false))
+        put.map(drop).map_err(|error| self.failure(&error, false))
     }
 
     async fn begin_parts(&self, path: &str) -> Result<String, TransferError> {
-        self.store.create_multipart(&self.path(path)?).await.map_err(|error| failure(&error, false))
+        self.store.create_multipart(&self.path(path)?).await.map_err(|error| self.failure(&error, false))
     }
 
     async fn put_part(&self, path: &str, id: &str, part: PartData) -> Result<String, TransferError> {
         let (index, data) = (part.index as usize, PutPayload::from_bytes(part.data));
         let sent = self.store.put_part(&self.path(path)?, &id.to_owned(), index, data).await;
-        sent.map(|part| part.content_id).map_err(|error| failure(&error, true))
+        sent.map(|part| part.content_id).map_err(|error| self.failure(&error, true))
     }
 
     async fn complete(&self, path: &str, id: &str, parts: Vec<String>) -> Result<(), TransferError> {
@@ -174,12 +178,12 @@ impl UploadTarget for Bucket {
             self.abort(path, id).await?;
             return Err(TransferError::PartsGone);
         }
-        Err(failure(&error, true))
+        Err(self.failure(&error, true))
     }
 
     async fn abort(&self, path: &str, id: &str) -> Result<(), TransferError> {
         let aborted = self.store.abort_multipart(&self.path(path)?, &id.to_owned()).await;
-        match aborted.map_err(|error| failure(&error, true)) {
+        match aborted.map_err(|error| self.failure(&error, true)) {
             Err(TransferError::PartsGone) => Ok(()),
             aborted => aborted,
         }
@@ -194,7 +198,7 @@ impl UploadTarget for Bucket {
                 generation: found.meta.version.unwrap_or_default(),
                 etag: found.meta.e_tag.unwrap_or_default(),
             })),
-            Err(error) => absent(&error),
+            Err(error) => absent(self.failure(&error, false)),
         }
     }
 
@@ -205,13 +209,13 @@ impl UploadTarget for Bucket {
                 return Err(TransferError::new(FailureClass::Other, message));
             }
             Ok(found) => found,
-            Err(error) => return absent(&error),
+            Err(error) => return absent(self.failure(&error, false)),
         };
-        found.bytes().await.map(Some).map_err(|error| failure(&error, false))
+        found.bytes().await.map(Some).map_err(|error| self.failure(&error, false))
     }
 
     async fn delete(&self, path: &str) -> Result<(), TransferError> {
-        self.store.delete(&self.path(path)?).await.map_err(|error| failure(&error, false))
+        self.store.delete(&self.path(path)?).await.map_err(|error| self.failure(&error, false))
     }
 
     async fn identity(&self) -> String {
@@ -220,9 +224,97 @@ impl UploadTarget for Bucket {
 }
 
 /// No object, if that is what the error says. A HEAD has no body, so that the bucket may be missing too: a write says so.
-fn absent<T>(error: &object_store::Error) -> Result<Option<T>, TransferError> {
-    match failure(error, false) {
+fn absent<T>(failure: TransferError) -> Result<Option<T>, TransferError> {
+    match failure {
         TransferError::Failed { class: FailureClass::NotFound, .. } => Ok(None),
         failure => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::destinations::SendRate;
+
+    /// A bucket at this server, without an account.
+    fn bucket(url: &str) -> Bucket {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key.json");
+        let text = serde_json::json!({
+            "gcs_base_url": url, "disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": "",
+        });
+        std::fs::write(&key, text.to_string()).unwrap();
+        let transport = Transport::new(Duration::from_secs(30), SendRate::default());
+        Bucket::open("bucket", "x", Some(&key), transport).unwrap()
+    }
+
+    /// How a write fails that is answered so, and the server's URL.
+    async fn answered(answer: &'static str) -> (TransferError, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serve = async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+        };
+        let target = bucket(&url);
+        let (put, ()) = tokio::join!(target.put("a", Bytes::from_static(b"1"), None), serve);
+        (put.unwrap_err(), url)
+    }
+
+    #[tokio::test]
+    async fn what_an_answer_says_is_kept() {
+        const XML: &str = "HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\r\n<?xml version='1.0'?><Error>";
+        let billing = "<Code>UserProjectAccountProblem</Code><Message>Sorry.</Message><Details>No billing\n here</Details>";
+        let role = "<Code>AccessDenied</Code><Message>Access denied.</Message><Details>a@b does not have x.create</Details>";
+        let leak = |text: String| -> &'static str { text.leak() };
+        let cases = [
+            (
+                leak(format!("{XML}{billing}</Error>")),
+                FailureClass::Refused,
+                "status 403: UserProjectAccountProblem: Sorry. No billing\\n here",
+            ),
+            (leak(format!("{XML}{role}</Error>")), FailureClass::Denied, "a@b does not have x.create"),
+            ("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", FailureClass::Denied, "status 403"),
+            (
+                "HTTP/1.1 302 Found\r\nlocation: https://login.example/x?secret=1\r\ncontent-length: 0\r\n\r\n",
+                FailureClass::Other,
+                "it redirects to https://login.example/x",
+            ),
+            ("HTTP/1.1 429 Slow\r\ncontent-length: 0\r\n\r\n", FailureClass::Throttled, "status 429"),
+            ("HTTP/1.1 503 Down\r\ncontent-length: 0\r\n\r\n", FailureClass::Server, "status 503"),
+            ("HTTP/1.1 400 Bad\r\ncontent-length: 0\r\n\r\n", FailureClass::Other, "status 400"),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi",
+                FailureClass::Other,
+                "does not answer as Cloud Storage",
+            ),
+        ];
+        for (answer, class, says) in cases {
+            let (error, url) = answered(answer).await;
+            let text = error.to_string();
+            assert_eq!(error.class(), class, "{answer}: {text}");
+            assert!(text.contains(says) && !text.contains("secret"), "{answer}: {text}");
+            if answer.starts_with("HTTP/1.1 200") {
+                assert!(text.contains(&url), "{text}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let error = bucket(&format!("http://{at}")).head("a").await.unwrap_err();
+        assert_eq!(error.class(), FailureClass::Unreachable);
+        assert!(error.to_string().contains(&format!("cannot connect to {at}: ")), "{error}");
     }
 }

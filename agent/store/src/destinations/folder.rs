@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <folder>/.tpuscope/<session>              who has the session's name
-//!          .tpuscope/incoming/<random>      what is being written
+//!          .tpuscope/.incoming/<random>     what is being written: no session's name begins with a dot
 //!          plugins/profile/<session>/…      complete files
 //! ```
 //!
@@ -17,7 +17,10 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise},
+};
 
 use super::{
     open_folder::{IfMissing, OpenFolder},
@@ -29,7 +32,9 @@ const PIECE: usize = 1 << 20;
 /// The longest file that [`UploadTarget::get`] reads.
 const MAX_SMALL: u64 = 64 << 10;
 /// Where files are written before they are visible, below the folder.
-const INCOMING: &str = ".tpuscope/incoming";
+const INCOMING: &str = ".tpuscope/.incoming";
+/// What is for agents alone, below the folder.
+const STATE: &str = ".tpuscope";
 
 /// The folder.
 #[derive(Debug, Clone)]
@@ -72,9 +77,27 @@ impl Folder {
         done.unwrap_or_else(|error| Err(TransferError::new(FailureClass::Other, error)))
     }
 
+    /// Removes the root and what this agent makes in it, where all of it is empty, up to the folder that has to be there.
+    fn remove_empty(&self) {
+        let root = self.root.strip_prefix(&self.base).unwrap_or(Path::new(""));
+        let inside = [Path::new(INCOMING), Path::new(STATE)].map(|path| root.join(path));
+        let above = root.ancestors().filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned);
+        // A root that has to be there is in use by other sessions.
+        let Some(base) = OpenFolder::at(&self.base).ok().filter(|_| root != Path::new("")) else { return };
+        for folder in inside.into_iter().chain(above) {
+            let parent = folder.parent().unwrap_or(Path::new(""));
+            let removed = base.below(parent, IfMissing::Refused);
+            let removed = removed
+                .and_then(|parent| parent.remove_folder(Path::new(folder.file_name().unwrap_or_default())));
+            if removed.is_err() {
+                return;
+            }
+        }
+    }
+
     /// The folder at `path` below the root; `None` where it is missing and not made.
     fn opened(&self, path: &Path, missing: IfMissing) -> Result<Option<OpenFolder>, TransferError> {
-        let base = OpenFolder::at(&self.base).map_err(|error| failed("find", &self.base, &error))?;
+        let base = OpenFolder::at(&self.base).map_err(|error| no_base(&self.base, &error))?;
         let path = self.root.join(path);
         let relative = path.strip_prefix(&self.base).unwrap_or(&path);
         match (base.below(relative, missing), missing) {
@@ -148,6 +171,23 @@ impl Folder {
 fn split(path: &str) -> (&Path, &Path) {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     (Path::new(folder), Path::new(name))
+}
+
+/// The folder that has to be there is not.
+fn no_base(base: &Path, error: &io::Error) -> TransferError {
+    let shown = base.display();
+    // As the system says it, where it can be looked at.
+    let link = base.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    let what = match error.kind() {
+        io::ErrorKind::NotFound if link => format!("{shown} is a link to nothing"),
+        io::ErrorKind::NotADirectory if base.metadata().is_ok() => format!("{shown} is no folder"),
+        io::ErrorKind::NotADirectory => format!("{shown} lies in something that is no folder"),
+        _ if error.raw_os_error() == Some(Errno::ELOOP as i32) => {
+            format!("{shown} is a link that leads to itself")
+        }
+        _ => return failed("find", base, error),
+    };
+    TransferError::new(FailureClass::NotFound, what)
 }
 
 fn failed(doing: &str, path: &Path, error: &io::Error) -> TransferError {
@@ -272,6 +312,12 @@ impl UploadTarget for Folder {
         .await
     }
 
+    async fn remove_empty_folders(&self) {
+        let this = self.clone();
+        // What cannot be removed is untidy only.
+        let _ = tokio::task::spawn_blocking(move || this.remove_empty()).await;
+    }
+
     async fn identity(&self) -> String {
         format!("user id {}", nix::unistd::geteuid())
     }
@@ -335,6 +381,46 @@ mod tests {
         let job = dir.path().join("job/1");
         Folder::new(job.clone(), dir.path().to_owned()).put("a", Bytes::new(), None).await.unwrap();
         assert!(job.join("a").exists());
+    }
+
+    #[tokio::test]
+    async fn a_check_leaves_no_folders_and_removes_none_that_has_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("run/_check");
+        let folder = Folder::new(root.clone(), dir.path().to_owned());
+        folder.put(".tpuscope/.check", Bytes::new(), None).await.unwrap();
+        folder.put("kept", Bytes::new(), None).await.unwrap();
+        folder.delete(".tpuscope/.check").await.unwrap();
+        folder.remove_empty_folders().await;
+        assert!(root.join("kept").exists() && !root.join(".tpuscope").exists());
+        folder.delete("kept").await.unwrap();
+        fs::create_dir_all(root.join(INCOMING)).unwrap();
+        fs::write(dir.path().join("other"), "").unwrap();
+        folder.remove_empty_folders().await;
+        let left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["other"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_in_the_place_of_the_folder_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink(at("none"), at("dangling")).unwrap();
+        std::os::unix::fs::symlink(at("loop"), at("loop")).unwrap();
+        for (root, why) in [
+            (at("file"), "file is no folder"),
+            (at("file/x"), "lies in something that is no folder"),
+            (at("dangling"), "dangling is a link to nothing"),
+            (at("loop"), "loop is a link that leads to itself"),
+            (at("none"), "cannot find"),
+        ] {
+            let folder = Folder::new(root.clone(), root);
+            let error = folder.put("a", Bytes::new(), None).await.unwrap_err();
+            assert_eq!(error.class(), FailureClass::NotFound, "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        }
     }
 
     #[tokio::test]

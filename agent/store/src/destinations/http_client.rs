@@ -82,8 +82,19 @@ pub(crate) enum TransportError {
         /// Whether the machine's metadata server answered, not the bucket.
         metadata: bool,
     },
-    #[error("cannot connect: {0}")]
-    Connect(String),
+    #[error("cannot connect to {server}: {why}")]
+    Connect {
+        /// Host and port.
+        server: String,
+        why: String,
+    },
+    /// The machine's account was asked for, because nothing else says who the agent is.
+    #[error("no key file is named, and no metadata server answers at {server}: {why}")]
+    NoMetadata {
+        /// Host and port.
+        server: String,
+        why: String,
+    },
     #[error("the connection ended: {0}")]
     Interrupted(String),
     #[error("nothing was sent or received for {} s", .0.as_secs())]
@@ -117,11 +128,22 @@ fn refusal(status: StatusCode, code: &str, message: &str) -> String {
 /// The longest code or message of an answer that is kept.
 const MAX_TEXT: usize = 200;
 
-/// The text of `<name>…</name>` in an answer of a bucket, without what could confuse a terminal or log.
+/// The text of `<name>…</name>` in an answer of a bucket.
 fn element(body: &str, name: &str) -> String {
     let inner = body.split_once(&format!("<{name}>")).and_then(|(_, rest)| rest.split_once("</"));
     let text = inner.map_or("", |(text, _)| text);
+    clean(text)
+}
+
+/// The start of a text of an answer, without what could confuse a terminal or log.
+fn clean(text: &str) -> String {
     text.chars().take(MAX_TEXT).flat_map(char::escape_debug).collect()
+}
+
+/// The server of a request, as `host:port`.
+fn host_and_port(uri: &Uri) -> String {
+    let default = if uri.scheme() == Some(&http::uri::Scheme::HTTPS) { 443 } else { 80 };
+    format!("{}:{}", uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(default))
 }
 
 /// The CRC32C of an object, as the header `x-goog-hash` of an answer has it.
@@ -153,6 +175,7 @@ impl Transport {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let metadata = request.uri().path().starts_with(METADATA);
         let is_tls = request.uri().scheme() == Some(&http::uri::Scheme::HTTPS);
+        let server = host_and_port(request.uri());
         let (parts, body) = request.into_parts();
         let request = http::Request::from_parts(parts, PacedBody::new(body, self.0.rate.clone()));
         let answer = if is_tls {
@@ -164,8 +187,11 @@ impl Transport {
             self.0.plain.request(request).await
         };
         let answer = answer.map_err(|error| {
-            if error.is_connect() {
-                HttpError::new(HttpErrorKind::Connect, TransportError::Connect(cause(&error).to_string()))
+            let (server, why) = (server.clone(), cause(&error).to_string());
+            if error.is_connect() && metadata {
+                HttpError::new(HttpErrorKind::Connect, TransportError::NoMetadata { server, why })
+            } else if error.is_connect() {
+                HttpError::new(HttpErrorKind::Connect, TransportError::Connect { server, why })
             } else {
                 self.interrupted(&error)
             }
@@ -175,7 +201,17 @@ impl Transport {
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
         let text = String::from_utf8_lossy(&body);
-        let (code, message) = (element(&text, "Code"), element(&text, "Message"));
+        let (code, mut message) = (element(&text, "Code"), element(&text, "Message"));
+        // What is missing, or why: the message alone is the same for each of them.
+        let details = element(&text, "Details");
+        if !details.is_empty() && details != message {
+            message = if message.is_empty() { details } else { format!("{message} {details}") };
+        }
+        if let Some(to) = parts.headers.get(header::LOCATION).filter(|_| parts.status.is_redirection()) {
+            // A query may hold what is secret.
+            let to = String::from_utf8_lossy(to.as_bytes());
+            message = format!("it redirects to {}", clean(to.split('?').next().unwrap_or_default()));
+        }
         let refused = TransportError::Refused { status: parts.status, code, message, metadata };
         // Of a kind that the library does not try again: this crate decides that.
         Err(HttpError::new(HttpErrorKind::Unknown, refused))
@@ -333,6 +369,17 @@ mod tests {
         assert!(!check("http://metadata.google.internal/computeMetadata/v1/x", true));
         assert!(!check("http://storage.example/b/o", false) && !check("http://10.0.0.1/b/o", true));
         assert!(!check("http://127.0.0.1.example/b", true));
+    }
+
+    #[test]
+    fn a_server_is_named_with_its_port() {
+        for (uri, server) in [
+            ("https://storage.googleapis.com/b/o", "storage.googleapis.com:443"),
+            ("http://169.254.169.254/computeMetadata/v1/x", "169.254.169.254:80"),
+            ("http://127.0.0.1:9/b", "127.0.0.1:9"),
+        ] {
+            assert_eq!(host_and_port(&uri.parse().unwrap()), server);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Must never take a URL from a caller: the agent's credentials are not the caller's.
 
 mod bucket;
+mod credentials;
 mod folder;
 mod http_client;
 mod idle;

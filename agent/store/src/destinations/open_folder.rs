@@ -102,6 +102,11 @@ impl OpenFolder {
         Ok(unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir)?)
     }
 
+    /// Removes an empty folder.
+    pub(super) fn remove_folder(&self, name: &Path) -> io::Result<()> {
+        Ok(unlinkat(&self.0, name, UnlinkatFlags::RemoveDir)?)
+    }
+
     /// Makes its names last.
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(nix::unistd::fsync(&self.0)?)

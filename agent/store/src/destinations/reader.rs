@@ -3,7 +3,7 @@
 //! Memory is one answer: a listing is asked for page by page and bounded, an object is read in ranges. Must never write, and
 //! never use the agent's credentials for a caller.
 
-use std::{fmt, ops::Range, str::FromStr};
+use std::{fmt, ops::Range, path::PathBuf, str::FromStr};
 
 use bytes::Bytes;
 use object_store::{
@@ -14,7 +14,8 @@ use object_store::{
 };
 
 use super::{
-    bucket::{failure, root},
+    bucket::{failure, unusable},
+    credentials::{CredentialsFile, server_of},
     http_client::Transport,
     target::{FailureClass, TransferError},
 };
@@ -24,6 +25,9 @@ const MAX_ENTRIES: usize = 100_000;
 /// The entries of one page: the most that the service gives.
 const PAGE: usize = 1000;
 const SCHEME: &str = "gs://";
+/// The variables that name a file with credentials, as the library looks for them.
+const FILE_VARIABLES: [&str; 3] =
+    ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_APPLICATION_CREDENTIALS"];
 
 /// A folder or an object in a bucket: `gs://bucket/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +111,8 @@ pub struct BucketListing {
 #[derive(Debug)]
 pub struct BucketReader {
     store: GoogleCloudStorage,
+    /// The URL of the server.
+    server: String,
 }
 
 impl BucketReader {
@@ -116,17 +122,21 @@ impl BucketReader {
     /// # Errors
     /// If the credentials cannot be read.
     pub fn open(bucket: &str, transport: Transport) -> Result<Self, TransferError> {
+        let mut variables = FILE_VARIABLES.into_iter().filter_map(std::env::var_os);
+        let path = variables.find(|path| !path.is_empty()).map(PathBuf::from);
+        let file = path.as_deref().map(CredentialsFile::read).transpose()?;
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let store = GoogleCloudStorageBuilder::from_env()
             .with_bucket_name(bucket)
             .with_retry(retry)
             .with_http_connector(transport)
             .build();
-        let store = store.map_err(|error| {
-            let why = format_args!("cannot read the credentials: {}", root(&error)).to_string();
-            TransferError::new(FailureClass::Credentials, why)
-        })?;
-        Ok(Self { store })
+        let store = store.map_err(|error| unusable(file.as_ref(), &error))?;
+        Ok(Self { store, server: server_of(file.as_ref()) })
+    }
+
+    fn failure(&self, error: &object_store::Error) -> TransferError {
+        failure(error, false, &self.server)
     }
 
     /// What lies in the folder `path`; nothing if there is no such folder.
@@ -146,7 +156,7 @@ impl BucketReader {
             };
             let prefix = Some(prefix.as_str()).filter(|prefix| !prefix.is_empty());
             let page = self.store.list_paginated(prefix, options).await;
-            let page = page.map_err(|error| failure(&error, false))?;
+            let page = page.map_err(|error| self.failure(&error))?;
             listing.take(page.result);
             if listing.objects.len() + listing.folders.len() > MAX_ENTRIES {
                 let why = format!("the folder {path} has more than {MAX_ENTRIES} entries");
@@ -167,7 +177,7 @@ impl BucketReader {
         let options = GetOptions { head: true, ..GetOptions::default() };
         match self.store.get_opts(&parsed(path)?, options).await {
             Ok(found) => Ok(Some(of_object(&found.meta))),
-            Err(error) => match failure(&error, false) {
+            Err(error) => match self.failure(&error) {
                 TransferError::Failed { class: FailureClass::NotFound, .. } => Ok(None),
                 failed => Err(failed),
             },
@@ -190,8 +200,8 @@ impl BucketReader {
             ..GetOptions::default()
         };
         let found = self.store.get_opts(&parsed(path)?, options).await;
-        let found = found.map_err(|error| failure(&error, false))?;
-        found.bytes().await.map_err(|error| failure(&error, false))
+        let found = found.map_err(|error| self.failure(&error))?;
+        found.bytes().await.map_err(|error| self.failure(&error))
     }
 }
 

@@ -12,8 +12,12 @@ pub enum FailureClass {
     Timeout,
     /// There are no credentials, or they are not accepted.
     Credentials,
+    /// The file with the credentials cannot be read or used.
+    CredentialsFile,
     /// The identity may not do it.
     Denied,
+    /// The service refuses for another reason, which it names.
+    Refused,
     /// There is no such bucket or folder.
     NotFound,
     /// The settings have no such destination any more.
@@ -36,11 +40,13 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// All classes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Unreachable,
         Self::Timeout,
         Self::Credentials,
+        Self::CredentialsFile,
         Self::Denied,
+        Self::Refused,
         Self::NotFound,
         Self::NoDestination,
         Self::Throttled,
@@ -58,7 +64,9 @@ impl FailureClass {
             Self::Unreachable => "unreachable",
             Self::Timeout => "timeout",
             Self::Credentials => "credentials",
+            Self::CredentialsFile => "credentials_file",
             Self::Denied => "denied",
+            Self::Refused => "refused",
             Self::NotFound => "not_found",
             Self::NoDestination => "no_destination",
             Self::Throttled => "throttled",
@@ -191,6 +199,9 @@ pub trait UploadTarget: Send + Sync + 'static {
 
     /// Removes an object.
     async fn delete(&self, path: &str) -> Result<(), TransferError>;
+
+    /// Removes the empty folders that a check has made, where a destination has folders.
+    async fn remove_empty_folders(&self) {}
 
     /// Who the destination takes the agent for, such as the address of a service account.
     async fn identity(&self) -> String;

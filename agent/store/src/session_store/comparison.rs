@@ -13,7 +13,11 @@ use tracing::warn;
 use xprof::session::{MANIFEST_FILE, Session, SessionError, SessionName, sessions_folder};
 
 use super::{OpenedSession, SessionStore, failed, is_folder};
-use crate::{StoreError, StoredSession, catalog::CatalogEntry, state::StateError};
+use crate::{
+    StoreError, StoredSession,
+    catalog::{CatalogEntry, rows},
+    state::StateError,
+};
 
 /// Sessions that are put into the database at once.
 const BATCH: usize = 64;
@@ -37,6 +41,14 @@ impl SessionStore {
     pub(super) fn compare_first(&self) -> Result<(), StoreError> {
         let found = self.folders()?;
         self.staging.forget_ownerless(&found)?;
+        let known = self.db.read(rows::totals)?.unwrap_or_default().sessions;
+        if known == 0 && !found.is_empty() && !self.db.was_damaged() {
+            warn!(
+                sessions = found.len(),
+                "the state knows none of the sessions that are there: the catalog is made again from their folders, \
+                 and pins are lost"
+            );
+        }
         self.begin_limits(!found.is_empty())?;
         self.compare()?;
         self.catalog_is_complete();

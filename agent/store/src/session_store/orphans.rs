@@ -22,7 +22,7 @@ use xprof::{
 };
 
 use super::{OpenedSession, SessionStore};
-use crate::StoreError;
+use crate::{SessionOwners, StoreError};
 
 /// What is read at once.
 const BLOCK: usize = 1 << 20;
@@ -36,7 +36,7 @@ impl SessionStore {
         if has_manifest || !self.staging.has_owners(&name) {
             return Ok(opened);
         }
-        let manifest = match manifest(&name, &opened.session, self.clock.now()) {
+        let manifest = match manifest(&name, &opened.session, &self.staging.owners(&name), self.clock.now()) {
             Ok(manifest) => manifest,
             Err(error) => {
                 warn!(session = %name, %error, "a session that was never finished cannot be finished");
@@ -49,10 +49,15 @@ impl SessionStore {
     }
 }
 
-fn manifest(name: &SessionName, session: &Session, now: Timestamp) -> io::Result<Manifest> {
+fn manifest(
+    name: &SessionName,
+    session: &Session,
+    owners: &SessionOwners,
+    now: Timestamp,
+) -> io::Result<Manifest> {
     let mut hosts = Vec::new();
     for part in &session.parts {
-        let (host, parts) = (part.host.clone(), vec![entry(part)?]);
+        let (host, parts) = (part.host.clone(), vec![entry(part, owners)?]);
         hosts.push(HostEntry { host, clock: None, parts, warnings: Vec::new() });
     }
     let why = "the agent ended before the session was finished: it is not known what else was asked for";
@@ -73,8 +78,8 @@ fn manifest(name: &SessionName, session: &Session, now: Timestamp) -> io::Result
     })
 }
 
-/// Reads a part once: what it holds, and its checksum.
-fn entry(part: &PartFile) -> io::Result<PartEntry> {
+/// Reads a part once: what it holds, and its checksum. `owners`: what was noted when the session began.
+fn entry(part: &PartFile, owners: &SessionOwners) -> io::Result<PartEntry> {
     let mut file = File::open(&part.path)?;
     let (mut checker, mut hash) = (Checker::new(part.size), Sha256::new());
     let mut block = vec![0; BLOCK];
@@ -95,22 +100,24 @@ fn entry(part: &PartFile) -> io::Result<PartEntry> {
     }
     let summary = checker.finish().map_err(damaged)?;
     let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(described(part, sha256, &summary))
+    Ok(described(part, sha256, &summary, owners))
 }
 
-fn described(part: &PartFile, sha256: String, summary: &TraceSummary) -> PartEntry {
+fn described(part: &PartFile, sha256: String, summary: &TraceSummary, owners: &SessionOwners) -> PartEntry {
     let facts = PartFacts::of_trace(summary);
+    // Which of several users a part is of is not known.
+    let uid = if let [uid] = owners.uids[..] { Some(uid) } else { None };
     PartEntry {
         file: format!("{}{}", part.name, xprof::session::PART_SUFFIX),
         size: part.size,
         sha256,
         pid: None,
         command: None,
-        uid: None,
-        user: None,
+        uid,
+        user: owners.user.clone(),
         versions: facts.versions,
         address: None,
-        job: None,
+        job: owners.job.clone(),
         planes: facts.planes,
         lines: facts.lines,
         events: facts.events,

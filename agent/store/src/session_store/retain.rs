@@ -234,6 +234,18 @@ impl SessionStore {
         Ok(Limits { max_size, max_age, lacking })
     }
 
+    /// Why `store.max_age` removes nothing now; `None` if it does, or is not set.
+    pub fn why_no_age(&self) -> Option<&'static str> {
+        let is_set = !self.limits().max_age.get().is_zero();
+        let synchronised = (self.is_synchronised)();
+        let trusted = self.retention().clock.trusts(self.clock.now(), synchronised);
+        (is_set && !trusted).then_some(if synchronised {
+            "the clock stepped by more than an hour, less than a day ago"
+        } else {
+            "the clock is not synchronised"
+        })
+    }
+
     fn look_at_the_clock(&self) -> Result<(), StoreError> {
         let now = self.clock.now();
         if self.retention().clock.look(now, Instant::now()) {

@@ -9,11 +9,15 @@ use model::{
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tempfile::TempDir;
 use xprof::session::{
-    HostEntry, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartName, Tool,
+    HostEntry, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartFacts, PartJob, PartName,
+    Tool,
 };
 
 use super::*;
-use crate::settings::{MaxSize, MinFree};
+use crate::{
+    ChosenDestination,
+    settings::{MaxSize, MinFree},
+};
 
 fn name(text: &str) -> SessionName {
     text.parse().unwrap()
@@ -464,11 +468,14 @@ fn nothing_goes_by_age_while_the_clock_is_wrong() {
     store.retain().unwrap();
     store.is_synchronised = || false;
     assert_eq!(store.limits_in_force(clock.now()).unwrap().max_age, None);
+    assert_eq!(store.why_no_age(), Some("the clock is not synchronised"));
     store.is_synchronised = || true;
+    assert_eq!(store.why_no_age(), None);
     assert!(store.limits_in_force(clock.now()).unwrap().max_age.is_some());
     // The monotonic clock stays where it is: this is a step.
     clock.advance(2 * DAY);
     assert_eq!(store.retain().unwrap(), []);
+    assert!(store.why_no_age().unwrap().contains("stepped"));
     drop(store);
     let store = at(&state, limits, &clock);
     store.fill().unwrap();
@@ -483,10 +490,29 @@ const TRACE: &[u8] = &[0x0a, 3, 0x12, 1, b'p'];
 
 /// What an agent leaves that is killed between the first part of a session and its manifest.
 fn orphan(store: &SessionStore, session: &str, content: &[u8]) {
-    let staged = store.begin(name(session), SessionOwners::of([7])).unwrap();
+    let job =
+        PartJob { kind: "slurm".into(), id: "42".into(), attempt: None, name: None, user: None, rank: None };
+    let owners = SessionOwners {
+        user: Some("ann".into()),
+        job: Some(Box::new(job)),
+        destination: Some(ChosenDestination { name: "bucket".into(), url: None }),
+        ..SessionOwners::of([7])
+    };
+    let staged = store.begin(name(session), owners).unwrap();
     let mut part = staged.writer.part(&"h".parse().unwrap()).unwrap();
     part.write_all(content).unwrap();
     part.commit(PartFacts::default()).unwrap();
+}
+
+#[test]
+fn a_job_with_a_long_text_does_not_hide_whose_its_session_is() {
+    let state = TempDir::new().unwrap();
+    let store = opened(&state, Settings::default());
+    let id = "x".repeat(1 << 20);
+    let job = PartJob { kind: "slurm".into(), id, attempt: None, name: None, user: None, rank: None };
+    let owners = SessionOwners { job: Some(Box::new(job)), ..SessionOwners::of([7]) };
+    let _staged = store.begin(name("s"), owners).unwrap();
+    assert_eq!(store.staging.owners(&name("s")), SessionOwners::of([7]));
 }
 
 #[test]
@@ -510,6 +536,9 @@ fn what_a_dead_agent_did_not_finish_is_finished() {
     let opened = store.get(&name("whole")).unwrap();
     let entry = &opened.session.manifest.unwrap().hosts[0].parts[0];
     assert_eq!((entry.planes, entry.sha256.len(), entry.size), (1, 64, 5));
+    // As far as it was noted whose it is: a destination has folders for users and jobs.
+    assert_eq!((entry.uid, entry.user.as_deref()), (Some(7), Some("ann")));
+    assert_eq!(entry.job.as_ref().map(|job| job.id.as_str()), Some("42"));
     for unfinished in ["damaged", "foreign"] {
         assert!(of(unfinished).warnings[0].contains("never finished"), "{unfinished}");
         assert!(!store.folder(&name(unfinished)).join(MANIFEST_FILE).exists());

@@ -43,6 +43,14 @@ pub enum StateError {
         /// The database.
         file: PathBuf,
     },
+    /// Something else is in the place of the file.
+    #[error("{} has to be a file and is {what}", .file.display())]
+    NotAFile {
+        /// The database.
+        file: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// Another program has the file.
     #[error("another program uses {}", .file.display())]
     InUse {

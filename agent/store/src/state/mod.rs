@@ -14,14 +14,18 @@ pub(crate) mod migrations;
 use std::{
     fmt,
     fs::File,
+    io,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use model::time::Clock;
-use nix::fcntl::OFlag;
+use nix::{errno::Errno, fcntl::OFlag};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tracing::warn;
 
@@ -60,6 +64,7 @@ pub struct StateDb {
     file: PathBuf,
     clock: Arc<dyn Clock>,
     opened: Mutex<Option<Opened>>,
+    was_damaged: AtomicBool,
 }
 
 impl fmt::Debug for StateDb {
@@ -76,7 +81,7 @@ struct Opened {
 impl StateDb {
     /// The database in the directory `state`. Nothing is read yet.
     pub fn new(state: &Path, clock: Arc<dyn Clock>) -> Self {
-        Self { file: state.join(FILE), clock, opened: Mutex::default() }
+        Self { file: state.join(FILE), clock, opened: Mutex::default(), was_damaged: AtomicBool::default() }
     }
 
     /// Opens the database if there is one. A damaged one is moved aside, with a warning.
@@ -111,6 +116,11 @@ impl StateDb {
             }
         }
         self.with(&mut opened, |opened| query(&opened.connection)).map(Some)
+    }
+
+    /// Whether a damaged database was moved aside, which the log says.
+    pub(crate) fn was_damaged(&self) -> bool {
+        self.was_damaged.load(Ordering::Relaxed)
     }
 
     /// Whether the file has no table yet.
@@ -203,7 +213,7 @@ impl StateDb {
     }
 
     fn open(&self) -> Result<Opened, Unopened> {
-        let system = |error| StateError::of_system("open", self.file.clone(), error);
+        let system = |error| self.unopenable(error);
         // SQLite would not say why the system refuses, and would give a new file another mode.
         let mut options = File::options();
         options.read(true).write(true).create(true).mode(0o640).custom_flags(OFlag::O_NOFOLLOW.bits());
@@ -225,6 +235,15 @@ impl StateDb {
         Ok(Opened { connection, durability: None })
     }
 
+    fn unopenable(&self, error: io::Error) -> StateError {
+        let file = self.file.clone();
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ELOOP) => StateError::NotAFile { file, what: "a link, which is not followed" },
+            Some(Errno::EISDIR) => StateError::NotAFile { file, what: "a directory" },
+            _ => StateError::of_system("open", file, error),
+        }
+    }
+
     fn unopened(&self, opened: &mut Option<Opened>, unopened: Unopened) -> StateError {
         match unopened {
             Unopened::Damaged(why) => self.move_aside(opened, &why),
@@ -238,9 +257,10 @@ impl StateDb {
         drop(opened.take());
         match damaged::move_aside(&self.file, self.clock.now()) {
             Ok(moved) => {
+                self.was_damaged.store(true, Ordering::Relaxed);
                 warn!(
                     file = %self.file.display(), moved_to = %moved.display(), why,
-                    "the state is damaged and was moved aside; the sessions are read again from their folders"
+                    "the state is damaged and was moved aside; the sessions are read again from their folders, and pins are lost"
                 );
                 StateError::Damaged { file: self.file.clone(), moved, why: why.to_owned() }
             }

@@ -74,7 +74,8 @@ fn refused(name: String, url: String, error: &TransferError) -> DestinationCheck
 
 async fn try_out(name: String, url: String, target: &dyn UploadTarget) -> DestinationCheck {
     let random = format!("{:016x}", fastrand::u64(..));
-    let path = format!(".tpuscope/check-{random}");
+    // No session's name begins with a dot.
+    let path = format!(".tpuscope/.check-{random}");
     let identity = target.identity().await;
     let write = target.put(&path, Bytes::from(random.clone()), None).await;
     if let Err(error) = &write {
@@ -86,5 +87,6 @@ async fn try_out(name: String, url: String, target: &dyn UploadTarget) -> Destin
         Err(error) => Err(error),
     };
     let delete = target.delete(&path).await;
+    target.remove_empty_folders().await;
     DestinationCheck { name, url, identity, write, read, delete }
 }

@@ -89,12 +89,12 @@ pub(crate) enum FileEvent {
     Put { crc32c: u32 },
     /// Parts can be sent.
     Begun { id: String },
-    /// A part was sent.
-    Part { index: u32, sent: SentPart },
-    /// The object was made.
-    Completed,
-    /// The destination does not know the parts: perhaps the object was made of them.
-    PartsGone,
+    /// A part was sent under this id.
+    Part { id: String, index: u32, sent: SentPart },
+    /// The object was made of the parts with this id.
+    Completed { id: String },
+    /// The destination does not know the parts with this id: perhaps the object was made of them.
+    PartsGone { id: String },
 }
 
 /// One file of a session.
@@ -176,13 +176,17 @@ impl FileUpload {
             (FileEvent::Begun { id }, FileState::Missing { .. }) => {
                 self.state = FileState::Parts { id, sent: BTreeMap::new() };
             }
-            (FileEvent::Part { index, sent: part }, FileState::Parts { sent, .. }) => {
+            (FileEvent::Part { id: of, index, sent: part }, FileState::Parts { id, sent }) if of == *id => {
                 sent.insert(index, part);
             }
-            (FileEvent::Completed | FileEvent::PartsGone, FileState::Parts { .. }) => {
+            (
+                FileEvent::Completed { id: of } | FileEvent::PartsGone { id: of },
+                FileState::Parts { id, .. },
+            ) if of == *id => {
                 self.state = FileState::Sent { crc32c: self.crc_of_parts() };
             }
-            // Late news of a step whose file went on without it, such as a part after the parts were gone.
+            // Late news of a step whose file went on without it, such as a part of an id that was gone: several parts are
+            // on their way at the same time, and the first that is refused begins anew for all of them.
             _ => {}
         }
     }
@@ -257,10 +261,10 @@ mod tests {
             let at = |offset: u64| usize::try_from(offset).unwrap();
             let piece = &data[at(offset)..at(offset + length)];
             let sent = SentPart { tag: index.to_string(), crc32c: crc32c::crc32c(piece) };
-            file.apply(FileEvent::Part { index, sent });
+            file.apply(FileEvent::Part { id: "u".to_owned(), index, sent });
         }
         assert_eq!(file.steps().collect::<Vec<_>>(), [FileStep::Complete]);
-        file.apply(FileEvent::Completed);
+        file.apply(FileEvent::Completed { id: "u".to_owned() });
         assert_eq!(file.state, FileState::Sent { crc32c: Some(crc32c::crc32c(&data)) });
     }
 
@@ -289,11 +293,28 @@ mod tests {
     }
 
     #[test]
+    fn parts_that_are_gone_begin_anew_once_for_all_that_were_on_their_way() {
+        let mut file = file(4 * PART_BYTES);
+        let event = |id: &str| FileEvent::PartsGone { id: id.to_owned() };
+        file.apply(FileEvent::Begun { id: "old".to_owned() });
+        file.apply(event("old"));
+        file.apply(FileEvent::Looked { object: None, crc32c: 7 });
+        file.apply(FileEvent::Begun { id: "new".to_owned() });
+        // The other parts of the old id are answered now.
+        file.apply(event("old"));
+        let sent = SentPart { tag: "t".to_owned(), crc32c: 1 };
+        file.apply(FileEvent::Part { id: "old".to_owned(), index: 1, sent: sent.clone() });
+        assert_eq!(file.state, FileState::Parts { id: "new".to_owned(), sent: BTreeMap::new() });
+        file.apply(FileEvent::Part { id: "new".to_owned(), index: 1, sent });
+        assert_eq!(file.sent_bytes(), PART_BYTES);
+    }
+
+    #[test]
     fn parts_that_are_gone_were_completed_or_are_sent_again() {
         let begun = || {
             let mut file = file(PART_BYTES + 1);
             file.apply(FileEvent::Begun { id: "u".to_owned() });
-            file.apply(FileEvent::PartsGone);
+            file.apply(FileEvent::PartsGone { id: "u".to_owned() });
             assert_eq!(file.steps().collect::<Vec<_>>(), [FileStep::Look]);
             file
         };

@@ -56,6 +56,8 @@ pub(super) struct Live {
     pub(super) statuses: BTreeMap<i64, UploadStatus>,
     /// Those that run and shall not go on.
     dropped: BTreeSet<i64>,
+    /// How each destination failed last, until an upload to it succeeds: the others wait because of it.
+    failing: BTreeMap<String, UploadFailure>,
 }
 
 impl Live {
@@ -64,6 +66,9 @@ impl Live {
         let known = self.statuses.get(&status.number);
         if known.is_some_and(|known| known.phase == UploadPhase::Running) {
             return;
+        }
+        if let Some(failure) = &status.failure {
+            self.note_failure(&status.destination, failure);
         }
         if status.phase == UploadPhase::Waiting {
             self.queue.add(status.number, &status.destination, status.priority, status.queued);
@@ -85,7 +90,21 @@ impl Live {
         let unsaved = self.statuses.values().filter(|status| !known.contains(&status.number)).cloned();
         let stored =
             stored.into_iter().map(|status| self.statuses.get(&status.number).cloned().unwrap_or(status));
-        stored.chain(unsaved).collect()
+        stored.chain(unsaved).map(|status| self.explained(status)).collect()
+    }
+
+    /// An upload that waits because its destination failed for another one, with that failure.
+    fn explained(&self, status: UploadStatus) -> UploadStatus {
+        if status.phase != UploadPhase::Waiting || status.failure.is_some() {
+            return status;
+        }
+        UploadStatus { failure: self.failing.get(&status.destination).cloned(), ..status }
+    }
+
+    fn note_failure(&mut self, destination: &str, failure: &UploadFailure) {
+        if !failure.class.is_of_the_session() {
+            self.failing.insert(destination.to_owned(), failure.clone());
+        }
     }
 }
 
@@ -122,7 +141,8 @@ impl Inner {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The uploads of a session that was found in its folder. Blocks.
+    /// The uploads of a session that was found in its folder: to the destination that its capture named, and to those of
+    /// every session; of others, where they have its claim already. Blocks.
     pub(super) fn derived(&self, name: &str) -> Vec<UploadStatus> {
         let settings = self.settings();
         let Ok(session) = name.parse() else { return Vec::new() };
@@ -137,10 +157,24 @@ impl Inner {
         // Without an id it could not be told from another session of its name.
         let destinations = settings.destinations.0.iter().filter(|_| manifest.id.is_some());
         let uploads = destinations.map(|destination| {
-            let status = self.status_of(&manifest, destination, SessionPriority::Periodic, owners.parts_only);
-            UploadStatus { derived: !destination.always(), ..status }
+            let chosen =
+                owners.destination.as_ref().filter(|chosen| chosen.name == destination.name.as_str());
+            let priority = if chosen.is_some() { SessionPriority::Asked } else { SessionPriority::Periodic };
+            let status = self.status_of(&manifest, destination, priority, owners.parts_only);
+            let url = chosen.and_then(|chosen| chosen.url.clone()).unwrap_or(status.url);
+            UploadStatus { derived: !destination.always() && chosen.is_none(), url, ..status }
         });
-        uploads.filter(|status| status.phase == UploadPhase::Waiting).collect()
+        let found: Vec<_> = uploads.filter(|status| status.phase == UploadPhase::Waiting).collect();
+        if let Some(chosen) = &owners.destination
+            && settings.destinations.find(&chosen.name).is_none()
+        {
+            warn!(
+                session = name,
+                destination = chosen.name,
+                "the settings have no longer the destination that the session was captured for: it is not uploaded there"
+            );
+        }
+        found
     }
 
     /// A new upload of a session; `share`: it is one host's share of a session over several hosts.
@@ -212,14 +246,19 @@ impl Inner {
     }
 
     pub(super) fn set_done(&self, number: i64) {
-        self.live().statuses.remove(&number);
+        let mut live = self.live();
+        if let Some(done) = live.statuses.remove(&number) {
+            live.failing.remove(&done.destination);
+        }
     }
 
     pub(super) fn set_failed(&self, number: i64, failure: UploadFailure, is_final: bool) {
-        if let Some(status) = self.live().statuses.get_mut(&number) {
-            status.phase = if is_final { UploadPhase::Failed } else { UploadPhase::Waiting };
-            status.failure = Some(failure);
-        }
+        let mut live = self.live();
+        let Some(status) = live.statuses.get_mut(&number) else { return };
+        status.phase = if is_final { UploadPhase::Failed } else { UploadPhase::Waiting };
+        status.failure = Some(failure.clone());
+        let destination = status.destination.clone();
+        live.note_failure(&destination, &failure);
     }
 
     pub(super) fn set_name(&self, number: i64, name: Option<SessionName>) {

@@ -160,8 +160,8 @@ impl Uploads {
     }
 
     /// Adds the uploads of sessions that the store found in their folders: their agent died before it could note where they
-    /// go, or the state is lost. They go where every session goes; and where a destination has a claim of the session, its
-    /// upload goes on. Blocks.
+    /// go, or the state is lost. They go where their capture said and where every session goes; and where a destination has a
+    /// claim of the session, its upload goes on. Blocks.
     ///
     /// # Errors
     /// If the state cannot be read or written: then the next start tries again.

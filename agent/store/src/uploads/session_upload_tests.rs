@@ -83,9 +83,9 @@ impl Bucket {
                 match self.parts.get_mut(id) {
                     Some((_, parts)) => {
                         parts.insert(part, part);
-                        FileEvent::Part { index: part, sent }
+                        FileEvent::Part { id: id.clone(), index: part, sent }
                     }
-                    None => FileEvent::PartsGone,
+                    None => FileEvent::PartsGone { id: id.clone() },
                 }
             }
             FileStep::Complete => {
@@ -95,9 +95,9 @@ impl Bucket {
                         assert_eq!(parts.len(), file.parts() as usize, "an object without all its parts");
                         let times = self.objects.get(&path).map_or(0, |(.., times)| *times);
                         self.objects.insert(path, (file.size, crc(&file), times + 1));
-                        FileEvent::Completed
+                        FileEvent::Completed { id: id.clone() }
                     }
-                    None => FileEvent::PartsGone,
+                    None => FileEvent::PartsGone { id: id.clone() },
                 }
             }
         };

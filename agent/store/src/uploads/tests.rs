@@ -10,7 +10,10 @@ use tempfile::TempDir;
 use xprof::session::{HostEntry, MANIFEST_VERSION, PartFacts, PartName, SessionId, SessionWriter, Tool};
 
 use super::{file::PART_BYTES, *};
-use crate::destinations::UploadWhen;
+use crate::{
+    SessionOwners,
+    destinations::{UploadWhen, target::FailureClass},
+};
 
 struct Host {
     dir: TempDir,
@@ -102,7 +105,7 @@ async fn a_session_arrives_whole_and_verified() {
             manifest.id.unwrap().to_string()
         );
     }
-    assert_eq!(fs::read_dir(host.there(".tpuscope/incoming")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(host.there(".tpuscope/.incoming")).unwrap().count(), 0);
     assert_eq!(host.uploads.unfinished(), []);
 }
 
@@ -113,10 +116,7 @@ async fn an_upload_outlives_the_agent() {
     host.to(&manifest, "missing");
     host.work().await;
     let failed = host.state("s");
-    assert_eq!(
-        (failed.phase, failed.failure.unwrap().class.as_str()),
-        (UploadPhase::Waiting, "no_destination")
-    );
+    assert_eq!((failed.phase, failed.failure.unwrap().class.as_str()), (UploadPhase::Waiting, "not_found"));
     let Host { dir, uploads: old } = host;
     drop(old);
     let settings = UploadSettings { destinations: destinations(&dir), ..UploadSettings::default() };
@@ -124,6 +124,31 @@ async fn an_upload_outlives_the_agent() {
     fs::create_dir(host.dir.path().join("not-mounted")).unwrap();
     host.work().await;
     assert!(matches!(host.state("s").phase, UploadPhase::Done { .. }));
+}
+
+#[tokio::test]
+async fn what_waits_behind_a_destination_that_fails_says_why() {
+    let host = Host::new();
+    for session in ["a", "b", "c"] {
+        host.to(&host.session(session, 10), "missing");
+    }
+    host.to(&host.session("other", 10), "here");
+    host.work().await;
+    let class = |session: &str| host.state(session).failure.map(|failure| failure.class);
+    assert!(host.uploads.unfinished().iter().any(|status| status.failure.is_none()), "one was not tried");
+    for session in ["a", "b", "c"] {
+        assert_eq!(
+            (host.state(session).phase, class(session)),
+            (UploadPhase::Waiting, Some(FailureClass::NotFound))
+        );
+    }
+    assert_eq!(class("other"), None);
+    // After a success nothing waits because of the failure.
+    fs::create_dir(host.dir.path().join("not-mounted")).unwrap();
+    host.uploads.retry(&[]).unwrap();
+    host.work().await;
+    host.to(&host.session("d", 10), "missing");
+    assert_eq!(class("d"), None);
 }
 
 #[tokio::test]
@@ -155,6 +180,18 @@ async fn another_sessions_files_are_never_touched() {
 }
 
 #[tokio::test]
+async fn a_session_may_have_any_name() {
+    let host = Host::new();
+    for name in ["incoming", "check-0123456789abcdef", "plugins", "a.json", "_check"] {
+        // One in parts too: they are written aside.
+        host.to(&host.session(name, PART_BYTES + 1), "here");
+    }
+    host.work().await;
+    let phases: Vec<_> = host.uploads.list().unwrap().into_iter().map(|status| status.phase).collect();
+    assert!(phases.iter().all(|phase| matches!(phase, UploadPhase::Done { .. })), "{phases:?}");
+}
+
+#[tokio::test]
 async fn where_a_session_goes() {
     let host = Host::new();
     let mut with_always = destinations(&host.dir);
@@ -175,6 +212,31 @@ async fn where_a_session_goes() {
 }
 
 #[tokio::test]
+async fn a_session_whose_agent_died_before_it_noted_the_upload_goes_where_its_capture_said() {
+    let host = Host::new();
+    let manifest = host.session("s", 10);
+    let owners = |choice: &UploadChoice| SessionOwners::of([7]).going_to(choice);
+    let found = |owners: &SessionOwners| {
+        fs::create_dir_all(host.dir.path().join("owners")).unwrap();
+        fs::write(host.dir.path().join("owners/s.json"), serde_json::to_vec(owners).unwrap()).unwrap();
+        let mut found = host.uploads.0.derived("s");
+        found.retain(|status| !status.derived);
+        found.into_iter().map(|status| (status.destination, status.url, status.priority)).collect::<Vec<_>>()
+    };
+    let url = |folder: &str| format!("file://{}/{folder}", host.dir.path().display());
+    let name: DestinationName = "missing".parse().unwrap();
+    assert_eq!(found(&owners(&UploadChoice::Always)), []);
+    assert_eq!(found(&owners(&UploadChoice::Nowhere)), []);
+    let asked = |folder| vec![("missing".to_owned(), url(folder), SessionPriority::Asked)];
+    assert_eq!(found(&owners(&UploadChoice::To(name.clone()))), asked("not-mounted"));
+    let agreed = PartsDestination { name, url: url("agreed").parse().unwrap() };
+    assert_eq!(found(&owners(&UploadChoice::Parts(Some(agreed)))), asked("agreed"));
+    // One that the settings do not have any more.
+    assert_eq!(found(&owners(&UploadChoice::To("gone".parse().unwrap()))), []);
+    assert!(manifest.id.is_some());
+}
+
+#[tokio::test]
 async fn a_session_that_is_gone_and_an_upload_that_is_dropped_end() {
     let host = Host::new();
     host.to(&host.session("gone", 10), "here");
@@ -189,7 +251,7 @@ async fn a_session_that_is_gone_and_an_upload_that_is_dropped_end() {
 #[tokio::test]
 async fn parts_of_an_upload_that_was_dropped_are_removed() {
     let host = Host::new();
-    let incoming = || fs::read_dir(host.there(".tpuscope/incoming")).unwrap().count();
+    let incoming = || fs::read_dir(host.there(".tpuscope/.incoming")).unwrap().count();
     // Everything can be sent, and nothing completed.
     fs::write(host.there("plugins"), "").unwrap();
     let upload = host.to(&host.session("s", PART_BYTES + 1), "here");

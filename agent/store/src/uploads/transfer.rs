@@ -105,15 +105,17 @@ impl Transfer<'_> {
         match (step, event) {
             (Step::File(index, step), StepEvent::File(event)) => {
                 let path = path(upload, index);
-                let id = parts_id(upload, index);
                 if let FileEvent::Begun { id } = &event {
                     self.journal.begun(&path, id).await;
                 }
-                let ended = matches!(event, FileEvent::Completed | FileEvent::PartsGone);
+                let ended = match &event {
+                    FileEvent::Completed { id } | FileEvent::PartsGone { id } => Some(id.clone()),
+                    _ => None,
+                };
                 upload.apply(index, event);
                 let part = if let FileStep::Part(part) = step { Some(part) } else { None };
                 self.journal.changed(upload, index, part).await;
-                if let Some(id) = id.filter(|_| ended) {
+                if let Some(id) = ended {
                     self.journal.ended(&path, &id).await;
                 }
             }
@@ -142,6 +144,7 @@ impl Transfer<'_> {
         };
         let (file, path) = (&upload.files[index], path(upload, index));
         let (name, size) = (file.name.clone(), file.size);
+        let parts = parts_id(upload, index);
         let made: BoxFuture<'static, _> = match (file_step, &file.state) {
             (FileStep::Look, state) => {
                 let known = if let FileState::Sent { crc32c } = state { *crc32c } else { None };
@@ -162,17 +165,17 @@ impl Transfer<'_> {
                 let (id, tags) = (id.clone(), sent.values().map(|part| part.tag.clone()).collect());
                 Box::pin(async move {
                     work.target.complete(&path, &id, tags).await?;
-                    Ok(FileEvent::Completed)
+                    Ok(FileEvent::Completed { id })
                 })
             }
             // A file offers only the steps of its state.
             (FileStep::Put | FileStep::Part(_) | FileStep::Complete, _) => {
-                Box::pin(std::future::ready(Ok(FileEvent::PartsGone)))
+                Box::pin(std::future::ready(Err(TransferError::PartsGone)))
             }
         };
         Box::pin(async move {
             let made = match made.await {
-                Err(TransferError::PartsGone) => Ok(FileEvent::PartsGone),
+                Err(TransferError::PartsGone) => Ok(FileEvent::PartsGone { id: parts.unwrap_or_default() }),
                 made => made,
             };
             (step, made.map(StepEvent::File))
@@ -288,6 +291,7 @@ impl Work {
         let sent = self.target.put_part(path, id, part).await;
         memory.give_back(range.data);
         let tag = sent?;
-        Ok(FileEvent::Part { index, sent: SentPart { tag, crc32c: range.crc32c } })
+        let sent = SentPart { tag, crc32c: range.crc32c };
+        Ok(FileEvent::Part { id: id.to_owned(), index, sent })
     }
 }

@@ -162,7 +162,7 @@ impl Worker {
                 }
                 match transfer.run(&mut prepared.upload).await {
                     Ok(false) => return UploadAttempt::Ended,
-                    Ok(true) => self.done(&status, &prepared.upload).await,
+                    Ok(true) => self.done(&status, &prepared).await,
                     Err(Interrupted { error, progressed: some }) => {
                         progressed = some;
                         Err(error)
@@ -186,7 +186,9 @@ impl Worker {
         }
     }
 
-    async fn done(&self, status: &UploadStatus, upload: &SessionUpload) -> Result<(), TransferError> {
+    async fn done(&self, status: &UploadStatus, prepared: &Prepared) -> Result<(), TransferError> {
+        // Not the status: its URL is from before the settings were corrected.
+        let Prepared { upload, url, .. } = prepared;
         let unverified = upload
             .files
             .iter()
@@ -199,7 +201,7 @@ impl Worker {
         info!(
             session = status.session,
             destination = status.destination,
-            url = status.url,
+            %url,
             name,
             unverified,
             "session uploaded"
