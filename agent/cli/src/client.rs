@@ -51,7 +51,10 @@ impl SocketArgs {
 
     /// What a further command needs to call the same agent: empty, or ` --socket PATH` if the command line named it.
     pub(crate) fn repeated(&self) -> String {
-        if self.is_given() { format!(" --socket {}", self.socket.display()) } else { String::new() }
+        match &self.socket {
+            Some(socket) if self.is_given() => format!(" --socket {}", socket.display()),
+            _ => String::new(),
+        }
     }
 
     /// Connects to the agent's socket.
