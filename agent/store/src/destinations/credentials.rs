@@ -107,7 +107,7 @@ mod tests {
             dir.path().join(name)
         };
         let closed = file("closed", "{}");
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
         let mut cases = vec![
             (dir.path().join("none"), "does not exist"),
             (dir.path().to_owned(), "is a directory"),
