@@ -128,6 +128,15 @@ unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
     as_int(unless_it_fails("mkdir", folder, make))
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mkdirat(folder: c_int, path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's path ends with a NUL.
+    let parent = unsafe { below(folder, path) };
+    // SAFETY: the arguments are the caller's, for the same call.
+    let make = || unsafe { libc::syscall(libc::SYS_mkdirat, folder, path, mode) };
+    as_int(unless_it_fails("mkdir", parent, make))
+}
+
 /// Moves a file, counted where it goes to.
 ///
 /// # Safety

@@ -74,7 +74,13 @@ pub(super) fn run(args: &Args) -> CommandResult {
         }
         Command::Check { file, json, online: false, .. } => return check(file.as_deref(), *json),
         Command::Check { file, json, online: true, agent } => {
-            check(file.as_deref(), false)?;
+            // JSON is that of the destinations alone, unless the settings have faults.
+            if !*json || checked(file.as_deref()).is_err() {
+                let exit = check(file.as_deref(), *json)?;
+                if exit != Exit::Ok {
+                    return Ok(exit);
+                }
+            }
             return online::check(file.as_deref(), agent, *json);
         }
         Command::Show { settings, json } => show(settings, *json)?,
@@ -82,7 +88,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::Ok)
 }
 
-fn check(file: Option<&Path>, json: bool) -> CommandResult {
+/// The settings, or all their faults.
+fn checked(file: Option<&Path>) -> Result<LoadedSettings, Vec<Failure>> {
     let name = file.unwrap_or(Path::new(settings::FILE));
     let named = file.map(Path::to_owned);
     let read = move || {
@@ -91,8 +98,12 @@ fn check(file: Option<&Path>, json: bool) -> CommandResult {
             if faults.is_empty() { Ok(loaded) } else { Err(faults) }
         })
     };
-    let checked = settings_args::within(READ_LIMIT, name, read).unwrap_or_else(|failure| Err(vec![failure]));
-    match checked {
+    settings_args::within(READ_LIMIT, name, read).unwrap_or_else(|failure| Err(vec![failure]))
+}
+
+fn check(file: Option<&Path>, json: bool) -> CommandResult {
+    let name = file.unwrap_or(Path::new(settings::FILE));
+    match checked(file) {
         Ok(loaded) => print_checked(&loaded, name, json)?,
         Err(faults) if json => {
             let all: Vec<_> = faults.iter().map(fault_json).collect();
