@@ -63,13 +63,13 @@ fn whichever_change_fails_a_session_is_kept_whole_or_refused() {
     let met =
         |call: &str, what: &str| failed.iter().any(|each| each.starts_with(call) && each.contains(what));
     for (call, what) in [
-        ("write", ".xplane.pb"),
-        ("fsync", ".xplane.pb"),
+        ("write", ".part"),
+        ("fsync", ".part"),
         ("rename", ".xplane.pb"),
         ("write", "manifest.json"),
         ("mkdir", "plugins/profile"),
         ("pwrite", "state.db-wal"),
-        ("fdatasync", "state.db-wal"),
+        ("fsync", "state.db-wal"),
     ] {
         assert!(met(call, what), "{call} {what} was not met: {failed:#?}");
     }

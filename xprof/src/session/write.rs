@@ -106,8 +106,15 @@ impl SessionWriter {
         let text = manifest.text();
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed("write", &path))?;
         let target = folder.join(MANIFEST_FILE);
+        let replaces = target.exists();
         fs::rename(&path, &target).map_err(failed("create", &target))?;
-        sync_folder(&folder)?;
+        if let Err(error) = sync_folder(&folder) {
+            // A session that is reported as failed does not look whole.
+            if !replaces {
+                let _ = fs::remove_file(&target);
+            }
+            return Err(error);
+        }
         let bytes = manifest.parts_bytes().saturating_add(text.len() as u64);
         Ok(FinishedSession { manifest, folder, bytes })
     }
@@ -276,8 +283,12 @@ impl PartWriter {
             }
             fs::rename(whole, &self.target).map_err(failed("create", &self.target))?;
         }
-        sync_folder(folder)?;
-        sync_folder(sessions)
+        let synced = sync_folder(folder).and_then(|()| sync_folder(sessions));
+        if synced.is_err() {
+            // A part that is reported as failed is not kept, nor a folder that holds nothing else.
+            let _ = fs::remove_file(&self.target).and_then(|()| fs::remove_dir(folder));
+        }
+        synced
     }
 }
 
