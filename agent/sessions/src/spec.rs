@@ -177,13 +177,7 @@ impl CaptureSpec {
         if timeout.is_zero() || timeout > HOUR {
             return Err(SpecError::Timeout(timeout, HOUR));
         }
-        if params.start.is_some_and(|start| start > now.plus(HOUR)) {
-            return Err(SpecError::StartTooFar);
-        }
-        let ago = params.start.map(|start| start.age(now)).filter(|&ago| ago > PAST);
-        if let Some(ago) = ago {
-            return Err(SpecError::StartPast(ago));
-        }
+        params.start.map_or(Ok(()), |start| check_start(start, now))?;
         check_levels(params.levels, limits.max_tracer_level)?;
         let values = option_values(&params.advanced, source, &limits.advanced_options)?;
         let Levels { host, device, python } = params.levels;
@@ -229,6 +223,18 @@ impl CaptureSpec {
             ..ProfileRequest::default()
         }
     }
+}
+
+/// Whether a window may begin at `start`.
+///
+/// # Errors
+/// If it is more than an hour ahead, or over.
+pub fn check_start(start: Timestamp, now: Timestamp) -> Result<(), SpecError> {
+    if start > now.plus(HOUR) {
+        return Err(SpecError::StartTooFar);
+    }
+    let ago = start.age(now);
+    if ago > PAST { Err(SpecError::StartPast(ago)) } else { Ok(()) }
 }
 
 fn check_levels(levels: Levels, highest: u32) -> Result<(), SpecError> {

@@ -145,6 +145,27 @@ fn agents_upload_their_parts_and_one_manifest_names_all() {
 }
 
 #[test]
+fn a_session_that_cannot_be_uploaded_is_said_to_stay_with_its_agents() {
+    let fakes = [FakeProfiler::start(Mode::Trace(trace())), FakeProfiler::start(Mode::Trace(trace()))];
+    let parent = tempfile::tempdir().unwrap();
+    // Not mounted, as it were.
+    let absent = parent.path().join("absent");
+    let settings = format!("[[destination]]\nname = 'shared'\nurl = 'file://{}'\n", absent.display());
+    let mut cluster = Cluster::new();
+    for (host, fake) in ["a", "b"].into_iter().zip(&fakes) {
+        cluster.add(host, Agent::start_as(host, &[fake.target()], &settings));
+    }
+    let arguments = ["--duration", "10ms", "--session", "up", "--to", "shared", "--wait-upload=1s"];
+    let ended = cluster.capture("a,b", &arguments);
+    ended.failed(
+        20,
+        "no whole session was made, and the agents of a and 1 more keep and may upload what they recorded",
+    );
+    assert!(ended.stderr.contains("`tpuscope sessions rm` removes it"), "{ended:?}");
+    assert_eq!(cluster.agent("a").sessions(), ["up"]);
+}
+
+#[test]
 fn the_sessions_of_all_hosts_are_listed() {
     let fake = FakeProfiler::start(Mode::Trace(trace()));
     let cluster = Cluster::of(&[("a", &[fake.target()]), ("b", &[])]);

@@ -102,7 +102,7 @@ fn targets(named: &[Target], host: &HostName, paths: &Paths, device: &device::Se
     target::direct_with_owners(named, host, &workloads, &chips)
 }
 
-fn failed(error: &CaptureError) -> Failure {
+pub(super) fn failed(error: &CaptureError) -> Failure {
     remedies::capture_failure(&session_messages::failure(error), KeptIn::Folder)
 }
 

@@ -8,13 +8,18 @@ use server::protocol;
 use sessions::{
     coordinator::{Coordinator, HostsCapture, Keep},
     settings::Settings,
+    spec::check_start,
 };
 use store::destinations::NO_DESTINATION;
 use tokio_util::sync::CancellationToken;
 use xprof::session::remove_abandoned;
 
 use super::{
-    Args, agent::request, direct::ABANDONED, hosts_progress::HostsProgressLine, report::CaptureReport,
+    Args,
+    agent::request,
+    direct::{ABANDONED, failed},
+    hosts_progress::HostsProgressLine,
+    report::CaptureReport,
 };
 use crate::{
     client, failure::Failure, hosts::dialer, lifecycle::signals::StopSignals, remedies,
@@ -67,6 +72,8 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
 /// Without a host yet.
 fn planned(args: &Args, request: CaptureRequest, keep: Keep) -> Result<HostsCapture, Failure> {
     let params = args.params()?;
+    let wrong = params.start.and_then(|start| check_start(start, SystemClock.now()).err());
+    wrong.map_or(Ok(()), |error| Err(failed(&error.into())))?;
     Ok(HostsCapture {
         hosts: Vec::new(),
         request,

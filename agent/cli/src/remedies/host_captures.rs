@@ -88,8 +88,14 @@ fn not_reached_exit(fault: DialFault) -> Exit {
 /// A capture over several hosts that kept nothing.
 pub(crate) fn hosts_capture(error: CoordinatorError, session: Option<&SessionName>) -> Failure {
     match error {
-        CoordinatorError::TooFewHosts { left, needed, hosts } => too_few_hosts(left, needed, &hosts),
-        CoordinatorError::Folder(error) => session_folder(error),
+        CoordinatorError::TooFewHosts { left, needed, hosts, keeping } => {
+            too_few_hosts(left, needed, &hosts, &keeping)
+        }
+        CoordinatorError::Folder(error) => {
+            let failure = session_folder(error);
+            let remedy = [failure.remedy.as_str(), AGENTS_KEEP].into_iter().filter(|text| !text.is_empty());
+            Failure { remedy: remedy.collect::<Vec<_>>().join("; "), ..failure }
+        }
         CoordinatorError::Manifest(ref fault) => {
             let why = missing_host(fault);
             Failure::new(Exit::NotUploaded, &error).remedy(why.remedy)
@@ -108,8 +114,16 @@ pub(crate) fn hosts_capture(error: CoordinatorError, session: Option<&SessionNam
     }
 }
 
+/// What becomes of what agents have recorded when it cannot be written here.
+const AGENTS_KEEP: &str = "agents that had recorded keep the session in their stores: `tpuscope sessions list` there, `sessions rm` removes it";
+
 /// The code is that of the commonest cause; of two, that of the host that was named first.
-fn too_few_hosts(left: usize, needed: usize, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
+fn too_few_hosts(
+    left: usize,
+    needed: usize,
+    hosts: &[(HostAddress, Option<HostFault>)],
+    keeping: &[HostAddress],
+) -> Failure {
     let missing = hosts.iter().filter_map(|(host, fault)| Some((host, missing_host(fault.as_ref()?))));
     let missing: Vec<(&HostAddress, Failure)> = missing.collect();
     let count = |exit: Exit| missing.iter().filter(|(_, failure)| failure.exit == exit).count();
@@ -127,8 +141,22 @@ fn too_few_hosts(left: usize, needed: usize, hosts: &[(HostAddress, Option<HostF
             remedies.push(&failure.remedy);
         }
     }
+    let kept = match keeping {
+        [] => "nothing was kept".to_owned(),
+        [first, rest @ ..] => {
+            let others = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+            format!(
+                "no whole session was made, and the agents of {first}{others} keep and may upload what they recorded"
+            )
+        }
+    };
+    if !keeping.is_empty() {
+        remedies.push(
+            "`tpuscope sessions list` there shows it, `tpuscope sessions rm` removes it and ends its upload",
+        );
+    }
     let what = format!(
-        "{left} of {} are left and {needed} must have a trace: nothing was kept: {}{more}",
+        "{left} of {} are left and {needed} must have a trace: {kept}: {}{more}",
         counted(hosts.len(), "host"),
         named.join("; ")
     );
@@ -181,18 +209,22 @@ mod tests {
             (host("c"), None),
             (host("d"), dial(DialFault::OldTpuscope)),
         ];
-        let failed = too_few_hosts(1, 2, &hosts);
+        let failed = too_few_hosts(1, 2, &hosts, &[]);
         assert_eq!(failed.exit, Exit::NoAgent);
         let wanted = "1 of 4 hosts are left and 2 must have a trace: nothing was kept: \
                       a: it did not end its recording in time; b: ssh: x; d: ssh: x";
         assert_eq!(failed.what, wanted);
         assert!(failed.remedy.contains("update tpuscope there") && !failed.remedy.contains("--timeout"));
         // The first of two.
-        let failed = too_few_hosts(0, 1, &hosts[..2]);
+        let failed = too_few_hosts(0, 1, &hosts[..2], &[host("a"), host("c")]);
         assert_eq!(failed.exit, Exit::Timeout);
+        assert!(failed.what.contains("the agents of a and 1 more keep and may upload"), "{}", failed.what);
+        assert!(failed.remedy.contains("sessions rm"), "{}", failed.remedy);
         let many: Vec<_> = (0..9).map(|number| (host(&format!("h{number}")), late())).collect();
         assert!(
-            too_few_hosts(0, 1, &many).what.ends_with("h3: it did not end its recording in time; and 5 more")
+            too_few_hosts(0, 1, &many, &[])
+                .what
+                .ends_with("h3: it did not end its recording in time; and 5 more")
         );
     }
 

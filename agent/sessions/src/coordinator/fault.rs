@@ -114,6 +114,8 @@ pub enum CoordinatorError {
         needed: usize,
         /// All hosts as they were given, and why they are missing.
         hosts: Vec<(HostAddress, Option<HostFault>)>,
+        /// Those that had recorded and failed then: their agents keep the session, and may upload their parts of it.
+        keeping: Vec<HostAddress>,
     },
     /// The session cannot be written here.
     #[error(transparent)]

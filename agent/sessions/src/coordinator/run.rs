@@ -430,6 +430,7 @@ impl Run {
     /// Removes what agents have recorded.
     async fn keep_nothing(&mut self) -> CoordinatorError {
         let left = self.hosts.iter().filter(|host| host.fault.is_none()).count();
+        let mut keeping = Vec::new();
         let mut removing: BTreeSet<HostNumber> = BTreeSet::new();
         for (number, host) in self.hosts.iter_mut().enumerate() {
             // What was copied is dropped.
@@ -438,6 +439,9 @@ impl Run {
                 host.tell(Command::Remove);
                 removing.insert(number);
             } else {
+                if host.recorded {
+                    keeping.push(host.given.clone());
+                }
                 host.leave.cancel();
             }
         }
@@ -456,7 +460,7 @@ impl Run {
         let _ = timeout(self.common.limit, removed).await;
         let needed = self.capture.min_hosts.max(1);
         let hosts = self.hosts.iter_mut().map(|host| (host.given.clone(), host.fault.take()));
-        CoordinatorError::TooFewHosts { left, needed, hosts: hosts.collect() }
+        CoordinatorError::TooFewHosts { left, needed, hosts: hosts.collect(), keeping }
     }
 }
 
