@@ -43,7 +43,7 @@ pub(crate) trait FromFiles: Sized + Send + Sync + 'static {
     /// What it is called in the log.
     const NAME: &'static str;
     /// Where its files are, and what else it is made of.
-    type Source: Clone + PartialEq + Send + Sync + 'static;
+    type Files: Clone + PartialEq + Send + Sync + 'static;
     /// Why it cannot be made.
     type Error: fmt::Display + Send + 'static;
 
@@ -52,7 +52,7 @@ pub(crate) trait FromFiles: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// If it cannot be made.
-    fn read(source: &Self::Source) -> Result<(Self, Vec<FileStamp>), Self::Error>;
+    fn read(source: &Self::Files) -> Result<(Self, Vec<FileStamp>), Self::Error>;
 
     /// What must be said when it takes the place of `before`.
     fn warning(&self, before: &Self) -> Option<String>;
@@ -62,7 +62,7 @@ pub(crate) trait FromFiles: Sized + Send + Sync + 'static {
 pub(crate) struct FileBacked<T: FromFiles>(Mutex<State<T>>);
 
 struct State<T: FromFiles> {
-    source: T::Source,
+    source: T::Files,
     active: Arc<T>,
     stamps: Vec<FileStamp>,
     looked: Instant,
@@ -77,7 +77,7 @@ impl<T: FromFiles> FileBacked<T> {
     ///
     /// # Errors
     /// If the value cannot be made.
-    pub(crate) fn open(source: T::Source) -> Result<Self, T::Error> {
+    pub(crate) fn open(source: T::Files) -> Result<Self, T::Error> {
         let (active, stamps) = T::read(&source)?;
         let state = State {
             source,
@@ -124,7 +124,7 @@ impl<T: FromFiles> FileBacked<T> {
     }
 
     /// Takes another source, which is read with the next check.
-    pub(crate) fn set_source(&self, source: T::Source) {
+    pub(crate) fn set_source(&self, source: T::Files) {
         let mut state = self.state();
         if state.source != source {
             // No file has the stamp of none, so the next check reads.
@@ -194,7 +194,7 @@ mod tests {
 
     impl FromFiles for Number {
         const NAME: &'static str = "number";
-        type Source = PathBuf;
+        type Files = PathBuf;
         type Error = String;
 
         fn read(source: &PathBuf) -> Result<(Self, Vec<FileStamp>), String> {

@@ -19,18 +19,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use benches::promise;
+use benches::{
+    capture_window::{MOST_BEYOND, ROUNDS, WINDOW, beyond, median, xprof_beyond},
+    promise,
+};
 use bytes::{BufMut, Bytes, BytesMut};
 use fakes::{
-    harness::{peer, tpuscope, workspace},
+    harness::{tpuscope, workspace},
     jax_job::{JaxJob, RunningJaxJob},
 };
 use tokio::net::{TcpListener, TcpStream};
 
-const WINDOW: Duration = Duration::from_secs(1);
-const ROUNDS: usize = 5;
 /// What is promised.
-const MOST_BEYOND: f64 = 0.15;
 const LEAST_OF_BARE: f64 = 0.8;
 const MOST_GROWTH_MIB: f64 = 32.0;
 const MIB: f64 = 1_048_576.0;
@@ -55,12 +55,6 @@ fn block_on(future: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
 }
 
-/// The middle one of some measurements.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn beyond_the_window() -> bool {
     println!("time beyond a window of {} s, median of {ROUNDS}", WINDOW.as_secs());
     let mut kept = true;
@@ -82,23 +76,7 @@ fn ours_beyond(targets: &[String]) -> f64 {
     for target in targets {
         command.args(["--target", target]);
     }
-    let begin = Instant::now();
-    let output = command.output().unwrap();
-    let took = begin.elapsed();
-    assert!(output.status.success(), "{output:?}");
-    (took - WINDOW).as_secs_f64()
-}
-
-fn xprof_beyond(targets: &[String]) -> f64 {
-    let folder = tempfile::tempdir().unwrap();
-    let script = workspace().join("benches/scripts/xprof_trace.py");
-    let mut command = Command::new(peer("xprof/bin/python"));
-    command.arg(script).arg(targets.join(",")).arg(folder.path()).arg(WINDOW.as_millis().to_string());
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    // Its client talks on standard output too.
-    let took: f64 = String::from_utf8_lossy(&output.stdout).lines().last().unwrap().parse().unwrap();
-    took - WINDOW.as_secs_f64()
+    beyond(&mut command)
 }
 
 /// A process that ended: how long it ran and how much memory it had at most.

@@ -2,26 +2,22 @@
 //! with a real JAX job, reached through `dial-stdio`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
-#![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 
 use std::{
     fs,
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
-use benches::promise;
+use benches::{
+    capture_window::{MOST_BEYOND, ROUNDS, WINDOW, beyond, median, xprof_beyond},
+    promise,
+};
 use fakes::{
-    harness::{peer, tpuscope, workspace},
+    harness::tpuscope,
     jax_job::{JaxJob, RunningJaxJob},
     wait::until,
 };
-
-const WINDOW: Duration = Duration::from_secs(1);
-const ROUNDS: usize = 5;
-/// What is promised, seconds.
-const MOST_BEYOND: f64 = 0.15;
 
 fn main() {
     let jobs = [JaxJob::new().start(), JaxJob::new().start()];
@@ -43,12 +39,6 @@ fn main() {
     if !promise::at_most("seconds beyond the window", ours, MOST_BEYOND) {
         std::process::exit(1);
     }
-}
-
-/// The middle one of some measurements.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// An agent of one host; killed on drop.
@@ -91,21 +81,5 @@ fn ours_beyond(sockets: &Path) -> f64 {
     let mut command = Command::new(tpuscope());
     command.args(["capture", "--hosts", "a,b", "--via-command", &via, "--duration", "1s", "--output"]);
     command.arg(folder.path());
-    let begin = Instant::now();
-    let output = command.output().unwrap();
-    let took = begin.elapsed();
-    assert!(output.status.success(), "{output:?}");
-    (took - WINDOW).as_secs_f64()
-}
-
-fn xprof_beyond(targets: &[String]) -> f64 {
-    let folder = tempfile::tempdir().unwrap();
-    let script = workspace().join("benches/scripts/xprof_trace.py");
-    let mut command = Command::new(peer("xprof/bin/python"));
-    command.arg(script).arg(targets.join(",")).arg(folder.path()).arg(WINDOW.as_millis().to_string());
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    // Its client talks on standard output too.
-    let took: f64 = String::from_utf8_lossy(&output.stdout).lines().last().unwrap().parse().unwrap();
-    took - WINDOW.as_secs_f64()
+    beyond(&mut command)
 }

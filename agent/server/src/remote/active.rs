@@ -99,7 +99,7 @@ impl CheckClient for CallerRoles {
 
 impl FromFiles for RemoteTls {
     const NAME: &'static str = "certificate of the remote listener";
-    type Source = RemoteSource;
+    type Files = RemoteSource;
     type Error = RemoteError;
 
     fn read(source: &RemoteSource) -> Result<(Self, Vec<FileStamp>), RemoteError> {

@@ -88,7 +88,7 @@ impl Active {
 
 impl FromFiles for Active {
     const NAME: &'static str = "web configuration of the metrics listener";
-    type Source = ConfigurationSource;
+    type Files = ConfigurationSource;
     type Error = ConfigurationError;
 
     fn read(source: &ConfigurationSource) -> Result<(Self, Vec<FileStamp>), ConfigurationError> {

@@ -20,7 +20,7 @@ pub(super) struct SessionIdentity {
 
 /// What a host recorded, as it will stand in the joined manifest.
 #[derive(Debug, Clone)]
-pub(super) struct HostTrace {
+pub(super) struct RecordedHost {
     /// What the host is called in the session.
     pub(super) label: HostName,
     /// The manifest of the host.
@@ -47,7 +47,7 @@ pub(super) fn checked(
     own: &HostName,
     label: &HostName,
     clock: OffsetEstimate,
-) -> Result<HostTrace, HostFault> {
+) -> Result<RecordedHost, HostFault> {
     let bad = HostFault::BadAnswer;
     if manifest.session != identity.name.as_str() || manifest.id.as_ref() != Some(&identity.id) {
         return Err(bad("the manifest of another session"));
@@ -78,7 +78,7 @@ pub(super) fn checked(
             "its agent calls this host {own}, as that of another host: its parts are named after the host as it was given"
         ));
     }
-    Ok(HostTrace { label: label.clone(), manifest, entry, parts })
+    Ok(RecordedHost { label: label.clone(), manifest, entry, parts })
 }
 
 /// The manifest of all hosts: each as it was given, with its trace or the reason why it has none. At least one has a trace.
@@ -86,7 +86,7 @@ pub(super) fn joined(
     identity: &SessionIdentity,
     window: Option<Window>,
     created: Timestamp,
-    hosts: &[(&HostAddress, Result<&HostTrace, String>)],
+    hosts: &[(&HostAddress, Result<&RecordedHost, String>)],
     mut warnings: Vec<String>,
 ) -> Manifest {
     let mut missing = Vec::new();
@@ -144,7 +144,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn taken(manifest: Manifest, own: &str, label: &str) -> Result<HostTrace, String> {
+    fn taken(manifest: Manifest, own: &str, label: &str) -> Result<RecordedHost, String> {
         let clock = OffsetEstimate { offset_ns: -5, bound_ns: 7 };
         let (own, label) = (own.parse().unwrap(), label.parse().unwrap());
         checked(manifest, &identity(), &own, &label, clock).map_err(|fault| fault.to_string())

@@ -51,7 +51,7 @@ pub(super) struct Now {
 
 /// What the capture is to keep to.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
+pub(super) struct CaptureRules {
     /// With fewer hosts nothing is kept; at least 1.
     pub(super) min_hosts: usize,
     /// The start of the window; none: as soon as the hosts are ready.
@@ -68,7 +68,7 @@ pub(super) struct Rules {
 
 /// What a host did.
 #[derive(Debug, Clone)]
-pub(super) enum Input {
+pub(super) enum HostInput {
     /// Its agent answered, and can take part.
     Reached {
         /// Of the agent; empty if it does not say.
@@ -102,7 +102,7 @@ pub(super) struct ReservedHost {
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum HostAction {
     /// Measure the clock and reserve.
     Reserve(HostNumber),
     /// Renew the lease.
@@ -161,7 +161,7 @@ enum Phase {
 pub(super) struct Machine {
     given: Vec<HostAddress>,
     hosts: Vec<HostState>,
-    rules: Rules,
+    rules: CaptureRules,
     overall: Option<Duration>,
     phase: Phase,
     start: Option<Timestamp>,
@@ -170,7 +170,7 @@ pub(super) struct Machine {
 
 impl Machine {
     /// A capture of these hosts that begins now, by reaching all of them.
-    pub(super) fn new(given: Vec<HostAddress>, rules: Rules, now: Now) -> Self {
+    pub(super) fn new(given: Vec<HostAddress>, rules: CaptureRules, now: Now) -> Self {
         let overall = rules.overall.map(|limit| now.uptime + limit);
         let hosts = vec![HostState::Reaching; given.len()];
         Self { given, hosts, rules, overall, phase: Phase::Reaching, start: None, labels: BTreeMap::new() }
@@ -192,26 +192,28 @@ impl Machine {
     }
 
     /// Takes what a host did. What does not fit its state is ignored: it came too late.
-    pub(super) fn take(&mut self, host: HostNumber, input: Input, now: Now) -> Vec<Action> {
+    pub(super) fn take(&mut self, host: HostNumber, input: HostInput, now: Now) -> Vec<HostAction> {
         let mut actions = Vec::new();
         let phase = self.phase;
         let Some(state) = self.hosts.get_mut(host).filter(|_| phase != Phase::Over) else { return actions };
         match (&mut *state, input) {
             (HostState::Missing | HostState::Stored, _) => {}
-            (HostState::Reserving, Input::Failed { busy: true }) if matches!(phase, Phase::Reserving { busy_until } if now.uptime + BUSY_PAUSE <= busy_until) =>
+            (HostState::Reserving, HostInput::Failed { busy: true }) if matches!(phase, Phase::Reserving { busy_until } if now.uptime + BUSY_PAUSE <= busy_until) =>
             {
                 *state = HostState::Waiting { until: now.uptime + BUSY_PAUSE };
             }
-            (_, Input::Failed { .. }) => *state = HostState::Missing,
-            (HostState::Reaching, Input::Reached { instance }) => *state = HostState::Reached { instance },
-            (HostState::Reserving, Input::Ready(host)) => {
+            (_, HostInput::Failed { .. }) => *state = HostState::Missing,
+            (HostState::Reaching, HostInput::Reached { instance }) => {
+                *state = HostState::Reached { instance }
+            }
+            (HostState::Reserving, HostInput::Ready(host)) => {
                 *state = HostState::Ready { host, renew: now.uptime + RENEWAL };
             }
-            (HostState::Recording { .. }, Input::Recorded) => {
+            (HostState::Recording { .. }, HostInput::Recorded) => {
                 *state = HostState::Collecting;
-                actions.push(Action::Collect(host));
+                actions.push(HostAction::Collect(host));
             }
-            (HostState::Collecting, Input::Stored) => *state = HostState::Stored,
+            (HostState::Collecting, HostInput::Stored) => *state = HostState::Stored,
             _ => {}
         }
         self.step(now, &mut actions);
@@ -219,7 +221,7 @@ impl Machine {
     }
 
     /// Does what is due.
-    pub(super) fn tick(&mut self, now: Now) -> Vec<Action> {
+    pub(super) fn tick(&mut self, now: Now) -> Vec<HostAction> {
         let mut actions = Vec::new();
         self.step(now, &mut actions);
         actions
@@ -250,7 +252,7 @@ impl Machine {
         self.hosts.iter().any(is)
     }
 
-    fn step(&mut self, now: Now, actions: &mut Vec<Action>) {
+    fn step(&mut self, now: Now, actions: &mut Vec<HostAction>) {
         if self.phase == Phase::Over {
             return;
         }
@@ -276,12 +278,12 @@ impl Machine {
         self.conclude(actions);
     }
 
-    fn give_up(&mut self, host: HostNumber, why: GiveUp, actions: &mut Vec<Action>) {
+    fn give_up(&mut self, host: HostNumber, why: GiveUp, actions: &mut Vec<HostAction>) {
         self.hosts[host] = HostState::Missing;
-        actions.push(Action::GiveUp(host, why));
+        actions.push(HostAction::GiveUp(host, why));
     }
 
-    fn give_up_all(&mut self, why: GiveUp, is: impl Fn(&HostState) -> bool, actions: &mut Vec<Action>) {
+    fn give_up_all(&mut self, why: GiveUp, is: impl Fn(&HostState) -> bool, actions: &mut Vec<HostAction>) {
         for host in 0..self.hosts.len() {
             if is(&self.hosts[host]) && !matches!(self.hosts[host], HostState::Missing) {
                 self.give_up(host, why, actions);
@@ -296,7 +298,7 @@ impl Machine {
     }
 
     /// Once all are reached or missing: an agent that is reached twice takes part once.
-    fn reserve(&mut self, now: Now, actions: &mut Vec<Action>) {
+    fn reserve(&mut self, now: Now, actions: &mut Vec<HostAction>) {
         let waits = self.reserve_at().is_some_and(|at| now.wall < at);
         if waits || self.any(|host| matches!(host, HostState::Reaching)) {
             return;
@@ -310,24 +312,24 @@ impl Machine {
                 Some(first) => self.give_up(host, GiveUp::SameAgent(first), actions),
                 None => {
                     self.hosts[host] = HostState::Reserving;
-                    actions.push(Action::Reserve(host));
+                    actions.push(HostAction::Reserve(host));
                 }
             }
         }
         self.phase = Phase::Reserving { busy_until: now.uptime + self.rules.busy };
     }
 
-    fn reserve_again(&mut self, now: Now, actions: &mut Vec<Action>) {
+    fn reserve_again(&mut self, now: Now, actions: &mut Vec<HostAction>) {
         for (number, host) in self.hosts.iter_mut().enumerate() {
             if matches!(host, HostState::Waiting { until } if now.uptime >= *until) {
                 *host = HostState::Reserving;
-                actions.push(Action::Reserve(number));
+                actions.push(HostAction::Reserve(number));
             }
         }
     }
 
     /// Gives one start to all that are ready.
-    fn start_all(&mut self, now: Now, actions: &mut Vec<Action>) {
+    fn start_all(&mut self, now: Now, actions: &mut Vec<HostAction>) {
         if self.rules.uploads {
             self.one_destination(actions);
         }
@@ -341,7 +343,7 @@ impl Machine {
         let earliest = now.wall.plus(slowest.max().unwrap_or_default() + SENDING + each);
         let start = self.rules.start.map_or(earliest, |start| start.max(earliest));
         for (host, ready) in ready {
-            actions.push(Action::Start(host, start.stepped(ready.clock.offset_ns)));
+            actions.push(HostAction::Start(host, start.stepped(ready.clock.offset_ns)));
             self.hosts[host] = HostState::Recording { renew: now.uptime + RENEWAL };
         }
         self.start = Some(start);
@@ -357,7 +359,7 @@ impl Machine {
     }
 
     /// All parts go to the place that most hosts name: of two, to that of the first host.
-    fn one_destination(&mut self, actions: &mut Vec<Action>) {
+    fn one_destination(&mut self, actions: &mut Vec<HostAction>) {
         let ready = self.ready();
         let mut named: Vec<(&str, HostNumber, usize)> = Vec::new();
         for (number, host) in &ready {
@@ -378,7 +380,7 @@ impl Machine {
     }
 
     /// Agents that upload name their parts themselves, so that a second host of one name would have no place.
-    fn name_all(&mut self, actions: &mut Vec<Action>) {
+    fn name_all(&mut self, actions: &mut Vec<HostAction>) {
         let ready = self.ready();
         if self.rules.uploads {
             let mut named: HashMap<HostName, HostNumber> = HashMap::new();
@@ -394,23 +396,23 @@ impl Machine {
         self.labels = ready.iter().map(|(number, _)| *number).zip(labels).collect();
     }
 
-    fn renew(&mut self, now: Now, actions: &mut Vec<Action>) {
+    fn renew(&mut self, now: Now, actions: &mut Vec<HostAction>) {
         for (number, host) in self.hosts.iter_mut().enumerate() {
             if let HostState::Ready { renew, .. } | HostState::Recording { renew } = host
                 && now.uptime >= *renew
             {
                 *renew = now.uptime + RENEWAL;
-                actions.push(Action::Renew(number));
+                actions.push(HostAction::Renew(number));
             }
         }
     }
 
-    fn conclude(&mut self, actions: &mut Vec<Action>) {
+    fn conclude(&mut self, actions: &mut Vec<HostAction>) {
         let left = self.hosts.iter().filter(|host| !matches!(host, HostState::Missing)).count();
         let enough = left >= self.rules.min_hosts;
         if !enough || !self.any(|host| !matches!(host, HostState::Missing | HostState::Stored)) {
             self.phase = Phase::Over;
-            actions.push(Action::Conclude { enough });
+            actions.push(HostAction::Conclude { enough });
         }
     }
 }

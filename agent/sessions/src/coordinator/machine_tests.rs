@@ -6,7 +6,7 @@ use cluster::clock_offset::{OffsetEstimate, RoundTrip, clock_offset};
 use model::time::Timestamp;
 use proptest::prelude::*;
 
-use super::machine::{Action, GiveUp, HostNumber, Input, Machine, Now, ReservedHost, Rules};
+use super::machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost};
 
 const START: i64 = 1_800_000_000_000_000_000;
 
@@ -15,8 +15,8 @@ fn at(ms: u64) -> Now {
     Now { wall: Timestamp(START).plus(uptime), uptime }
 }
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> CaptureRules {
+    CaptureRules {
         min_hosts: 1,
         start: None,
         recording: Duration::from_secs(30),
@@ -26,17 +26,17 @@ fn rules() -> Rules {
     }
 }
 
-fn machine(hosts: usize, rules: Rules) -> Machine {
+fn machine(hosts: usize, rules: CaptureRules) -> Machine {
     let given = (0..hosts).map(|number| format!("h{number}").parse().unwrap()).collect();
     Machine::new(given, rules, at(0))
 }
 
-fn reached(instance: &str) -> Input {
-    Input::Reached { instance: instance.to_owned() }
+fn reached(instance: &str) -> HostInput {
+    HostInput::Reached { instance: instance.to_owned() }
 }
 
-fn ready(name: &str, offset_ns: i64, lead_ms: u64) -> Input {
-    Input::Ready(ReservedHost {
+fn ready(name: &str, offset_ns: i64, lead_ms: u64) -> HostInput {
+    HostInput::Ready(ReservedHost {
         name: name.parse().unwrap(),
         clock: OffsetEstimate { offset_ns, bound_ns: 1_000_000 },
         lead: Duration::from_millis(lead_ms),
@@ -44,33 +44,36 @@ fn ready(name: &str, offset_ns: i64, lead_ms: u64) -> Input {
     })
 }
 
-const FAILED: Input = Input::Failed { busy: false };
-const BUSY: Input = Input::Failed { busy: true };
+const FAILED: HostInput = HostInput::Failed { busy: false };
+const BUSY: HostInput = HostInput::Failed { busy: true };
 
 #[test]
 fn two_hosts_get_one_start_and_are_collected() {
     let mut machine = machine(2, rules());
     assert_eq!(machine.take(0, reached("x"), at(1)), []);
-    assert_eq!(machine.take(1, reached("y"), at(2)), [Action::Reserve(0), Action::Reserve(1)]);
+    assert_eq!(machine.take(1, reached("y"), at(2)), [HostAction::Reserve(0), HostAction::Reserve(1)]);
     assert_eq!(machine.take(0, ready("a", 5_000, 10), at(3)), []);
     let start = at(3).wall.plus(Duration::from_micros(200 * 2) + Duration::from_millis(20 + 50 + 2));
     let starts = machine.take(1, ready("b", -7_000, 50), at(3));
-    assert_eq!(starts, [Action::Start(0, start.stepped(5_000)), Action::Start(1, start.stepped(-7_000))]);
+    assert_eq!(
+        starts,
+        [HostAction::Start(0, start.stepped(5_000)), HostAction::Start(1, start.stepped(-7_000))]
+    );
     assert_eq!(machine.start(), Some(start));
-    assert_eq!(machine.take(1, Input::Recorded, at(100)), [Action::Collect(1)]);
-    assert_eq!(machine.take(1, Input::Stored, at(101)), []);
-    assert_eq!(machine.take(0, Input::Recorded, at(102)), [Action::Collect(0)]);
-    assert_eq!(machine.take(0, Input::Stored, at(103)), [Action::Conclude { enough: true }]);
+    assert_eq!(machine.take(1, HostInput::Recorded, at(100)), [HostAction::Collect(1)]);
+    assert_eq!(machine.take(1, HostInput::Stored, at(101)), []);
+    assert_eq!(machine.take(0, HostInput::Recorded, at(102)), [HostAction::Collect(0)]);
+    assert_eq!(machine.take(0, HostInput::Stored, at(103)), [HostAction::Conclude { enough: true }]);
     assert_eq!((machine.tick(at(999_000)), machine.wake(at(103))), (vec![], None));
 }
 
 #[test]
 fn failed_hosts_are_not_waited_for_and_too_few_end_it() {
-    let mut one_left = machine(3, Rules { min_hosts: 2, ..rules() });
+    let mut one_left = machine(3, CaptureRules { min_hosts: 2, ..rules() });
     one_left.take(0, reached(""), at(1));
     assert_eq!(one_left.take(1, FAILED, at(1)), []);
-    assert_eq!(one_left.take(2, reached(""), at(1)), [Action::Reserve(0), Action::Reserve(2)]);
-    assert_eq!(one_left.take(2, FAILED, at(2)), [Action::Conclude { enough: false }]);
+    assert_eq!(one_left.take(2, reached(""), at(1)), [HostAction::Reserve(0), HostAction::Reserve(2)]);
+    assert_eq!(one_left.take(2, FAILED, at(2)), [HostAction::Conclude { enough: false }]);
     let mut in_window = machine(2, rules());
     for host in 0..2 {
         in_window.take(host, reached(""), at(1));
@@ -78,8 +81,8 @@ fn failed_hosts_are_not_waited_for_and_too_few_end_it() {
     in_window.take(0, ready("a", 0, 0), at(2));
     in_window.take(1, ready("b", 0, 0), at(2));
     assert_eq!(in_window.take(0, FAILED, at(3)), []);
-    assert_eq!(in_window.take(1, Input::Recorded, at(4)), [Action::Collect(1)]);
-    assert_eq!(in_window.take(1, Input::Stored, at(5)), [Action::Conclude { enough: true }]);
+    assert_eq!(in_window.take(1, HostInput::Recorded, at(4)), [HostAction::Collect(1)]);
+    assert_eq!(in_window.take(1, HostInput::Stored, at(5)), [HostAction::Conclude { enough: true }]);
 }
 
 #[test]
@@ -89,56 +92,59 @@ fn an_agent_with_two_names_takes_part_once() {
     machine.take(2, reached("x"), at(1));
     machine.take(1, reached("y"), at(1));
     let actions = machine.take(0, reached("x"), at(1));
-    let second = Action::GiveUp(2, GiveUp::SameAgent(0));
-    assert_eq!(actions, [Action::Reserve(0), Action::Reserve(1), second]);
+    let second = HostAction::GiveUp(2, GiveUp::SameAgent(0));
+    assert_eq!(actions, [HostAction::Reserve(0), HostAction::Reserve(1), second]);
 }
 
 #[test]
 fn a_busy_host_is_asked_again_while_it_may_wait() {
-    let mut machine = machine(2, Rules { busy: Duration::from_secs(2), ..rules() });
+    let mut machine = machine(2, CaptureRules { busy: Duration::from_secs(2), ..rules() });
     machine.take(0, reached(""), at(0));
     machine.take(1, reached(""), at(0));
     machine.take(1, ready("b", 0, 0), at(10));
     assert_eq!(machine.take(0, BUSY, at(100)), []);
     assert_eq!(machine.wake(at(100)), Some(Duration::from_secs(1)));
-    assert_eq!(machine.tick(at(1100)), [Action::Reserve(0)]);
+    assert_eq!(machine.tick(at(1100)), [HostAction::Reserve(0)]);
     // Too late for another time: the other host starts.
     let actions = machine.take(0, BUSY, at(1200));
-    assert!(matches!(actions[..], [Action::Start(1, _)]) && machine.is_missing(0), "{actions:?}");
+    assert!(matches!(actions[..], [HostAction::Start(1, _)]) && machine.is_missing(0), "{actions:?}");
 }
 
 #[test]
 fn a_start_far_ahead_reserves_shortly_before_it() {
     let start = at(60_000).wall;
-    let mut machine = machine(1, Rules { start: Some(start), ..rules() });
+    let mut machine = machine(1, CaptureRules { start: Some(start), ..rules() });
     assert_eq!(machine.take(0, reached(""), at(0)), []);
     assert_eq!(machine.wake(at(0)), Some(Duration::from_secs(50)));
-    assert_eq!(machine.tick(at(50_000)), [Action::Reserve(0)]);
-    assert_eq!(machine.take(0, ready("a", 9, 10), at(50_100)), [Action::Start(0, start.stepped(9))]);
+    assert_eq!(machine.tick(at(50_000)), [HostAction::Reserve(0)]);
+    assert_eq!(machine.take(0, ready("a", 9, 10), at(50_100)), [HostAction::Start(0, start.stepped(9))]);
     assert_eq!(machine.wake(at(50_100)), Some(Duration::from_secs(3)));
-    assert_eq!(machine.tick(at(53_100)), [Action::Renew(0)]);
+    assert_eq!(machine.tick(at(53_100)), [HostAction::Renew(0)]);
     // 30 s after the window.
-    assert_eq!(machine.tick(at(90_100)).last(), Some(&Action::Conclude { enough: false }));
+    assert_eq!(machine.tick(at(90_100)).last(), Some(&HostAction::Conclude { enough: false }));
     assert!(machine.is_missing(0));
 }
 
 #[test]
 fn uploads_go_to_one_place_under_different_names() {
-    let mut machine = machine(4, Rules { uploads: true, ..rules() });
+    let mut machine = machine(4, CaptureRules { uploads: true, ..rules() });
     for host in 0..4 {
         machine.take(host, reached(""), at(0));
     }
     let to = |name: &str, destination: &str| match ready(name, 0, 0) {
-        Input::Ready(host) => Input::Ready(ReservedHost { destination: destination.to_owned(), ..host }),
+        HostInput::Ready(host) => {
+            HostInput::Ready(ReservedHost { destination: destination.to_owned(), ..host })
+        }
         other => other,
     };
     machine.take(0, to("a", "gs://x"), at(1));
     machine.take(1, to("b", "gs://y"), at(1));
     machine.take(2, to("b", "gs://y"), at(1));
     let actions = machine.take(3, to("c", "gs://y"), at(1));
-    let given_up = [Action::GiveUp(0, GiveUp::OtherDestination(1)), Action::GiveUp(2, GiveUp::SameName(1))];
+    let given_up =
+        [HostAction::GiveUp(0, GiveUp::OtherDestination(1)), HostAction::GiveUp(2, GiveUp::SameName(1))];
     assert_eq!(actions[..2], given_up);
-    assert!(matches!(actions[2..], [Action::Start(1, _), Action::Start(3, _)]), "{actions:?}");
+    assert!(matches!(actions[2..], [HostAction::Start(1, _), HostAction::Start(3, _)]), "{actions:?}");
 }
 
 /// What a driver sees, and what must hold.
@@ -155,11 +161,11 @@ struct Checker {
 }
 
 impl Checker {
-    fn check(&mut self, machine: &Machine, actions: &[Action], now: Now) {
+    fn check(&mut self, machine: &Machine, actions: &[HostAction], now: Now) {
         assert!(!self.over || actions.is_empty(), "{actions:?} after the end");
         for action in actions {
             match action {
-                Action::Reserve(_) => {
+                HostAction::Reserve(_) => {
                     let reached = self
                         .settled
                         .iter()
@@ -171,16 +177,16 @@ impl Checker {
                         "{action:?} before all are reached"
                     );
                 }
-                Action::Start(host, _) => {
+                HostAction::Start(host, _) => {
                     assert!(self.ready.contains(host) && self.started.insert(*host), "{action:?}");
                     assert!(machine.start().is_some_and(|start| start > now.wall), "a start in the past");
                 }
-                Action::Renew(host) => assert!(self.ready.contains(host), "{action:?}"),
-                Action::Collect(host) => {
+                HostAction::Renew(host) => assert!(self.ready.contains(host), "{action:?}"),
+                HostAction::Collect(host) => {
                     assert!(self.started.contains(host) && self.recorded.insert(*host), "{action:?}");
                 }
-                Action::GiveUp(host, _) => assert!(machine.is_missing(*host)),
-                Action::Conclude { enough } => {
+                HostAction::GiveUp(host, _) => assert!(machine.is_missing(*host)),
+                HostAction::Conclude { enough } => {
                     self.over = true;
                     let left = (0..self.hosts).filter(|&host| !machine.is_missing(host));
                     let left: BTreeSet<HostNumber> = left.collect();
@@ -192,13 +198,13 @@ impl Checker {
     }
 }
 
-fn any_input() -> impl Strategy<Value = Input> {
+fn any_input() -> impl Strategy<Value = HostInput> {
     prop_oneof![
         4 => "[xyz]?".prop_map(|instance| reached(&instance)),
         4 => ("[abc]", -10_000_000_000_i64..10_000_000_000, 0_u64..200)
             .prop_map(|(name, offset, lead)| ready(&name, offset, lead)),
-        4 => Just(Input::Recorded),
-        4 => Just(Input::Stored),
+        4 => Just(HostInput::Recorded),
+        4 => Just(HostInput::Stored),
         1 => Just(FAILED),
         1 => Just(BUSY),
     ]
@@ -216,7 +222,7 @@ proptest! {
         let overall = Some(Duration::from_secs(3600));
         let busy = Duration::from_secs(3);
         let start = start.map(|ms| at(ms).wall);
-        let mut machine = machine(hosts, Rules { min_hosts, start, busy, overall, uploads, ..rules() });
+        let mut machine = machine(hosts, CaptureRules { min_hosts, start, busy, overall, uploads, ..rules() });
         let mut checker = Checker { hosts, min_hosts, ..Checker::default() };
         let mut ms = 0;
         for (host, input, after) in events {
@@ -229,10 +235,10 @@ proptest! {
             ms = ms.max(until);
             if host < hosts {
                 match &input {
-                    Input::Reached { .. } | Input::Failed { .. } => drop(checker.settled.insert(host)),
-                    Input::Ready(_) => drop(checker.ready.insert(host)),
-                    Input::Stored => drop(checker.stored.insert(host)),
-                    Input::Recorded => {}
+                    HostInput::Reached { .. } | HostInput::Failed { .. } => drop(checker.settled.insert(host)),
+                    HostInput::Ready(_) => drop(checker.ready.insert(host)),
+                    HostInput::Stored => drop(checker.stored.insert(host)),
+                    HostInput::Recorded => {}
                 }
             }
             let actions = machine.take(host, input, at(ms));
@@ -270,12 +276,12 @@ proptest! {
             let name = format!("vm-{number}").parse().unwrap();
             let lead = Duration::from_millis(20);
             let ready = ReservedHost { name, clock, lead, destination: String::new() };
-            starts = machine.take(number, Input::Ready(ready), at(1000));
+            starts = machine.take(number, HostInput::Ready(ready), at(1000));
         }
         let start = machine.start().unwrap();
         prop_assert_eq!(starts.len(), hosts.len());
         for action in starts {
-            let Action::Start(host, given) = action else { panic!("{action:?}") };
+            let HostAction::Start(host, given) = action else { panic!("{action:?}") };
             let (offset, there, _, jitter, _) = hosts[host];
             let began = given.stepped(-offset);
             let error = began.0.abs_diff(start.0);

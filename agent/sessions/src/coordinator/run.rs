@@ -17,8 +17,8 @@ use super::{
     HostsListener, Keep, KeptCapture, SessionLocation,
     collect::{COPIES_AT_A_TIME, Collection},
     conversation::{CLOCKS_AT_A_TIME, Command, Common, Conversation, Happened},
-    join::{self, HostTrace, SessionIdentity},
-    machine::{Action, GiveUp, HostNumber, Input, Machine, Now, ReservedHost, Rules},
+    join::{self, RecordedHost, SessionIdentity},
+    machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost},
 };
 use crate::{fetch::FetchError, manifest_messages, session_folder};
 
@@ -97,7 +97,7 @@ struct RunningHost {
     leave: CancellationToken,
     ready: Option<ReservedHost>,
     recorded: bool,
-    trace: Option<HostTrace>,
+    trace: Option<RecordedHost>,
     failures: Vec<proto::tpuscope::v1::CaptureFailure>,
     stored: Option<Vec<PartWriter>>,
     fault: Option<HostFault>,
@@ -124,7 +124,7 @@ struct Run {
 impl Run {
     fn new(capture: HostsCapture, common: Arc<Common>, listener: HostsListener) -> Self {
         let window = Duration::from_nanos(capture.request.duration_ns);
-        let rules = Rules {
+        let rules = CaptureRules {
             min_hosts: capture.min_hosts.max(1),
             start: capture.start,
             recording: window + capture.answer_limit + KEEPING,
@@ -217,16 +217,20 @@ impl Run {
     }
 
     /// Carries what happened to the machine.
-    fn happened(&mut self, number: HostNumber, happened: Happened) -> Result<Vec<Action>, CoordinatorError> {
+    fn happened(
+        &mut self,
+        number: HostNumber,
+        happened: Happened,
+    ) -> Result<Vec<HostAction>, CoordinatorError> {
         let input = match happened {
             Happened::Reached { instance } => {
                 (self.listener)(HostProgress::Reached);
-                Input::Reached { instance }
+                HostInput::Reached { instance }
             }
             Happened::Ready { host, targets } => {
                 (self.listener)(HostProgress::Ready(targets));
                 self.hosts[number].ready = Some(host.clone());
-                Input::Ready(host)
+                HostInput::Ready(host)
             }
             Happened::Received { target, bytes } => {
                 (self.listener)(HostProgress::Received { host: number, target, bytes });
@@ -239,19 +243,19 @@ impl Run {
             Happened::Recorded(finished) => match self.recorded(number, *finished) {
                 Ok(()) => {
                     (self.listener)(HostProgress::Recorded);
-                    Input::Recorded
+                    HostInput::Recorded
                 }
                 Err(fault) => self.failed(number, fault)?,
             },
             Happened::Stored(parts) => {
                 (self.listener)(HostProgress::Stored);
                 self.hosts[number].stored = Some(parts);
-                Input::Stored
+                HostInput::Stored
             }
             Happened::Failed(fault) => self.failed(number, fault)?,
             Happened::Removed | Happened::ManifestPut(_) => return Ok(Vec::new()),
         };
-        let failed = matches!(input, Input::Failed { .. }) && !self.machine.is_missing(number);
+        let failed = matches!(input, HostInput::Failed { .. }) && !self.machine.is_missing(number);
         let actions = self.machine.take(number, input, now(&self.common));
         if failed && self.machine.is_missing(number) {
             self.hosts[number].leave.cancel();
@@ -261,7 +265,7 @@ impl Run {
     }
 
     /// Keeps the reason. A disk of this machine that refuses is no fault of a host.
-    fn failed(&mut self, number: HostNumber, fault: HostFault) -> Result<Input, CoordinatorError> {
+    fn failed(&mut self, number: HostNumber, fault: HostFault) -> Result<HostInput, CoordinatorError> {
         let busy = fault.is_busy();
         match fault {
             HostFault::Copy(FetchError::Disk(error)) => return Err(error.into()),
@@ -270,7 +274,7 @@ impl Run {
             // It was given up before, for another reason.
             _ => {}
         }
-        Ok(Input::Failed { busy })
+        Ok(HostInput::Failed { busy })
     }
 
     /// Checks what a host recorded.
@@ -289,27 +293,27 @@ impl Run {
     }
 
     /// Does what the machine decided. At the end of the capture returns whether there are enough hosts.
-    fn act(&mut self, action: Action) -> Option<bool> {
+    fn act(&mut self, action: HostAction) -> Option<bool> {
         match action {
-            Action::Reserve(host) => self.hosts[host].tell(Command::Reserve),
-            Action::Renew(host) => self.hosts[host].tell(Command::Renew),
-            Action::Start(host, at) => {
+            HostAction::Reserve(host) => self.hosts[host].tell(Command::Reserve),
+            HostAction::Renew(host) => self.hosts[host].tell(Command::Renew),
+            HostAction::Start(host, at) => {
                 if let Some(start) = self.machine.start() {
                     (self.listener)(HostProgress::Starts(start));
                 }
                 self.hosts[host].fault = None;
                 self.hosts[host].tell(Command::Start(at));
             }
-            Action::Collect(host) => {
+            HostAction::Collect(host) => {
                 let parts = self.hosts[host].trace.as_ref().map(|trace| trace.parts.clone());
                 self.hosts[host].tell(Command::Collect(parts.unwrap_or_default()));
             }
-            Action::GiveUp(host, why) => {
+            HostAction::GiveUp(host, why) => {
                 self.hosts[host].fault = Some(self.given_up(host, why));
                 self.hosts[host].leave.cancel();
                 (self.listener)(HostProgress::Missing);
             }
-            Action::Conclude { enough } => return Some(enough),
+            HostAction::Conclude { enough } => return Some(enough),
         }
         None
     }

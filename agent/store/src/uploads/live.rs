@@ -23,7 +23,7 @@ use super::{
     queue::{Next, Queue, UploadAttempt},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
-    source::{Source, SourceFiles},
+    source::{SessionSource, SourceFiles},
     status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary},
 };
 use crate::{
@@ -150,7 +150,7 @@ impl Inner {
         if owners.stays_here {
             return Vec::new();
         }
-        let source = Some(Source::new(&self.logdir, &session));
+        let source = Some(SessionSource::new(&self.logdir, &session));
         // What cannot be read is not uploaded.
         let files = source.filter(|_| !settings.destinations.0.is_empty()).map(|source| source.files());
         let Some(Ok(Some(SourceFiles { manifest, .. }))) = files else { return Vec::new() };

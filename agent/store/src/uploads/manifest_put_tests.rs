@@ -9,7 +9,7 @@ use crate::{
     uploads::{
         file::PART_BYTES,
         session_upload::{
-            SessionFiles, SessionUpload, Step,
+            SessionFiles, SessionUpload, UploadStep,
             tests::{Bucket, Fate, fate},
         },
     },
@@ -115,7 +115,7 @@ proptest! {
         for (who, which, fate, forgotten) in choices {
             match who.index(hosts.len() + 1) {
                 host if host < hosts.len() => {
-                    let steps: Vec<Step> = uploads[host].steps().collect();
+                    let steps: Vec<UploadStep> = uploads[host].steps().collect();
                     if let Some(step) = (!steps.is_empty()).then(|| steps[which.index(steps.len())]) {
                         bucket.make(&mut uploads[host], step, fate);
                     }

@@ -54,7 +54,7 @@ pub(crate) enum ClaimAnswer {
 
 /// What can be done for a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Step {
+pub(crate) enum UploadStep {
     /// Claim the name.
     Claim,
     /// A step for the file of this index.
@@ -130,17 +130,17 @@ impl SessionUpload {
     }
 
     /// All steps that can be made now, in any order and at the same time.
-    pub(crate) fn steps(&self) -> Box<dyn Iterator<Item = Step> + '_> {
+    pub(crate) fn steps(&self) -> Box<dyn Iterator<Item = UploadStep> + '_> {
         if let NameClaim::Unclaimed { .. } = self.claim {
-            return Box::new(self.name_there().map(|_| Step::Claim).into_iter());
+            return Box::new(self.name_there().map(|_| UploadStep::Claim).into_iter());
         }
         let (manifest, parts) = match self.files.split_last() {
             Some((last, parts)) if last.name == MANIFEST_FILE => (Some(last), parts),
             _ => (None, &self.files[..]),
         };
         let turn = parts.iter().all(FileUpload::is_there);
-        let of = |(index, file): (usize, &'_ FileUpload)| -> Vec<Step> {
-            file.steps().map(|step| Step::File(index, step)).collect()
+        let of = |(index, file): (usize, &'_ FileUpload)| -> Vec<UploadStep> {
+            file.steps().map(|step| UploadStep::File(index, step)).collect()
         };
         let last = manifest.filter(|_| turn).map(|file| (parts.len(), file));
         Box::new(parts.iter().enumerate().chain(last).flat_map(of))

@@ -33,12 +33,12 @@ fn crc(file: &FileUpload) -> u32 {
 
 impl Bucket {
     /// Makes a step. `None`: an error was answered.
-    pub(crate) fn make(&mut self, upload: &mut SessionUpload, step: Step, fate: Fate) -> Option<()> {
+    pub(crate) fn make(&mut self, upload: &mut SessionUpload, step: UploadStep, fate: Fate) -> Option<()> {
         if fate == Fate::LostBefore {
             return None;
         }
         let (index, step) = match step {
-            Step::Claim => {
+            UploadStep::Claim => {
                 let name = upload.name_there().unwrap().to_string();
                 let was = self.claims.get(&name).cloned();
                 let answer = match was {
@@ -52,7 +52,7 @@ impl Bucket {
                 }
                 return Some(());
             }
-            Step::File(index, step) => (index, step),
+            UploadStep::File(index, step) => (index, step),
         };
         let file = upload.files[index].clone();
         let path = format!("{}/{}", upload.name_there().unwrap(), file.name);
@@ -137,7 +137,7 @@ proptest! {
         let mut bucket = Bucket::default();
         let mut upload = SessionUpload::new(session("id1", &sizes));
         for (choice, fate, forgotten) in choices {
-            let steps: Vec<Step> = upload.steps().collect();
+            let steps: Vec<UploadStep> = upload.steps().collect();
             if steps.is_empty() {
                 break;
             }
@@ -187,7 +187,7 @@ fn the_parts_of_several_hosts_never_go_under_another_name() {
     let mut bucket = Bucket::default();
     bucket.claims.insert("s".to_owned(), "another".to_owned());
     let mut upload = SessionUpload::new(SessionFiles { parts_only: true, ..session("id1", &[3]) });
-    bucket.make(&mut upload, Step::Claim, Fate::Good);
+    bucket.make(&mut upload, UploadStep::Claim, Fate::Good);
     assert_eq!((upload.name_there(), upload.steps().count(), upload.is_done()), (None, 0, false));
 }
 

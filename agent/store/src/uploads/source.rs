@@ -25,7 +25,7 @@ pub(crate) struct Range {
 
 /// The folder of one session.
 #[derive(Debug, Clone)]
-pub(crate) struct Source {
+pub(crate) struct SessionSource {
     folder: PathBuf,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct SourceFiles {
     pub(crate) files: Vec<(String, u64)>,
 }
 
-impl Source {
+impl SessionSource {
     /// The session `name` below `logdir`.
     pub(crate) fn new(logdir: &Path, name: &SessionName) -> Self {
         Self { folder: sessions_folder(logdir).join(name.as_str()) }

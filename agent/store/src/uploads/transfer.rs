@@ -11,8 +11,8 @@ use xprof::session::SessionName;
 use super::{
     file::{FileEvent, FileState, FileStep, SentPart},
     part_memory::PartMemory,
-    session_upload::{ClaimAnswer, NameClaim, SessionUpload, Step},
-    source::Source,
+    session_upload::{ClaimAnswer, NameClaim, SessionUpload, UploadStep},
+    source::SessionSource,
 };
 use crate::destinations::target::{FailureClass, PartData, TransferError, UploadTarget};
 
@@ -34,7 +34,7 @@ pub(crate) trait UploadJournal: Sync {
 /// An upload that runs.
 pub(crate) struct Transfer<'a> {
     pub(crate) target: Arc<dyn UploadTarget>,
-    pub(crate) source: Source,
+    pub(crate) source: SessionSource,
     pub(crate) memory: PartMemory,
     pub(crate) journal: &'a dyn UploadJournal,
     /// Asked before each step: whether the upload was dropped.
@@ -64,7 +64,7 @@ impl Transfer<'_> {
         loop {
             if error.is_none() && !(self.is_dropped)() {
                 let free = MAX_STEPS - in_flight.len();
-                let steps: Vec<Step> =
+                let steps: Vec<UploadStep> =
                     upload.steps().filter(|step| !in_flight.contains(step)).take(free).collect();
                 for step in steps {
                     in_flight.insert(step);
@@ -75,7 +75,7 @@ impl Transfer<'_> {
             in_flight.remove(&step);
             match made {
                 Ok(event) => {
-                    progressed |= !matches!(step, Step::File(_, FileStep::Look));
+                    progressed |= !matches!(step, UploadStep::File(_, FileStep::Look));
                     self.apply(upload, step, event).await;
                 }
                 Err(failed) => error = error.or(Some(failed)),
@@ -101,9 +101,9 @@ impl Transfer<'_> {
         Ok(found)
     }
 
-    async fn apply(&self, upload: &mut SessionUpload, step: Step, event: StepEvent) {
+    async fn apply(&self, upload: &mut SessionUpload, step: UploadStep, event: StepEvent) {
         match (step, event) {
-            (Step::File(index, step), StepEvent::File(event)) => {
+            (UploadStep::File(index, step), StepEvent::File(event)) => {
                 let path = path(upload, index);
                 if let FileEvent::Begun { id } = &event {
                     self.journal.begun(&path, id).await;
@@ -123,7 +123,7 @@ impl Transfer<'_> {
                 upload.claimed(answer);
                 self.journal.claimed(upload).await;
             }
-            (Step::Claim, StepEvent::File(_)) => {}
+            (UploadStep::Claim, StepEvent::File(_)) => {}
         }
     }
 
@@ -131,16 +131,16 @@ impl Transfer<'_> {
     fn start(
         &self,
         upload: &SessionUpload,
-        step: Step,
-    ) -> BoxFuture<'static, (Step, Result<StepEvent, TransferError>)> {
+        step: UploadStep,
+    ) -> BoxFuture<'static, (UploadStep, Result<StepEvent, TransferError>)> {
         let work =
             Work { target: self.target.clone(), source: self.source.clone(), memory: self.memory.clone() };
         let (index, file_step) = match step {
-            Step::Claim => {
+            UploadStep::Claim => {
                 let (name, id) = (upload.name_there(), upload.id().to_owned());
                 return Box::pin(async move { (step, work.claim(name, id).await.map(StepEvent::Claim)) });
             }
-            Step::File(index, file_step) => (index, file_step),
+            UploadStep::File(index, file_step) => (index, file_step),
         };
         let (file, path) = (&upload.files[index], path(upload, index));
         let (name, size) = (file.name.clone(), file.size);
@@ -218,7 +218,7 @@ fn parts_id(upload: &SessionUpload, index: usize) -> Option<String> {
 /// What a step needs.
 struct Work {
     target: Arc<dyn UploadTarget>,
-    source: Source,
+    source: SessionSource,
     memory: PartMemory,
 }
 

@@ -24,7 +24,7 @@ use super::{
     queue::{Next, UploadAttempt},
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
-    source::{Source, SourceFiles},
+    source::{SessionSource, SourceFiles},
     status::{UploadFailure, UploadStatus},
     transfer::{Interrupted, Transfer, UploadJournal},
 };
@@ -247,7 +247,7 @@ impl Worker {
         let prepare = move || {
             let local = |error: &dyn ToString| TransferError::new(FailureClass::Local, error.to_string());
             let session: SessionName = status.session.parse().map_err(|error| local(&error))?;
-            let source = Source::new(&inner.logdir, &session);
+            let source = SessionSource::new(&inner.logdir, &session);
             let Some(SourceFiles { manifest, mut files }) = source.files()? else { return Ok(None) };
             let id = manifest.id.as_ref().map(ToString::to_string).unwrap_or_default();
             // Another session has the name by now.
@@ -297,7 +297,7 @@ impl Worker {
 /// An attempt that can begin.
 struct Prepared {
     target: Arc<dyn UploadTarget>,
-    source: Source,
+    source: SessionSource,
     upload: SessionUpload,
     url: UploadUrl,
 }
