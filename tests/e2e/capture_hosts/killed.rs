@@ -1,10 +1,7 @@
 //! kill -9 of the coordinator, of an agent and of a workload in each phase of a capture over two hosts with real jobs: the
 //! profilers are free, and the session of the other host is whole.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Instant};
 
 use fakes::{
     command::RunningCommand,
@@ -15,7 +12,11 @@ use fakes::{
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{Cluster, faults::is_free, hosts, why};
+use super::{
+    Cluster,
+    faults::{LEASE, is_free},
+    hosts, why,
+};
 use crate::profiler_agent::Agent;
 
 /// How far the capture is.
@@ -32,8 +33,6 @@ enum KillPhase {
 
 use KillPhase::{Clock, Dialling, Fetching, Manifest, Reserved, WaitingForStart, Window};
 
-/// The time after which an agent frees a host by itself.
-const LEASE: Duration = Duration::from_secs(10);
 /// The host that stays.
 const OTHER: &str = "a";
 
