@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::schema::Schema;
 
 /// A cluster of three nodes with an agent each, which see the chips of their node alone.
-struct Nodes {
+struct SlurmNodes {
     slurm: SlurmCluster,
     agents: Vec<RunningAgent>,
     _hosts: Vec<FakeHost>,
@@ -29,7 +29,7 @@ struct Nodes {
 
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 
-impl Nodes {
+impl SlurmNodes {
     fn start(python: &PythonPeer) -> Self {
         let slurm = SlurmCluster::start(NODES.len(), python);
         let (mut agents, mut hosts) = (Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ impl Nodes {
 #[test]
 fn the_hosts_of_a_job_are_reached_by_its_user_alone() {
     let python = PythonPeer::with_jax();
-    let nodes = Nodes::start(&python);
+    let nodes = SlurmNodes::start(&python);
     let job = nodes.jax_job(ALICE, &python);
     let foreign = nodes.slurm.submit(BOB, &["--nodelist=n0", "--mem=100"], "sleep 1000");
     nodes.slurm.state(BOB, &foreign, "RUNNING");
@@ -111,7 +111,7 @@ fn the_hosts_of_a_job_are_reached_by_its_user_alone() {
     a_slurm_that_does_not_answer_is_named(&nodes, &foreign);
 }
 
-fn own_job_is_captured(nodes: &Nodes, job: &str) {
+fn own_job_is_captured(nodes: &SlurmNodes, job: &str) {
     let status = nodes.tpuscope(ALICE, &["status", "--slurm-job", job, "--via", "srun", "--json"]);
     assert_eq!(status.code, Some(0), "{status:?}\n{}", nodes.slurm.logs());
     let status = status.json();
@@ -135,7 +135,7 @@ fn own_job_is_captured(nodes: &Nodes, job: &str) {
     );
 }
 
-fn inside_the_job_its_own_variables_name_the_hosts(nodes: &Nodes, job: &str) {
+fn inside_the_job_its_own_variables_name_the_hosts(nodes: &SlurmNodes, job: &str) {
     // A PATH without squeue.
     let bin = nodes.slurm.folder().join("inside");
     fs::create_dir(&bin).unwrap();
@@ -157,7 +157,7 @@ fn inside_the_job_its_own_variables_name_the_hosts(nodes: &Nodes, job: &str) {
     assert!(ended.stdout.starts_with("2 hosts; 2 chips\n"), "{ended:?}");
 }
 
-fn an_element_of_an_array_is_reached(nodes: &Nodes) {
+fn an_element_of_an_array_is_reached(nodes: &SlurmNodes) {
     let array = nodes.slurm.submit(ALICE, &["--array=3-4", "--nodelist=n2", "--mem=100"], "sleep 1000");
     let element = format!("{array}_3");
     nodes.slurm.state(ALICE, &element, "RUNNING");
@@ -169,7 +169,7 @@ fn an_element_of_an_array_is_reached(nodes: &Nodes) {
     assert_eq!(nodes.slurm.run(ALICE, "scancel", &[&array]).code, Some(0));
 }
 
-fn a_foreign_job_is_refused(nodes: &Nodes, job: &str) {
+fn a_foreign_job_is_refused(nodes: &SlurmNodes, job: &str) {
     let status = nodes.tpuscope(ALICE, &["status", "--slurm-job", job, "--via", "srun", "--json"]);
     assert_eq!(status.code, Some(18), "{status:?}");
     let missing = &status.json()["hosts"][0]["missing"];
@@ -184,14 +184,14 @@ fn a_foreign_job_is_refused(nodes: &Nodes, job: &str) {
 }
 
 /// Bob's own job is on a node on which only Alice's job has a profiler.
-fn on_a_shared_node_the_user_decides(nodes: &Nodes, job: &str) {
+fn on_a_shared_node_the_user_decides(nodes: &SlurmNodes, job: &str) {
     let capture = ["capture", "--slurm-job", job, "--via", "srun", "--duration", "10ms", "--output", "bob"];
     nodes.tpuscope(BOB, &capture).failed(4, "left out, because not yours: 1 process");
     let status = nodes.tpuscope(BOB, &["status", "--slurm-job", job, "--via", "srun"]);
     assert_eq!(status.code, Some(0), "{status:?}");
 }
 
-fn errors_of_slurm_are_passed_on(nodes: &Nodes, job: &str) {
+fn errors_of_slurm_are_passed_on(nodes: &SlurmNodes, job: &str) {
     let ask = |job: &str| nodes.tpuscope(ALICE, &["status", "--slurm-job", job, "--via", "srun"]);
     let held = nodes.slurm.submit(ALICE, &["--hold", "--mem=100"], "true");
     ask(&held).failed(5, &format!("the Slurm job {held} has no hosts: its state is PENDING"));
@@ -208,7 +208,7 @@ fn errors_of_slurm_are_passed_on(nodes: &Nodes, job: &str) {
     assert_eq!(missing["kind"], "no_tpuscope", "{missing}");
 }
 
-fn a_job_that_ends_during_its_capture_frees_its_hosts(nodes: &Nodes, job: &str) {
+fn a_job_that_ends_during_its_capture_frees_its_hosts(nodes: &SlurmNodes, job: &str) {
     let capture =
         ["capture", "--slurm-job", job, "--via", "srun", "--duration", "25s", "--session", "ending"];
     let capture = nodes.start_tpuscope(ALICE, &capture);
@@ -222,7 +222,7 @@ fn a_job_that_ends_during_its_capture_frees_its_hosts(nodes: &Nodes, job: &str) 
     until("the agents to be free", || nodes.agents[..2].iter().all(over));
 }
 
-fn a_slurm_that_does_not_answer_is_named(nodes: &Nodes, job: &str) {
+fn a_slurm_that_does_not_answer_is_named(nodes: &SlurmNodes, job: &str) {
     nodes.slurm.stop_controller();
     let ask = ["status", "--slurm-job", job, "--via", "srun"];
     nodes.tpuscope(BOB, &ask).failed(10, "Unable to contact slurm controller");

@@ -26,7 +26,7 @@ pub struct HeldCall {
 }
 
 /// What all connections share.
-struct Gate {
+struct CallRule {
     /// The path of the held call, such as `/tpuscope.v1.Host/Clock`.
     method: String,
     /// How many calls of it are let through before.
@@ -47,7 +47,7 @@ impl HeldCall {
         let (stop, stopped) = oneshot::channel();
         let (bound, is_bound) = mpsc::channel();
         let method = format!("/tpuscope.v1.{method}");
-        let gate = Arc::new(Gate { method, passed: Mutex::new(number - 1), held: tell, released });
+        let rule = Arc::new(CallRule { method, passed: Mutex::new(number - 1), held: tell, released });
         let (socket, agent) = (socket.to_owned(), agent.to_owned());
         let thread = thread::spawn(move || {
             let runtime =
@@ -56,7 +56,7 @@ impl HeldCall {
                 let listener = UnixListener::bind(socket).expect("a free path");
                 bound.send(()).expect("the test waits");
                 tokio::select! {
-                    () = accept(listener, agent, gate) => {}
+                    () = accept(listener, agent, rule) => {}
                     _ = stopped => {}
                 }
             });
@@ -89,22 +89,22 @@ impl Drop for HeldCall {
     }
 }
 
-async fn accept(listener: UnixListener, agent: PathBuf, gate: Arc<Gate>) {
+async fn accept(listener: UnixListener, agent: PathBuf, rule: Arc<CallRule>) {
     loop {
         let (caller, _) = listener.accept().await.expect("a caller");
-        tokio::spawn(carry(caller, agent.clone(), Arc::clone(&gate)));
+        tokio::spawn(carry(caller, agent.clone(), Arc::clone(&rule)));
     }
 }
 
 /// Until either side ends; then the other connection ends too.
-async fn carry(caller: UnixStream, agent: PathBuf, gate: Arc<Gate>) {
+async fn carry(caller: UnixStream, agent: PathBuf, rule: Arc<CallRule>) {
     let Ok(agent) = UnixStream::connect(agent).await else { return };
     let shaken = client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(agent)).await;
     let Ok((calls, connection)) = shaken else { return };
     let service = service_fn(move |call: Request<Incoming>| {
-        let (mut calls, gate) = (calls.clone(), Arc::clone(&gate));
+        let (mut calls, rule) = (calls.clone(), Arc::clone(&rule));
         async move {
-            gate.pass(call.uri().path()).await;
+            rule.pass(call.uri().path()).await;
             calls.send_request(call).await
         }
     });
@@ -116,7 +116,7 @@ async fn carry(caller: UnixStream, agent: PathBuf, gate: Arc<Gate>) {
     }
 }
 
-impl Gate {
+impl CallRule {
     /// Returns at once, but for the held call.
     async fn pass(&self, path: &str) {
         if path != self.method {

@@ -64,7 +64,7 @@ impl KillPhase {
 /// A capture that is in a phase.
 struct StoppedCapture {
     capture: RunningCommand,
-    gate: Option<HeldCall>,
+    held: Option<HeldCall>,
     session: String,
     /// The host of the victim, as it was given.
     given: String,
@@ -106,7 +106,7 @@ impl HostsWithJobs {
     fn stop_in(&mut self, phase: KillPhase, host: &str, victim: &str) -> StoppedCapture {
         let session = format!("{victim}-{phase:?}").to_lowercase();
         let (mut given, mut other) = (host.to_owned(), OTHER.to_owned());
-        let gate = phase.held_call().map(|(method, number, of_other)| {
+        let held = phase.held_call().map(|(method, number, of_other)| {
             let name = if of_other { &mut other } else { &mut given };
             let agent = self.cluster.agent(name).home.path().join("agent.sock");
             *name = format!("{session}-{name}");
@@ -117,8 +117,8 @@ impl HostsWithJobs {
         let list = format!("{given},{other}");
         let arguments = [&["--session", &session], phase.arguments()].concat();
         let mut capture = self.cluster.start(&list, &arguments);
-        if let Some(gate) = &gate {
-            gate.wait();
+        if let Some(held) = &held {
+            held.wait();
         }
         let reserved = |host| {
             let line = format!("reserved for a capture over several hosts session={session} ");
@@ -131,7 +131,7 @@ impl HostsWithJobs {
             Dialling | Clock | Fetching | Manifest => {}
         }
         assert!(capture.alive(), "{session}");
-        StoppedCapture { capture, gate, session, given }
+        StoppedCapture { capture, held, session, given }
     }
 
     /// The agent of a host can capture, long before the lease of a dead caller ends.
@@ -158,10 +158,10 @@ fn whatever_is_killed_in_whatever_phase_profilers_are_free_and_the_other_host_is
 }
 
 fn a_killed_coordinator_holds_no_host(with_jobs: &mut HostsWithJobs, phase: KillPhase) {
-    let StoppedCapture { capture, gate, session, .. } = with_jobs.stop_in(phase, "b", "coordinator");
+    let StoppedCapture { capture, held, session, .. } = with_jobs.stop_in(phase, "b", "coordinator");
     let killed = Instant::now();
     capture.signal_and_end(Signal::SIGKILL);
-    drop(gate);
+    drop(held);
     for host in [OTHER, "b"] {
         with_jobs.is_free_at_once(host, killed, &session);
         let agent = with_jobs.cluster.agent(host);
@@ -174,10 +174,10 @@ fn a_killed_coordinator_holds_no_host(with_jobs: &mut HostsWithJobs, phase: Kill
 }
 
 fn a_killed_agent_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase) {
-    let StoppedCapture { capture, gate, session, given } = with_jobs.stop_in(phase, "b", "agent");
+    let StoppedCapture { capture, held, session, given } = with_jobs.stop_in(phase, "b", "agent");
     with_jobs.cluster.agent_mut("b").signal(Signal::SIGKILL);
     with_jobs.cluster.agent_mut("b").end();
-    release(gate.as_ref());
+    release(held.as_ref());
     let ended = capture.end();
     if phase == Manifest {
         // The next agent puts it.
@@ -198,9 +198,9 @@ fn a_killed_agent_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase) {
 }
 
 fn a_killed_workload_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase, host: &str) {
-    let StoppedCapture { capture, gate, session, given } = with_jobs.stop_in(phase, host, "workload");
+    let StoppedCapture { capture, held, session, given } = with_jobs.stop_in(phase, host, "workload");
     with_jobs.job(host).kill();
-    release(gate.as_ref());
+    release(held.as_ref());
     let ended = capture.end();
     match phase {
         // Its trace was there before.
@@ -228,8 +228,8 @@ fn a_killed_workload_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase,
     is_free(&with_jobs.job(OTHER).target());
 }
 
-fn release(gate: Option<&HeldCall>) {
-    if let Some(gate) = gate {
-        gate.release();
+fn release(held: Option<&HeldCall>) {
+    if let Some(held) = held {
+        held.release();
     }
 }
