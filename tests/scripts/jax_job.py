@@ -1,7 +1,7 @@
 """A small JAX CPU job with its profiler server on: `jax_job.py --port N [options]`.
 
 Prints `ready` once the profiler listens and the first step has run; with --log it prints one line
-`step <number> <begin ns> <end ns>` per step. Ends when its standard input closes, so that it never outlives a test.
+`step <number> <begin ns> <end ns>` per step, with --tell-traces `traced` when a trace begins and `untraced` when it ends. Ends when its standard input closes, so that it never outlives a test.
 """
 
 import argparse
@@ -17,6 +17,7 @@ parser.add_argument("--steps", type=int, default=0, help="end after so many step
 parser.add_argument("--calls", type=int, default=0, help="Python calls per step, for a heavy python trace")
 parser.add_argument("--size", type=int, default=64, help="side of the matrices")
 parser.add_argument("--log", action="store_true", help="print every step")
+parser.add_argument("--tell-traces", action="store_true", help="print when a trace begins and ends")
 options = parser.parse_args()
 
 
@@ -47,8 +48,12 @@ def call(n):
 x = work(jnp.ones((options.size, options.size))).block_until_ready()
 print("ready", flush=True)
 number = 0
+traced = False
 while options.steps == 0 or number < options.steps:
     number += 1
+    if options.tell_traces and traced != jax.profiler.TraceAnnotation.is_enabled():
+        traced = not traced
+        print("traced" if traced else "untraced", flush=True)
     begin = time.time_ns()
     with jax.profiler.StepTraceAnnotation("train", step_num=number):
         x = work(x).block_until_ready()

@@ -1,6 +1,8 @@
 //! Captures over several hosts: real agents, each behind a command that reaches it by its socket.
 
 mod faults;
+mod killed;
+mod networks;
 mod others;
 mod whole;
 

@@ -3,16 +3,20 @@
 use std::{
     fs,
     io::Read,
-    os::unix::net::UnixListener,
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
     path::Path,
     thread::{self, JoinHandle},
 };
 
-use super::{Hosts, row, run, start};
+use super::{Hosts, row, run, start, status};
 use crate::schema::Schema;
 use fakes::{
-    command::run as run_tpuscope,
+    command::{run as run_tpuscope, start_as},
     fake_host::FakeHost,
+    harness::tpuscope,
     wait::{eventually, until},
 };
 use model::device::Generation;
@@ -58,6 +62,35 @@ fn a_host_without_an_answer_is_a_row_that_says_why() {
     assert_eq!(json["missing"], 1);
     assert_eq!(json["hosts"][0]["missing"]["kind"], "no_agent", "{json}");
     assert_eq!(json["hosts"][1]["status"]["chips"][0]["name"], "v6e", "{json}");
+}
+
+/// A stand-in for kubectl, which has no cluster here: it runs the command for the pod `a`, and refuses others as kubectl does.
+const KUBECTL: &str = "#!/bin/sh
+[ \"$1 $2 $3 $5 $6 $7\" = 'exec -i -q -c main --' ] || { echo \"error: unexpected $*\" >&2; exit 1; }
+case $4 in
+  a) shift 7; exec \"$@\" ;;
+  *) echo \"Error from server (NotFound): pods \\\"$4\\\" not found\" >&2; exit 1 ;;
+esac
+";
+
+#[test]
+fn pods_are_asked_through_kubectl() {
+    let hosts = Hosts::start(&[("a", 1)]);
+    let kubectl = hosts.folder().join("kubectl");
+    fs::write(&kubectl, KUBECTL).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(tpuscope(), hosts.folder().join("tpuscope")).unwrap();
+    let mut command = status(&["--hosts", "a,gone", "--via", "kubectl", "--container", "main", "--json"]);
+    command.env("PATH", format!("{}:/usr/bin:/bin", hosts.folder().display()));
+    // kubectl gives a pod its own variables; here both ends have the same ones.
+    command.env("TPUSCOPE_SOCKET", hosts.folder().join("a"));
+    let ended = start_as(command).end();
+    assert_eq!(ended.code, Some(18), "{ended:?}");
+    let answer = ended.json();
+    assert_eq!(answer["hosts"][0]["status"]["chips"][0]["name"], "v6e", "{answer}");
+    let missing = &answer["hosts"][1]["missing"];
+    assert_eq!(missing["kind"], "unknown_name", "{missing}");
+    assert_eq!(missing["reason"], "kubectl: Error from server (NotFound): pods \"gone\" not found");
 }
 
 /// An agent that ends when it is asked.

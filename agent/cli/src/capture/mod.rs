@@ -4,6 +4,7 @@ mod agent;
 mod direct;
 mod hosts;
 mod hosts_progress;
+mod older_agent;
 mod progress;
 mod report;
 mod status_line;

@@ -102,6 +102,7 @@ pub(super) fn kind(fault: DialFault) -> &'static str {
 pub(crate) async fn dialer(args: &HostsArgs) -> Result<(Vec<HostAddress>, Arc<Dialer>), Failure> {
     let way = args.way()?;
     let hosts = args.list().await?;
+    let way = way.with_step_id().await?;
     allow_open_files();
     let dialer = way.dialer(&hosts)?;
     Ok((hosts, Arc::new(dialer)))

@@ -47,7 +47,9 @@ fn slurm(error: &SlurmError) -> (Exit, String) {
     let queue = "`squeue --me` lists your jobs";
     let (exit, remedy) = match error {
         SlurmError::Id(_) => (Exit::Usage, queue),
-        SlurmError::Several(_) => (Exit::Usage, "name one element of the array, such as 4711_3"),
+        SlurmError::Several(_) => {
+            (Exit::Usage, "name one element of the array, such as 4711_3, or one component, such as 4711+1")
+        }
         SlurmError::Ended(_) | SlurmError::NoHosts { .. } => (Exit::NotFound, queue),
         SlurmError::Command(QueryCommandError::Start { .. }) => {
             (Exit::NotFound, "run this where Slurm's commands are, or name the hosts with --hosts")
@@ -158,7 +160,7 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
         DialFault::Unreachable => "check that the host is up and that sshd listens there",
         DialFault::ForeignJob => "only the user of a job can run steps in it: use --via ssh",
         DialFault::JobNotRunning => "`squeue --me` lists your jobs",
-        DialFault::NotInJob => "ask the hosts of the job alone: --slurm-job without --hosts",
+        DialFault::NotInJob => "the job may have other hosts now: run the command again",
         DialFault::Late => "run the command by hand to see where it waits; --host-timeout gives more time",
         DialFault::NoMagic => {
             "run the command by hand: it must end with `tpuscope dial-stdio` and print nothing else"

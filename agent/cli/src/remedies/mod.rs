@@ -55,7 +55,8 @@ pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer
 pub(crate) use status::{no_chip, no_owner};
 pub(crate) use stored_sessions::{
     changed_path, each, faulty_session, import, imported_name, imported_url, listed_name, merged_session,
-    no_store, no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
+    no_files_of_older_agent, no_store, no_stored_session, not_a_session_name, several_sessions,
+    unfit_session_name, unreadable_part,
 };
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, fetch, merge, missing_copy, name_of_a_file,

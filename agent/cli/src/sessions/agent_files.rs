@@ -45,8 +45,18 @@ pub(super) fn open(
         };
         Ok((client, reply))
     })?;
+    if let Some(older) = older_agent(session, &reply) {
+        return Err(older);
+    }
     let calls = Calls { session: session.clone(), client, runtime };
     Ok((RemoteSession::new(session.as_str(), calls), reply))
+}
+
+/// An agent of 0.1 names no files: it cannot read a part for us.
+fn older_agent(session: &SessionName, reply: &ShowSessionReply) -> Option<Failure> {
+    let parts = reply.session.as_ref().map_or(0, |summary| summary.parts);
+    let names_none = parts > 0 && reply.files.is_empty() && reply.faults.is_empty();
+    names_none.then(|| remedies::no_files_of_older_agent(session))
 }
 
 /// There is no such session, or none that the caller may read: names those that are like it.
