@@ -27,5 +27,6 @@ pub mod loopback_sshd;
 pub mod net_ns;
 pub mod pid_ns;
 pub mod running_agent;
+pub mod simulated_hosts;
 pub mod small_disk;
 pub mod wait;

@@ -28,6 +28,14 @@ pub fn create(
     }
 }
 
+/// The name of a session over several hosts that was given none: after the time, as the name of one host's session, and with
+/// four random digits. Another command may capture other hosts in the same second, and all agents of a session keep it under
+/// one name.
+pub fn name_of_hosts(now: Timestamp) -> SessionName {
+    let name = SessionName::of_time(now.into());
+    format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name)
+}
+
 /// Makes the parts visible, then the manifest, and returns the folder. Nothing stays of what does not become whole.
 ///
 /// # Errors

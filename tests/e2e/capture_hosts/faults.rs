@@ -17,7 +17,7 @@ use super::{Cluster, hosts, why};
 use crate::{profiler_agent::Agent, schema::Schema};
 
 /// The time after which an agent frees a host by itself.
-const LEASE: Duration = Duration::from_secs(10);
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 fn sound() -> FakeProfiler {
     FakeProfiler::start(Mode::Trace(trace()))

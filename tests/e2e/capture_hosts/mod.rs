@@ -1,6 +1,8 @@
 //! Captures over several hosts: real agents, each behind a command that reaches it by its socket.
 
+mod ends;
 mod faults;
+mod many;
 mod others;
 mod whole;
 

@@ -84,6 +84,8 @@ fn what_a_far_shell_prints_is_skipped_or_shown() {
         ("exit 3; {host}", "sh: it ended with exit code 3, and said nothing"),
         ("exec yes {host}", "sh: the output is not that of tpuscope dial-stdio: a"),
         ("exec /nonexistent/tpuscope {host}", "/nonexistent/tpuscope: not found"),
+        ("echo tpuscope-dial-stdio/2; exec sleep 1000; {host}", "sh: the dial-stdio there has version 2"),
+        ("echo tpuscope-dial-stdio/1; exec cat; echo {host}", "sh: the far side sends back what it is sent"),
         ("echo Password: >&2; exec sleep 1000; {host}", "sh: no answer within 1s; it said: Password:"),
     ] {
         let page = run(&["--hosts", "a", "--host-timeout", "1s", "--via-command", &command(words)]);
