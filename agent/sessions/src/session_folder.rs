@@ -47,10 +47,10 @@ pub fn publish(
 ) -> Result<PathBuf, SessionError> {
     let mut made = Vec::with_capacity(parts.len());
     let whole = parts.into_iter().try_for_each(|part| {
-        made.push(part.commit(PartFacts::default())?.file);
+        made.push(part.show(PartFacts::default())?.file);
         Ok(())
     });
-    match whole.and_then(|()| writer.finish(manifest)) {
+    match whole.and_then(|()| writer.sync()).and_then(|()| writer.finish(manifest)) {
         Ok(finished) => Ok(finished.folder),
         Err(error) => {
             writer.take_back(&made);

@@ -112,8 +112,10 @@ fn many(hosts: usize, identities: &Identities<'_>) -> bool {
         let manifest = fs::read(identities.session(&name).join("manifest.json")).unwrap();
         let verdict = Verdict::of(&serde_json::from_slice(&manifest).unwrap(), &simulated.starts());
         println!(
-            "  {:.3} s beyond the window, {:.1} MiB, {:.3} s CPU; largest error of a start {:.3} ms, {} near hosts",
+            "  {:.3} s beyond the window, {:.3} s of them after it, {:.1} MiB, {:.3} s CPU; largest error of a start {:.3} ms, {} \
+             near hosts",
             cost.wall.as_secs_f64() - WINDOW,
+            verdict.copied_after,
             cost.peak_rss as f64 / MIB,
             cost.cpu.as_secs_f64(),
             verdict.largest_error,

@@ -17,6 +17,8 @@ pub struct Verdict {
     pub near_errors: Vec<f64>,
     /// The largest error of a start, milliseconds.
     pub largest_error: f64,
+    /// From the end of the window until all parts were copied, seconds.
+    pub copied_after: f64,
 }
 
 /// A best round trip of this much or less is near, nanoseconds.
@@ -28,10 +30,13 @@ impl Verdict {
     /// # Panics
     /// If the manifest lacks a host, or what a host needs.
     pub fn of(manifest: &Value, starts: &[(TrueHost, i64)]) -> Self {
-        let begin: jiff::Timestamp = manifest["window"]["start"].as_str().unwrap().parse().unwrap();
+        let time = |value: &Value| -> jiff::Timestamp { value.as_str().unwrap().parse().unwrap() };
+        let begin = time(&manifest["window"]["start"]);
+        let end = time(&manifest["window"]["stop"]);
         let hosts = manifest["hosts"].as_array().unwrap();
         assert_eq!(hosts.len(), starts.len(), "{}", manifest["missing"]);
-        let mut verdict = Self { hosts: hosts.len(), ..Self::default() };
+        let copied_after = time(&manifest["created"]).duration_since(end).as_secs_f64();
+        let mut verdict = Self { hosts: hosts.len(), copied_after, ..Self::default() };
         // Both are in the order of the hosts' numbers.
         for (host, (truth, start)) in hosts.iter().zip(starts) {
             let clock = &host["clock"];

@@ -148,11 +148,11 @@ impl CommandDial<'_> {
                 }
             }
             Ok(Err(preamble::NoMagic::OtherVersion)) => {
-                far.end().await;
+                far.stop().await;
                 Err(DialError::other_version(&reach, &preamble.version_there()))
             }
             Ok(Err(preamble::NoMagic::TooLong)) => {
-                far.end().await;
+                far.stop().await;
                 Err(DialError::no_magic(&reach, &preamble.text()))
             }
             Ok(Err(preamble::NoMagic::Ended)) => {
@@ -162,7 +162,7 @@ impl CommandDial<'_> {
             }
             Err(_) => {
                 drop(stream);
-                let said = far.end().await.said;
+                let said = far.stop().await.said;
                 Err(DialError::late(&reach, limit, &said))
             }
         }

@@ -17,7 +17,7 @@ use super::{conversation::Common, fault::HostFault, join::HostPart};
 use crate::fetch::{self, FetchError, FileSink};
 
 /// The hosts that are copied from at a time: each has a few pieces in memory.
-pub(super) const COPIES_AT_A_TIME: usize = 8;
+pub(super) const COPIES_AT_A_TIME: usize = 32;
 
 /// The pause between two questions for the uploads of an agent.
 const ASK: Duration = Duration::from_millis(500);
