@@ -59,10 +59,10 @@ const MIN_SCAN_GAP: Duration = Duration::from_secs(1);
 /// A tick may come a little early: a scan that is due within this time is not left to the next tick.
 const DUE_TOLERANCE: Duration = Duration::from_millis(100);
 /// On a host where no owner is expected the scan interval is multiplied by this; a capture asks for a scan at once.
-const IDLE_FACTOR: u32 = 6;
+const IDLE_FACTOR: u32 = 30;
 /// [`SETTLING`] after the last owner came the scan interval is multiplied by this: its ports are open, and another owner
 /// is seen between two scans.
-const SETTLED_FACTOR: u32 = 3;
+const SETTLED_FACTOR: u32 = 6;
 /// How long an owner may take to open its ports.
 const SETTLING: Duration = Duration::from_secs(60);
 /// Maximum number of owners that are listed.
