@@ -339,7 +339,7 @@ fn a_certificate_that_is_not_valid_takes_no_valid_ones_place() {
     let unused = |value: u32| {
         until("the metric", || {
             let page = remote.agent.get("/metrics", "").body;
-            page.lines().any(|line| line == format!("tpuscope_remote_files_unused {value}"))
+            page.lines().any(|line| line == format!("tpuscope_remote_files_unused {value}.0"))
         });
     };
     unused(0);

@@ -28,7 +28,8 @@ fn all_chips_of_all_hosts_are_one_table_with_the_odd_ones_first() {
     let page = hosts.status(&["--hosts", "tpu-[01-02]"]);
     assert_eq!(page.code, Some(0), "{page:?}");
     assert!(page.stdout.starts_with("2 hosts; 3 chips, 1 absent\n\nHOST "), "{page:?}");
-    let cells = page.stdout.lines().skip(3).map(|row| row.split_whitespace().take(4).collect::<Vec<_>>());
+    let rows = page.stdout.lines().skip(3).take_while(|row| !row.is_empty());
+    let cells = rows.map(|row| row.split_whitespace().take(4).collect::<Vec<_>>());
     let rows: Vec<String> = cells.map(|cells| cells.join(" ")).collect();
     assert_eq!(rows, ["tpu-02 1 v6e absent", "tpu-01 0 v6e ok", "tpu-02 0 v6e ok"], "{page:?}");
     assert!(row(&page.stdout, "tpu-02").contains("is absent: "), "{page:?}");
