@@ -121,6 +121,8 @@ fn write_files(mut queue: mpsc::Receiver<FilePiece>, sink: &FileSink) -> Result<
     while let Some(piece) = queue.blocking_recv() {
         files.take(piece)?;
     }
+    // While the parts of other hosts still arrive.
+    files.received.parts.iter().try_for_each(|(_, part)| part.sync())?;
     Ok(files.received)
 }
 

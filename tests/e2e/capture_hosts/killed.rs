@@ -33,7 +33,7 @@ enum KillPhase {
 use KillPhase::{Clock, Dialling, Fetching, Manifest, Reserved, WaitingForStart, Window};
 
 /// The time after which an agent frees a host by itself.
-const LEASE: Duration = Duration::from_secs(10);
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 /// The host that stays.
 const OTHER: &str = "a";
 

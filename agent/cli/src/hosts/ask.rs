@@ -1,7 +1,7 @@
 //! The same question to many hosts: each is dialled, asked once, and left. One host never makes the others wait beyond its
 //! time limit.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use cluster::{
     channel,
@@ -10,7 +10,9 @@ use cluster::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use proto::tpuscope::v1::Peer;
 use serde::Serialize;
+use sessions::coordinator::HostFault;
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tonic::{Status, transport::Channel};
 
@@ -80,16 +82,20 @@ pub(super) fn kind(fault: DialFault) -> &'static str {
         DialFault::NotInJob => "not_in_job",
         DialFault::Late => "no_answer",
         DialFault::NoMagic => "other_output",
+        DialFault::OtherVersion => "other_version",
+        DialFault::Echo => "echo",
         DialFault::Lost => "lost",
         DialFault::NoConnection => "no_connection",
         DialFault::NotTls => "not_tls",
         DialFault::PeerValidity => "certificate_not_valid",
         DialFault::PeerAuthority => "unknown_authority",
         DialFault::PeerName => "wrong_name",
+        DialFault::PeerId => "wrong_id",
         DialFault::PeerRole => "wrong_role",
         DialFault::OwnValidity => "own_certificate_not_valid",
         DialFault::OwnAuthority => "own_certificate_unknown",
         DialFault::OwnRole => "own_certificate_without_role",
+        DialFault::TooManyFailures => "too_many_failures",
         DialFault::Handshake => "handshake",
         DialFault::Other => "other",
     }
@@ -162,7 +168,7 @@ where
     Answer: Future<Output = Result<T, Status>>,
 {
     let dialed = dialer.dial(host, limit).await?;
-    let answer = timeout(limit, call(dialed.channel())).await;
+    let answer = timeout(dialed.time_left(), call(dialed.channel())).await;
     if let Ok(Err(status)) = &answer
         && channel::ended(status)
     {
@@ -172,6 +178,19 @@ where
     match answer {
         Ok(answer) => answer.map_err(|status| NoHostAnswer::refused(&status)),
         Err(_) => Err(NoHostAnswer::silent(limit)),
+    }
+}
+
+/// Leaves the answer of an agent that was reached under two names to the first of them; `peer` is who answered.
+pub(crate) fn each_agent_once<T>(answers: &mut [HostAnswer<T>], peer: impl Fn(&T) -> Option<&Peer>) {
+    let mut agents: HashMap<String, HostAddress> = HashMap::new();
+    for HostAnswer { host, answer } in answers {
+        let instance = answer.as_ref().ok().and_then(&peer).map(|peer| peer.instance.clone());
+        let Some(instance) = instance.filter(|instance| !instance.is_empty()) else { continue };
+        let first = agents.entry(instance).or_insert_with(|| host.clone());
+        if first != host {
+            *answer = Err(NoHostAnswer::from(&HostFault::SameAgent(first.clone())));
+        }
     }
 }
 

@@ -31,7 +31,8 @@ pub(crate) use capture::{
     long_window, missing_parts, of_failure, session_folder, store,
 };
 pub(crate) use certs::{
-    authority, certified_list, certified_name, identity, name_without_one_host, own_validity, tls_dir,
+    authority, certified_list, certified_name, certified_twice, identity, name_without_one_host,
+    own_validity, tls_dir,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,

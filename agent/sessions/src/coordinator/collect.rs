@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use proto::tpuscope::v1::{
-    FetchSessionRequest, ListUploadsRequest, PutManifestRequest, SessionManifest, UploadStatus,
-    sessions_client::SessionsClient, uploads_client::UploadsClient,
+    ChangeUploadsRequest, FetchSessionRequest, ListUploadsRequest, PutManifestRequest, SessionManifest,
+    UploadStatus, sessions_client::SessionsClient, uploads_client::UploadsClient,
 };
 use tokio::{
     sync::Semaphore,
@@ -17,10 +17,19 @@ use super::{conversation::Common, fault::HostFault, join::HostPart};
 use crate::fetch::{self, FetchError, FileSink};
 
 /// The hosts that are copied from at a time: each has a few pieces in memory.
-pub(super) const COPIES_AT_A_TIME: usize = 8;
+pub(super) const COPIES_AT_A_TIME: usize = 32;
 
 /// The pause between two questions for the uploads of an agent.
 const ASK: Duration = Duration::from_millis(500);
+
+/// How far the parts of a host are.
+#[derive(Debug)]
+pub(super) enum PartsProgress {
+    /// So many bytes are there.
+    Bytes(u64),
+    /// They wait, for this reason.
+    Waits(String),
+}
 
 /// Where the parts go.
 pub(super) enum Collection {
@@ -39,16 +48,16 @@ pub(super) async fn collect(
     common: &Common,
     channel: Channel,
     parts: Vec<HostPart>,
-    copied: impl FnMut(u64),
+    mut progress: impl FnMut(PartsProgress),
 ) -> Result<Vec<PartWriter>, HostFault> {
     match &common.collection {
         Collection::Copied { writer, copies } => {
             // It is never closed.
             let _permit = copies.acquire().await;
-            copy(common, channel, writer, parts, copied).await
+            copy(common, channel, writer, parts, |bytes| progress(PartsProgress::Bytes(bytes))).await
         }
         Collection::Uploaded { destination, limit } => {
-            uploaded(common, channel, destination, *limit, copied).await.map(|()| Vec::new())
+            uploaded(common, channel, destination, *limit, progress).await.map(|()| Vec::new())
         }
     }
 }
@@ -64,31 +73,47 @@ async fn answer<T>(
     answer.map(Response::into_inner).map_err(|status| HostFault::Refused(Box::new(status)))
 }
 
-/// Until the agent has uploaded its parts.
+/// Until the agent has uploaded its parts. An upload that waits because earlier ones failed there is tried at once.
 async fn uploaded(
     common: &Common,
     channel: Channel,
     destination: &str,
     limit: Duration,
-    mut sent: impl FnMut(u64),
+    mut progress: impl FnMut(PartsProgress),
 ) -> Result<(), HostFault> {
     let mut client = UploadsClient::new(channel);
     let deadline = Instant::now() + limit;
+    let mut retried = false;
     loop {
         let session = common.identity.name.to_string();
         let request = ListUploadsRequest { peer: Some(common.peer.clone()), session };
         let uploads = answer(common, "asked for its uploads", client.list(request)).await?.uploads;
         let upload = uploads.into_iter().find(|upload| upload.destination == destination);
         let upload = upload.ok_or(HostFault::BadAnswer("no upload of its parts"))?;
-        sent(upload.sent_bytes);
+        progress(PartsProgress::Bytes(upload.sent_bytes));
         match upload.state.as_str() {
             "done" => return Ok(()),
             "failed" => return Err(HostFault::Upload(why(&upload))),
+            "waiting" if !upload.failure.is_empty() && !retried => {
+                retried = true;
+                let request = ChangeUploadsRequest {
+                    peer: Some(common.peer.clone()),
+                    session: common.identity.name.to_string(),
+                    destination: destination.to_owned(),
+                };
+                answer(common, "asked to try its upload again", client.retry(request)).await?;
+                continue;
+            }
             _ if Instant::now() >= deadline => {
                 let why = why(&upload);
                 return Err(HostFault::Upload(format!("not within {limit:?}; the agent goes on. {why}")));
             }
-            _ => sleep(ASK).await,
+            _ => {
+                if upload.state == "waiting" && !upload.failure.is_empty() {
+                    progress(PartsProgress::Waits(upload.failure));
+                }
+                sleep(ASK).await;
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{CaptureFailure, CaptureRequest, Peer};
 use xprof::session::{HostName, Manifest, SessionName};
 
-pub use fault::{CoordinatorError, HostFault};
+pub use fault::{CoordinatorError, HostFault, LeftParts};
 
 /// What to capture, and where.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ pub enum Keep {
 }
 
 /// The capture on its way, for those who show it. Hosts are numbered as they were given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostProgress {
     /// The agent of a host answered.
     Reached,
@@ -90,6 +90,8 @@ pub enum HostProgress {
         /// The bytes.
         bytes: u64,
     },
+    /// Another program uses a profiler: all hosts are reserved again.
+    BeginsAgain,
     /// A host has recorded.
     Recorded,
     /// This many bytes of a host were copied or uploaded so far.
@@ -98,6 +100,13 @@ pub enum HostProgress {
         host: usize,
         /// The bytes.
         bytes: u64,
+    },
+    /// The upload of a host waits.
+    UploadWaits {
+        /// The host.
+        host: usize,
+        /// The reason.
+        why: String,
     },
     /// All of a host is where it should be.
     Stored,
