@@ -20,6 +20,7 @@ mod libtpu;
 mod merge_real;
 mod previous_release;
 mod profiler_agent;
+mod recorder;
 mod schema;
 mod service;
 mod sessions_by_name;
