@@ -475,8 +475,9 @@ fn hidden_processes(proc: &Procfs, scan: &ProcessScan) -> (Option<String>, Vec<S
     } else if !shows_all_namespaces(proc) {
         hidden = Some("processes outside this pid namespace are invisible".to_owned());
         notes.push(
-            "processes outside this pid namespace are invisible, and may hold a chip: share the namespace with the \
-             workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
+            "processes outside this pid namespace are invisible, and may hold a chip: a sidecar that shares the \
+             workload's namespace (shareProcessNamespace: true) sees that workload alone, which is enough for it; to \
+             see the whole host, use its namespace (hostPID: true)"
                 .to_owned(),
         );
     }
@@ -484,7 +485,7 @@ fn hidden_processes(proc: &Procfs, scan: &ProcessScan) -> (Option<String>, Vec<S
 }
 
 /// Whether this procfs shows the processes of the first pid namespace, and so all of them. There process 2 is a thread
-/// of the kernel;.
+/// of the kernel.
 fn shows_all_namespaces(proc: &Procfs) -> bool {
     // The first pid namespace of a machine has this fixed number.
     const FIRST_PID_NAMESPACE: u64 = 4_026_531_836;
