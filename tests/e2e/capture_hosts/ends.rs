@@ -52,7 +52,7 @@ fn a_coordinator_that_is_killed_while_it_copies_leaves_no_session() {
     let listed = run(&cluster.out(), &["sessions", "list", "."]);
     assert_ne!(listed.code, Some(0), "{listed:?}");
     // Not here, and not with the agent, which has the session of the dead one.
-    let next = cluster.capture("a", &["--duration", "10ms"]);
+    let next = cluster.capture("a", &["--duration", "500ms"]);
     assert_eq!((next.code, sessions(&cluster.out())), (Some(0), 1), "{next:?}");
     assert!(agent.sessions().contains(&"half".to_owned()));
 }

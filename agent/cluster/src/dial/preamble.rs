@@ -142,7 +142,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for AfterPreamble<S> {
             let length = self.early.len().min(buf.remaining());
             buf.put_slice(&self.early.split_to(length));
         }
-        Poll::Ready(self.compare(&buf.filled()[before..]))
+        let compared = self.compare(&buf.filled()[before..]);
+        if compared.is_err() {
+            // Nothing was read.
+            buf.set_filled(before);
+        }
+        Poll::Ready(compared)
     }
 }
 
