@@ -2,6 +2,7 @@
 
 mod faults;
 mod others;
+mod reading;
 mod whole;
 
 use std::{
