@@ -92,6 +92,11 @@ tool() {
   echo "${1#*=}" >"target/tools/${1%%=*}.version"
 }
 
+# The newest JAX needs it; a Python that Debian installs here is newer.
+if [ -n "$venvs" ] && command -v python3 >/dev/null && ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  say "$(python3 -V) is too old: put a Python 3.11 or later first on PATH as python3" >&2
+  exit 1
+fi
 packages=$(missing_packages | sort -u | xargs)
 new_venvs=$(missing_venvs | xargs)
 new_libtpus=$(missing_libtpus | xargs)
