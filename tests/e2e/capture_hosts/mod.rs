@@ -6,6 +6,7 @@ mod killed;
 mod many;
 mod networks;
 mod others;
+mod reading;
 mod whole;
 
 use std::{

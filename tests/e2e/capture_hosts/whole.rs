@@ -6,7 +6,7 @@ use fakes::{
     wait::until,
 };
 
-use super::{Cluster, hosts, list, text, why};
+use super::{Cluster, hosts, list, reading, text, why};
 use crate::{profiler_agent::Agent, schema::Schema};
 
 #[test]
@@ -41,6 +41,7 @@ fn two_jobs_on_two_hosts_are_one_session_of_one_window() {
     }
     let shown = fakes::command::run(&cluster.out(), &["sessions", "show", "plugins/profile/both"]);
     assert_eq!(shown.code, Some(0), "{shown:?}");
+    reading::read_back(&cluster, "both");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use model::unit::Duration;
 
 use super::{failure::Failure, remedies};
 
-pub(crate) use ask::{HostAnswer, NoHostAnswer, ask_all, dialer, each_agent_once};
+pub(crate) use ask::{HostAnswer, NoHostAnswer, OpenHost, ask_all, ask_all_open, dialer, each_agent_once};
 use way::Way;
 
 /// The heading of these arguments in the help.

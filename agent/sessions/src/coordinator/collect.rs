@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use proto::tpuscope::v1::{
     ChangeUploadsRequest, FetchSessionRequest, ListUploadsRequest, PutManifestRequest, SessionManifest,
-    UploadStatus, sessions_client::SessionsClient, uploads_client::UploadsClient,
+    UploadStatus, uploads_client::UploadsClient,
 };
 use tokio::{
     sync::Semaphore,
@@ -13,8 +13,8 @@ use tokio::{
 use tonic::{Response, Status, transport::Channel};
 use xprof::session::{PartWriter, SessionWriter};
 
-use super::{conversation::Common, fault::HostFault, join::HostPart};
-use crate::fetch::{self, FetchError, FileSink};
+use super::{conversation::Common, fault::HostFault};
+use crate::fetch::{self, FetchError, HostPart};
 
 /// The hosts that are copied from at a time: each has a few pieces in memory.
 pub(super) const COPIES_AT_A_TIME: usize = 32;
@@ -152,22 +152,11 @@ async fn copy(
 ) -> Result<Vec<PartWriter>, HostFault> {
     let id = common.identity.name.to_string();
     let request = FetchSessionRequest { peer: Some(common.peer.clone()), id };
-    let mut sessions = SessionsClient::new(channel);
-    let pieces = answer(common, "asked for its parts", sessions.fetch(request)).await?;
-    let wanted = parts.iter().map(|part| (part.there.clone(), part.here.clone())).collect();
-    let most_bytes = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.size));
-    let sink = FileSink { writer: Arc::clone(writer), wanted: Some(wanted), most_bytes };
-    let received = fetch::receive(pieces, sink, common.limit, copied).await;
-    let received = received.map_err(|error| match error {
+    let copied = fetch::copy_parts(channel, request, writer, &parts, common.limit, copied).await;
+    copied.map_err(|error| match error {
         FetchError::Call(status) => HostFault::Refused(status),
+        FetchError::Damaged(file) => HostFault::DamagedPart(file),
+        FetchError::Missing(file) => HostFault::MissingPart(file),
         other => HostFault::Copy(other),
-    })?;
-    for part in &parts {
-        let there = received.parts.iter().find(|(name, _)| *name == part.here);
-        let (_, copy) = there.ok_or_else(|| HostFault::MissingPart(part.there.file_name()))?;
-        if copy.size() != part.size || copy.sha256() != part.sha256 {
-            return Err(HostFault::DamagedPart(part.there.file_name()));
-        }
-    }
-    Ok(received.parts.into_iter().map(|(_, part)| part).collect())
+    })
 }

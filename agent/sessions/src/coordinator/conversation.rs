@@ -25,15 +25,14 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status, Streaming, transport::Channel};
-use xprof::session::PartWriter;
+use xprof::session::{PartWriter, SessionId, SessionName};
 
 use super::{
     collect::{self, Collection, PartsProgress},
     fault::HostFault,
-    join::{HostPart, SessionIdentity},
     machine::{HostNumber, ReservedHost},
 };
-use crate::FailureReason;
+use crate::{FailureReason, fetch::HostPart};
 
 /// What an agent must be able to do.
 const CAPABILITIES: [&str; 2] = ["clock", "host_capture"];
@@ -47,6 +46,13 @@ const ROUND_TRIPS: usize = 8;
 pub(super) const CLOCKS_AT_A_TIME: usize = 64;
 /// The requests that wait to be sent.
 const REQUESTS: usize = 8;
+
+/// What identifies the session on all hosts.
+#[derive(Debug, Clone)]
+pub(super) struct SessionIdentity {
+    pub(super) name: SessionName,
+    pub(super) id: SessionId,
+}
 
 /// What all hosts of a capture have in common.
 pub(super) struct Common {

@@ -7,7 +7,7 @@ use proto::tpuscope::v1::CaptureFailure;
 use tonic::Status;
 use xprof::session::{SessionError, SessionName};
 
-use crate::{FailureKind, FailureReason, fetch::FetchError};
+use crate::{FailureKind, FailureReason, fetch::FetchError, joined_manifest::BadHostManifest};
 
 /// Why a host is missing.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +88,12 @@ pub enum HostFault {
     /// The parts were not uploaded.
     #[error("its parts were not uploaded: {0}")]
     Upload(String),
+}
+
+impl From<BadHostManifest> for HostFault {
+    fn from(BadHostManifest(what): BadHostManifest) -> Self {
+        Self::BadAnswer(what)
+    }
 }
 
 impl HostFault {

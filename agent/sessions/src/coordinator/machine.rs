@@ -28,7 +28,7 @@ use cluster::{clock_offset::OffsetEstimate, hosts::HostAddress};
 use model::time::Timestamp;
 use xprof::session::HostName;
 
-use super::labels;
+use crate::host_labels;
 
 /// How often a lease is renewed; it lasts 10 s.
 const RENEWAL: Duration = Duration::from_secs(3);
@@ -451,7 +451,8 @@ impl Machine {
             }
             return;
         }
-        let labels = labels::allot(ready.iter().map(|(number, host)| (&self.given[*number], &host.name)));
+        let labels =
+            host_labels::allot(ready.iter().map(|(number, host)| (&self.given[*number], &host.name)));
         self.labels = ready.iter().map(|(number, _)| *number).zip(labels).collect();
     }
 

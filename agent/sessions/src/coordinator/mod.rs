@@ -4,7 +4,7 @@
 //!             ┌────────────── conversation with host 1 ──┐  dial ─ status ─ clock ─ reserve ─ start ─ record ─ collect
 //! Coordinator │                                          │
 //!      │      └────────────── conversation with host n ──┘
-//!      └─ machine: when each is told what (pure) ─ join: one manifest (pure)
+//!      └─ machine: when each is told what (pure) ─ joined_manifest: one manifest (pure)
 //! ```
 //!
 //! A host that fails in any phase is missing in the session, with the reason; the others do not wait for it longer than its
@@ -15,8 +15,6 @@
 mod collect;
 mod conversation;
 mod fault;
-mod join;
-mod labels;
 mod machine;
 #[cfg(test)]
 mod machine_tests;

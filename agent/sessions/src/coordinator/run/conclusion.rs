@@ -9,13 +9,12 @@ use super::{
     super::{
         CapturedHost, CoordinatorError, HostFault, HostResult, KeptCapture, SessionLocation,
         collect::Collection,
-        conversation::{Command, Happened},
-        join,
+        conversation::{Command, Happened, SessionIdentity},
         machine::HostNumber,
     },
     LATE, Run, RunningHost, folder_at, panicked,
 };
-use crate::{manifest_messages, session_folder};
+use crate::{joined_manifest, manifest_messages, session_folder};
 
 impl Run {
     /// The manifest of the whole session.
@@ -42,7 +41,8 @@ impl Run {
             )
         });
         let created = self.common.clock.now().into();
-        join::joined(&self.common.identity, window, created, &traces, late.into_iter().collect())
+        let SessionIdentity { name, id } = &self.common.identity;
+        joined_manifest::joined(name, Some(id.clone()), window, created, &traces, late.into_iter().collect())
     }
 
     /// Makes the session visible.

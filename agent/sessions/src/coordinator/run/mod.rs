@@ -12,17 +12,20 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use xprof::session::{PartWriter, SessionId, SessionName, SessionWriter};
+use xprof::session::{ClockOffset, PartWriter, SessionId, SessionName, SessionWriter};
 
 use super::{
     Coordinator, CoordinatorError, HostFault, HostProgress, HostsCapture, HostsListener, Keep, KeptCapture,
     LeftParts,
     collect::{COPIES_AT_A_TIME, Collection, PartsProgress},
-    conversation::{CLOCKS_AT_A_TIME, Command, Common, Conversation, Happened},
-    join::{self, RecordedHost, SessionIdentity},
+    conversation::{CLOCKS_AT_A_TIME, Command, Common, Conversation, Happened, SessionIdentity},
     machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost},
 };
-use crate::{fetch::FetchError, manifest_messages, session_folder};
+use crate::{
+    fetch::FetchError,
+    joined_manifest::{self, RecordedHost},
+    manifest_messages, session_folder,
+};
 
 /// Events of all hosts that wait to be handled.
 const EVENTS: usize = 256;
@@ -313,7 +316,10 @@ impl Run {
             manifest_messages::manifest_of(message).map_err(|_| bad("a manifest with impossible times"))?;
         let ready = host.ready.as_ref().ok_or(bad("a session before it was ready"))?;
         let label = self.machine.label(number).ok_or(bad("a session before its start"))?;
-        let trace = join::checked(manifest, &self.common.identity, &ready.name, label, ready.clock)?;
+        let SessionIdentity { name, id } = &self.common.identity;
+        joined_manifest::check_session(&manifest, name, Some(id))?;
+        let clock = ClockOffset { offset_ns: ready.clock.offset_ns, bound_ns: ready.clock.bound_ns };
+        let trace = RecordedHost::checked(manifest, &ready.name, label, Some(clock))?;
         (host.trace, host.failures) = (Some(trace), finished.failures);
         Ok(())
     }
