@@ -49,6 +49,14 @@ impl Agent {
         agent
     }
 
+    /// One whose settings its home has already.
+    pub(super) fn start_in(home: TempDir) -> Self {
+        let program = vec![tpuscope().display().to_string()];
+        let mut agent = Self { child: Self::run(&program, home.path()), home, program };
+        agent.is_up();
+        agent
+    }
+
     /// The same home, a new agent: after a kill.
     pub(super) fn again(mut self, profilers: &[String]) -> Self {
         self.child = Self::spawn(&self.program, self.home.path(), "", profilers, "");
@@ -83,7 +91,7 @@ impl Agent {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
-    fn is_up(&mut self) {
+    pub(super) fn is_up(&mut self) {
         until("the agent", || {
             assert!(matches!(self.child.try_wait(), Ok(None)), "the agent ended: {}", self.log());
             self.ask(&["sessions", "list"]).code == Some(0)

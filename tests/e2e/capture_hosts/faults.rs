@@ -1,9 +1,6 @@
 //! Captures in which a host fails: the session of the others is complete, and the host is named.
 
-use std::{
-    os::unix::net::UnixListener,
-    time::{Duration, Instant},
-};
+use std::{os::unix::net::UnixListener, time::Instant};
 
 use fakes::{
     command::{RunningCommand, run, start},
@@ -15,9 +12,6 @@ use nix::sys::signal::Signal;
 
 use super::{Cluster, hosts, why};
 use crate::{profiler_agent::Agent, schema::Schema};
-
-/// The time after which an agent frees a host by itself.
-pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 fn sound() -> FakeProfiler {
     FakeProfiler::start(Mode::Trace(trace()))

@@ -1,7 +1,10 @@
 //! kill -9 of the coordinator, of an agent and of a workload in each phase of a capture over two hosts with real jobs: the
 //! profilers are free, and the session of the other host is whole.
 
-use std::{thread, time::Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use fakes::{
     command::RunningCommand,
@@ -12,11 +15,7 @@ use fakes::{
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{
-    Cluster,
-    faults::{LEASE, is_free},
-    hosts, why,
-};
+use super::{Cluster, faults::is_free, hosts, why};
 use crate::profiler_agent::Agent;
 
 /// How far the capture is.
@@ -33,6 +32,8 @@ enum KillPhase {
 
 use KillPhase::{Clock, Dialling, Fetching, Manifest, Reserved, WaitingForStart, Window};
 
+/// The time after which an agent frees a host by itself.
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 /// The host that stays.
 const OTHER: &str = "a";
 

@@ -32,7 +32,8 @@ fn all_chips_of_all_hosts_are_one_table_with_the_odd_ones_first() {
     let page = hosts.status(&["--hosts", "tpu-[01-02]"]);
     assert_eq!(page.code, Some(0), "{page:?}");
     assert!(page.stdout.starts_with("2 hosts; 3 chips, 1 absent\n\nHOST "), "{page:?}");
-    let cells = page.stdout.lines().skip(3).map(|row| row.split_whitespace().take(4).collect::<Vec<_>>());
+    let rows = page.stdout.lines().skip(3).take_while(|row| !row.is_empty());
+    let cells = rows.map(|row| row.split_whitespace().take(4).collect::<Vec<_>>());
     let rows: Vec<String> = cells.map(|cells| cells.join(" ")).collect();
     assert_eq!(rows, ["tpu-02 1 v6e absent", "tpu-01 0 v6e ok", "tpu-02 0 v6e ok"], "{page:?}");
     assert!(row(&page.stdout, "tpu-02").contains("is absent: "), "{page:?}");
@@ -117,6 +118,8 @@ fn what_a_far_shell_prints_is_skipped_or_shown() {
         ("exit 3; {host}", "sh: it ended with exit code 3, and said nothing"),
         ("exec yes {host}", "sh: the output is not that of tpuscope dial-stdio: a"),
         ("exec /nonexistent/tpuscope {host}", "/nonexistent/tpuscope: not found"),
+        ("echo tpuscope-dial-stdio/2; exec sleep 1000; {host}", "sh: the dial-stdio there has version 2"),
+        ("echo tpuscope-dial-stdio/1; exec cat; echo {host}", "sh: the far side sends back what it is sent"),
         ("echo Password: >&2; exec sleep 1000; {host}", "sh: no answer within 1s; it said: Password:"),
     ] {
         let page = run(&["--hosts", "a", "--host-timeout", "1s", "--via-command", &command(words)]);

@@ -31,11 +31,11 @@ use std::{
 pub use context::{PartLosses, SessionContext, SessionUser};
 pub use id::{BadSessionId, SessionId};
 pub use manifest::{
-    ClockOffset, HostEntry, LossEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob, Tool,
-    TracerLevels, Window,
+    ClockOffset, GapEntry, HostEntry, LossEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob,
+    Tool, TracerLevels, Window,
 };
 pub use name::{HostName, NameError, PartName, SessionName};
-pub use read::{Fault, FaultKind, PartFile, Session, parse_manifest, resolve};
+pub use read::{Fault, FaultKind, PartFile, Session, claim_path, parse_manifest, resolve};
 pub use staging::remove_abandoned;
 pub use write::{FinishedSession, PartFacts, PartWriter, SessionWriter};
 

@@ -125,6 +125,16 @@ async fn ask(
     let received = receive(events, &progress).await;
     progress.finish();
     let ReceivedCapture { finished, failed } = received?;
+    report(channel, finished, failed).await
+}
+
+/// The session that the agent kept, and its name. `failed`: the targets that failed, which an agent of 0.1 does not repeat at
+/// the end.
+pub(super) async fn report(
+    channel: Channel,
+    finished: CaptureFinished,
+    failed: Vec<CaptureFailure>,
+) -> Result<(CaptureReport, SessionName), Failure> {
     let CaptureFinished { session, failure, manifest, failures, uploads } = finished;
     let Some(session) = session else { return Err(kept_nothing(failure.as_ref())) };
     let name = session.id.parse().map_err(|error| {

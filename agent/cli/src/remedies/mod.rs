@@ -11,6 +11,7 @@ mod certs;
 mod connection;
 mod host_captures;
 mod hosts;
+mod joined_sessions;
 mod ledger;
 mod libtpu;
 mod output;
@@ -27,11 +28,12 @@ pub(crate) use agent::{
 pub(crate) use arguments::arguments;
 pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
 pub(crate) use capture::{
-    KeptIn, capture_failure, interrupted_capture, interrupted_copy, interrupted_upload, kept_by_the_agent,
-    long_window, missing_parts, of_failure, session_folder, store,
+    KeptIn, capture_failure, interrupted_capture, interrupted_copy, interrupted_snapshot, interrupted_upload,
+    kept_by_the_agent, long_window, missing_parts, of_failure, session_folder, store,
 };
 pub(crate) use certs::{
-    authority, certified_list, certified_name, identity, name_without_one_host, own_validity, tls_dir,
+    authority, certified_list, certified_name, certified_twice, identity, name_without_one_host,
+    own_validity, tls_dir,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
@@ -43,6 +45,10 @@ pub(crate) use host_captures::{
 pub(crate) use hosts::{
     container_without_pod, hosts, kubectl_wants_pods, no_container_name, no_way_to_hosts, not_reached,
     peer_id_without_tls, port_with_command, socket_of_another_host, srun_without_job,
+};
+pub(crate) use joined_sessions::{
+    no_host_has, no_name_for_hosts, not_comparable, process_twice, same_session, session_twice,
+    sessions_apart, several_jobs,
 };
 pub(crate) use ledger::{
     LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,

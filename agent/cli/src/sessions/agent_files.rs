@@ -2,6 +2,8 @@
 //!
 //! Every call has a deadline and the rights of its caller.
 
+use std::sync::Arc;
+
 use proto::tpuscope::v1::{
     ListSessionsRequest, ReadSessionRequest, ShowSessionReply, ShowSessionRequest,
     sessions_client::SessionsClient,
@@ -23,7 +25,7 @@ struct Calls {
     session: SessionName,
     client: SessionsClient<Channel>,
     /// Its thread answers the agent's pings while the command computes. Dropped last.
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
 }
 
 /// The session of this name, and what the agent says of it.
@@ -48,8 +50,14 @@ pub(super) fn open(
     if let Some(older) = older_agent(session, &reply) {
         return Err(older);
     }
-    let calls = Calls { session: session.clone(), client, runtime };
+    let calls = Calls { session: session.clone(), client, runtime: Arc::new(runtime) };
     Ok((RemoteSession::new(session.as_str(), calls), reply))
+}
+
+/// The session of this name of the agent behind `channel`, which `runtime` keeps.
+pub(super) fn remote(session: &SessionName, channel: Channel, runtime: Arc<Runtime>) -> RemoteSession {
+    let client = SessionsClient::new(channel);
+    RemoteSession::new(session.as_str(), Calls { session: session.clone(), client, runtime })
 }
 
 /// An agent of 0.1 names no files: it cannot read a part for us.
