@@ -1,6 +1,6 @@
 //! From which step on the second session differs from the first one.
 //!
-//! Where both have steps of the same numbers, each is compared with its namesake, so that what every tenth step does is no
+//! Where both have steps of the same numbers, those are compared, so that what every tenth step does is no
 //! change. Else the steps of the second session are compared with the median of the first. A change is what lasts to the
 //! end: a single slow step is none.
 
@@ -120,10 +120,9 @@ impl Series {
     fn of(a: &[SessionStep], b: &[SessionStep], level: i64) -> Self {
         let times: BTreeMap<i64, i64> =
             a.iter().filter_map(|step| Some((step.step_num?, step.duration_ps))).collect();
-        let namesake =
-            |step: &SessionStep| Some(step.duration_ps.saturating_sub(*times.get(&step.step_num?)?));
+        let above = |step: &SessionStep| Some(step.duration_ps.saturating_sub(*times.get(&step.step_num?)?));
         let paired: Vec<(usize, i64)> =
-            b.iter().enumerate().filter_map(|(at, step)| Some((at, namesake(step)?))).collect();
+            b.iter().enumerate().filter_map(|(at, step)| Some((at, above(step)?))).collect();
         if paired.len() >= FEWEST_STEPS && paired.len() * 2 >= b.len() {
             return Self { above: paired, by_number: true };
         }
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_compared_with_their_namesakes() {
+    fn steps_of_the_same_number_are_compared() {
         // Every fifth step saves a checkpoint; the change comes at step 12.
         let usual: Vec<i64> = (0..20).map(|step| if step % 5 == 0 { 300 } else { 100 }).collect();
         let slow: Vec<i64> =
