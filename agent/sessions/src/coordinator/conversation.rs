@@ -311,6 +311,13 @@ impl Conversation {
                             self.release(events, channel).await;
                             return Ok(ReservationEnd::Released);
                         }
+                        // It may have recorded while this was on its way.
+                        Some(Command::Remove) => {
+                            drop(requests);
+                            self.release(events, channel).await;
+                            self.tell(Happened::Removed).await;
+                            return Err(Ended::Over);
+                        }
                         Some(_) => {}
                     }
                     None

@@ -127,7 +127,8 @@ impl Run {
         for (number, host) in self.hosts.iter_mut().enumerate() {
             // What was copied is dropped.
             host.stored = None;
-            if host.recorded && !host.leave.is_cancelled() {
+            let began = host.recorded || self.machine.is_recording(number);
+            if began && !host.leave.is_cancelled() {
                 host.tell(Command::Remove);
                 removing.insert(number);
             } else {
