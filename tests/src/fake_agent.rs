@@ -53,10 +53,9 @@ pub struct FakeAgent {
     pub pause: Duration,
     /// Whether it is done at the end of the window in its clock, and refuses a start that is over; else it is done at once.
     pub keeps_time: bool,
+    /// How long before the window it wants to know the start.
+    pub lead: Duration,
 }
-
-/// How long before the window an agent that keeps time wants to know the start, as a real one with a near profiler.
-const LEAD_NS: u64 = 20_000_000;
 
 /// A running fake.
 #[derive(Debug)]
@@ -80,6 +79,7 @@ impl Default for FakeAgent {
             piece: 1,
             pause: Duration::ZERO,
             keeps_time: false,
+            lead: Duration::ZERO,
         }
     }
 }
@@ -204,7 +204,7 @@ impl Service {
                     let name = capture.session;
                     session = Some((name, reserve.session_id));
                     let (peer, host) = (self.peer(), self.agent.host.clone());
-                    let lead_ns = if self.agent.keeps_time { LEAD_NS } else { 0 };
+                    let lead_ns = u64::try_from(self.agent.lead.as_nanos()).unwrap_or(u64::MAX);
                     host_capture_event::Event::Ready(HostReady {
                         peer,
                         host,

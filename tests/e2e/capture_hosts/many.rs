@@ -3,7 +3,7 @@
 //!
 //! `TPUSCOPE_SIMULATED_HOSTS=1024` takes more of them (`make soak`).
 
-use std::{env, fs};
+use std::{env, fs, time::Duration};
 
 use fakes::{
     command::run,
@@ -28,7 +28,9 @@ fn clocks_and_starts_of_many_hosts_lie_within_their_stated_bounds() {
     }
     let mut random = fastrand::Rng::with_seed(seed);
     let truths: Vec<TrueHost> = (0..count).map(|_| TrueHost::random(&mut random)).collect();
-    let hosts = SimulatedHosts::start(&truths, 1 << 20, &folder.path().join("ca/127.0.0.1"));
+    // Long enough for a machine that does much besides.
+    let lead = Duration::from_millis(500);
+    let hosts = SimulatedHosts::start(&truths, 1 << 20, lead, &folder.path().join("ca/127.0.0.1"));
     fs::write(folder.path().join("hosts"), hosts.list()).unwrap();
     let arguments = [
         "capture",

@@ -87,11 +87,12 @@ struct BoundHost {
 }
 
 impl SimulatedHosts {
-    /// Starts hosts with these clocks and ways. Each has a part of so many bytes, and the certificate in the folder.
+    /// Starts hosts with these clocks and ways. Each has a part of so many bytes and the certificate in the folder, and wants
+    /// to know the start so long before it.
     ///
     /// # Panics
     /// If they cannot be started.
-    pub fn start(truths: &[TrueHost], part: usize, identity: &Path) -> Self {
+    pub fn start(truths: &[TrueHost], part: usize, lead: Duration, identity: &Path) -> Self {
         let config = Arc::new(server_config(identity));
         let content: Bytes = (0..=250_u8).cycle().take(part).collect::<Vec<u8>>().into();
         let sha256: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -110,6 +111,7 @@ impl SimulatedHosts {
                 content: content.clone(),
                 piece: PIECE,
                 keeps_time: true,
+                lead,
                 ..FakeAgent::default()
             };
             hosts.push(RunningHost { address, truth: *truth, starts });

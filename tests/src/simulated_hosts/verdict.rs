@@ -55,11 +55,9 @@ impl Verdict {
         verdict
     }
 
-    /// The 99th of 100 errors of near hosts.
-    ///
-    /// # Panics
-    /// If no host is near.
-    pub fn near_p99(&self) -> f64 {
-        self.near_errors[(self.near_errors.len() * 99).div_ceil(100) - 1]
+    /// The 99th of 100 errors of near hosts; none: no host is near.
+    pub fn near_p99(&self) -> Option<f64> {
+        let place = (self.near_errors.len() * 99).div_ceil(100).checked_sub(1)?;
+        self.near_errors.get(place).copied()
     }
 }
