@@ -3,7 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ::sessions::{capture_runner::CaptureRunner, profiler::Profilers};
+use ::sessions::{
+    capture_runner::CaptureRunner,
+    continuous::{Continuous, ContinuousPaths},
+    profiler::Profilers,
+};
 use host::discovery::Discovery;
 use model::time::Clock;
 use proto::tpuscope::v1::{
@@ -24,6 +28,7 @@ use xprof::session::HostName;
 use crate::{
     failure::Failure,
     lifecycle::task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
+    profilers::guard_command,
     remedies,
     settings::Config,
 };
@@ -63,6 +68,7 @@ impl SessionServices {
         let host = HostName::sanitised(host);
         let (store, queue) = open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
+        stop_what_is_left(config, &profilers).await;
         let captures = CaptureRunner::new(
             config.capture.clone(),
             profilers,
@@ -92,6 +98,21 @@ impl SessionServices {
             store,
             queue,
         })
+    }
+}
+
+/// Continuous profiling that an agent before this one has left in workloads is stopped in the background.
+async fn stop_what_is_left(config: &Config, profilers: &Arc<Profilers>) {
+    let state_dir = config.agent.state_dir.clone();
+    let guard = guard_command(&state_dir);
+    let paths = ContinuousPaths {
+        state_dir,
+        procfs: config.paths.procfs.clone(),
+        cgroups: config.paths.sysfs.join("fs/cgroup"),
+    };
+    let continuous = Continuous::new(Arc::clone(profilers), paths, guard);
+    if let Err(error) = continuous.recover().await {
+        warn!(%error, "the records of continuous profiling cannot be read");
     }
 }
 

@@ -9,7 +9,10 @@ use std::{
 
 use model::time::{Clock, Timestamp};
 use tokio::task::JoinSet;
-use xprof::{client::Target, session::SessionName};
+use xprof::{
+    client::{self, Target},
+    session::SessionName,
+};
 
 use super::{CaptureRun, StartTime};
 use crate::{
@@ -138,6 +141,13 @@ fn until(start: Option<Timestamp>, now: Timestamp) -> Duration {
 fn refused(target: Target, refusal: Refusal) -> CaptureError {
     match refusal {
         Refusal::Reserved(ProfilerUser::Capture(session)) => CaptureError::InUse { target, session },
+        Refusal::Reserved(ProfilerUser::Recorder) => CaptureError::Profiler {
+            target,
+            call: ProfilerCall::Profile,
+            error: Arc::new(client::Error::Busy("the recorder of this agent uses it".to_owned())),
+            connected: Vec::new(),
+            age: None,
+        },
         Refusal::Foreign(foreign, age) => CaptureError::Profiler {
             target,
             call: ProfilerCall::Profile,
