@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// What the agent answers is JSON too, on HTTP and in `--json`: one definition for both. Times are RFC 3339 there.
 fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
-    const MESSAGES: [&str; 17] = [
+    const MESSAGES: [&str; 24] = [
         "Peer",
         "StatusReply",
         "UploadSummary",
@@ -43,8 +43,15 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
         "HistoryReply",
         "History",
         "Point",
+        "RecorderStatusReply",
+        "ProcessRecording",
+        "RecordingCost",
+        "RecordedSegment",
+        "RecorderTimelineReply",
+        "RecordedProcess",
+        "RecordedGap",
     ];
-    const TIMES: [(&str, &str); 7] = [
+    const TIMES: [(&str, &str); 11] = [
         ("StatusReply.at_unix_ns", "at"),
         ("StatusReply.started_unix_ns", "started"),
         ("SamplesReply.at_unix_ns", "at"),
@@ -52,6 +59,10 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
         ("Point.at_unix_ns", "at"),
         ("AbsenceStatus.since_unix_ns", "since"),
         ("CumulativeHistogram.since_unix_ns", "since"),
+        ("RecordedSegment.start_unix_ns", "start"),
+        ("RecordedSegment.stop_unix_ns", "stop"),
+        ("RecordedGap.start_unix_ns", "start"),
+        ("RecordedGap.stop_unix_ns", "stop"),
     ];
     for message in MESSAGES {
         let derive = "#[derive(serde::Serialize)] #[serde(rename_all = \"snake_case\")]";
@@ -61,6 +72,8 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
         let attribute = format!("#[serde(rename = \"{name}\", serialize_with = \"crate::rfc3339\")]");
         builder = builder.field_attribute(format!(".tpuscope.v1.{field}"), attribute);
     }
+    let next = "#[serde(rename = \"next\", serialize_with = \"crate::optional_rfc3339\")]";
+    builder = builder.field_attribute(".tpuscope.v1.ProcessRecording.next_unix_ns", next);
     let absent_if_none = "#[serde(skip_serializing_if = \"Option::is_none\")]";
     builder.field_attribute(".tpuscope.v1.SeriesValue.histogram", absent_if_none)
 }

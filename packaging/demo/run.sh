@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A TPU host in miniature, everything set up by itself: four fake chips (their PCI functions, device nodes and metric
 # endpoints, and a stand-in libtpu), a real JAX job on the CPU that holds them and serves jax.profiler, and a real agent.
-# Prints live status, captures two seconds, uploads the session to a folder, opens it there with XProf. Then captures this host
+# Prints live status, captures two seconds, uploads the session to a folder, opens it there with XProf. Records, and makes a session of the past. Then captures this host
 # and a second one together, whose agent is killed in a further capture. Ends by itself and leaves nothing behind; KEEP=1 leaves it running until Enter or Ctrl-C, and prints the addresses.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -96,6 +96,10 @@ path = "$bin/libfake_libtpu.so"
 [[destination]]
 name = "shared"
 url = "file://$work/shared"
+[recorder]
+window = "500ms"
+max_window = "500ms"
+every = "5s"
 TOML
 "$bin/tpuscope" agent --config "$work/tpuscope.toml" >"$work/agent.log" 2>&1 &
 pids+=($!)
@@ -119,6 +123,13 @@ say "tpuscope sessions show demo"
 say "what was uploaded to file://$work/shared, opened with XProf"
 "$bin/tpuscope" uploads list
 "$python" packaging/demo/tools.py "$work/shared/plugins/profile/demo" 2>"$work/xprof.log"
+
+say "tpuscope recorder on, and the past 20 s as a session"
+"$bin/tpuscope" recorder on
+wait_for "a window of the recorder" sh -c "'$bin/tpuscope' recorder timeline | grep -q events"
+"$bin/tpuscope" snapshot --last 20s --session past
+"$bin/tpuscope" sessions show past --top 3
+"$bin/tpuscope" recorder off
 
 say "a second host: another JAX job, and another agent"
 unset TPUSCOPE_SOCKET # The agents are named from here on.

@@ -47,6 +47,14 @@ pub mod tpuscope {
 /// The file descriptor set of all packages, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
+/// A time that may be unknown, as JSON shows it.
+fn optional_rfc3339<S: serde::Serializer>(unix_ns: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match unix_ns {
+        Some(unix_ns) => rfc3339(unix_ns, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
 /// A time as JSON shows it.
 fn rfc3339<S: serde::Serializer>(unix_ns: &i64, serializer: S) -> Result<S::Ok, S::Error> {
     match jiff::Timestamp::from_nanosecond(i128::from(*unix_ns)) {

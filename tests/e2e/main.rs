@@ -20,6 +20,7 @@ mod jax_peer;
 mod libtpu;
 mod merge_real;
 mod profiler_agent;
+mod recorder;
 mod schema;
 mod service;
 mod sessions_by_name;

@@ -69,14 +69,14 @@ impl Agent {
         self.is_up();
     }
 
-    fn run(home: &Path) -> Child {
+    pub(super) fn run(home: &Path) -> Child {
         let log = File::options().create(true).append(true).open(home.join("log")).unwrap();
         let mut command = Command::new(tpuscope());
         command.arg("agent").arg("--config").arg(home.join("agent.toml"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
-    fn is_up(&mut self) {
+    pub(super) fn is_up(&mut self) {
         until("the agent", || {
             assert!(matches!(self.child.try_wait(), Ok(None)), "the agent ended: {}", self.log());
             self.ask(&["sessions", "list"]).code == Some(0)

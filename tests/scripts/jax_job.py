@@ -2,6 +2,7 @@
 
 Prints `ready` once the profiler listens and the first step has run; with --log it prints one line
 `step <number> <begin ns> <end ns>` per step. Ends when its standard input closes, so that it never outlives a test.
+A line `start <folder>` or `stop` there makes the program trace itself; it prints `start ok`, or `start <the error>`.
 """
 
 import argparse
@@ -22,9 +23,19 @@ parser.add_argument("--log", action="store_true", help="print every step")
 options = parser.parse_args()
 
 
+def trace(command, *folder):
+    import jax
+
+    try:
+        jax.profiler.start_trace(*folder) if command == "start" else jax.profiler.stop_trace()
+        print(command, "ok", flush=True)
+    except Exception as error:
+        print(command, str(error).replace("\n", " "), flush=True)
+
+
 def end_with_parent():
-    while sys.stdin.buffer.read(4096):
-        pass
+    for line in sys.stdin:
+        trace(*line.split())
     os._exit(0)
 
 

@@ -1,8 +1,9 @@
 //! A real JAX CPU job with `jax.profiler.start_server`, for tests and benches: started, awaited, killed on drop.
 
 use std::{
-    io::{BufRead, BufReader, Read, Seek, SeekFrom},
+    io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
     net::{Ipv4Addr, TcpListener},
+    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::mpsc,
     thread,
@@ -86,7 +87,7 @@ impl JaxJob {
             .expect("the peer's python starts");
         let stdin = child.stdin.take().expect("piped");
         let lines = lines_of(child.stdout.take().expect("piped"));
-        let job = RunningJaxJob { child, _stdin: stdin, lines, port };
+        let job = RunningJaxJob { child, stdin, lines, port };
         match job.lines.recv_timeout(START) {
             Ok(line) if line == "ready" => job,
             other => {
@@ -102,7 +103,7 @@ impl JaxJob {
 #[derive(Debug)]
 pub struct RunningJaxJob {
     child: Child,
-    _stdin: ChildStdin,
+    stdin: ChildStdin,
     lines: mpsc::Receiver<String>,
     port: u16,
 }
@@ -126,6 +127,21 @@ impl RunningJaxJob {
     /// The next line that the job prints, or none within `wait`.
     pub fn next_line(&self, wait: Duration) -> Option<String> {
         self.lines.recv_timeout(wait).ok()
+    }
+
+    /// Makes the program trace itself into `folder`, and gives what came of it: `start ok`, or the error.
+    pub fn start_trace(&mut self, folder: &Path) -> String {
+        self.command(&format!("start {}", folder.display()))
+    }
+
+    /// Makes the program end its own trace, and gives what came of it: `stop ok`, or the error.
+    pub fn stop_trace(&mut self) -> String {
+        self.command("stop")
+    }
+
+    fn command(&mut self, command: &str) -> String {
+        writeln!(self.stdin, "{command}").expect("the job reads");
+        self.next_line(START).expect("the job answers")
     }
 
     /// Whether it still runs.

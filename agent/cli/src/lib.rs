@@ -21,6 +21,7 @@ pub mod lifecycle;
 pub mod output;
 mod output_path;
 mod profilers;
+mod recorder;
 mod remedies;
 mod series;
 mod sessions;
@@ -69,6 +70,11 @@ pub enum Command {
     Agent(agent::Args),
     /// Record an XProf trace of the workloads on this host, or of the given profilers
     Capture(Box<capture::Args>),
+    /// Switch the recorder for your jobs, and show what it keeps of them
+    #[command(subcommand)]
+    Recorder(recorder::RecorderCommand),
+    /// Make a session of what the recorder has of the past
+    Snapshot(Box<capture::snapshot::Args>),
     /// Make certificates for agents, operators and viewers on other hosts, and show them
     #[command(subcommand)]
     Certs(certs::CertsCommand),
@@ -155,6 +161,8 @@ fn run(command: Command) -> CommandResult {
     match command {
         Command::Agent(args) => agent::run(&args),
         Command::Capture(args) => capture::run(&args),
+        Command::Recorder(command) => recorder::run(&command),
+        Command::Snapshot(args) => capture::snapshot::run(&args),
         Command::Certs(command) => certs::run(&command),
         Command::Config(args) => config::run(&args),
         Command::Goodput(args) => goodput::run(&args),

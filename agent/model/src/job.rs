@@ -27,6 +27,11 @@ impl JobKind {
             Self::Process => "process",
         }
     }
+
+    /// The kind with this name in labels.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Slurm, Self::Jobset, Self::Run, Self::Process].into_iter().find(|kind| kind.as_str() == name)
+    }
 }
 
 /// A job, as one of its processes shows it. A job may run on several hosts; `rank` is that of this host.

@@ -94,7 +94,12 @@ fn part(entry: PartEntry) -> PartSummary {
 
 /// The last event.
 pub(crate) fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEvent {
-    let finished = match result {
+    CaptureEvent { event: Some(capture_event::Event::Finished(outcome(result))) }
+}
+
+/// How a capture or a snapshot ended.
+pub(crate) fn outcome(result: Result<StoredCapture, CaptureError>) -> CaptureFinished {
+    match result {
         Ok(StoredCapture { manifest, failures, stored, uploads }) => {
             let failures: Vec<_> = failures.iter().map(session_messages::failure).collect();
             CaptureFinished {
@@ -108,6 +113,5 @@ pub(crate) fn finished(result: Result<StoredCapture, CaptureError>) -> CaptureEv
         Err(error) => {
             CaptureFinished { failure: Some(session_messages::failure(&error)), ..Default::default() }
         }
-    };
-    CaptureEvent { event: Some(capture_event::Event::Finished(finished)) }
+    }
 }

@@ -34,9 +34,9 @@ use super::{
 };
 
 /// The longest wait for the first scan of the host.
-const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const FIRST_SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest wait for another scan.
-const RESCAN_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const RESCAN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The service.
 #[derive(Clone)]

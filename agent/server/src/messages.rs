@@ -214,7 +214,8 @@ pub(super) fn owner(owner: &Owner) -> OwnerStatus {
     }
 }
 
-fn job(job: &Job) -> JobIdentity {
+/// A job as a message.
+pub(super) fn job(job: &Job) -> JobIdentity {
     JobIdentity {
         kind: job.kind.as_str().into(),
         id: job.id.clone(),

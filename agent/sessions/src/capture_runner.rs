@@ -10,7 +10,7 @@ use model::{
     time::{Clock, Timestamp},
 };
 use store::{
-    AsyncStore, SessionOwners, SessionPriority, SessionStore, StagedSession, StoreError, StoredSession,
+    AsyncStore, SessionOwners, StagedSession, StoredSession,
     uploads::{UploadChoice, UploadStatus, Uploads},
 };
 use tokio::{
@@ -22,15 +22,16 @@ use tokio_util::{
     task::TaskTracker,
 };
 use tracing::{info, warn};
-use xprof::session::{Manifest, SessionError, SessionName};
+use xprof::session::{Manifest, SessionName};
 
 use crate::{
-    CaptureError, FailureKind,
+    CaptureError,
     capture::{CaptureRun, CapturedSession, HostShare, ProgressListener, no_target},
     own_metrics,
     profiler::Profilers,
     settings::Settings,
     spec::{CaptureParams, CaptureSpec, ParamsSource},
+    store_session,
     target::Targets,
 };
 
@@ -163,16 +164,8 @@ impl CaptureRunner {
             return Err(no_target(&targets));
         }
         let permit = self.permit()?;
-        let (owners, now) = (owners(&targets, &upload), self.clock.now());
-        let named = session.clone();
-        let begin = move |store: &SessionStore| match session {
-            Some(name) => store.begin(name, owners),
-            None => begin_by_time(store, &owners, now),
-        };
-        let staged = self.store.call(begin).await.map_err(|error| match named {
-            Some(name) if is_taken(&error) => CaptureError::NameTaken(name),
-            _ => error.into(),
-        })?;
+        let staged =
+            store_session::begin(&self.store, session, owners(&targets, &upload), self.clock.now()).await?;
         let cancel = self.stop.child_token();
         let (reply, result) = oneshot::channel();
         let capture = CaptureRun {
@@ -224,67 +217,21 @@ impl CaptureRunner {
         let captured = match capture.run(&staged.writer, &*self.clock).await {
             Ok(captured) => captured,
             Err(error) => {
-                let error = in_store(error, &staged);
+                let error = store_session::in_store(error, &staged);
                 let reason = error.reason().as_str();
                 info!(%session, uid, pid, remote, reason, %error, "capture failed");
-                // What is staged is removed on a thread that may block.
-                let remove = move |_: &SessionStore| {
-                    drop(staged);
-                    Ok(())
-                };
-                self.store.call(remove).await?;
+                store_session::remove(&self.store, staged).await?;
                 return Err(error);
             }
         };
         let CapturedSession { finished, failures } = captured;
         failures.iter().for_each(|error| warn!(%session, %error, "a process of the capture has no trace"));
-        let now = self.clock.now();
         let queue = self.uploads.clone();
-        let kept = self.store.call(move |store| {
-            // First: a session that is known and has no uploads has none to come.
-            let (uploads, saved) = queue.add(&finished.manifest, &upload, SessionPriority::Asked);
-            let stored = store.finish(staged, &finished, now);
-            if let Err(error) = saved {
-                warn!(session = %stored.name, %error, "the uploads of the session are forgotten if the agent ends");
-            }
-            Ok((stored, finished.manifest, uploads))
-        });
+        let kept = store_session::keep(&self.store, queue, staged, finished, upload, self.clock.now());
         let (stored, manifest, uploads) = kept.await?;
         let (bytes, missing) = (stored.bytes, manifest.missing.len());
         info!(%session, uid, pid, remote, bytes, missing, uploads = uploads.len(), "capture kept");
         Ok(StoredCapture { manifest, failures, stored, uploads })
-    }
-}
-
-/// Says where a disk is full that the caller did not name.
-fn in_store(error: CaptureError, staged: &StagedSession) -> CaptureError {
-    if error.kind() != FailureKind::NoSpace {
-        return error;
-    }
-    CaptureError::StoreFull { folder: staged.folder.clone(), cause: Box::new(error) }
-}
-
-/// Whether another session has the name, finished or not.
-fn is_taken(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::BeingWritten(_) | StoreError::Session(SessionError::Exists(_) | SessionError::Running(_))
-    )
-}
-
-/// A session named after the time; a second one of the same second gets a suffix.
-fn begin_by_time(
-    store: &SessionStore,
-    owners: &SessionOwners,
-    now: Timestamp,
-) -> Result<StagedSession, StoreError> {
-    let name = SessionName::of_time(now.into());
-    match store.begin(name.clone(), owners.clone()) {
-        Err(error) if is_taken(&error) => {
-            let name = format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name);
-            store.begin(name, owners.clone())
-        }
-        staged => staged,
     }
 }
 
@@ -302,7 +249,7 @@ fn owners(targets: &Targets, upload: &UploadChoice) -> SessionOwners {
 }
 
 /// The value that all have.
-fn only<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {
+pub(crate) fn only<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {
     let first = values.next()??;
     values.all(|value| value.as_ref() == Some(&first)).then_some(first)
 }

@@ -1,4 +1,4 @@
-//! Sessions on demand: who is profiled, when, and what becomes of the answers.
+//! Sessions on demand, and of the past: who is profiled, when, and what becomes of the answers.
 //!
 //! A capture is one window for all its targets: every target is asked first whether it is a profiler, all get
 //! the same start, parts become visible only when all targets are done, and the manifest comes last.
@@ -17,10 +17,12 @@ pub mod own_metrics;
 mod port_users;
 pub mod profiler;
 pub mod profiler_options;
+pub mod recorder;
 pub mod reservation;
 pub mod session_folder;
 pub mod settings;
 pub mod spec;
+mod store_session;
 pub mod target;
 mod trace_remarks;
 

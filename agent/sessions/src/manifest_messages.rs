@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 use proto::tpuscope::v1::{
-    self, ManifestHost, ManifestJob, ManifestLoss, ManifestMissing, ManifestPart, ManifestWindow,
-    SessionManifest,
+    self, ManifestGap, ManifestHost, ManifestJob, ManifestLoss, ManifestMissing, ManifestPart,
+    ManifestWindow, SessionManifest,
 };
 use thiserror::Error;
 use xprof::session::{
-    ClockOffset, HostEntry, LossEntry, Manifest, Missing, PartEntry, PartJob, Tool, TracerLevels, Window,
+    ClockOffset, GapEntry, HostEntry, LossEntry, Manifest, Missing, PartEntry, PartJob, Tool, TracerLevels,
+    Window,
 };
 
 /// A message that is not a manifest.
@@ -122,6 +123,16 @@ fn loss_of(message: ManifestLoss) -> LossEntry {
     LossEntry { kind, certain, plane, count }
 }
 
+fn gap_message(gap: GapEntry) -> ManifestGap {
+    let GapEntry { start, stop, why } = gap;
+    ManifestGap { start_unix_ns: nanoseconds(start), stop_unix_ns: nanoseconds(stop), why }
+}
+
+fn gap_of(message: ManifestGap) -> Result<GapEntry, BadManifest> {
+    let ManifestGap { start_unix_ns, stop_unix_ns, why } = message;
+    Ok(GapEntry { start: timestamp(start_unix_ns)?, stop: timestamp(stop_unix_ns)?, why })
+}
+
 fn host_message(host: HostEntry) -> ManifestHost {
     ManifestHost {
         host: host.host,
@@ -161,6 +172,8 @@ fn part_message(part: PartEntry) -> ManifestPart {
         late_start_ns: part.late_start_ns,
         warnings: part.warnings,
         losses: part.losses.into_iter().map(loss_message).collect(),
+        recorded: part.recorded.into_iter().map(window_message).collect(),
+        gaps: part.gaps.into_iter().map(gap_message).collect(),
     }
 }
 
@@ -183,6 +196,8 @@ fn part_of(part: ManifestPart) -> Result<PartEntry, BadManifest> {
         late_start_ns: part.late_start_ns,
         warnings: part.warnings,
         losses: part.losses.into_iter().map(loss_of).collect(),
+        recorded: part.recorded.into_iter().map(window_of).collect::<Result<_, _>>()?,
+        gaps: part.gaps.into_iter().map(gap_of).collect::<Result<_, _>>()?,
     })
 }
 
@@ -205,7 +220,9 @@ mod tests {
                 "planes": 4, "lines": 5, "events": 6,
                 "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
                 "late_start_ns": 8, "warnings": ["w2"],
-                "losses": [{"kind": "dropped_traces", "certain": true, "plane": "/device:TPU:0", "count": 9}]
+                "losses": [{"kind": "dropped_traces", "certain": true, "plane": "/device:TPU:0", "count": 9}],
+                "recorded": [{"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:06Z"}],
+                "gaps": [{"start": "2026-03-04T05:06:06Z", "stop": "2026-03-04T05:06:07Z", "why": "between"}]
             }]
         }],
         "missing": [{"host": "h", "process": "pid 1", "why": "no answer"}],

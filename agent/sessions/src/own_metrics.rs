@@ -1,10 +1,11 @@
-//! The agent's own metrics of this crate: captures by their result.
+//! The agent's own metrics of this crate: captures and windows of the recorder by their result.
 
 use metrics::{counter, describe_counter};
 
 use crate::{CaptureError, capture_runner::StoredCapture};
 
 const CAPTURES: &str = "tpuscope_captures_total";
+const WINDOWS: &str = "tpuscope_recorder_windows_total";
 
 /// Describes the metrics of this crate.
 pub fn describe() {
@@ -15,6 +16,13 @@ pub fn describe() {
     // A result that has not happened yet is zero, not absent.
     for result in ["complete", "partial", "failed", "refused"] {
         counter!(CAPTURES, "result" => result).absolute(0);
+    }
+    describe_counter!(
+        WINDOWS,
+        "Windows of the recorder by result: recorded, failed, capture (one used the profiler) or foreign_use."
+    );
+    for result in ["recorded", "failed", "capture", "foreign_use"] {
+        counter!(WINDOWS, "result" => result).absolute(0);
     }
 }
 
@@ -31,4 +39,9 @@ pub(crate) fn ended(result: &Result<StoredCapture, CaptureError>) {
 /// Counts a capture that was refused before any profiler was called.
 pub(crate) fn refused() {
     counter!(CAPTURES, "result" => "refused").increment(1);
+}
+
+/// Counts a window of the recorder by how it ended.
+pub(crate) fn window(result: &'static str) {
+    counter!(WINDOWS, "result" => result).increment(1);
 }

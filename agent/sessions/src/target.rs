@@ -249,7 +249,14 @@ fn no_profiler_seen(owner: &Owner) -> String {
     )
 }
 
-fn target(owner: &Owner, chips: &[Chip], host: &HostName, at: Target, notes: Vec<String>) -> CaptureTarget {
+/// The profiler of `owner` at this address.
+pub(crate) fn target(
+    owner: &Owner,
+    chips: &[Chip],
+    host: &HostName,
+    at: Target,
+    notes: Vec<String>,
+) -> CaptureTarget {
     let held = owner.chips.iter().map(|index| chips.iter().find(|chip| chip.index == *index)?.cores);
     CaptureTarget {
         at,

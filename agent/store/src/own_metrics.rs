@@ -13,6 +13,7 @@ use super::catalog::rows::StoreTotals;
 const BYTES: &str = "tpuscope_store_bytes";
 const FREE: &str = "tpuscope_store_free_bytes";
 const SESSIONS: &str = "tpuscope_store_sessions";
+const RECORDED: &str = "tpuscope_recorder_bytes";
 const UPLOADS_WAITING: &str = "tpuscope_uploads_waiting";
 const UPLOADS_FAILED: &str = "tpuscope_uploads_failed";
 const UPLOADS_OLDEST: &str = "tpuscope_uploads_oldest_age_seconds";
@@ -30,6 +31,8 @@ pub fn describe() {
     );
     describe_gauge!(SESSIONS, "Sessions in the store.");
     stored(StoreTotals::default());
+    describe_gauge!(RECORDED, Unit::Bytes, "Bytes of the segments that the recorder keeps.");
+    recorded(0);
     describe_uploads();
 }
 
@@ -83,4 +86,9 @@ pub(crate) fn free(bytes: u64) {
 pub(crate) fn stored(totals: StoreTotals) {
     gauge!(SESSIONS).set(totals.sessions as f64);
     gauge!(BYTES).set(totals.bytes as f64);
+}
+
+/// Sets the bytes of the segments.
+pub(crate) fn recorded(bytes: u64) {
+    gauge!(RECORDED).set(bytes as f64);
 }

@@ -293,3 +293,52 @@ fn traces_are_for_root_and_for_the_user_who_owns_the_workload() {
     assert_eq!(client.run_as(OWNER, &agent, &["sessions", "rm", "mine"]).code, Some(0));
     assert_eq!(sessions(0), 0);
 }
+
+#[test]
+fn the_past_is_for_root_and_for_the_user_who_owns_the_workload() {
+    let profiler = FakeProfiler::start(Mode::Trace(trace()));
+    let (address, port) = (profiler.target(), profiler.target().split_off("127.0.0.1:".len()));
+    let mut host = FakeHost::with(Generation::V6e, 1);
+    let node = host.chips()[0].nodes[0].display().to_string();
+    let procfs = host.root().join("proc");
+    fs::create_dir(&procfs).unwrap();
+    host.set_procfs(&procfs);
+    FakeProcess::new(1, 1).write(&procfs);
+    FakeProcess::new(4242, 100)
+        .descriptor(7, &node)
+        .descriptor(8, "socket:[777]")
+        .environment(&[("JAX_PROFILER_PORT", &port)])
+        .listeners(&[(&address, OWNER, 777)])
+        .write(&procfs);
+    let recorder = "[recorder]\nevery = \"5s\"\nwindow = \"100ms\"\nmax_window = \"100ms\"\n";
+    let agent = RunningAgent::start(&host, &format!("[sampler]\nsim_chips = 1\n{recorder}"));
+    let client = Client::new();
+    let processes = |uid, words: &[&str]| {
+        let ended = client.run_as(uid, &agent, words);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.json()["processes"].as_array().unwrap().len()
+    };
+    let (status, timeline) = (["recorder", "status", "--json"], ["recorder", "timeline", "--json"]);
+    client.run_as(NOBODY, &agent, &["recorder", "on"]).failed(5, "no workload process of yours");
+    assert_eq!(processes(OWNER, &["recorder", "on", "--json"]), 1);
+    fakes::wait::until("a window", || processes(OWNER, &timeline) == 1);
+    for (uid, count) in [(OWNER, 1), (0, 1), (NOBODY, 0), (SOMEBODY, 0)] {
+        assert_eq!((processes(uid, &status), processes(uid, &timeline)), (count, count), "{uid}");
+    }
+    let snapshot = ["snapshot", "--from", "2020-01-01T00:00:00Z", "--until", "2100-01-01T00:00:00Z"];
+    let refused = client.run_as(NOBODY, &agent, &snapshot);
+    refused.failed(14, "nothing was recorded");
+    assert!(!refused.stderr.contains("4242"), "nothing is said of processes of others: {refused:?}");
+    client.run_as(NOBODY, &agent, &["recorder", "off"]).failed(5, "no workload process of yours");
+    for uid in [OWNER, 0] {
+        let made = client.run_as(uid, &agent, &snapshot);
+        assert_eq!(made.code, Some(0), "{made:?}");
+    }
+    // The sessions of the past are their owner's.
+    let sessions = |uid| {
+        let listed = client.run_as(uid, &agent, &["sessions", "list", "--json"]);
+        listed.json()["sessions"].as_array().unwrap().len()
+    };
+    assert_eq!((sessions(OWNER), sessions(NOBODY)), (2, 0));
+    assert_eq!(processes(0, &["recorder", "off", "--json"]), 1);
+}

@@ -129,14 +129,14 @@ fn send(pid: u32, signal: Signal) {
 }
 
 /// Whether a plain profile succeeds, as of another program; otherwise the profiler must be in use.
-fn is_free(target: &str) -> bool {
+pub(crate) fn is_free(target: &str) -> bool {
     let folder = TempDir::new().unwrap();
     let ended = run(folder.path(), &["capture", "--target", target, "--duration", "100ms"]);
     assert!(matches!(ended.code, Some(0 | 13 | 14)), "{ended:?}");
     ended.code != Some(13)
 }
 
-fn becomes_free(target: &str) {
+pub(crate) fn becomes_free(target: &str) {
     until("the profiler to be free", || is_free(target));
 }
 

@@ -219,6 +219,24 @@ pub struct PartEntry {
     /// What it lost, certainly or probably; empty in manifests of older builds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<LossEntry>,
+    /// The stretches that the recorder recorded and this part was made of, by time; empty in a capture.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recorded: Vec<Window>,
+    /// The stretches between, in which nothing was recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<GapEntry>,
+}
+
+/// A stretch of a part in which nothing was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with start, stop and why")]
+pub struct GapEntry {
+    /// Its first instant.
+    pub start: Timestamp,
+    /// Its last instant.
+    pub stop: Timestamp,
+    /// Why nothing was recorded.
+    pub why: String,
 }
 
 /// One loss of a part.

@@ -19,8 +19,8 @@ use nix::fcntl::{Flock, PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
 use super::{
-    LossEntry, MANIFEST_FILE, Manifest, PartEntry, PartJob, PartName, SessionError, SessionName, Window,
-    failed,
+    GapEntry, LossEntry, MANIFEST_FILE, Manifest, PartEntry, PartJob, PartName, SessionError, SessionName,
+    Window, failed,
     reserve::Reservation,
     sessions_folder,
     staging::{self, FOLDER_MODE, create_file, create_folders, lock},
@@ -173,6 +173,10 @@ pub struct PartFacts {
     pub warnings: Vec<String>,
     /// What it lost.
     pub losses: Vec<LossEntry>,
+    /// The stretches that the recorder recorded; empty in a capture.
+    pub recorded: Vec<Window>,
+    /// The stretches between.
+    pub gaps: Vec<GapEntry>,
 }
 
 impl PartFacts {
@@ -264,6 +268,8 @@ impl PartWriter {
             late_start_ns: facts.late_start_ns,
             losses: facts.losses,
             warnings: facts.warnings,
+            recorded: facts.recorded,
+            gaps: facts.gaps,
         })
     }
 

@@ -162,6 +162,7 @@ async fn serve(
         captures: session_services.runner.clone(),
         store: session_services.store.clone(),
         uploads: session_services.queue.clone(),
+        past: session_services.past.clone(),
         remote,
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);

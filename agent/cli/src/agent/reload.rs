@@ -13,7 +13,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Args, session_services::upload_settings};
+use super::{
+    Args,
+    session_services::{Past, upload_settings},
+};
 use crate::{
     exit::Exit,
     failure::Failure,
@@ -33,6 +36,7 @@ pub(super) struct Reloadable {
     pub(super) captures: Arc<CaptureRunner>,
     pub(super) store: AsyncStore,
     pub(super) uploads: Uploads,
+    pub(super) past: Past,
     pub(super) remote: Option<Arc<RemoteListener>>,
 }
 
@@ -93,6 +97,7 @@ impl Reloader {
         self.parts.allowed_hosts.send_replace(config.api.allowed_hosts.clone());
         self.parts.captures.set_settings(config.capture.clone());
         self.parts.uploads.set_settings(upload_settings(&config));
+        self.parts.past.set_settings(&config);
         if let Some(remote) = &self.parts.remote {
             remote.set_settings(&config.api_remote);
         }
@@ -162,6 +167,7 @@ fn with_reloadable_of(running: &Config, read: &Config) -> Config {
     config.log = read.log.clone();
     config.store = read.store.clone();
     config.upload = read.upload.clone();
+    config.recorder = read.recorder.clone();
     config.destination = read.destination.clone();
     config.api.allowed_hosts.clone_from(&read.api.allowed_hosts);
     // Another address needs another listener.
@@ -229,6 +235,7 @@ mod tests {
             "sampler.interval=5s",
             "device.extra=[]",
             "upload.parallel=3",
+            "recorder.mode=on",
             "destination=[{name='a', url='file:///mnt'}]",
         ]);
         let in_force = with_reloadable_of(&running, &read);
@@ -237,6 +244,7 @@ mod tests {
             "api.remote.allow",
             "log.level",
             "capture.max_duration",
+            "recorder.mode",
             "store.max_age",
             "upload.parallel",
             "destination",

@@ -7,18 +7,21 @@ use ::sessions::{
     capture_runner::CaptureRunner,
     continuous::{Continuous, ContinuousPaths},
     profiler::Profilers,
+    recorder::{Recorder, RecorderInputs},
 };
 use host::discovery::Discovery;
 use model::time::Clock;
 use proto::tpuscope::v1::{
-    captures_server::CapturesServer, sessions_server::SessionsServer, uploads_server::UploadsServer,
+    captures_server::CapturesServer, recorder_server::RecorderServer, sessions_server::SessionsServer,
+    uploads_server::UploadsServer,
 };
 use server::{
-    grpc_captures::GrpcCaptures, grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions,
-    grpc_uploads::GrpcUploads,
+    grpc_captures::GrpcCaptures, grpc_recorder::GrpcRecorder, grpc_server::REQUEST_BYTES,
+    grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
 };
 use store::{
     AsyncStore, SessionStore,
+    segments::{SegmentLimits, Segments},
     uploads::{UploadSettings, Uploads},
 };
 use tokio::time::MissedTickBehavior;
@@ -38,9 +41,10 @@ const MANIFEST_BYTES: usize = 8 << 20;
 /// Time between two reads of the free disk.
 const DISK_EVERY: Duration = Duration::from_secs(60);
 
-/// The gRPC services of captures, sessions and uploads.
+/// The gRPC services of captures, the recorder, sessions and uploads.
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
+    pub(super) recorder: RecorderServer<GrpcRecorder>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
     pub(super) uploads: UploadsServer<GrpcUploads>,
     /// Runs the captures of both services.
@@ -49,6 +53,32 @@ pub(super) struct SessionServices {
     pub(super) store: AsyncStore,
     /// Where its sessions go.
     pub(super) queue: Uploads,
+    /// Keeps the past of the workloads.
+    pub(super) past: Past,
+}
+
+/// The recorder, and what it keeps.
+#[derive(Clone)]
+pub(super) struct Past {
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) segments: Arc<Segments>,
+}
+
+impl Past {
+    /// The settings hold for the next windows.
+    pub(super) fn set_settings(&self, config: &Config) {
+        self.recorder.set_settings(config.recorder.clone(), config.capture.clone());
+        self.segments.set_limits(segment_limits(config));
+    }
+}
+
+/// The limits of the past.
+fn segment_limits(config: &Config) -> SegmentLimits {
+    SegmentLimits {
+        keep: config.recorder.keep.get(),
+        max_bytes: config.recorder.max_size.get(),
+        min_free: config.store.min_free,
+    }
 }
 
 /// The settings of uploads.
@@ -66,9 +96,23 @@ impl SessionServices {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
         let host = HostName::sanitised(host);
-        let (store, queue) = open_store(config, &host, Arc::clone(&clock)).await?;
+        let (store, queue, segments) = open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
-        stop_what_is_left(config, &profilers).await;
+        let continuous = continuous(config, &profilers).await;
+        let inputs = RecorderInputs {
+            settings: config.recorder.clone(),
+            limits: config.capture.clone(),
+            host: host.clone(),
+            profilers: Arc::clone(&profilers),
+            continuous,
+            segments: Arc::clone(&segments),
+            store: store.clone(),
+            uploads: queue.clone(),
+            workloads: discovery.snapshot(),
+            clock: Arc::clone(&clock),
+        };
+        let past = Past { recorder: open_recorder(inputs).await?, segments };
+        start_recorder(supervisor, &past);
         let captures = CaptureRunner::new(
             config.capture.clone(),
             profilers,
@@ -89,20 +133,23 @@ impl SessionServices {
         let runner = captures.clone();
         let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
         let uploads = GrpcUploads::new(&sessions);
+        let recorder = GrpcRecorder::new(Arc::clone(&past.recorder), discovery.clone(), &sessions);
         let captures = GrpcCaptures::new(captures, discovery, host, &sessions);
         Ok(Self {
             uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
+            recorder: RecorderServer::new(recorder).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
             runner,
             store,
             queue,
+            past,
         })
     }
 }
 
-/// Continuous profiling that an agent before this one has left in workloads is stopped in the background.
-async fn stop_what_is_left(config: &Config, profilers: &Arc<Profilers>) {
+/// The continuous profiling of this agent. What an agent before it has left in workloads is stopped in the background.
+async fn continuous(config: &Config, profilers: &Arc<Profilers>) -> Arc<Continuous> {
     let state_dir = config.agent.state_dir.clone();
     let guard = guard_command(&state_dir);
     let paths = ContinuousPaths {
@@ -114,6 +161,43 @@ async fn stop_what_is_left(config: &Config, profilers: &Arc<Profilers>) {
     if let Err(error) = continuous.recover().await {
         warn!(%error, "the records of continuous profiling cannot be read");
     }
+    continuous
+}
+
+/// The recorder, with what earlier agents were told.
+async fn open_recorder(inputs: RecorderInputs) -> Result<Arc<Recorder>, Failure> {
+    let opened = tokio::task::spawn_blocking(|| Recorder::open(inputs)).await;
+    let opened =
+        opened.map_err(|error| Failure::internal(format_args!("cannot open the recorder: {error}")))?;
+    opened.map_err(|error| remedies::store(error.into()))
+}
+
+/// Starts the task of the recorder, and another one that removes what has become too old.
+fn start_recorder(supervisor: &mut TaskSupervisor, past: &Past) {
+    let recorder = Arc::clone(&past.recorder);
+    supervisor.task(Stage::Captures, "recorder", OnEnd::Restart, move |stop| {
+        let recorder = Arc::clone(&recorder);
+        async move {
+            recorder.run(stop).await;
+            TaskResult::Ok(())
+        }
+    });
+    let segments = Arc::clone(&past.segments);
+    supervisor.task(Stage::Sampling, "recorder disk", OnEnd::Restart, move |stop| {
+        let segments = Arc::clone(&segments);
+        async move {
+            let mut ticks = tokio::time::interval(DISK_EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+                let segments = Arc::clone(&segments);
+                let pruned = tokio::task::spawn_blocking(move || segments.prune()).await;
+                if let Ok(Err(error)) = pruned {
+                    warn!(%error, "the limits of the recorder could not be applied");
+                }
+            }
+            TaskResult::Ok(())
+        }
+    });
 }
 
 /// Measures the free disk of the store and applies its limits now and then.
@@ -146,23 +230,27 @@ fn start_uploads(supervisor: &mut TaskSupervisor, uploads: &Uploads) {
     });
 }
 
-/// Opens the store and the uploads from it, and reads its sessions in the background.
+/// Opens the store, the uploads from it and the segments beside it, and reads its sessions in the background.
 async fn open_store(
     config: &Config,
     host: &HostName,
     clock: Arc<dyn Clock>,
-) -> Result<(AsyncStore, Uploads), Failure> {
+) -> Result<(AsyncStore, Uploads, Arc<Segments>), Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
+    let segment_limits = segment_limits(config);
     let (host, settings) = (host.clone(), upload_settings(config));
     let open = move || {
         let store = SessionStore::open(&state_dir, limits, clock.clone())?;
-        let uploads = Uploads::new(store.state().clone(), &state_dir.join("sessions"), host, settings, clock);
+        let db = store.state().clone();
+        let uploads =
+            Uploads::new(db.clone(), &state_dir.join("sessions"), host, settings, Arc::clone(&clock));
         uploads.load()?;
-        Ok((AsyncStore::new(store), uploads))
+        let segments = Segments::open(&state_dir, db, segment_limits, clock);
+        Ok((AsyncStore::new(store), uploads, Arc::new(segments)))
     };
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
-    let (store, uploads) = opened.map_err(remedies::store)?;
+    let (store, uploads, segments) = opened.map_err(remedies::store)?;
     let (filled, derived) = (store.clone(), uploads.clone());
     tokio::spawn(async move {
         let filled = filled.call(move |store| {
@@ -173,5 +261,5 @@ async fn open_store(
             warn!(%error, "cannot read the sessions in the store");
         }
     });
-    Ok((store, uploads))
+    Ok((store, uploads, segments))
 }

@@ -120,7 +120,12 @@ async fn ask(
     let events = client::within(client::CALL_TIMEOUT, captures.capture(request)).await?.into_inner();
     let received = receive(events, &progress).await;
     progress.finish();
-    let CaptureFinished { session, failure, manifest, failures, uploads } = received?;
+    report(received?)
+}
+
+/// The session that the agent kept, and its name.
+pub(super) fn report(finished: CaptureFinished) -> Result<(CaptureReport, SessionName), Failure> {
+    let CaptureFinished { session, failure, manifest, failures, uploads } = finished;
     let Some(session) = session else { return Err(kept_nothing(failure.as_ref())) };
     let name = session.id.parse().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))

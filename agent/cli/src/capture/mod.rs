@@ -6,6 +6,7 @@ mod hosts;
 mod hosts_progress;
 mod progress;
 mod report;
+pub(super) mod snapshot;
 mod status_line;
 
 use std::{collections::BTreeMap, path::PathBuf, time};
@@ -100,6 +101,7 @@ pub struct Args {
     settings: settings_args::Args,
 }
 
+/// An instant on the command line.
 fn instant(text: &str) -> Result<jiff::Timestamp, &'static str> {
     // The parser's own message is about its internals.
     text.parse().map_err(|_| "expected an RFC 3339 time: YYYY-MM-DDTHH:MM:SSZ")

@@ -60,6 +60,9 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::EmptyTrace => {
             "the tracers saw no activity: try a longer --duration or a higher --host-tracer-level"
         }
+        R::NothingRecorded => {
+            "`tpuscope recorder timeline` lists what there is, and `tpuscope recorder status` says what is recorded and why the rest is not"
+        }
         R::Timeout | R::LeaseExpired => "use a longer --timeout or a shorter --duration",
         R::ProbeTimeout => {
             "check that it is a profiler and that its process runs; otherwise raise capture.probe_timeout"
@@ -200,6 +203,12 @@ pub(crate) fn missing_parts(missing: usize) -> Failure {
 /// The user interrupted a capture of the agent, whose answer is not waited for.
 pub(crate) fn interrupted_capture() -> Failure {
     Failure::new(Exit::Interrupted, "the capture was cancelled; the agent ends it and frees the profilers")
+        .remedy("a session that was complete before is kept: `tpuscope sessions list` lists it")
+}
+
+/// The user interrupted a snapshot.
+pub(crate) fn interrupted_snapshot() -> Failure {
+    Failure::new(Exit::Interrupted, "the snapshot was cancelled; the agent keeps what was recorded")
         .remedy("a session that was complete before is kept: `tpuscope sessions list` lists it")
 }
 

@@ -28,8 +28,8 @@ pub(crate) use agent::{
 pub(crate) use arguments::arguments;
 pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
 pub(crate) use capture::{
-    KeptIn, capture_failure, interrupted_capture, interrupted_copy, interrupted_upload, kept_by_the_agent,
-    long_window, missing_parts, of_failure, session_folder, store,
+    KeptIn, capture_failure, interrupted_capture, interrupted_copy, interrupted_snapshot, interrupted_upload,
+    kept_by_the_agent, long_window, missing_parts, of_failure, session_folder, store,
 };
 pub(crate) use certs::{
     authority, certified_list, certified_name, identity, name_without_one_host, own_validity, tls_dir,

@@ -16,7 +16,7 @@ mod location;
 mod merge;
 pub(super) mod outfile;
 mod pin;
-mod progress;
+pub(super) mod progress;
 mod prune;
 mod remote_files;
 mod rm;

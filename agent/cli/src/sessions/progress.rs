@@ -12,7 +12,7 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The bar, if it is visible.
 #[derive(Debug)]
-pub(super) struct ByteProgress {
+pub(crate) struct ByteProgress {
     started: Instant,
     bar: Option<ProgressBar>,
     message: &'static str,
@@ -20,12 +20,12 @@ pub(super) struct ByteProgress {
 }
 
 impl ByteProgress {
-    pub(super) fn new(message: &'static str) -> Self {
+    pub(crate) fn new(message: &'static str) -> Self {
         Self { started: Instant::now(), bar: None, message, drawn: Duration::ZERO }
     }
 
     /// `done` bytes of `all`.
-    pub(super) fn at(&mut self, done: u64, all: u64) {
+    pub(crate) fn at(&mut self, done: u64, all: u64) {
         let now = self.started.elapsed();
         if now < DELAY || now.saturating_sub(self.drawn) < UPDATE_INTERVAL {
             return;

@@ -93,6 +93,8 @@ sections! {
     workload: host::settings::workload::Settings,
     /// Captures on demand.
     capture: sessions::settings::Settings,
+    /// The trace of the minutes before.
+    recorder: sessions::recorder::RecorderSettings,
     /// The retention of sessions.
     store: store::settings::Settings,
     /// Uploads.

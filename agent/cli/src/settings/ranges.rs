@@ -18,6 +18,10 @@ const MIN_SDK_MEMORY: u64 = 64 << 20;
 const MIN_SDK_AGE: Duration = Duration::from_secs(60);
 /// Profilers know the levels 0 to 3.
 const MAX_TRACER_LEVEL: u32 = 3;
+/// A shorter window costs more than it shows.
+const MIN_WINDOW: Duration = Duration::from_millis(100);
+const MIN_EVERY: Duration = Duration::from_secs(5);
+const MIN_PAST: u64 = 1 << 20;
 /// A piece of an upload has this size, and waits for its turn within the idle timeout.
 const MIN_UPLOAD_RATE: u64 = 64 << 10;
 const MAX_UPLOADS: u16 = 16;
@@ -25,7 +29,8 @@ const MIN_UPLOAD_IDLE: Duration = Duration::from_secs(1);
 
 /// The settings that are out of their range.
 pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
-    let Config { sampler, libtpu, device, workload, capture, upload, destination, .. } = config;
+    let Config { sampler, libtpu, device, workload, capture, recorder, upload, destination, .. } = config;
+    let (window, every) = (recorder.window.get(), recorder.every.get());
     let ids: BTreeSet<u16> = device.extra.iter().map(|chip| chip.device).collect();
     let step = sampler.history_step.get();
     let rules: [(bool, &[&str], &str); _] = [
@@ -79,6 +84,28 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             capture.max_tracer_level > MAX_TRACER_LEVEL,
             &["capture.max_tracer_level"],
             "capture.max_tracer_level is over 3: expected 0 to 3",
+        ),
+        (
+            window < MIN_WINDOW || window > every / 2 || !window.subsec_nanos().is_multiple_of(1_000_000),
+            &["recorder.window", "recorder.every"],
+            "recorder.window is out of its range: expected whole milliseconds, 100ms or more and at most half of \
+             recorder.every",
+        ),
+        (every < MIN_EVERY, &["recorder.every"], "recorder.every is under 5s: expected 5s or more"),
+        (
+            recorder.max_window.get() < window,
+            &["recorder.max_window", "recorder.window"],
+            "recorder.max_window is shorter than recorder.window: expected at least the same",
+        ),
+        (
+            recorder.keep.get() < every,
+            &["recorder.keep", "recorder.every"],
+            "recorder.keep is shorter than recorder.every: expected at least the same",
+        ),
+        (
+            recorder.max_size.get() < MIN_PAST,
+            &["recorder.max_size"],
+            "recorder.max_size is under 1MiB: expected 1MiB or more",
         ),
         (
             destination.name_twice(),
@@ -138,6 +165,13 @@ mod tests {
             ("capture.connect_timeout=0s", "expected more than 0s"),
             ("capture.probe_timeout=0s", "expected more than 0s"),
             ("capture.max_tracer_level=9", "expected 0 to 3"),
+            ("recorder.window=50ms", "expected whole milliseconds, 100ms or more"),
+            ("recorder.window=40s", "at most half of recorder.every"),
+            ("recorder.window=100.5ms", "expected whole milliseconds"),
+            ("recorder.every=4999ms", "expected 5s or more"),
+            ("recorder.max_window=1s", "expected at least the same"),
+            ("recorder.keep=10s", "expected at least the same"),
+            ("recorder.max_size=0B", "expected 1MiB or more"),
             (extra, "expected one chip for each id"),
             ("upload.max_rate=1B", "expected 64KiB or more"),
             ("upload.parallel=0", "expected 1 to 16"),

@@ -9,6 +9,8 @@ pub(super) type Environment = BTreeMap<String, String>;
 
 /// A workload that sets this to `1` is ignored.
 pub(super) const IGNORE: &str = "TPUSCOPE_IGNORE";
+/// A workload that sets this to `0` is not recorded.
+pub const RECORD: &str = "TPUSCOPE_RECORD";
 /// Defined by tpuscope: the port of this process's profiler.
 pub(super) const PROFILER_PORT: &str = "TPUSCOPE_PROFILER_PORT";
 
@@ -20,6 +22,7 @@ const ALLOWED: &[&str] = &[
     // Ours
     IGNORE,
     PROFILER_PORT,
+    RECORD,
     "TPUSCOPE_JOB_ATTEMPT",
     "TPUSCOPE_JOB_HOSTS",
     "TPUSCOPE_JOB_ID",

@@ -139,7 +139,7 @@ impl CaptureRun {
         start: StartTime,
     ) -> Result<CapturedSession, CaptureError> {
         let parts = stage(writer, &self.targets.targets, open).await?;
-        let reserved = self.reserve_all(writer.name(), &start, clock.now()).await;
+        let reserved = self.reserve_all(writer.name(), &start, clock.now()).await?;
         let probed = self.probe_all(reserved).await?;
         // What is told before the start is not told again.
         let mut told = BTreeSet::new();

@@ -164,6 +164,8 @@ fn facts(
         late_start_ns: None,
         warnings,
         losses,
+        recorded: Vec::new(),
+        gaps: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use model::time::Timestamp;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use xprof::{
     check::TraceSummary,
@@ -14,7 +15,7 @@ use xprof::{
 use super::{CaptureRun, Failures, StagedPart, progress::CaptureProgress, reserve};
 use crate::{
     CaptureError, ProfilerCall,
-    profiler::{ProfileJob, ProfilerLease},
+    profiler::{ProfileJob, ProfilerLease, TraceSink},
 };
 
 /// A target that gave a trace.
@@ -72,17 +73,19 @@ impl CaptureRun {
         let listener = Arc::clone(&self.listener);
         let job = ProfileJob {
             request: self.spec.request(id, window.common_start),
-            sink: part,
+            sink: TraceSink::Part(part),
             bounds: Bounds { within: window.within, max_bytes: self.spec.max_bytes },
             progress: Box::new(move |bytes| listener(CaptureProgress::Received(index, bytes))),
             cancel: self.cancel.clone(),
+            enough: CancellationToken::new(),
         };
         debug!(id, target = %lease.target(), "profile requested");
         match lease.profile(job).await {
-            Ok(Received { sink: part, summary, .. }) => {
+            Ok(Received { sink: TraceSink::Part(part), summary, .. }) => {
                 debug!(id, target = %lease.target(), "trace received");
                 Ok(ReceivedPart { index, part, summary })
             }
+            Ok(Received { sink: TraceSink::Segment(_), .. }) => unreachable!("the sink was a part"),
             Err(error) => Err(reserve::failed(lease.target().clone(), ProfilerCall::Profile, error)),
         }
     }

@@ -9,10 +9,7 @@ use std::{
 
 use model::time::{Clock, Timestamp};
 use tokio::task::JoinSet;
-use xprof::{
-    client::{self, Target},
-    session::SessionName,
-};
+use xprof::{client::Target, session::SessionName};
 
 use super::{CaptureRun, StartTime};
 use crate::{
@@ -43,19 +40,31 @@ impl CaptureRun {
         session: &SessionName,
         start: &StartTime,
         now: Timestamp,
-    ) -> Vec<Reserved> {
+    ) -> Result<Vec<Reserved>, CaptureError> {
         let user = ProfilerUser::Capture(session.clone());
         let until_start = match start {
             StartTime::Known(start) => until(*start, now),
             StartTime::Later { .. } => START_LIMIT + HOUR,
         };
         let within = until_start + self.spec.duration + self.spec.timeout + LEASE_SLACK;
-        let mut reserved = Vec::new();
-        for target in &self.targets.targets {
-            let lease = self.profilers.reserve(target, &user, within).await;
-            reserved.push(lease.map_err(|refusal| refused(target.at.clone(), refusal)));
+        // All at once: each may have to wait for the recorder.
+        let mut reserving = JoinSet::new();
+        for (index, target) in self.targets.targets.iter().cloned().enumerate() {
+            let (profilers, user) = (Arc::clone(&self.profilers), user.clone());
+            reserving.spawn(async move {
+                let lease = profilers.reserve(&target, &user, within).await;
+                (index, lease.map_err(|refusal| refused(target.at, refusal)))
+            });
         }
-        reserved
+        let mut reserved = Vec::new();
+        while let Some(one) = tokio::select! {
+            one = reserving.join_next() => one,
+            () = self.cancel.cancelled() => return Err(CaptureError::Cancelled),
+        } {
+            reserved.push(one.map_err(CaptureError::panicked)?);
+        }
+        reserved.sort_by_key(|&(index, _)| index);
+        Ok(reserved.into_iter().map(|(_, reserved)| reserved).collect())
     }
 
     /// Waits until shortly before the start. If that is long, the targets are probed again: connections that idle may be
@@ -141,13 +150,7 @@ fn until(start: Option<Timestamp>, now: Timestamp) -> Duration {
 fn refused(target: Target, refusal: Refusal) -> CaptureError {
     match refusal {
         Refusal::Reserved(ProfilerUser::Capture(session)) => CaptureError::InUse { target, session },
-        Refusal::Reserved(ProfilerUser::Recorder) => CaptureError::Profiler {
-            target,
-            call: ProfilerCall::Profile,
-            error: Arc::new(client::Error::Busy("the recorder of this agent uses it".to_owned())),
-            connected: Vec::new(),
-            age: None,
-        },
+        Refusal::Reserved(ProfilerUser::Recorder) => CaptureError::BeingRecorded { target },
         Refusal::Foreign(foreign, age) => CaptureError::Profiler {
             target,
             call: ProfilerCall::Profile,

@@ -8,10 +8,11 @@ mod reason;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use store::{StoreError, destinations::DestinationName};
+use store::{StoreError, destinations::DestinationName, segments::SegmentError};
 use thiserror::Error;
 use xprof::{
     client::{self, Target},
+    merge::MergeError,
     session::{SessionError, SessionName},
     wording::counted,
 };
@@ -68,6 +69,12 @@ pub enum CaptureError {
         target: Target,
         /// The session of that capture.
         session: SessionName,
+    },
+    /// The recorder uses the profiler, and too many captures wait for it.
+    #[error("{target}: the recorder of this agent uses the profiler, and other captures wait for it")]
+    BeingRecorded {
+        /// The profiler.
+        target: Target,
     },
     /// Two targets are one profiler, which has one session at a time.
     #[error("{target} is the same profiler as {first}")]
@@ -138,6 +145,28 @@ pub enum CaptureError {
         /// What could not be written.
         cause: Box<CaptureError>,
     },
+    /// The recorder has nothing of the time that was asked for.
+    #[error("nothing was recorded {span}: {why}")]
+    NothingRecorded {
+        /// The time that was asked for, in words.
+        span: String,
+        /// Why there is nothing.
+        why: String,
+    },
+    /// A segment of the recorder cannot be read.
+    #[error(transparent)]
+    Segment(Arc<SegmentError>),
+    /// The segments of a process cannot be merged.
+    #[error("the segments of pid {pid} cannot be merged: {error}")]
+    Merge {
+        /// The process.
+        pid: u32,
+        /// Why.
+        error: Arc<MergeError>,
+    },
+    /// Another snapshot is being made.
+    #[error("another snapshot is being made")]
+    SnapshotRuns,
     /// Too many captures run.
     #[error("{0} captures run already")]
     TooManyCaptures(u16),
@@ -189,7 +218,7 @@ impl CaptureError {
             Self::Reservation(error) => error.reason(),
             Self::Profiler { call, error, .. } => reason::of_call(*call, error),
             Self::LeaseExpired { .. } => R::LeaseExpired,
-            Self::InUse { .. } => R::InUse,
+            Self::InUse { .. } | Self::BeingRecorded { .. } => R::InUse,
             Self::SameProfiler { .. } => R::SameProfiler,
             Self::NoTarget { hidden: Some(_), .. } => R::OwnersHidden,
             Self::NoTarget { hidden: None, .. } => R::NoTarget,
@@ -200,7 +229,18 @@ impl CaptureError {
             Self::Session(error) => reason::of_session(error),
             Self::Store(error) => FailureReason::of_store(error),
             Self::StoreFull { .. } => R::NoSpace,
-            Self::TooManyCaptures(_) => R::TooManyCaptures,
+            Self::NothingRecorded { .. } => R::NothingRecorded,
+            Self::Segment(error) if error.is_no_space() => R::NoSpace,
+            Self::Segment(error) => match &**error {
+                SegmentError::Damaged { .. } => R::Damaged,
+                _ => R::Internal,
+            },
+            Self::Merge { error, .. } => match &**error {
+                MergeError::Write(error) if reason::is_no_space(error.kind()) => R::NoSpace,
+                MergeError::Write(_) => R::WriteFailed,
+                _ => R::Damaged,
+            },
+            Self::SnapshotRuns | Self::TooManyCaptures(_) => R::TooManyCaptures,
             Self::Stopping => R::Stopping,
             Self::Cancelled => R::Cancelled,
             Self::Panicked(_) => R::Internal,
@@ -221,6 +261,7 @@ impl CaptureError {
             Self::Profiler { target, .. }
             | Self::LeaseExpired { target }
             | Self::InUse { target, .. }
+            | Self::BeingRecorded { target }
             | Self::SameProfiler { target, .. } => Some(target),
             _ => None,
         }
@@ -238,6 +279,12 @@ impl CaptureError {
 impl From<SessionError> for CaptureError {
     fn from(error: SessionError) -> Self {
         Self::Session(Arc::new(error))
+    }
+}
+
+impl From<SegmentError> for CaptureError {
+    fn from(error: SegmentError) -> Self {
+        Self::Segment(Arc::new(error))
     }
 }
 

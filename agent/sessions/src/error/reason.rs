@@ -102,6 +102,8 @@ reasons! {
     SessionBeingWritten = "session_being_written",
     /// Two targets are one profiler.
     SameProfiler = "same_profiler",
+    /// The recorder has nothing of the time that was asked for.
+    NothingRecorded = "nothing_recorded",
     /// There is no process to profile.
     NoTarget = "no_target",
     /// There is no process to profile among those that the agent sees, and it does not see all.
@@ -143,7 +145,7 @@ impl FailureReason {
             Self::NotListening => K::NotListening,
             Self::NotAProfiler => K::NotAProfiler,
             Self::ForeignSession | Self::ForeignContinuous | Self::InUse => K::Busy,
-            Self::EmptyTrace => K::EmptyTrace,
+            Self::EmptyTrace | Self::NothingRecorded => K::EmptyTrace,
             Self::Timeout
             | Self::ProbeTimeout
             | Self::CallerTimeout
@@ -247,7 +249,7 @@ pub(super) fn of_session(error: &SessionError) -> FailureReason {
     }
 }
 
-fn is_no_space(kind: io::ErrorKind) -> bool {
+pub(super) fn is_no_space(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 

@@ -5,6 +5,7 @@
 //! Must never end a session that the queue does not call its own.
 
 pub mod queue;
+mod sink;
 mod task;
 
 use std::{
@@ -23,9 +24,10 @@ use xprof::client::{self, Bounds, ProfilerClient, Received, Target};
 
 use self::{
     queue::{ForeignUse, LeaseId, ProfilerUser, Refusal},
-    task::{Message, ProfilerTask},
+    task::{Message, ProfilerTask, ReserveRequest},
 };
-use crate::{capture::StagedPart, target::CaptureTarget};
+use crate::target::CaptureTarget;
+pub use sink::TraceSink;
 
 /// Messages that wait for a task.
 const INBOX: usize = 16;
@@ -71,13 +73,15 @@ pub struct ProfileJob {
     /// The request. Its session id must be fresh.
     pub request: ProfileRequest,
     /// Where the trace goes.
-    pub sink: StagedPart,
+    pub sink: TraceSink,
     /// Deadline and size.
     pub bounds: Bounds,
     /// Receives the number of bytes so far. Must not block.
     pub progress: Box<dyn FnMut(u64) + Send + Sync>,
-    /// Ends it early.
+    /// Ends it early, with nothing received.
     pub cancel: CancellationToken,
+    /// Ends its window early: what was recorded so far is received.
+    pub enough: CancellationToken,
 }
 
 /// Why a profiler could not be used.
@@ -109,7 +113,8 @@ impl Profilers {
         Arc::new(Self { procfs, tasks: Mutex::default() })
     }
 
-    /// Reserves the profiler of `target` for `user`, for `within` at most.
+    /// Reserves the profiler of `target` for `user`, for `within` at most. A capture waits until the recorder has
+    /// received what it has recorded so far.
     ///
     /// # Errors
     /// If it is reserved.
@@ -121,17 +126,19 @@ impl Profilers {
     ) -> Result<ProfilerLease, Refusal> {
         loop {
             let task = self.task(target);
-            let over = CancellationToken::new();
+            let (over, wanted) = (CancellationToken::new(), CancellationToken::new());
             let (reply, answer) = oneshot::channel();
-            let message = Message::Reserve { user: user.clone(), within, over: over.clone(), reply };
+            // A user who gives up waiting has no lease.
+            let guard = over.clone().drop_guard();
+            let request = ReserveRequest { user: user.clone(), within, over, wanted: wanted.clone(), reply };
             // A task that was idle may end just now: then the next one is asked.
-            if task.send(message).await.is_err() {
+            if task.send(Message::Reserve(request)).await.is_err() {
                 continue;
             }
             if let Ok(answer) = answer.await {
                 let lease = answer?;
                 let target = target.at.clone();
-                return Ok(ProfilerLease { task, lease, target, _over: over.drop_guard() });
+                return Ok(ProfilerLease { task, lease, target, wanted, _over: guard });
             }
         }
     }
@@ -160,6 +167,7 @@ pub struct ProfilerLease {
     task: mpsc::Sender<Message>,
     lease: LeaseId,
     target: Target,
+    wanted: CancellationToken,
     _over: DropGuard,
 }
 
@@ -167,6 +175,11 @@ impl ProfilerLease {
     /// Where the profiler listens.
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// Cancelled when a user who goes first waits for the profiler.
+    pub fn wanted(&self) -> &CancellationToken {
+        &self.wanted
     }
 
     /// Connects to the profiler and asks a harmless question.
@@ -182,7 +195,7 @@ impl ProfilerLease {
     ///
     /// # Errors
     /// If there is no complete trace.
-    pub async fn profile(&self, job: ProfileJob) -> Result<Received<StagedPart>, ProfilerError> {
+    pub async fn profile(&self, job: ProfileJob) -> Result<Received<TraceSink>, ProfilerError> {
         let (reply, answer) = oneshot::channel();
         self.ask(Message::Profile { lease: self.lease, job: Box::new(job), reply }, answer).await
     }

@@ -14,6 +14,9 @@
 //!    └──────────────────────────── End: ends the session of that profile, and nothing else begins before it
 //! ```
 //!
+//! A capture goes before the recorder: [`RequestQueue::makes_way`] ends the recorder's reservation after [`YIELD`] at the
+//! latest, and the capture waits for that.
+//!
 //! Beside that it remembers for [`FRESH`] that a session of another program was found: a reservation within that time
 //! is refused without asking the profiler again. After that time only the profiler itself can say that it is busy.
 //!
@@ -28,6 +31,8 @@ use xprof::session::SessionName;
 pub const FRESH: Duration = Duration::from_secs(1);
 /// The most requests that wait.
 pub const MAX_WAITING: usize = 4;
+/// How long the recorder has the profiler after a capture asked for it: the time to receive what was recorded so far.
+pub const YIELD: Duration = Duration::from_secs(5);
 
 /// Who uses a profiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +163,20 @@ impl RequestQueue {
         let lease = LeaseId(self.number());
         self.reservation = Some(Reservation { lease, user, until });
         Ok(lease)
+    }
+
+    /// Whether `user` goes before the one who has the profiler, and may have it soon: then that reservation ends after
+    /// [`YIELD`] at the latest.
+    pub fn makes_way(&mut self, user: &ProfilerUser, now: Duration) -> bool {
+        self.expire(now);
+        let recorder = self.reservation.as_mut().filter(|held| held.user == ProfilerUser::Recorder);
+        match recorder {
+            Some(held) if *user != ProfilerUser::Recorder => {
+                held.until = held.until.min(now + YIELD);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Accepts a request of `lease`.

@@ -235,3 +235,29 @@ fn waiting_requests_are_bounded() {
     }
     assert_eq!(queue.push(lease, ProfilerOperation::Probe), Err(NotAccepted::TooMany));
 }
+
+proptest! {
+    #[test]
+    fn the_recorder_makes_way_for_a_capture_and_for_nobody_else(
+        held_ms in 1..20_000_u64,
+        asked_ms in 0..20_000_u64,
+        recorder_holds in any::<bool>(),
+        recorder_asks in any::<bool>(),
+    ) {
+        let of = |is_recorder| if is_recorder { ProfilerUser::Recorder } else { user(1) };
+        let (until, asked) = (Duration::from_millis(held_ms), Duration::from_millis(asked_ms));
+        let mut queue = RequestQueue::default();
+        let lease = queue.reserve(of(recorder_holds), until, Duration::ZERO).unwrap();
+        let asks = of(recorder_asks);
+        let holds = asked < until;
+        let way = queue.makes_way(&asks, asked);
+        prop_assert_eq!(way, holds && recorder_holds && !recorder_asks);
+        prop_assert_eq!(queue.holds(lease), holds, "it has time to receive what was recorded");
+        let end = if way { until.min(asked + YIELD) } else { until };
+        if holds {
+            prop_assert_eq!(queue.next_expiry(), Some(end));
+            prop_assert_eq!(queue.reserve(user(2), end + S, asked), Err(Refusal::Reserved(of(recorder_holds))));
+        }
+        prop_assert!(queue.reserve(user(2), end + asked + S, end.max(asked)).is_ok());
+    }
+}

@@ -1,6 +1,12 @@
 //! The task of one profiler: does what the queue says, one action at a time.
 
-use std::{collections::BTreeMap, future::Future, path::PathBuf, pin::Pin, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    path::PathBuf,
+    pin::Pin,
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -11,13 +17,13 @@ use tracing::debug;
 use xprof::client::{self, ProfilerClient, Received, Target};
 
 use super::{
-    ProbeAnswer, ProbeTimeouts, ProfileJob, ProfilerError,
+    ProbeAnswer, ProbeTimeouts, ProfileJob, ProfilerError, TraceSink,
     queue::{
-        Action, ForeignUse, LeaseId, Outcome, ProfilerOperation, ProfilerUser, Refusal, RequestId,
-        RequestQueue,
+        Action, ForeignUse, LeaseId, MAX_WAITING, Outcome, ProfilerOperation, ProfilerUser, Refusal,
+        RequestId, RequestQueue,
     },
 };
-use crate::{capture::StagedPart, port_users};
+use crate::port_users;
 
 /// How long ending a session of ours may take.
 const END: Duration = Duration::from_millis(500);
@@ -30,27 +36,27 @@ type Reply<T> = oneshot::Sender<Result<T, ProfilerError>>;
 
 /// What a user tells the task.
 pub(super) enum Message {
-    /// Reserve the profiler until `over` is cancelled, for `within` at most.
-    Reserve {
-        user: ProfilerUser,
-        within: Duration,
-        over: CancellationToken,
-        reply: oneshot::Sender<Result<LeaseId, Refusal>>,
-    },
-    Probe {
-        lease: LeaseId,
-        timeouts: ProbeTimeouts,
-        reply: Reply<ProbeAnswer>,
-    },
-    Profile {
-        lease: LeaseId,
-        job: Box<ProfileJob>,
-        reply: Reply<Received<StagedPart>>,
-    },
-    Call {
-        lease: LeaseId,
-        call: CallOnProfiler,
-    },
+    Reserve(ReserveRequest),
+    Probe { lease: LeaseId, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer> },
+    Profile { lease: LeaseId, job: Box<ProfileJob>, reply: Reply<Received<TraceSink>> },
+    Call { lease: LeaseId, call: CallOnProfiler },
+}
+
+/// Reserves the profiler until `over` is cancelled, for `within` at most.
+pub(super) struct ReserveRequest {
+    pub(super) user: ProfilerUser,
+    pub(super) within: Duration,
+    pub(super) over: CancellationToken,
+    /// Cancelled when a user who goes first waits for the profiler.
+    pub(super) wanted: CancellationToken,
+    pub(super) reply: oneshot::Sender<Result<LeaseId, Refusal>>,
+}
+
+/// The lease in force.
+struct CurrentLease {
+    id: LeaseId,
+    over: CancellationToken,
+    wanted: CancellationToken,
 }
 
 /// Makes a call of a user and answers it. The client is that of the last probe.
@@ -60,7 +66,7 @@ pub(super) type CallOnProfiler =
 /// A request that waits.
 enum Waiting {
     Probe(ProbeTimeouts, Reply<ProbeAnswer>),
-    Profile(Box<ProfileJob>, Reply<Received<StagedPart>>),
+    Profile(Box<ProfileJob>, Reply<Received<TraceSink>>),
     Call(CallOnProfiler),
 }
 
@@ -85,7 +91,9 @@ pub(super) struct ProfilerTask {
     epoch: Instant,
     client: Option<ProfilerClient>,
     waiting: BTreeMap<RequestId, Waiting>,
-    lease: Option<(LeaseId, CancellationToken)>,
+    lease: Option<CurrentLease>,
+    /// Captures that wait for the end of the recorder's reservation.
+    captures: VecDeque<ReserveRequest>,
     /// The answer to a failed profile, held back until its session is ended.
     held_back: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -101,6 +109,7 @@ impl ProfilerTask {
             client: None,
             waiting: BTreeMap::new(),
             lease: None,
+            captures: VecDeque::new(),
             held_back: None,
         }
     }
@@ -111,6 +120,7 @@ impl ProfilerTask {
         loop {
             self.queue.expire(self.now());
             self.forget_over();
+            self.reserve_for_captures();
             if self.queue.must_abandon() {
                 // Dropping the call resets its stream, which ends the session in the workload.
                 running = None;
@@ -122,7 +132,7 @@ impl ProfilerTask {
             let idle = self.queue.is_idle();
             let wake = if idle { Some(self.now() + IDLE) } else { self.queue.next_expiry() };
             let wake = wake.map(|at| self.epoch + at);
-            let over = self.lease.as_ref().map(|(_, over)| over.clone());
+            let over = self.lease.as_ref().map(|lease| lease.over.clone());
             tokio::select! {
                 message = self.inbox.recv() => match message {
                     Some(message) => self.take(message),
@@ -149,15 +159,7 @@ impl ProfilerTask {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Reserve { user, within, over, reply } => {
-                let now = self.now();
-                let answer = self.queue.reserve(user, now + within, now);
-                if let Ok(lease) = answer {
-                    self.lease = Some((lease, over));
-                }
-                // A user who is gone has cancelled the token.
-                let _ = reply.send(answer);
-            }
+            Message::Reserve(request) => self.reserve(request),
             // A request that is not accepted is dropped, and its user sees that.
             Message::Probe { lease, timeouts, reply } => {
                 if let Ok(request) = self.queue.push(lease, ProfilerOperation::Probe) {
@@ -178,15 +180,44 @@ impl ProfilerTask {
         }
     }
 
+    fn reserve(&mut self, request: ReserveRequest) {
+        let now = self.now();
+        if self.captures.len() < MAX_WAITING && self.queue.makes_way(&request.user, now) {
+            if let Some(lease) = &self.lease {
+                lease.wanted.cancel();
+            }
+            self.captures.push_back(request);
+            return;
+        }
+        let ReserveRequest { user, within, over, wanted, reply } = request;
+        let answer = self.queue.reserve(user, now + within, now);
+        if let Ok(id) = answer {
+            self.lease = Some(CurrentLease { id, over, wanted });
+        }
+        // A user who is gone has cancelled the token.
+        let _ = reply.send(answer);
+    }
+
+    /// Once the recorder has no lease, those who waited for that are answered.
+    fn reserve_for_captures(&mut self) {
+        if self.lease.is_none() {
+            for request in std::mem::take(&mut self.captures) {
+                if !request.reply.is_closed() {
+                    self.reserve(request);
+                }
+            }
+        }
+    }
+
     fn release(&mut self) {
-        if let Some((lease, _)) = self.lease.take() {
-            self.queue.release(lease);
+        if let Some(lease) = self.lease.take() {
+            self.queue.release(lease.id);
         }
     }
 
     /// Drops the requests of a lease that is over.
     fn forget_over(&mut self) {
-        let over = self.lease.take_if(|(lease, _)| !self.queue.holds(*lease)).is_some();
+        let over = self.lease.take_if(|lease| !self.queue.holds(lease.id)).is_some();
         if over || self.lease.is_none() {
             self.waiting.clear();
         }
@@ -298,9 +329,9 @@ async fn profile(
     client: Option<ProfilerClient>,
     procfs: Option<PathBuf>,
     job: Box<ProfileJob>,
-    mut reply: Reply<Received<StagedPart>>,
+    mut reply: Reply<Received<TraceSink>>,
 ) -> Ended {
-    let ProfileJob { request, sink, bounds, progress, cancel } = *job;
+    let ProfileJob { request, sink, bounds, progress, cancel, enough } = *job;
     let result = match client {
         None => Err(not_connected()),
         Some(client) => {
@@ -310,6 +341,7 @@ async fn profile(
                 () = cancel.cancelled() => Err(None),
                 // Its user is gone.
                 () = reply.closed() => Err(None),
+                () = end_early(&client, &request.session_id, enough) => Err(None),
             };
             match result {
                 Err(Some(error @ (client::Error::Busy(_) | client::Error::AlreadyExists(_)))) => {
@@ -358,6 +390,14 @@ where
         }
     };
     Ended { outcome: Outcome::Done, client: None, answer: Box::new(move || drop(reply.send(result))) }
+}
+
+/// Ends the session once it is `enough`: the profile then returns what it has. Never returns.
+async fn end_early(client: &ProfilerClient, session: &str, enough: CancellationToken) {
+    enough.cancelled().await;
+    // If it cannot be ended, it ends with its window or its lease.
+    let _ = client.terminate(session, END).await;
+    std::future::pending::<()>().await;
 }
 
 fn not_connected() -> ProfilerError {

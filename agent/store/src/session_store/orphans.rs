@@ -125,5 +125,7 @@ fn described(part: &PartFile, sha256: String, summary: &TraceSummary, owners: &S
         late_start_ns: None,
         warnings: facts.warnings,
         losses: facts.losses,
+        recorded: Vec::new(),
+        gaps: Vec::new(),
     }
 }

@@ -1,0 +1,131 @@
+//! The owner of a job switches the recorder for it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use model::{
+    device::Chip,
+    workload::{Owner, ProcessKey, WorkloadId},
+};
+use store::{StateError, segments::RecorderChoice};
+use thiserror::Error;
+use tracing::info;
+use xprof::client::Target;
+
+use super::{Recorder, Strategy, eligibility};
+use crate::{capture_runner::Caller, target};
+
+/// What a caller chooses.
+pub struct ChoiceRequest<'a> {
+    /// Only for the job with this id; `None`: for all jobs of the caller.
+    pub job: Option<&'a str>,
+    /// Whether they are recorded.
+    pub is_on: bool,
+    /// In which way; `None`: as the settings say.
+    pub strategy: Option<Strategy>,
+    /// Whether the caller may choose for the process of this owner.
+    pub may: &'a (dyn Fn(&Owner) -> bool + Sync),
+    /// Who asks, for the log.
+    pub caller: Caller,
+}
+
+/// Why nothing was chosen.
+#[derive(Debug, Error)]
+pub enum ChoiceRefused {
+    /// The strategy cannot be used.
+    #[error("the strategy {0} is not available: {1}")]
+    Strategy(Strategy, String),
+    /// The caller has no such job here.
+    #[error("{}", match .0 {
+        Some(job) => format!("no process of yours on this host has the job `{}`", job.escape_debug()),
+        None => "no workload process of yours was found on this host".to_owned(),
+    })]
+    NoJob(Option<String>),
+    /// The choice cannot be kept.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A thread ended unexpectedly.
+    #[error("the choice could not be kept: {0}")]
+    Panicked(String),
+}
+
+impl Recorder {
+    /// Notes a choice, and lets the processes be recorded again that another program had used. The choice holds for the
+    /// processes of these users in these jobs, also after a restart of the agent.
+    ///
+    /// # Errors
+    /// If nothing was chosen.
+    pub async fn choose(&self, request: &ChoiceRequest<'_>) -> Result<(), ChoiceRefused> {
+        let ChoiceRequest { job, is_on, strategy, may, caller } = request;
+        let (job, is_on, strategy) = (*job, *is_on, *strategy);
+        let host = self.workloads.borrow().clone();
+        let mut chosen: BTreeMap<(WorkloadId, u32), Vec<ProcessKey>> = BTreeMap::new();
+        for owner in host.workloads.owners.iter().filter(|owner| may(owner)) {
+            if job.is_none_or(|job| job == owner.job.id) {
+                let key = (WorkloadId::of(&owner.job), owner.uid);
+                chosen.entry(key).or_default().push(owner.process);
+            }
+        }
+        if chosen.is_empty() {
+            return Err(ChoiceRefused::NoJob(job.map(|job| job.chars().take(80).collect())));
+        }
+        if is_on {
+            let strategy = strategy.unwrap_or(self.settings().recorder.strategy);
+            let wanted = |owner: &&Owner| may(owner) && job.is_none_or(|job| job == owner.job.id);
+            for owner in host.workloads.owners.iter().filter(wanted) {
+                self.check_strategy(strategy, owner, &host.chips).await?;
+            }
+        }
+        let strategy = strategy.map(|strategy| strategy.as_str().to_owned());
+        for ((workload, uid), processes) in chosen {
+            let choice = RecorderChoice { workload, uid, is_on, strategy: strategy.clone() };
+            self.note_choice(choice.clone(), if is_on { processes.clone() } else { Vec::new() }).await?;
+            let Caller { uid: caller_uid, pid, remote } = caller;
+            let (job, remote) = (&choice.workload.job, remote.as_deref());
+            info!(job, uid, is_on, caller_uid, pid, remote, "the recorder was switched on request");
+            self.apply(choice, &processes);
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// A session that is always open is refused where nothing would stop it.
+    async fn check_strategy(
+        &self,
+        strategy: Strategy,
+        owner: &Owner,
+        chips: &[Chip],
+    ) -> Result<(), ChoiceRefused> {
+        // A process without a profiler has none to stop; `status` says so.
+        let (Some(continuous), Ok(at)) = (strategy.continuous(), eligibility::profiler(owner)) else {
+            return Ok(());
+        };
+        let target = target::target(owner, chips, &self.host, Target::from(at), Vec::new());
+        let checked = self.continuous.check(&target, continuous).await;
+        checked.map_err(|refusal| ChoiceRefused::Strategy(strategy, refusal.to_string()))
+    }
+
+    async fn note_choice(
+        &self,
+        choice: RecorderChoice,
+        asked_for: Vec<ProcessKey>,
+    ) -> Result<(), ChoiceRefused> {
+        let segments = Arc::clone(&self.segments);
+        let noted = tokio::task::spawn_blocking(move || segments.choose(&choice, &asked_for)).await;
+        Ok(noted.map_err(|error| ChoiceRefused::Panicked(error.to_string()))??)
+    }
+
+    fn apply(&self, choice: RecorderChoice, processes: &[ProcessKey]) {
+        let mut state = self.state();
+        if choice.is_on {
+            state.foreign_uses.retain(|process, _| !processes.contains(process));
+            state.given_up.retain(|process, _| !processes.contains(process));
+            // What failed before is tried again.
+            for (process, known) in &mut state.processes {
+                if processes.contains(&process.process) {
+                    (known.failures, known.to_leave_out) = (0, 0);
+                }
+            }
+        }
+        state.choices.insert((choice.workload.clone(), choice.uid), choice);
+    }
+}

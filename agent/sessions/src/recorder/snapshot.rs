@@ -1,0 +1,301 @@
+//! A snapshot: a normal session of what was recorded. The segments of each process become one part.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use model::{
+    job::JobKind,
+    time::Timestamp,
+    workload::{Owner, WorkloadId},
+};
+use store::{
+    SessionOwners, StagedSession,
+    segments::{RecordedProcess, SegmentGap, SegmentQuery, Segments, StoredSegment},
+    uploads::UploadChoice,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+use xprof::{
+    session::{
+        FinishedSession, HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartName,
+        SessionId, SessionName, SessionWriter, Tool, TracerLevels, Window,
+    },
+    wording::counted,
+};
+
+use super::{Recorder, snapshot_part::PartSource};
+use crate::{
+    CaptureError, FailureKind,
+    capture_runner::{Caller, StoredCapture, only},
+    store_session,
+};
+
+/// Receives the bytes that were worked on, and those of all. Called from a thread that may block.
+pub type SnapshotProgress = Arc<dyn Fn(u64, u64) + Send + Sync>;
+
+/// A snapshot to make.
+pub struct SnapshotJob {
+    /// The begin of the time that is wanted.
+    pub from: Timestamp,
+    /// Its end.
+    pub to: Timestamp,
+    /// Only of the job with this id.
+    pub job: Option<String>,
+    /// Name of the session; `None`: the time.
+    pub session: Option<SessionName>,
+    /// Where the session is uploaded to.
+    pub upload: UploadChoice,
+    /// Whether the caller may read what was recorded of a process.
+    pub may_read: Box<dyn Fn(&RecordedProcess) -> bool + Send + Sync>,
+    /// Receives the progress.
+    pub progress: SnapshotProgress,
+    /// Who asks, for the log.
+    pub caller: Caller,
+    /// Ends it with nothing kept.
+    pub cancel: CancellationToken,
+}
+
+/// What there is of one process.
+#[derive(Debug, Default)]
+struct ProcessPast {
+    segments: Vec<StoredSegment>,
+    gaps: Vec<SegmentGap>,
+}
+
+impl Recorder {
+    /// Makes a session of what was recorded, and keeps it as captures are kept.
+    ///
+    /// # Errors
+    /// If there is nothing, or nothing of it is kept.
+    pub async fn snapshot(&self, job: SnapshotJob) -> Result<StoredCapture, CaptureError> {
+        let _permit =
+            Arc::clone(&self.snapshots).try_acquire_owned().map_err(|_| CaptureError::SnapshotRuns)?;
+        let of_job = |process: &RecordedProcess| {
+            job.job.as_ref().is_none_or(|job| *job == process.workload.job) && (job.may_read)(process)
+        };
+        self.take_rings(of_job).await;
+        let query = SegmentQuery { from: Some(job.from), to: Some(job.to), job: job.job.clone() };
+        let (segments, gaps) = self
+            .timeline(query, &job.may_read)
+            .await
+            .map_err(|error| CaptureError::Store(Arc::new(error.into())))?;
+        if segments.is_empty() {
+            return Err(self.nothing(&job).await);
+        }
+        let owners = owners(&segments).going_to(&job.upload);
+        let staged = store_session::begin(&self.store, job.session.clone(), owners, self.clock.now()).await?;
+        let session = staged.writer.name().clone();
+        let Caller { uid, pid, remote } = job.caller.clone();
+        let remote = remote.as_deref();
+        info!(%session, uid, pid, remote, segments = segments.len(), "snapshot begins");
+        let levels = segments.first().map(|segment| segment.facts.levels);
+        let snapshot = Snapshot {
+            processes: by_process(segments, gaps),
+            window: (job.from, job.to),
+            levels,
+            host: self.host.clone(),
+            created: self.clock.now(),
+            segments: Arc::clone(&self.segments),
+            progress: Arc::clone(&job.progress),
+            cancel: job.cancel.clone(),
+        };
+        let writer = Arc::clone(&staged.writer);
+        let written = tokio::task::spawn_blocking(move || snapshot.write(&writer)).await;
+        let finished = match written.map_err(CaptureError::panicked).and_then(|written| written) {
+            Ok(finished) => finished,
+            Err(error) => return Err(self.not_kept(error, staged).await),
+        };
+        let queue = self.uploads.clone();
+        let kept = store_session::keep(&self.store, queue, staged, finished, job.upload, self.clock.now());
+        let (stored, manifest, uploads) = kept.await?;
+        info!(%session, uid, pid, remote, bytes = stored.bytes, uploads = uploads.len(), "snapshot kept");
+        Ok(StoredCapture { manifest, failures: Vec::new(), stored, uploads })
+    }
+
+    async fn not_kept(&self, error: CaptureError, staged: StagedSession) -> CaptureError {
+        let error = store_session::in_store(error, &staged);
+        let (session, reason) = (staged.writer.name().clone(), error.reason().as_str());
+        info!(%session, reason, %error, "snapshot failed");
+        match store_session::remove(&self.store, staged).await {
+            Ok(()) => error,
+            Err(error) => error,
+        }
+    }
+
+    /// Why there is nothing of the time that was asked for: what is there, or what would have had to be on.
+    async fn nothing(&self, job: &SnapshotJob) -> CaptureError {
+        let span = format!("from {} to {}", job.from, job.to);
+        let query = SegmentQuery { job: job.job.clone(), ..SegmentQuery::default() };
+        let mut all = self.segments_of(query).await.unwrap_or_default();
+        all.retain(|segment| (job.may_read)(&segment.process));
+        let why = match (all.first(), all.last()) {
+            (Some(first), Some(last)) => {
+                format!("the recorder has windows from {} to {}", first.start, last.stop)
+            }
+            _ => self.why_nothing_is_recorded(job).await,
+        };
+        CaptureError::NothingRecorded { span, why }
+    }
+
+    async fn why_nothing_is_recorded(&self, job: &SnapshotJob) -> String {
+        let may = |uid, process| RecordedProcess {
+            uid,
+            process,
+            workload: WorkloadId { kind: JobKind::Process, job: String::new() },
+            port: 0,
+        };
+        let seen = |owner: &Owner| (job.may_read)(&may(owner.uid, owner.process));
+        let Ok(status) = self.status(job.job.as_deref(), seen, &job.may_read).await else {
+            return "the state of the agent cannot be read".to_owned();
+        };
+        let reasons: Vec<String> = status
+            .processes
+            .iter()
+            .map(|process| {
+                let name = format!("pid {} ({})", process.process.process.pid, process.command);
+                match (&process.plan, process.next, &process.last_failure) {
+                    (Err(why), ..) => format!("{name}: {why}"),
+                    (Ok(_), _, Some(failure)) => format!("{name}: {failure}"),
+                    (Ok(_), Some(next), None) => format!("{name}: its first window begins at {next}"),
+                    (Ok(_), None, None) => format!("{name}: no window so far"),
+                }
+            })
+            .collect();
+        match (reasons.is_empty(), status.is_on()) {
+            (false, _) => reasons.join("; "),
+            (true, true) => "no process of yours is recorded on this host".to_owned(),
+            (true, false) => {
+                "recorder.mode is off, and no process of yours is recorded on this host: switch the recorder on with \
+                 `tpuscope recorder on` while the job runs, or with recorder.mode = \"on\""
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// Whose the session is: the processes' users.
+fn owners(segments: &[StoredSegment]) -> SessionOwners {
+    let uids = segments.iter().map(|segment| segment.process.uid);
+    let users = segments.iter().map(|segment| segment.facts.user.as_ref());
+    let jobs = segments.iter().map(|segment| segment.facts.job.as_ref());
+    SessionOwners {
+        user: only(users).cloned(),
+        job: only(jobs).cloned().map(Box::new),
+        ..SessionOwners::of(uids.collect::<BTreeSet<u32>>())
+    }
+}
+
+fn by_process(segments: Vec<StoredSegment>, gaps: Vec<SegmentGap>) -> BTreeMap<RecordedProcess, ProcessPast> {
+    let mut processes: BTreeMap<RecordedProcess, ProcessPast> = BTreeMap::new();
+    for segment in segments {
+        processes.entry(segment.process.clone()).or_default().segments.push(segment);
+    }
+    for gap in gaps {
+        // A process without a segment has no part.
+        if let Some(past) = processes.get_mut(&gap.process) {
+            past.gaps.push(gap);
+        }
+    }
+    processes
+}
+
+/// What is written, on a thread that may block.
+struct Snapshot {
+    processes: BTreeMap<RecordedProcess, ProcessPast>,
+    window: (Timestamp, Timestamp),
+    levels: Option<[u32; 3]>,
+    host: HostName,
+    created: Timestamp,
+    segments: Arc<Segments>,
+    progress: SnapshotProgress,
+    cancel: CancellationToken,
+}
+
+impl Snapshot {
+    fn write(self, writer: &SessionWriter) -> Result<FinishedSession, CaptureError> {
+        let (mut parts, mut missing) = (Vec::new(), Vec::new());
+        let result = self.write_parts(writer, &mut parts, &mut missing);
+        let files: Vec<String> = parts.iter().map(|part| part.file.clone()).collect();
+        let finished = result.and_then(|()| Ok(writer.finish(self.manifest(writer, parts, missing))?));
+        if finished.is_err() {
+            writer.take_back(&files);
+        }
+        finished
+    }
+
+    fn write_parts(
+        &self,
+        writer: &SessionWriter,
+        parts: &mut Vec<PartEntry>,
+        missing: &mut Vec<Missing>,
+    ) -> Result<(), CaptureError> {
+        let ports: Vec<Option<u16>> = self.processes.keys().map(|process| Some(process.port)).collect();
+        let names = PartName::of_host(&self.host, &ports);
+        let all = self.processes.values().flat_map(|past| &past.segments);
+        let all: u64 = all.map(|segment| segment.trace_bytes).sum();
+        let mut done = 0;
+        for ((process, past), name) in self.processes.iter().zip(&names) {
+            let source = PartSource {
+                segments: &self.segments,
+                past: &past.segments,
+                gaps: &past.gaps,
+                window: self.window,
+                cancel: &self.cancel,
+            };
+            let mut progress = |bytes| {
+                done += bytes;
+                (self.progress)(done, all);
+            };
+            match source.write(writer, name, &mut progress) {
+                Ok(part) => parts.push(part),
+                // What is damaged keeps no other process from having its part.
+                Err(error @ (CaptureError::Segment(_) | CaptureError::Merge { .. }))
+                    if error.kind() == FailureKind::Damaged =>
+                {
+                    missing.push(Missing {
+                        host: self.host.to_string(),
+                        process: Some(format!("pid {}", process.process.pid)),
+                        why: error.to_string(),
+                    });
+                    if missing.len() == self.processes.len() {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn manifest(&self, writer: &SessionWriter, parts: Vec<PartEntry>, missing: Vec<Missing>) -> Manifest {
+        let ns = |at: Timestamp| u64::try_from(at.0).unwrap_or(0);
+        let [host, device, python] = self.levels.unwrap_or_default();
+        let mut parts = parts;
+        parts.sort_by(|a, b| a.file.cmp(&b.file));
+        let windows = parts.iter().map(|part| part.recorded.len()).max().unwrap_or(0);
+        let recorded =
+            parts.iter().map(|part| part.recorded.iter().map(Window::length_ns).sum::<u64>()).max();
+        let remark = format!(
+            "a snapshot of the recorder: {} with {:.3} s of the {:.3} s that were asked for; the manifest lists the gaps of each part",
+            counted(windows, "window"),
+            Duration::from_nanos(recorded.unwrap_or(0)).as_secs_f64(),
+            self.window.0.age(self.window.1).as_secs_f64()
+        );
+        Manifest {
+            version: MANIFEST_VERSION,
+            session: writer.name().to_string(),
+            id: SessionId::random(),
+            tool: Tool::this(),
+            created: Some(self.created.into()),
+            window: Window::from_ns(ns(self.window.0), ns(self.window.1)),
+            tracer_levels: Some(TracerLevels { host, device, python }),
+            options: BTreeMap::new(),
+            hosts: vec![HostEntry { host: self.host.to_string(), clock: None, parts, warnings: Vec::new() }],
+            missing,
+            warnings: vec![remark],
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! One part of a snapshot: the segments of a process, unpacked, merged over time, and checked like any trace that arrives.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::PathBuf,
+};
+
+use model::time::Timestamp;
+use store::segments::{RawTrace, SegmentError, SegmentGap, Segments, StoredSegment, UnpackedTrace};
+use tokio_util::sync::CancellationToken;
+use xprof::{
+    check::{Checker, TraceSummary},
+    input::{Input, ReadSeek},
+    merge::{MergeError, MergeReport, merge},
+    session::{GapEntry, PartEntry, PartFacts, PartName, PartWriter, SessionError, SessionWriter, Window},
+};
+
+use crate::CaptureError;
+
+/// What is copied at a time.
+const PIECE: usize = 256 << 10;
+/// The most gaps of a part that its manifest lists.
+const MAX_GAPS: usize = 1000;
+
+/// What a part is made of.
+pub(super) struct PartSource<'a> {
+    pub(super) segments: &'a Segments,
+    /// Of one process, by time. Not empty.
+    pub(super) past: &'a [StoredSegment],
+    pub(super) gaps: &'a [SegmentGap],
+    /// The time that was asked for.
+    pub(super) window: (Timestamp, Timestamp),
+    pub(super) cancel: &'a CancellationToken,
+}
+
+/// A segment as an input of the merge.
+struct SegmentInput {
+    name: String,
+    path: PathBuf,
+}
+
+/// A segment as an input, and its file.
+type UnpackedSegment = (SegmentInput, UnpackedTrace);
+
+impl Input for SegmentInput {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn open(&self) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(Box::new(File::open(&self.path)?))
+    }
+}
+
+impl PartSource<'_> {
+    /// Writes the part and makes it visible. `progress` receives the bytes of each segment that was unpacked. Blocks.
+    ///
+    /// # Errors
+    /// If none of the segments can be read, they cannot be merged, or the disk refuses.
+    pub(super) fn write(
+        &self,
+        writer: &SessionWriter,
+        name: &PartName,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<PartEntry, CaptureError> {
+        let (unpacked, damaged) = self.unpack(progress)?;
+        let mut merged = self.segments.scratch()?;
+        let report = self.merge(&unpacked, &mut merged)?;
+        drop(unpacked);
+        self.check_cancelled()?;
+        let mut part = writer.part(name)?;
+        let summary = self.copy(&mut merged, &mut part, report.bytes)?;
+        drop(merged);
+        self.check_cancelled()?;
+        Ok(part.commit(self.facts(&summary, &report, damaged))?)
+    }
+
+    fn check_cancelled(&self) -> Result<(), CaptureError> {
+        if self.cancel.is_cancelled() { Err(CaptureError::Cancelled) } else { Ok(()) }
+    }
+
+    /// The segments that can be read, and why the others cannot.
+    fn unpack(
+        &self,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Vec<UnpackedSegment>, Vec<String>), CaptureError> {
+        let (mut unpacked, mut damaged, mut last) = (Vec::new(), Vec::new(), None);
+        let mut end = Timestamp(i64::MIN);
+        for segment in self.past {
+            self.check_cancelled()?;
+            // Two of one time cannot be placed beside each other.
+            if segment.start < end {
+                damaged.push(format!("the segment of {} is left out: the clock was set back", segment.start));
+                continue;
+            }
+            end = segment.stop;
+            match self.segments.unpack(segment) {
+                Ok(trace) => {
+                    let name = format!("the segment of {}", segment.start);
+                    unpacked.push((SegmentInput { name, path: trace.path().to_owned() }, trace));
+                }
+                Err(error) if is_lost(&error) => {
+                    damaged.push(format!("the segment of {} cannot be read: {error}", segment.start));
+                    last = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            progress(segment.trace_bytes);
+        }
+        match last {
+            Some(error) if unpacked.is_empty() => Err(error.into()),
+            _ => Ok((unpacked, damaged)),
+        }
+    }
+
+    fn merge(
+        &self,
+        unpacked: &[UnpackedSegment],
+        merged: &mut RawTrace,
+    ) -> Result<MergeReport, CaptureError> {
+        let inputs: Vec<&dyn Input> = unpacked.iter().map(|(input, _)| input as &dyn Input).collect();
+        let pid = self.past[0].process.process.pid;
+        merge(&inputs, merged, &mut |_, _| {})
+            .map_err(|error| CaptureError::Merge { pid, error: error.into() })
+    }
+
+    /// Copies the merged trace into the part, and checks it on the way.
+    fn copy(
+        &self,
+        merged: &mut RawTrace,
+        part: &mut PartWriter,
+        bytes: u64,
+    ) -> Result<TraceSummary, CaptureError> {
+        let pid = self.past[0].process.process.pid;
+        let failed = |error: io::Error| CaptureError::Merge { pid, error: MergeError::Write(error).into() };
+        merged.seek(SeekFrom::Start(0)).map_err(failed)?;
+        let (mut checker, mut piece) = (Checker::new(bytes), vec![0; PIECE]);
+        let damaged = |damage: xprof::check::Damage| {
+            failed(io::Error::new(io::ErrorKind::InvalidData, damage.to_string()))
+        };
+        loop {
+            let read = merged.read(&mut piece).map_err(failed)?;
+            if read == 0 {
+                return checker.finish().map_err(damaged);
+            }
+            checker.push(&piece[..read]).map_err(damaged)?;
+            part.write_all(&piece[..read]).map_err(|source| SessionError::Io {
+                doing: "write",
+                path: part.target().to_owned(),
+                source,
+            })?;
+        }
+    }
+
+    fn facts(&self, summary: &TraceSummary, report: &MergeReport, damaged: Vec<String>) -> PartFacts {
+        // What the newest segment says of the process holds.
+        let segment = &self.past[self.past.len() - 1];
+        let (process, facts) = (&segment.process, &segment.facts);
+        let of_segments = self.past.iter().flat_map(|segment| segment.facts.warnings.iter().cloned());
+        let mut warnings = Vec::new();
+        for warning in damaged.into_iter().chain(of_segments).chain(report.warnings.iter().cloned()) {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        let mut losses = Vec::new();
+        for loss in self.past.iter().flat_map(|segment| &segment.facts.losses) {
+            if !losses.contains(loss) {
+                losses.push(loss.clone());
+            }
+        }
+        let recorded = self.recorded(report);
+        PartFacts {
+            pid: Some(process.process.pid),
+            command: (!facts.command.is_empty()).then(|| facts.command.clone()),
+            uid: Some(process.uid),
+            user: facts.user.clone(),
+            versions: facts.versions.clone(),
+            address: Some(facts.address.clone()),
+            job: facts.job.clone().map(Box::new),
+            planes: summary.plane_count,
+            lines: summary.lines,
+            events: summary.events,
+            window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
+            late_start_ns: None,
+            warnings,
+            losses,
+            gaps: self.gap_entries(&recorded),
+            recorded: recorded.iter().filter_map(|&(start, stop)| window(start, stop)).collect(),
+        }
+    }
+
+    /// What the merged segments cover, by time.
+    fn recorded(&self, report: &MergeReport) -> Vec<(Timestamp, Timestamp)> {
+        let covered = report.segments.iter();
+        covered
+            .filter_map(|segment| Some((Timestamp(segment.start_ns?), Timestamp(segment.stop_ns?))))
+            .collect()
+    }
+
+    /// The stretches of the wanted time that no segment covers, each with what is known of the reason.
+    fn gap_entries(&self, recorded: &[(Timestamp, Timestamp)]) -> Vec<GapEntry> {
+        let mut gaps = Vec::new();
+        let mut at = self.window.0;
+        for &(start, stop) in recorded.iter().chain([&(self.window.1, self.window.1)]) {
+            if start > at && gaps.len() < MAX_GAPS {
+                gaps.push(GapEntry { start: at.into(), stop: start.into(), why: self.why(at, start) });
+            }
+            at = at.max(stop);
+        }
+        gaps
+    }
+
+    fn why(&self, start: Timestamp, stop: Timestamp) -> String {
+        let noted = self.gaps.iter().filter(|gap| gap.start < stop && gap.stop > start);
+        let mut reasons: Vec<&str> = noted.map(|gap| gap.reason.as_str()).collect();
+        reasons.dedup();
+        if reasons.is_empty() { "no window was recorded then".to_owned() } else { reasons.join("; ") }
+    }
+}
+
+fn window(start: Timestamp, stop: Timestamp) -> Option<Window> {
+    Window::from_ns(u64::try_from(start.0).ok()?, u64::try_from(stop.0).ok()?)
+}
+
+/// Whether a segment is damaged, or was removed meanwhile.
+fn is_lost(error: &SegmentError) -> bool {
+    match error {
+        SegmentError::Damaged { .. } => true,
+        SegmentError::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+        SegmentError::LowDisk { .. } | SegmentError::State(_) => false,
+    }
+}

@@ -1,0 +1,131 @@
+//! What is known of each process: whether it is recorded, when next, what is held and what it costs.
+
+use std::{sync::Arc, time::Duration};
+
+use model::{job::Job, time::Timestamp, workload::Owner};
+use store::{
+    StateError,
+    segments::{RecordedProcess, SegmentGap, SegmentQuery, StoredSegment},
+};
+
+use super::{
+    LengthReason, NotRecorded, Planned, Recorder, RecorderSettings, RecordingPlan, cost, cost::MeasuredCost,
+    schedule::WindowGrid, settings::RecorderMode,
+};
+
+/// The recorder at one moment.
+#[derive(Debug)]
+pub struct RecorderStatus {
+    /// The settings in force.
+    pub settings: RecorderSettings,
+    /// The processes that the caller may see.
+    pub processes: Vec<ProcessRecording>,
+    /// Bytes of all segments that the caller may see, those of processes that ended included.
+    pub bytes: u64,
+}
+
+impl RecorderStatus {
+    /// Whether processes are recorded whose owners chose nothing.
+    pub fn is_on(&self) -> bool {
+        self.settings.mode == RecorderMode::On
+    }
+}
+
+/// One process.
+#[derive(Debug)]
+pub struct ProcessRecording {
+    /// The process. Its port is 0 if it is not recorded.
+    pub process: RecordedProcess,
+    /// Its command, untrusted.
+    pub command: String,
+    /// Its job.
+    pub job: Job,
+    /// How it is recorded, or why it is not.
+    pub plan: Result<RecordingPlan, NotRecorded>,
+    /// When its next window begins, if it is recorded.
+    pub next: Option<Timestamp>,
+    /// The length of that window, and why it has it.
+    pub length: Option<(Duration, LengthReason)>,
+    /// Its newest segment.
+    pub last: Option<StoredSegment>,
+    /// Its segments.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What the windows cost its steps, if that is known.
+    pub cost: Option<MeasuredCost>,
+    /// Why its last window was not recorded; `None` if it was.
+    pub last_failure: Option<String>,
+}
+
+impl Recorder {
+    /// What is known of the processes and segments that the caller may see.
+    ///
+    /// # Errors
+    /// If the database refuses.
+    pub async fn status(
+        &self,
+        job: Option<&str>,
+        may: impl Fn(&Owner) -> bool,
+        may_read: impl Fn(&RecordedProcess) -> bool,
+    ) -> Result<RecorderStatus, StateError> {
+        let query = SegmentQuery { job: job.map(str::to_owned), ..SegmentQuery::default() };
+        let mut segments = self.segments_of(query).await?;
+        segments.retain(|segment| may_read(&segment.process));
+        let (host, settings) = (self.workloads.borrow().clone(), self.settings());
+        let state = self.state();
+        let planned = state.planned(&host, &settings.recorder);
+        let wanted = planned
+            .into_iter()
+            .filter(|planned| may(planned.owner) && job.is_none_or(|job| job == planned.owner.job.id));
+        let processes = wanted.map(|planned| {
+            let Planned { owner, process, plan } = planned;
+            let own: Vec<&StoredSegment> =
+                segments.iter().filter(|segment| segment.process.process == owner.process).collect();
+            let known = state.processes.get(&process);
+            let grid = WindowGrid::new(settings.recorder.every.get(), &process.workload);
+            let (now, uptime) = (self.clock.now(), self.clock.uptime());
+            let next = |schedule: super::WindowSchedule| schedule.next(&grid, now, uptime);
+            ProcessRecording {
+                next: plan.is_ok().then(|| next(known.map(|known| known.schedule).unwrap_or_default())),
+                length: known.map(|known| (known.length.get(settings.bounds()), known.length.reason())),
+                last: own.last().map(|&segment| segment.clone()),
+                segments: own.len() as u64,
+                bytes: own.iter().map(|segment| segment.bytes).sum(),
+                cost: cost::measure(&own),
+                last_failure: known.and_then(|known| known.last_failure.clone()),
+                command: owner.command.clone(),
+                job: owner.job.clone(),
+                process,
+                plan,
+            }
+        });
+        let bytes = segments.iter().map(|segment| segment.bytes).sum();
+        Ok(RecorderStatus { processes: processes.collect(), bytes, settings: settings.recorder.clone() })
+    }
+
+    /// The segments and gaps that the caller may read, by time.
+    ///
+    /// # Errors
+    /// If the database refuses.
+    pub async fn timeline(
+        &self,
+        query: SegmentQuery,
+        may_read: impl Fn(&RecordedProcess) -> bool,
+    ) -> Result<(Vec<StoredSegment>, Vec<SegmentGap>), StateError> {
+        let mut segments = self.segments_of(query.clone()).await?;
+        let store = Arc::clone(&self.segments);
+        let gaps = tokio::task::spawn_blocking(move || store.gaps(&query)).await;
+        let mut gaps = gaps.unwrap_or_else(|_| Ok(Vec::new()))?;
+        segments.retain(|segment| may_read(&segment.process));
+        gaps.retain(|gap| may_read(&gap.process));
+        Ok((segments, gaps))
+    }
+
+    pub(super) async fn segments_of(&self, query: SegmentQuery) -> Result<Vec<StoredSegment>, StateError> {
+        let segments = Arc::clone(&self.segments);
+        let listed = tokio::task::spawn_blocking(move || segments.list(&query)).await;
+        // A thread that ended unexpectedly has found nothing.
+        listed.unwrap_or_else(|_| Ok(Vec::new()))
+    }
+}

@@ -1,0 +1,61 @@
+//! Ends and restarts of the agent and of workloads.
+
+use nix::sys::signal::Signal;
+
+use super::{LONG, SHORT, jax, next_window, recorded, wait_for_time};
+
+#[test]
+fn what_was_recorded_outlives_a_killed_agent_and_the_choice_holds() {
+    let (agent, mut job, id) = recorded("killed", LONG);
+    agent.windows(&id, 1);
+    // In mid-window.
+    wait_for_time(next_window(&agent, &id) + 0.5);
+    agent.agent.signal(Signal::SIGKILL);
+    let agent = agent.again(SHORT);
+    let kept = agent.windows(&id, 1);
+    assert!(!kept.is_empty() && job.alive());
+    // The window that was open ended with its agent: the profiler is free for the next one.
+    agent.windows(&id, kept.len() + 1);
+    let status = agent.status(&id);
+    assert_eq!((&status["recorded"], &status["last_failure"]), (&true.into(), &"".into()), "{status}");
+    let left = agent.segment_files();
+    assert!(
+        left.iter().filter(|path| path.extension().is_some_and(|end| end == "raw")).count() <= 1,
+        "{left:?}"
+    );
+    let ended = agent.ask(&["snapshot", "--last", "10m", "--job", &id]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
+fn a_workload_that_starts_again_is_recorded_again_and_the_past_of_both_is_kept() {
+    let (agent, mut job, id) = recorded("restart", SHORT);
+    agent.windows(&id, 1);
+    // In mid-window or not: whatever it was doing.
+    job.kill();
+    let second = jax(&id).start();
+    fakes::wait::until("windows of the second", || {
+        agent.timeline(&id).iter().any(|process| {
+            process["pid"] == second.pid() && !process["segments"].as_array().unwrap().is_empty()
+        })
+    });
+    let ended = agent.ask(&["snapshot", "--last", "10m", "--job", &id, "--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut pids: Vec<u64> =
+        ended.json()["parts"].as_array().unwrap().iter().map(|part| part["pid"].as_u64().unwrap()).collect();
+    pids.sort_unstable();
+    let mut both = [u64::from(job.pid()), u64::from(second.pid())];
+    both.sort_unstable();
+    assert_eq!(pids, both);
+}
+
+#[test]
+fn an_agent_that_is_stopped_in_mid_window_frees_the_profiler() {
+    let (agent, job, id) = recorded("stopped", LONG);
+    agent.windows(&id, 1);
+    wait_for_time(next_window(&agent, &id) + 0.3);
+    agent.agent.signal(Signal::SIGTERM);
+    let (code, _home) = agent.agent.end();
+    assert_eq!(code, Some(0));
+    crate::profiler_agent::is_free_again(&job.target());
+}
