@@ -40,7 +40,7 @@ remove() {
     "$root"/usr/share/fish/vendor_completions.d/tpuscope.fish
   rm -rf "$root"/usr/share/doc/tpuscope "$root"/usr/share/tpuscope
   [ -n "$root" ] || systemctl daemon-reload 2>/dev/null || true
-  echo "removed; the settings in /etc/tpuscope, /var/lib/tpuscope and the user tpuscope are still there$kept" >&2
+  echo "removed; the settings in $root/etc/tpuscope, $root/var/lib/tpuscope and the user tpuscope are still there$kept" >&2
 }
 
 network=

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{time::clock_getcpuclockid, unistd::Pid};
+
 /// Longer than any daemon takes to start.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -52,12 +54,11 @@ impl Daemon {
         (daemon, start.elapsed())
     }
 
-    /// The CPU time of all its threads so far, in user and system mode.
+    /// The CPU time of all its threads so far, in user and system mode. The process' clock counts nanoseconds;
+    /// `/proc/PID/stat` counts 10 ms, a tenth of what the agent uses in minutes on a host without chips.
     fn cpu(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        Duration::from_millis(ticks * 10)
+        let pid = Pid::from_raw(self.0.id().try_into().unwrap());
+        Duration::from(clock_getcpuclockid(pid).unwrap().now().unwrap())
     }
 
     fn peak_mib(&self) -> f64 {

@@ -1,7 +1,7 @@
 """A small JAX CPU job with its profiler server on: `jax_job.py --port N [options]`.
 
 Prints `ready` once the profiler listens and the first step has run; with --log it prints one line
-`step <number> <begin ns> <end ns>` per step. Ends when its standard input closes, so that it never outlives a test.
+`step <number> <begin ns> <end ns>` per step, with --tell-traces `traced` when a trace begins and `untraced` when it ends. Ends when its standard input closes, so that it never outlives a test.
 A line `start <folder>` or `stop` there makes the program trace itself; it prints `start ok`, or `start <the error>`.
 """
 
@@ -20,6 +20,7 @@ parser.add_argument("--size", type=int, default=64, help="side of the matrices")
 parser.add_argument("--annotations", type=int, default=0, help="annotations per step, for a large host trace")
 parser.add_argument("--own-trace", help="trace itself into this folder every 50 steps, and print how that ended")
 parser.add_argument("--log", action="store_true", help="print every step")
+parser.add_argument("--tell-traces", action="store_true", help="print when a trace begins and ends")
 options = parser.parse_args()
 
 
@@ -70,8 +71,12 @@ def own_trace():
 x = work(jnp.ones((options.size, options.size))).block_until_ready()
 print("ready", flush=True)
 number = 0
+traced = False
 while options.steps == 0 or number < options.steps:
     number += 1
+    if options.tell_traces and traced != jax.profiler.TraceAnnotation.is_enabled():
+        traced = not traced
+        print("traced" if traced else "untraced", flush=True)
     begin = time.time_ns()
     with jax.profiler.StepTraceAnnotation("train", step_num=number):
         x = work(x).block_until_ready()

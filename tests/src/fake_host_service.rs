@@ -75,6 +75,7 @@ pub fn metrics(chips: u32, step: u32) -> GetHostMetricsResponse {
             used(MetricType::Tensorcore, wave(chip, 70.0)),
             used(MetricType::Hbm, wave(chip, 50.0)),
             used(MetricType::Ici, wave(chip, 20.0)),
+            used(MetricType::Sparsecore, wave(chip, 10.0)),
         ],
         chip_identifier: chip.to_string(),
         tpu_health_metrics: Some(TpuHealthMetrics {

@@ -1,4 +1,5 @@
-//! Waiting for what another process or thread does: asked again and again, with a deadline. Tests sleep nowhere else.
+//! Waiting for what another process or thread does: asked again and again, with a deadline. No test waits for
+//! something in another way.
 
 use std::{
     thread,

@@ -15,7 +15,10 @@ fuzz_target!(|data: &[u8]| {
     let chips = [0, 1].map(|index| Chip { index: ChipIndex(index), ..Chip::default() });
     for (_, named) in catalog::of_origin(Origin::Libtpu) {
         for sample in decode_values(named.name, &values, &chips) {
-            assert!(matches!(sample.value, SampleValue::Gauge(value) if !value.is_nan()), "{}", named.name);
+            let (SampleValue::Gauge(value) | SampleValue::Counter(value)) = sample.value else {
+                panic!("{}: {sample:?}", named.name)
+            };
+            assert!(value.is_finite(), "{}: {value}", named.name);
         }
     }
 });

@@ -1,8 +1,8 @@
 //! The catalog: every metric that tpuscope measures, each written once. (What the agent counts of itself is described
 //! in the crate that counts it.)
 //!
-//! An entry is all that a new metric needs in code: its name and help text, unit, kind and labels, and what its
-//! origins call it. Sources find it by the origin's name, samples carry it, the exporter renders it.
+//! An entry is all that a new metric of the runtime service, the SDK, Orbax or Grain needs in code: its name and help text, unit,
+//! kind and labels, and what its origins call it. Sources find it by the origin's name, samples carry it, the exporter renders it.
 //! `docs/metrics.md` shows the same table and a test keeps the two equal. Must never hold a name that no source
 //! yields.
 

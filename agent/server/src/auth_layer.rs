@@ -172,3 +172,18 @@ where
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every system has the user root, whose primary group is root.
+    #[test]
+    fn members_are_known_by_the_group_of_the_process_and_by_the_user_database() {
+        let (root, other) = (0, 54_321);
+        assert!(is_member("root", other, root), "the process runs in the group");
+        assert!(is_member("root", root, other), "the user database has the user in the group");
+        assert!(!is_member("root", other, other));
+        assert!(!is_member("tpuscope-no-such-group", root, root));
+    }
+}

@@ -12,6 +12,8 @@ pub mod continuous;
 pub mod coordinator;
 mod error;
 pub mod fetch;
+pub mod host_labels;
+pub mod joined_manifest;
 pub mod manifest_messages;
 pub mod own_metrics;
 mod port_users;

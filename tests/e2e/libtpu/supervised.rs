@@ -19,7 +19,6 @@ async fn all_metrics_become_samples() {
     let mut source = source(&staged.library(), hasty(), false);
     let reading = read_until(&mut source, |reading| !reading.samples.is_empty()).await;
     assert_eq!(why(&reading), "");
-    // 16 metrics in four parts or two, 10 distributions in five figures, 13 of Orbax and Grain.
     assert!(
         has(&reading, "tpu_ici_link_health_score")
             && has(&reading, "grain_python_data_loader_iterator_get_next")
@@ -32,7 +31,7 @@ async fn a_metric_that_ends_the_child_does_not_hide_the_others() {
     for behavior in ["abort", "segfault", "hang", "scribble"] {
         let staged = Staged::new(Some("0.0.52"), &format!("duty_cycle_pct = {behavior}"));
         let mut source = source(&staged.library(), hasty(), false);
-        // It comes second: the first round ends there, and says so.
+        // It is not the last one: the first round ends there, and says so.
         let first = read_until(&mut source, |reading| !reading.samples.is_empty()).await;
         assert!(why(&first).contains("when it was asked for duty_cycle_pct"), "{behavior}: {}", why(&first));
         let next = read_until(&mut source, |reading| has(reading, "tpu_hbm_used_bytes")).await;

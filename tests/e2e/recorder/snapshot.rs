@@ -99,10 +99,9 @@ fn an_empty_past_says_what_would_have_had_to_be_on() {
     agent.ask(&["recorder", "on", "--strategy", "always"]).failed(2, "always");
     agent.record(&id);
     let windows = agent.windows(&id, 1);
-    let before =
-        jiff::Timestamp::from_second(seconds(&windows[0]["start"]) as i64 - 100).unwrap().to_string();
-    let long_before =
-        jiff::Timestamp::from_second(seconds(&windows[0]["start"]) as i64 - 200).unwrap().to_string();
+    let first: jiff::Timestamp = windows[0]["start"].as_str().unwrap().parse().unwrap();
+    let earlier = |seconds: i64| (first - jiff::SignedDuration::from_secs(seconds)).to_string();
+    let (before, long_before) = (earlier(100), earlier(200));
     let other = agent.ask(&["snapshot", "--job", &id, "--from", &long_before, "--until", &before]);
     other.failed(14, "the recorder has windows from");
     agent.ask(&["snapshot", "--from", &before, "--until", &long_before]).failed(2, "ends before it begins");

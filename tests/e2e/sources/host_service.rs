@@ -8,7 +8,9 @@ use fakes::{
     wait::eventually_async,
 };
 use model::{
+    catalog::of_origin,
     device::Generation,
+    sample::Origin,
     workload::{Address, EndpointKind, EndpointOrigin, Workloads},
 };
 use sampling::sources::{Tick, host_service::HostServiceSource};
@@ -40,6 +42,9 @@ async fn every_chip_and_link_and_only_the_one_call() {
     assert_eq!(gauges(&reading, "tpu_ici_link_health_score").len(), 16);
     assert_eq!(gauges(&reading, "tpu_chip_throttle_score").len(), 4);
     assert_eq!(reading.absent, []);
+    for (metric, _) in of_origin(Origin::HostService) {
+        assert!(!gauges(&reading, &metric.name).is_empty(), "the fake has no {}", metric.name);
+    }
     for _ in 0..3 {
         read(&mut source, &mut tick).await;
     }

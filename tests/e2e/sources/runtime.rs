@@ -12,16 +12,25 @@ use fakes::{
     wait::eventually_async,
 };
 use model::{
+    catalog::of_origin,
     device::Generation,
     distribution::{Distribution, HistogramWindow},
     job::{Job, JobKind},
     registry::WorkloadRegistry,
-    sample::{Sample, SampleValue},
+    sample::{Origin, Sample, SampleValue},
     workload::{Address, EndpointKind, Owner, ProcessKey, Workloads},
 };
 use sampling::sources::{Reading, Tick, runtime::RuntimeSource};
 
 use super::{chips, gauges, read, why};
+
+#[test]
+fn the_fake_serves_every_metric_of_the_catalog() {
+    let served = workload(&[0], 1);
+    for (metric, named) in of_origin(Origin::Runtime) {
+        assert!(served.iter().any(|one| one.name == named.name), "{}: {}", metric.name, named.name);
+    }
+}
 
 const USED: &str = "tpu_hbm_used_bytes";
 const DUTY: &str = "tpu_tensorcore_duty_cycle_ratio";

@@ -12,25 +12,18 @@ use std::{
 use super::{
     line,
     names::StatNames,
-    stat::{OwnedValue, Stat, StatValue},
+    plane_index::plane,
+    stat::OwnedValue,
     time::{ENVIRONMENT, EPOCH_NS, SessionTimes},
 };
-use crate::{
-    loss::{DROP_EVENT, LAUNCH_EVENT},
-    wire::{Error, Fields, Header, Payload, Scanner, Span},
-};
+use crate::wire::{Error, Header, Payload, Scanner, Span};
 
-/// How many planes, lines of the whole file, stats per plane and texts of the file are held.
+/// How many planes, lines of the whole file and texts of the file are held.
 const MOST_PLANES: usize = 4096;
-const MOST_LINES: usize = 1 << 16;
-const MOST_STATS: usize = 1024;
+pub(super) const MOST_LINES: usize = 1 << 16;
 const MOST_TEXTS: usize = 256;
 /// How much of one name or text is kept.
 const LONGEST_TEXT: usize = 1024;
-/// The longest event metadata entry that is looked at here: marks have short ones, operations of large programs not.
-const LONGEST_MARK: u64 = 256;
-/// How much of one plane stat is kept.
-const LONGEST_STAT: usize = 64 << 10;
 
 /// What a file holds.
 #[derive(Debug, Clone, Default)]
@@ -135,7 +128,7 @@ pub struct LineIndex {
 }
 
 impl LineIndex {
-    fn at(span: Span) -> Self {
+    pub(super) fn at(span: Span) -> Self {
         Self {
             id: 0,
             name: String::new(),
@@ -156,7 +149,7 @@ impl LineIndex {
 
 impl LineIndex {
     /// Takes the next event; `before` is the one before it.
-    fn count(&mut self, offset_ps: i64, duration_ps: i64, before: &mut (i64, i64)) {
+    pub(super) fn count(&mut self, offset_ps: i64, duration_ps: i64, before: &mut (i64, i64)) {
         if self.events > 0 {
             let pause = offset_ps.saturating_sub(self.last_end_ps);
             self.longest_pause_ps = self.longest_pause_ps.max(pause);
@@ -214,6 +207,11 @@ impl SessionSpan {
 }
 
 impl Index {
+    /// The id of the process that was traced, where the file says it.
+    pub fn process_id(&self) -> Option<i64> {
+        self.planes.iter().find_map(|plane| plane.stat("process_id")?.int())
+    }
+
     /// Finds the lines that have events far outside the session.
     pub(super) fn set_outside<R: Read + Seek>(&mut self, scanner: &mut Scanner<R>) -> Result<(), Error> {
         let session = self.session;
@@ -325,7 +323,7 @@ fn times(planes: &[PlaneIndex]) -> SessionTimes {
 }
 
 #[cold]
-fn too_many(offset: u64, what: &'static str, limit: usize) -> Error {
+pub(super) fn too_many(offset: u64, what: &'static str, limit: usize) -> Error {
     Error::TooLarge { offset, what, limit: limit as u64 }
 }
 
@@ -336,7 +334,7 @@ fn keep(texts: &mut Vec<String>, text: Option<String>) {
 }
 
 /// Moves over a field, and gives its text if it is length-delimited.
-fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option<String>, Error> {
+pub(super) fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option<String>, Error> {
     let Payload::Bytes(len) = header.kind else { return Ok(None) };
     let kept = len.min(LONGEST_TEXT as u64);
     let text = String::from_utf8_lossy(scanner.bytes(kept, "a text")?).into_owned();
@@ -344,181 +342,9 @@ fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option
     Ok(Some(text))
 }
 
-fn skip_value<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<(), Error> {
+pub(super) fn skip_value<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<(), Error> {
     match header.kind {
         Payload::Bytes(len) => scanner.skip(len),
         _ => Ok(()),
-    }
-}
-
-fn plane<R: Read>(scanner: &mut Scanner<R>, len: u64, lines: &mut usize) -> Result<PlaneIndex, Error> {
-    let span = Span { offset: scanner.position(), len };
-    let mut plane = PlaneIndex { span, ..PlaneIndex::default() };
-    let mut stats = Vec::new();
-    let mut run = span.offset;
-    while let Some(header) = scanner.header(Some(span.end()))? {
-        match header.number {
-            1 => plane.id = header.varint("a plane's id")? as i64,
-            2 => {
-                header.len("a plane's name")?;
-                plane.name = read_text(scanner, header)?.unwrap_or_default();
-            }
-            3 => {
-                close_run(&mut plane.others, run, header.at);
-                let span = Span { offset: scanner.position(), len: header.len("a line")? };
-                *lines += 1;
-                if *lines > MOST_LINES {
-                    return Err(too_many(header.at, "lines", MOST_LINES));
-                }
-                plane.lines.push(line(scanner, span)?);
-                run = scanner.position();
-            }
-            4 => {
-                let len = header.len("an event metadata entry")?;
-                plane.event_metadata += 1;
-                match len {
-                    ..=LONGEST_MARK => mark(scanner, len, &mut plane)?,
-                    _ => scanner.skip(len)?,
-                }
-            }
-            5 => stat_metadata(scanner, header, &mut plane.stat_names)?,
-            6 => keep_stat(scanner, header, &mut stats)?,
-            _ => skip_value(scanner, header)?,
-        }
-    }
-    close_run(&mut plane.others, run, span.end());
-    plane.stat_names.seal();
-    plane.stats = stats.into_iter().filter_map(|(id, value)| named(&plane.stat_names, id, value)).collect();
-    Ok(plane)
-}
-
-fn close_run(runs: &mut Vec<Span>, from: u64, to: u64) {
-    if to > from {
-        runs.push(Span { offset: from, len: to - from });
-    }
-}
-
-fn line<R: Read>(scanner: &mut Scanner<R>, span: Span) -> Result<LineIndex, Error> {
-    let mut index = LineIndex::at(span);
-    let mut head = LineIndex::at(span);
-    let mut before = (i64::MIN, i64::MAX);
-    line::walk(
-        scanner,
-        span,
-        |event| {
-            index.count(event.offset_ps, event.duration_ps, &mut before);
-            Ok(ControlFlow::Continue(()))
-        },
-        |scanner, header| line_field(scanner, header, &mut head),
-    )?;
-    if index.events == 0 {
-        (index.first_ps, index.last_end_ps) = (0, 0);
-    }
-    Ok(LineIndex {
-        events: index.events,
-        first_ps: index.first_ps,
-        last_end_ps: index.last_end_ps,
-        longest_pause_ps: index.longest_pause_ps,
-        sorted: index.sorted,
-        ..head
-    })
-}
-
-fn line_field<R: Read>(scanner: &mut Scanner<R>, header: Header, line: &mut LineIndex) -> Result<(), Error> {
-    match header.number {
-        1 => line.id = header.varint("a line's id")? as i64,
-        3 => line.timestamp_ns = header.varint("a line's timestamp")? as i64,
-        9 => line.duration_ps = header.varint("a line's duration")? as i64,
-        10 => line.display_id = header.varint("a line's display id")? as i64,
-        2 | 11 => {
-            header.len("a line's name")?;
-            let text = read_text(scanner, header)?.unwrap_or_default();
-            *(if header.number == 2 { &mut line.name } else { &mut line.display_name }) = text;
-        }
-        _ => skip_value(scanner, header)?,
-    }
-    Ok(())
-}
-
-/// Notes an event that tells something of the whole plane by its name alone.
-fn mark<R: Read>(scanner: &mut Scanner<R>, len: u64, plane: &mut PlaneIndex) -> Result<(), Error> {
-    let base = scanner.position();
-    let (id, name) = id_and_name(scanner.bytes(len, "an event metadata entry")?, base, "an event metadata")?;
-    if name == DROP_EVENT.as_bytes() {
-        plane.drop_event = Some(id);
-    }
-    plane.launches |= name == LAUNCH_EVENT.as_bytes();
-    Ok(())
-}
-
-/// The key of a map entry, and the name in its value: field 2 of both kinds of metadata.
-fn id_and_name<'a>(entry: &'a [u8], base: u64, what: &'static str) -> Result<(i64, &'a [u8]), Error> {
-    let mut entry = Fields::new(entry, base);
-    let (mut id, mut name) = (0, &[][..]);
-    while let Some(field) = entry.next_field()? {
-        match field.number {
-            1 => id = field.varint("a map key")? as i64,
-            2 => {
-                let value = field.bytes(what)?;
-                let mut fields = Fields::new(value, entry.offset_of(value));
-                while let Some(field) = fields.next_field()? {
-                    if field.number == 2 {
-                        name = field.bytes("a name")?;
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok((id, name))
-}
-
-fn stat_metadata<R: Read>(
-    scanner: &mut Scanner<R>,
-    header: Header,
-    names: &mut StatNames,
-) -> Result<(), Error> {
-    let len = header.len("a stat metadata entry")?;
-    let base = scanner.position();
-    let (id, name) = id_and_name(scanner.bytes(len, "a stat metadata entry")?, base, "a stat metadata")?;
-    names.push(id, name);
-    Ok(())
-}
-
-/// A plane's stat before its name can be known: the names may come later.
-enum Pending {
-    Owned(OwnedValue),
-    Ref(u64),
-}
-
-fn keep_stat<R: Read>(
-    scanner: &mut Scanner<R>,
-    header: Header,
-    stats: &mut Vec<(i64, Pending)>,
-) -> Result<(), Error> {
-    let len = header.len("a plane's stat")?;
-    if len > LONGEST_STAT as u64 || stats.len() == MOST_STATS {
-        return scanner.skip(len);
-    }
-    let base = scanner.position();
-    let stat = Stat::decode(scanner.bytes(len, "a plane's stat")?, base)?;
-    let value = match stat.value {
-        StatValue::None => return Ok(()),
-        StatValue::Double(value) => Pending::Owned(OwnedValue::Double(value)),
-        StatValue::Uint(value) => Pending::Owned(OwnedValue::Uint(value)),
-        StatValue::Int(value) => Pending::Owned(OwnedValue::Int(value)),
-        StatValue::Str(text) => Pending::Owned(OwnedValue::Text(String::from_utf8_lossy(text).into_owned())),
-        StatValue::Bytes(bytes) => Pending::Owned(OwnedValue::Bytes(bytes.to_owned())),
-        StatValue::Ref(id) => Pending::Ref(id),
-    };
-    stats.push((stat.metadata_id, value));
-    Ok(())
-}
-
-fn named(names: &StatNames, id: i64, value: Pending) -> Option<(String, OwnedValue)> {
-    let name = names.get(id)?.to_owned();
-    match value {
-        Pending::Owned(value) => Some((name, value)),
-        Pending::Ref(id) => Some((name, OwnedValue::Text(names.get(id as i64)?.to_owned()))),
     }
 }

@@ -17,6 +17,7 @@ mod index;
 mod line;
 mod metadata;
 mod names;
+mod plane_index;
 mod stat;
 mod time;
 

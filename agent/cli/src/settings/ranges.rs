@@ -93,7 +93,7 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
         ),
         (every < MIN_EVERY, &["recorder.every"], "recorder.every is under 5s: expected 5s or more"),
         (
-            recorder.max_window.get() < window,
+            window <= every / 2 && recorder.max_window.get() < window,
             &["recorder.max_window", "recorder.window"],
             "recorder.max_window is shorter than recorder.window: expected at least the same",
         ),

@@ -18,8 +18,8 @@ pub struct Settings {
     /// `endpoints`. `listeners`: also every other port on which an owner listens, once for each port, to find profilers.
     pub probe: Probe,
     /// Interval between scans of all processes; at least 250ms. Known owners are checked at every `sampler.interval`; a change starts
-    /// the next scan early. A host without chips and `endpoints` is scanned at six times this interval, and a host whose
-    /// last owner came more than a minute ago at three times.
+    /// the next scan early. A host without chips and `endpoints` is scanned at thirty times this interval, and a host whose
+    /// last owner came more than a minute ago at six times.
     pub scan_interval: Duration,
     /// Additional addresses to contact, as tables with `kind` and `address`.
     pub endpoints: Vec<StaticEndpoint>,

@@ -60,10 +60,10 @@ const MIN_SCAN_GAP: Duration = Duration::from_secs(1);
 /// A tick may come a little early: a scan that is due within this time is not left to the next tick.
 const DUE_TOLERANCE: Duration = Duration::from_millis(100);
 /// On a host where no owner is expected the scan interval is multiplied by this; a capture asks for a scan at once.
-const IDLE_FACTOR: u32 = 6;
+const IDLE_FACTOR: u32 = 30;
 /// [`SETTLING`] after the last owner came the scan interval is multiplied by this: its ports are open, and another owner
 /// is seen between two scans.
-const SETTLED_FACTOR: u32 = 3;
+const SETTLED_FACTOR: u32 = 6;
 /// How long an owner may take to open its ports.
 const SETTLING: Duration = Duration::from_secs(60);
 /// Maximum number of owners that are listed.
@@ -476,8 +476,9 @@ fn hidden_processes(proc: &Procfs, scan: &ProcessScan) -> (Option<String>, Vec<S
     } else if !shows_all_namespaces(proc) {
         hidden = Some("processes outside this pid namespace are invisible".to_owned());
         notes.push(
-            "processes outside this pid namespace are invisible, and may hold a chip: share the namespace with the \
-             workload (shareProcessNamespace: true), or use the host's (hostPID: true)"
+            "processes outside this pid namespace are invisible, and may hold a chip: a sidecar that shares the \
+             workload's namespace (shareProcessNamespace: true) sees that workload alone, which is enough for it; to \
+             see the whole host, use its namespace (hostPID: true)"
                 .to_owned(),
         );
     }
@@ -485,7 +486,7 @@ fn hidden_processes(proc: &Procfs, scan: &ProcessScan) -> (Option<String>, Vec<S
 }
 
 /// Whether this procfs shows the processes of the first pid namespace, and so all of them. There process 2 is a thread
-/// of the kernel;.
+/// of the kernel.
 fn shows_all_namespaces(proc: &Procfs) -> bool {
     // The first pid namespace of a machine has this fixed number.
     const FIRST_PID_NAMESPACE: u64 = 4_026_531_836;

@@ -149,8 +149,8 @@ fn without_chips_processes_are_looked_at_seldom() {
         discovery.was_full_scan()
     };
     let settings = Settings::default;
-    assert!(!due(Arc::default(), settings(), 59));
-    assert!(due(Arc::default(), settings(), 61));
+    assert!(!due(Arc::default(), settings(), 299));
+    assert!(due(Arc::default(), settings(), 301));
     assert!(due(Arc::clone(&host.chips), settings(), 10));
     assert!(due(Arc::default(), Settings { discover: Discover::Any, ..settings() }, 10));
     let address = "127.0.0.1:9012".parse().unwrap();
@@ -219,12 +219,12 @@ fn a_process_that_opens_a_chip_later_is_found() {
     // Without such reports it is found in one of the next twelve scans.
     discovery.watch = NodeWatch::default();
     swapper.run(&format!("exec 7<{}", node(1)));
-    let last = (1..=12).map(|look| discovery.tick(at(14 + 30 * look))).last().unwrap();
+    let last = (1..=12).map(|look| discovery.tick(at(14 + 60 * look))).last().unwrap();
     assert_eq!(owners(&last), both);
     opener.run("exec 7<&-");
-    assert_eq!(owners(&discovery.tick(at(376))), [swapper.process.0.id()]);
+    assert_eq!(owners(&discovery.tick(at(736))), [swapper.process.0.id()]);
     assert!(discovery.was_full_scan(), "a change makes a full scan due");
-    discovery.tick(at(377));
+    discovery.tick(at(737));
     assert!(!discovery.was_full_scan(), "{:?}", discovery.current);
 }
 
@@ -335,7 +335,7 @@ fn a_host_whose_owners_are_known_is_scanned_less_often() {
     };
     assert_eq!(scans(&mut discovery, 0..25), [0, 10, 20], "no owner");
     let _one = host.hold(0, &[]);
-    assert_eq!(scans(&mut discovery, 25..150), [25, 35, 45, 55, 65, 75, 85, 115, 145]);
+    assert_eq!(scans(&mut discovery, 25..150), [25, 35, 45, 55, 65, 75, 85, 145]);
     let _two = host.hold(1, &[]);
     assert_eq!(scans(&mut discovery, 150..180), [150, 160, 170], "a new owner");
 }
