@@ -8,6 +8,7 @@
 
 pub mod capture;
 pub mod capture_runner;
+pub mod continuous;
 pub mod coordinator;
 mod error;
 pub mod fetch;

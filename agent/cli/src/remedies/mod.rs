@@ -15,6 +15,7 @@ mod joined_sessions;
 mod ledger;
 mod libtpu;
 mod output;
+mod profilers;
 mod series;
 mod settings;
 mod status;
@@ -56,6 +57,7 @@ pub(crate) use ledger::{
 };
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use output::{manual_pages, unprinted};
+pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};
 pub(crate) use status::{no_chip, no_owner};
