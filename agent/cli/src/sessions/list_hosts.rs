@@ -1,23 +1,24 @@
 //! The sessions in the stores of many agents: one table, oldest first, and a row with the reason for each host that does not
 //! answer.
 
-use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::SessionsClient};
+use proto::tpuscope::v1::{ListSessionsReply, ListSessionsRequest, sessions_client::SessionsClient};
 use server::protocol;
 
 use super::list::{HEADS, cells, narrow, value};
 use crate::{
     CommandResult, client,
-    hosts::{HostAnswer, HostsArgs, ask_all, report},
+    hosts::{HostAnswer, HostsArgs, ask_all, each_agent_once, report},
     output::{self, TextTable},
 };
 
-type Answers = [HostAnswer<Vec<SessionSummary>>];
+type Answers = [HostAnswer<ListSessionsReply>];
 
 pub(super) fn run(args: &HostsArgs, limit: u32, json: bool) -> CommandResult {
-    let answers = client::block_on(ask_all(args, move |channel| async move {
+    let mut answers = client::block_on(ask_all(args, move |channel| async move {
         let request = ListSessionsRequest { peer: Some(protocol::own()), limit };
-        Ok(SessionsClient::new(channel).list(request).await?.into_inner().sessions)
+        Ok(SessionsClient::new(channel).list(request).await?.into_inner())
     }))?;
+    each_agent_once(&mut answers, |reply| reply.peer.as_ref());
     if json {
         output::json(&as_json(&answers))?;
     } else {
@@ -27,9 +28,9 @@ pub(super) fn run(args: &HostsArgs, limit: u32, json: bool) -> CommandResult {
 }
 
 fn as_json(answers: &Answers) -> serde_json::Value {
-    let host = |host: &HostAnswer<Vec<SessionSummary>>| {
+    let host = |host: &HostAnswer<ListSessionsReply>| {
         let sessions =
-            host.answer.as_ref().ok().map(|sessions| sessions.iter().map(value).collect::<Vec<_>>());
+            host.answer.as_ref().ok().map(|reply| reply.sessions.iter().map(value).collect::<Vec<_>>());
         serde_json::json!({ "host": host.host.to_string(), "sessions": sessions, "missing": host.answer.as_ref().err() })
     };
     serde_json::json!({
@@ -43,9 +44,10 @@ fn page(answers: &Answers) -> String {
     for host in answers {
         let name = host.host.to_string();
         match &host.answer {
-            Ok(sessions) => {
+            Ok(reply) => {
                 rows.extend(
-                    sessions
+                    reply
+                        .sessions
                         .iter()
                         .map(|session| (session.created_unix_ns, with_host(&name, narrow(cells(session))))),
                 );
@@ -74,6 +76,8 @@ fn with_host(host: &str, cells: [String; 9]) -> [String; 10] {
 
 #[cfg(test)]
 mod tests {
+    use proto::tpuscope::v1::{Peer, SessionSummary};
+
     use super::*;
     use crate::hosts::NoHostAnswer;
 
@@ -86,12 +90,16 @@ mod tests {
         };
         let missing =
             NoHostAnswer { kind: "lost", reason: "ssh: gone".into(), remedy: "run it again".into() };
-        let answers = [
+        let reply = |instance: &str, sessions: Vec<SessionSummary>| ListSessionsReply {
+            peer: Some(Peer { instance: instance.into(), ..Peer::default() }),
+            sessions,
+        };
+        let mut answers = [
             HostAnswer {
                 host: "a".parse().unwrap(),
-                answer: Ok(vec![session("one", 10), session("two", 30)]),
+                answer: Ok(reply("1", vec![session("one", 10), session("two", 30)])),
             },
-            HostAnswer { host: "b".parse().unwrap(), answer: Ok(vec![session("one", 20)]) },
+            HostAnswer { host: "b".parse().unwrap(), answer: Ok(reply("2", vec![session("one", 20)])) },
             HostAnswer { host: "c".parse().unwrap(), answer: Err(missing) },
         ];
         let page = page(&answers);
@@ -101,5 +109,9 @@ mod tests {
         assert_eq!(firsts[1..5], [["c", "-"], ["a", "one"], ["b", "one"], ["a", "two"]], "{page}");
         assert!(page.contains("no answer: ssh: gone") && page.ends_with("\n- c: run it again\n"), "{page}");
         assert_eq!(as_json(&answers)["hosts"][1]["sessions"][0]["session"], "one");
+        // The second name of the first agent.
+        answers[1].answer = Ok(reply("1", vec![session("one", 10)]));
+        each_agent_once(&mut answers, |reply| reply.peer.as_ref());
+        assert_eq!(as_json(&answers)["hosts"][1]["missing"]["kind"], "same_agent");
     }
 }
