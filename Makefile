@@ -2,7 +2,7 @@
 # make e2e T=name   the end-to-end tests whose name contains T; all of them without T
 # make test         lint, licences, all tests against real peers; the line `setup: …` says what it installs
 # make bench        the promises of speed and memory beside peers of the same run; BENCH=name runs one
-# make soak         an agent that is killed ROUNDS times (200) at random instants of captures and uploads
+# make soak         an agent that is killed ROUNDS times (200) at random instants of captures and uploads; one capture of 1,024 hosts
 # make fuzz T=name  the fuzz target T for FUZZ_SECONDS (60); without T, the list of targets
 # make demo         a small TPU host: fake chips, a real JAX job, the agent, captures of one host and of two
 # make fmt          format the sources
@@ -34,6 +34,7 @@ bench: setup
 soak:
 	$(CARGO) build --locked -p tpuscope -p tpuscope-tests
 	TPUSCOPE_SOAK_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p tpuscope-tests --test e2e -- --nocapture uploads::killed
+	TPUSCOPE_SIMULATED_HOSTS=1024 $(CARGO) test --locked -p tpuscope-tests --test e2e -- --nocapture capture_hosts::many
 
 fuzz:
 	@[ -z "$(T)" ] || tests/setup.sh fuzz

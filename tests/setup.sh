@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: Debian packages (as root, with apt-get), Python peers in
-# target/peers (TPUSCOPE_PEERS names another folder), cargo tools in target/tools. Its first line (`setup: …`) says what it will
-# install and as whom. It installs nothing that is already there.
+# Installs what the tests need and this machine lacks: Debian packages (as root, with apt-get), Python peers and the release
+# before this one in target/peers (TPUSCOPE_PEERS names another folder), cargo tools in target/tools. Its first line
+# (`setup: …`) says what it will install and as whom. It installs nothing that is already there.
 #
 #   tests/setup.sh         for `make test` and `make bench`
 #   tests/setup.sh demo    for `make demo`
@@ -11,19 +11,21 @@ cd "$(dirname "$0")/.."
 peers=${TPUSCOPE_PEERS:-target/peers}
 
 # Name=package of each program that a Debian package provides.
-programs="make=make nm=binutils python3=python3 promtool=prometheus prometheus=prometheus
+programs="make=make git=git nm=binutils python3=python3 promtool=prometheus prometheus=prometheus
   prometheus-node-exporter=prometheus-node-exporter ip=iproute2 mmdebstrap=mmdebstrap systemd-nspawn=systemd-container
   dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun
-  /usr/sbin/sshd=openssh-server ssh=openssh-client"
+  /usr/sbin/sshd=openssh-server ssh=openssh-client
+  /usr/sbin/slurmctld=slurm-wlm /usr/sbin/slurmd=slurm-wlm srun=slurm-wlm /usr/sbin/munged=munge"
 venvs="xprof goodput tpu-info"
 # One libtpu of each SDK table that has metrics: 17, 15 and 12 functions.
 libtpus="0.0.52 0.0.30 0.0.21"
 rootfs=rootfs
+previous=previous
 tools="cargo-deny=0.20.2"
 case ${1:-} in
   '') ;;
-  demo) programs='' venvs=xprof libtpus='' rootfs='' tools='' ;;
-  fuzz) programs='' venvs='' libtpus='' rootfs='' tools="cargo-fuzz=0.13.2" ;;
+  demo) programs='' venvs=xprof libtpus='' rootfs='' previous='' tools='' ;;
+  fuzz) programs='' venvs='' libtpus='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
   *) echo "usage: $0 [demo | fuzz]" >&2; exit 2 ;;
 esac
 
@@ -103,12 +105,14 @@ new_libtpus=$(missing_libtpus | xargs)
 new_tools=$(missing_tools | xargs)
 # A small bootable Debian with systemd, for the service tests. Kept clean: containers write to an overlay.
 [ -z "$rootfs" ] || [ ! -e "$peers/rootfs.complete" ] || rootfs=''
+[ -z "$previous" ] || ! tests/scripts/previous_release.sh --check "$peers" || previous=''
 
 plan=''
 [ -z "$packages" ] || plan+="; Debian packages: $packages"
 [ -z "$new_venvs" ] || plan+="; Python environments in $peers: $new_venvs"
 [ -z "$new_libtpus" ] || plan+="; libtpu in $peers/libtpu: $new_libtpus"
 [ -z "$rootfs" ] || plan+="; a Debian root file system in $peers/rootfs"
+[ -z "$previous" ] || plan+="; the release before this one, built from its source, in $peers/previous-release"
 [ -z "$new_tools" ] || plan+="; cargo tools in target/tools: $new_tools"
 if [ -z "$plan" ]; then say "as $(id -un): nothing to install"; exit; fi
 say "as $(id -un): installs ${plan#; }"
@@ -123,6 +127,7 @@ mkdir -p "$peers" target/tools
 for name in $new_venvs; do say "Python environment $name"; venv "$name"; done
 for version in $new_libtpus; do say "libtpu $version"; libtpu "$version"; done
 for pair in $new_tools; do say "cargo tool ${pair/=/ }"; tool "$pair"; done
+[ -z "$previous" ] || { say "the release before this one (about 75 s on two cores)"; tests/scripts/previous_release.sh "$peers"; }
 if [ -n "$rootfs" ]; then
   say "Debian root file system"
   rm -rf "$peers/rootfs"

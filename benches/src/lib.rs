@@ -13,6 +13,7 @@ use std::{
 
 use nix::sys::resource::{UsageWho, getrusage};
 
+pub mod bare_http2;
 pub mod capture_window;
 pub mod daemon;
 pub mod other_processes;

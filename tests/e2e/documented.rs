@@ -44,6 +44,7 @@ fn commands_print_what_the_documentation_shows() {
     for (page, command, of, count) in [
         ("README.md", "sessions show", "tests/data/", 1),
         ("docs/traces.md", "sessions show", "tests/data/", 3),
+        ("docs/traces.md", "sessions diff", "tests/data/", 1),
         ("docs/sessions.md", "sessions list", "tests/data/", 1),
         ("README.md", "goodput", "--from-log tests/data/", 1),
         ("docs/goodput.md", "goodput", "--from-log tests/data/", 1),

@@ -22,6 +22,8 @@ use tempfile::TempDir;
 pub(super) struct Agent {
     pub(super) child: Child,
     pub(super) home: TempDir,
+    /// The words that start tpuscope.
+    program: Vec<String>,
 }
 
 impl Agent {
@@ -35,21 +37,34 @@ impl Agent {
 
     /// One whose host has this name; empty: that of the machine.
     pub(super) fn start_as(host: &str, profilers: &[String], settings: &str) -> Self {
+        Self::start_by(&[tpuscope().display().to_string()], host, profilers, settings)
+    }
+
+    /// One that these words start: another tpuscope, or one in other namespaces.
+    pub(super) fn start_by(program: &[String], host: &str, profilers: &[String], settings: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let child = Self::spawn(home.path(), host, profilers, settings);
-        let mut agent = Self { child, home };
+        let child = Self::spawn(program, home.path(), host, profilers, settings);
+        let mut agent = Self { child, home, program: program.to_vec() };
+        agent.is_up();
+        agent
+    }
+
+    /// One whose settings its home has already.
+    pub(super) fn start_in(home: TempDir) -> Self {
+        let program = vec![tpuscope().display().to_string()];
+        let mut agent = Self { child: Self::run(&program, home.path()), home, program };
         agent.is_up();
         agent
     }
 
     /// The same home, a new agent: after a kill.
     pub(super) fn again(mut self, profilers: &[String]) -> Self {
-        self.child = Self::spawn(self.home.path(), "", profilers, "");
+        self.child = Self::spawn(&self.program, self.home.path(), "", profilers, "");
         self.is_up();
         self
     }
 
-    fn spawn(home: &Path, host: &str, profilers: &[String], settings: &str) -> Child {
+    fn spawn(program: &[String], home: &Path, host: &str, profilers: &[String], settings: &str) -> Child {
         let endpoint = |at: &String| format!("[[workload.endpoints]]\nkind = 'profiler'\naddress = '{at}'\n");
         // A procfs of nothing: processes of this machine are no workloads of the test.
         fs::create_dir_all(home.join("proc")).unwrap();
@@ -60,19 +75,19 @@ impl Agent {
             profilers.iter().map(endpoint).collect::<String>()
         );
         fs::write(home.join("agent.toml"), text).unwrap();
-        Self::run(home)
+        Self::run(program, home)
     }
 
     /// The same home and settings, a new agent.
     pub(super) fn restart(&mut self) {
-        self.child = Self::run(self.home.path());
+        self.child = Self::run(&self.program, self.home.path());
         self.is_up();
     }
 
-    pub(super) fn run(home: &Path) -> Child {
+    fn run(program: &[String], home: &Path) -> Child {
         let log = File::options().create(true).append(true).open(home.join("log")).unwrap();
-        let mut command = Command::new(tpuscope());
-        command.arg("agent").arg("--config").arg(home.join("agent.toml"));
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]).arg("agent").arg("--config").arg(home.join("agent.toml"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 

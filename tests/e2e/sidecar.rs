@@ -3,9 +3,11 @@
 use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use fakes::{
-    command::run,
+    command::{run, start_as},
     containers::{Pod, base_image, build},
-    harness::{artifact, peer, tpuscope, workspace},
+    harness::{artifact, tpuscope, workspace},
+    net_ns::NetNs,
+    python_peer::PythonPeer,
     wait::{LIMIT, wait_with},
 };
 use serde_json::Value;
@@ -54,39 +56,73 @@ fn fake_host() -> tempfile::TempDir {
 }
 
 /// Where the sidecar serves other hosts.
-const REMOTE: &str = "127.0.0.1:14393";
+const LISTEN: &str = "0.0.0.0:14393";
+/// Its address, and that of the network from which it is reached.
+const ADDRESS: &str = "10.78.0.2";
+const OUTSIDE: &str = "10.78.0.1";
 /// The user of the containers.
 const USER: u32 = 10001;
 
-/// The certificates of `[api.remote]`, with a key for the user of the containers, and those of an operator.
+/// The certificates of `[api.remote]`, which nobody but the user of the containers can read, and those of an operator.
 fn remote_files(folder: &Path) {
     let certs = |words: &[&str]| {
         let ended = run(folder, &[&["certs"], words].concat());
         assert_eq!(ended.code, Some(0), "{ended:?}");
     };
     certs(&["init", "ca"]);
-    certs(&["issue", "ca", "--agent", "127.0.0.1"]);
-    certs(&["issue", "ca", "--operator", "outside"]);
-    let key = folder.join("ca/127.0.0.1/key.pem");
-    std::os::unix::fs::chown(&key, Some(USER), None).expect("the test runs as root");
-    for open in ["ca", "ca/127.0.0.1"] {
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(folder.join(open), mode).expect("ours");
+    certs(&["issue", "ca", "--agent", ADDRESS, "--out", "."]);
+    certs(&["issue", "ca", "--operator", "outside", "--out", "."]);
+    let own = folder.join(ADDRESS);
+    for file in ["", "cert.pem", "key.pem", "ca.pem"] {
+        std::os::unix::fs::chown(own.join(file), Some(USER), Some(USER)).expect("the test runs as root");
     }
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700)).expect("ours");
+    let mode = |path: &Path| path.metadata().expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode(&own.join("key.pem")), 0o600);
 }
 
-/// The sidecar answers a command outside of its containers, but in its network, over mutual TLS.
-fn is_reached(sidecar: &Pod, host: &Path) {
-    let pid = sidecar.inspect("{{.State.Pid}}");
-    let output = Command::new("nsenter")
-        .args(["-t", &pid, "-n"])
-        .arg(tpuscope())
-        .args(["status", "--hosts", REMOTE, "--tls-dir"])
-        .arg(host.join("ca/outside"))
-        .output()
-        .expect("nsenter runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.starts_with("1 host; 2 chips"), "{output:?}\n{}", sidecar.logs());
+/// A network that is connected with that of the containers.
+fn outside(workload: &Pod) -> NetNs {
+    let pid = workload.inspect("{{.State.Pid}}").parse().expect("a number");
+    let network = NetNs::new();
+    network.link("pod", pid);
+    network.ip(&format!("address add {OUTSIDE}/30 dev pod"));
+    network.ip("link set pod up");
+    for words in
+        [&["address", "add", &format!("{ADDRESS}/30"), "dev", "eth0"][..], &["link", "set", "eth0", "up"]]
+    {
+        let ip = Command::new("nsenter").args(["-t", &pid.to_string(), "-n", "ip"]).args(words).status();
+        assert!(ip.expect("nsenter runs").success(), "{words:?}");
+    }
+    network
+}
+
+/// The sidecar answers and captures for an operator who comes over the network.
+fn is_reached_from_outside(network: &NetNs, sidecar: &Pod, host: &Path) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let remote = format!("{ADDRESS}:14393");
+    let ask = |words: &[&str]| {
+        let mut command = network.command(tpuscope());
+        command.args(words).args(["--hosts", &remote, "--tls-dir"]).arg(host.join("outside"));
+        command.current_dir(folder.path());
+        let ended = start_as(command).end();
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}\n{}", sidecar.logs());
+        ended
+    };
+    let status = ask(&["status"]);
+    assert!(status.stdout.starts_with("1 host; 2 chips\n"), "{status:?}");
+    let captured = ask(&["capture", "--duration", "500ms", "--session", "outside", "--json"]).json();
+    assert_eq!(
+        (&captured["complete"], &captured["parts"][0]["uid"]),
+        (&true.into(), &USER.into()),
+        "{captured}"
+    );
+    let part = captured["parts"][0]["file"].as_str().expect("a part");
+    let part = folder.path().join("plugins/profile/outside").join(part);
+    assert!(part.metadata().expect("it is there").len() > 0);
+    let line = sidecar.logs().lines().find(|line| line.contains("session=outside")).map(str::to_owned);
+    let line = line.unwrap_or_else(|| panic!("{}", sidecar.logs()));
+    assert!(line.contains("operator") && line.contains(OUTSIDE), "{line}");
 }
 
 /// Where the sidecar serves a Prometheus, with TLS and a password.
@@ -219,7 +255,8 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
     let workload = Pod::start("workload", &options, base_image(), &arguments);
     wait_with("the job", LIMIT, || workload.logs(), || workload.logs().contains("ready").then_some(()));
 
-    let (pid, network) =
+    let network = outside(&workload);
+    let (pid, same_network) =
         (format!("--pid=container:{}", workload.name()), format!("--network=container:{}", workload.name()));
     let volume = format!("{host_path}:{host_path}:ro");
     let (sysfs, dev) = (
@@ -232,9 +269,9 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
         format!("-e=TPUSCOPE_API__METRICS_WEB_CONFIG={host_path}/tls/web.yml"),
         format!("-e=TPUSCOPE_DEVICE__TPU_ENV={host_path}/tpu-env"),
     );
-    let file = |name: &str| format!("{host_path}/ca/127.0.0.1/{name}.pem");
+    let file = |name: &str| format!("{host_path}/{ADDRESS}/{name}.pem");
     let remote = [
-        format!("-e=TPUSCOPE_API__REMOTE__LISTEN={REMOTE}"),
+        format!("-e=TPUSCOPE_API__REMOTE__LISTEN={LISTEN}"),
         format!("-e=TPUSCOPE_API__REMOTE__CERT={}", file("cert")),
         format!("-e=TPUSCOPE_API__REMOTE__KEY={}", file("key")),
         format!("-e=TPUSCOPE_API__REMOTE__CLIENT_CA={}", file("ca")),
@@ -243,7 +280,7 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
         "sidecar",
         &[
             &pid,
-            &network,
+            &same_network,
             "--user=10001",
             "--read-only",
             "--cap-drop=all",
@@ -280,37 +317,23 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
     assert_eq!(seen["owners"][0]["chips"], serde_json::json!([0, 1]), "{seen}");
 
     is_scraped(&sidecar, host.path());
-    is_reached(&sidecar, host.path());
+    is_reached_from_outside(&network, &sidecar, host.path());
     assert!(sidecar.exec(&["mkdir", "/run/tpuscope/shared"]).status.success());
     let capture = ["tpuscope", "capture", "--duration", "500ms", "--session", "pod", "--json"];
     let output = sidecar.exec(&[&capture[..], &["--to", "shared", "--wait-upload=60s"]].concat());
     assert!(output.status.success(), "{output:?}\n{}", sidecar.logs());
     is_uploaded_and_kept(&sidecar);
     let found = sidecar.exec(&["find", "/var/lib/tpuscope", "-name", "*.xplane.pb", "-size", "+0"]);
-    assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 1, "{found:?}");
+    // That of this capture, and that of the one from outside.
+    assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 2, "{found:?}");
     assert_eq!(workload.inspect("{{.State.Running}}"), "true");
 }
 
-/// Where a container finds the interpreter and the packages of the venv: a user of a container may not walk the folders
-/// that they lie in here.
-const PYTHON: &str = "/opt/python";
-const PACKAGES: &str = "/opt/packages";
-
 /// `-v` and `-e` options that bring the venv's Python into a container, and its program.
 fn python() -> (Vec<String>, String) {
-    let script = "import sys, os, jax; print(sys.base_prefix); print(os.path.dirname(os.path.dirname(jax.__file__))); print('python3.%d' % sys.version_info.minor)";
-    let output = Command::new(peer("xprof/bin/python")).args(["-c", script]).output().expect("python runs");
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let [prefix, packages, program] = text.lines().collect::<Vec<_>>().try_into().expect("three lines");
-    let options = [
-        "-v".to_owned(),
-        format!("{prefix}:{PYTHON}:ro"),
-        "-v".to_owned(),
-        format!("{packages}:{PACKAGES}:ro"),
-        format!("-e=PYTHONPATH={PACKAGES}"),
-        format!("-e=LD_LIBRARY_PATH={PYTHON}/lib"),
-        "-e=PYTHONDONTWRITEBYTECODE=1".to_owned(),
-    ];
-    (options.to_vec(), format!("{PYTHON}/bin/{program}"))
+    let python = PythonPeer::with_jax();
+    let shown = python.folders().map(|(folder, there)| format!("{}:{there}:ro", folder.display()));
+    let folders = shown.into_iter().flat_map(|volume| ["-v".to_owned(), volume]);
+    let variables = PythonPeer::variables().map(|(name, value)| format!("-e={name}={value}"));
+    (folders.chain(variables).collect(), python.program())
 }

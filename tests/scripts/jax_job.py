@@ -1,7 +1,7 @@
 """A small JAX CPU job with its profiler server on: `jax_job.py --port N [options]`.
 
 Prints `ready` once the profiler listens and the first step has run; with --log it prints one line
-`step <number> <begin ns> <end ns>` per step. Ends when its standard input closes, so that it never outlives a test.
+`step <number> <begin ns> <end ns>` per step, with --tell-traces `traced` when a trace begins and `untraced` when it ends. Ends when its standard input closes, so that it never outlives a test.
 A line `start <folder>` or `stop` there makes the program trace itself; it prints `start ok`, or `start <the error>`.
 """
 
@@ -17,7 +17,10 @@ parser.add_argument("--step-ms", type=float, default=10.0, help="length of a ste
 parser.add_argument("--steps", type=int, default=0, help="end after so many steps; 0: never")
 parser.add_argument("--calls", type=int, default=0, help="Python calls per step, for a heavy python trace")
 parser.add_argument("--size", type=int, default=64, help="side of the matrices")
+parser.add_argument("--annotations", type=int, default=0, help="annotations per step, for a large host trace")
+parser.add_argument("--own-trace", help="trace itself into this folder every 50 steps, and print how that ended")
 parser.add_argument("--log", action="store_true", help="print every step")
+parser.add_argument("--tell-traces", action="store_true", help="print when a trace begins and ends")
 options = parser.parse_args()
 
 
@@ -55,18 +58,37 @@ def call(n):
     return n
 
 
+def own_trace():
+    try:
+        jax.profiler.start_trace(options.own_trace)
+        work(x).block_until_ready()
+        jax.profiler.stop_trace()
+        print("own trace: ok", flush=True)
+    except RuntimeError as error:
+        print("own trace:", " ".join(str(error).split()), flush=True)
+
+
 x = work(jnp.ones((options.size, options.size))).block_until_ready()
 print("ready", flush=True)
 number = 0
+traced = False
 while options.steps == 0 or number < options.steps:
     number += 1
+    if options.tell_traces and traced != jax.profiler.TraceAnnotation.is_enabled():
+        traced = not traced
+        print("traced" if traced else "untraced", flush=True)
     begin = time.time_ns()
     with jax.profiler.StepTraceAnnotation("train", step_num=number):
         x = work(x).block_until_ready()
         for n in range(options.calls):
             call(n)
+        for n in range(options.annotations):
+            with jax.profiler.TraceAnnotation("part"):
+                pass
         left = options.step_ms / 1000 - (time.time_ns() - begin) / 1e9
         if left > 0:
             time.sleep(left)
+    if options.own_trace and number % 50 == 0:
+        own_trace()
     if options.log:
         print("step", number, begin, time.time_ns(), flush=True)

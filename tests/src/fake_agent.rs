@@ -1,8 +1,10 @@
 //! An agent of another host that can be old, have another clock, or lie: what a real one of this build never is or does.
 //!
-//! It serves a Unix socket on a thread of its own, and ends when it is dropped.
+//! It serves a Unix socket on a thread of its own, and ends when it is dropped; or, as one of many, what it is given
+//! (`simulated_hosts`).
 
 use std::{
+    io,
     path::Path,
     pin::Pin,
     sync::mpsc as std_mpsc,
@@ -10,15 +12,23 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use bytes::Bytes;
 use proto::tpuscope::v1::{
     self as api, CaptureEvent, CaptureFinished, ClockReply, ClockRequest, FetchSessionRequest, FilePiece,
     HostCaptureEvent, HostCaptureRequest, HostReady, ManifestHost, ManifestPart, Peer, SessionManifest,
     SessionSummary, StatusReply, StatusRequest, capture_event, captures_server, host_capture_event,
     host_capture_request, host_server, sessions_server,
 };
-use tokio::{net::UnixListener, sync::oneshot};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::UnixListener,
+    sync::oneshot,
+};
 use tokio_stream::{Stream, StreamExt, iter, wrappers::UnixListenerStream};
-use tonic::{Request, Response, Status, Streaming, transport::Server};
+use tonic::{
+    Request, Response, Status, Streaming,
+    transport::{Server, server::Connected},
+};
 
 /// What the agent is like.
 #[derive(Debug, Clone)]
@@ -29,14 +39,22 @@ pub struct FakeAgent {
     pub capabilities: Vec<String>,
     /// Its clock is ahead by this, nanoseconds.
     pub ahead_ns: i64,
-    /// The part that it says it has, and its SHA-256.
+    /// The part that it says it has, its length and its SHA-256.
     pub part: String,
+    /// See `part`.
+    pub size: u64,
     /// See `part`.
     pub sha256: String,
     /// What it sends as the part.
-    pub content: Vec<u8>,
-    /// The pause after each byte of it.
+    pub content: Bytes,
+    /// The bytes that it sends at a time.
+    pub piece: usize,
+    /// The pause after each of these pieces.
     pub pause: Duration,
+    /// Whether it is done at the end of the window in its clock, and refuses a start that is over; else it is done at once.
+    pub keeps_time: bool,
+    /// How long before the window it wants to know the start.
+    pub lead: Duration,
 }
 
 /// A running fake.
@@ -55,9 +73,13 @@ impl Default for FakeAgent {
             capabilities: ["clock", "host_capture"].map(str::to_owned).to_vec(),
             ahead_ns: 0,
             part: "fake.xplane.pb".into(),
+            size: 3,
             sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
-            content: b"abc".to_vec(),
+            content: Bytes::from_static(b"abc"),
+            piece: 1,
             pause: Duration::ZERO,
+            keeps_time: false,
+            lead: Duration::ZERO,
         }
     }
 }
@@ -78,13 +100,8 @@ impl FakeAgent {
             runtime.block_on(async {
                 let listener = UnixListener::bind(socket).expect("a free path");
                 bound.send(()).expect("the test waits");
-                let service = Service { agent: self, started };
-                let server = Server::builder()
-                    .add_service(host_server::HostServer::new(service.clone()))
-                    .add_service(captures_server::CapturesServer::new(service.clone()))
-                    .add_service(sessions_server::SessionsServer::new(service));
                 tokio::select! {
-                    served = server.serve_with_incoming(UnixListenerStream::new(listener)) => served.expect("it serves"),
+                    () = self.serve(UnixListenerStream::new(listener), started) => {}
                     _ = stopped => {}
                 }
             });
@@ -92,6 +109,25 @@ impl FakeAgent {
         });
         is_bound.recv().expect("it binds");
         RunningFakeAgent { stop: Some(stop), thread: Some(thread), starts }
+    }
+
+    /// Serves these connections. `started` is told of each start that it is given, in its clock.
+    ///
+    /// # Panics
+    /// If it cannot serve.
+    pub async fn serve<S>(
+        self,
+        connections: impl Stream<Item = io::Result<S>>,
+        started: std_mpsc::Sender<i64>,
+    ) where
+        S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    {
+        let service = Service { agent: self, started };
+        let server = Server::builder()
+            .add_service(host_server::HostServer::new(service.clone()))
+            .add_service(captures_server::CapturesServer::new(service.clone()))
+            .add_service(sessions_server::SessionsServer::new(service));
+        server.serve_with_incoming(connections).await.expect("it serves");
     }
 }
 
@@ -134,7 +170,7 @@ impl Service {
     fn finished(&self, session: String, id: String) -> CaptureFinished {
         let part = ManifestPart {
             file: self.agent.part.clone(),
-            size: 3,
+            size: self.agent.size,
             sha256: self.agent.sha256.clone(),
             ..ManifestPart::default()
         };
@@ -159,18 +195,32 @@ impl Service {
     async fn serve(&self, mut requests: Streaming<HostCaptureRequest>, events: Events) -> Result<(), Status> {
         use host_capture_request::Request as Asked;
         let mut session = None;
+        let mut duration = Duration::ZERO;
         while let Some(request) = requests.message().await? {
             let event = match request.request {
                 Some(Asked::Reserve(reserve)) => {
-                    let name = reserve.capture.map(|capture| capture.session).unwrap_or_default();
+                    let capture = reserve.capture.unwrap_or_default();
+                    duration = Duration::from_nanos(capture.duration_ns);
+                    let name = capture.session;
                     session = Some((name, reserve.session_id));
                     let (peer, host) = (self.peer(), self.agent.host.clone());
-                    host_capture_event::Event::Ready(HostReady { peer, host, ..HostReady::default() })
+                    let lead_ns = u64::try_from(self.agent.lead.as_nanos()).unwrap_or(u64::MAX);
+                    host_capture_event::Event::Ready(HostReady {
+                        peer,
+                        host,
+                        lead_ns,
+                        ..HostReady::default()
+                    })
                 }
                 Some(Asked::Start(start)) => {
                     // The test may be over.
                     let _ = self.started.send(start.start_unix_ns);
                     let (name, id) = session.take().unwrap_or_default();
+                    if self.agent.keeps_time {
+                        let ahead = u64::try_from(start.start_unix_ns - self.now());
+                        let ahead = ahead.map_err(|_| Status::failed_precondition("the start is over"));
+                        tokio::time::sleep(Duration::from_nanos(ahead?) + duration).await;
+                    }
                     let finished = capture_event::Event::Finished(self.finished(name, id));
                     host_capture_event::Event::Capture(CaptureEvent { event: Some(finished) })
                 }
@@ -238,13 +288,16 @@ impl sessions_server::Sessions for Service {
     type ImportStream = Replies<api::ImportSessionReply>;
 
     async fn fetch(&self, _: Request<FetchSessionRequest>) -> Result<Response<Self::FetchStream>, Status> {
-        let (file, pause) = (self.agent.part.clone(), self.agent.pause);
-        let piece = move |(offset, byte): (usize, u8)| {
-            Ok(FilePiece { file: file.clone(), offset: offset as u64, data: vec![byte] })
+        let FakeAgent { part, pause, content, piece, .. } = self.agent.clone();
+        let file = move |offset: usize| {
+            let data = content.slice(offset..content.len().min(offset + piece)).to_vec();
+            Ok(FilePiece { file: part.clone(), offset: offset as u64, data })
         };
-        let bytes = self.agent.content.clone().into_iter().enumerate();
-        let pieces = iter(bytes).map(piece).then(move |piece| async move {
-            tokio::time::sleep(pause).await;
+        let offsets = (0..self.agent.content.len()).step_by(self.agent.piece);
+        let pieces = iter(offsets).map(file).then(move |piece| async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
             piece
         });
         Ok(Response::new(Box::pin(pieces)))

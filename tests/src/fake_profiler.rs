@@ -2,6 +2,8 @@
 //!
 //! Real profilers are JAX's (see `jax_job`); this one is for what those never do.
 
+mod continuous;
+
 use std::{
     future::poll_fn,
     net::{Ipv4Addr, SocketAddr},
@@ -28,6 +30,8 @@ use tokio::{
     runtime,
     sync::watch,
 };
+
+pub use continuous::{ContinuousFake, MissingMethods};
 
 /// How it answers a `Profile` call; `Terminate` it answers as it should, where it speaks HTTP/2 at all.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,6 +86,8 @@ pub enum Mode {
     Reset,
     /// A message of its own with a trace whose nesting is broken.
     BrokenNesting,
+    /// A server with continuous profiling.
+    Continuous(Box<ContinuousFake>),
 }
 
 /// What a fake profiler has seen.
@@ -93,6 +99,14 @@ pub struct Seen {
     pub terminated: Vec<String>,
     /// `Profile` calls that the client gave up before their end.
     pub given_up: usize,
+    /// Continuous profiling runs.
+    pub is_open: bool,
+    /// Sessions of continuous profiling that were started.
+    pub starts: usize,
+    /// Calls that asked for a snapshot.
+    pub snapshots: usize,
+    /// Calls that asked to stop, as a server of that method understands them.
+    pub stops: usize,
 }
 
 impl Seen {
@@ -229,6 +243,9 @@ async fn call(
         let mut body = respond.send_response(head(), false)?;
         body.send_data(framed(&[]), false)?;
         return ok(&mut body);
+    }
+    if let Mode::Continuous(fake) = mode {
+        return continuous::call(&fake, &method, &message, respond, &seen).await;
     }
     let request = ProfileRequest::decode(&message[..])?;
     seen.lock().expect("no holder panics").profiles.push(request);

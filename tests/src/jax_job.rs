@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{peer, workspace};
+use crate::{
+    harness::{peer, workspace},
+    wait::{LIMIT, until},
+};
 
 /// How long JAX may take to start on a loaded machine.
 const START: Duration = Duration::from_secs(120);
@@ -21,6 +24,7 @@ pub struct JaxJob {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     port: Option<u16>,
+    prefix: Vec<String>,
 }
 
 impl JaxJob {
@@ -39,6 +43,12 @@ impl JaxJob {
     #[must_use]
     pub fn log_steps(self) -> Self {
         self.argument("--log")
+    }
+
+    /// Makes it say `traced` when a trace begins and `untraced` when it ends; see [`RunningJaxJob::says`].
+    #[must_use]
+    pub fn tell_traces(self) -> Self {
+        self.argument("--tell-traces")
     }
 
     /// Makes every step do so many Python calls: fodder for the python tracer.
@@ -68,6 +78,13 @@ impl JaxJob {
         self
     }
 
+    /// Is started by these words, such as `nsenter` and a network.
+    #[must_use]
+    pub fn below(mut self, prefix: &[&str]) -> Self {
+        self.prefix = prefix.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
     /// Starts the job, and waits until its profiler listens and its first step has run.
     ///
     /// # Panics
@@ -75,7 +92,10 @@ impl JaxJob {
     pub fn start(self) -> RunningJaxJob {
         let port = self.port.unwrap_or_else(free_port);
         let mut errors = tempfile::tempfile().expect("a temporary file");
-        let mut child = Command::new(peer("xprof/bin/python"))
+        let python = peer("xprof/bin/python").display().to_string();
+        let words: Vec<String> = self.prefix.into_iter().chain([python]).collect();
+        let mut child = Command::new(&words[0])
+            .args(&words[1..])
             .arg(workspace().join("tests/scripts/jax_job.py"))
             .args(["--port", &port.to_string()])
             .args(&self.arguments)
@@ -127,6 +147,19 @@ impl RunningJaxJob {
     /// The next line that the job prints, or none within `wait`.
     pub fn next_line(&self, wait: Duration) -> Option<String> {
         self.lines.recv_timeout(wait).ok()
+    }
+
+    /// Waits until it prints this line.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn says(&self, line: &str) {
+        until("a line of the job", || self.next_line(LIMIT).as_deref() == Some(line));
+    }
+
+    /// A line that it printed and nobody has read.
+    pub fn said_now(&self) -> Option<String> {
+        self.lines.try_recv().ok()
     }
 
     /// Makes the program trace itself into `folder`, and gives what came of it: `start ok`, or the error.

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "the tests wait for processes in real time")]
 
 pub mod bare_store;
+pub mod bridged_networks;
 pub mod command;
 pub mod containers;
 pub mod fake_agent;
@@ -20,12 +21,16 @@ pub mod fake_runtime;
 pub mod fake_workload;
 pub mod fault_disk;
 pub mod harness;
+pub mod held_call;
 pub mod hung_disk;
 pub mod jax_job;
 pub mod libtpu;
 pub mod loopback_sshd;
 pub mod net_ns;
 pub mod pid_ns;
+pub mod python_peer;
 pub mod running_agent;
+pub mod simulated_hosts;
+pub mod slurm_cluster;
 pub mod small_disk;
 pub mod wait;

@@ -36,6 +36,25 @@ impl NetNs {
         ["nsenter", &self.path]
     }
 
+    /// The process that keeps it.
+    pub fn keeper(&self) -> u32 {
+        self.keeper.id()
+    }
+
+    /// Runs `ip` inside.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn ip(&self, words: &str) {
+        let output = self.command("ip").args(words.split(' ')).output().expect("ip runs");
+        assert!(output.status.success(), "ip {words}: {output:?}");
+    }
+
+    /// Adds a link to the network of a process. Its end here has this name, and the one there is `eth0`; both are down.
+    pub fn link(&self, name: &str, process: u32) {
+        self.ip(&format!("link add {name} type veth peer name eth0 netns {process}"));
+    }
+
     /// A command inside.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");

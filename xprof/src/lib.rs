@@ -12,6 +12,7 @@
 pub mod analysis;
 pub mod check;
 pub mod client;
+pub mod comparison;
 pub mod export;
 pub mod format;
 pub mod framing;

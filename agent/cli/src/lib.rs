@@ -20,6 +20,7 @@ mod libtpu;
 pub mod lifecycle;
 pub mod output;
 mod output_path;
+mod profilers;
 mod recorder;
 mod remedies;
 mod series;
@@ -99,6 +100,9 @@ pub enum Command {
     /// Kill the commands of a tpuscope that died, which starts this command
     #[command(hide = true)]
     DialGuard,
+    /// Stop what an agent that was killed has left in workloads, which the systemd unit starts
+    #[command(hide = true)]
+    StopProfilers(profilers::Args),
     /// Print the latest value of every series of the host and its workloads
     Metrics(series::metrics::Args),
     /// Print the past values of a metric; of a counter its rise per second
@@ -113,6 +117,9 @@ pub enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    if let Some(ended) = profilers::guard(std::env::args_os()) {
+        return ended;
+    }
     let command = match parse(std::env::args_os()) {
         Ok(command) => command,
         Err(error) => return not_parsed(&error).into(),
@@ -166,6 +173,7 @@ fn run(command: Command) -> CommandResult {
         Command::Status(args) => status::run(&args),
         Command::DialStdio(args) => dial_stdio::run(&args),
         Command::DialGuard => dial_stdio::guard(),
+        Command::StopProfilers(args) => profilers::stop(&args),
         Command::Metrics(args) => series::metrics::run(&args),
         Command::History(args) => series::history::run(&args),
         Command::Completions(args) => generate::completions(&args),

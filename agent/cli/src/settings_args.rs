@@ -3,13 +3,17 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    sync::mpsc::{self, RecvTimeoutError},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::Duration,
 };
 
 use super::{failure::Failure, remedies};
 use crate::settings::{self, Config, Layers, LoadedSettings};
+use model::time::SystemClock;
 use nix::unistd::Group;
 use server::{remote::OpenedFiles, scrape};
 
@@ -160,14 +164,19 @@ fn faults_here(config: &Config, refused: impl Fn(&str) -> bool) -> Vec<Failure> 
     let api = &config.api;
     let unknown = ["api.metrics_web_config", "api.metrics_plaintext"].into_iter().any(&refused);
     if api.metrics.address().is_some() && !unknown {
-        let checked = scrape::check(api.web_config().map(Path::to_owned), api.allows_plaintext_metrics());
+        let (file, plaintext) = (api.web_config().map(Path::to_owned), api.allows_plaintext_metrics());
+        let checked = scrape::check(file, plaintext, Arc::new(SystemClock));
         faults.extend(checked.err().map(|error| remedies::web_config(&error)));
     }
     let remote = &config.api_remote;
     let unknown =
         ["cert", "key", "client_ca", "allow"].into_iter().any(|key| refused(&format!("api.remote.{key}")));
     if remote.listen.address().is_some() && remote.files().is_some() && !unknown {
-        faults.extend(OpenedFiles::open(remote).err().map(|error| remedies::remote_files(&error)));
+        faults.extend(
+            OpenedFiles::open(remote, Arc::new(SystemClock))
+                .err()
+                .map(|error| remedies::remote_files(&error)),
+        );
     }
     faults
 }

@@ -103,8 +103,9 @@ impl Reach {
                 ("ssh", owned(["-T"].into_iter().chain(options).chain(["--", name]).chain(FAR_COMMAND)))
             }
             Self::Srun(job) => {
-                let (job, node) = (job.to_string(), format!("--nodelist={name}"));
-                ("srun", owned(["--jobid", &job, &node].into_iter().chain(SRUN_OPTIONS).chain(FAR_COMMAND)))
+                let node = format!("--nodelist={name}");
+                let rest = owned([node.as_str()].into_iter().chain(SRUN_OPTIONS).chain(FAR_COMMAND));
+                ("srun", [job.srun_options(), rest].concat())
             }
             Self::Kubectl { container } => {
                 let container = container.iter().flat_map(|name| ["-c", name]);
@@ -161,6 +162,11 @@ mod tests {
             line(&srun, "n1"),
             "srun --jobid 7 --nodelist=n1 --overlap --nodes=1 --ntasks=1 --unbuffered --input=all --output=all \
              --export=ALL --chdir=/ --mem=0 --gres=none --cpus-per-task=1 --immediate=10 --quiet tpuscope dial-stdio"
+        );
+        let component = line(&Reach::Srun("7+1".parse().unwrap()), "n1");
+        assert!(
+            component.starts_with("srun --jobid 7 --het-group=1 --nodelist=n1 --overlap "),
+            "{component}"
         );
         assert!(srun.command(&"n1".parse().unwrap()).unwrap().unset.contains(&"SLURM_LABELIO"));
         let kubectl = |container: Option<&str>| Reach::Kubectl { container: container.map(str::to_owned) };

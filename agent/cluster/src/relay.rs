@@ -22,6 +22,8 @@ use rustix::{
 
 /// The first bytes of the far end. What comes before them is not its own.
 pub const MAGIC: &[u8] = b"tpuscope-dial-stdio/1\n";
+/// What the line begins with in every version of the relay; the version follows.
+pub const MAGIC_NAME: &[u8] = b"tpuscope-dial-stdio/";
 
 /// The time that the caller has to read the last bytes of an agent that is gone.
 pub const LINGER: Duration = Duration::from_secs(2);

@@ -13,6 +13,7 @@ pub mod chips;
 pub mod discovery;
 mod expected_chips;
 pub mod own_metrics;
+pub mod own_rights;
 pub mod process_memory;
 pub mod regular_file;
 pub mod settings;

@@ -1,6 +1,9 @@
-//! Host lists as Slurm writes them: `tpu-[001-003,010],n[0-1]`. The only parser of this syntax.
+//! Host lists as Slurm writes them: `tpu-[001-003,010],n[0-1]`, and beside that IPv6 addresses in brackets, `[::1]:4393`.
+//! The only parser of this syntax.
 //!
 //! Must never build more names, or longer ones, than the limits allow.
+
+use std::net::Ipv6Addr;
 
 use crate::untrusted::{MESSAGE, clean};
 
@@ -39,8 +42,8 @@ pub enum HostListError {
 pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
     let mut hosts = Vec::new();
     for item in split_outside_brackets(text)? {
-        let mut names = vec![String::new()];
-        let mut rest = item;
+        let (address, mut rest) = split_address(item);
+        let mut names = vec![address.to_owned()];
         while let Some((before, after)) = rest.split_once('[') {
             let (ranges, after) = after.split_once(']').ok_or(HostListError::Brackets)?;
             names = multiply(&names, before, &numbers(ranges)?)?;
@@ -58,6 +61,14 @@ pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
         }
     }
     Ok(hosts)
+}
+
+/// The IPv6 address in brackets that an item begins with, brackets included, and what follows it. No range of numbers has
+/// colons.
+fn split_address(item: &str) -> (&str, &str) {
+    let end = item.strip_prefix('[').and_then(|inner| inner.find(']'));
+    let end = end.filter(|end| item[1..=*end].parse::<Ipv6Addr>().is_ok());
+    item.split_at(end.map_or(0, |end| end + 2))
 }
 
 /// The items between commas, where no bracket is open.
@@ -129,6 +140,8 @@ mod tests {
         assert_eq!(expand("r[1-2]n[08-09]x").unwrap(), ["r1n08x", "r1n09x", "r2n08x", "r2n09x"]);
         assert_eq!(expand("n[9-11]").unwrap(), ["n9", "n10", "n11"]);
         assert_eq!(expand("localhost").unwrap(), ["localhost"]);
+        let addresses = expand("[::1]:4393,a[1-2],[fd00::7],fd00::8").unwrap();
+        assert_eq!(addresses, ["[::1]:4393", "a1", "a2", "[fd00::7]", "fd00::8"]);
         assert_eq!(expand("me@tpu-[1-2].example:4393").unwrap()[1], "me@tpu-2.example:4393");
     }
 
@@ -141,9 +154,15 @@ mod tests {
         for bad in ["a[", "a]", "a[1", "a[[1]]", "a[1]]"] {
             assert_eq!(reason(bad), HostListError::Brackets, "{bad}");
         }
-        for (bad, range) in
-            [("a[2-1]", "2-1"), ("a[x]", "x"), ("a[]", ""), ("a[1,-2]", "-2"), ("a[1-2-3]", "1-2-3")]
-        {
+        for (bad, range) in [
+            ("a[2-1]", "2-1"),
+            ("a[x]", "x"),
+            ("a[]", ""),
+            ("a[1,-2]", "-2"),
+            ("a[1-2-3]", "1-2-3"),
+            ("a[::1]", "::1"),
+            ("[::x]:1", "::x"),
+        ] {
             assert_eq!(reason(bad), HostListError::Range(range.into()), "{bad}");
         }
         for bad in ["a b", "a\nb", "a\0"] {

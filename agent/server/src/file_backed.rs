@@ -1,7 +1,7 @@
 //! A value that is read from files, and read again when they change.
 //!
-//! Must never replace a value that works by one that is broken: the last good one stays active, and the reason is
-//! logged once. Must never wait long for files on a disk that does not answer.
+//! Must never replace a value that works by one that is broken, or that works no longer or not yet: the last good one stays
+//! active, and the reason is logged once. Must never wait long for files on a disk that does not answer.
 
 use std::{
     fmt, fs,
@@ -11,7 +11,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout};
+use model::time::{Clock, Timestamp};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 use tracing::{info, warn};
 
 /// The shortest interval between two checks of the files.
@@ -56,10 +60,18 @@ pub(crate) trait FromFiles: Sized + Send + Sync + 'static {
 
     /// What must be said when it takes the place of `before`.
     fn warning(&self, before: &Self) -> Option<String>;
+
+    /// Why it must not take the place of `before` at this time, although it can be made.
+    fn refusal(&self, before: &Self, now: Timestamp) -> Option<String>;
 }
 
 /// A value and its files.
-pub(crate) struct FileBacked<T: FromFiles>(Mutex<State<T>>);
+pub(crate) struct FileBacked<T: FromFiles> {
+    state: Mutex<State<T>>,
+    clock: Arc<dyn Clock>,
+    /// The value or the fault is another one.
+    changed: Notify,
+}
 
 struct State<T: FromFiles> {
     source: T::Files,
@@ -77,7 +89,7 @@ impl<T: FromFiles> FileBacked<T> {
     ///
     /// # Errors
     /// If the value cannot be made.
-    pub(crate) fn open(source: T::Files) -> Result<Self, T::Error> {
+    pub(crate) fn open(source: T::Files, clock: Arc<dyn Clock>) -> Result<Self, T::Error> {
         let (active, stamps) = T::read(&source)?;
         let state = State {
             source,
@@ -87,7 +99,12 @@ impl<T: FromFiles> FileBacked<T> {
             looking: false,
             fault: None,
         };
-        Ok(Self(Mutex::new(state)))
+        Ok(Self { state: Mutex::new(state), clock, changed: Notify::new() })
+    }
+
+    /// Until the value or the fault is another one than when this was called last.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// The active value, without a look at the files.
@@ -119,6 +136,7 @@ impl<T: FromFiles> FileBacked<T> {
         // Without a result (no answer in time, a panic in a parser) the last good value stays.
         if timeout(CHECK_LIMIT, check).await.is_err() {
             self.state().stays(NO_ANSWER);
+            self.changed.notify_one();
         }
         self.active()
     }
@@ -143,30 +161,39 @@ impl<T: FromFiles> FileBacked<T> {
             if state.fault.as_deref() == Some(NO_ANSWER) {
                 info!("the files of the {} answer again", T::NAME);
                 state.fault = None;
+                self.changed.notify_one();
             }
             return;
         }
         let read = T::read(&source);
         let mut state = self.state();
         match read {
-            Ok((active, stamps)) => {
-                match active.warning(&state.active) {
-                    None => info!("{} read again", T::NAME),
-                    Some(warning) => warn!("{} read again; {warning}", T::NAME),
-                }
-                (state.active, state.stamps, state.fault) = (Arc::new(active), stamps, None);
-            }
+            Ok((active, stamps)) => match active.refusal(&state.active, self.clock.now()) {
+                // The stamps stay too: the next check finds whether the time has come.
+                Some(refusal) => state.stays(&refusal),
+                None => state.replace(active, stamps),
+            },
             Err(error) => state.stays(&error.to_string()),
         }
+        self.changed.notify_one();
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
         // Replaced as a whole: never half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: FromFiles> State<T> {
+    /// A new value is used from now on.
+    fn replace(&mut self, active: T, stamps: Vec<FileStamp>) {
+        match active.warning(&self.active) {
+            None => info!("{} read again", T::NAME),
+            Some(warning) => warn!("{} read again; {warning}", T::NAME),
+        }
+        (self.active, self.stamps, self.fault) = (Arc::new(active), stamps, None);
+    }
+
     /// The last good value stays. The log has each reason once.
     fn stays(&mut self, why: &str) {
         if self.fault.as_deref() != Some(why) {
@@ -187,9 +214,11 @@ impl<T: FromFiles> Drop for UnfinishedCheck<T> {
 
 #[cfg(test)]
 mod tests {
+    use model::time::ManualClock;
+
     use super::*;
 
-    /// A number in a file.
+    /// A number in a file. One of the future does not take the place of one that is not.
     struct Number(u32);
 
     impl FromFiles for Number {
@@ -206,6 +235,10 @@ mod tests {
         fn warning(&self, _before: &Self) -> Option<String> {
             None
         }
+
+        fn refusal(&self, _before: &Self, now: Timestamp) -> Option<String> {
+            (i64::from(self.0) > now.0).then(|| format!("{} is not yet", self.0))
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -214,7 +247,8 @@ mod tests {
         let (file, other) = (folder.path().join("a"), folder.path().join("b"));
         fs::write(&file, "7").unwrap();
         fs::write(&other, "9").unwrap();
-        let number = Arc::new(FileBacked::<Number>::open(file.clone()).unwrap());
+        let clock = Arc::new(ManualClock::at(Timestamp(10)));
+        let number = Arc::new(FileBacked::<Number>::open(file.clone(), clock.clone()).unwrap());
         fs::write(&file, "seven").unwrap();
         assert_eq!(number.current().await.0, 7, "not due yet");
         tokio::time::advance(CHECK_INTERVAL).await;
@@ -222,6 +256,13 @@ mod tests {
         fs::write(&file, "8").unwrap();
         tokio::time::advance(CHECK_INTERVAL).await;
         assert_eq!((number.current().await.0, number.fault()), (8, None));
+        // Not a good one at this time: it is taken when its time has come, without a change of the file.
+        fs::write(&file, "12").unwrap();
+        tokio::time::advance(CHECK_INTERVAL).await;
+        assert_eq!((number.current().await.0, number.fault()), (8, Some("12 is not yet".to_owned())));
+        clock.step(2);
+        tokio::time::advance(CHECK_INTERVAL).await;
+        assert_eq!((number.current().await.0, number.fault()), (12, None));
         number.set_source(other);
         tokio::time::advance(CHECK_INTERVAL).await;
         assert_eq!(number.current().await.0, 9);

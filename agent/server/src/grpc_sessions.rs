@@ -157,9 +157,13 @@ impl sessions_server::Sessions for GrpcSessions {
         let opened = self.permitted(&scope, &request.get_ref().id).await?;
         let (stored, uploads) = (opened.stored.clone(), self.uploads());
         let session = self.store.call(move |_| Ok(with_uploads(&stored, &uploads)?)).await;
+        let manifest_json = opened.session.manifest.as_ref().map(serde_json::to_string).transpose();
         Ok(Response::new(ShowSessionReply {
             peer: Some(protocol::agent()),
             session: Some(session.map_err(|error| refused(&error))?),
+            manifest_json: manifest_json
+                .map_err(|error| Status::internal(error.to_string()))?
+                .unwrap_or_default(),
             files: opened.session.parts.iter().map(session_file).collect(),
             faults: opened.session.faults.iter().map(session_fault).collect(),
             manifest: opened.session.manifest.map(session_messages::manifest),

@@ -183,7 +183,7 @@ impl HostCall {
         let now = self.service.captures.now().into();
         let url = settings.destinations.find(name.as_str()).map(|found| found.url.resolve_parts(now, &parts));
         let url = url.ok_or_else(|| Status::unavailable("the agent's settings have just changed"))?;
-        let url = url.map_err(|error| Status::failed_precondition(format!("destination {name}: {error}")))?;
+        let url = url.map_err(|error| Status::invalid_argument(format!("destination {name}: {error}")))?;
         Ok(UploadChoice::Parts(Some(PartsDestination { name, url })))
     }
 

@@ -12,6 +12,8 @@ pub(crate) const REFUSED_CONNECTIONS: &str = "tpuscope_refused_connections_total
 pub(crate) const REFUSED_REQUESTS: &str = "tpuscope_refused_requests_total";
 
 const CERTIFICATE_END: &str = "tpuscope_remote_certificate_expiry_timestamp_seconds";
+/// Whether the files of `[api.remote]` are not those in use.
+const FILES_UNUSED: &str = "tpuscope_remote_files_unused";
 
 /// Every listener with what it may refuse.
 const LISTENERS: [(&str, &[RefusalReason]); 5] = [
@@ -56,6 +58,10 @@ pub fn describe() {
         "Time when the certificate of the agent (cert) or the last authority of callers (client_ca) of api.remote expires, \
          in seconds since the epoch."
     );
+    describe_gauge!(
+        FILES_UNUSED,
+        "1 while the files of api.remote have changed and cannot be used, so that the earlier ones stay in use; 0 when not."
+    );
     // What has not happened yet is zero, not absent.
     for (listener, reasons) in LISTENERS {
         for (metric, reason) in reasons.iter().map(|reason| reason.metric()) {
@@ -68,6 +74,11 @@ pub fn describe() {
 pub(crate) fn certificate_end(file: &'static str, end: Timestamp) {
     #[expect(clippy::cast_precision_loss, reason = "whole seconds of any date are exact")]
     gauge!(CERTIFICATE_END, "file" => file).set(end.as_second() as f64);
+}
+
+/// Sets whether the files of `[api.remote]` are not those in use.
+pub(crate) fn files_unused(unused: bool) {
+    gauge!(FILES_UNUSED).set(f64::from(u8::from(unused)));
 }
 
 /// Sets whether samples are taken.

@@ -5,9 +5,9 @@
 
 use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
 
-use proto::tpuscope::v1::FilePiece;
+use proto::tpuscope::v1::{FetchSessionRequest, FilePiece, sessions_client::SessionsClient};
 use tokio::{sync::mpsc, task, time::Instant, time::timeout};
-use tonic::{Status, Streaming};
+use tonic::{Status, Streaming, transport::Channel};
 use xprof::session::{MANIFEST_FILE, PART_SUFFIX, PartName, PartWriter, SessionError, SessionWriter};
 
 /// Pieces that wait for the disk.
@@ -25,6 +25,19 @@ pub struct FileSink {
     pub wanted: Option<BTreeMap<PartName, PartName>>,
     /// The most bytes of all parts together.
     pub most_bytes: u64,
+}
+
+/// A part of a host as it is called over there and here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPart {
+    /// Its name there.
+    pub there: PartName,
+    /// Its name here.
+    pub here: PartName,
+    /// Its length in bytes, as the manifest of the host says.
+    pub size: u64,
+    /// Its SHA-256 in hex, as the manifest of the host says.
+    pub sha256: String,
 }
 
 /// All files of a session, none of them visible yet.
@@ -48,12 +61,48 @@ pub enum FetchError {
     /// The agent sends something that is no session.
     #[error("the agent sent {0}")]
     Wrong(&'static str),
+    /// A part did not arrive as it was recorded.
+    #[error("{0} arrived damaged: it does not match its manifest")]
+    Damaged(String),
+    /// A part did not arrive.
+    #[error("{0} is named by the manifest and missing")]
+    Missing(String),
     /// The disk here refuses.
     #[error(transparent)]
     Disk(#[from] SessionError),
     /// A fault of tpuscope.
     #[error("the thread that writes the files failed: {0}")]
     Panicked(String),
+}
+
+/// Copies these parts of a session of the agent behind `channel`, and compares them with what its manifest says. None of
+/// them is visible yet. `limit` and `received` are those of [`receive`].
+///
+/// # Errors
+/// If not all arrive as they were recorded, or they cannot be written.
+pub async fn copy_parts(
+    channel: Channel,
+    request: FetchSessionRequest,
+    writer: &Arc<SessionWriter>,
+    parts: &[HostPart],
+    limit: Duration,
+    received: impl FnMut(u64),
+) -> Result<Vec<PartWriter>, FetchError> {
+    let mut sessions = SessionsClient::new(channel);
+    let pieces = timeout(limit, sessions.fetch(request)).await.map_err(|_| FetchError::Late(limit))?;
+    let pieces = pieces.map_err(|status| FetchError::Call(Box::new(status)))?.into_inner();
+    let wanted = parts.iter().map(|part| (part.there.clone(), part.here.clone())).collect();
+    let most_bytes = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.size));
+    let sink = FileSink { writer: Arc::clone(writer), wanted: Some(wanted), most_bytes };
+    let copied = receive(pieces, sink, limit, received).await?;
+    for part in parts {
+        let there = copied.parts.iter().find(|(name, _)| *name == part.here);
+        let (_, copy) = there.ok_or_else(|| FetchError::Missing(part.there.file_name()))?;
+        if copy.size() != part.size || copy.sha256() != part.sha256 {
+            return Err(FetchError::Damaged(part.there.file_name()));
+        }
+    }
+    Ok(copied.parts.into_iter().map(|(_, part)| part).collect())
 }
 
 /// Receives all files. `limit` is the longest wait for each [`LEAST_BYTES`]; `received` is told of all bytes so far.
@@ -121,6 +170,8 @@ fn write_files(mut queue: mpsc::Receiver<FilePiece>, sink: &FileSink) -> Result<
     while let Some(piece) = queue.blocking_recv() {
         files.take(piece)?;
     }
+    // While the parts of other hosts still arrive.
+    files.received.parts.iter().try_for_each(|(_, part)| part.sync())?;
     Ok(files.received)
 }
 

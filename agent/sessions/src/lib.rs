@@ -8,9 +8,12 @@
 
 pub mod capture;
 pub mod capture_runner;
+pub mod continuous;
 pub mod coordinator;
 mod error;
 pub mod fetch;
+pub mod host_labels;
+pub mod joined_manifest;
 pub mod manifest_messages;
 pub mod own_metrics;
 mod port_users;

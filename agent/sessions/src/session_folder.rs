@@ -28,6 +28,14 @@ pub fn create(
     }
 }
 
+/// The name of a session over several hosts that was given none: after the time, as the name of one host's session, and with
+/// four random digits. Another command may capture other hosts in the same second, and all agents of a session keep it under
+/// one name.
+pub fn name_of_hosts(now: Timestamp) -> SessionName {
+    let name = SessionName::of_time(now.into());
+    format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name)
+}
+
 /// Makes the parts visible, then the manifest, and returns the folder. Nothing stays of what does not become whole.
 ///
 /// # Errors
@@ -39,10 +47,10 @@ pub fn publish(
 ) -> Result<PathBuf, SessionError> {
     let mut made = Vec::with_capacity(parts.len());
     let whole = parts.into_iter().try_for_each(|part| {
-        made.push(part.commit(PartFacts::default())?.file);
+        made.push(part.show(PartFacts::default())?.file);
         Ok(())
     });
-    match whole.and_then(|()| writer.finish(manifest)) {
+    match whole.and_then(|()| writer.sync()).and_then(|()| writer.finish(manifest)) {
         Ok(finished) => Ok(finished.folder),
         Err(error) => {
             writer.take_back(&made);

@@ -1,9 +1,6 @@
 //! Captures in which a host fails: the session of the others is complete, and the host is named.
 
-use std::{
-    os::unix::net::UnixListener,
-    time::{Duration, Instant},
-};
+use std::{os::unix::net::UnixListener, time::Instant};
 
 use fakes::{
     command::{RunningCommand, run, start},
@@ -15,9 +12,6 @@ use nix::sys::signal::Signal;
 
 use super::{Cluster, hosts, why};
 use crate::{profiler_agent::Agent, schema::Schema};
-
-/// The time after which an agent frees a host by itself.
-const LEASE: Duration = Duration::from_secs(10);
 
 fn sound() -> FakeProfiler {
     FakeProfiler::start(Mode::Trace(trace()))
@@ -88,28 +82,11 @@ fn in_window(cluster: &Cluster, hosts: &str, arguments: &[&str], jobs: &[String]
     panic!("no capture came to its window");
 }
 
-fn is_free(target: &str) {
+pub(super) fn is_free(target: &str) {
     let folder = tempfile::tempdir().unwrap();
     until("the profiler to be free", || {
         run(folder.path(), &["capture", "--target", target, "--duration", "10ms"]).code != Some(13)
     });
-}
-
-#[test]
-fn an_agent_that_is_killed_in_the_window_is_missing_and_the_other_host_is_whole() {
-    let jobs = [JaxJob::new().start(), JaxJob::new().start()];
-    let mut cluster = Cluster::of(&[("a", &[jobs[0].target()]), ("b", &[jobs[1].target()])]);
-    let targets = [jobs[0].target(), jobs[1].target()];
-    let arguments = ["--duration", "4s", "--session", "half"];
-    let capture = in_window(&cluster, "a,b", &arguments, &targets);
-    cluster.agent_mut("b").signal(Signal::SIGKILL);
-    cluster.agent_mut("b").end();
-    let ended = capture.end();
-    ended.failed(18, "the session lacks 1 host");
-    let manifest = cluster.manifest("half");
-    assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
-    assert!(why(&manifest, "b").contains("the agent closed the connection"), "{manifest}");
-    is_free(&targets[1]);
 }
 
 #[test]
@@ -126,47 +103,6 @@ fn an_agent_that_hangs_in_the_window_is_given_up() {
     let manifest = cluster.manifest("half");
     assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
     assert_eq!(why(&manifest, "b"), "the connection was lost: the other end stopped answering");
-}
-
-/// Whether the agent of a host has reserved its profilers for a capture over several hosts.
-fn is_reserved(cluster: &Cluster, host: &str) -> bool {
-    cluster.agent(host).log().contains("reserved for a capture over several hosts")
-}
-
-#[test]
-fn a_coordinator_that_is_killed_in_any_phase_holds_no_host() {
-    let fakes = [sound(), sound()];
-    let profilers = fakes.each_ref().map(|fake| [fake.target()]);
-    // Takes connections and says nothing: all wait to reach it.
-    let phases = ["reaching", "reserved", "waiting"];
-    for phase in phases {
-        let mut cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1])]);
-        let hung = UnixListener::bind(cluster.folder.path().join("sockets/hung")).unwrap();
-        let (hosts_given, arguments) = match phase {
-            "reaching" => ("a,b,hung", &["--session", "next", "--host-timeout", "60s"][..]),
-            // A start that is far ahead, in which the hosts are reserved or not yet.
-            "reserved" => ("a,b", &["--session", "next", "--start-in", "9s"][..]),
-            _ => ("a,b", &["--session", "next", "--start-in", "60s"][..]),
-        };
-        let mut capture = cluster.start(hosts_given, arguments);
-        let held = (phase == "reaching").then(|| hung.accept().unwrap());
-        if phase == "reserved" {
-            until("the reservation", || is_reserved(&cluster, "a") && is_reserved(&cluster, "b"));
-        }
-        assert!(capture.alive(), "{phase}");
-        capture.signal_and_end(Signal::SIGKILL);
-        drop(held);
-        for (host, agent) in &mut cluster.agents {
-            // At once, and not only when a lease ends.
-            let begin = Instant::now();
-            until("the reservation to end", || {
-                agent.ask(&["capture", "--duration", "10ms"]).code != Some(13)
-            });
-            assert!(begin.elapsed() < LEASE, "{phase} {host}");
-        }
-        let ended = cluster.capture("a,b", &["--session", "next", "--duration", "10ms"]);
-        assert_eq!(ended.code, Some(0), "{phase}: {ended:?}");
-    }
 }
 
 #[test]

@@ -1,7 +1,12 @@
 //! Captures over several hosts: real agents, each behind a command that reaches it by its socket.
 
+mod ends;
 mod faults;
+mod killed;
+mod many;
+mod networks;
 mod others;
+mod reading;
 mod whole;
 
 use std::{

@@ -2,6 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
+use bytes::Bytes;
 use fakes::{
     command::{run, start_as},
     fake_agent::{FakeAgent, RunningFakeAgent},
@@ -49,10 +50,10 @@ fn agents_that_lie_are_missing_and_take_no_name_of_others() {
     let fakes = vec![
         ("foreign", FakeAgent { part: "vm-a.xplane.pb".into(), ..good() }),
         ("outside", FakeAgent { part: "../fake.xplane.pb".into(), ..good() }),
-        ("damaged", FakeAgent { content: b"abd".to_vec(), ..good() }),
-        ("short", FakeAgent { content: b"ab".to_vec(), ..good() }),
-        ("endless", FakeAgent { content: vec![b'a'; 1 << 20], ..good() }),
-        ("slow", FakeAgent { content: b"abc".to_vec(), pause: Duration::from_secs(2), ..good() }),
+        ("damaged", FakeAgent { content: Bytes::from_static(b"abd"), ..good() }),
+        ("short", FakeAgent { content: Bytes::from_static(b"ab"), ..good() }),
+        ("endless", FakeAgent { content: vec![b'a'; 1 << 20].into(), piece: 1 << 10, ..good() }),
+        ("slow", FakeAgent { pause: Duration::from_secs(2), ..good() }),
         ("nameless", FakeAgent { host: "no name/".into(), ..good() }),
     ];
     let (cluster, _profiler, _fakes) = with(fakes);

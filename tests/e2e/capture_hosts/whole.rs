@@ -3,9 +3,10 @@
 use fakes::{
     fake_profiler::{FakeProfiler, Mode, trace, trace_of},
     jax_job::JaxJob,
+    wait::until,
 };
 
-use super::{Cluster, hosts, list, text, why};
+use super::{Cluster, hosts, list, reading, text, why};
 use crate::{profiler_agent::Agent, schema::Schema};
 
 #[test]
@@ -40,6 +41,7 @@ fn two_jobs_on_two_hosts_are_one_session_of_one_window() {
     }
     let shown = fakes::command::run(&cluster.out(), &["sessions", "show", "plugins/profile/both"]);
     assert_eq!(shown.code, Some(0), "{shown:?}");
+    reading::read_back(&cluster, "both");
 }
 
 #[test]
@@ -145,6 +147,48 @@ fn agents_upload_their_parts_and_one_manifest_names_all() {
 }
 
 #[test]
+fn a_destination_for_every_session_gets_a_session_of_each_host() {
+    let fakes = [FakeProfiler::start(Mode::Trace(trace())), FakeProfiler::start(Mode::Trace(trace()))];
+    let bucket = tempfile::tempdir().unwrap();
+    let settings = format!(
+        "[[destination]]\nname = 'all'\nurl = 'file://{}'\nupload = 'always'\n",
+        bucket.path().display()
+    );
+    let mut cluster = Cluster::new();
+    for (host, fake) in ["a", "b"].into_iter().zip(&fakes) {
+        cluster.add(host, Agent::start_as(&format!("vm-{host}"), &[fake.target()], &settings));
+    }
+    let ended = cluster.capture("a,b", &["--duration", "10ms", "--session", "both"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    let there = bucket.path().join("plugins/profile");
+    for host in ["vm-a", "vm-b"] {
+        let folder = there.join(format!("both-{host}"));
+        until("the manifest of the host", || folder.join("manifest.json").exists());
+        let shown = fakes::command::run(&cluster.out(), &["sessions", "show", &folder.display().to_string()]);
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        assert!(folder.join(format!("{host}.xplane.pb")).exists());
+    }
+    assert!(!there.join("both").exists());
+    assert!(!cluster.agent("a").log().contains("another session has this name"));
+}
+
+#[test]
+fn a_destination_with_the_host_in_its_url_is_refused_before_the_window() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let bucket = tempfile::tempdir().unwrap();
+    let settings =
+        format!("[[destination]]\nname = 'each'\nurl = 'file://{}/{{host}}'\n", bucket.path().display());
+    let mut cluster = Cluster::new();
+    cluster.add("a", Agent::start_as("vm-a", &[fake.target()], &settings));
+    let ended = cluster.capture("a", &["--duration", "10ms", "--to", "each", "--json"]);
+    ended.failed(2, "the URL contains {host}");
+    let report = ended.json();
+    Schema::open("capture").admits(&report);
+    assert_eq!(report["hosts"][0]["missing"]["kind"], "refused", "{report}");
+    assert!(fake.seen().profiles.is_empty());
+}
+
+#[test]
 fn a_session_that_cannot_be_uploaded_is_said_to_stay_with_its_agents() {
     let fakes = [FakeProfiler::start(Mode::Trace(trace())), FakeProfiler::start(Mode::Trace(trace()))];
     let parent = tempfile::tempdir().unwrap();
@@ -157,11 +201,11 @@ fn a_session_that_cannot_be_uploaded_is_said_to_stay_with_its_agents() {
     }
     let arguments = ["--duration", "10ms", "--session", "up", "--to", "shared", "--wait-upload=1s"];
     let ended = cluster.capture("a,b", &arguments);
-    ended.failed(
-        20,
-        "no whole session was made, and the agents of a and 1 more keep and may upload what they recorded",
+    ended.failed(20, "no whole session was made, and the agents of a and 1 more keep what they recorded");
+    assert!(
+        ended.stderr.contains("`tpuscope sessions rm up` there removes it and ends its upload"),
+        "{ended:?}"
     );
-    assert!(ended.stderr.contains("`tpuscope sessions rm` removes it"), "{ended:?}");
     assert_eq!(cluster.agent("a").sessions(), ["up"]);
 }
 

@@ -188,7 +188,7 @@ fn a_destination_with_a_folder_for_each_host_takes_no_session_of_several() {
     let settings = bucket(&gcs, &format!("gs://{BUCKET}/{{host}}"), "upload = 'always'");
     let host = Host::start("a", &settings);
     let refused = connect(&host.agent).reserve(reserve_parts("s", "bucket")).next().unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("destination bucket: the URL contains {host}"), "{refused:?}");
     let unknown = connect(&host.agent).reserve(reserve_parts("s", "other")).next().unwrap_err();
     assert!(unknown.message().contains("no destination `other`; those there are: bucket"), "{unknown:?}");
@@ -241,13 +241,15 @@ fn a_name_that_another_session_has_is_refused_before_the_window_and_never_mixed(
 }
 
 #[test]
-fn parts_stay_parts_when_the_state_is_lost() {
+fn parts_stay_parts_and_a_hosts_own_session_stays_that_when_the_state_is_lost() {
     let gcs = FakeGcs::start();
     gcs.fault(
         GcsFault::new(GcsEffect::Status(503, fakes::fake_gcs::Moment::BeforeCommit)).on("PUT").times(1000),
     );
     let mut host = Host::start("a", &bucket(&gcs, &format!("gs://{BUCKET}/x"), "upload = 'always'"));
+    // To the destination for every session, and to the same one because it was named.
     capture(&[&host], "s", "");
+    capture(&[&host], "t", "bucket");
     host.agent.signal(nix::sys::signal::Signal::SIGKILL);
     host.agent.end();
     let state = host.agent.home.path().join("state");
@@ -259,8 +261,16 @@ fn parts_stay_parts_when_the_state_is_lost() {
     gcs.clear_faults();
     host.agent.restart();
     host.upload("s", "done");
+    host.upload("t", "done");
     let objects: Vec<_> = gcs.objects().into_keys().collect();
-    assert_eq!(objects, ["x/.tpuscope/s", "x/plugins/profile/s/a.xplane.pb"]);
+    let wanted = [
+        "x/.tpuscope/s-a",
+        "x/.tpuscope/t",
+        "x/plugins/profile/s-a/a.xplane.pb",
+        "x/plugins/profile/s-a/manifest.json",
+        "x/plugins/profile/t/a.xplane.pb",
+    ];
+    assert_eq!(objects, wanted);
 }
 
 #[test]

@@ -120,6 +120,12 @@ fn an_address_that_fails_often_is_closed_at_once() {
     until("the line in the log", || {
         remote.agent.log().contains("too many failed TLS handshakes of an address")
     });
+    // One that would be accepted is told.
+    until("the reason at the other side", || {
+        exchange(remote.address, b"GET / HTTP/1.0\r\n\r\n");
+        let ended = remote.status(&authority.of("alice"), &["--json"]).json();
+        ended["hosts"][0]["missing"]["kind"] == "too_many_failures"
+    });
 }
 
 /// Accepts connections for ever and lets `answer` deal with each.

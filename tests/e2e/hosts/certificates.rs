@@ -46,7 +46,7 @@ fn the_status_of_hosts_is_asked_with_certificates() {
         assert_eq!((page.code, page.stderr.as_str()), (Some(0), ""), "{page:?}");
         assert!(page.stdout.starts_with("1 host; 1 chip\n"), "{page:?}");
     }
-    // The folder may be named by the environment; another name of the same host is a host of its own.
+    // The folder may be named by the environment; one agent under two names is one host.
     let port = remote.address.port();
     let (list, none) = (format!("127.0.0.1:{port},localhost:{port}"), free_port());
     let mut command = status(&["--hosts", &format!("{list},127.0.0.1:{none}"), "--json"]);
@@ -58,7 +58,7 @@ fn the_status_of_hosts_is_asked_with_certificates() {
     let kinds = json["hosts"].as_array().unwrap().iter().map(|host| &host["missing"]["kind"]);
     assert_eq!(
         kinds.map(|kind| kind.as_str().unwrap_or("-")).collect::<Vec<_>>(),
-        ["-", "-", "no_connection"]
+        ["-", "same_agent", "no_connection"]
     );
 }
 
@@ -321,6 +321,52 @@ fn new_files_are_taken_and_broken_ones_change_nothing() {
     }
     until("the new files", || remote.status(&new.of("alice"), &[]).code == Some(0));
     assert_eq!(remote.status(&alice, &[]).code, Some(18));
+}
+
+#[test]
+fn a_certificate_that_is_not_valid_takes_no_valid_ones_place() {
+    let authority = Authority::usual();
+    let remote = RemoteAgent::start(&authority.settings("127.0.0.1", ""));
+    let (alice, here) = (authority.of("alice"), authority.of("127.0.0.1"));
+    authority.issued_at("old", &agent_here(), days_ago(10), 5);
+    authority.issued_at("early", &agent_here(), days_ago(-10), 5);
+    authority.issued_at("next", &agent_here(), now(), 50);
+    let put = |name: &str, files: &[&str]| {
+        for file in files {
+            fs::copy(authority.of(name).join(file), here.join(file)).unwrap();
+        }
+    };
+    let unused = |value: u32| {
+        until("the metric", || {
+            let page = remote.agent.get("/metrics", "").body;
+            page.lines().any(|line| line == format!("tpuscope_remote_files_unused {value}.0"))
+        });
+    };
+    unused(0);
+    for (name, files, says) in [
+        ("old", &["cert.pem", "key.pem"][..], "cert.pem expired at "),
+        ("early", &["cert.pem", "key.pem"], "cert.pem is not valid before "),
+        // Without its key.
+        ("next", &["cert.pem"], "does not belong to the certificate "),
+    ] {
+        put(name, files);
+        until("the note in the status", || {
+            assert_eq!(remote.status(&alice, &[]).code, Some(0), "{name}");
+            let notes = remote.agent.status()["notes"].to_string();
+            notes.contains("the new files are not used, the earlier ones stay") && notes.contains(says)
+        });
+        let log = remote.agent.log();
+        let line = log.lines().find(|line| line.contains("stays as it was") && line.contains(says));
+        assert!(line.is_some(), "{says} in {log}");
+        unused(1);
+    }
+    put("next", &["key.pem"]);
+    until("the files to be taken", || {
+        assert_eq!(remote.status(&alice, &[]).code, Some(0));
+        !remote.agent.status()["notes"].to_string().contains("are not used")
+    });
+    unused(0);
+    assert_eq!(remote.status(&alice, &[]).code, Some(0));
 }
 
 #[test]

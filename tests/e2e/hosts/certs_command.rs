@@ -30,6 +30,13 @@ fn certificates_are_issued_shown_and_never_replaced() {
     };
     refused(&["init", "ca"], 7, "ca/ca-key.pem exists");
     refused(&["issue", "ca", "--agent", "tpu-1"], 7, "ca/tpu-1/key.pem exists");
+    // Of several names all get a certificate, or none.
+    refused(&["issue", "ca", "--agent", "tpu-8", "tpu-1", "tpu-9"], 7, "ca/tpu-1/key.pem exists");
+    refused(&["issue", "ca", "--agent", "tpu-[8-9],tpu-8"], 2, "tpu-8 is named twice");
+    fs::write(authority.of("ca/tpu-9"), "a file where a folder is to be").unwrap();
+    let ended = run_tpuscope(authority.folder(), &["certs", "issue", "ca", "--agent", "tpu-[8-9]"]);
+    assert!(ended.code != Some(0) && ended.stdout.is_empty(), "{ended:?}");
+    assert!(!authority.of("ca/tpu-8").exists(), "{ended:?}");
     refused(&["issue", "none", "--operator", "x"], 5, "cannot read none/ca.pem");
     refused(&["issue", "ca", "--operator", "../x"], 2, "is no name");
     refused(&["issue", "ca", "--agent", "a b"], 2, "white space");

@@ -5,7 +5,7 @@ mod certificates;
 mod certs_command;
 mod lists;
 mod reach;
-mod remote_agent;
+pub(crate) mod remote_agent;
 mod ssh;
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};

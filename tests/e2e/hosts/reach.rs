@@ -3,16 +3,20 @@
 use std::{
     fs,
     io::Read,
-    os::unix::net::UnixListener,
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
     path::Path,
     thread::{self, JoinHandle},
 };
 
-use super::{Hosts, row, run, start};
+use super::{Hosts, row, run, start, status};
 use crate::schema::Schema;
 use fakes::{
-    command::run as run_tpuscope,
+    command::{run as run_tpuscope, start_as},
     fake_host::FakeHost,
+    harness::tpuscope,
     wait::{eventually, until},
 };
 use model::device::Generation;
@@ -28,7 +32,8 @@ fn all_chips_of_all_hosts_are_one_table_with_the_odd_ones_first() {
     let page = hosts.status(&["--hosts", "tpu-[01-02]"]);
     assert_eq!(page.code, Some(0), "{page:?}");
     assert!(page.stdout.starts_with("2 hosts; 3 chips, 1 absent\n\nHOST "), "{page:?}");
-    let cells = page.stdout.lines().skip(3).map(|row| row.split_whitespace().take(4).collect::<Vec<_>>());
+    let rows = page.stdout.lines().skip(3).take_while(|row| !row.is_empty());
+    let cells = rows.map(|row| row.split_whitespace().take(4).collect::<Vec<_>>());
     let rows: Vec<String> = cells.map(|cells| cells.join(" ")).collect();
     assert_eq!(rows, ["tpu-02 1 v6e absent", "tpu-01 0 v6e ok", "tpu-02 0 v6e ok"], "{page:?}");
     assert!(row(&page.stdout, "tpu-02").contains("is absent: "), "{page:?}");
@@ -60,6 +65,35 @@ fn a_host_without_an_answer_is_a_row_that_says_why() {
     assert_eq!(json["hosts"][1]["status"]["chips"][0]["name"], "v6e", "{json}");
 }
 
+/// A stand-in for kubectl, which has no cluster here: it runs the command for the pod `a`, and refuses others as kubectl does.
+const KUBECTL: &str = "#!/bin/sh
+[ \"$1 $2 $3 $5 $6 $7\" = 'exec -i -q -c main --' ] || { echo \"error: unexpected $*\" >&2; exit 1; }
+case $4 in
+  a) shift 7; exec \"$@\" ;;
+  *) echo \"Error from server (NotFound): pods \\\"$4\\\" not found\" >&2; exit 1 ;;
+esac
+";
+
+#[test]
+fn pods_are_asked_through_kubectl() {
+    let hosts = Hosts::start(&[("a", 1)]);
+    let kubectl = hosts.folder().join("kubectl");
+    fs::write(&kubectl, KUBECTL).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(tpuscope(), hosts.folder().join("tpuscope")).unwrap();
+    let mut command = status(&["--hosts", "a,gone", "--via", "kubectl", "--container", "main", "--json"]);
+    command.env("PATH", format!("{}:/usr/bin:/bin", hosts.folder().display()));
+    // kubectl gives a pod its own variables; here both ends have the same ones.
+    command.env("TPUSCOPE_SOCKET", hosts.folder().join("a"));
+    let ended = start_as(command).end();
+    assert_eq!(ended.code, Some(18), "{ended:?}");
+    let answer = ended.json();
+    assert_eq!(answer["hosts"][0]["status"]["chips"][0]["name"], "v6e", "{answer}");
+    let missing = &answer["hosts"][1]["missing"];
+    assert_eq!(missing["kind"], "unknown_name", "{missing}");
+    assert_eq!(missing["reason"], "kubectl: Error from server (NotFound): pods \"gone\" not found");
+}
+
 /// An agent that ends when it is asked.
 fn dies_in_mid_call(socket: &Path) -> JoinHandle<()> {
     let listener = UnixListener::bind(socket).unwrap();
@@ -84,6 +118,8 @@ fn what_a_far_shell_prints_is_skipped_or_shown() {
         ("exit 3; {host}", "sh: it ended with exit code 3, and said nothing"),
         ("exec yes {host}", "sh: the output is not that of tpuscope dial-stdio: a"),
         ("exec /nonexistent/tpuscope {host}", "/nonexistent/tpuscope: not found"),
+        ("echo tpuscope-dial-stdio/2; exec sleep 1000; {host}", "sh: the dial-stdio there has version 2"),
+        ("echo tpuscope-dial-stdio/1; exec cat; echo {host}", "sh: the far side sends back what it is sent"),
         ("echo Password: >&2; exec sleep 1000; {host}", "sh: no answer within 1s; it said: Password:"),
     ] {
         let page = run(&["--hosts", "a", "--host-timeout", "1s", "--via-command", &command(words)]);

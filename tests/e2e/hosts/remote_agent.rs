@@ -43,35 +43,35 @@ pub(super) fn now() -> Timestamp {
 }
 
 /// An authority in the folder `ca`, with the certificates that it issued beside it.
-pub(super) struct Authority(TempDir);
+pub(crate) struct Authority(TempDir);
 
 impl Authority {
     /// Only its folder.
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
     /// One without certificates.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let authority = Self::none();
         // Older than the certificates that the tests let expire.
         authority::create(&authority.of("ca"), ValidDays(3650), days_ago(60)).unwrap();
         authority
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.0.path()
     }
 
     /// Runs `tpuscope certs` in the folder.
-    pub(super) fn certs(&self, words: &[&str]) -> Ended {
+    pub(crate) fn certs(&self, words: &[&str]) -> Ended {
         let ended = run_tpuscope(self.folder(), &[&["certs"], words].concat());
         assert_eq!(ended.code, Some(0), "{ended:?}");
         ended
     }
 
     /// The folder of a certificate.
-    pub(super) fn of(&self, name: &str) -> PathBuf {
+    pub(crate) fn of(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
 
@@ -98,10 +98,15 @@ impl Authority {
 
     /// The settings of an agent with the certificate in this folder.
     pub(super) fn settings(&self, name: &str, rest: &str) -> String {
+        format!("{}{rest}\n", self.listener("127.0.0.1:0", name))
+    }
+
+    /// The same for an agent that listens here.
+    pub(crate) fn listener(&self, listen: &str, name: &str) -> String {
         let path = self.of(name).display().to_string();
         format!(
-            "[api.remote]\nlisten = '127.0.0.1:0'\ncert = '{path}/cert.pem'\nkey = '{path}/key.pem'\nclient_ca = \
-             '{path}/ca.pem'\n{rest}\n"
+            "[api.remote]\nlisten = '{listen}'\ncert = '{path}/cert.pem'\nkey = '{path}/key.pem'\nclient_ca = \
+             '{path}/ca.pem'\n"
         )
     }
 }

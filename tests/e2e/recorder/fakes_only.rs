@@ -128,8 +128,7 @@ fn a_full_disk_is_said_and_breaks_nothing() {
         home.path().display()
     );
     fs::write(home.path().join("agent.toml"), text).unwrap();
-    let mut agent = Agent { child: Agent::run(home.path()), home };
-    agent.is_up();
+    let agent = Agent::start_in(home);
     workload(&agent, &profiler, &[]);
     until("the full disk to be said", || {
         process(&agent).is_some_and(|process| {

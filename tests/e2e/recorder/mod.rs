@@ -1,5 +1,6 @@
 //! The recorder on real JAX jobs and on fake ones.
 
+mod drain;
 mod fakes_only;
 mod foreign;
 mod lives;

@@ -94,13 +94,13 @@ fn an_empty_past_says_what_would_have_had_to_be_on() {
     agent.ask(&["snapshot", "--job", "no-such-job"]).failed(14, "recorder.mode is off");
     agent.ask(&["recorder", "on", "--job", "no-such-job"]).failed(5, "no-such-job");
     agent
-        .ask(&["recorder", "on", "--job", &id, "--strategy", "drain"])
-        .failed(2, "the strategy drain is not available");
+        .ask(&["recorder", "on", "--job", &id, "--strategy", "ring"])
+        .failed(2, "the process holds no TPU chip");
     agent.ask(&["recorder", "on", "--strategy", "always"]).failed(2, "always");
     agent.record(&id);
     let windows = agent.windows(&id, 1);
     let first: jiff::Timestamp = windows[0]["start"].as_str().unwrap().parse().unwrap();
-    let earlier = |seconds| (first - jiff::SignedDuration::from_secs(seconds)).to_string();
+    let earlier = |seconds: i64| (first - jiff::SignedDuration::from_secs(seconds)).to_string();
     let (before, long_before) = (earlier(100), earlier(200));
     let other = agent.ask(&["snapshot", "--job", &id, "--from", &long_before, "--until", &before]);
     other.failed(14, "the recorder has windows from");

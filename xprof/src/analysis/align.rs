@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
+use crate::session::ClockOffset;
+
 use super::{
     by_collectives,
     host_trace::{Core, HostTrace},
@@ -38,6 +40,8 @@ pub enum OffsetBy {
     Collectives,
     /// Aligned steps are taken to start together.
     Steps,
+    /// The wall clocks are used, corrected by what the coordinator of the capture measured.
+    MeasuredClocks,
     /// The wall clocks are used.
     ProfileStart,
     /// There is nothing to go by: 0 is taken.
@@ -53,8 +57,12 @@ pub struct Offset {
     pub offset_ps: i64,
     /// How it was found.
     pub by: OffsetBy,
-    /// How far its wall clock runs ahead of the first host's, where both are known.
+    /// How far its wall clock runs ahead of the first host's by the steps or collectives, where both are known.
     pub clock_skew_ps: Option<i64>,
+    /// The same as the coordinator of the capture measured it, with the bound of its error.
+    pub measured_skew: Option<ClockOffset>,
+    /// Whether that bound is at least as large as `clock_skew_ps`: the clocks may have been equal.
+    pub skew_within_bound: Option<bool>,
 }
 
 /// A step of one core: host, core and step as indices.
@@ -142,6 +150,8 @@ pub(super) fn offsets(hosts: &[HostTrace], aligned: &Aligned) -> Vec<Offset> {
     let offset = |(at, host): (usize, &HostTrace)| {
         let starts = host.profile_start_ns.zip(first.profile_start_ns);
         let started_ps = starts.and_then(|(own, first)| own.checked_sub(first)?.checked_mul(1000));
+        let measured_skew = host.clock.zip(first.clock).filter(|_| at > 0);
+        let measured_skew = measured_skew.and_then(|(own, first)| own.ahead_of(&first));
         let (offset_ps, by) = if at == 0 {
             (0, OffsetBy::Reference)
         } else if let Some(ps) = reference.gap_to(&Ends::of(host, at, aligned)) {
@@ -149,13 +159,29 @@ pub(super) fn offsets(hosts: &[HostTrace], aligned: &Aligned) -> Vec<Offset> {
         } else if let Some(ps) = gap_of_steps(hosts, at, aligned) {
             (ps, OffsetBy::Steps)
         } else {
-            started_ps.map_or((0, OffsetBy::None), |ps| (ps, OffsetBy::ProfileStart))
+            by_wall_clocks(started_ps, measured_skew)
         };
-        let measured = matches!(by, OffsetBy::Reference | OffsetBy::Collectives | OffsetBy::Steps);
-        let clock_skew_ps = started_ps.filter(|_| measured).map(|ps| ps.saturating_sub(offset_ps));
-        Offset { host: host.host.clone(), offset_ps, by, clock_skew_ps }
+        let told = matches!(by, OffsetBy::Reference | OffsetBy::Collectives | OffsetBy::Steps);
+        let clock_skew_ps = started_ps.filter(|_| told).map(|ps| ps.saturating_sub(offset_ps));
+        let within = |(skew_ps, measured): (i64, ClockOffset)| {
+            measured.bound_ns.saturating_mul(1000) >= skew_ps.unsigned_abs()
+        };
+        let skew_within_bound = clock_skew_ps.zip(measured_skew).map(within);
+        Offset { host: host.host.clone(), offset_ps, by, clock_skew_ps, measured_skew, skew_within_bound }
     };
     hosts.iter().enumerate().map(offset).collect()
+}
+
+/// The offset where nothing in the traces tells it: how much later the host began by its own clock, and where the clocks
+/// were measured, by one clock.
+fn by_wall_clocks(started_ps: Option<i64>, measured_skew: Option<ClockOffset>) -> (i64, OffsetBy) {
+    match (started_ps, measured_skew) {
+        (None, _) => (0, OffsetBy::None),
+        (Some(ps), None) => (ps, OffsetBy::ProfileStart),
+        (Some(ps), Some(skew)) => {
+            (ps.saturating_sub(skew.offset_ns.saturating_mul(1000)), OffsetBy::MeasuredClocks)
+        }
+    }
 }
 
 /// What tells a collective from others: its step, an index of the aligned ones, its operation, and how often that ran

@@ -12,7 +12,26 @@ use super::{
     ops::{OpTable, Totals},
     steps::Step,
 };
-use crate::loss::Loss;
+use crate::{loss::Loss, session::ClockOffset};
+
+/// How the clock of a host stood to that of whoever coordinated its capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostClock {
+    /// The offset, and the bound of its error.
+    pub offset: ClockOffset,
+    /// Which coordinator it was: offsets to different ones cannot be compared.
+    pub coordinator: usize,
+}
+
+impl HostClock {
+    /// How far this clock was ahead of another one, if both were measured by one coordinator.
+    pub fn ahead_of(&self, other: &Self) -> Option<ClockOffset> {
+        (self.coordinator == other.coordinator).then(|| ClockOffset {
+            offset_ns: self.offset.offset_ns.saturating_sub(other.offset.offset_ns),
+            bound_ns: self.offset.bound_ns.saturating_add(other.offset.bound_ns),
+        })
+    }
+}
 
 /// What one part of a session tells.
 #[derive(Debug)]
@@ -21,6 +40,12 @@ pub struct HostTrace {
     pub host: String,
     /// The part's file name.
     pub file: String,
+    /// The id of the process, where the file says it.
+    pub process_id: Option<i64>,
+    /// The clock of the host, where it was measured at capture.
+    pub clock: Option<HostClock>,
+    /// The kind of the chips, such as `TPU v6 Lite`, where the file says it.
+    pub chip: Option<String>,
     /// The versions of the process's libraries by name, where the trace says them.
     pub versions: BTreeMap<String, String>,
     /// When the session began, by the host's clock.

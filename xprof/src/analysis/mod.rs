@@ -65,7 +65,7 @@ pub use self::{
     category::{Class, Collective},
     core::{CollectiveRun, Module},
     host::HostStep,
-    host_trace::{Core, HostTrace},
+    host_trace::{Core, HostClock, HostTrace},
     input::{InputWait, Verdict},
     jobs::{JobPart, JobReport, by_job},
     op_detail::Peaks,
@@ -73,7 +73,7 @@ pub use self::{
     programs::ProgramSteps,
     report::{
         Alignment, CategoryReport, CollectiveReport, CoreReport, HostReport, HostStepReport, MeasuredBy,
-        MissingPart, ModuleReport, OpReport, Report, StepReport, XprofDutyCycle,
+        MissingPart, ModuleReport, OpReport, Report, SessionStep, StepReport, XprofDutyCycle,
     },
     steps::{Step, StepOrigin},
     straggler::Straggler,
@@ -83,8 +83,9 @@ pub use self::{
 };
 
 pub(crate) use placing::Placing;
+pub(crate) use summary::median;
 
-use align::Aligned;
+use align::{Aligned, StepRef};
 
 /// Whose rules the figures follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,9 +116,11 @@ pub fn session(
     if rules == Rules::True {
         programs::distinguish(&mut hosts, &mut programs);
     }
+    let steps = session_steps(&hosts, &aligned);
     Report {
         session: name,
-        step_time: step_time(&hosts, &aligned),
+        step_time: DurationSummary::of(steps.iter().map(|step| step.duration_ps).collect()),
+        steps,
         step_program: programs.first().map(|program| program.name.clone()),
         programs,
         xprof_duty_cycle: (rules == Rules::Xprof).then(|| XprofDutyCycle::of(&hosts)),
@@ -135,18 +138,19 @@ pub fn session(
     }
 }
 
-/// Per step the longest core; without cores the host's markers.
-fn step_time(hosts: &[HostTrace], aligned: &Aligned) -> DurationSummary {
-    let mut durations: Vec<i64> =
-        aligned.steps.iter().filter_map(|steps| programs::longest(hosts, steps)).collect();
-    if durations.is_empty() {
-        durations = marker_times(hosts);
-    }
-    DurationSummary::of(durations)
+/// Per step the longest core, in the order of their numbers or runs; without cores the host's markers.
+fn session_steps(hosts: &[HostTrace], aligned: &Aligned) -> Vec<SessionStep> {
+    let number = |at: &StepRef| hosts.get(at.host)?.cores.get(at.core)?.steps.get(at.step)?.step_num;
+    let step = |steps: &Vec<StepRef>| {
+        let duration_ps = programs::longest(hosts, steps)?;
+        Some(SessionStep { step_num: steps.iter().find_map(number), duration_ps })
+    };
+    let steps: Vec<SessionStep> = aligned.steps.iter().filter_map(step).collect();
+    if steps.is_empty() { marker_steps(hosts) } else { steps }
 }
 
 /// The longest marker of each number, over the hosts that have no core.
-fn marker_times(hosts: &[HostTrace]) -> Vec<i64> {
+fn marker_steps(hosts: &[HostTrace]) -> Vec<SessionStep> {
     let mut by_num = std::collections::BTreeMap::new();
     let mut alone = Vec::new();
     for step in hosts.iter().filter(|host| host.cores.is_empty()).flat_map(|host| &host.host_steps) {
@@ -156,10 +160,12 @@ fn marker_times(hosts: &[HostTrace]) -> Vec<i64> {
                 let known = by_num.entry(num).or_insert(duration);
                 *known = duration.max(*known);
             }
-            None => alone.push(duration),
+            None => alone.push(SessionStep { step_num: None, duration_ps: duration }),
         }
     }
-    by_num.into_values().chain(alone).collect()
+    let numbered =
+        by_num.into_iter().map(|(num, duration_ps)| SessionStep { step_num: Some(num), duration_ps });
+    numbered.chain(alone).collect()
 }
 
 fn alignment_by(hosts: &[HostTrace], aligned: &Aligned) -> AlignedBy {

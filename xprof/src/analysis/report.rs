@@ -17,7 +17,7 @@ use super::{
     summary::DurationSummary,
     xprof_steps,
 };
-use crate::loss::Loss;
+use crate::{loss::Loss, session::ClockOffset};
 
 /// What a session tells.
 #[derive(Debug, Serialize)]
@@ -28,6 +28,9 @@ pub struct Report {
     pub hosts: Vec<HostReport>,
     /// The steps of all cores: per step the longest core. Without step markers, the runs of `step_program`.
     pub step_time: DurationSummary,
+    /// These steps one by one, in their order; see `step_time`.
+    #[serde(skip)]
+    pub steps: Vec<SessionStep>,
     /// The program with the most time, where no marker numbers the steps.
     pub step_program: Option<String>,
     /// The programs, the one with the most time first, where no marker numbers the steps.
@@ -59,6 +62,15 @@ impl Report {
     pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut HostReport> {
         self.hosts.iter_mut().chain(self.jobs.iter_mut().flat_map(|job| &mut job.report.hosts))
     }
+}
+
+/// A step of a session: all cores that took part in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionStep {
+    /// Its number, where a marker of the host tells it.
+    pub step_num: Option<i64>,
+    /// How long its longest core took, or without cores its longest marker.
+    pub duration_ps: i64,
 }
 
 /// XProf's two duty cycles, under its names. They differ where custom calls have no known floating-point work: the
@@ -111,6 +123,10 @@ pub struct HostReport {
     pub host: String,
     /// The part's file name.
     pub file: String,
+    /// The kind of its chips, where the trace says it.
+    pub chip: Option<String>,
+    /// How the host's clock stood to that of the coordinator of its capture, where that was measured.
+    pub clock: Option<ClockOffset>,
     /// The versions of the process's libraries by name, where the trace says them.
     pub versions: std::collections::BTreeMap<String, String>,
     /// When the session began, in nanoseconds since the epoch by the host's clock.
@@ -343,6 +359,8 @@ impl HostReport {
             cores: trace.cores.into_iter().map(|core| CoreReport::of(core, host, rules)).collect(),
             host: trace.host,
             file: trace.file,
+            chip: trace.chip,
+            clock: trace.clock.map(|clock| clock.offset),
             versions: trace.versions,
             profile_start_ns: trace.profile_start_ns,
             window_ps: trace.window_ps,

@@ -44,7 +44,7 @@ pub(super) fn mean(values: &[i64]) -> i64 {
 }
 
 /// The median; 0 of none.
-pub(super) fn median(mut values: Vec<i64>) -> i64 {
+pub(crate) fn median(mut values: Vec<i64>) -> i64 {
     values.sort_unstable();
     median_of_sorted(&values)
 }

@@ -86,6 +86,9 @@ pub fn read<R: Read + Seek>(
     let mut trace = HostTrace {
         host: named.map_or(host, String::as_str).to_owned(),
         file: file.to_owned(),
+        process_id: index.process_id(),
+        clock: None,
+        chip: chip(&planes),
         versions: versions::of(&index),
         profile_start_ns: index.session.start_ns,
         window_ps: index.session.window_ps().unwrap_or_else(|| part.last_end(&events)),
@@ -123,6 +126,12 @@ pub fn read<R: Read + Seek>(
 fn peaks(planes: &[CorePlane<'_>]) -> Peaks {
     let tensor_cores = planes.iter().filter(|core| !core.sparse);
     tensor_cores.map(|core| Peaks::of(core.plane)).reduce(Peaks::common).unwrap_or_default()
+}
+
+/// The kind of the chips: that of the first core.
+fn chip(planes: &[CorePlane<'_>]) -> Option<String> {
+    let stat = planes.iter().find_map(|core| core.plane.stat("device_type_string"))?;
+    stat.text().map(str::to_owned)
 }
 
 /// When no TensorCore had a program.

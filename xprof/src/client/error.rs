@@ -32,6 +32,12 @@ pub enum Error {
         /// The text beside it.
         message: String,
     },
+    /// Continuous profiling does not run, so there is nothing to take or to stop.
+    #[error("continuous profiling does not run: {0}")]
+    NoSession(String),
+    /// It is a profiler whose version has no such method.
+    #[error("the profiler has no method {0}")]
+    NoMethod(&'static str),
     /// Nothing was recorded.
     #[error("the trace is empty")]
     EmptyTrace,

@@ -4,6 +4,7 @@
 //! has a deadline. Must never send `repository_root` (the workload would write files of its own), never retry
 //! a profile, and never end a session of another id than it started.
 
+mod continuous;
 pub mod envelope;
 mod error;
 mod receive;
@@ -18,15 +19,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use h2::client::{ResponseFuture, SendRequest};
-use prost::Message;
+use h2::client::SendRequest;
 use proto::tensorflow::{ProfileRequest, TerminateRequest};
 use tokio::{net::TcpStream, time::Instant};
 
+pub use continuous::ContinuousMethods;
 pub use error::Error;
 pub use receive::Received;
 pub use target::{BadTarget, Target};
 
+use self::receive::SentCall;
 use crate::framing::framed;
 
 /// Flow-control windows: what may be on its way or wait for the disk.
@@ -122,8 +124,8 @@ impl ProfilerClient {
     pub async fn terminate(&self, session_id: &str, within: Duration) -> Result<(), Error> {
         let request = TerminateRequest { session_id: session_id.to_owned() };
         let call = async {
-            let response = self.call("Terminate", &request, within).await?;
-            receive::unary(response).await
+            let sent = self.call("Terminate", framed(&request), within).await?;
+            receive::unary(sent).await
         };
         in_time(call, within, || 0).await
     }
@@ -144,8 +146,8 @@ impl ProfilerClient {
     ) -> Result<Received<W>, Error> {
         let received = AtomicU64::new(0);
         let call = async {
-            let response = self.call("Profile", request, bounds.within).await?;
-            receive::streamed(response, sink, bounds.max_bytes, |bytes| {
+            let sent = self.call("Profile", framed(request), bounds.within).await?;
+            receive::streamed(receive::head(sent).await?, sink, bounds.max_bytes, |bytes| {
                 received.store(bytes, Ordering::Relaxed);
                 progress(bytes);
             })
@@ -154,12 +156,7 @@ impl ProfilerClient {
         in_time(call, bounds.within, || received.load(Ordering::Relaxed)).await
     }
 
-    async fn call(
-        &self,
-        method: &str,
-        message: &impl Message,
-        within: Duration,
-    ) -> Result<ResponseFuture, Error> {
+    async fn call(&self, method: &'static str, message: Bytes, within: Duration) -> Result<SentCall, Error> {
         let uri = format!("http://{}/tensorflow.ProfilerService/{method}", self.target);
         let request = http::Request::post(uri)
             .header("te", "trailers")
@@ -171,8 +168,8 @@ impl ProfilerClient {
             .map_err(|error| Error::Unreachable(error.to_string()))?;
         let mut send = self.send.clone().ready().await.map_err(status::before_answer)?;
         let (response, mut body) = send.send_request(request, false).map_err(status::before_answer)?;
-        body.send_data(framed(message), true).map_err(status::before_answer)?;
-        Ok(response)
+        body.send_data(message, true).map_err(status::before_answer)?;
+        Ok(SentCall { method, response })
     }
 }
 

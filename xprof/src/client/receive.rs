@@ -47,11 +47,23 @@ pub struct Received<W> {
     pub said_empty: bool,
 }
 
+/// A call that was sent.
+pub(super) struct SentCall {
+    pub(super) method: &'static str,
+    pub(super) response: ResponseFuture,
+}
+
+/// An answer with content that began.
+pub(super) struct AnswerBody {
+    method: &'static str,
+    body: RecvStream,
+}
+
 /// An answer whose content does not matter.
-pub(super) async fn unary(response: ResponseFuture) -> Result<(), Error> {
+pub(super) async fn unary(SentCall { method, response }: SentCall) -> Result<(), Error> {
     let response = response.await.map_err(status::before_answer)?;
     status::head(&response)?;
-    if let Some(status) = status::grpc(response.headers()) {
+    if let Some(status) = status::grpc(method, response.headers()) {
         return status;
     }
     let mut body = response.into_body();
@@ -63,29 +75,33 @@ pub(super) async fn unary(response: ResponseFuture) -> Result<(), Error> {
             return Err(Error::NotAProfiler("it answers without end".to_owned()));
         }
     }
-    trailers(&mut body).await
+    trailers(method, &mut body).await
 }
 
-/// A `ProfileResponse`, its XSpace to `sink`.
+/// The begin of an answer with content: its body, unless the peer says at once that the call failed.
+pub(super) async fn head(SentCall { method, response }: SentCall) -> Result<AnswerBody, Error> {
+    let response = response.await.map_err(status::before_answer)?;
+    status::head(&response)?;
+    if let Some(status) = status::grpc(method, response.headers()) {
+        status?;
+        return Err(Error::Garbage("an answer without content".to_owned()));
+    }
+    Ok(AnswerBody { method, body: response.into_body() })
+}
+
+/// The body of a `ProfileResponse`, its XSpace to `sink`.
 pub(super) async fn streamed<W: Write + Send + 'static>(
-    response: ResponseFuture,
+    AnswerBody { method, mut body }: AnswerBody,
     sink: W,
     max_bytes: u64,
     mut progress: impl FnMut(u64),
 ) -> Result<Received<W>, Error> {
-    let response = response.await.map_err(status::before_answer)?;
-    status::head(&response)?;
-    if let Some(status) = status::grpc(response.headers()) {
-        status?;
-        return Err(Error::Garbage("an answer without content".to_owned()));
-    }
     let (pieces, received) = mpsc::channel(QUEUE);
     let (written, mut acknowledged) = mpsc::unbounded_channel();
     let worker = spawn(move || check_and_write(sink, max_bytes, received, &written)).await?;
-    let mut body = response.into_body();
     let pumped = pump(&mut body, pieces, &mut acknowledged, &mut progress).await;
     let status = match pumped {
-        Ok(Pumped::Complete) => trailers(&mut body).await,
+        Ok(Pumped::Complete) => trailers(method, &mut body).await,
         Ok(Pumped::Refused) => Ok(()),
         Err(error) => Err(error),
     };
@@ -169,10 +185,10 @@ async fn pump(
     Ok(Pumped::Complete)
 }
 
-async fn trailers(body: &mut RecvStream) -> Result<(), Error> {
+async fn trailers(method: &'static str, body: &mut RecvStream) -> Result<(), Error> {
     let trailers = body.trailers().await.map_err(status::in_answer)?;
     trailers
-        .and_then(|trailers| status::grpc(&trailers))
+        .and_then(|trailers| status::grpc(method, &trailers))
         .unwrap_or_else(|| Err(Error::Broken("the answer ended without a status".to_owned())))
 }
 

@@ -5,6 +5,11 @@ use http::HeaderMap;
 use super::Error;
 use crate::grpc_status::GrpcStatus;
 
+/// The methods that not every profiler has, and that say by NOT_FOUND that continuous profiling does not run.
+const CONTINUOUS: [&str; 4] =
+    ["StartContinuousProfiling", "StopContinuousProfiling", "GetSnapshot", "GetSnapShot"];
+const NOT_FOUND: u32 = 5;
+const UNIMPLEMENTED: u32 = 12;
 /// The code of a message that is larger than the sender may send.
 const RESOURCE_EXHAUSTED: u32 = 8;
 
@@ -45,13 +50,15 @@ pub(super) fn head<T>(response: &http::Response<T>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The status in trailers, or in the head of an answer without a body; `None` where there is none.
-pub(super) fn grpc(headers: &HeaderMap) -> Option<Result<(), Error>> {
+/// The status of a call of `method` in trailers, or in the head of an answer without a body; `None` where there is none.
+pub(super) fn grpc(method: &'static str, headers: &HeaderMap) -> Option<Result<(), Error>> {
     let GrpcStatus { code, message } = GrpcStatus::of(headers)?;
     Some(Err(match code {
         0 => return Some(Ok(())),
         6 => Error::AlreadyExists(message),
-        12 => Error::NotAProfiler("it does not know tensorflow.ProfilerService".to_owned()),
+        NOT_FOUND if CONTINUOUS.contains(&method) => Error::NoSession(message),
+        UNIMPLEMENTED if CONTINUOUS.contains(&method) => Error::NoMethod(method),
+        UNIMPLEMENTED => Error::NotAProfiler("it does not know tensorflow.ProfilerService".to_owned()),
         // A profiler asks for no credentials: this is another service, or a proxy before one.
         7 | 16 => Error::NotAProfiler(format!(
             "it asks for credentials, which a profiler does not (gRPC code {code}): {message}"
@@ -70,15 +77,19 @@ mod tests {
     use super::*;
 
     fn status(code: &str, message: &'static str) -> Option<Result<(), Error>> {
+        status_of("Profile", code, message)
+    }
+
+    fn status_of(method: &'static str, code: &str, message: &'static str) -> Option<Result<(), Error>> {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-status", code.parse().expect("a header"));
         headers.insert("grpc-message", http::HeaderValue::from_static(message));
-        grpc(&headers)
+        grpc(method, &headers)
     }
 
     #[test]
     fn codes_and_texts_become_errors() {
-        assert!(grpc(&HeaderMap::new()).is_none());
+        assert!(grpc("Profile", &HeaderMap::new()).is_none());
         assert!(matches!(status("0", ""), Some(Ok(()))));
         assert!(matches!(status("13", "Another profiling session active."), Some(Err(Error::Busy(_)))));
         assert!(matches!(status("6", ""), Some(Err(Error::AlreadyExists(_)))));
@@ -86,6 +97,10 @@ mod tests {
         for (code, message) in [("8", "Sent message larger than max"), ("13", "Failed to serialize message")]
         {
             assert!(matches!(status(code, message), Some(Err(Error::TooLargeToSend { .. }))), "{code}");
+        }
+        for method in CONTINUOUS {
+            assert!(matches!(status_of(method, "5", ""), Some(Err(Error::NoSession(_)))), "{method}");
+            assert!(matches!(status_of(method, "12", ""), Some(Err(Error::NoMethod(_)))), "{method}");
         }
         assert!(matches!(status("nonsense", ""), Some(Err(Error::Declined { code: 2, .. }))));
     }

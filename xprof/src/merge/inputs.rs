@@ -206,7 +206,7 @@ fn check_one_process<'i>(
                 format!("the hosts are {} and {}", a.hostnames.join(", "), b.hostnames.join(", ")),
             );
         }
-        if let (Some(a), Some(b)) = (process_id(a), process_id(b))
+        if let (Some(a), Some(b)) = (a.process_id(), b.process_id())
             && a != b
         {
             return refuse(first, second, format!("the process ids are {a} and {b}"));
@@ -227,10 +227,6 @@ fn check_one_process<'i>(
         }
     }
     Ok(())
-}
-
-fn process_id(index: &Index) -> Option<i64> {
-    index.planes.iter().find_map(|plane| plane.stat("process_id")?.int())
 }
 
 /// How far `last`'s session reaches beyond `first`'s start. Picoseconds have no room for more than [`EPOCH_NS`],

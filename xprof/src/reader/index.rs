@@ -207,6 +207,11 @@ impl SessionSpan {
 }
 
 impl Index {
+    /// The id of the process that was traced, where the file says it.
+    pub fn process_id(&self) -> Option<i64> {
+        self.planes.iter().find_map(|plane| plane.stat("process_id")?.int())
+    }
+
     /// Finds the lines that have events far outside the session.
     pub(super) fn set_outside<R: Read + Seek>(&mut self, scanner: &mut Scanner<R>) -> Result<(), Error> {
         let session = self.session;

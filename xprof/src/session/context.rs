@@ -85,6 +85,31 @@ impl SessionContext {
         }
     }
 
+    /// The context of several sessions that are read as one. What must be one value and is not is absent.
+    pub fn joined(contexts: impl IntoIterator<Item = Self>) -> Self {
+        let mut contexts = contexts.into_iter();
+        let Some(mut joined) = contexts.next() else { return Self::default() };
+        for other in contexts {
+            joined.jobs.extend(other.jobs);
+            joined.commands.extend(other.commands);
+            joined.users.extend(other.users);
+            joined.losses.extend(other.losses);
+            joined.requested_ns = joined.requested_ns.filter(|own| Some(*own) == other.requested_ns);
+            joined.recorded_ns = joined.recorded_ns.max(other.recorded_ns);
+            joined.tracer_levels = joined.tracer_levels.filter(|own| Some(*own) == other.tracer_levels);
+            joined.options.retain(|name, value| other.options.get(name) == Some(value));
+            for (library, versions) in other.versions {
+                joined.versions.entry(library).or_default().extend(versions);
+            }
+        }
+        Self {
+            jobs: each_once(joined.jobs.into_iter()),
+            commands: each_once(joined.commands.into_iter()),
+            users: each_once(joined.users.into_iter()),
+            ..joined
+        }
+    }
+
     /// The losses of all parts: the certain ones, and what may be losses.
     pub fn total_losses(&self) -> (u64, u64) {
         self.losses.iter().fold((0, 0), |(certain, possible), part| {
@@ -135,6 +160,28 @@ mod tests {
         });
         assert_eq!(context.total_losses(), (4, 2));
         assert_eq!(serde_json::to_value(context).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_joined_context_has_what_all_agree_on_and_each_of_the_rest() {
+        let context = |user: &str, host: u32, jaxlib: &str| -> SessionContext {
+            serde_json::from_value(serde_json::json!({
+                "jobs": [{"kind": "slurm", "id": "77"}], "commands": ["python"], "users": [{"uid": 7, "name": user}],
+                "requested_ns": 5, "recorded_ns": u64::from(host), "options": {"a": "1", "b": user},
+                "tracer_levels": {"host": host, "device": 1, "python": 0}, "versions": {"jaxlib": [jaxlib]},
+            }))
+            .unwrap()
+        };
+        let joined = SessionContext::joined([context("bob", 2, "0.10.2"), context("ada", 3, "0.10.1")]);
+        let expected = serde_json::json!({
+            "jobs": [{"kind": "slurm", "id": "77"}], "commands": ["python"],
+            "users": [{"uid": 7, "name": "ada"}, {"uid": 7, "name": "bob"}],
+            "requested_ns": 5, "recorded_ns": 3, "tracer_levels": null, "options": {"a": "1"},
+            "versions": {"jaxlib": ["0.10.1", "0.10.2"]}, "losses": [],
+        });
+        assert_eq!(serde_json::to_value(joined).unwrap(), expected);
+        let one = context("ada", 2, "0.10.2");
+        assert_eq!(SessionContext::joined([one.clone()]), one);
     }
 
     #[test]

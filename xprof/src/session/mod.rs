@@ -35,7 +35,7 @@ pub use manifest::{
     Tool, TracerLevels, Window,
 };
 pub use name::{HostName, NameError, PartName, SessionName};
-pub use read::{Fault, FaultKind, PartFile, Session, parse_manifest, resolve};
+pub use read::{Fault, FaultKind, PartFile, Session, claim_path, parse_manifest, resolve};
 pub use staging::remove_abandoned;
 pub use write::{FinishedSession, PartFacts, PartWriter, SessionWriter};
 

@@ -84,6 +84,11 @@ pub enum FaultKind {
     /// Written by a newer tpuscope.
     #[error("has version {0}, this build knows up to {MANIFEST_VERSION}: it is left aside")]
     NewerManifest(u32),
+    /// The manifest is not there, and an upload of tpuscope has the session's name: it comes last.
+    #[error(
+        "is not there: the session is unfinished, its upload did not end or its capture over several hosts ended early"
+    )]
+    Unfinished,
     /// Never arrived, as the manifest itself says.
     #[error("was not captured: {0}")]
     NotCaptured(String),
@@ -154,6 +159,20 @@ fn below(folder: &Path) -> Result<Vec<Session>, SessionError> {
     }
 }
 
+/// The file that keeps the name of the session in `folder` for its upload, if it lies at a destination of uploads.
+fn claim_of(folder: &Path) -> Option<PathBuf> {
+    let whole = folder.canonicalize().ok()?;
+    claim_path(whole.to_str()?).map(PathBuf::from)
+}
+
+/// The object that keeps the name of a session for its upload, from the path of the session's folder; none where the folder
+/// does not lie in `plugins/profile`.
+pub fn claim_path(folder: &str) -> Option<String> {
+    let (logdir, session) = folder.trim_end_matches('/').rsplit_once('/')?;
+    let logdir = logdir.strip_suffix("plugins/profile")?;
+    (logdir.is_empty() || logdir.ends_with('/')).then(|| format!("{logdir}.tpuscope/{session}"))
+}
+
 /// A file by itself. Not a fault in its name, whatever it is called: the user named it.
 fn single(path: &Path, size: u64) -> Session {
     let file = file_name(path);
@@ -198,7 +217,20 @@ impl Session {
             session.add_file(&path, &hosts);
         }
         session.compare_with_manifest();
+        if manifest.is_none() && claim_of(folder).is_some_and(|claim| claim.is_file()) {
+            session.note_unfinished();
+        }
         Ok(Some(session))
+    }
+
+    /// Notes that its manifest has not come yet.
+    pub fn note_unfinished(&mut self) {
+        self.faults.push(Fault { file: MANIFEST_FILE.to_owned(), kind: FaultKind::Unfinished });
+    }
+
+    /// Whether its manifest has not come yet, as far as is known.
+    pub fn is_unfinished(&self) -> bool {
+        self.faults.iter().any(|fault| fault.kind == FaultKind::Unfinished)
     }
 
     /// The session that was just finished, without reading it again.

@@ -75,6 +75,27 @@ fn visible(logdir: &Path) -> Vec<String> {
 }
 
 #[test]
+fn a_session_that_an_upload_began_is_unfinished_without_its_manifest() {
+    assert_eq!(claim_path("a/b/plugins/profile/s"), Some("a/b/.tpuscope/s".to_owned()));
+    assert_eq!(claim_path("plugins/profile/s/"), Some(".tpuscope/s".to_owned()));
+    for elsewhere in ["s", "profile/s", "xplugins/profile/s", "plugins/profile"] {
+        assert_eq!(claim_path(elsewhere), None, "{elsewhere}");
+    }
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("plugins/profile/s");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("a.xplane.pb"), b"x").unwrap();
+    let unfinished = || Session::open(&folder).unwrap().unwrap().is_unfinished();
+    assert!(!unfinished(), "of another program");
+    fs::create_dir(root.path().join(".tpuscope")).unwrap();
+    fs::write(root.path().join(".tpuscope/s"), b"id").unwrap();
+    assert!(unfinished());
+    let manifest = r#"{"version": 1, "session": "s", "tool": {"name": "tpuscope", "version": "0"}, "hosts": [], "missing": [], "warnings": []}"#;
+    fs::write(folder.join("manifest.json"), manifest).unwrap();
+    assert!(!unfinished());
+}
+
+#[test]
 fn a_session_appears_with_its_first_whole_part_and_reads_back() {
     let root = TempDir::new().unwrap();
     let writer = SessionWriter::create(root.path(), name("s")).unwrap();

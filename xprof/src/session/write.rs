@@ -119,6 +119,14 @@ impl SessionWriter {
         Ok(FinishedSession { manifest, folder, bytes })
     }
 
+    /// Makes the names of the parts durable that were shown.
+    ///
+    /// # Errors
+    /// On an I/O error.
+    pub fn sync(&self) -> Result<(), SessionError> {
+        sync_session(Some(&self.folder()))
+    }
+
     /// Takes back parts that were made visible, by their files, and the folder unless it holds something else: for
     /// when the session does not become whole.
     pub fn take_back(&self, files: &[String]) {
@@ -240,12 +248,36 @@ impl PartWriter {
         self.drained = self.size;
     }
 
+    /// Makes the bytes durable.
+    ///
+    /// # Errors
+    /// On an I/O error.
+    pub fn sync(&self) -> Result<(), SessionError> {
+        self.file.sync_all().map_err(failed("write", &self.path))
+    }
+
     /// Makes the part durable and visible, and returns its entry for the manifest.
     ///
     /// # Errors
     /// On an I/O error, or when another writer wrote the part meanwhile: then nothing is visible.
     pub fn commit(self, facts: PartFacts) -> Result<PartEntry, SessionError> {
-        self.file.sync_all().map_err(failed("write", &self.path))?;
+        let target = self.target.clone();
+        let entry = self.show(facts)?;
+        if let Err(error) = sync_session(target.parent()) {
+            // A part that is reported as failed is not kept, nor a folder that holds nothing else.
+            let _ = fs::remove_file(&target).and_then(|()| target.parent().map_or(Ok(()), fs::remove_dir));
+            return Err(error);
+        }
+        Ok(entry)
+    }
+
+    /// Makes the part visible, and its bytes durable; its name is that after [`SessionWriter::sync`]. Of many parts this
+    /// costs a fraction of [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// On an I/O error, or when another writer wrote the part meanwhile: then nothing is visible.
+    pub fn show(self, facts: PartFacts) -> Result<PartEntry, SessionError> {
+        self.sync()?;
         let file = self.target.file_name().expect("a part has a file name").to_string_lossy().into_owned();
         let whole = self.staged.folder.join(&file);
         fs::rename(&self.path, &whole).map_err(failed("create", &whole))?;
@@ -277,7 +309,10 @@ impl PartWriter {
         let folder = self.target.parent().expect("a part lies in its session's folder");
         let sessions = folder.parent().expect("a session lies in plugins/profile");
         create_folders(sessions)?;
-        sync_folder(&self.staged.folder)?;
+        if !folder.is_dir() {
+            // The folder that becomes the session's must not appear without what is in it.
+            sync_folder(&self.staged.folder)?;
+        }
         // The first part brings the folder along, so that it never stands there empty. A rename onto a
         // folder that holds something fails.
         if let Err(error) = fs::rename(&self.staged.folder, folder) {
@@ -289,12 +324,7 @@ impl PartWriter {
             }
             fs::rename(whole, &self.target).map_err(failed("create", &self.target))?;
         }
-        let synced = sync_folder(folder).and_then(|()| sync_folder(sessions));
-        if synced.is_err() {
-            // A part that is reported as failed is not kept, nor a folder that holds nothing else.
-            let _ = fs::remove_file(&self.target).and_then(|()| fs::remove_dir(folder));
-        }
-        synced
+        Ok(())
     }
 }
 
@@ -344,6 +374,12 @@ impl Drop for Staged {
         // Renamed away in the good case; else best effort, and `remove_abandoned` comes later.
         let _ = staging::remove_staged(&self.folder);
     }
+}
+
+/// Makes the names in a session's folder durable, and the folder's own.
+fn sync_session(folder: Option<&Path>) -> Result<(), SessionError> {
+    let both = [folder, folder.and_then(Path::parent)];
+    both.into_iter().flatten().try_for_each(sync_folder)
 }
 
 fn sync_folder(path: &Path) -> Result<(), SessionError> {

@@ -70,7 +70,7 @@ impl Listeners {
             unix: Arc::new(ServerListener::Unix(unix)),
             http: bind_tcp("api.http", settings.http)?,
             grpc: bind_tcp("api.grpc", settings.grpc)?,
-            metrics: bind_metrics(settings).await?,
+            metrics: bind_metrics(settings, Arc::clone(&clock)).await?,
             remote: bind_remote(&config.api_remote, settings.max_connections, clock).await?,
             overflow_uid,
         })
@@ -154,15 +154,19 @@ fn read_only_routes(host_api: &Arc<HostApi>, health: &HealthReporter) -> Routes 
 }
 
 /// Binds the listener for a central Prometheus, if the settings have one.
-async fn bind_metrics(settings: &Settings) -> Result<Option<(Arc<ScrapeListener>, SocketAddr)>, Failure> {
+async fn bind_metrics(
+    settings: &Settings,
+    clock: Arc<dyn Clock>,
+) -> Result<Option<(Arc<ScrapeListener>, SocketAddr)>, Failure> {
     let Some(wanted) = settings.metrics.address() else { return Ok(None) };
     let (listener, address) = bind("api.metrics", wanted)?;
     let (web_config, plaintext) =
         (settings.web_config().map(PathBuf::from), settings.allows_plaintext_metrics());
     let max = settings.max_connections;
     let file = web_config.clone().unwrap_or_default();
-    let opening =
-        tokio::task::spawn_blocking(move || ScrapeListener::open(listener, web_config, plaintext, max));
+    let opening = tokio::task::spawn_blocking(move || {
+        ScrapeListener::open(listener, web_config, plaintext, max, clock)
+    });
     let opened = timeout(READ_LIMIT, opening)
         .await
         .map_err(|_| remedies::settings_do_not_answer(&file, READ_LIMIT))?
@@ -182,7 +186,8 @@ async fn bind_remote(
     let listener = TcpListener::from_std(listener)
         .map_err(|error| remedies::tcp_address("api.remote.listen", wanted, &error))?;
     let (settings, cert) = (settings.clone(), settings.cert.clone());
-    let opening = tokio::task::spawn_blocking(move || OpenedFiles::open(&settings));
+    let files_clock = Arc::clone(&clock);
+    let opening = tokio::task::spawn_blocking(move || OpenedFiles::open(&settings, files_clock));
     let files = timeout(READ_LIMIT, opening)
         .await
         .map_err(|_| remedies::settings_do_not_answer(&cert, READ_LIMIT))?

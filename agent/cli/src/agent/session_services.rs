@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use ::sessions::{
     capture_runner::CaptureRunner,
+    continuous::{Continuous, ContinuousPaths},
     profiler::Profilers,
     recorder::{Recorder, RecorderInputs},
 };
@@ -30,6 +31,7 @@ use xprof::session::HostName;
 use crate::{
     failure::Failure,
     lifecycle::task_supervisor::{OnEnd, Stage, TaskResult, TaskSupervisor},
+    profilers::guard_command,
     remedies,
     settings::Config,
 };
@@ -96,11 +98,13 @@ impl SessionServices {
         let host = HostName::sanitised(host);
         let (store, queue, segments) = open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
+        let continuous = continuous(config, &profilers).await;
         let inputs = RecorderInputs {
             settings: config.recorder.clone(),
             limits: config.capture.clone(),
             host: host.clone(),
             profilers: Arc::clone(&profilers),
+            continuous,
             segments: Arc::clone(&segments),
             store: store.clone(),
             uploads: queue.clone(),
@@ -142,6 +146,22 @@ impl SessionServices {
             past,
         })
     }
+}
+
+/// The continuous profiling of this agent. What an agent before it has left in workloads is stopped in the background.
+async fn continuous(config: &Config, profilers: &Arc<Profilers>) -> Arc<Continuous> {
+    let state_dir = config.agent.state_dir.clone();
+    let guard = guard_command(&state_dir);
+    let paths = ContinuousPaths {
+        state_dir,
+        procfs: config.paths.procfs.clone(),
+        cgroups: config.paths.sysfs.join("fs/cgroup"),
+    };
+    let continuous = Continuous::new(Arc::clone(profilers), paths, guard);
+    if let Err(error) = continuous.recover().await {
+        warn!(%error, "the records of continuous profiling cannot be read");
+    }
+    continuous
 }
 
 /// The recorder, with what earlier agents were told.

@@ -10,6 +10,7 @@ use proto::tpuscope::v1::{
 };
 use server::{protocol, session_messages};
 use sessions::FailureKind;
+use store::destinations::NO_DESTINATION;
 use tonic::{Streaming, transport::Channel};
 use xprof::session::SessionName;
 
@@ -22,7 +23,7 @@ use super::{
         sessions::fetch,
         uploads::wait,
     },
-    Args,
+    Args, older_agent,
     progress::ProgressLine,
     report::CaptureReport,
 };
@@ -74,6 +75,9 @@ async fn capture_and_fetch(
     if let Some(output) = &args.output {
         fetch::check(args.session.as_ref(), output)?;
     }
+    if args.to.as_deref().is_some_and(|name| name != NO_DESTINATION) {
+        older_agent::takes_destinations(channel.clone()).await?;
+    }
     let (report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
     let mut report = report.of_agent(&args.agent);
     if let Some(output) = &args.output {
@@ -116,26 +120,46 @@ async fn ask(
     request: CaptureRequest,
     progress: ProgressLine,
 ) -> Result<(CaptureReport, SessionName), Failure> {
-    let mut captures = CapturesClient::new(channel);
+    let mut captures = CapturesClient::new(channel.clone());
     let events = client::within(client::CALL_TIMEOUT, captures.capture(request)).await?.into_inner();
     let received = receive(events, &progress).await;
     progress.finish();
-    report(received?)
+    let ReceivedCapture { finished, failed } = received?;
+    report(channel, finished, failed).await
 }
 
-/// The session that the agent kept, and its name.
-pub(super) fn report(finished: CaptureFinished) -> Result<(CaptureReport, SessionName), Failure> {
+/// The session that the agent kept, and its name. `failed`: the targets that failed, which an agent of 0.1 does not repeat at
+/// the end.
+pub(super) async fn report(
+    channel: Channel,
+    finished: CaptureFinished,
+    failed: Vec<CaptureFailure>,
+) -> Result<(CaptureReport, SessionName), Failure> {
     let CaptureFinished { session, failure, manifest, failures, uploads } = finished;
     let Some(session) = session else { return Err(kept_nothing(failure.as_ref())) };
     let name = session.id.parse().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("the agent's name of the session is no name: {error}"))
     })?;
-    let no_manifest = || Failure::new(Exit::Internal, "the agent's answer has no manifest");
-    let manifest = session_messages::manifest_of(manifest.ok_or_else(no_manifest)?);
-    let manifest = manifest
-        .map_err(|error| Failure::new(Exit::Internal, format_args!("the agent's answer: {error}")))?;
+    let (manifest, failures) = match manifest {
+        Some(manifest) => {
+            (session_messages::manifest_of(manifest).map_err(|error| bad_answer(&error))?, failures)
+        }
+        None => (older_agent::manifest(channel, &name).await?, failed),
+    };
     let folder = Path::new(&session.path);
     Ok((CaptureReport::new(manifest, failures, folder, KeptIn::AgentStore).going_to(&uploads), name))
+}
+
+/// The agent's answer makes no sense.
+pub(super) fn bad_answer(error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Internal, format_args!("the agent's answer: {error}"))
+}
+
+/// What the agent said of a capture.
+struct ReceivedCapture {
+    finished: CaptureFinished,
+    /// The targets that failed. The end of the capture names them too, but for agents of 0.1.
+    failed: Vec<CaptureFailure>,
 }
 
 /// Why the agent kept nothing.
@@ -151,7 +175,8 @@ fn kept_nothing(failure: Option<&CaptureFailure>) -> Failure {
 async fn receive(
     mut events: Streaming<proto::tpuscope::v1::CaptureEvent>,
     progress: &ProgressLine,
-) -> Result<CaptureFinished, Failure> {
+) -> Result<ReceivedCapture, Failure> {
+    let mut failed = Vec::new();
     loop {
         let event = events.message().await.map_err(|status| {
             if channel::ended(&status) {
@@ -169,11 +194,17 @@ async fn receive(
                 Some(target_event::Event::ReceivedBytes(bytes)) => {
                     progress.received(target.index as usize, bytes);
                 }
-                Some(target_event::Event::Part(_) | target_event::Event::Failed(_)) => progress.done(),
+                Some(target_event::Event::Part(_)) => progress.done(),
+                Some(target_event::Event::Failed(failure)) => {
+                    failed.push(failure);
+                    progress.done();
+                }
                 // Of a later agent.
                 None => {}
             },
-            Some(capture_event::Event::Finished(finished)) => return Ok(finished),
+            Some(capture_event::Event::Finished(finished)) => {
+                return Ok(ReceivedCapture { finished, failed });
+            }
             None => {}
         }
     }

@@ -2,11 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use cluster::hosts::HostAddress;
 use model::time::{Clock, SystemClock};
 use proto::tpuscope::v1::CaptureRequest;
 use server::protocol;
 use sessions::{
-    coordinator::{Coordinator, HostsCapture, Keep},
+    coordinator::{Coordinator, CoordinatorError, HostFault, HostsCapture, Keep},
     settings::Settings,
     spec::check_start,
 };
@@ -19,54 +20,75 @@ use super::{
     agent::request,
     direct::{ABANDONED, failed},
     hosts_progress::HostsProgressLine,
-    report::CaptureReport,
+    report::{CaptureReport, NothingKept},
 };
 use crate::{
-    client, failure::Failure, hosts::dialer, lifecycle::signals::StopSignals, remedies,
+    client,
+    failure::Failure,
+    hosts::{NoHostAnswer, dialer},
+    lifecycle::signals::StopSignals,
+    remedies,
     sessions::outfile::is_a_folder_or_new,
 };
 
 /// The longest wait for uploads where none is given.
 const UPLOADS: Duration = Duration::from_secs(600);
 
-pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
+pub(super) fn capture(args: &Args) -> Result<CaptureReport, NothingKept> {
     let (request, keep) = (request(args)?, keep(args)?);
     if let Keep::Folder(output) = &keep {
         is_a_folder_or_new(output)?;
         // Leftovers only take room: what cannot be removed is no reason not to capture.
         let _ = remove_abandoned(output, SystemClock.now().into(), ABANDONED);
     }
-    client::block_on(async {
-        let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
-        let (hosts, dialer) = dialer(&args.hosts).await?;
-        if args.min_hosts as usize > hosts.len() {
-            return Err(remedies::min_hosts_over_hosts(args.min_hosts, hosts.len()));
-        }
-        super::warn_of_long_window(args.duration.get());
-        let capture = HostsCapture { hosts, ..planned(args, request, keep)? };
-        let progress = Arc::new(HostsProgressLine::new(args.duration.get(), capture.hosts.len()));
-        let shown = Arc::clone(&progress);
-        let coordinator = Coordinator {
-            dialer,
-            clock: Arc::new(SystemClock),
-            peer: protocol::own(),
-            listener: Arc::new(move |event| shown.show(event)),
-        };
-        let cancel = CancellationToken::new();
-        let kept = {
-            let mut capturing = Box::pin(coordinator.capture(capture, &cancel));
-            tokio::select! {
-                kept = &mut capturing => kept,
-                _ = signals.next() => {
-                    cancel.cancel();
-                    capturing.await
-                }
+    client::block_on(async { Ok(coordinate(args, request, keep).await) })?
+}
+
+/// Captures, until a signal of this command ends it.
+async fn coordinate(args: &Args, request: CaptureRequest, keep: Keep) -> Result<CaptureReport, NothingKept> {
+    let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
+    let (hosts, dialer) = dialer(&args.hosts).await?;
+    if args.min_hosts as usize > hosts.len() {
+        return Err(remedies::min_hosts_over_hosts(args.min_hosts, hosts.len()).into());
+    }
+    super::warn_of_long_window(args.duration.get());
+    let capture = HostsCapture { hosts, ..planned(args, request, keep)? };
+    let given = capture.hosts.iter().map(ToString::to_string).collect();
+    let uploads = matches!(capture.keep, Keep::Destination { .. });
+    let progress = Arc::new(HostsProgressLine::new(args.duration.get(), given, uploads));
+    let shown = Arc::clone(&progress);
+    let coordinator = Coordinator {
+        dialer,
+        clock: Arc::new(SystemClock),
+        peer: protocol::own(),
+        listener: Arc::new(move |event| shown.show(event)),
+    };
+    let cancel = CancellationToken::new();
+    let kept = {
+        let mut capturing = Box::pin(coordinator.capture(capture, &cancel));
+        tokio::select! {
+            kept = &mut capturing => kept,
+            _ = signals.next() => {
+                cancel.cancel();
+                capturing.await
             }
-        };
-        progress.finish();
-        let kept = kept.map_err(|error| remedies::hosts_capture(error, args.session.as_ref()))?;
-        Ok(CaptureReport::of_hosts(kept))
-    })
+        }
+    };
+    progress.finish();
+    Ok(CaptureReport::of_hosts(kept.map_err(nothing_kept)?))
+}
+
+fn nothing_kept(error: CoordinatorError) -> NothingKept {
+    let hosts = match &error {
+        CoordinatorError::TooFewHosts { hosts, .. } => {
+            let of_host = |(host, fault): &(HostAddress, Option<HostFault>)| {
+                (host.to_string(), fault.as_ref().map(NoHostAnswer::from))
+            };
+            hosts.iter().map(of_host).collect()
+        }
+        _ => Vec::new(),
+    };
+    NothingKept::of_hosts(remedies::hosts_capture(error), hosts)
 }
 
 /// Without a host yet.

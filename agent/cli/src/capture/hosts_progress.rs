@@ -21,7 +21,12 @@ pub(super) struct HostsProgressLine(StatusLine<HostsPhase>);
 struct HostsPhase {
     /// Length of the window.
     duration: Duration,
-    hosts: usize,
+    /// As they were given.
+    hosts: Vec<String>,
+    /// Whether the agents upload what they recorded.
+    uploads: bool,
+    /// Whether a profiler was in use, and all hosts are reserved again.
+    again: bool,
     reached: usize,
     missing: usize,
     ready: usize,
@@ -33,12 +38,14 @@ struct HostsPhase {
     received: BTreeMap<(usize, u32), u64>,
     /// Of each host.
     copied: BTreeMap<usize, u64>,
+    /// Why uploads wait.
+    waits: BTreeMap<usize, String>,
 }
 
 impl HostsProgressLine {
-    /// Shows the progress of a capture of so many hosts with a window of this length.
-    pub(super) fn new(duration: Duration, hosts: usize) -> Self {
-        Self(StatusLine::new(HostsPhase { duration, hosts, ..HostsPhase::default() }))
+    /// Shows the progress of a capture of these hosts with a window of this length.
+    pub(super) fn new(duration: Duration, hosts: Vec<String>, uploads: bool) -> Self {
+        Self(StatusLine::new(HostsPhase { duration, hosts, uploads, ..HostsPhase::default() }))
     }
 
     /// Takes an event of the capture.
@@ -62,12 +69,21 @@ impl HostsPhase {
                 self.processes += processes;
             }
             HostProgress::Starts(begin) => self.begin = Some(begin),
+            HostProgress::BeginsAgain => {
+                (self.begin, self.ready, self.processes, self.again) = (None, 0, 0, true);
+                self.received.clear();
+            }
             HostProgress::Received { host, target, bytes } => {
                 self.received.insert((host, target), bytes);
             }
             HostProgress::Recorded => self.recorded += 1,
             HostProgress::Copied { host, bytes } => {
-                self.copied.insert(host, bytes);
+                if self.copied.insert(host, bytes) != Some(bytes) {
+                    self.waits.remove(&host);
+                }
+            }
+            HostProgress::UploadWaits { host, why } => {
+                self.waits.insert(host, why);
             }
             HostProgress::Stored => self.stored += 1,
         }
@@ -76,10 +92,11 @@ impl HostsPhase {
 
 impl Shown for HostsPhase {
     fn text(&self, now: Timestamp) -> String {
-        let (hosts, missing) = (counted(self.hosts, "host"), self.missing);
+        let (hosts, missing) = (counted(self.hosts.len(), "host"), self.missing);
         let without = if missing > 0 { format!(", {missing} missing") } else { String::new() };
         let Some(begin) = self.begin else {
             return match self.ready {
+                0 if self.again => format!("waiting for a profiler that another program uses{without}"),
                 0 => format!("reaching {hosts}: {} reached{without}", self.reached),
                 ready => format!("reserving {hosts}: {ready} ready{without}"),
             };
@@ -89,8 +106,16 @@ impl Shown for HostsPhase {
             return format!("the recording of {hosts} starts in {:.0} s{without}", ahead.as_secs_f64());
         }
         let copied: u64 = self.copied.values().sum();
-        if self.recorded > 0 && self.recorded + missing >= self.hosts {
-            return format!("copying: {}, {} of {hosts} done{without}", HumanBytes(copied), self.stored);
+        if self.recorded > 0 && self.recorded + missing >= self.hosts.len() {
+            let doing = if self.uploads { "uploading" } else { "copying" };
+            let waits =
+                self.waits.first_key_value().and_then(|(host, why)| Some((self.hosts.get(*host)?, why)));
+            let waits = waits.map(|(host, why)| format!("; {host} waits: {why}")).unwrap_or_default();
+            return format!(
+                "{doing}: {}, {} of {hosts} done{without}{waits}",
+                HumanBytes(copied),
+                self.stored
+            );
         }
         let received: u64 = self.received.values().sum();
         if received > 0 || self.recorded > 0 {
@@ -120,9 +145,10 @@ mod tests {
     #[test]
     fn each_phase_has_its_words() {
         let second = |seconds: u64| Timestamp(0).plus(Duration::from_secs(seconds));
-        let mut phase = HostsPhase { duration: Duration::from_secs(2), hosts: 3, ..HostsPhase::default() };
+        let hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let mut phase = HostsPhase { duration: Duration::from_secs(2), hosts, ..HostsPhase::default() };
         let mut says = |events: &[HostProgress], at: u64| {
-            events.iter().for_each(|event| phase.take(*event));
+            events.iter().for_each(|event| phase.take(event.clone()));
             phase.text(second(at))
         };
         assert_eq!(says(&[HostProgress::Reached], 0), "reaching 3 hosts: 1 reached");
@@ -139,5 +165,24 @@ mod tests {
         let copied = [HostProgress::Recorded, HostProgress::Copied { host: 2, bytes: 1 << 20 }];
         assert_eq!(says(&copied, 13), "receiving: 1.00 MiB, 1 of 3 hosts done, 1 missing");
         assert_eq!(says(&copied, 13), "copying: 1.00 MiB, 0 of 3 hosts done, 1 missing");
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said() {
+        let hosts = ["a", "b"].map(str::to_owned).to_vec();
+        let mut phase = HostsPhase { hosts, uploads: true, ..HostsPhase::default() };
+        let begins = [HostProgress::Ready(1), HostProgress::Ready(1), HostProgress::Starts(Timestamp(0))];
+        begins.into_iter().chain([HostProgress::BeginsAgain]).for_each(|event| phase.take(event));
+        assert_eq!(phase.text(Timestamp(0)), "waiting for a profiler that another program uses");
+        phase.take(HostProgress::Ready(1));
+        assert_eq!(phase.text(Timestamp(0)), "reserving 2 hosts: 1 ready");
+        let recorded = [HostProgress::Starts(Timestamp(0)), HostProgress::Recorded, HostProgress::Recorded];
+        recorded.into_iter().for_each(|event| phase.take(event));
+        phase.take(HostProgress::Copied { host: 1, bytes: 0 });
+        phase.take(HostProgress::UploadWaits { host: 1, why: "denied".into() });
+        phase.take(HostProgress::Copied { host: 1, bytes: 0 });
+        assert_eq!(phase.text(Timestamp(0)), "uploading: 0 B, 0 of 2 hosts done; b waits: denied");
+        phase.take(HostProgress::Copied { host: 1, bytes: 1 << 20 });
+        assert_eq!(phase.text(Timestamp(0)), "uploading: 1.00 MiB, 0 of 2 hosts done");
     }
 }

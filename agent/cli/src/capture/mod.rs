@@ -4,6 +4,7 @@ mod agent;
 mod direct;
 mod hosts;
 mod hosts_progress;
+mod older_agent;
 mod progress;
 mod report;
 pub(super) mod snapshot;
@@ -22,7 +23,7 @@ use super::{
     CommandResult, client,
     exit::Exit,
     failure::Failure,
-    hosts::{HEADING, HostsArgs, WHICH},
+    hosts::{HEADING, HostsArgs, WHICH, some_time},
     output, output_path, remedies, settings_args,
 };
 
@@ -87,11 +88,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
         requires = WHICH, help_heading = HEADING)]
     min_hosts: u32,
-    /// Wait for hosts whose profilers are in use, for at most this time
+    /// Wait for hosts whose profilers are in use, by tpuscope or another program, for at most this time
     #[arg(long, value_name = "TIME", requires = WHICH, help_heading = HEADING)]
     wait: Option<Duration>,
     /// Time limit for the whole capture; hosts that are not done are missing [default: none]
-    #[arg(long, value_name = "TIME", requires = WHICH, help_heading = HEADING)]
+    #[arg(long, value_name = "TIME", requires = WHICH, value_parser = some_time, help_heading = HEADING)]
     overall_timeout: Option<Duration>,
     #[command(flatten)]
     hosts: HostsArgs,
@@ -122,7 +123,9 @@ impl Args {
         }
         let start = self.start_at.map(|at| i64::try_from(at.as_nanosecond())).transpose();
         let start = start.map_err(|_| Failure::new(Exit::Usage, "--start-at is out of range"))?;
-        let start_in = self.start_in.map(|after| SystemClock.now().plus(after.get()));
+        // No time at all is what is meant without it: as soon as possible.
+        let start_in = self.start_in.map(Duration::get).filter(|after| !after.is_zero());
+        let start_in = start_in.map(|after| SystemClock.now().plus(after));
         if self.timeout.is_some_and(|timeout| timeout.get().is_zero()) {
             return Err(Failure::new(Exit::Usage, "--timeout must be more than 0 s"));
         }
@@ -155,8 +158,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let result = match (args.hosts.is_given(), args.target.is_empty()) {
         (true, _) if args.agent.is_given() => return Err(remedies::socket_of_another_host()),
         (true, _) => hosts::capture(args),
-        (false, true) => agent::capture(args),
-        (false, false) => direct::capture(args),
+        (false, true) => agent::capture(args).map_err(Into::into),
+        (false, false) => direct::capture(args).map_err(Into::into),
     };
     report::print(result, args.json)
 }

@@ -62,6 +62,29 @@ pub(super) struct CaptureReport {
     not_uploaded: Option<Failure>,
 }
 
+/// A capture that kept nothing.
+#[derive(Debug)]
+pub(super) struct NothingKept {
+    /// Why.
+    failure: Failure,
+    /// Of a capture over several hosts, in the order in which they were given.
+    hosts: Vec<HostRow>,
+}
+
+impl From<Failure> for NothingKept {
+    fn from(failure: Failure) -> Self {
+        Self { failure, hosts: Vec::new() }
+    }
+}
+
+impl NothingKept {
+    /// Of a capture over several hosts: why it failed, and each host with its fault.
+    pub(super) fn of_hosts(failure: Failure, hosts: Vec<(String, Option<NoHostAnswer>)>) -> Self {
+        let row = |(host, missing)| HostRow { host, name: None, clock: None, missing };
+        Self { failure, hosts: hosts.into_iter().map(row).collect() }
+    }
+}
+
 /// A failed target and its remedy.
 #[derive(Debug, Serialize)]
 struct FailureRow {
@@ -260,7 +283,7 @@ fn missing_text(missing: &Missing) -> String {
 }
 
 /// Prints the result and returns the exit code.
-pub(super) fn print(result: Result<CaptureReport, Failure>, json: bool) -> CommandResult {
+pub(super) fn print(result: Result<CaptureReport, NothingKept>, json: bool) -> CommandResult {
     match (result, json) {
         (Ok(report), false) => {
             output::print(&report.page())?;
@@ -270,12 +293,15 @@ pub(super) fn print(result: Result<CaptureReport, Failure>, json: bool) -> Comma
             output::json(&report)?;
             exit(report)
         }
-        (Err(failure), json) => {
+        (Err(NothingKept { failure, hosts }), json) => {
             if json {
                 let error = serde_json::json!({ "message": failure.what, "remedy": failure.remedy });
+                let mut answer = serde_json::json!({ "session": null, "complete": false, "error": error });
+                if !hosts.is_empty() {
+                    answer["hosts"] = serde_json::json!(hosts);
+                }
                 // The failure is more important than a failure to print.
-                let _ =
-                    output::json(&serde_json::json!({ "session": null, "complete": false, "error": error }));
+                let _ = output::json(&answer);
             }
             Err(failure)
         }

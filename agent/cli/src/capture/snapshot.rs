@@ -16,7 +16,7 @@ use xprof::session::SessionName;
 
 use super::{
     agent, instant,
-    report::{self, CaptureReport},
+    report::{self, CaptureReport, NothingKept},
 };
 use crate::{
     CommandResult, client,
@@ -79,7 +79,7 @@ enum SnapshotStage {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    report::print(snapshot(args), args.json)
+    report::print(snapshot(args).map_err(NothingKept::from), args.json)
 }
 
 fn snapshot(args: &Args) -> Result<CaptureReport, Failure> {
@@ -141,7 +141,8 @@ async fn make_and_fetch(
     }
     let mut recorder = RecorderClient::new(channel.clone());
     let events = client::within(client::CALL_TIMEOUT, recorder.snapshot(request)).await?.into_inner();
-    let (report, name) = agent::report(receive(events).await?)?;
+    let finished = receive(events).await?;
+    let (report, name) = agent::report(channel.clone(), finished, Vec::new()).await?;
     let mut report = report.of_agent(&args.agent);
     if let Some(output) = &args.output {
         stage.replace(SnapshotStage::Copy(name.clone()));

@@ -52,12 +52,23 @@ struct SubjectArgs {
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let (out, valid) = (args.out.as_deref().unwrap_or(&args.authority), ValidDays(args.days));
-    for subject in args.subjects()? {
-        let folder = out.join(subject.folder_name());
-        let issued = authority::issue(&args.authority, &folder, &subject, valid, super::now())
-            .map_err(|error| remedies::authority(&error))?;
-        output::print(&line(&issued))?;
+    let subjects = args.subjects()?;
+    let folders: Vec<PathBuf> = subjects.iter().map(|subject| out.join(subject.folder_name())).collect();
+    for folder in &folders {
+        authority::check_free(folder).map_err(|error| remedies::authority(&error))?;
     }
+    let mut issued: Vec<Issued> = Vec::with_capacity(subjects.len());
+    for (subject, folder) in subjects.iter().zip(&folders) {
+        match authority::issue(&args.authority, folder, subject, valid, super::now()) {
+            Ok(one) => issued.push(one),
+            Err(error) => {
+                // All or none: a second attempt finds none in its way.
+                issued.iter().for_each(authority::take_back);
+                return Err(remedies::authority(&error));
+            }
+        }
+    }
+    output::print(&issued.iter().map(line).collect::<String>())?;
     Ok(Exit::Ok)
 }
 
@@ -71,7 +82,11 @@ impl Args {
         let mut hosts = Vec::new();
         for list in agent {
             for name in host_list::expand(list).map_err(|error| remedies::certified_list(&error))? {
-                hosts.push(name.parse::<CertifiedHost>().map_err(|error| remedies::certified_name(&error))?);
+                let host = name.parse::<CertifiedHost>().map_err(|error| remedies::certified_name(&error))?;
+                if hosts.contains(&host) {
+                    return Err(remedies::certified_twice(&host));
+                }
+                hosts.push(host);
             }
         }
         if hosts.len() != 1 && !self.also.is_empty() {
@@ -138,6 +153,7 @@ mod tests {
             "--operator alice --also x",
             "--operator a/b",
             "--agent a b --also x",
+            "--agent a tpu-[1-2] a",
             "--agent tpu-[1-",
             "--agent a:4393",
             "--agent a --days 0",

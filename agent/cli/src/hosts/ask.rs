@@ -1,16 +1,19 @@
-//! The same question to many hosts: each is dialled, asked once, and left. One host never makes the others wait beyond its
-//! time limit.
+//! The same question to many hosts: each is dialled and asked, and left or kept for more. One host never makes the others
+//! wait beyond its time limit.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, path::Path, sync::Arc, time::Duration};
 
 use cluster::{
     channel,
-    dial::{DialError, DialFault, Dialer},
+    dial::{DialError, DialFault, DialedHost, Dialer},
     hosts::HostAddress,
 };
+use futures_util::{FutureExt, future::BoxFuture};
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use proto::tpuscope::v1::Peer;
 use serde::Serialize;
+use sessions::{coordinator::HostFault, fetch::FetchError};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 use tonic::{Status, transport::Channel};
 
@@ -54,6 +57,24 @@ impl NoHostAnswer {
         Self { kind: "refused", reason: what, remedy }
     }
 
+    /// The parts of a session did not arrive.
+    pub(crate) async fn not_copied(error: FetchError, dialed: DialedHost) -> Self {
+        match error {
+            FetchError::Call(status) if channel::ended(&status) => dialed.lost().await.into(),
+            error => {
+                dialed.close().await;
+                let kind = match &error {
+                    FetchError::Call(_) => "refused",
+                    FetchError::Late(_) => "no_answer",
+                    FetchError::Damaged(_) | FetchError::Missing(_) => "damaged",
+                    _ => "not_copied",
+                };
+                let Failure { what, remedy, .. } = remedies::fetch(error, Path::new("."));
+                Self { kind, reason: what, remedy }
+            }
+        }
+    }
+
     /// The agent did not answer the call.
     fn silent(limit: Duration) -> Self {
         let Failure { what, remedy, .. } = remedies::call_timeout(limit);
@@ -80,16 +101,20 @@ pub(super) fn kind(fault: DialFault) -> &'static str {
         DialFault::NotInJob => "not_in_job",
         DialFault::Late => "no_answer",
         DialFault::NoMagic => "other_output",
+        DialFault::OtherVersion => "other_version",
+        DialFault::Echo => "echo",
         DialFault::Lost => "lost",
         DialFault::NoConnection => "no_connection",
         DialFault::NotTls => "not_tls",
         DialFault::PeerValidity => "certificate_not_valid",
         DialFault::PeerAuthority => "unknown_authority",
         DialFault::PeerName => "wrong_name",
+        DialFault::PeerId => "wrong_id",
         DialFault::PeerRole => "wrong_role",
         DialFault::OwnValidity => "own_certificate_not_valid",
         DialFault::OwnAuthority => "own_certificate_unknown",
         DialFault::OwnRole => "own_certificate_without_role",
+        DialFault::TooManyFailures => "too_many_failures",
         DialFault::Handshake => "handshake",
         DialFault::Other => "other",
     }
@@ -102,6 +127,7 @@ pub(super) fn kind(fault: DialFault) -> &'static str {
 pub(crate) async fn dialer(args: &HostsArgs) -> Result<(Vec<HostAddress>, Arc<Dialer>), Failure> {
     let way = args.way()?;
     let hosts = args.list().await?;
+    let way = way.with_step_id().await?;
     allow_open_files();
     let dialer = way.dialer(&hosts)?;
     Ok((hosts, Arc::new(dialer)))
@@ -113,6 +139,15 @@ fn allow_open_files() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
+}
+
+/// A host that answered, and is still connected.
+#[derive(Debug)]
+pub(crate) struct OpenHost<T> {
+    /// Its agent. Closed when all clones of its channel are dropped, and [`DialedHost::close`] was awaited.
+    pub(crate) dialed: DialedHost,
+    /// What it answered.
+    pub(crate) answer: T,
 }
 
 /// Asks all hosts of the arguments, and returns their answers in the order of the list.
@@ -128,16 +163,53 @@ where
     Call: Fn(Channel) -> Answer + Clone + Send + 'static,
     Answer: Future<Output = Result<T, Status>> + Send,
 {
+    let closing = move |dialer: Arc<Dialer>, host: HostAddress, limit| {
+        let call = call.clone();
+        async move {
+            let OpenHost { dialed, answer } = ask(&dialer, &host, limit, call).await?;
+            dialed.close().await;
+            Ok(answer)
+        }
+        .boxed()
+    };
+    each(args, closing).await
+}
+
+/// As [`ask_all`], and hosts that answer stay connected.
+///
+/// # Errors
+/// If the hosts are not known, or there is no way to any of them.
+pub(crate) async fn ask_all_open<T, Call, Answer>(
+    args: &HostsArgs,
+    call: Call,
+) -> Result<Vec<HostAnswer<OpenHost<T>>>, Failure>
+where
+    T: Send + 'static,
+    Call: Fn(Channel) -> Answer + Clone + Send + 'static,
+    Answer: Future<Output = Result<T, Status>> + Send,
+{
+    let staying = move |dialer: Arc<Dialer>, host: HostAddress, limit| {
+        let call = call.clone();
+        async move { ask(&dialer, &host, limit, call).await }.boxed()
+    };
+    each(args, staying).await
+}
+
+async fn each<T: Send + 'static>(
+    args: &HostsArgs,
+    one: impl Fn(Arc<Dialer>, HostAddress, Duration) -> BoxFuture<'static, Result<T, NoHostAnswer>>,
+) -> Result<Vec<HostAnswer<T>>, Failure> {
     let (hosts, dialer) = dialer(args).await?;
-    let (limit, permits) = (args.host_timeout.into(), Arc::new(Semaphore::new(HOSTS_AT_A_TIME)));
+    let permits = Arc::new(Semaphore::new(HOSTS_AT_A_TIME));
     let progress = progress(hosts.len());
     let mut asking = JoinSet::new();
     for (number, host) in hosts.into_iter().enumerate() {
-        let (dialer, permits, call) = (Arc::clone(&dialer), Arc::clone(&permits), call.clone());
+        let asked = one(Arc::clone(&dialer), host.clone(), args.host_timeout.into());
+        let permits = Arc::clone(&permits);
         asking.spawn(async move {
             // It is never closed.
             let _permit = permits.acquire().await;
-            let answer = ask(&dialer, &host, limit, call).await;
+            let answer = asked.await;
             (number, HostAnswer { host, answer })
         });
     }
@@ -155,22 +227,41 @@ async fn ask<T, Answer>(
     dialer: &Dialer,
     host: &HostAddress,
     limit: Duration,
-    call: impl Fn(Channel) -> Answer,
-) -> Result<T, NoHostAnswer>
+    call: impl FnOnce(Channel) -> Answer,
+) -> Result<OpenHost<T>, NoHostAnswer>
 where
     Answer: Future<Output = Result<T, Status>>,
 {
     let dialed = dialer.dial(host, limit).await?;
-    let answer = timeout(limit, call(dialed.channel())).await;
+    let answer = timeout(dialed.time_left(), call(dialed.channel())).await;
     if let Ok(Err(status)) = &answer
         && channel::ended(status)
     {
         return Err(dialed.lost().await.into());
     }
-    dialed.close().await;
     match answer {
-        Ok(answer) => answer.map_err(|status| NoHostAnswer::refused(&status)),
-        Err(_) => Err(NoHostAnswer::silent(limit)),
+        Ok(Ok(answer)) => Ok(OpenHost { dialed, answer }),
+        Ok(Err(status)) => {
+            dialed.close().await;
+            Err(NoHostAnswer::refused(&status))
+        }
+        Err(_) => {
+            dialed.close().await;
+            Err(NoHostAnswer::silent(limit))
+        }
+    }
+}
+
+/// Leaves the answer of an agent that was reached under two names to the first of them; `peer` is who answered.
+pub(crate) fn each_agent_once<T>(answers: &mut [HostAnswer<T>], peer: impl Fn(&T) -> Option<&Peer>) {
+    let mut agents: HashMap<String, HostAddress> = HashMap::new();
+    for HostAnswer { host, answer } in answers {
+        let instance = answer.as_ref().ok().and_then(&peer).map(|peer| peer.instance.clone());
+        let Some(instance) = instance.filter(|instance| !instance.is_empty()) else { continue };
+        let first = agents.entry(instance).or_insert_with(|| host.clone());
+        if first != host {
+            *answer = Err(NoHostAnswer::from(&HostFault::SameAgent(first.clone())));
+        }
     }
 }
 

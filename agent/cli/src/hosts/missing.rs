@@ -11,6 +11,7 @@ impl From<&HostFault> for NoHostAnswer {
             HostFault::Dial(error) => kind(error.fault),
             HostFault::Refused(_) => "refused",
             HostFault::Capture(failure) => FailureKind::named(&failure.kind).as_str(),
+            HostFault::Stopped => "agent_stopped",
             HostFault::Protocol { .. } | HostFault::Incapable { .. } => "old_agent",
             HostFault::Late { .. } => "no_answer",
             HostFault::LateRecording | HostFault::Overall => "timeout",

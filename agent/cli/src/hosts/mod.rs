@@ -16,7 +16,7 @@ use model::unit::Duration;
 
 use super::{failure::Failure, remedies};
 
-pub(crate) use ask::{HostAnswer, NoHostAnswer, ask_all, dialer};
+pub(crate) use ask::{HostAnswer, NoHostAnswer, OpenHost, ask_all, ask_all_open, dialer, each_agent_once};
 use way::Way;
 
 /// The heading of these arguments in the help.
@@ -62,9 +62,15 @@ pub(crate) struct HostsArgs {
     /// Container in the pods of --via kubectl
     #[arg(long, value_name = "NAME", requires = "via", help_heading = HEADING)]
     container: Option<String>,
-    /// Time limit for reaching a host, and again for its answer
-    #[arg(long, value_name = "TIME", default_value = "20s", help_heading = HEADING)]
+    /// Time limit for reaching a host and its first answer, and again for each further one
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = some_time, help_heading = HEADING)]
     host_timeout: Duration,
+}
+
+/// A duration that is not zero.
+pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<Duration>().map_err(|error| error.to_string())?;
+    if duration.get().is_zero() { Err("expected more than 0 s".to_owned()) } else { Ok(duration) }
 }
 
 /// The programs that reach hosts.
@@ -84,7 +90,7 @@ impl HostsArgs {
         self.provider().is_some()
     }
 
-    /// The time limit for reaching a host, and again for each of its answers.
+    /// The time limit for reaching a host and its first answer, and again for each further one.
     pub(crate) fn host_timeout(&self) -> time::Duration {
         self.host_timeout.into()
     }
@@ -207,6 +213,7 @@ mod tests {
             "--via ssh",
             "--hosts a --via telnet",
             "--slurm-job x --via srun",
+            "--hosts a --via ssh --host-timeout 0s",
         ] {
             let parsed = OneCommand::try_parse_from(["x"].into_iter().chain(clash.split_whitespace()));
             assert!(parsed.is_err(), "{clash}");

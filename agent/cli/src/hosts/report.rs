@@ -35,24 +35,28 @@ pub(crate) fn count(number: usize, what: &str) -> String {
 /// What to do about hosts without an answer, after an empty line: each remedy once, with its hosts. Empty if there is
 /// nothing to do.
 pub(crate) fn remarks<T>(answers: &[HostAnswer<T>]) -> String {
-    let mut remedies: Vec<(&str, Vec<String>)> = Vec::new();
-    for host in answers {
-        let Some(remedy) = host.answer.as_ref().err().map(|missing| missing.remedy.as_str()) else {
-            continue;
-        };
-        match remedies.iter_mut().find(|(known, _)| *known == remedy) {
-            Some((_, hosts)) => hosts.push(host.host.to_string()),
-            None if remedy.is_empty() => {}
-            None => remedies.push((remedy, vec![host.host.to_string()])),
+    by_text(answers.iter().filter_map(|host| {
+        let missing = host.answer.as_ref().err()?;
+        Some((host.host.to_string(), missing.remedy.clone()))
+    }))
+}
+
+/// Texts about hosts, after an empty line: each once, with its hosts. Empty texts are left out.
+pub(crate) fn by_text(about: impl Iterator<Item = (String, String)>) -> String {
+    let mut texts: Vec<(String, Vec<String>)> = Vec::new();
+    for (host, text) in about.filter(|(_, text)| !text.is_empty()) {
+        match texts.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, hosts)) => hosts.push(host),
+            None => texts.push((text, vec![host])),
         }
     }
-    let mut text = String::new();
-    for (remedy, hosts) in remedies {
-        let gap = if text.is_empty() { "\n" } else { "" };
+    let mut page = String::new();
+    for (text, hosts) in texts {
+        let gap = if page.is_empty() { "\n" } else { "" };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{gap}- {}: {}", one_line(&named(&hosts)), one_line(remedy));
+        let _ = writeln!(page, "{gap}- {}: {}", one_line(&named(&hosts)), one_line(&text));
     }
-    text
+    page
 }
 
 fn named(hosts: &[String]) -> String {

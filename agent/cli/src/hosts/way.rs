@@ -28,6 +28,20 @@ pub(crate) enum Way {
 }
 
 impl Way {
+    /// With the id that srun knows for the job.
+    ///
+    /// # Errors
+    /// If Slurm does not know the job.
+    pub(crate) async fn with_step_id(self) -> Result<Self, Failure> {
+        match self {
+            Self::Command(Reach::Srun(job)) => {
+                let id = job.step_id().await.map_err(|error| remedies::hosts(&error))?;
+                Ok(Self::Command(Reach::Srun(id)))
+            }
+            other => Ok(other),
+        }
+    }
+
     /// A dialler for these hosts.
     ///
     /// # Errors

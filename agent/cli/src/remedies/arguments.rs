@@ -139,7 +139,7 @@ mod tests {
         );
         assert_eq!(
             message(&["sessions", "show"]),
-            "the following required arguments were not provided: <SESSION>\n  \
+            "the following required arguments were not provided: <SESSION>...\n  \
              `tpuscope sessions show --help` shows the usage"
         );
         assert_eq!(

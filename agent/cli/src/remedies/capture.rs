@@ -20,6 +20,8 @@ pub(crate) enum KeptIn {
     Folder,
     /// The agent's store.
     AgentStore,
+    /// The store of another host's agent, in a capture over several hosts.
+    OtherHost,
 }
 
 /// The exit code of a failed capture.
@@ -73,6 +75,10 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::LateStart => {
             "check that the network between the hosts is not overloaded and that no clock is being set, then try again"
         }
+        R::CallerSilent if kept_in == KeptIn::OtherHost => {
+            "this command did not run for longer than the 10 s for which it reserves a host (Ctrl-Z, a suspended machine): let it \
+             run until the end"
+        }
         R::CallerSilent => "keep the caller and its connection up until the capture ends",
         R::NoStart => "begin the capture sooner after the hosts are reserved",
         R::TooLarge => "use a shorter --duration or lower tracer levels, or raise capture.max_size",
@@ -85,6 +91,12 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::PartNotThere => "wait until the uploads of all hosts are done: `tpuscope uploads list` shows them",
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
         R::SameProfiler => "name each profiler once",
+        R::NoTarget if kept_in == KeptIn::OtherHost => {
+            "call jax.profiler.start_server(PORT) in the job there, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; settings of the agent there: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
+        }
+        R::OwnersHidden if kept_in == KeptIn::OtherHost => {
+            "docs/discovery.md (installed in /usr/share/doc/tpuscope) says what the agent there needs to see all processes; for a process that it sees, call jax.profiler.start_server(PORT) in the job, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009"
+        }
         R::NoTarget => {
             "call jax.profiler.start_server(PORT) in the job, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
         }
@@ -126,10 +138,13 @@ fn disk(reason: FailureReason, kept_in: KeptIn) -> &'static str {
     use FailureReason as R;
     match (reason, kept_in) {
         (R::NoSpace, KeptIn::Folder) => "free disk space, or name another folder with --output",
+        (R::NoSpace, KeptIn::OtherHost) => {
+            "free disk space there: `tpuscope sessions rm`, or the limits store.max_size, store.max_age and store.min_free"
+        }
         (R::NoSpace, KeptIn::AgentStore) => {
             "free disk space: `tpuscope sessions rm`, or the limits store.max_size, store.max_age and store.min_free"
         }
-        (_, KeptIn::AgentStore) => {
+        (_, KeptIn::AgentStore | KeptIn::OtherHost) => {
             "the agent stores sessions in agent.state_dir: its user must own the folders there, and links are not followed"
         }
         (R::FolderDenied, KeptIn::Folder) => "name a folder that you can write to with --output",
@@ -253,6 +268,15 @@ mod tests {
             let remedy = capture(reason, KeptIn::AgentStore);
             assert!(!remedy.is_empty() && !remedy.contains("--output"), "{reason:?}: {remedy}");
         }
+    }
+
+    #[test]
+    fn of_another_host_nothing_is_said_that_only_one_host_can_do() {
+        for reason in [FailureReason::NoTarget, FailureReason::OwnersHidden, FailureReason::NoSpace] {
+            let remedy = capture(reason, KeptIn::OtherHost);
+            assert!(!remedy.contains("--target") && remedy.contains("there"), "{reason:?}: {remedy}");
+        }
+        assert!(capture(FailureReason::CallerSilent, KeptIn::OtherHost).contains("this command did not run"));
     }
 
     #[test]

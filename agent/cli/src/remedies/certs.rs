@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use cluster::identity::{
-    authority::{AuthorityError, CertifiedNameError},
+    authority::{AuthorityError, CertifiedHost, CertifiedNameError},
     certificate::Validity,
     files::IdentityError,
 };
@@ -87,6 +87,12 @@ pub(crate) fn certified_list(error: &HostListError) -> Failure {
 /// A certificate cannot have this name.
 pub(crate) fn certified_name(error: &CertifiedNameError) -> Failure {
     Failure::new(Exit::Usage, format!("--agent: {error}"))
+}
+
+/// A host of `--agent` is named twice.
+pub(crate) fn certified_twice(host: &CertifiedHost) -> Failure {
+    Failure::new(Exit::Usage, format!("--agent: the host {host} is named twice"))
+        .remedy("name each host once")
 }
 
 /// `--also` without exactly one host.

@@ -2,10 +2,10 @@
 
 use cluster::{dial::DialFault, hosts::HostAddress};
 use sessions::{
-    coordinator::{CoordinatorError, HostFault},
+    coordinator::{CoordinatorError, HostFault, LeftParts},
     fetch::FetchError,
 };
-use xprof::{session::SessionName, wording::counted};
+use xprof::wording::counted;
 
 use super::{
     capture::{KeptIn, capture_failure, session_folder},
@@ -23,7 +23,8 @@ pub(crate) fn missing_host(fault: &HostFault) -> Failure {
     match fault {
         HostFault::Dial(error) => with(not_reached_exit(error.fault), not_reached(error.fault)),
         HostFault::Refused(status) => refused(status),
-        HostFault::Capture(failure) => capture_failure(failure, KeptIn::AgentStore),
+        HostFault::Capture(failure) => capture_failure(failure, KeptIn::OtherHost),
+        HostFault::Stopped => with(Exit::NoAgent, "start the agent there, and capture again"),
         HostFault::Protocol { there, here } if there > here => with(Exit::NoAgent, "update tpuscope here"),
         HostFault::Protocol { .. } | HostFault::Incapable { .. } => {
             with(Exit::NoAgent, "update tpuscope there, and restart its agent")
@@ -60,7 +61,9 @@ fn not_reached_exit(fault: DialFault) -> Exit {
     match fault {
         DialFault::NotStarted | DialFault::JobNotRunning => Exit::NotFound,
         DialFault::Port => Exit::Usage,
-        DialFault::NoTpuscope | DialFault::OldTpuscope | DialFault::NoAgent => Exit::NoAgent,
+        DialFault::NoTpuscope | DialFault::OldTpuscope | DialFault::OtherVersion | DialFault::NoAgent => {
+            Exit::NoAgent
+        }
         DialFault::ClosedSocket
         | DialFault::HostKey
         | DialFault::Denied
@@ -68,13 +71,15 @@ fn not_reached_exit(fault: DialFault) -> Exit {
         | DialFault::PeerValidity
         | DialFault::PeerAuthority
         | DialFault::PeerName
+        | DialFault::PeerId
         | DialFault::PeerRole
         | DialFault::OwnValidity
         | DialFault::OwnAuthority
         | DialFault::OwnRole
+        | DialFault::TooManyFailures
         | DialFault::Handshake => Exit::Permission,
         DialFault::Late => Exit::Timeout,
-        DialFault::NoMagic | DialFault::NotTls => Exit::BadInput,
+        DialFault::NoMagic | DialFault::Echo | DialFault::NotTls => Exit::BadInput,
         DialFault::Overloaded
         | DialFault::UnknownName
         | DialFault::Unreachable
@@ -86,43 +91,63 @@ fn not_reached_exit(fault: DialFault) -> Exit {
 }
 
 /// A capture over several hosts that kept nothing.
-pub(crate) fn hosts_capture(error: CoordinatorError, session: Option<&SessionName>) -> Failure {
+pub(crate) fn hosts_capture(error: CoordinatorError) -> Failure {
     match error {
-        CoordinatorError::TooFewHosts { left, needed, hosts, keeping } => {
-            too_few_hosts(left, needed, &hosts, &keeping)
+        CoordinatorError::TooFewHosts { remaining, needed, hosts, keeping, left } => {
+            too_few_hosts(remaining, needed, &hosts, &keeping, &left)
         }
-        CoordinatorError::Folder(error) => {
+        CoordinatorError::Unwritable(error) => session_folder(error),
+        CoordinatorError::Unwritten { error, left } => {
             let failure = session_folder(error);
-            let remedy = [failure.remedy.as_str(), AGENTS_KEEP].into_iter().filter(|text| !text.is_empty());
+            let kept = agents_keep(&left);
+            let remedy = [failure.remedy.as_str(), &kept].into_iter().filter(|text| !text.is_empty());
             Failure { remedy: remedy.collect::<Vec<_>>().join("; "), ..failure }
         }
-        CoordinatorError::Manifest(ref fault) => {
-            let why = missing_host(fault);
-            Failure::new(Exit::NotUploaded, &error).remedy(why.remedy)
+        CoordinatorError::Manifest { ref fault, ref left } => {
+            let why = missing_host(fault).remedy;
+            let remedy = [why.as_str(), &agents_keep(left)]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+                .join("; ");
+            Failure::new(Exit::NotUploaded, &error).remedy(remedy)
         }
-        CoordinatorError::Cancelled { recorded: false } => Failure::new(
+        CoordinatorError::Cancelled { left: None } => Failure::new(
             Exit::Interrupted,
             "the capture was cancelled; nothing was kept, and the agents free the profilers",
         ),
-        CoordinatorError::Cancelled { recorded: true } => {
-            let named = session.map(|name| format!(" {name}")).unwrap_or_default();
-            Failure::new(Exit::Interrupted, "the capture was cancelled; nothing was kept here").remedy(format!(
-                "agents that had recorded keep the session{named} in their stores: `tpuscope sessions list` there"
-            ))
-        }
+        CoordinatorError::Cancelled { left: Some(left) } => Failure::new(
+            Exit::Interrupted,
+            "the capture was cancelled after hosts had recorded; no whole session was made",
+        )
+        .remedy(agents_keep(&left)),
         CoordinatorError::Panicked(_) => Failure::internal(&error),
     }
 }
 
-/// What becomes of what agents have recorded when it cannot be written here.
-const AGENTS_KEEP: &str = "agents that had recorded keep the session in their stores: `tpuscope sessions list` there, `sessions rm` removes it";
+/// What becomes of what agents have recorded when the session does not become whole.
+fn agents_keep(left: &LeftParts) -> String {
+    let LeftParts { session, folder_there } = left;
+    let there = folder_there.as_ref().map(|folder| {
+        format!(
+            ", and upload it; {folder} has their parts then, and no manifest: an unfinished session, which XProf opens and which \
+             can be deleted there"
+        )
+    });
+    format!(
+        "agents that had recorded keep session {session} in their stores{}: `tpuscope sessions rm {session}` there removes it \
+         and ends its upload",
+        there.unwrap_or_default()
+    )
+}
 
 /// The code is that of the commonest cause; of two, that of the host that was named first.
 fn too_few_hosts(
-    left: usize,
+    remaining: usize,
     needed: usize,
     hosts: &[(HostAddress, Option<HostFault>)],
     keeping: &[HostAddress],
+    left: &LeftParts,
 ) -> Failure {
     let missing = hosts.iter().filter_map(|(host, fault)| Some((host, missing_host(fault.as_ref()?))));
     let missing: Vec<(&HostAddress, Failure)> = missing.collect();
@@ -135,28 +160,22 @@ fn too_few_hosts(
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    let mut remedies: Vec<&str> = Vec::new();
+    let mut remedies: Vec<String> = Vec::new();
     for (_, failure) in missing.iter().filter(|(_, failure)| failure.exit == exit) {
-        if !failure.remedy.is_empty() && !remedies.contains(&failure.remedy.as_str()) {
-            remedies.push(&failure.remedy);
+        if !failure.remedy.is_empty() && !remedies.contains(&failure.remedy) {
+            remedies.push(failure.remedy.clone());
         }
     }
     let kept = match keeping {
         [] => "nothing was kept".to_owned(),
         [first, rest @ ..] => {
+            remedies.push(agents_keep(left));
             let others = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            format!(
-                "no whole session was made, and the agents of {first}{others} keep and may upload what they recorded"
-            )
+            format!("no whole session was made, and the agents of {first}{others} keep what they recorded")
         }
     };
-    if !keeping.is_empty() {
-        remedies.push(
-            "`tpuscope sessions list` there shows it, `tpuscope sessions rm` removes it and ends its upload",
-        );
-    }
     let what = format!(
-        "{left} of {} are left and {needed} must have a trace: {kept}: {}{more}",
+        "{remaining} of {} are left and {needed} must have a trace: {kept}: {}{more}",
         counted(hosts.len(), "host"),
         named.join("; ")
     );
@@ -209,23 +228,41 @@ mod tests {
             (host("c"), None),
             (host("d"), dial(DialFault::OldTpuscope)),
         ];
-        let failed = too_few_hosts(1, 2, &hosts, &[]);
+        let left = LeftParts { session: "s".parse().unwrap(), folder_there: None };
+        let failed = too_few_hosts(1, 2, &hosts, &[], &left);
         assert_eq!(failed.exit, Exit::NoAgent);
         let wanted = "1 of 4 hosts are left and 2 must have a trace: nothing was kept: \
                       a: it did not end its recording in time; b: ssh: x; d: ssh: x";
         assert_eq!(failed.what, wanted);
         assert!(failed.remedy.contains("update tpuscope there") && !failed.remedy.contains("--timeout"));
         // The first of two.
-        let failed = too_few_hosts(0, 1, &hosts[..2], &[host("a"), host("c")]);
+        let failed = too_few_hosts(0, 1, &hosts[..2], &[host("a"), host("c")], &left);
         assert_eq!(failed.exit, Exit::Timeout);
-        assert!(failed.what.contains("the agents of a and 1 more keep and may upload"), "{}", failed.what);
-        assert!(failed.remedy.contains("sessions rm"), "{}", failed.remedy);
+        assert!(
+            failed.what.contains("the agents of a and 1 more keep what they recorded"),
+            "{}",
+            failed.what
+        );
+        assert!(failed.remedy.contains("sessions rm s"), "{}", failed.remedy);
         let many: Vec<_> = (0..9).map(|number| (host(&format!("h{number}")), late())).collect();
         assert!(
-            too_few_hosts(0, 1, &many, &[])
+            too_few_hosts(0, 1, &many, &[], &left)
                 .what
                 .ends_with("h3: it did not end its recording in time; and 5 more")
         );
+    }
+
+    #[test]
+    fn what_lies_at_a_destination_is_said() {
+        let folder_there = Some("gs://b/plugins/profile/s".to_owned());
+        let left = Some(LeftParts { session: "s".parse().unwrap(), folder_there });
+        let cancelled = hosts_capture(CoordinatorError::Cancelled { left });
+        assert_eq!(cancelled.exit, Exit::Interrupted);
+        for says in
+            ["gs://b/plugins/profile/s has their parts then, and no manifest", "`tpuscope sessions rm s`"]
+        {
+            assert!(cancelled.remedy.contains(says), "{}", cancelled.remedy);
+        }
     }
 
     #[test]

@@ -47,7 +47,9 @@ fn slurm(error: &SlurmError) -> (Exit, String) {
     let queue = "`squeue --me` lists your jobs";
     let (exit, remedy) = match error {
         SlurmError::Id(_) => (Exit::Usage, queue),
-        SlurmError::Several(_) => (Exit::Usage, "name one element of the array, such as 4711_3"),
+        SlurmError::Several(_) => {
+            (Exit::Usage, "name one element of the array, such as 4711_3, or one component, such as 4711+1")
+        }
         SlurmError::Ended(_) | SlurmError::NoHosts { .. } => (Exit::NotFound, queue),
         SlurmError::Command(QueryCommandError::Start { .. }) => {
             (Exit::NotFound, "run this where Slurm's commands are, or name the hosts with --hosts")
@@ -158,10 +160,14 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
         DialFault::Unreachable => "check that the host is up and that sshd listens there",
         DialFault::ForeignJob => "only the user of a job can run steps in it: use --via ssh",
         DialFault::JobNotRunning => "`squeue --me` lists your jobs",
-        DialFault::NotInJob => "ask the hosts of the job alone: --slurm-job without --hosts",
+        DialFault::NotInJob => "the job may have other hosts now: run the command again",
         DialFault::Late => "run the command by hand to see where it waits; --host-timeout gives more time",
         DialFault::NoMagic => {
             "run the command by hand: it must end with `tpuscope dial-stdio` and print nothing else"
+        }
+        DialFault::OtherVersion => "install the same version of tpuscope here and there",
+        DialFault::Echo => {
+            "let the command run `tpuscope dial-stdio` without a terminal: no `-t` of ssh or kubectl, no `--pty` of srun"
         }
         DialFault::Lost => {
             "run the command again; the log of the agent there has more: `journalctl -u tpuscope`"
@@ -179,6 +185,10 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
             "use a name that the certificate has, or issue one with this name (`tpuscope certs issue --agent HOST --also NAME`); \
              --peer-id names the URI of a certificate without host names"
         }
+        DialFault::PeerId => {
+            "give --peer-id a URI of that agent's certificate (`tpuscope certs show FILE` there lists them), or leave --peer-id out \
+             where the certificate has the host's name and the role agent"
+        }
         DialFault::PeerRole => {
             "api.remote.cert there must be made with `tpuscope certs issue --agent`, or name its URI with --peer-id"
         }
@@ -186,6 +196,9 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
         DialFault::OwnAuthority => "add the authority of cert.pem in --tls-dir to api.remote.client_ca there",
         DialFault::OwnRole => {
             "use a certificate of `tpuscope certs issue --operator` or `--viewer`, or add its name to api.remote.allow there"
+        }
+        DialFault::TooManyFailures => {
+            "the log of the agent there has why handshakes of this address failed: correct that, then wait a minute"
         }
         DialFault::Handshake => "the log of the agent there has more: `journalctl -u tpuscope`",
         DialFault::Other => "",

@@ -11,9 +11,11 @@ mod certs;
 mod connection;
 mod host_captures;
 mod hosts;
+mod joined_sessions;
 mod ledger;
 mod libtpu;
 mod output;
+mod profilers;
 mod series;
 mod settings;
 mod status;
@@ -31,7 +33,8 @@ pub(crate) use capture::{
     kept_by_the_agent, long_window, missing_parts, of_failure, session_folder, store,
 };
 pub(crate) use certs::{
-    authority, certified_list, certified_name, identity, name_without_one_host, own_validity, tls_dir,
+    authority, certified_list, certified_name, certified_twice, identity, name_without_one_host,
+    own_validity, tls_dir,
 };
 pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
@@ -44,18 +47,24 @@ pub(crate) use hosts::{
     container_without_pod, hosts, kubectl_wants_pods, no_container_name, no_way_to_hosts, not_reached,
     peer_id_without_tls, port_with_command, socket_of_another_host, srun_without_job,
 };
+pub(crate) use joined_sessions::{
+    no_host_has, no_name_for_hosts, not_comparable, process_twice, same_session, session_twice,
+    sessions_apart, several_jobs,
+};
 pub(crate) use ledger::{
     LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,
     no_answer_of_log, no_entry, other_encoding, refused_observations, reversed_window, unreadable_input,
 };
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use output::{manual_pages, unprinted};
+pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};
 pub(crate) use status::{no_chip, no_owner};
 pub(crate) use stored_sessions::{
     changed_path, each, faulty_session, import, imported_name, imported_url, listed_name, merged_session,
-    no_store, no_stored_session, not_a_session_name, several_sessions, unfit_session_name, unreadable_part,
+    no_files_of_older_agent, no_store, no_stored_session, not_a_session_name, several_sessions,
+    unfit_session_name, unreadable_part,
 };
 pub(crate) use traces::{
     OutputConflict, TraceFileError, damaged_copy, export, fetch, merge, missing_copy, name_of_a_file,

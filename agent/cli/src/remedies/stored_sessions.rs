@@ -31,6 +31,14 @@ pub(crate) fn no_stored_session(name: &SessionName, names: &[String]) -> Failure
         .remedy(joined(&suggestion, &path_hint(name)))
 }
 
+/// The agent is of 0.1, and cannot read parts of a session for others.
+pub(crate) fn no_files_of_older_agent(name: &SessionName) -> Failure {
+    Failure::new(Exit::NoAgent, format_args!("the agent cannot show session {name}: it is older than this command"))
+        .remedy(format!(
+            "`tpuscope sessions fetch {name}` copies it, or restart the agent with the same version: `systemctl restart tpuscope`"
+        ))
+}
+
 /// The agent that has the session cannot be asked.
 pub(crate) fn no_store(failure: Failure, name: &SessionName) -> Failure {
     let remedy = joined(&failure.remedy, &path_hint(name));

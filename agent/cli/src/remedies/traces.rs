@@ -304,6 +304,8 @@ pub(crate) fn fetch(error: FetchError, output: &Path) -> Failure {
         FetchError::Call(status) => refused(&status),
         FetchError::Late(limit) => call_timeout(limit),
         FetchError::Disk(error) => session_copy(error, output),
+        FetchError::Damaged(file) => damaged_copy(&file),
+        FetchError::Missing(file) => missing_copy(&file),
         FetchError::Wrong(_) | FetchError::Panicked(_) => Failure::internal(error),
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Every call has a deadline and the rights of its caller.
 
+use std::sync::Arc;
+
 use proto::tpuscope::v1::{
     ListSessionsRequest, ReadSessionRequest, ShowSessionReply, ShowSessionRequest,
     sessions_client::SessionsClient,
@@ -23,7 +25,7 @@ struct Calls {
     session: SessionName,
     client: SessionsClient<Channel>,
     /// Its thread answers the agent's pings while the command computes. Dropped last.
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
 }
 
 /// The session of this name, and what the agent says of it.
@@ -45,8 +47,24 @@ pub(super) fn open(
         };
         Ok((client, reply))
     })?;
-    let calls = Calls { session: session.clone(), client, runtime };
+    if let Some(older) = older_agent(session, &reply) {
+        return Err(older);
+    }
+    let calls = Calls { session: session.clone(), client, runtime: Arc::new(runtime) };
     Ok((RemoteSession::new(session.as_str(), calls), reply))
+}
+
+/// The session of this name of the agent behind `channel`, which `runtime` keeps.
+pub(super) fn remote(session: &SessionName, channel: Channel, runtime: Arc<Runtime>) -> RemoteSession {
+    let client = SessionsClient::new(channel);
+    RemoteSession::new(session.as_str(), Calls { session: session.clone(), client, runtime })
+}
+
+/// An agent of 0.1 names no files: it cannot read a part for us.
+fn older_agent(session: &SessionName, reply: &ShowSessionReply) -> Option<Failure> {
+    let parts = reply.session.as_ref().map_or(0, |summary| summary.parts);
+    let names_none = parts > 0 && reply.files.is_empty() && reply.faults.is_empty();
+    names_none.then(|| remedies::no_files_of_older_agent(session))
 }
 
 /// There is no such session, or none that the caller may read: names those that are like it.

@@ -12,7 +12,7 @@ use store::destinations::{
     target::{FailureClass, TransferError},
 };
 use tokio::runtime::{self, Runtime};
-use xprof::session::{FaultKind, MANIFEST_FILE, Manifest, PART_SUFFIX, Session, parse_manifest};
+use xprof::session::{FaultKind, MANIFEST_FILE, Manifest, PART_SUFFIX, Session, claim_path, parse_manifest};
 
 use super::remote_files::{RangeSource, RemoteSession};
 use crate::{failure::Failure, remedies};
@@ -155,9 +155,17 @@ impl Bucket {
             None => None,
         };
         let files = objects.iter().map(|object| (object.name.clone(), object.size));
-        let session = Session::listed(Path::new(&self.url_of(path)), manifest, files);
+        let unfinished = manifest.is_none() && self.is_claimed(path).await?;
+        let mut session = Session::listed(Path::new(&self.url_of(path)), manifest, files);
+        session.iter_mut().filter(|_| unfinished).for_each(Session::note_unfinished);
         let etags = objects.iter().map(|object| (object.name.clone(), object.etag.clone())).collect();
         Ok(session.map(|session| Found { session, etags }))
+    }
+
+    /// Whether an upload has the name of the session in this folder.
+    async fn is_claimed(&self, folder: &str) -> Result<bool, Failure> {
+        let Some(claim) = claim_path(folder) else { return Ok(false) };
+        Ok(self.call(&claim, || self.reader.object(&claim)).await?.is_some())
     }
 
     async fn manifest(

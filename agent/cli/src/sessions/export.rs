@@ -14,16 +14,16 @@ use xprof::{
     analysis::{HostReport, PlacedPart, Report, Rules},
     export::{ExportedHost, TraceEvents, operations_csv, steps_csv, trace_events},
     input::Input,
-    session::PartFile,
     wording::counted,
 };
 
 use super::{
-    CommandResult, interrupt, load,
+    CommandResult, interrupt,
+    joined::{JoinedSessions, SourcePart},
+    load,
     location::Location,
     outfile::{OutFile, is_a_folder_or_new},
     progress::ByteProgress,
-    remote_files::RemoteSession,
 };
 use crate::{
     client,
@@ -37,9 +37,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Name of a session of the agent; or a gs:// URL; or a path, which contains `/`, is `.` or ends in .xplane.pb. URLs and
-    /// paths name a session folder, a logdir (its newest session is exported), or a file
-    #[arg(value_parser = Location::parser())]
-    session: Location,
+    /// paths name a session folder, a logdir (its newest session is exported), or a file. Several are exported as one session:
+    /// the hosts of one window
+    #[arg(value_name = "SESSION", required = true, value_parser = Location::parser())]
+    sessions: Vec<Location>,
     /// Output format
     #[arg(long, value_enum)]
     format: Format,
@@ -89,21 +90,21 @@ struct ShiftedHost {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let loaded = load::parts(&args.session, &args.agent)?;
-    let (found, remote) = (loaded.session.parts.clone(), loaded.remote.clone());
-    let inputs: Vec<&Path> = found.iter().map(|part| part.path.as_path()).collect();
-    let mut answer = ExportAnswer { session: loaded.session.name.clone(), ..ExportAnswer::default() };
+    let sessions = JoinedSessions::open(&args.sessions, &args.agent)?;
+    let found = sessions.parts();
+    let inputs: Vec<&Path> = found.iter().map(|part| part.file.path.as_path()).collect();
+    let mut answer = ExportAnswer { session: sessions.name(), ..ExportAnswer::default() };
     match args.format {
         Format::Perfetto => {
             let (out, file) = OutFile::create(&args.output, &inputs)?;
-            let report = loaded.analysed(Rules::True, Some(0))?;
+            let report = sessions.analysed(Rules::True, Some(0))?;
             answer.tell(&report);
             let parts = named(&found, &report);
-            answer.events = Some(perfetto(&parts, remote.as_ref(), &file, &args.output)?);
+            answer.events = Some(perfetto(&parts, &file, &args.output)?);
             answer.finish(out, &file, &args.output)?;
         }
         Format::Csv => {
-            let report = loaded.analysed(Rules::True, None)?;
+            let report = sessions.analysed(Rules::True, None)?;
             answer.tell(&report);
             answer.csv(&report, &inputs, &args.output)?;
         }
@@ -118,33 +119,29 @@ pub(super) fn run(args: &Args) -> CommandResult {
 
 /// A part that was read.
 struct NamedPart<'p> {
-    file: &'p PartFile,
+    part: &'p SourcePart<'p>,
     /// What its processes are called.
     name: String,
     offset_ps: i64,
 }
 
 /// The readable parts, named as `sessions show` does: by their host, and by the file too where a host has several.
-fn named<'p>(files: &'p [PartFile], report: &Report) -> Vec<NamedPart<'p>> {
+fn named<'p>(parts: &'p [SourcePart<'p>], report: &Report) -> Vec<NamedPart<'p>> {
     let (placed, _) = report.time_line();
     let label = |part: &HostReport| {
         let same = placed.iter().filter(|other| other.part.host == part.host).count();
         if same > 1 { format!("{} ({})", part.host, part.file) } else { part.host.clone() }
     };
     let named = placed.iter().filter_map(|placed| {
-        let file = files.iter().find(|file| load::file_name(&file.path) == placed.part.file)?;
-        Some(NamedPart { file, name: label(placed.part), offset_ps: placed.offset_ps })
+        let part = parts.iter().find(|part| part.label == placed.part.file)?;
+        Some(NamedPart { part, name: label(placed.part), offset_ps: placed.offset_ps })
     });
     named.collect()
 }
 
-fn perfetto(
-    parts: &[NamedPart<'_>],
-    remote: Option<&RemoteSession>,
-    file: &File,
-    path: &Path,
-) -> Result<TraceEvents, Failure> {
-    let files: Vec<Box<dyn Input + '_>> = parts.iter().map(|part| load::input(part.file, remote)).collect();
+fn perfetto(parts: &[NamedPart<'_>], file: &File, path: &Path) -> Result<TraceEvents, Failure> {
+    let files: Vec<Box<dyn Input + '_>> =
+        parts.iter().map(|NamedPart { part, .. }| load::input(part.file, part.remote)).collect();
     let hosts: Vec<_> = parts
         .iter()
         .zip(&files)
@@ -168,9 +165,8 @@ fn perfetto(
         Ok(events)
     });
     // A call that failed says nothing of the trace.
-    flushed.map_err(|error| {
-        remote.and_then(RemoteSession::failure).unwrap_or_else(|| remedies::export(error, path))
-    })
+    let call = || parts.iter().find_map(|NamedPart { part, .. }| part.remote?.failure());
+    flushed.map_err(|error| call().unwrap_or_else(|| remedies::export(error, path)))
 }
 
 /// Creates the folder. Returns false if it exists.

@@ -20,6 +20,7 @@ use xprof::session::{
 use xprof::wording::counted;
 
 use super::{
+    fetch_hosts,
     load::{self, Loaded},
     location::Location,
     outfile::is_a_folder_or_new,
@@ -27,8 +28,8 @@ use super::{
     remote_files::RemoteSession,
 };
 use crate::{
-    CommandResult, client, exit::Exit, failure::Failure, lifecycle::signals::StopSignals, output,
-    output_path, remedies,
+    CommandResult, client, exit::Exit, failure::Failure, hosts::HostsArgs, lifecycle::signals::StopSignals,
+    output, output_path, remedies,
 };
 
 /// The size of the pieces in which a file is copied.
@@ -48,9 +49,18 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    hosts: HostsArgs,
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
+    if args.hosts.is_given() {
+        if args.agent.is_given() {
+            return Err(remedies::socket_of_another_host());
+        }
+        let Location::Name(name) = &args.session else { return Err(remedies::no_name_for_hosts()) };
+        return fetch_hosts::run(&args.hosts, name, &args.output, args.json);
+    }
     let fetched = match &args.session {
         Location::Name(name) => of_agent(name, args)?,
         Location::Path(_) | Location::Url(_) => {

@@ -122,7 +122,8 @@ struct LocalFile {
 
 /// The files of the session, its manifest last. A file that is not as the manifest says is refused.
 fn files_of(session: &Session) -> Result<Vec<LocalFile>, Failure> {
-    let fault = session.faults.iter().find(|fault| !matches!(fault.kind, FaultKind::NotCaptured(_)));
+    let harmless = |kind: &FaultKind| matches!(kind, FaultKind::NotCaptured(_) | FaultKind::Unfinished);
+    let fault = session.faults.iter().find(|fault| !harmless(&fault.kind));
     if let Some(fault) = fault {
         return Err(remedies::faulty_session(&session.folder, fault));
     }

@@ -4,7 +4,7 @@ use indicatif::HumanBytes;
 use model::time::Timestamp;
 use proto::tpuscope::v1::{ListSessionsRequest, SessionSummary, sessions_client::SessionsClient};
 use server::{protocol, session_messages};
-use xprof::session::{self, Manifest, Session, SessionContext};
+use xprof::session::{self, Fault, FaultKind, MANIFEST_FILE, Manifest, Session, SessionContext};
 
 use super::{bucket_files, context, list_hosts, location::Location, show_tables::cut};
 use crate::{
@@ -97,8 +97,8 @@ fn elsewhere(location: &Location, limit: Option<u32>) -> Result<Vec<SessionSumma
 fn summary(session: &Session) -> SessionSummary {
     let manifest = session.manifest.as_ref();
     let created = manifest.and_then(Manifest::created_at);
-    let unmade =
-        manifest.is_none().then(|| "it has no manifest: whether parts are missing is unknown".to_owned());
+    let unmade = (manifest.is_none() && !session.is_unfinished())
+        .then(|| "it has no manifest: whether parts are missing is unknown".to_owned());
     let faults = session.faults.iter().map(ToString::to_string);
     SessionSummary {
         id: session.name.clone(),
@@ -115,6 +115,12 @@ fn summary(session: &Session) -> SessionSummary {
         context: manifest.map(|manifest| session_messages::context(SessionContext::of(manifest))),
         ..SessionSummary::default()
     }
+}
+
+/// Whether its manifest has not come yet to the destination of its upload.
+fn is_unfinished(session: &SessionSummary) -> bool {
+    let fault = Fault { file: MANIFEST_FILE.to_owned(), kind: FaultKind::Unfinished };
+    session.warnings.contains(&fault.to_string())
 }
 
 /// Whether it is in the agent's store.
@@ -149,7 +155,11 @@ fn context_of(session: &SessionSummary) -> SessionContext {
 /// What is there, what it lost, and how many warnings are about something else.
 fn state(session: &SessionSummary, context: &SessionContext) -> String {
     let (certain, possible) = context.total_losses();
-    let whole = if session.partial { "partial" } else { "complete" };
+    let whole = match session.partial {
+        true if is_unfinished(session) => return "unfinished".to_owned(),
+        true => "partial",
+        false => "complete",
+    };
     let lost = match (certain, possible) {
         (0, 0) => "",
         (0, _) => ", events may be lost",

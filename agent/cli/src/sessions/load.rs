@@ -1,16 +1,17 @@
-//! Loads a session: of the agent by its name, or the newest one at a path or in a bucket. Its parts, and their analysis.
+//! Loads a session: of the agent by its name, or the newest one at a path or in a bucket. Its parts, and the reading of one.
 
 use std::{
-    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
 };
 
+use cluster::hosts::HostAddress;
 use jiff::{SignedDuration, Timestamp, civil::DateTime, tz::TimeZone};
+use proto::tpuscope::v1::ShowSessionReply;
 use server::session_messages;
 use store::destinations::BucketUrl;
 use xprof::{
-    analysis::{self, HostTrace, JobPart, MissingPart, Report, Rules},
+    analysis::{self, HostTrace, MissingPart, Rules},
     input::{FileInput, Input, ReadSeek, open_regular},
     reader::AnyReader,
     session::{self, Fault, Manifest, PART_SUFFIX, PartFile, Session, SessionName},
@@ -35,9 +36,11 @@ pub(super) struct Loaded {
     /// Other faults of the session.
     pub(super) warnings: Vec<String>,
     /// What the user named.
-    place: PathBuf,
+    pub(super) place: PathBuf,
     /// Where its parts are read; `None`: on the disk.
     pub(super) remote: Option<RemoteSession>,
+    /// The host whose agent has it, as it was given; `None`: the agent here, a folder or a bucket.
+    pub(super) host: Option<HostAddress>,
 }
 
 /// The session at `location`, which has at least one part.
@@ -82,12 +85,21 @@ fn found(session: Session, others: usize, place: PathBuf, remote: Option<RemoteS
         .iter()
         .map(|fault| MissingPart { file: fault.file.clone(), why: fault.kind.to_string() })
         .collect();
-    Loaded { session, others, missing, warnings, place, remote }
+    Loaded { session, others, missing, warnings, place, remote, host: None }
 }
 
 /// A session of the agent.
 fn of_agent(name: &SessionName, agent: &client::SocketArgs) -> Result<Loaded, Failure> {
     let (remote, reply) = agent_files::open(agent, name)?;
+    of_reply(name, remote, reply)
+}
+
+/// A session of an agent that said this of it.
+pub(super) fn of_reply(
+    name: &SessionName,
+    remote: RemoteSession,
+    reply: ShowSessionReply,
+) -> Result<Loaded, Failure> {
     let manifest = reply.manifest.map(session_messages::manifest_of).transpose();
     let manifest = manifest
         .map_err(|error| Failure::new(Exit::Internal, format_args!("the agent's answer: {error}")))?;
@@ -113,6 +125,7 @@ fn of_agent(name: &SessionName, agent: &client::SocketArgs) -> Result<Loaded, Fa
         warnings: of_manifest.into_iter().map(|fault| format!("{} {}", fault.file, fault.why)).collect(),
         place: PathBuf::from(name.as_str()),
         remote: Some(remote),
+        host: None,
     })
 }
 
@@ -123,56 +136,26 @@ fn host_of<'m>(manifest: &'m Manifest, file: &str) -> Option<&'m str> {
 }
 
 impl Loaded {
-    /// Reads every part, and brings those of each job together. `top` bounds the rows of each host.
-    pub(super) fn analysed(mut self, rules: Rules, top: Option<usize>) -> Result<Report, Failure> {
-        let certain = self.session.manifest.is_some();
-        let mut hosts = Vec::new();
-        let mut first_error = None;
-        for part in &self.session.parts {
-            match self.read(part, certain, rules) {
-                Ok(trace) => hosts.push(trace),
-                Err(error) => {
-                    // A call that failed says nothing of the part.
-                    if let Some(failure) = self.remote.as_ref().and_then(RemoteSession::failure) {
-                        return Err(failure);
-                    }
-                    let file = file_name(&part.path);
-                    self.missing.push(MissingPart { file, why: error.fault.to_string() });
-                    first_error.get_or_insert(error);
-                }
-            }
-        }
-        if hosts.is_empty() {
-            return Err(nothing_to_show(&self.place, &self.missing, first_error.map(Failure::from)));
-        }
-        note_same_host(&mut hosts);
-        let recorded = self.session.manifest.take();
-        if recorded.as_ref().is_some_and(|manifest| !asked_for_devices(manifest)) {
-            hosts.iter_mut().for_each(HostTrace::forget_losses_of_all_devices);
-        }
-        let jobs: HashMap<&str, String> = recorded.iter().flat_map(job_by_file).collect();
-        let parts = hosts.into_iter().map(|trace| JobPart { job: jobs.get(&*trace.file).cloned(), trace });
-        let mut report = analysis::by_job(self.session.name, parts.collect(), self.missing, rules, top);
-        report.warnings.extend(self.warnings);
-        if let Some(manifest) = recorded {
-            recall(manifest, &mut report);
-        }
-        Ok(report)
-    }
-
     /// Whether a manifest is there that cannot be read.
     pub(super) fn has_damaged_manifest(&self) -> bool {
         self.session.manifest.is_none() && !self.warnings.is_empty()
     }
 
-    fn read(&self, part: &PartFile, certain: bool, rules: Rules) -> Result<HostTrace, TraceFileError> {
+    /// Reads a part, which is called `label` in the result.
+    pub(super) fn read(
+        &self,
+        part: &PartFile,
+        label: &str,
+        rules: Rules,
+    ) -> Result<HostTrace, TraceFileError> {
+        let certain = self.session.manifest.is_some();
         let file = self.open(part).map_err(|error| TraceFileError::open(&part.path, error))?;
         let damaged = |error| TraceFileError::read(&part.path, error);
         let mut reader = AnyReader::open_any(file).map_err(damaged)?;
         if let Some(why) = reader.index().no_trace() {
             return Err(TraceFileError::no_trace(&part.path, why));
         }
-        analysis::read_any(&mut reader, &part.host, certain, &file_name(&part.path), rules).map_err(damaged)
+        analysis::read_any(&mut reader, &part.host, certain, label, rules).map_err(damaged)
     }
 
     pub(super) fn open(&self, part: &PartFile) -> io::Result<Box<dyn ReadSeek>> {
@@ -188,35 +171,6 @@ pub(super) fn input<'p>(part: &'p PartFile, remote: Option<&RemoteSession>) -> B
     match remote {
         None => Box::new(FileInput::new(&part.path)),
         Some(remote) => Box::new(remote.input(part)),
-    }
-}
-
-/// Whether the capture asked for the devices' work. A manifest that does not say how it was made leaves that open.
-fn asked_for_devices(manifest: &Manifest) -> bool {
-    manifest.tracer_levels.is_none_or(|levels| levels.ask_for_devices(&manifest.options))
-}
-
-/// The jobs of a manifest's parts. A bare process is no job: a job may have many of them.
-fn job_by_file(manifest: &Manifest) -> impl Iterator<Item = (&str, String)> {
-    let parts = manifest.hosts.iter().flat_map(|host| &host.parts);
-    parts.filter_map(|part| {
-        let job = part.job.as_deref().filter(|job| job.kind != "process")?;
-        Some((part.file.as_str(), format!("{} {}", job.kind, job.id)))
-    })
-}
-
-/// Adds the warnings of the capture, except those that the analysis gives too.
-fn recall(manifest: Manifest, report: &mut Report) {
-    let captured = |text: &String| format!("at capture: {text}");
-    report.warnings.extend(manifest.warnings.iter().map(captured));
-    for host in manifest.hosts {
-        report.warnings.extend(host.warnings.iter().map(|text| format!("{}: {}", host.host, captured(text))));
-        for part in host.parts {
-            let Some(shown) = report.parts_mut().find(|shown| shown.file == part.file) else { continue };
-            let new = part.warnings.iter().filter(|&text| !shown.warnings.contains(text)).map(captured);
-            let new: Vec<String> = new.collect();
-            shown.warnings.extend(new);
-        }
     }
 }
 
@@ -271,24 +225,7 @@ fn local_zone() -> TimeZone {
     TimeZone::system()
 }
 
-/// Warns of two parts of one host: two processes, or a copied file.
-fn note_same_host(hosts: &mut [HostTrace]) {
-    for at in 1..hosts.len() {
-        let (before, rest) = hosts.split_at_mut(at);
-        let Some(host) = rest.first_mut() else { continue };
-        let Some(same) = before.iter().find(|other| other.host == host.host) else { continue };
-        let planes =
-            |host: &HostTrace| -> Vec<String> { host.cores.iter().map(|core| core.plane.clone()).collect() };
-        let shared = planes(host).iter().any(|plane| planes(same).contains(plane));
-        host.warnings.push(if shared {
-            format!("{} is of the same host and has the same cores: the file may be a copy", same.file)
-        } else {
-            format!("{} is of the same host: another process", same.file)
-        });
-    }
-}
-
-fn nothing_to_show(path: &Path, missing: &[MissingPart], failure: Option<Failure>) -> Failure {
+pub(super) fn nothing_to_show(path: &Path, missing: &[MissingPart], failure: Option<Failure>) -> Failure {
     match (failure, missing) {
         (Some(failure), [_]) => failure,
         (failure, [first, ..]) => {

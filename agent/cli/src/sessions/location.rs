@@ -3,6 +3,7 @@
 
 use std::{
     ffi::OsString,
+    fmt,
     path::{Path, PathBuf},
 };
 
@@ -63,6 +64,16 @@ impl Location {
         }
         let name = text.into_string().map_err(|_| BadLocation::NotUtf8)?;
         Ok(Self::Name(name.parse()?))
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Name(name) => name.fmt(f),
+            Self::Url(url) => url.fmt(f),
+        }
     }
 }
 

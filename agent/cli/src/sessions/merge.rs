@@ -97,12 +97,7 @@ fn one_part(location: &Location, args: &Args) -> Result<Loaded, Failure> {
         [_] => Ok(loaded),
         parts => {
             let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-            let source = match location {
-                Location::Url(url) => url.to_string(),
-                Location::Path(path) => path.display().to_string(),
-                Location::Name(name) => name.to_string(),
-            };
-            Err(remedies::merged_session(&loaded.session.name, &source, &names))
+            Err(remedies::merged_session(&loaded.session.name, &location.to_string(), &names))
         }
     }
 }

@@ -2,13 +2,18 @@
 
 mod agent_files;
 mod agent_names;
+mod agents_parts;
 mod annotations;
 mod bucket_files;
 mod context;
+mod diff;
+mod diff_text;
 mod export;
 pub(super) mod fetch;
+mod fetch_hosts;
 mod import;
 mod interrupt;
+mod joined;
 mod list;
 mod list_hosts;
 mod load;
@@ -23,6 +28,7 @@ mod rm;
 mod show;
 mod show_tables;
 pub(super) mod show_text;
+mod windows;
 
 use super::CommandResult;
 use clap::Subcommand;
@@ -33,7 +39,7 @@ pub enum SessionsCommand {
     /// List the sessions in the agent's store, in a folder or in a bucket, oldest first
     List(Box<list::Args>),
     /// Copy a session from the agent's store or a bucket to a folder
-    Fetch(fetch::Args),
+    Fetch(Box<fetch::Args>),
     /// Take a session folder into the agent's store
     Import(import::Args),
     /// Remove sessions from the agent's store
@@ -45,7 +51,9 @@ pub enum SessionsCommand {
     /// Remove what the limits of the agent's store have no room for
     Prune(prune::Args),
     /// Show the times of a session: steps, operations, idle time, stragglers
-    Show(show::Args),
+    Show(Box<show::Args>),
+    /// Compare two sessions: step times, operations, stragglers, and from which step on they differ
+    Diff(diff::Args),
     /// Merge trace segments of one process into one trace
     Merge(merge::Args),
     /// Export a session to Perfetto or CSV
@@ -53,7 +61,8 @@ pub enum SessionsCommand {
 }
 
 pub(super) fn run(command: &SessionsCommand) -> CommandResult {
-    if matches!(command, SessionsCommand::Show(_) | SessionsCommand::Merge(_) | SessionsCommand::Export(_)) {
+    use SessionsCommand::{Diff, Export, Merge, Show};
+    if matches!(command, Show(_) | Diff(_) | Merge(_) | Export(_)) {
         interrupt::watch();
     }
     match command {
@@ -65,6 +74,7 @@ pub(super) fn run(command: &SessionsCommand) -> CommandResult {
         SessionsCommand::Unpin(args) => pin::run(args, false),
         SessionsCommand::Prune(args) => prune::run(args),
         SessionsCommand::Show(args) => show::run(args),
+        SessionsCommand::Diff(args) => diff::run(args),
         SessionsCommand::Merge(args) => merge::run(args),
         SessionsCommand::Export(args) => export::run(args),
     }

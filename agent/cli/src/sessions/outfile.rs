@@ -16,6 +16,8 @@ use crate::{
 /// Checks that `path` is a folder, or can become one, before anything is done for it: neither it nor what it lies in is
 /// a file.
 pub(crate) fn is_a_folder_or_new(path: &Path) -> Result<(), Failure> {
+    // Without a slash at its end, behind which nothing is found of a file.
+    let path: PathBuf = path.components().collect();
     let there = path.ancestors().find(|there| fs::metadata(there).is_ok());
     match there {
         Some(there) if !there.is_dir() => Err(not_a_folder(there)),

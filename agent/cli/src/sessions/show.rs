@@ -1,4 +1,4 @@
-//! `tpuscope sessions show`: reads the parts of a session and prints their analysis.
+//! `tpuscope sessions show`: reads the parts of a session, or of several that are one, and prints their analysis.
 
 use std::{
     collections::BTreeMap,
@@ -8,12 +8,22 @@ use std::{
 use jiff::Timestamp;
 use xprof::{
     analysis::{Report, Rules},
-    session::{ClockOffset, Manifest, SessionContext},
+    session::{ClockOffset, SessionContext},
     wording::counted,
 };
 
-use super::{CommandResult, context, load, location::Location, show_text};
-use crate::{client, exit::Exit, failure::Failure, lifecycle::terminal::may_be_styled, remedies};
+use super::{
+    CommandResult,
+    agents_parts::{self, AbsentHost, AgentsParts},
+    context,
+    joined::{JoinedSessions, SourceEntry},
+    location::Location,
+    show_text,
+};
+use crate::{
+    client, exit::Exit, failure::Failure, hosts::HostsArgs, lifecycle::terminal::may_be_styled,
+    output::one_line, remedies,
+};
 
 /// The number of operations, and of annotations, of each host that are printed as text.
 const SHOWN_ROWS: usize = 10;
@@ -22,9 +32,10 @@ const SHOWN_ROWS: usize = 10;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Name of a session of the agent; or a gs:// URL; or a path, which contains `/`, is `.` or ends in .xplane.pb. URLs and
-    /// paths name a session folder, a logdir (its newest session is shown), or a file
-    #[arg(value_parser = Location::parser())]
-    session: Location,
+    /// paths name a session folder, a logdir (its newest session is shown), or a file. Several are read as one session: the
+    /// hosts of one window
+    #[arg(value_name = "SESSION", required = true, value_parser = Location::parser())]
+    sessions: Vec<Location>,
     /// Compute the figures as XProf does, including its faults, for comparison
     #[arg(long)]
     as_xprof: bool,
@@ -36,11 +47,16 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    hosts: HostsArgs,
 }
 
 /// The answer: the report, and what its session's manifest says.
 #[derive(Debug, serde::Serialize)]
 struct Shown {
+    /// The sessions that are read as one, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<SourceEntry>,
     /// When the session was made.
     created: Option<Timestamp>,
     context: SessionContext,
@@ -51,50 +67,40 @@ struct Shown {
     report: Report,
 }
 
-/// The clocks that a manifest knows.
-struct Clocks {
-    /// By host.
-    hosts: BTreeMap<String, ClockOffset>,
-    /// Of a part's host, by the part's file.
-    files: BTreeMap<String, ClockOffset>,
-}
-
-impl Clocks {
-    fn of(manifest: Option<&Manifest>) -> Self {
-        let hosts = manifest.map(|manifest| &manifest.hosts[..]).unwrap_or_default();
-        let measured = hosts.iter().filter_map(|host| Some((host, host.clock?)));
-        let hosts = measured.clone().map(|(host, clock)| (host.host.clone(), clock)).collect();
-        let files =
-            measured.flat_map(|(host, clock)| host.parts.iter().map(move |part| (part.file.clone(), clock)));
-        Self { hosts, files: files.collect() }
-    }
-}
-
 pub(super) fn run(args: &Args) -> CommandResult {
+    if !args.hosts.is_given() {
+        return show(args, &JoinedSessions::open(&args.sessions, &args.agent)?, &[]);
+    }
+    if args.agent.is_given() {
+        return Err(remedies::socket_of_another_host());
+    }
+    let [Location::Name(name)] = &args.sessions[..] else { return Err(remedies::no_name_for_hosts()) };
+    // The connections outlive what is read over them.
+    let (_agents, sessions, absent) = agents_parts::open(&args.hosts, name)?;
+    show(args, &sessions, &absent)
+}
+
+fn show(args: &Args, sessions: &JoinedSessions, absent: &[AbsentHost]) -> CommandResult {
     let rules = if args.as_xprof { Rules::Xprof } else { Rules::True };
-    let loaded = load::parts(&args.session, &args.agent)?;
-    let others = loaded.others;
     let top = args.top.or((!args.json).then_some(SHOWN_ROWS));
-    let manifest = loaded.session.manifest.as_ref();
-    let (created, context) =
-        (manifest.and_then(Manifest::created_at), manifest.map(SessionContext::of).unwrap_or_default());
-    let clocks = Clocks::of(manifest);
-    let mut shown = Shown { created, context, clocks: clocks.hosts, report: loaded.analysed(rules, top)? };
+    let mut shown = Shown {
+        sources: sessions.entries(),
+        created: sessions.created(),
+        context: sessions.context(),
+        clocks: sessions.clocks(),
+        report: sessions.analysed(rules, top)?,
+    };
     // A session without a manifest: what the traces themselves say.
     let said = shown.report.parts().flat_map(|part| &part.versions);
     for (library, version) in said {
         shown.context.versions.entry(library.clone()).or_default().insert(version.clone());
     }
-    print(&mut shown, &clocks.files, args, others).or_else(closed_pipe)?;
+    let remarks = AgentsParts::remarks(absent);
+    print(&mut shown, args, sessions.others(), &remarks).or_else(closed_pipe)?;
     Ok(if shown.report.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }
 
-fn print(
-    shown: &mut Shown,
-    clocks: &BTreeMap<String, ClockOffset>,
-    args: &Args,
-    others: usize,
-) -> io::Result<()> {
+fn print(shown: &mut Shown, args: &Args, others: usize, remarks: &str) -> io::Result<()> {
     let stdout = io::stdout();
     let mut out = io::BufWriter::new(stdout.lock());
     if args.json {
@@ -109,9 +115,12 @@ fn print(
     } else {
         let bold = may_be_styled(&io::stdout());
         show_text::title(&mut out, &shown.report, bold)?;
+        for source in &shown.sources {
+            writeln!(out, "           {}", one_line(&source.to_string()))?;
+        }
         context::print(&mut out, shown.created, &shown.context, bold)?;
         let shown_rows = args.top.unwrap_or(SHOWN_ROWS);
-        show_text::print(&mut out, &shown.report, args.as_xprof, shown_rows, clocks, bold)?;
+        show_text::print(&mut out, &shown.report, args.as_xprof, shown_rows, bold)?;
         if others > 0 {
             writeln!(
                 out,
@@ -119,6 +128,7 @@ fn print(
                 counted(others, "older session")
             )?;
         }
+        out.write_all(remarks.as_bytes())?;
     }
     out.flush()
 }

@@ -3,13 +3,10 @@
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people, rounded when printed")]
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use xprof::{
-    analysis::{AlignedBy, CoreReport, HostReport, OffsetBy, Report, StepReport, Verdict},
+    analysis::{AlignedBy, CoreReport, HostReport, Offset, OffsetBy, Report, StepReport, Verdict},
     loss::LossKind,
     session::ClockOffset,
     wording::counted,
@@ -47,8 +44,6 @@ pub(super) struct Page<'r> {
     pub(super) as_xprof: bool,
     /// How many annotations of each host are shown; the report has only so many operations.
     pub(super) shown_rows: usize,
-    /// How the clock of the host of a part stood to that of the coordinator, by the part's file.
-    pub(super) clocks: &'r BTreeMap<String, ClockOffset>,
     /// What begins and ends bold text.
     pub(super) bold: (&'static str, &'static str),
 }
@@ -69,10 +64,9 @@ pub(super) fn print(
     report: &Report,
     as_xprof: bool,
     shown_rows: usize,
-    clocks: &BTreeMap<String, ClockOffset>,
     bold: bool,
 ) -> io::Result<()> {
-    let page = Page { whole: report, as_xprof, shown_rows, clocks, bold: bold_marks(bold) };
+    let page = Page { whole: report, as_xprof, shown_rows, bold: bold_marks(bold) };
     let (on, off) = page.bold;
     if as_xprof {
         writeln!(out, "figures as XProf 2.24 computes them, quirks included")?;
@@ -305,19 +299,10 @@ fn host(
     // One for each part, in the same order: a host's name would find its first part's.
     let offset = report.alignment.offsets.get(at);
     if let Some(offset) = offset.filter(|offset| offset.by != OffsetBy::Reference) {
-        let by = match offset.by {
-            OffsetBy::Reference | OffsetBy::None => "unknown",
-            OffsetBy::Collectives => "by collectives",
-            OffsetBy::Steps => "by steps",
-            OffsetBy::ProfileStart => "by the wall clocks",
-        };
-        write!(out, ", began {} after the first host ({by})", ms(offset.offset_ps))?;
-        if let Some(skew) = offset.clock_skew_ps.filter(|_| offset.by != OffsetBy::ProfileStart) {
-            write!(out, ", clock {} ahead", ms(skew))?;
-        }
+        write!(out, ", began {}", offset_text(offset))?;
     }
-    if let Some(clock) = page.clocks.get(host.file.as_str()) {
-        write!(out, ", clock measured {}", clock_text(*clock))?;
+    if let Some(clock) = host.clock {
+        write!(out, ", clock measured {}", clock_text(clock))?;
     }
     writeln!(out)?;
     show_tables::cores(out, report, host, page)?;
@@ -334,6 +319,38 @@ fn host(
         writeln!(out, "  ! and {}", counted(more, "more warning"))?;
     }
     Ok(())
+}
+
+/// How a host's time line lies to the first one's, and what its clock has to do with it.
+fn offset_text(offset: &Offset) -> String {
+    let by = match offset.by {
+        OffsetBy::Reference | OffsetBy::None => "unknown",
+        OffsetBy::Collectives => "by collectives",
+        OffsetBy::Steps => "by steps",
+        OffsetBy::MeasuredClocks => "by the measured clocks",
+        OffsetBy::ProfileStart => "by the wall clocks",
+    };
+    let mut text = format!("{} after the first host ({by})", ms(offset.offset_ps));
+    match (offset.clock_skew_ps, offset.measured_skew) {
+        (Some(skew), None) => text += &format!(", clock {} ahead", ms(skew)),
+        (Some(skew), Some(clocks)) if offset.skew_within_bound == Some(true) => {
+            text += &format!(
+                ", clock {} ahead, less than the error of the measured clocks ({})",
+                ms(skew),
+                clock_text(clocks)
+            );
+        }
+        (Some(skew), Some(clocks)) => {
+            text += &format!(", clock {} ahead (measured {})", ms(skew), clock_text(clocks));
+        }
+        (None, Some(clocks)) => text += &format!(", clock {} ahead as measured", clock_text(clocks)),
+        (None, None) => {}
+    }
+    text
+}
+
+fn ns_ms(ns: i64) -> f64 {
+    ns as f64 / 1e6
 }
 
 /// The warnings, those that are the same for several devices in one.
@@ -362,8 +379,7 @@ pub(super) fn ms(ps: i64) -> String {
 
 /// How far a clock is from that of the coordinator: `+3.250 ms ± 0.020 ms`.
 pub(crate) fn clock_text(clock: ClockOffset) -> String {
-    let ms = |ns: f64| ns / 1e6;
-    format!("{:+.3} ms ± {:.3} ms", ms(clock.offset_ns as f64), ms(clock.bound_ns as f64))
+    format!("{:+.3} ms ± {:.3} ms", ns_ms(clock.offset_ns), clock.bound_ns as f64 / 1e6)
 }
 
 pub(super) fn percent(part: f64) -> String {

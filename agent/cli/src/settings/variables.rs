@@ -11,7 +11,7 @@ use super::{SECTIONS, setting_name};
 /// Variables with this prefix and `__` in their name are settings.
 pub(super) const PREFIX: &str = "TPUSCOPE_";
 
-/// The variables without settings, after the prefix: those of commands, and those of a job.
+/// The variables without settings, after the prefix: those of commands, those of a job, and that of the unit.
 const OTHERS: &[&str] = &[
     "CONFIG",
     "SOCKET",
@@ -24,6 +24,7 @@ const OTHERS: &[&str] = &[
     "JOB_ID",
     "JOB_NAME",
     "JOB_RANK",
+    "UNIT_STOPS_PROFILERS",
 ];
 
 /// A variable with the prefix of the settings that sets nothing.

@@ -1,5 +1,5 @@
-//! The status of many hosts: one table of all chips, those that are not in order first, and a row with the reason for each
-//! host that does not answer.
+//! The status of many hosts: one table of all chips, those that are not in order first, a row with the reason for each
+//! host that does not answer, and what the agents say of their hosts.
 
 use std::fmt::Write;
 
@@ -10,17 +10,18 @@ use server::protocol;
 use super::page::{chip_owners, last_read, usual_cells};
 use crate::{
     CommandResult, client,
-    hosts::{HostAnswer, HostsArgs, NoHostAnswer, ask_all, report},
+    hosts::{HostAnswer, HostsArgs, NoHostAnswer, ask_all, each_agent_once, report},
     output::{self, TextTable},
 };
 
 type Answers = [HostAnswer<StatusReply>];
 
 pub(super) fn run(args: &HostsArgs, json: bool) -> CommandResult {
-    let answers = client::block_on(ask_all(args, |channel| async move {
+    let mut answers = client::block_on(ask_all(args, |channel| async move {
         let request = StatusRequest { peer: Some(protocol::own()) };
         Ok(HostClient::new(channel).status(request).await?.into_inner())
     }))?;
+    each_agent_once(&mut answers, |status| status.peer.as_ref());
     if json {
         output::json(&HostsStatus::of(&answers))?;
     } else {
@@ -89,7 +90,19 @@ fn page(answers: &Answers) -> String {
         table.row(row);
     }
     text.push_str(&table.text());
-    text + &report::remarks(answers)
+    text + &report::remarks(answers) + &notes(answers)
+}
+
+/// What the agents say of their hosts, each note once with its hosts.
+fn notes(answers: &Answers) -> String {
+    let of_host = |host: &'_ HostAnswer<StatusReply>| {
+        let notes = host.answer.as_ref().map(|status| status.notes.clone()).unwrap_or_default();
+        notes.into_iter().map(|note| (host.host.to_string(), note)).collect::<Vec<_>>()
+    };
+    match report::by_text(answers.iter().flat_map(of_host)) {
+        text if text.is_empty() => text,
+        text => format!("\nnotes{text}"),
+    }
 }
 
 fn summary(answers: &Answers) -> String {
@@ -134,6 +147,8 @@ fn without_chip(host: String, state: &str, note: &str) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use proto::tpuscope::v1::Peer;
+
     use super::*;
 
     fn chip(index: u32, state: &str, faults: &[&str]) -> ChipStatus {
@@ -178,6 +193,33 @@ d     -     -     -          -     -    -    -       no TPU chips on this host
 - b, e: run it again
 ";
         assert_eq!(page, wanted);
+    }
+
+    #[test]
+    fn what_agents_note_is_said_once_with_their_hosts() {
+        let noted = |host: &str, notes: &[&str]| {
+            let notes = notes.iter().map(ToString::to_string).collect();
+            let status = StatusReply { notes, chips: vec![chip(0, "ok", &[])], ..Default::default() };
+            HostAnswer { host: host.parse().unwrap(), answer: Ok(status) }
+        };
+        let page = page(&[noted("a", &["no procfs"]), noted("b", &["old cert", "no procfs"])]);
+        assert!(page.ends_with("\n\nnotes\n- a, b: no procfs\n- b: old cert\n"), "{page}");
+    }
+
+    #[test]
+    fn an_agent_with_two_names_is_listed_once() {
+        let peer = |instance: &str| Some(Peer { instance: instance.to_owned(), ..Peer::default() });
+        let mut answers: Vec<HostAnswer<StatusReply>> =
+            [("a", "x"), ("b", "y"), ("alias", "x"), ("old", ""), ("older", "")]
+                .map(|(host, instance)| {
+                    let status = StatusReply { peer: peer(instance), ..StatusReply::default() };
+                    HostAnswer { host: host.parse().unwrap(), answer: Ok(status) }
+                })
+                .into();
+        each_agent_once(&mut answers, |status| status.peer.as_ref());
+        let kinds = answers.iter().map(|host| host.answer.as_ref().err().map(|missing| missing.kind));
+        assert_eq!(kinds.collect::<Vec<_>>(), [None, None, Some("same_agent"), None, None]);
+        assert_eq!(answers[2].answer.as_ref().unwrap_err().reason, "it has the same agent as a");
     }
 
     #[test]

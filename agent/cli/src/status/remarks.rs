@@ -114,9 +114,12 @@ fn failures(source: &SourceStatus, now_unix_ns: i64, verbose: bool) -> Vec<Strin
         if shown < absent.len() {
             names.push_str(&format!(" and {} more", absent.len() - shown));
         }
-        let since = absent.iter().map(|it| it.since_unix_ns).min().unwrap_or(now_unix_ns);
+        // Agents of 0.1 do not say it.
+        let since = absent.iter().map(|it| it.since_unix_ns).filter(|&since| since > 0).min();
+        let since =
+            since.map(|since| format!(" (for {})", age(between(since, now_unix_ns)))).unwrap_or_default();
         let of_source = if names == source.source { String::new() } else { format!("{names}: ") };
-        format!("{}: {of_source}{why} (for {})", source.source, age(between(since, now_unix_ns)))
+        format!("{}: {of_source}{why}{since}", source.source)
     };
     groups.into_iter().map(remark).collect()
 }
@@ -239,17 +242,23 @@ mod tests {
                 SourceStatus { series: 1, ..source("runtime", absent, "") },
                 source("host", Vec::new(), ""),
                 source("libtpu", vec![absence("libtpu", "killed", 19, false)], ""),
+                // Of an agent of 0.1.
+                source("host_service", vec![absence("host_service", "no answer", 0, false)], ""),
                 source("orbax_grain", Vec::new(), "no workload opens the endpoint"),
             ],
             ..Default::default()
         };
         let hung = "runtime: 127.0.0.1:8432: no answer within 500 ms (for 12 min)";
         let of_libtpu = "libtpu: killed (for 60 s)";
-        assert_eq!(remarks(&status, false), [hung, of_libtpu]);
+        let of_older = "host_service: no answer";
+        assert_eq!(remarks(&status, false), [hung, of_libtpu, of_older]);
         let all = remarks(&status, true);
         assert_eq!(all[0], hung);
         assert!(all[1].ends_with(", e of 127.0.0.1:8431: it has no value (for 15 min)"), "{all:?}");
-        assert_eq!(all[2..], [of_libtpu, "orbax_grain: nothing to read: no workload opens the endpoint"]);
+        assert_eq!(
+            all[2..],
+            [of_libtpu, of_older, "orbax_grain: nothing to read: no workload opens the endpoint"]
+        );
         // A source without any value is in trouble for the same reasons.
         status.sources[0].series = 0;
         let quiet = remarks(&status, false);

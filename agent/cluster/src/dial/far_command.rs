@@ -92,6 +92,13 @@ impl FarCommand {
         Ok((Self { child, group, said, listener, _guarded: guarded }, UnixStream::from_std(ours)?))
     }
 
+    /// Ends it now: the time for it is over. Returns what it had said before.
+    pub(super) async fn stop(&mut self) -> FarEnd {
+        let said = self.said();
+        self.signal(Signal::SIGTERM);
+        FarEnd { said, ..self.end().await }
+    }
+
     /// Lets it end, now that its stream is closed; then asks it to, then kills it.
     pub(super) async fn end(&mut self) -> FarEnd {
         let mut status = FarStatus::Killed;
@@ -108,9 +115,14 @@ impl FarCommand {
         if let Some(listener) = &mut self.listener {
             let _ = timeout(LAST_WORDS, listener).await;
         }
+        FarEnd { status, said: self.said() }
+    }
+
+    /// The end of what it said so far.
+    fn said(&self) -> String {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: Vec<u8> = said.iter().copied().collect();
-        FarEnd { status, said: String::from_utf8_lossy(&bytes).into_owned() }
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Sends a signal to all processes of the group that are left.

@@ -51,6 +51,10 @@ pub enum DialFault {
     Late,
     /// Output without the magic line.
     NoMagic,
+    /// The `dial-stdio` over there is of another version.
+    OtherVersion,
+    /// The far side sends back what it is sent.
+    Echo,
     /// The connection ended before the answer.
     Lost,
     /// No address of the host accepts a connection to the port.
@@ -63,6 +67,8 @@ pub enum DialFault {
     PeerAuthority,
     /// The certificate of the host is for other names.
     PeerName,
+    /// The certificate of the host has another URI than the one that was asked for.
+    PeerId,
     /// The certificate of the host has another role than `agent`.
     PeerRole,
     /// The host finds this certificate expired, or not valid yet.
@@ -71,6 +77,8 @@ pub enum DialFault {
     OwnAuthority,
     /// The host gives this certificate no role.
     OwnRole,
+    /// This address had too many failed handshakes there.
+    TooManyFailures,
     /// The handshake failed for another reason.
     Handshake,
     /// Anything else.
@@ -128,6 +136,18 @@ impl DialError {
     pub(super) fn late(reach: &str, limit: Duration, said: &str) -> Self {
         let said = last_line(said).map(|line| format!("; it said: {line}")).unwrap_or_default();
         Self::new(DialFault::Late, reach, &format!("no answer within {limit:?}{said}"))
+    }
+
+    /// The magic line of another version.
+    pub(super) fn other_version(reach: &str, there: &str) -> Self {
+        let what = format!("the dial-stdio there has version {there}, and this command knows version 1");
+        Self::new(DialFault::OtherVersion, reach, &what)
+    }
+
+    /// What we sent came back.
+    pub(super) fn echo(reach: &str) -> Self {
+        let what = "the far side sends back what it is sent: a terminal that echoes, or another program than dial-stdio";
+        Self::new(DialFault::Echo, reach, what)
     }
 
     /// Only other output.

@@ -25,7 +25,7 @@ use crate::{
     reach::{Reach, ReachCommand},
 };
 use far_command::{FarCommand, FarStatus};
-use preamble::Preamble;
+use preamble::{EchoMark, Preamble};
 
 pub use fault::{DialError, DialFault};
 pub use guard::{GroupGuard, run_guard};
@@ -58,6 +58,7 @@ enum Way {
 #[derive(Debug)]
 pub struct DialedHost {
     channel: Channel,
+    deadline: Instant,
     command: Option<DialCommand>,
 }
 
@@ -65,6 +66,7 @@ pub struct DialedHost {
 struct DialCommand {
     far: FarCommand,
     reach: String,
+    echo: EchoMark,
 }
 
 impl Dialer {
@@ -90,7 +92,7 @@ impl Dialer {
         match &self.way {
             Way::Tls(dialer) => {
                 let channel = dialer.dial(host, limit, deadline).await?;
-                Ok(DialedHost { channel, command: None })
+                Ok(DialedHost { channel, deadline, command: None })
             }
             Way::Command { reach, guard } => {
                 let command = reach
@@ -136,13 +138,21 @@ impl CommandDial<'_> {
         match timeout_at(deadline, preamble.read(&mut stream)).await {
             Ok(Ok(early)) => {
                 let stream = preamble::AfterPreamble::new(early, stream);
+                let echo = stream.echo();
                 match timeout_at(deadline, channel::over(stream, KEEPALIVE)).await {
-                    Ok(Ok(channel)) => Ok(DialedHost { channel, command: Some(DialCommand { far, reach }) }),
-                    _ => Err(lost(far, &reach).await),
+                    Ok(Ok(channel)) => {
+                        let command = Some(DialCommand { far, reach, echo });
+                        Ok(DialedHost { channel, deadline, command })
+                    }
+                    _ => Err(DialCommand { far, reach, echo }.lost().await),
                 }
             }
+            Ok(Err(preamble::NoMagic::OtherVersion)) => {
+                far.stop().await;
+                Err(DialError::other_version(&reach, &preamble.version_there()))
+            }
             Ok(Err(preamble::NoMagic::TooLong)) => {
-                far.end().await;
+                far.stop().await;
                 Err(DialError::no_magic(&reach, &preamble.text()))
             }
             Ok(Err(preamble::NoMagic::Ended)) => {
@@ -152,7 +162,7 @@ impl CommandDial<'_> {
             }
             Err(_) => {
                 drop(stream);
-                let said = far.end().await.said;
+                let said = far.stop().await.said;
                 Err(DialError::late(&reach, limit, &said))
             }
         }
@@ -165,12 +175,17 @@ impl DialedHost {
         self.channel.clone()
     }
 
+    /// What the limit of the dial leaves for a first answer: a host is reached when its agent has said something.
+    pub fn time_left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
     /// Why the connection ended, once a call has failed because of it.
     pub async fn lost(self) -> DialError {
-        let Self { channel, command } = self;
+        let Self { channel, command, .. } = self;
         drop(channel);
         match command {
-            Some(DialCommand { far, reach }) => lost(far, &reach).await,
+            Some(command) => command.lost().await,
             None => DialError {
                 fault: DialFault::Lost,
                 reason: "the connection was lost: the agent closed it, or does not answer".to_owned(),
@@ -180,7 +195,7 @@ impl DialedHost {
 
     /// Hangs up and lets the command end; it is killed where it does not.
     pub async fn close(self) {
-        let Self { channel, command } = self;
+        let Self { channel, command, .. } = self;
         drop(channel);
         if let Some(DialCommand { mut far, .. }) = command {
             far.end().await;
@@ -188,21 +203,27 @@ impl DialedHost {
     }
 }
 
-/// An end of the connection is an error, whatever the exit code: srun ends with 0 when a node hangs.
-async fn lost(mut command: FarCommand, reach: &str) -> DialError {
-    let ended = command.end().await;
-    if ended.status == FarStatus::Code(0) && ended.said.trim().is_empty() {
-        // It ended because we hung up.
-        return DialError {
-            fault: DialFault::Lost,
-            reason: "the connection was lost: the other end stopped answering".to_owned(),
-        };
-    }
-    match DialError::of_command(reach, ended.status, &ended.said, "") {
-        error if error.fault == DialFault::Other => DialError {
-            fault: DialFault::Lost,
-            reason: clean(&format!("the connection was lost: {}", error.reason), MESSAGE),
-        },
-        error => error,
+impl DialCommand {
+    /// An end of the connection is an error, whatever the exit code: srun ends with 0 when a node hangs.
+    async fn lost(self) -> DialError {
+        let Self { mut far, reach, echo } = self;
+        let ended = far.end().await;
+        if echo.is_set() {
+            return DialError::echo(&reach);
+        }
+        if ended.status == FarStatus::Code(0) && ended.said.trim().is_empty() {
+            // It ended because we hung up.
+            return DialError {
+                fault: DialFault::Lost,
+                reason: "the connection was lost: the other end stopped answering".to_owned(),
+            };
+        }
+        match DialError::of_command(&reach, ended.status, &ended.said, "") {
+            error if error.fault == DialFault::Other => DialError {
+                fault: DialFault::Lost,
+                reason: clean(&format!("the connection was lost: {}", error.reason), MESSAGE),
+            },
+            error => error,
+        }
     }
 }

@@ -4,14 +4,20 @@
 use std::{
     io,
     pin::Pin,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
 };
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use crate::relay::MAGIC;
+use crate::relay::{MAGIC, MAGIC_NAME};
 
+/// The longest version in a magic line, with its end.
+const LONGEST_VERSION: usize = 8;
 /// The most bytes before the magic line.
 const MOST_BYTES: usize = 64 << 10;
 
@@ -26,7 +32,23 @@ pub(super) enum NoMagic {
     Ended,
     /// Too much came without it.
     TooLong,
+    /// The line of another version of the relay.
+    OtherVersion,
 }
+
+/// Whether the far side sends back what it is sent: a terminal that echoes, or another program than the relay.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EchoMark(Arc<AtomicBool>);
+
+impl EchoMark {
+    /// Whether it does.
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a client of HTTP/2 sends first, and a server never.
+const CLIENT_PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
 impl Preamble {
     /// Reads up to the magic line. Returns the bytes that were read behind it.
@@ -44,11 +66,28 @@ impl Preamble {
                 rest.advance(MAGIC.len());
                 return Ok(rest.freeze());
             }
+            if self.other_version(searched).is_some() {
+                return Err(NoMagic::OtherVersion);
+            }
             searched = self.0.len();
             if searched > MOST_BYTES {
                 return Err(NoMagic::TooLong);
             }
         }
+    }
+
+    /// The version in the line of another version of the relay, if it came after the first `searched` bytes.
+    fn other_version(&self, searched: usize) -> Option<&[u8]> {
+        let from = searched.saturating_sub(MAGIC_NAME.len() + LONGEST_VERSION);
+        let at = self.0[from..].windows(MAGIC_NAME.len()).position(|window| window == MAGIC_NAME)?;
+        let rest = &self.0[from + at + MAGIC_NAME.len()..];
+        let end = rest.iter().take(LONGEST_VERSION).position(|byte| *byte == b'\n')?;
+        Some(&rest[..end]).filter(|version| !version.is_empty() && version.iter().all(u8::is_ascii_digit))
+    }
+
+    /// The line of another version of the relay, if there is one.
+    pub(super) fn version_there(&self) -> String {
+        String::from_utf8_lossy(self.other_version(0).unwrap_or_default()).into_owned()
     }
 
     /// It as text.
@@ -57,16 +96,36 @@ impl Preamble {
     }
 }
 
-/// A stream whose first bytes were read already.
+/// A stream whose first bytes were read already. One on which the begin of what we send comes back is an error.
 #[derive(Debug)]
 pub(super) struct AfterPreamble<S> {
     early: Bytes,
     stream: S,
+    /// So many bytes were as those that we send; none: others came.
+    same: Option<usize>,
+    echo: EchoMark,
 }
 
 impl<S> AfterPreamble<S> {
     pub(super) fn new(early: Bytes, stream: S) -> Self {
-        Self { early, stream }
+        Self { early, stream, same: Some(0), echo: EchoMark::default() }
+    }
+
+    /// Is set when the far side sends back what it is sent.
+    pub(super) fn echo(&self) -> EchoMark {
+        self.echo.clone()
+    }
+
+    fn compare(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(same) = self.same else { return Ok(()) };
+        let left = &CLIENT_PREFACE[same..];
+        let count = left.len().min(bytes.len());
+        self.same = (left[..count] == bytes[..count]).then_some(same + count);
+        if self.same != Some(CLIENT_PREFACE.len()) {
+            return Ok(());
+        }
+        self.echo.0.store(true, Ordering::Relaxed);
+        Err(io::Error::new(io::ErrorKind::InvalidData, "the far side sends back what it is sent"))
     }
 }
 
@@ -76,12 +135,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for AfterPreamble<S> {
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         if self.early.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(context, buf);
+            ready!(Pin::new(&mut self.stream).poll_read(context, buf))?;
+        } else {
+            let length = self.early.len().min(buf.remaining());
+            buf.put_slice(&self.early.split_to(length));
         }
-        let length = self.early.len().min(buf.remaining());
-        buf.put_slice(&self.early.split_to(length));
-        Poll::Ready(Ok(()))
+        let compared = self.compare(&buf.filled()[before..]);
+        if compared.is_err() {
+            // Nothing was read.
+            buf.set_filled(before);
+        }
+        Poll::Ready(compared)
     }
 }
 
@@ -135,6 +201,12 @@ mod tests {
             read(vec![b"Welcome\nto n1> ".to_vec(), magic.clone(), b"PRI".to_vec()]).await;
         assert!(early.is_ok());
         assert_eq!((said.as_str(), &rest[..]), ("Welcome\nto n1> ", &b"PRI"[..]));
+        // The begin of what we send comes back.
+        let (early, _, rest) = read(vec![magic.clone(), b"PRI * HTTP/".to_vec(), b"2.0\r\n".to_vec()]).await;
+        assert!(early.is_ok() && !rest.ends_with(b"\n"), "{rest:?}");
+        let (early, ..) =
+            read(vec![b"hello\ntpuscope-dial-stdio/".to_vec(), b"12\n".to_vec(), magic.clone()]).await;
+        assert_eq!(early, Err(NoMagic::OtherVersion));
         let (early, said, _) = read(vec![b"This account is currently not available.\n".to_vec()]).await;
         assert_eq!((early, said.trim()), (Err(NoMagic::Ended), "This account is currently not available."));
         let (early, ..) = read(vec![vec![b'x'; 200 << 10], magic]).await;

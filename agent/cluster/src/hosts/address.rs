@@ -1,14 +1,14 @@
 //! The name of a host as a user gives it, with an optional port.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::Ipv6Addr, str::FromStr};
 
 use model::untrusted::{MESSAGE, clean};
 
 /// The longest name, bytes: a DNS name, and a user before it.
 const LONGEST: usize = 300;
 
-/// A host: `tpu-001`, `me@10.0.0.1`, `b:4393`, `fe80::1`. It holds only ASCII letters, digits and `._:@-`, and does not
-/// begin with `-`.
+/// A host: `tpu-001`, `me@10.0.0.1`, `b:4393`, `fe80::1`, `[fe80::1]:4393`. Its name holds only ASCII letters, digits and
+/// `._:@-`, and does not begin with `-`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostAddress {
     name: String,
@@ -46,13 +46,26 @@ impl FromStr for HostAddress {
 
     fn from_str(text: &str) -> Result<Self, HostAddressError> {
         let quoted = || clean(text, MESSAGE);
-        // Two colons are an IPv6 address, which has no port here.
-        let (name, port) = match text.split_once(':') {
-            Some((name, port)) if !port.contains(':') => {
-                let port = port.parse().ok().filter(|port| *port != 0);
-                (name, Some(port.ok_or_else(|| HostAddressError::Port(quoted()))?))
+        let port_of = |text: &str| {
+            let port = text.parse().ok().filter(|port| *port != 0);
+            port.ok_or_else(|| HostAddressError::Port(quoted()))
+        };
+        // Two colons without brackets are an IPv6 address without a port.
+        let (name, port) = match (text.strip_prefix('['), text.split_once(':')) {
+            (Some(rest), _) => {
+                let (address, after) =
+                    rest.split_once(']').ok_or_else(|| HostAddressError::Name(quoted()))?;
+                if address.parse::<Ipv6Addr>().is_err() {
+                    return Err(HostAddressError::Name(quoted()));
+                }
+                match after.strip_prefix(':') {
+                    Some(port) => (address, Some(port_of(port)?)),
+                    None if after.is_empty() => (address, None),
+                    None => return Err(HostAddressError::Port(quoted())),
+                }
             }
-            _ => (text, None),
+            (None, Some((name, port))) if !port.contains(':') => (name, Some(port_of(port)?)),
+            (None, _) => (text, None),
         };
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:@-".contains(&byte);
         if name.is_empty() || name.starts_with('-') || !name.bytes().all(allowed) {
@@ -67,8 +80,11 @@ impl FromStr for HostAddress {
 
 impl fmt::Display for HostAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)?;
-        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+        match self.port {
+            None => f.write_str(&self.name),
+            Some(port) if self.name.contains(':') => write!(f, "[{}]:{port}", self.name),
+            Some(port) => write!(f, "{}:{port}", self.name),
+        }
     }
 }
 
@@ -87,10 +103,13 @@ mod tests {
         good("me@10.0.0.1:4393", "me@10.0.0.1", Some(4393));
         good("fe80::1", "fe80::1", None);
         good("::1", "::1", None);
-        for bad in ["", "-a", "a b", "a\nb", "ä", "a/b", "a%b", "$a", ":1"] {
+        good("[::1]:4393", "::1", Some(4393));
+        assert_eq!(parsed("[fe80::1]").unwrap(), parsed("fe80::1").unwrap());
+        for bad in ["", "-a", "a b", "a\nb", "ä", "a/b", "a%b", "$a", ":1", "[a]:1", "[::1", "[]:1", "[1-2]"]
+        {
             assert!(matches!(parsed(bad), Err(HostAddressError::Name(_))), "{bad}");
         }
-        for bad in ["a:", "a:0", "a:65536", "a:x", "a:-1"] {
+        for bad in ["a:", "a:0", "a:65536", "a:x", "a:-1", "[::1]:", "[::1]:0", "[::1]4393"] {
             assert!(matches!(parsed(bad), Err(HostAddressError::Port(_))), "{bad}");
         }
         let long = parsed(&"x".repeat(LONGEST + 1)).unwrap_err();

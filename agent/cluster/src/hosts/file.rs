@@ -21,6 +21,8 @@ impl HostProvider for HostsFile {
         let text = tokio::task::spawn_blocking(move || file.text()).await;
         let text = text.map_err(|error| HostsError::File { path: self.0.clone(), error: error.into() })??;
         let mut hosts = Vec::new();
+        // Editors of Windows put it at the begin.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
@@ -73,6 +75,8 @@ mod tests {
     async fn lines_comments_and_lists_are_read() {
         let hosts = read("# mine\n tpu-[1-2]  # two\r\n\nb:4393\n").await.unwrap();
         assert_eq!(hosts, ["tpu-1", "tpu-2", "b:4393"]);
+        let of_windows = read("\u{feff}tpu-1\r\n# two\r\n[fd00::7]:4393\r\n").await.unwrap();
+        assert_eq!(of_windows, ["tpu-1", "[fd00::7]:4393"]);
     }
 
     #[tokio::test]

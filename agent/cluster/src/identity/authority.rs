@@ -253,6 +253,24 @@ pub fn issue(
     Ok(Issued { folder: folder.to_owned(), facts: CertificateFacts::of(certificate.der())? })
 }
 
+/// Whether a certificate can be issued into `folder`: none of its files is there. Blocks.
+///
+/// # Errors
+/// If one is.
+pub fn check_free(folder: &Path) -> Result<(), AuthorityError> {
+    nothing_there(folder, [KEY_FILE, CERT_FILE, CA_FILE])
+}
+
+/// Removes the files of a certificate that was issued by this program just now. Blocks.
+pub fn take_back(issued: &Issued) {
+    for file in [KEY_FILE, CERT_FILE, CA_FILE] {
+        // What cannot be removed is named by the next attempt.
+        let _ = fs::remove_file(issued.folder.join(file));
+    }
+    // Nothing else is in it, as a rule.
+    let _ = fs::remove_dir(&issued.folder);
+}
+
 /// The authority of a folder, its certificate in PEM, and its end.
 fn issuer(
     folder: &Path,
@@ -313,10 +331,7 @@ struct NewFile {
 
 /// Writes all files, or none.
 fn write_new(folder: &Path, files: &[NewFile]) -> Result<(), AuthorityError> {
-    let taken = files.iter().map(|file| folder.join(file.name)).find(|path| path.symlink_metadata().is_ok());
-    if let Some(path) = taken {
-        return Err(AuthorityError::Exists(path));
-    }
+    nothing_there(folder, files.iter().map(|file| file.name))?;
     let unwritable = |path: &Path, error| AuthorityError::Unwritable { path: path.to_owned(), error };
     DirBuilder::new()
         .recursive(true)
@@ -337,6 +352,11 @@ fn write_new(folder: &Path, files: &[NewFile]) -> Result<(), AuthorityError> {
         }
     }
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| unwritable(folder, error))
+}
+
+fn nothing_there<'n>(folder: &Path, names: impl IntoIterator<Item = &'n str>) -> Result<(), AuthorityError> {
+    let taken = names.into_iter().map(|name| folder.join(name)).find(|path| path.symlink_metadata().is_ok());
+    taken.map_or(Ok(()), |path| Err(AuthorityError::Exists(path)))
 }
 
 fn write_file(path: &Path, file: &NewFile) -> io::Result<()> {

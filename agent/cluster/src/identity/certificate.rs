@@ -117,6 +117,13 @@ impl CertificateFacts {
         self.dns_names.iter().cloned().chain(addresses).chain(other_uris.cloned()).collect()
     }
 
+    /// Why it must not take the place of `before`: that one is valid at this time, and it is not.
+    pub fn is_no_successor_of(&self, before: &Self, now: Timestamp) -> Option<Validity> {
+        let is_valid = |validity: &Validity| matches!(validity, Validity::Valid(_));
+        let validity = self.validity_at(now);
+        (is_valid(&before.validity_at(now)) && !is_valid(&validity)).then_some(validity)
+    }
+
     /// Whether it is valid at this time.
     pub fn validity_at(&self, now: Timestamp) -> Validity {
         if now < self.not_before {
@@ -211,6 +218,24 @@ mod tests {
         assert_eq!(at("2026-02-27T12:00:00Z"), "expires in 1 day");
         assert_eq!(at("2026-02-28T12:00:00Z"), "expires within a day");
         assert_eq!(at("2026-03-01T00:00:00Z"), "expired at 2026-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn only_a_valid_certificate_takes_the_place_of_a_valid_one() {
+        let facts = |begin: &str, end: &str| {
+            let mut facts = CertificateFacts::of(&certificate(&["h"], &[])).unwrap();
+            (facts.not_before, facts.not_after) = (begin.parse().unwrap(), end.parse().unwrap());
+            facts
+        };
+        let now: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
+        let valid = facts("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");
+        let expired = facts("2026-01-01T00:00:00Z", "2026-05-01T00:00:00Z");
+        let early = facts("2026-07-01T00:00:00Z", "2027-01-01T00:00:00Z");
+        assert_eq!(expired.is_no_successor_of(&valid, now), Some(Validity::Expired(expired.not_after)));
+        assert_eq!(early.is_no_successor_of(&valid, now), Some(Validity::NotYet(early.not_before)));
+        assert_eq!(valid.is_no_successor_of(&valid, now), None);
+        // Where neither is valid the new one is as good.
+        assert_eq!(early.is_no_successor_of(&expired, now), None);
     }
 
     #[test]

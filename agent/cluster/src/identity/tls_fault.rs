@@ -29,6 +29,8 @@ pub enum TlsFaultKind {
     Authority,
     /// The certificate of the other side is for another name.
     Name,
+    /// The certificate of the other side has another URI than the one that is expected.
+    Id,
     /// The certificate of the other side has another role.
     Role,
     /// The other side has no certificate, or a damaged one.
@@ -39,6 +41,8 @@ pub enum TlsFaultKind {
     OwnAuthority,
     /// The other side gives our certificate no role.
     OwnRole,
+    /// The other side refuses this address for a time.
+    Limited,
     /// The other side refuses for another reason.
     Refused,
     /// Anything else.
@@ -54,6 +58,9 @@ pub enum Unaccepted {
     /// It has another name.
     #[error("{0}")]
     Name(String),
+    /// It has another URI than the one that is expected.
+    #[error("{0}")]
+    Id(String),
 }
 
 impl From<Unaccepted> for Error {
@@ -105,6 +112,7 @@ impl TlsFault {
             CertificateError::Other(other) => match other.0.downcast_ref::<Unaccepted>() {
                 Some(Unaccepted::Role(reason)) => (K::Role, reason.clone()),
                 Some(Unaccepted::Name(reason)) => (K::Name, reason.clone()),
+                Some(Unaccepted::Id(reason)) => (K::Id, reason.clone()),
                 None => (K::Certificate, in_words(error)),
             },
             _ => (K::Certificate, in_words(error)),
@@ -112,6 +120,9 @@ impl TlsFault {
         Self { kind, reason: clean(&reason, MESSAGE) }
     }
 }
+
+/// The record with which an agent refuses an address that had too many failed handshakes: an alert, fatal, `access_denied`.
+pub const LIMITED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// What an alert of the other side means.
 fn of_alert(alert: AlertDescription) -> (TlsFaultKind, String) {
@@ -124,6 +135,10 @@ fn of_alert(alert: AlertDescription) -> (TlsFaultKind, String) {
         AlertDescription::DecryptError => (K::OwnAuthority, "it refuses this certificate: wrong signature"),
         AlertDescription::CertificateUnknown | AlertDescription::UnsupportedCertificate => {
             (K::OwnRole, "it refuses this certificate: no role there")
+        }
+        // What our agent sends before a handshake; see `LIMITED`.
+        AlertDescription::AccessDenied => {
+            (K::Limited, "it takes no connection from this address for now: too many handshakes failed")
         }
         AlertDescription::CertificateRequired => (K::Refused, "it wants a certificate"),
         AlertDescription::ProtocolVersion | AlertDescription::NoApplicationProtocol => {

@@ -138,6 +138,14 @@ impl FromFiles for RemoteTls {
     fn warning(&self, _before: &Self) -> Option<String> {
         None
     }
+
+    fn refusal(&self, before: &Self, now: Timestamp) -> Option<String> {
+        let both = [(&self.cert, &before.cert, &self.files.cert), (&self.ca, &before.ca, &self.files.ca)];
+        both.into_iter().find_map(|(new, old, path)| {
+            let validity = new.is_no_successor_of(old, now.into())?;
+            Some(format!("the certificate in {} {validity}, and the one in use is valid", path.display()))
+        })
+    }
 }
 
 impl RemoteTls {

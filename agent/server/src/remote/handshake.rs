@@ -5,7 +5,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use bytes::{Buf, BytesMut};
-use cluster::identity::tls_fault::TlsFault;
+use cluster::identity::tls_fault::{LIMITED, TlsFault};
 use rustls::{ServerConfig, ServerConnection as TlsSession};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -29,6 +29,21 @@ const RECORD_HEADER: usize = 5;
 const MOST_RECORD: usize = (16 << 10) + 256;
 /// How long a refused peer has to take the reason, before the connection is closed.
 const ALERT_TIME: Duration = Duration::from_secs(1);
+
+/// How long a peer whose address is refused has to send the begin of its handshake: a connection that is closed before
+/// that is reset, and the reason may be lost.
+const REFUSED_TIME: Duration = Duration::from_millis(200);
+
+/// Tells a peer that its address had too many failed handshakes, and closes the connection. No cryptography.
+pub(super) async fn refuse_address(mut connection: ServerConnection) {
+    let tell = async {
+        connection.write_all(&LIMITED).await?;
+        connection.shutdown().await?;
+        connection.read(&mut [0; 4 << 10]).await
+    };
+    // It may be gone.
+    let _ = timeout(REFUSED_TIME, tell).await;
+}
 
 /// Runs handshakes. Clones share the limit.
 #[derive(Debug, Clone)]

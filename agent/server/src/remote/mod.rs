@@ -76,8 +76,8 @@ impl OpenedFiles {
     ///
     /// # Errors
     /// If they cannot be used.
-    pub fn open(settings: &RemoteSettings) -> Result<Self, RemoteError> {
-        Ok(Self(RemoteFiles::open(source(settings)?)?))
+    pub fn open(settings: &RemoteSettings, clock: Arc<dyn Clock>) -> Result<Self, RemoteError> {
+        Ok(Self(RemoteFiles::open(source(settings)?, clock)?))
     }
 }
 
@@ -145,7 +145,11 @@ impl RemoteListener {
         let mut due = tokio::time::interval(CHECK_INTERVAL);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            due.tick().await;
+            tokio::select! {
+                _ = due.tick() => {}
+                // A connection has looked at the files.
+                () = self.files.changed() => {}
+            }
             let active = self.files.current().await;
             for (file, end) in active.ends() {
                 own_metrics::certificate_end(file, end);
@@ -156,8 +160,11 @@ impl RemoteListener {
             for warning in warnings.iter().filter(|warning| !before.contains(warning)) {
                 warn!("{warning}");
             }
-            let fault =
-                self.files.fault().map(|fault| format!("api.remote: the files are not used: {fault}"));
+            let fault = self.files.fault();
+            own_metrics::files_unused(fault.is_some());
+            let fault = fault.map(|fault| {
+                format!("api.remote: the new files are not used, the earlier ones stay: {fault}")
+            });
             self.notes.send_replace(warnings.into_iter().chain(fault).collect());
         }
     }
@@ -186,7 +193,8 @@ impl HandshakeQueue {
     async fn prove(self: Arc<Self>, connection: ServerConnection) {
         let Some(address) = connection.peer_ip() else { return };
         if !self.failures().allows(address, Instant::now()) {
-            return self.refuse(RefusalReason::FailureLimit, address, None);
+            self.refuse(RefusalReason::FailureLimit, address, None);
+            return handshake::refuse_address(connection).await;
         }
         let active = self.files.current().await;
         let evicted = connection.evicted();

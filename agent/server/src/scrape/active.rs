@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use cluster::identity::certificate::CertificateFacts;
+use model::time::Timestamp;
 use rustls::ServerConfig;
 
 use super::{
@@ -39,6 +41,8 @@ pub(super) struct Active {
     pub(super) headers: Vec<(String, String)>,
     /// Whether clients are asked for a certificate.
     client_certificates: bool,
+    /// What the certificate of the agent says.
+    certificate: Option<CertificateFacts>,
 }
 
 impl Active {
@@ -49,12 +53,14 @@ impl Active {
         let mut stamps = vec![own];
         let mut server = None;
         let mut client_certificates = false;
+        let mut certificate = None;
         if let Some(section) = &config.tls_server_config {
             let files = [&section.cert_file, &section.key_file, &section.client_ca_file];
             stamps.extend(
                 files.into_iter().filter(|file| !file.as_os_str().is_empty()).map(|file| FileStamp::of(file)),
             );
             server = Some(tls::server_config(section)?);
+            certificate = tls::certificate(section);
             client_certificates = !matches!(section.client_auth_type.as_str(), "" | "NoClientCert");
         }
         let active = Self {
@@ -63,13 +69,21 @@ impl Active {
             rate: config.rate_limit.map(|limit| TokenBucket::new(limit.interval, limit.burst)),
             headers: config.http_server_config.headers.into_iter().collect(),
             client_certificates,
+            certificate,
         };
         Ok((active, stamps))
     }
 
     /// No authentication and no encryption.
     fn open() -> Self {
-        Self { tls: None, users: None, rate: None, headers: Vec::new(), client_certificates: false }
+        Self {
+            tls: None,
+            users: None,
+            rate: None,
+            headers: Vec::new(),
+            client_certificates: false,
+            certificate: None,
+        }
     }
 
     /// What protects the page with the configuration before, and not with this one.
@@ -105,6 +119,12 @@ impl FromFiles for Active {
     fn warning(&self, before: &Self) -> Option<String> {
         let dropped = self.no_longer_required(before);
         (!dropped.is_empty()).then(|| format!("no longer required: {}", dropped.join(", ")))
+    }
+
+    fn refusal(&self, before: &Self, now: Timestamp) -> Option<String> {
+        let (new, old) = (self.certificate.as_ref()?, before.certificate.as_ref()?);
+        let validity = new.is_no_successor_of(old, now.into())?;
+        Some(format!("api.metrics_web_config: the new certificate {validity}, and the one in use is valid"))
     }
 }
 
@@ -149,7 +169,10 @@ mod tests {
 
     #[test]
     fn plaintext_needs_a_word() {
-        let open = |plaintext| Configuration::open(ConfigurationSource { path: None, plaintext });
+        let open = |plaintext| {
+            let clock = std::sync::Arc::new(model::time::SystemClock);
+            Configuration::open(ConfigurationSource { path: None, plaintext }, clock)
+        };
         assert!(matches!(open(false), Err(ConfigurationError::Plaintext)));
         assert!(open(true).is_ok());
     }

@@ -28,6 +28,7 @@ use std::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use model::time::Clock;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{mpsc, oneshot},
@@ -70,8 +71,12 @@ pub struct ScrapeListener {
 ///
 /// # Errors
 /// If it cannot.
-pub fn check(web_config: Option<PathBuf>, plaintext: bool) -> Result<(), ConfigurationError> {
-    Configuration::open(ConfigurationSource { path: web_config, plaintext }).map(|_| ())
+pub fn check(
+    web_config: Option<PathBuf>,
+    plaintext: bool,
+    clock: Arc<dyn Clock>,
+) -> Result<(), ConfigurationError> {
+    Configuration::open(ConfigurationSource { path: web_config, plaintext }, clock).map(|_| ())
 }
 
 impl ScrapeListener {
@@ -85,9 +90,10 @@ impl ScrapeListener {
         web_config: Option<PathBuf>,
         plaintext: bool,
         max_connections: u16,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, ConfigurationError> {
         let source = ConfigurationSource { path: web_config, plaintext };
-        let configuration = Arc::new(Configuration::open(source)?);
+        let configuration = Arc::new(Configuration::open(source, clock)?);
         Ok(Self { listener, configuration, max_connections })
     }
 

@@ -6,7 +6,7 @@
 use std::{path::Path, sync::Arc};
 
 use cluster::identity::{
-    certificate::{self, carries},
+    certificate::{self, CertificateFacts, carries},
     tls_fault::{in_words, own_certificate},
 };
 use rustls::{
@@ -58,6 +58,12 @@ pub(super) fn server_config(tls: &TlsServerConfig) -> Result<Arc<ServerConfig>, 
         builder.with_single_cert(chain, private).map_err(|error| unusable(&error, &cert, &key))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// What the certificate of the agent says.
+pub(super) fn certificate(tls: &TlsServerConfig) -> Option<CertificateFacts> {
+    let chain = Pem::cert(tls).certificates().ok()?;
+    CertificateFacts::of(chain.first()?).ok()
 }
 
 fn value(key: &'static str, reason: String) -> WebConfigError {

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use proto::tpuscope::v1::{
-    FetchSessionRequest, ListUploadsRequest, PutManifestRequest, SessionManifest, UploadStatus,
-    sessions_client::SessionsClient, uploads_client::UploadsClient,
+    ChangeUploadsRequest, FetchSessionRequest, ListUploadsRequest, PutManifestRequest, SessionManifest,
+    UploadStatus, uploads_client::UploadsClient,
 };
 use tokio::{
     sync::Semaphore,
@@ -13,14 +13,23 @@ use tokio::{
 use tonic::{Response, Status, transport::Channel};
 use xprof::session::{PartWriter, SessionWriter};
 
-use super::{conversation::Common, fault::HostFault, join::HostPart};
-use crate::fetch::{self, FetchError, FileSink};
+use super::{conversation::Common, fault::HostFault};
+use crate::fetch::{self, FetchError, HostPart};
 
 /// The hosts that are copied from at a time: each has a few pieces in memory.
-pub(super) const COPIES_AT_A_TIME: usize = 8;
+pub(super) const COPIES_AT_A_TIME: usize = 32;
 
 /// The pause between two questions for the uploads of an agent.
 const ASK: Duration = Duration::from_millis(500);
+
+/// How far the parts of a host are.
+#[derive(Debug)]
+pub(super) enum PartsProgress {
+    /// So many bytes are there.
+    Bytes(u64),
+    /// They wait, for this reason.
+    Waits(String),
+}
 
 /// Where the parts go.
 pub(super) enum Collection {
@@ -39,16 +48,16 @@ pub(super) async fn collect(
     common: &Common,
     channel: Channel,
     parts: Vec<HostPart>,
-    copied: impl FnMut(u64),
+    mut progress: impl FnMut(PartsProgress),
 ) -> Result<Vec<PartWriter>, HostFault> {
     match &common.collection {
         Collection::Copied { writer, copies } => {
             // It is never closed.
             let _permit = copies.acquire().await;
-            copy(common, channel, writer, parts, copied).await
+            copy(common, channel, writer, parts, |bytes| progress(PartsProgress::Bytes(bytes))).await
         }
         Collection::Uploaded { destination, limit } => {
-            uploaded(common, channel, destination, *limit, copied).await.map(|()| Vec::new())
+            uploaded(common, channel, destination, *limit, progress).await.map(|()| Vec::new())
         }
     }
 }
@@ -64,31 +73,47 @@ async fn answer<T>(
     answer.map(Response::into_inner).map_err(|status| HostFault::Refused(Box::new(status)))
 }
 
-/// Until the agent has uploaded its parts.
+/// Until the agent has uploaded its parts. An upload that waits because earlier ones failed there is tried at once.
 async fn uploaded(
     common: &Common,
     channel: Channel,
     destination: &str,
     limit: Duration,
-    mut sent: impl FnMut(u64),
+    mut progress: impl FnMut(PartsProgress),
 ) -> Result<(), HostFault> {
     let mut client = UploadsClient::new(channel);
     let deadline = Instant::now() + limit;
+    let mut retried = false;
     loop {
         let session = common.identity.name.to_string();
         let request = ListUploadsRequest { peer: Some(common.peer.clone()), session };
         let uploads = answer(common, "asked for its uploads", client.list(request)).await?.uploads;
         let upload = uploads.into_iter().find(|upload| upload.destination == destination);
         let upload = upload.ok_or(HostFault::BadAnswer("no upload of its parts"))?;
-        sent(upload.sent_bytes);
+        progress(PartsProgress::Bytes(upload.sent_bytes));
         match upload.state.as_str() {
             "done" => return Ok(()),
             "failed" => return Err(HostFault::Upload(why(&upload))),
+            "waiting" if !upload.failure.is_empty() && !retried => {
+                retried = true;
+                let request = ChangeUploadsRequest {
+                    peer: Some(common.peer.clone()),
+                    session: common.identity.name.to_string(),
+                    destination: destination.to_owned(),
+                };
+                answer(common, "asked to try its upload again", client.retry(request)).await?;
+                continue;
+            }
             _ if Instant::now() >= deadline => {
                 let why = why(&upload);
                 return Err(HostFault::Upload(format!("not within {limit:?}; the agent goes on. {why}")));
             }
-            _ => sleep(ASK).await,
+            _ => {
+                if upload.state == "waiting" && !upload.failure.is_empty() {
+                    progress(PartsProgress::Waits(upload.failure));
+                }
+                sleep(ASK).await;
+            }
         }
     }
 }
@@ -127,22 +152,11 @@ async fn copy(
 ) -> Result<Vec<PartWriter>, HostFault> {
     let id = common.identity.name.to_string();
     let request = FetchSessionRequest { peer: Some(common.peer.clone()), id };
-    let mut sessions = SessionsClient::new(channel);
-    let pieces = answer(common, "asked for its parts", sessions.fetch(request)).await?;
-    let wanted = parts.iter().map(|part| (part.there.clone(), part.here.clone())).collect();
-    let most_bytes = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.size));
-    let sink = FileSink { writer: Arc::clone(writer), wanted: Some(wanted), most_bytes };
-    let received = fetch::receive(pieces, sink, common.limit, copied).await;
-    let received = received.map_err(|error| match error {
+    let copied = fetch::copy_parts(channel, request, writer, &parts, common.limit, copied).await;
+    copied.map_err(|error| match error {
         FetchError::Call(status) => HostFault::Refused(status),
+        FetchError::Damaged(file) => HostFault::DamagedPart(file),
+        FetchError::Missing(file) => HostFault::MissingPart(file),
         other => HostFault::Copy(other),
-    })?;
-    for part in &parts {
-        let there = received.parts.iter().find(|(name, _)| *name == part.here);
-        let (_, copy) = there.ok_or_else(|| HostFault::MissingPart(part.there.file_name()))?;
-        if copy.size() != part.size || copy.sha256() != part.sha256 {
-            return Err(HostFault::DamagedPart(part.there.file_name()));
-        }
-    }
-    Ok(received.parts.into_iter().map(|(_, part)| part).collect())
+    })
 }

@@ -12,10 +12,11 @@ use cluster::{
 };
 use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{
-    CaptureEvent, CaptureFinished, CaptureRequest, ClockRequest, HostCaptureEvent, HostCaptureRequest,
-    HostReady, Peer, RemoveSessionRequest, RenewLease, ReserveHost, StartHost, StatusRequest, capture_event,
-    captures_client::CapturesClient, host_capture_event, host_capture_request::Request as Ask,
-    host_client::HostClient, sessions_client::SessionsClient, target_event,
+    CaptureEvent, CaptureFailure, CaptureFinished, CaptureRequest, ClockRequest, HostCaptureEvent,
+    HostCaptureRequest, HostReady, Peer, RemoveSessionRequest, RenewLease, ReserveHost, StartHost,
+    StatusRequest, capture_event, captures_client::CapturesClient, host_capture_event,
+    host_capture_request::Request as Ask, host_client::HostClient, sessions_client::SessionsClient,
+    target_event,
 };
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -24,14 +25,14 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status, Streaming, transport::Channel};
-use xprof::session::PartWriter;
+use xprof::session::{PartWriter, SessionId, SessionName};
 
 use super::{
-    collect::{self, Collection},
+    collect::{self, Collection, PartsProgress},
     fault::HostFault,
-    join::{HostPart, SessionIdentity},
     machine::{HostNumber, ReservedHost},
 };
+use crate::{FailureReason, fetch::HostPart};
 
 /// What an agent must be able to do.
 const CAPABILITIES: [&str; 2] = ["clock", "host_capture"];
@@ -42,9 +43,16 @@ const LEASE: Duration = Duration::from_secs(10);
 /// Round trips to each clock.
 const ROUND_TRIPS: usize = 8;
 /// The clocks that are measured at a time: more would wait for each other here, which looks like a slow network.
-pub(super) const CLOCKS_AT_A_TIME: usize = 16;
+pub(super) const CLOCKS_AT_A_TIME: usize = 64;
 /// The requests that wait to be sent.
 const REQUESTS: usize = 8;
+
+/// What identifies the session on all hosts.
+#[derive(Debug, Clone)]
+pub(super) struct SessionIdentity {
+    pub(super) name: SessionName,
+    pub(super) id: SessionId,
+}
 
 /// What all hosts of a capture have in common.
 pub(super) struct Common {
@@ -67,6 +75,8 @@ pub(super) enum Command {
     /// Start then, in the host's clock.
     Start(Timestamp),
     Renew,
+    /// Free the profilers and keep nothing; another reservation follows.
+    Release,
     /// These parts are the session.
     Collect(Vec<HostPart>),
     /// The session is not kept.
@@ -91,8 +101,8 @@ pub(super) enum Happened {
         bytes: u64,
     },
     Recorded(Box<CaptureFinished>),
-    /// This many bytes were copied.
-    Copied(u64),
+    /// This is known of the parts.
+    Parts(PartsProgress),
     Stored(Vec<PartWriter>),
     Failed(HostFault),
     /// The session was removed, or could not be.
@@ -109,6 +119,14 @@ pub(super) struct Conversation {
     pub(super) events: mpsc::Sender<(HostNumber, Happened)>,
     /// Ends it.
     pub(super) leave: CancellationToken,
+}
+
+/// How a reservation ended without a fault.
+enum ReservationEnd {
+    /// The host has recorded.
+    Recorded,
+    /// The profilers are free again.
+    Released,
 }
 
 /// A fault, or the end of the commands: the capture is over.
@@ -137,7 +155,7 @@ impl Conversation {
             Err(error) => return self.tell(Happened::Failed(error.into())).await,
         };
         let ended = tokio::select! {
-            ended = self.converse(dialed.channel()) => ended,
+            ended = self.converse(dialed.channel(), dialed.time_left()) => ended,
             () = leave.cancelled() => Ended::Over,
         };
         match ended {
@@ -166,15 +184,16 @@ impl Conversation {
         self.commands.recv().await.ok_or(Ended::Over)
     }
 
-    async fn converse(&mut self, channel: Channel) -> Ended {
-        match self.stages(channel).await {
+    /// `first`: the longest wait for the first answer.
+    async fn converse(&mut self, channel: Channel, first: Duration) -> Ended {
+        match self.stages(channel, first).await {
             Ok(()) => Ended::Over,
             Err(ended) => ended,
         }
     }
 
-    async fn stages(&mut self, channel: Channel) -> Result<(), Ended> {
-        let instance = self.reach(channel.clone()).await?;
+    async fn stages(&mut self, channel: Channel, first: Duration) -> Result<(), Ended> {
+        let instance = self.reach(channel.clone(), first).await?;
         self.tell(Happened::Reached { instance }).await;
         self.record(&channel).await?;
         loop {
@@ -186,7 +205,13 @@ impl Conversation {
                 }
                 Command::Remove => {
                     self.remove(channel).await;
+                    self.tell(Happened::Removed).await;
                     return Ok(());
+                }
+                // It had just recorded.
+                Command::Release => {
+                    self.remove(channel.clone()).await;
+                    self.record(&channel).await?;
                 }
                 Command::PutManifest(manifest) => {
                     let put = collect::put_manifest(&self.common, channel.clone(), *manifest).await;
@@ -198,10 +223,15 @@ impl Conversation {
     }
 
     /// Who answers, and whether it can take part.
-    async fn reach(&self, channel: Channel) -> Result<String, HostFault> {
+    async fn reach(&self, channel: Channel, within: Duration) -> Result<String, HostFault> {
         let request = StatusRequest { peer: Some(self.common.peer.clone()) };
         let mut client = HostClient::new(channel);
-        let reply = self.within("asked for its status", client.status(request)).await?.into_inner();
+        let reply = match timeout(within, client.status(request)).await {
+            Ok(reply) => reply.map_err(|status| HostFault::Refused(Box::new(status)))?.into_inner(),
+            Err(_) => {
+                return Err(HostFault::Late { asked: "asked for its status", limit: self.common.limit });
+            }
+        };
         let peer = reply.peer.ok_or(HostFault::BadAnswer("an answer that does not say who it is"))?;
         let (there, here) = (peer.protocol, self.common.peer.protocol);
         if there != here {
@@ -236,13 +266,19 @@ impl Conversation {
                 Err(Ended::Fault(fault)) if fault.is_busy() => {
                     self.tell(Happened::Failed(fault)).await;
                 }
-                other => return other,
+                Ok(ReservationEnd::Released) => {}
+                Ok(ReservationEnd::Recorded) => return Ok(()),
+                Err(ended) => return Err(ended),
             }
         }
     }
 
-    async fn reserve_and_record(&mut self, channel: &Channel) -> Result<(), Ended> {
-        let trips = self.round_trips(channel.clone()).await?;
+    async fn reserve_and_record(&mut self, channel: &Channel) -> Result<ReservationEnd, Ended> {
+        let limit = self.common.limit;
+        let trips = match timeout(limit, self.round_trips(channel.clone())).await {
+            Ok(trips) => trips?,
+            Err(_) => return Err(HostFault::Late { asked: "asked for its time", limit }.into()),
+        };
         let clock = clock_offset(&trips).map_err(HostFault::Clock)?;
         let (requests, queue) = mpsc::channel(REQUESTS);
         let reserve = ReserveHost {
@@ -270,6 +306,18 @@ impl Conversation {
                             ask(&requests, Ask::Start(StartHost { start_unix_ns: at.0 }));
                         }
                         Some(Command::Renew) => ask(&requests, Ask::Renew(RenewLease {})),
+                        Some(Command::Release) => {
+                            drop(requests);
+                            self.release(events, channel).await;
+                            return Ok(ReservationEnd::Released);
+                        }
+                        // It may have recorded while this was on its way.
+                        Some(Command::Remove) => {
+                            drop(requests);
+                            self.release(events, channel).await;
+                            self.tell(Happened::Removed).await;
+                            return Err(Ended::Over);
+                        }
                         Some(_) => {}
                     }
                     None
@@ -282,8 +330,27 @@ impl Conversation {
             if let Some(finished) = finished {
                 let finished = kept(finished, &self.common.identity)?;
                 self.tell(Happened::Recorded(Box::new(finished))).await;
-                return Ok(());
+                return Ok(ReservationEnd::Recorded);
             }
+        }
+    }
+
+    /// Waits for the end of a capture whose requests are closed: then the profilers are free. What it recorded nevertheless is
+    /// removed.
+    async fn release(&self, mut events: Streaming<HostCaptureEvent>, channel: &Channel) {
+        let last = async {
+            while let Ok(event) = next(&mut events).await {
+                if let host_capture_event::Event::Capture(event) = event
+                    && let Some(finished) = self.progress(event).await
+                {
+                    return finished.session.is_some();
+                }
+            }
+            false
+        };
+        // One that does not end is busy with this capture when it is asked again.
+        if timeout(self.common.limit, last).await == Ok(true) {
+            self.remove(channel.clone()).await;
         }
     }
 
@@ -325,9 +392,9 @@ impl Conversation {
     async fn collect(&mut self, channel: &Channel, parts: Vec<HostPart>) -> Result<bool, Ended> {
         let common = Arc::clone(&self.common);
         let (number, events) = (self.number, self.events.clone());
-        // A count that finds no room is followed by others.
-        let copied = move |bytes| drop(events.try_send((number, Happened::Copied(bytes))));
-        let collected = collect::collect(&common, channel.clone(), parts, copied);
+        // What finds no room is followed by more.
+        let told = move |progress| drop(events.try_send((number, Happened::Parts(progress))));
+        let collected = collect::collect(&common, channel.clone(), parts, told);
         let removed = tokio::select! {
             collected = collected => {
                 let parts = collected?;
@@ -338,6 +405,7 @@ impl Conversation {
         };
         if removed {
             self.remove(channel.clone()).await;
+            self.tell(Happened::Removed).await;
         }
         Ok(!removed)
     }
@@ -349,7 +417,6 @@ impl Conversation {
         let mut client = SessionsClient::new(channel);
         // What cannot be removed goes by the limits of the store.
         let _ = self.within("asked to remove its session", client.remove(request)).await;
-        self.tell(Happened::Removed).await;
     }
 }
 
@@ -386,7 +453,7 @@ async fn first(events: &mut Streaming<HostCaptureEvent>) -> Result<HostReady, Ho
                 event: Some(capture_event::Event::Finished(finished)),
             }) => {
                 let failure = finished.failure.ok_or(HostFault::BadAnswer("a capture that never started"))?;
-                return Err(HostFault::Capture(Box::new(failure)));
+                return Err(of_failure(failure));
             }
             host_capture_event::Event::Capture(_) => {}
         }
@@ -411,8 +478,16 @@ fn kept(finished: CaptureFinished, identity: &SessionIdentity) -> Result<Capture
     match (&finished.session, finished.failure.clone()) {
         (Some(session), _) if session.id == identity.name.as_str() => Ok(finished),
         (Some(_), _) => Err(HostFault::BadAnswer("a session of another name")),
-        (None, Some(failure)) => Err(HostFault::Capture(Box::new(failure))),
+        (None, Some(failure)) => Err(of_failure(failure)),
         (None, None) => Err(HostFault::BadAnswer("neither a session nor a reason")),
+    }
+}
+
+/// A capture that failed over there. This side did not cancel it: then nobody would ask.
+fn of_failure(failure: CaptureFailure) -> HostFault {
+    match FailureReason::named(&failure.reason) {
+        FailureReason::Cancelled | FailureReason::Stopping => HostFault::Stopped,
+        _ => HostFault::Capture(Box::new(failure)),
     }
 }
 

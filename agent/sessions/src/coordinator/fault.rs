@@ -5,9 +5,9 @@ use std::time::Duration;
 use cluster::{clock_offset::ClockOffsetError, dial::DialError, hosts::HostAddress};
 use proto::tpuscope::v1::CaptureFailure;
 use tonic::Status;
-use xprof::session::SessionError;
+use xprof::session::{SessionError, SessionName};
 
-use crate::{FailureKind, fetch::FetchError};
+use crate::{FailureKind, FailureReason, fetch::FetchError, joined_manifest::BadHostManifest};
 
 /// Why a host is missing.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,9 @@ pub enum HostFault {
     /// The capture failed over there.
     #[error("{}", .0.message)]
     Capture(Box<CaptureFailure>),
+    /// The agent was stopped while it captured.
+    #[error("its agent was stopped during the capture; nothing was kept there, and its profilers are free")]
+    Stopped,
     /// The agent speaks another protocol.
     #[error("its agent speaks protocol {there}, and this command protocol {here}")]
     Protocol {
@@ -87,10 +90,19 @@ pub enum HostFault {
     Upload(String),
 }
 
+impl From<BadHostManifest> for HostFault {
+    fn from(BadHostManifest(what): BadHostManifest) -> Self {
+        Self::BadAnswer(what)
+    }
+}
+
 impl HostFault {
     /// Whether a profiler there is in use: it may be free later.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self, Self::Capture(failure) if FailureKind::named(&failure.kind) == FailureKind::Busy)
+        let Self::Capture(failure) = self else { return false };
+        // Of several processes that failed one may be free later.
+        let mut causes = failure.causes.iter().map(|cause| FailureReason::named(cause).kind());
+        FailureKind::named(&failure.kind) == FailureKind::Busy || causes.any(|kind| kind == FailureKind::Busy)
     }
 }
 
@@ -102,34 +114,82 @@ fn refusal(status: &Status) -> &str {
     }
 }
 
+/// What is left of a session that did not become whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftParts {
+    /// Its name, in the stores of the agents that have recorded.
+    pub session: SessionName,
+    /// The folder at the destination of the uploads, where parts may lie, or come to lie, without a manifest; none: the agents
+    /// were not to upload it.
+    pub folder_there: Option<String>,
+}
+
 /// Why a capture over several hosts kept nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     /// Too few hosts can have a trace.
-    #[error("{left} of {} hosts are left, at least {needed} must have a trace", .hosts.len())]
+    #[error("{remaining} of {} hosts are left, at least {needed} must have a trace", .hosts.len())]
     TooFewHosts {
         /// Those that have not failed.
-        left: usize,
+        remaining: usize,
         /// Those that must have a trace.
         needed: usize,
         /// All hosts as they were given, and why they are missing.
         hosts: Vec<(HostAddress, Option<HostFault>)>,
         /// Those that had recorded and failed then: their agents keep the session, and may upload their parts of it.
         keeping: Vec<HostAddress>,
+        /// Where parts may lie.
+        left: LeftParts,
     },
-    /// The session cannot be written here.
+    /// The session cannot be written here, as it turned out before any host was asked.
     #[error(transparent)]
-    Folder(#[from] SessionError),
+    Unwritable(SessionError),
+    /// The session could not be written here.
+    #[error("{error}")]
+    Unwritten {
+        /// Why.
+        error: SessionError,
+        /// What the agents have.
+        left: LeftParts,
+    },
     /// The manifest could not be put beside the uploaded parts.
-    #[error("the parts are uploaded, and the manifest is not: {0}")]
-    Manifest(HostFault),
+    #[error("the parts are uploaded, and the manifest is not: {fault}")]
+    Manifest {
+        /// Why the last agent that was asked did not put it.
+        fault: Box<HostFault>,
+        /// What lies there.
+        left: LeftParts,
+    },
     /// The caller cancelled it.
     #[error("the capture was cancelled")]
     Cancelled {
-        /// Whether agents have recorded: they keep the session.
-        recorded: bool,
+        /// What agents that have recorded have; none: no agent has recorded.
+        left: Option<LeftParts>,
     },
     /// A fault of tpuscope.
     #[error("a task of the capture failed: {0}")]
     Panicked(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_busy_if_one_of_its_profilers_is() {
+        let failure = |reason: FailureReason, causes: &[FailureReason]| {
+            HostFault::Capture(Box::new(CaptureFailure {
+                kind: reason.kind().as_str().to_owned(),
+                reason: reason.as_str().to_owned(),
+                causes: causes.iter().map(|cause| cause.as_str().to_owned()).collect(),
+                ..CaptureFailure::default()
+            }))
+        };
+        use FailureReason as R;
+        for busy in [R::InUse, R::ForeignSession, R::ForeignContinuous] {
+            assert!(failure(busy, &[]).is_busy(), "{busy:?}");
+            assert!(failure(R::TooFewParts, &[R::NotListening, busy]).is_busy(), "{busy:?}");
+        }
+        assert!(!failure(R::TooFewParts, &[R::NotListening]).is_busy() && !HostFault::Overall.is_busy());
+    }
 }

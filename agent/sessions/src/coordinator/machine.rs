@@ -3,13 +3,16 @@
 //! ```text
 //!           reached          all reached or missing           ready            all ready or missing: one start
 //! Reaching ────────> Reached ──────────────────────> Reserving ─────> Ready ─────────────────────────────> Recording
-//!                                                     │     ▲                                                  │ recorded
-//!                                                busy │     │ a second later, while it may wait                ▼
-//!                                                     ▼     │                           stored             Collecting
-//!                                                     Waiting                   Stored <────────────────────────┘
-//!
-//! Any of them but Stored ── failed, late, one too many ──> Missing
+//!                                                     │     ▲                                               │    │ recorded
+//!                                                busy │     │ later, while it may wait                      │    ▼
+//!                                                     ▼     │      a profiler is in use after all: all      │ Collecting
+//!                                                     Waiting <─────────────────────────────────────────────┘    │ stored
+//!                                                                                                                ▼
+//! Any of them but Stored ── failed, late, one too many ──> Missing                                            Stored
 //! ```
+//!
+//! That another program uses a profiler is found when the recording is to begin. While hosts may wait, all begin again then,
+//! with pauses that grow, because each time disturbs the others.
 //!
 //! The capture is over when every host is stored or missing, or too few are left.
 //!
@@ -25,12 +28,14 @@ use cluster::{clock_offset::OffsetEstimate, hosts::HostAddress};
 use model::time::Timestamp;
 use xprof::session::HostName;
 
-use super::labels;
+use crate::host_labels;
 
 /// How often a lease is renewed; it lasts 10 s.
 const RENEWAL: Duration = Duration::from_secs(3);
 /// The pause before a busy host is asked again.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause before all hosts begin again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// How long before a start that is far ahead the hosts are reserved, and their clocks measured.
 const RESERVED_AHEAD: Duration = Duration::from_secs(10);
 /// The time that sending a start takes beyond the round trip, and for each host.
@@ -107,6 +112,8 @@ pub(super) enum HostAction {
     Reserve(HostNumber),
     /// Renew the lease.
     Renew(HostNumber),
+    /// Free the profilers, and wait for another reservation.
+    Release(HostNumber),
     /// Give the start, in the host's own clock.
     Start(HostNumber, Timestamp),
     /// See to it that what was recorded comes to where it should be.
@@ -151,7 +158,7 @@ enum HostState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Reaching,
-    Reserving { busy_until: Duration },
+    Reserving,
     Recording { until: Duration },
     Over,
 }
@@ -164,6 +171,10 @@ pub(super) struct Machine {
     rules: CaptureRules,
     overall: Option<Duration>,
     phase: Phase,
+    /// Until when a busy host is asked again; known from the first reservation on.
+    busy_until: Option<Duration>,
+    /// How often all began again.
+    again: u32,
     start: Option<Timestamp>,
     labels: BTreeMap<HostNumber, HostName>,
 }
@@ -173,7 +184,17 @@ impl Machine {
     pub(super) fn new(given: Vec<HostAddress>, rules: CaptureRules, now: Now) -> Self {
         let overall = rules.overall.map(|limit| now.uptime + limit);
         let hosts = vec![HostState::Reaching; given.len()];
-        Self { given, hosts, rules, overall, phase: Phase::Reaching, start: None, labels: BTreeMap::new() }
+        Self {
+            given,
+            hosts,
+            rules,
+            overall,
+            phase: Phase::Reaching,
+            busy_until: None,
+            again: 0,
+            start: None,
+            labels: BTreeMap::new(),
+        }
     }
 
     /// The start of the window, once it is given.
@@ -191,15 +212,24 @@ impl Machine {
         matches!(self.hosts.get(host), Some(HostState::Missing))
     }
 
+    /// Whether the host has a start, and has not recorded yet.
+    pub(super) fn is_recording(&self, host: HostNumber) -> bool {
+        matches!(self.hosts.get(host), Some(HostState::Recording { .. }))
+    }
+
     /// Takes what a host did. What does not fit its state is ignored: it came too late.
     pub(super) fn take(&mut self, host: HostNumber, input: HostInput, now: Now) -> Vec<HostAction> {
         let mut actions = Vec::new();
+        let busy = matches!(input, HostInput::Failed { busy: true });
+        let may_wait = busy && self.may_wait(now, BUSY_PAUSE);
+        if busy && self.is_recording(host) && self.begin_again(host, now, &mut actions) {
+            return actions;
+        }
         let phase = self.phase;
         let Some(state) = self.hosts.get_mut(host).filter(|_| phase != Phase::Over) else { return actions };
         match (&mut *state, input) {
             (HostState::Missing | HostState::Stored, _) => {}
-            (HostState::Reserving, HostInput::Failed { busy: true }) if matches!(phase, Phase::Reserving { busy_until } if now.uptime + BUSY_PAUSE <= busy_until) =>
-            {
+            (HostState::Reserving, HostInput::Failed { .. }) if may_wait => {
                 *state = HostState::Waiting { until: now.uptime + BUSY_PAUSE };
             }
             (_, HostInput::Failed { .. }) => *state = HostState::Missing,
@@ -241,7 +271,7 @@ impl Machine {
             Phase::Recording { until } if self.any(|host| matches!(host, HostState::Recording { .. })) => {
                 Some(until)
             }
-            Phase::Reaching | Phase::Reserving { .. } | Phase::Recording { .. } => None,
+            Phase::Reaching | Phase::Reserving | Phase::Recording { .. } => None,
             Phase::Over => return None,
         };
         let due = self.hosts.iter().filter_map(of_host).chain(of_phase).chain(self.overall).min();
@@ -261,7 +291,7 @@ impl Machine {
         }
         match self.phase {
             Phase::Reaching => self.reserve(now, actions),
-            Phase::Reserving { .. } => self.reserve_again(now, actions),
+            Phase::Reserving => self.reserve_again(now, actions),
             Phase::Recording { until } if now.uptime >= until => {
                 let late = |host: &HostState| matches!(host, HostState::Recording { .. });
                 self.give_up_all(GiveUp::LateRecording, late, actions);
@@ -269,7 +299,7 @@ impl Machine {
             Phase::Recording { .. } | Phase::Over => {}
         }
         // No host may be left to reserve.
-        if matches!(self.phase, Phase::Reserving { .. })
+        if self.phase == Phase::Reserving
             && !self.any(|host| matches!(host, HostState::Reserving | HostState::Waiting { .. }))
         {
             self.start_all(now, actions);
@@ -316,7 +346,36 @@ impl Machine {
                 }
             }
         }
-        self.phase = Phase::Reserving { busy_until: now.uptime + self.rules.busy };
+        self.busy_until = Some(now.uptime + self.rules.busy);
+        self.phase = Phase::Reserving;
+    }
+
+    /// Whether a busy host may still be asked after this pause.
+    fn may_wait(&self, now: Now, pause: Duration) -> bool {
+        self.busy_until.is_some_and(|until| now.uptime + pause <= until)
+    }
+
+    /// The profiler of a host is used by another program, as it turned out at the start: all begin again, unless the time for
+    /// that is over, or a host has recorded. Returns whether they do.
+    fn begin_again(&mut self, busy: HostNumber, now: Now, actions: &mut Vec<HostAction>) -> bool {
+        let pause = BUSY_PAUSE.saturating_mul(1 << self.again.min(10)).min(LONGEST_PAUSE);
+        let recorded = self.any(|host| matches!(host, HostState::Collecting | HostState::Stored));
+        if recorded || !self.may_wait(now, pause) {
+            return false;
+        }
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            if matches!(host, HostState::Recording { .. }) {
+                *host = HostState::Waiting { until: now.uptime + pause };
+                if number != busy {
+                    actions.push(HostAction::Release(number));
+                }
+            }
+        }
+        self.again += 1;
+        self.start = None;
+        self.labels.clear();
+        self.phase = Phase::Reserving;
+        true
     }
 
     fn reserve_again(&mut self, now: Now, actions: &mut Vec<HostAction>) {
@@ -392,7 +451,8 @@ impl Machine {
             }
             return;
         }
-        let labels = labels::allot(ready.iter().map(|(number, host)| (&self.given[*number], &host.name)));
+        let labels =
+            host_labels::allot(ready.iter().map(|(number, host)| (&self.given[*number], &host.name)));
         self.labels = ready.iter().map(|(number, _)| *number).zip(labels).collect();
     }
 

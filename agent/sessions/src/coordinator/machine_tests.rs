@@ -111,6 +111,45 @@ fn a_busy_host_is_asked_again_while_it_may_wait() {
 }
 
 #[test]
+fn where_a_profiler_turns_out_to_be_in_use_all_begin_again_while_they_may_wait() {
+    let mut machine = machine(2, CaptureRules { busy: Duration::from_secs(6), ..rules() });
+    let both_ready = |machine: &mut Machine, ms: u64| {
+        machine.take(0, ready("a", 0, 0), at(ms));
+        machine.take(1, ready("b", 0, 0), at(ms))
+    };
+    machine.take(0, reached(""), at(0));
+    machine.take(1, reached(""), at(0));
+    assert!(matches!(both_ready(&mut machine, 10)[..], [HostAction::Start(0, _), HostAction::Start(1, _)]));
+    assert_eq!(machine.take(1, BUSY, at(20)), [HostAction::Release(0)]);
+    assert_eq!((machine.start(), machine.is_recording(0)), (None, false));
+    // What was on its way says nothing any more.
+    assert_eq!(machine.take(0, HostInput::Recorded, at(21)), []);
+    assert_eq!(machine.wake(at(20)), Some(Duration::from_secs(1)));
+    assert_eq!(machine.tick(at(1020)), [HostAction::Reserve(0), HostAction::Reserve(1)]);
+    both_ready(&mut machine, 1030);
+    assert_eq!(machine.take(1, BUSY, at(1040)), [HostAction::Release(0)]);
+    // The pause is twice as long, and the third would be too long.
+    assert_eq!(machine.tick(at(2100)), []);
+    assert_eq!(machine.tick(at(3040)), [HostAction::Reserve(0), HostAction::Reserve(1)]);
+    both_ready(&mut machine, 3050);
+    assert_eq!(machine.take(1, BUSY, at(3060)), []);
+    assert!(machine.is_missing(1) && machine.is_recording(0));
+}
+
+#[test]
+fn a_host_that_has_recorded_does_not_begin_again() {
+    let mut machine = machine(2, CaptureRules { busy: Duration::from_secs(60), ..rules() });
+    for host in 0..2 {
+        machine.take(host, reached(""), at(0));
+    }
+    machine.take(0, ready("a", 0, 0), at(1));
+    machine.take(1, ready("b", 0, 0), at(1));
+    assert_eq!(machine.take(0, HostInput::Recorded, at(30)), [HostAction::Collect(0)]);
+    assert_eq!(machine.take(1, BUSY, at(31)), []);
+    assert!(machine.is_missing(1));
+}
+
+#[test]
 fn a_start_far_ahead_reserves_shortly_before_it() {
     let start = at(60_000).wall;
     let mut machine = machine(1, CaptureRules { start: Some(start), ..rules() });
@@ -163,6 +202,11 @@ struct Checker {
 impl Checker {
     fn check(&mut self, machine: &Machine, actions: &[HostAction], now: Now) {
         assert!(!self.over || actions.is_empty(), "{actions:?} after the end");
+        // Without a start nobody has begun, or all begin again.
+        if machine.start().is_none() {
+            assert!(self.recorded.is_empty(), "a second window after {:?} recorded", self.recorded);
+            self.started.clear();
+        }
         for action in actions {
             match action {
                 HostAction::Reserve(_) => {
@@ -185,6 +229,7 @@ impl Checker {
                 HostAction::Collect(host) => {
                     assert!(self.started.contains(host) && self.recorded.insert(*host), "{action:?}");
                 }
+                HostAction::Release(host) => assert!(!machine.is_recording(*host), "{action:?}"),
                 HostAction::GiveUp(host, _) => assert!(machine.is_missing(*host)),
                 HostAction::Conclude { enough } => {
                     self.over = true;

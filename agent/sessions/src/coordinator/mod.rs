@@ -4,7 +4,7 @@
 //!             ┌────────────── conversation with host 1 ──┐  dial ─ status ─ clock ─ reserve ─ start ─ record ─ collect
 //! Coordinator │                                          │
 //!      │      └────────────── conversation with host n ──┘
-//!      └─ machine: when each is told what (pure) ─ join: one manifest (pure)
+//!      └─ machine: when each is told what (pure) ─ joined_manifest: one manifest (pure)
 //! ```
 //!
 //! A host that fails in any phase is missing in the session, with the reason; the others do not wait for it longer than its
@@ -15,8 +15,6 @@
 mod collect;
 mod conversation;
 mod fault;
-mod join;
-mod labels;
 mod machine;
 #[cfg(test)]
 mod machine_tests;
@@ -29,7 +27,7 @@ use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{CaptureFailure, CaptureRequest, Peer};
 use xprof::session::{HostName, Manifest, SessionName};
 
-pub use fault::{CoordinatorError, HostFault};
+pub use fault::{CoordinatorError, HostFault, LeftParts};
 
 /// What to capture, and where.
 #[derive(Debug, Clone)]
@@ -71,7 +69,7 @@ pub enum Keep {
 }
 
 /// The capture on its way, for those who show it. Hosts are numbered as they were given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostProgress {
     /// The agent of a host answered.
     Reached,
@@ -90,6 +88,8 @@ pub enum HostProgress {
         /// The bytes.
         bytes: u64,
     },
+    /// Another program uses a profiler: all hosts are reserved again.
+    BeginsAgain,
     /// A host has recorded.
     Recorded,
     /// This many bytes of a host were copied or uploaded so far.
@@ -98,6 +98,13 @@ pub enum HostProgress {
         host: usize,
         /// The bytes.
         bytes: u64,
+    },
+    /// The upload of a host waits.
+    UploadWaits {
+        /// The host.
+        host: usize,
+        /// The reason.
+        why: String,
     },
     /// All of a host is where it should be.
     Stored,

@@ -216,7 +216,7 @@ pub(super) fn of_call(call: ProfilerCall, error: &client::Error) -> FailureReaso
         E::NotAProfiler(_) | E::Garbage(_) | E::Compressed => R::NotAProfiler,
         E::Busy(_) => R::ForeignSession,
         E::AlreadyExists(_) => R::ForeignContinuous,
-        E::Declined { .. } => R::Declined,
+        E::Declined { .. } | E::NoSession(_) | E::NoMethod(_) => R::Declined,
         E::EmptyTrace => R::EmptyTrace,
         E::Timeout { .. } => match call {
             ProfilerCall::Probe => R::ProbeTimeout,

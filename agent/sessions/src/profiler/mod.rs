@@ -20,7 +20,7 @@ use model::workload::ProcessKey;
 use proto::tensorflow::ProfileRequest;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use xprof::client::{self, Bounds, Received, Target};
+use xprof::client::{self, Bounds, ProfilerClient, Received, Target};
 
 use self::{
     queue::{ForeignUse, LeaseId, ProfilerUser, Refusal},
@@ -198,6 +198,24 @@ impl ProfilerLease {
     pub async fn profile(&self, job: ProfileJob) -> Result<Received<TraceSink>, ProfilerError> {
         let (reply, answer) = oneshot::channel();
         self.ask(Message::Profile { lease: self.lease, job: Box::new(job), reply }, answer).await
+    }
+
+    /// Makes another call, on the connection of the last probe. If the call starts something in the workload, the caller
+    /// ends it before it drops the lease.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub async fn call<T, Make, Answer>(&self, make: Make) -> Result<T, ProfilerError>
+    where
+        T: Send + 'static,
+        Make: FnOnce(ProfilerClient) -> Answer + Send + 'static,
+        Answer: Future<Output = Result<T, client::Error>> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let call = Box::new(|client, procfs| -> task::OperationFuture {
+            Box::pin(task::call(client, procfs, make, reply))
+        });
+        self.ask(Message::Call { lease: self.lease, call }, answer).await
     }
 
     async fn ask<T>(

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!              reserve                      next                    finished
-//!   Free ───────────────────> Reserved ─────────────> Probe ──────────────────────> Reserved
+//!   Free ───────────────────> Reserved ─────────────> Probe, Call ────────────────> Reserved
 //!    ^ ^                       │    │ next
 //!    │ │ release, expiry       │    v       finished: Done, Foreign
 //!    │ └───────────────────────┘  Profile ────────────────────────────────────────> Reserved
@@ -58,6 +58,8 @@ pub enum ProfilerOperation {
     Probe,
     /// A profile with this session id.
     Profile(String),
+    /// Another call. Its user ends what it starts, before the lease is given back.
+    Call,
 }
 
 /// What is to be done next.
@@ -67,6 +69,8 @@ pub enum Action {
     Probe(RequestId),
     /// Profile with this session id.
     Profile(RequestId, String),
+    /// Make the call.
+    Call(RequestId),
     /// End the session with this id, which was started here.
     End(String),
 }
@@ -222,6 +226,7 @@ impl RequestQueue {
         let (action, session) = match operation {
             ProfilerOperation::Probe => (Action::Probe(request), None),
             ProfilerOperation::Profile(session) => (Action::Profile(request, session.clone()), Some(session)),
+            ProfilerOperation::Call => (Action::Call(request), None),
         };
         self.running = Some(RunningOperation { lease: Some(lease), session });
         Some(action)

@@ -13,8 +13,8 @@ enum Step {
     Wait(u16),
     /// A user reserves for so many milliseconds.
     Reserve(u16),
-    /// The given lease, counted from the last one, asks for a probe or a profile.
-    Push(usize, bool),
+    /// The given lease, counted from the last one, asks for a probe (0), a call (1) or a profile.
+    Push(usize, u8),
     /// The given lease, counted from the last one, is released.
     Release(usize),
     /// Starts the next action, unless one runs.
@@ -27,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0..2000_u16).prop_map(Step::Wait),
         (1..3000_u16).prop_map(Step::Reserve),
-        (0..3_usize, any::<bool>()).prop_map(|(lease, profile)| Step::Push(lease, profile)),
+        (0..3_usize, 0..4_u8).prop_map(|(lease, operation)| Step::Push(lease, operation)),
         (0..3_usize).prop_map(Step::Release),
         Just(Step::Next),
         (0..3_u8).prop_map(Step::Finish),
@@ -86,7 +86,7 @@ impl Model {
         let Some(action) = queue.next_action() else { return Ok(()) };
         prop_assert!(self.running.is_none(), "one action at a time");
         match &action {
-            Action::Probe(request) | Action::Profile(request, _) => {
+            Action::Probe(request) | Action::Call(request) | Action::Profile(request, _) => {
                 let current = self.current.map(|(index, _)| index);
                 prop_assert_eq!(self.requests.get(request).copied(), current, "of the lease that counts");
                 prop_assert!(self.open.is_empty(), "nothing begins before {:?} is ended", self.open);
@@ -104,11 +104,11 @@ impl Model {
         let Some(action) = self.running.take() else { return };
         let outcome = match (how, &action) {
             (1, _) => Outcome::Failed,
-            (2, Action::Profile(..)) => Outcome::Foreign(foreign()),
+            (2, Action::Profile(..) | Action::Call(_)) => Outcome::Foreign(foreign()),
             _ => Outcome::Done,
         };
         match (&action, &outcome) {
-            (Action::Profile(..), Outcome::Foreign(_)) => {
+            (Action::Profile(..) | Action::Call(_), Outcome::Foreign(_)) => {
                 self.open.clear();
                 self.foreign_at = Some(self.now);
             }
@@ -128,12 +128,15 @@ impl Model {
                 self.expire();
             }
             Step::Reserve(ms) => self.reserve(queue, self.now + Duration::from_millis(ms.into()))?,
-            Step::Push(back, profile) => {
+            Step::Push(back, operation) => {
                 let Some(index) = nth(&self.leases, back) else { return Ok(()) };
                 self.sessions += 1;
                 let session = format!("id{}", self.sessions);
-                let operation =
-                    if profile { ProfilerOperation::Profile(session) } else { ProfilerOperation::Probe };
+                let operation = match operation {
+                    0 => ProfilerOperation::Probe,
+                    1 => ProfilerOperation::Call,
+                    _ => ProfilerOperation::Profile(session),
+                };
                 let accepted = queue.push(self.leases[index], operation);
                 let holds = self.current.is_some_and(|(current, _)| current == index);
                 prop_assert_eq!(accepted == Err(NotAccepted::LeaseOver), !holds);
@@ -162,7 +165,7 @@ proptest! {
         for step in &steps {
             model.take(&mut queue, step)?;
             let abandoned = model.running.as_ref().is_some_and(|action| match action {
-                Action::Probe(request) | Action::Profile(request, _) => {
+                Action::Probe(request) | Action::Call(request) | Action::Profile(request, _) => {
                     Some(model.requests[request]) != model.current.map(|(index, _)| index)
                 }
                 Action::End(_) => false,

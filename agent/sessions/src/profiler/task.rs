@@ -39,6 +39,7 @@ pub(super) enum Message {
     Reserve(ReserveRequest),
     Probe { lease: LeaseId, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer> },
     Profile { lease: LeaseId, job: Box<ProfileJob>, reply: Reply<Received<TraceSink>> },
+    Call { lease: LeaseId, call: CallOnProfiler },
 }
 
 /// Reserves the profiler until `over` is cancelled, for `within` at most.
@@ -58,14 +59,19 @@ struct CurrentLease {
     wanted: CancellationToken,
 }
 
+/// Makes a call of a user and answers it. The client is that of the last probe.
+pub(super) type CallOnProfiler =
+    Box<dyn FnOnce(Option<ProfilerClient>, Option<PathBuf>) -> OperationFuture + Send>;
+
 /// A request that waits.
 enum Waiting {
     Probe(ProbeTimeouts, Reply<ProbeAnswer>),
     Profile(Box<ProfileJob>, Reply<Received<TraceSink>>),
+    Call(CallOnProfiler),
 }
 
 /// How an action ended, and what is left to do then.
-struct Ended {
+pub(super) struct Ended {
     outcome: Outcome,
     /// The connection that a probe made.
     client: Option<ProfilerClient>,
@@ -73,7 +79,7 @@ struct Ended {
     answer: Box<dyn FnOnce() + Send>,
 }
 
-type OperationFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
+pub(super) type OperationFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 /// The task; see the module.
 pub(super) struct ProfilerTask {
@@ -166,6 +172,11 @@ impl ProfilerTask {
                     self.waiting.insert(request, Waiting::Profile(job, reply));
                 }
             }
+            Message::Call { lease, call } => {
+                if let Ok(request) = self.queue.push(lease, ProfilerOperation::Call) {
+                    self.waiting.insert(request, Waiting::Call(call));
+                }
+            }
         }
     }
 
@@ -226,6 +237,10 @@ impl ProfilerTask {
                     let client = self.client.clone();
                     Some(Box::pin(profile(client, self.procfs.clone(), job, reply)))
                 }
+                _ => self.nothing_to_do(),
+            },
+            Action::Call(request) => match self.waiting.remove(&request) {
+                Some(Waiting::Call(call)) => Some(call(self.client.clone(), self.procfs.clone())),
                 _ => self.nothing_to_do(),
             },
             Action::End(session) => {
@@ -346,6 +361,37 @@ async fn profile(
     Ended { outcome, client: None, answer: Box::new(move || drop(reply.send(result))) }
 }
 
+/// A call of a user that is none of the others.
+pub(super) async fn call<T: Send + 'static, Answer>(
+    client: Option<ProfilerClient>,
+    procfs: Option<PathBuf>,
+    make: impl FnOnce(ProfilerClient) -> Answer,
+    mut reply: Reply<T>,
+) -> Ended
+where
+    Answer: Future<Output = Result<T, client::Error>>,
+{
+    let result = match client {
+        None => Err(not_connected()),
+        Some(client) => {
+            let port = client.target().port();
+            let result = tokio::select! {
+                result = make(client) => result,
+                // Its user is gone.
+                () = reply.closed() => Err(client::Error::Broken("nobody waits for the answer".to_owned())),
+            };
+            match result {
+                Err(error @ (client::Error::Busy(_) | client::Error::AlreadyExists(_))) => {
+                    return foreign(error, procfs, port, reply).await;
+                }
+                Err(error) => Err(ProfilerError::Call { error, connected: Vec::new() }),
+                Ok(answer) => Ok(answer),
+            }
+        }
+    };
+    Ended { outcome: Outcome::Done, client: None, answer: Box::new(move || drop(reply.send(result))) }
+}
+
 /// Ends the session once it is `enough`: the profile then returns what it has. Never returns.
 async fn end_early(client: &ProfilerClient, session: &str, enough: CancellationToken) {
     enough.cancelled().await;
@@ -360,11 +406,11 @@ fn not_connected() -> ProfilerError {
 }
 
 /// Another program has the profiler: says which processes may be it.
-async fn foreign(
+async fn foreign<T: Send + 'static>(
     error: client::Error,
     procfs: Option<PathBuf>,
     port: u16,
-    reply: Reply<Received<TraceSink>>,
+    reply: Reply<T>,
 ) -> Ended {
     let connected = match procfs {
         Some(procfs) => users_of(procfs, port).await,

@@ -2,13 +2,17 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use model::workload::{Owner, ProcessKey, WorkloadId};
+use model::{
+    device::Chip,
+    workload::{Owner, ProcessKey, WorkloadId},
+};
 use store::{StateError, segments::RecorderChoice};
 use thiserror::Error;
 use tracing::info;
+use xprof::client::Target;
 
-use super::{Recorder, Strategy};
-use crate::capture_runner::Caller;
+use super::{Recorder, Strategy, eligibility};
+use crate::{capture_runner::Caller, target};
 
 /// What a caller chooses.
 pub struct ChoiceRequest<'a> {
@@ -29,7 +33,7 @@ pub struct ChoiceRequest<'a> {
 pub enum ChoiceRefused {
     /// The strategy cannot be used.
     #[error("the strategy {0} is not available: {1}")]
-    Strategy(Strategy, &'static str),
+    Strategy(Strategy, String),
     /// The caller has no such job here.
     #[error("{}", match .0 {
         Some(job) => format!("no process of yours on this host has the job `{}`", job.escape_debug()),
@@ -53,11 +57,6 @@ impl Recorder {
     pub async fn choose(&self, request: &ChoiceRequest<'_>) -> Result<(), ChoiceRefused> {
         let ChoiceRequest { job, is_on, strategy, may, caller } = request;
         let (job, is_on, strategy) = (*job, *is_on, *strategy);
-        if let Some((strategy, why)) =
-            strategy.filter(|_| is_on).and_then(|strategy| Some((strategy, strategy.unavailable()?)))
-        {
-            return Err(ChoiceRefused::Strategy(strategy, why));
-        }
         let host = self.workloads.borrow().clone();
         let mut chosen: BTreeMap<(WorkloadId, u32), Vec<ProcessKey>> = BTreeMap::new();
         for owner in host.workloads.owners.iter().filter(|owner| may(owner)) {
@@ -68,6 +67,13 @@ impl Recorder {
         }
         if chosen.is_empty() {
             return Err(ChoiceRefused::NoJob(job.map(|job| job.chars().take(80).collect())));
+        }
+        if is_on {
+            let strategy = strategy.unwrap_or(self.settings().recorder.strategy);
+            let wanted = |owner: &&Owner| may(owner) && job.is_none_or(|job| job == owner.job.id);
+            for owner in host.workloads.owners.iter().filter(wanted) {
+                self.check_strategy(strategy, owner, &host.chips).await?;
+            }
         }
         let strategy = strategy.map(|strategy| strategy.as_str().to_owned());
         for ((workload, uid), processes) in chosen {
@@ -80,6 +86,22 @@ impl Recorder {
         }
         self.changed.notify_one();
         Ok(())
+    }
+
+    /// A session that is always open is refused where nothing would stop it.
+    async fn check_strategy(
+        &self,
+        strategy: Strategy,
+        owner: &Owner,
+        chips: &[Chip],
+    ) -> Result<(), ChoiceRefused> {
+        // A process without a profiler has none to stop; `status` says so.
+        let (Some(continuous), Ok(at)) = (strategy.continuous(), eligibility::profiler(owner)) else {
+            return Ok(());
+        };
+        let target = target::target(owner, chips, &self.host, Target::from(at), Vec::new());
+        let checked = self.continuous.check(&target, continuous).await;
+        checked.map_err(|refusal| ChoiceRefused::Strategy(strategy, refusal.to_string()))
     }
 
     async fn note_choice(
@@ -96,6 +118,7 @@ impl Recorder {
         let mut state = self.state();
         if choice.is_on {
             state.foreign_uses.retain(|process, _| !processes.contains(process));
+            state.given_up.retain(|process, _| !processes.contains(process));
             // What failed before is tried again.
             for (process, known) in &mut state.processes {
                 if processes.contains(&process.process) {

@@ -38,9 +38,9 @@ pub enum NotRecorded {
          asks with `tpuscope recorder on`"
     )]
     ForeignUse(String),
-    /// This version cannot record it in this way.
-    #[error("the strategy {0} is not available: {1}")]
-    Strategy(Strategy, &'static str),
+    /// Recording it in this way harmed it.
+    #[error("the strategy {0} was given up: {1}; `tpuscope recorder on` tries again")]
+    Strategy(Strategy, String),
     /// The host has more processes than are recorded.
     #[error("{0} other processes of this host are recorded, which is the most")]
     TooMany(usize),
@@ -96,9 +96,6 @@ pub(super) fn plan(
         _ => {}
     }
     let strategy = strategy(settings, choice);
-    if let Some(why) = strategy.unavailable() {
-        return Err(NotRecorded::Strategy(strategy, why));
-    }
     if let Some(what) = foreign_use {
         return Err(NotRecorded::ForeignUse(what.to_owned()));
     }
@@ -116,7 +113,8 @@ fn strategy(settings: &RecorderSettings, choice: Option<&RecorderChoice>) -> Str
     }
 }
 
-fn profiler(owner: &Owner) -> Result<SocketAddr, NotRecorded> {
+/// The profiler of `owner`.
+pub(super) fn profiler(owner: &Owner) -> Result<SocketAddr, NotRecorded> {
     let mut obstacle = None;
     for endpoint in owner.endpoints.iter().filter(|endpoint| endpoint.kind == EndpointKind::Profiler) {
         match (&endpoint.unreachable, &endpoint.address) {
@@ -187,8 +185,8 @@ mod tests {
         let settings = RecorderSettings { strategy: Strategy::Drain, ..on() };
         assert_eq!(plan(&owner(), &settings, None, None).unwrap().strategy, Strategy::Periodic);
         for (chosen, wanted) in [(None, Strategy::Drain), (Some("ring"), Strategy::Ring)] {
-            let refused = plan(&owner(), &settings, Some(&choice(true, chosen)), None).unwrap_err();
-            assert!(matches!(refused, NotRecorded::Strategy(strategy, _) if strategy == wanted), "{refused}");
+            let planned = plan(&owner(), &settings, Some(&choice(true, chosen)), None).unwrap();
+            assert_eq!(planned.strategy, wanted);
         }
         assert!(plan(&owner(), &settings, Some(&choice(true, Some("periodic"))), None).is_ok());
     }

@@ -8,6 +8,8 @@
 //! write_budget  what the disk takes                status, cost   what is known of each process
 //! ```
 //!
+//! `continuous_recording` records with the strategies drain and ring, whose sessions are always open.
+//!
 //! It is a client of the profilers' tasks like any capture, and a capture goes first. A new way to record plugs in at
 //! [`Strategy`]: what is planned, and what is done when a window is due.
 //! Must never touch a session of another program, record a process that was found in use by one again unless its owner
@@ -15,6 +17,7 @@
 
 mod arriving_trace;
 mod choose;
+mod continuous_recording;
 mod cost;
 mod eligibility;
 mod schedule;
@@ -44,7 +47,7 @@ use store::{
     segments::{RecordedProcess, RecorderChoice, SegmentGap, Segments},
     uploads::Uploads,
 };
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use xprof::{client::Target, session::HostName};
 
@@ -58,7 +61,8 @@ pub use status::{ProcessRecording, RecorderStatus};
 pub use strategy::Strategy;
 pub use window_length::LengthReason;
 
-use crate::{profiler::Profilers, settings::Settings as CaptureLimits, target};
+use crate::{continuous::Continuous, profiler::Profilers, settings::Settings as CaptureLimits, target};
+use continuous_recording::{ContinuousJob, RingRequest};
 use schedule::{WindowGrid, WindowSchedule};
 use window::WindowJob;
 use window_length::{WindowBounds, WindowLength};
@@ -85,6 +89,8 @@ pub struct RecorderInputs {
     pub host: HostName,
     /// The profilers of this program.
     pub profilers: Arc<Profilers>,
+    /// Continuous profiling, for the strategies that keep a session open.
+    pub continuous: Arc<Continuous>,
     /// The past.
     pub segments: Arc<Segments>,
     /// Where snapshots go.
@@ -102,6 +108,7 @@ pub struct Recorder {
     settings: Mutex<ActiveSettings>,
     host: HostName,
     profilers: Arc<Profilers>,
+    continuous: Arc<Continuous>,
     segments: Arc<Segments>,
     store: AsyncStore,
     uploads: Uploads,
@@ -139,6 +146,10 @@ struct RecorderState {
     foreign_uses: BTreeMap<ProcessKey, String>,
     processes: BTreeMap<RecordedProcess, ProcessState>,
     budget: WriteBudget,
+    /// Processes that continuous profiling harmed, and how.
+    given_up: BTreeMap<ProcessKey, String>,
+    /// Where to ask for what the rings hold.
+    rings: BTreeMap<RecordedProcess, mpsc::Sender<RingRequest>>,
 }
 
 /// What is known of one process that is recorded.
@@ -146,8 +157,10 @@ struct RecorderState {
 struct ProcessState {
     schedule: WindowSchedule,
     length: WindowLength,
-    /// A window is recorded or received.
+    /// A window is recorded or received, or the process is recorded continuously.
     is_recording: bool,
+    /// When continuous recording may begin again, after the boot.
+    continuous_again: Duration,
     /// Failures in a row.
     failures: u32,
     /// Windows that are left out because of them.
@@ -162,6 +175,7 @@ impl ProcessState {
             schedule: WindowSchedule::default(),
             length: WindowLength::new(bounds),
             is_recording: false,
+            continuous_again: Duration::ZERO,
             failures: 0,
             to_leave_out: 0,
             last_failure: None,
@@ -194,8 +208,18 @@ impl Recorder {
     /// # Errors
     /// If the database refuses.
     pub fn open(inputs: RecorderInputs) -> Result<Arc<Self>, StateError> {
-        let RecorderInputs { settings, limits, host, profilers, segments, store, uploads, workloads, clock } =
-            inputs;
+        let RecorderInputs {
+            settings,
+            limits,
+            host,
+            profilers,
+            continuous,
+            segments,
+            store,
+            uploads,
+            workloads,
+            clock,
+        } = inputs;
         let choices = segments.choices()?.into_iter();
         let state = RecorderState {
             choices: choices.map(|choice| ((choice.workload.clone(), choice.uid), choice)).collect(),
@@ -206,6 +230,7 @@ impl Recorder {
             settings: Mutex::new(ActiveSettings { recorder: settings, limits }),
             host,
             profilers,
+            continuous,
             segments,
             store,
             uploads,
@@ -265,6 +290,18 @@ impl Recorder {
             let bounds = settings.bounds();
             let budget_allows = state.budget.allows(uptime);
             let known = state.processes.entry(process.clone()).or_insert_with(|| ProcessState::new(bounds));
+            if plan.strategy != Strategy::Periodic {
+                if !known.is_recording && known.continuous_again <= uptime {
+                    known.is_recording = true;
+                    let target =
+                        target::target(owner, &host.chips, &self.host, Target::from(plan.at), Vec::new());
+                    let (process, settings) = (process.clone(), settings.clone());
+                    let job = ContinuousJob { process, target, plan, settings };
+                    windows.spawn(Arc::clone(self).record_continuously(job, stop.child_token()));
+                }
+                wait = Some(wait.map_or(LOOK, |wait: Duration| wait.min(LOOK)));
+                continue;
+            }
             let due = known.schedule.next(&grid, now, uptime);
             let mut look_again = now.age(due);
             if look_again <= PREPARE {
@@ -317,6 +354,12 @@ impl RecorderState {
             let choice = self.choices.get(&(workload.clone(), owner.uid));
             let foreign_use = self.foreign_uses.get(&owner.process).map(String::as_str);
             let mut plan = eligibility::plan(owner, settings, choice, foreign_use);
+            if let (Ok(RecordingPlan { strategy, .. }), Some(why)) =
+                (&plan, self.given_up.get(&owner.process))
+                && *strategy != Strategy::Periodic
+            {
+                plan = Err(NotRecorded::Strategy(*strategy, why.clone()));
+            }
             if plan.is_ok() {
                 recorded += 1;
                 if recorded > MAX_PROCESSES {
@@ -333,6 +376,7 @@ impl RecorderState {
     /// Forgets processes that are gone.
     fn forget_gone(&mut self, host: &HostSnapshot) {
         let living: BTreeSet<ProcessKey> = host.workloads.owners.iter().map(|owner| owner.process).collect();
+        self.given_up.retain(|process, _| living.contains(process));
         self.processes.retain(|process, state| state.is_recording || living.contains(&process.process));
     }
 }

@@ -80,6 +80,13 @@ pub struct Percent(u8);
 #[error("expected a share from 0% to 100%, such as `5%`, got `{}`", .0.escape_debug())]
 pub struct BadPercent(String);
 
+impl Percent {
+    /// The share, from 0 to 1.
+    pub fn share(self) -> f64 {
+        f64::from(self.0) / 100.0
+    }
+}
+
 impl FromStr for Percent {
     type Err = BadPercent;
 

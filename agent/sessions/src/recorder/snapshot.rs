@@ -73,6 +73,10 @@ impl Recorder {
     pub async fn snapshot(&self, job: SnapshotJob) -> Result<StoredCapture, CaptureError> {
         let _permit =
             Arc::clone(&self.snapshots).try_acquire_owned().map_err(|_| CaptureError::SnapshotRuns)?;
+        let of_job = |process: &RecordedProcess| {
+            job.job.as_ref().is_none_or(|job| *job == process.workload.job) && (job.may_read)(process)
+        };
+        self.take_rings(of_job).await;
         let query = SegmentQuery { from: Some(job.from), to: Some(job.to), job: job.job.clone() };
         let (segments, gaps) = self
             .timeline(query, &job.may_read)

@@ -5,6 +5,8 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::continuous::ContinuousStrategy;
+
 /// How a process is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -35,11 +37,12 @@ impl Strategy {
         }
     }
 
-    /// Why this version cannot record in this way; `None` if it can.
-    pub fn unavailable(self) -> Option<&'static str> {
+    /// How continuous profiling is used for it; `None` for windows that end by themselves.
+    pub fn continuous(self) -> Option<ContinuousStrategy> {
         match self {
             Self::Periodic => None,
-            Self::Drain | Self::Ring => Some("this version records with the strategy periodic only"),
+            Self::Drain => Some(ContinuousStrategy::Drain),
+            Self::Ring => Some(ContinuousStrategy::Ring),
         }
     }
 }

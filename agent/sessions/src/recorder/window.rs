@@ -47,7 +47,7 @@ pub(super) struct WindowJob {
 
 /// Why a window was not recorded, or not in full.
 #[derive(Debug, Error)]
-enum WindowFailure {
+pub(super) enum WindowFailure {
     #[error("the agent was stopped")]
     Stopped,
     #[error("the capture {0} used the profiler")]
@@ -75,11 +75,11 @@ struct RecordedWindow {
 }
 
 /// A trace that arrived.
-struct ArrivedTrace {
-    trace: ArrivingTrace,
-    summary: TraceSummary,
-    spec: CaptureSpec,
-    is_cut: bool,
+pub(super) struct ArrivedTrace {
+    pub(super) trace: ArrivingTrace,
+    pub(super) summary: TraceSummary,
+    pub(super) spec: CaptureSpec,
+    pub(super) is_cut: bool,
 }
 
 impl Recorder {
@@ -152,7 +152,7 @@ impl Recorder {
         }
     }
 
-    async fn note_foreign_use(&self, process: ProcessKey, what: &str) {
+    pub(super) async fn note_foreign_use(&self, process: ProcessKey, what: &str) {
         self.state().foreign_uses.insert(process, what.to_owned());
         let (segments, text) = (Arc::clone(&self.segments), what.to_owned());
         let noted = tokio::task::spawn_blocking(move || segments.note_foreign_use(process, &text)).await;
@@ -308,7 +308,7 @@ fn foreign_use(message: &str, connected: &[String]) -> WindowFailure {
 }
 
 /// Reads and compresses a trace. Blocks.
-fn keep(
+pub(super) fn keep(
     segments: &Segments,
     arrived: ArrivedTrace,
     process: RecordedProcess,

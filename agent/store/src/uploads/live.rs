@@ -24,7 +24,7 @@ use super::{
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
     source::{SessionSource, SourceFiles},
-    status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary},
+    status::{UploadFailure, UploadPhase, UploadShare, UploadStatus, UploadsSummary},
 };
 use crate::{
     SessionPriority,
@@ -161,8 +161,12 @@ impl Inner {
                 owners.destination.as_ref().filter(|chosen| chosen.name == destination.name.as_str());
             let priority = if chosen.is_some() { SessionPriority::Asked } else { SessionPriority::Periodic };
             let status = self.status_of(&manifest, destination, priority, owners.parts_only);
-            let url = chosen.and_then(|chosen| chosen.url.clone()).unwrap_or(status.url);
-            UploadStatus { derived: !destination.always() && chosen.is_none(), url, ..status }
+            let agreed = chosen.and_then(|chosen| chosen.url.clone());
+            // At a destination that is not for every session a claim can only be that of the session of all hosts.
+            let of_all = owners.parts_only && (agreed.is_some() || !destination.always());
+            let share = if of_all { UploadShare::Parts } else { status.share };
+            let url = agreed.unwrap_or(status.url);
+            UploadStatus { derived: !destination.always() && chosen.is_none(), url, share, ..status }
         });
         let found: Vec<_> = uploads.filter(|status| status.phase == UploadPhase::Waiting).collect();
         if let Some(chosen) = &owners.destination
@@ -177,13 +181,13 @@ impl Inner {
         found
     }
 
-    /// A new upload of a session; `share`: it is one host's share of a session over several hosts.
+    /// A new upload of a session; `of_several`: it is one host's share of a session over several hosts.
     pub(super) fn status_of(
         &self,
         manifest: &Manifest,
         destination: &Destination,
         priority: SessionPriority,
-        share: bool,
+        of_several: bool,
     ) -> UploadStatus {
         let url = destination.url.resolve(manifest);
         let failure = url.as_ref().err();
@@ -200,8 +204,11 @@ impl Inner {
             sent_bytes: 0,
             phase: if failure.is_some() { UploadPhase::Failed } else { UploadPhase::Waiting },
             derived: false,
-            // A folder for each host has room for the manifest of one.
-            parts_only: share && !destination.url.names_host(),
+            // A folder for each host has room for the session of one under its name.
+            share: match of_several && !destination.url.names_host() {
+                true => UploadShare::OfHost,
+                false => UploadShare::Whole,
+            },
             failure: failure
                 .map(|error| UploadFailure { class: FailureClass::Other, message: error.to_string() }),
         }

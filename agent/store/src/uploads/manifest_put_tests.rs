@@ -12,6 +12,7 @@ use crate::{
             SessionFiles, SessionUpload, UploadStep,
             tests::{Bucket, Fate, fate},
         },
+        status::UploadShare,
     },
 };
 
@@ -52,7 +53,7 @@ fn upload(host: usize, sizes: &[u64]) -> SessionUpload {
         id: ID.to_owned(),
         host: format!("h{host}").parse().unwrap(),
         files: sizes.iter().enumerate().map(|(n, size)| (part_file(host, n), *size)).collect(),
-        parts_only: true,
+        share: UploadShare::Parts,
     })
 }
 

@@ -34,7 +34,7 @@ use live::Inner;
 pub use manifest_put::PutManifestError;
 use model::time::Clock;
 use queue::Next;
-pub use status::{UploadFailure, UploadPhase, UploadStatus, UploadsSummary};
+pub use status::{UploadFailure, UploadPhase, UploadShare, UploadStatus, UploadsSummary};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use xprof::session::{HostName, Manifest, SessionName};
@@ -60,7 +60,7 @@ pub enum UploadChoice {
     To(DestinationName),
     /// Nowhere.
     Nowhere,
-    /// The parts alone, of one host of a session over several hosts: where every session goes, and there too.
+    /// As one host of a session over several hosts: the parts alone there, and a session of this host where every session goes.
     Parts(Option<PartsDestination>),
 }
 
@@ -153,7 +153,9 @@ impl Uploads {
             .collect();
         if let UploadChoice::Parts(Some(agreed)) = choice {
             let named = new.iter_mut().filter(|status| status.destination == agreed.name.as_str());
-            named.for_each(|status| status.url = agreed.url.to_string());
+            named.for_each(|status| {
+                (status.url, status.share) = (agreed.url.to_string(), UploadShare::Parts);
+            });
         }
         let saved = self.add_all(&mut new);
         (new, saved)

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::{
     file::{FileState, FileUpload, SentPart, ThereFile},
     session_upload::{NameClaim, SessionUpload},
-    status::{UploadFailure, UploadPhase, UploadStatus},
+    status::{UploadFailure, UploadPhase, UploadShare, UploadStatus},
 };
 use crate::{
     catalog::rows::{priority_number, priority_numbered},
@@ -54,9 +54,26 @@ fn status(row: &Row<'_>) -> rusqlite::Result<UploadStatus> {
         sent_bytes: if matches!(phase, UploadPhase::Done { .. }) { bytes } else { 0 },
         phase,
         derived: row.get("derived")?,
-        parts_only: row.get("parts_only")?,
+        share: share_numbered(row.get("parts_only")?),
         failure: failure.transpose()?,
     })
+}
+
+/// As the column `parts_only` has it.
+fn share_number(share: UploadShare) -> i64 {
+    match share {
+        UploadShare::Whole => 0,
+        UploadShare::Parts => 1,
+        UploadShare::OfHost => 2,
+    }
+}
+
+fn share_numbered(number: i64) -> UploadShare {
+    match number {
+        0 => UploadShare::Whole,
+        2 => UploadShare::OfHost,
+        _ => UploadShare::Parts,
+    }
 }
 
 /// Adds an upload. Returns whether it is new: a session has one to each destination.
@@ -81,7 +98,7 @@ pub(crate) fn add(change: &Transaction<'_>, new: &UploadStatus) -> rusqlite::Res
             failure.map(|failure| failure.class.as_str()),
             failure.map(|failure| &failure.message),
             new.derived,
-            new.parts_only,
+            share_number(new.share),
         ],
     )?;
     mark_session(change, &new.session)?;

@@ -7,15 +7,19 @@
 //! claimed ──every part There──> the manifest's turn ──There──> done
 //! ```
 //!
-//! Of a session over several hosts each host sends its parts alone. All have the same id, so that they share the claim, and
-//! there is no second name: the others would not know it. `manifest_put` puts the manifest.
+//! Of a session over several hosts each host sends its parts alone where all agreed on it. All have the same id, so that they
+//! share the claim, and there is no second name: the others would not know it. `manifest_put` puts the manifest. Elsewhere
+//! each sends a session of its own, whose first name has the host's name already.
 //!
 //! The claim is an object that holds the id of the manifest, so that two sessions of one name never mix. Must never let
 //! the manifest be seen before every part.
 
 use xprof::session::{HostName, MANIFEST_FILE, SessionName};
 
-use super::file::{FileEvent, FileState, FileStep, FileUpload};
+use super::{
+    file::{FileEvent, FileState, FileStep, FileUpload},
+    status::UploadShare,
+};
 
 /// What a session's upload is made of, all known from its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +32,8 @@ pub(crate) struct SessionFiles {
     pub(crate) host: HostName,
     /// Names and sizes of its parts, and of the manifest unless its parts are sent alone.
     pub(crate) files: Vec<(String, u64)>,
-    /// It is one host's share of a session over several hosts.
-    pub(crate) parts_only: bool,
+    /// What of it is sent.
+    pub(crate) share: UploadShare,
 }
 
 /// The session's name at the destination.
@@ -67,7 +71,7 @@ pub(crate) struct SessionUpload {
     session: SessionName,
     id: String,
     host: HostName,
-    parts_only: bool,
+    share: UploadShare,
     /// Its name there.
     pub(crate) claim: NameClaim,
     /// Its files, a manifest last.
@@ -77,11 +81,11 @@ pub(crate) struct SessionUpload {
 impl SessionUpload {
     /// Nothing is known of what the destination has.
     pub(crate) fn new(session: SessionFiles) -> Self {
-        let SessionFiles { session, id, host, files, parts_only } = session;
+        let SessionFiles { session, id, host, files, share } = session;
         let mut files: Vec<_> =
             files.into_iter().map(|(name, size)| FileUpload::new(name, size, false)).collect();
         files.sort_by_key(|file| file.name == MANIFEST_FILE);
-        Self { session, id, host, parts_only, claim: NameClaim::Unclaimed { refused: 0 }, files }
+        Self { session, id, host, share, claim: NameClaim::Unclaimed { refused: 0 }, files }
     }
 
     /// The id that the claim holds.
@@ -96,13 +100,26 @@ impl SessionUpload {
 
     /// The name that is claimed, or is claimed next; `None`: there is no other one to try.
     pub(crate) fn name_there(&self) -> Option<SessionName> {
-        let refused = match &self.claim {
-            NameClaim::Claimed(name) => return Some(name.clone()),
-            NameClaim::Unclaimed { refused } => *refused,
+        match &self.claim {
+            NameClaim::Claimed(name) => Some(name.clone()),
+            NameClaim::Unclaimed { refused } => self.name_after(*refused),
+        }
+    }
+
+    /// Whether another session had the name that it would have by itself.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.name_there() != self.name_after(0)
+    }
+
+    /// The name that is tried after so many are another's.
+    fn name_after(&self, refused: u8) -> Option<SessionName> {
+        let tried = match self.share {
+            UploadShare::Parts if refused > 0 => return None,
+            UploadShare::Whole | UploadShare::Parts => refused,
+            UploadShare::OfHost => refused.saturating_add(1),
         };
-        let name = match refused {
+        let name = match tried {
             0 => return Some(self.session.clone()),
-            _ if self.parts_only => return None,
             1 => format!("{}-{}", self.session, self.host),
             // A session of this name was uploaded from this host before, and forgotten here.
             2 => format!("{}-{:.8}", self.session, self.id),

@@ -120,7 +120,7 @@ fn session(id: &str, files: &[u64]) -> SessionFiles {
         id: id.to_owned(),
         host: "h".parse().unwrap(),
         files: std::iter::once((MANIFEST_FILE.to_owned(), 9)).chain(parts).collect(),
-        parts_only: false,
+        share: UploadShare::Whole,
     }
 }
 
@@ -186,9 +186,26 @@ fn another_session_of_the_same_name_gets_a_name_of_its_own() {
 fn the_parts_of_several_hosts_never_go_under_another_name() {
     let mut bucket = Bucket::default();
     bucket.claims.insert("s".to_owned(), "another".to_owned());
-    let mut upload = SessionUpload::new(SessionFiles { parts_only: true, ..session("id1", &[3]) });
+    let mut upload = SessionUpload::new(SessionFiles { share: UploadShare::Parts, ..session("id1", &[3]) });
     bucket.make(&mut upload, UploadStep::Claim, Fate::Good);
     assert_eq!((upload.name_there(), upload.steps().count(), upload.is_done()), (None, 0, false));
+}
+
+#[test]
+fn the_session_of_one_host_of_several_has_the_hosts_name() {
+    let mut bucket = Bucket::default();
+    let of_host =
+        || SessionUpload::new(SessionFiles { share: UploadShare::OfHost, ..session("aaaaaaaa1", &[3]) });
+    let mut upload = of_host();
+    while let Some(step) = { upload.steps().next() } {
+        bucket.make(&mut upload, step, Fate::Good).unwrap();
+    }
+    assert!(upload.is_done() && bucket.is_visible("s-h") && !bucket.is_visible("s"));
+    let mut upload = of_host();
+    upload.claimed(ClaimAnswer::Foreign);
+    assert_eq!(upload.name_there().unwrap().as_str(), "s-aaaaaaaa");
+    upload.claimed(ClaimAnswer::Foreign);
+    assert_eq!(upload.name_there(), None);
 }
 
 #[test]

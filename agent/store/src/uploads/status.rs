@@ -72,10 +72,22 @@ pub struct UploadStatus {
     pub phase: UploadPhase,
     /// The session was found without a state: it is only uploaded if it has a name there already.
     pub derived: bool,
-    /// Only its parts are sent: it is one host's share of a session over several hosts.
-    pub parts_only: bool,
+    /// What of it is sent.
+    pub share: UploadShare,
     /// Why the last attempt failed.
     pub failure: Option<UploadFailure>,
+}
+
+/// What of a session is sent, and as what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UploadShare {
+    /// All of it.
+    #[default]
+    Whole,
+    /// Its parts alone, into the folder of all hosts of a session over several hosts; the manifest of all is put beside them.
+    Parts,
+    /// All of it, as one host's session with the name of the host: nobody puts a manifest of all hosts there.
+    OfHost,
 }
 
 /// All uploads in short.

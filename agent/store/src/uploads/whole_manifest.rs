@@ -14,6 +14,7 @@ use super::{
     PartsDestination, Uploads,
     manifest_put::{ManifestEvent, ManifestPut, ManifestStep, PutManifestError},
     own_thread, rows,
+    status::UploadShare,
     transfer::{claim_path, file_path},
 };
 use crate::destinations::{
@@ -72,7 +73,8 @@ impl Uploads {
             tokio::task::spawn_blocking(known).await.map_err(TransferError::other)?;
         let local = |error: crate::StateError| TransferError::new(FailureClass::Local, error);
         let sent = known.map_err(local)?.into_iter();
-        let mut sent = sent.filter(|(_, upload)| upload.parts_only && upload.destination == destination);
+        let mut sent = sent
+            .filter(|(_, upload)| upload.share == UploadShare::Parts && upload.destination == destination);
         let (checksums, upload) = sent.next().ok_or_else(|| PutManifestError::NoUpload {
             session: session.to_string(),
             destination: destination.to_owned(),

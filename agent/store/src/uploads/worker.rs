@@ -25,7 +25,7 @@ use super::{
     rows::{self, BegunParts},
     session_upload::{SessionFiles, SessionUpload},
     source::{SessionSource, SourceFiles},
-    status::{UploadFailure, UploadStatus},
+    status::{UploadFailure, UploadShare, UploadStatus},
     transfer::{Interrupted, Transfer, UploadJournal},
 };
 use crate::{
@@ -258,11 +258,14 @@ impl Worker {
                 return Err(local(&"the session's manifest has no id: an older version wrote it"));
             }
             // All hosts of a session agreed on a URL before it began.
-            let url = if status.parts_only { status.url.parse() } else { destination.url.resolve(&manifest) };
+            let url = match status.share {
+                UploadShare::Parts => status.url.parse(),
+                UploadShare::Whole | UploadShare::OfHost => destination.url.resolve(&manifest),
+            };
             let url = url.map_err(|error| TransferError::new(FailureClass::Other, error))?;
-            let parts_only = status.parts_only;
-            files.retain(|(name, _)| !parts_only || name != MANIFEST_FILE);
-            let files = SessionFiles { session, id, host: inner.host.clone(), files, parts_only };
+            let share = status.share;
+            files.retain(|(name, _)| share != UploadShare::Parts || name != MANIFEST_FILE);
+            let files = SessionFiles { session, id, host: inner.host.clone(), files, share };
             let upload = inner.restored(status.number, &url, files);
             let target = destinations::open(&url, Some(&destination), transport)?;
             Ok(Some(Prepared { target, source, upload, url }))
@@ -341,7 +344,7 @@ impl UploadJournal for StateJournal {
         let files = upload.files.clone();
         let name = upload.name_there();
         if let Some(name) = &name
-            && name != upload.session()
+            && upload.is_renamed()
         {
             info!(
                 session = %upload.session(), destination = self.destination, %name,

@@ -157,6 +157,8 @@ fn fault_of(kind: TlsFaultKind) -> DialFault {
         TlsFaultKind::Validity => DialFault::PeerValidity,
         TlsFaultKind::Authority => DialFault::PeerAuthority,
         TlsFaultKind::Name => DialFault::PeerName,
+        TlsFaultKind::Id => DialFault::PeerId,
+        TlsFaultKind::Limited => DialFault::TooManyFailures,
         TlsFaultKind::Role => DialFault::PeerRole,
         TlsFaultKind::OwnValidity => DialFault::OwnValidity,
         TlsFaultKind::OwnAuthority => DialFault::OwnAuthority,

@@ -57,7 +57,7 @@ impl AgentVerifier {
             ExpectedPeer::Id(id) if uris.iter().any(|uri| uri == id) => Ok(()),
             ExpectedPeer::Id(id) => {
                 let found = if uris.is_empty() { "no URI".to_owned() } else { uris.join(", ") };
-                Err(Unaccepted::Name(format!("its certificate has {found}, expected {id}")).into())
+                Err(Unaccepted::Id(format!("its certificate has {found}, expected {id}")).into())
             }
             ExpectedPeer::NamedAgent => {
                 verify_server_name(parsed, name)?;
@@ -206,7 +206,7 @@ mod tests {
         let of = |uris: &[&str]| issuer.checked(&issuer.signed(&Issuer::params(&[], uris)), id.clone());
         assert_eq!(of(&["spiffe://cluster/agent"]), Ok(()));
         let (kind, reason) = of(&["spiffe://cluster/agent/x", "tpuscope:role:agent"]).unwrap_err();
-        assert_eq!(kind, TlsFaultKind::Name);
+        assert_eq!(kind, TlsFaultKind::Id);
         assert!(
             reason.contains("has spiffe://cluster/agent/x")
                 && reason.contains("expected spiffe://cluster/agent")

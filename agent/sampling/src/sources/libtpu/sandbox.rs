@@ -2,15 +2,14 @@
 //!
 //! Must run while the process has one thread: capabilities belong to threads.
 
-use std::{fs, io, process};
+use std::{fs, process};
 
+use host::own_rights::{self, RightsError, system};
 use nix::{
-    errno::Errno,
     sys::{
         prctl,
         resource::{Resource, setrlimit},
         signal::Signal,
-        stat::{Mode, umask},
     },
     unistd,
 };
@@ -23,16 +22,8 @@ const MAX_DATA: u64 = 4 << 30;
 pub(super) enum SandboxError {
     #[error("the agent is gone")]
     ParentGone,
-    #[error("cannot {what}: {source}")]
-    System { what: &'static str, source: Errno },
-    #[error("cannot {what}: {source}")]
-    Io { what: &'static str, source: io::Error },
-    #[error("cannot give up the {set:?} capabilities: {source}")]
-    Capabilities { set: caps::CapSet, source: caps::errors::CapsError },
-}
-
-fn system<T>(what: &'static str, result: nix::Result<T>) -> Result<T, SandboxError> {
-    result.map_err(|source| SandboxError::System { what, source })
+    #[error(transparent)]
+    Rights(#[from] RightsError),
 }
 
 /// Gives up everything that a child of the process `parent` does not need. The conversation's file descriptors
@@ -43,51 +34,11 @@ pub(super) fn enter(parent: u32) -> Result<(), SandboxError> {
     if unistd::getppid().as_raw().cast_unsigned() != parent {
         return Err(SandboxError::ParentGone);
     }
-    close_others()?;
-    system("set no_new_privs", prctl::set_no_new_privs())?;
-    drop_capabilities()?;
     // Under memory pressure the kernel ends this process first. Not every container allows the setting. It is no
-    // protection.
+    // protection. The file is closed to a process that is not dumpable.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
-    system("forbid core dumps", setrlimit(Resource::RLIMIT_CORE, 0, 0))?;
+    own_rights::give_up()?;
     system("limit memory", setrlimit(Resource::RLIMIT_DATA, MAX_DATA, MAX_DATA))?;
-    system("become undumpable", prctl::set_dumpable(false))?;
-    umask(Mode::from_bits_truncate(0o077));
-    system("leave the working directory", unistd::chdir("/"))?;
-    Ok(())
-}
-
-fn close_others() -> Result<(), SandboxError> {
-    let failed = |source| SandboxError::Io { what: "list file descriptors", source };
-    let mut open = Vec::new();
-    for entry in fs::read_dir("/proc/self/fd").map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        open.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
-    }
-    for fd in open.into_iter().filter(|fd| *fd > 2) {
-        // The listing's own descriptor is closed already.
-        let _ = unistd::close(fd);
-    }
-    Ok(())
-}
-
-fn drop_capabilities() -> Result<(), SandboxError> {
-    use caps::{CapSet, Capability};
-    let failed = |set| move |source| SandboxError::Capabilities { set, source };
-    // Without CAP_SETPCAP the bounding set stays; no_new_privs already keeps what is in it out of reach.
-    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
-        caps::clear(None, CapSet::Bounding).map_err(failed(CapSet::Bounding))?;
-    }
-    caps::clear(None, CapSet::Ambient).map_err(failed(CapSet::Ambient))?;
-    for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
-        caps::clear(None, set).map_err(failed(set))?;
-    }
-    // The child does not continue if a right cannot be dropped.
-    for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable, CapSet::Ambient] {
-        if !caps::read(None, set).map_err(failed(set))?.is_empty() {
-            return Err(SandboxError::System { what: "give up all capabilities", source: Errno::EPERM });
-        }
-    }
     Ok(())
 }
 

@@ -2,88 +2,97 @@
 //!
 //! Must never take a part from a host that is named after another one.
 
-use cluster::{clock_offset::OffsetEstimate, hosts::HostAddress};
+use cluster::hosts::HostAddress;
 use jiff::Timestamp;
 use xprof::session::{
     ClockOffset, HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PART_SUFFIX, PartName, SessionId,
     SessionName, Tool, Window,
 };
 
-use super::fault::HostFault;
-
-/// What identifies the session on all hosts.
-#[derive(Debug, Clone)]
-pub(super) struct SessionIdentity {
-    pub(super) name: SessionName,
-    pub(super) id: SessionId,
-}
+use crate::fetch::HostPart;
 
 /// What a host recorded, as it will stand in the joined manifest.
 #[derive(Debug, Clone)]
-pub(super) struct RecordedHost {
+pub struct RecordedHost {
     /// What the host is called in the session.
-    pub(super) label: HostName,
+    pub label: HostName,
     /// The manifest of the host.
-    pub(super) manifest: Manifest,
+    pub manifest: Manifest,
     /// Its entry.
-    pub(super) entry: HostEntry,
+    pub entry: HostEntry,
     /// Its parts.
-    pub(super) parts: Vec<HostPart>,
+    pub parts: Vec<HostPart>,
 }
 
-/// A part as it is called over there and here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HostPart {
-    pub(super) there: PartName,
-    pub(super) here: PartName,
-    pub(super) size: u64,
-    pub(super) sha256: String,
+/// The manifest of a host cannot be that of its part of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its agent sent {0}")]
+pub struct BadHostManifest(pub &'static str);
+
+/// Checks that a manifest is of this session: by its name, and by its id where that is given.
+///
+/// # Errors
+/// If it is of another one.
+pub fn check_session(
+    manifest: &Manifest,
+    name: &SessionName,
+    id: Option<&SessionId>,
+) -> Result<(), BadHostManifest> {
+    let is_other = id.is_some_and(|id| manifest.id.as_ref() != Some(id));
+    if manifest.session != name.as_str() || is_other {
+        return Err(BadHostManifest("the manifest of another session"));
+    }
+    Ok(())
 }
 
-/// Checks the manifest of a host that its agent calls `own`, and names its parts after `label`.
-pub(super) fn checked(
-    manifest: Manifest,
-    identity: &SessionIdentity,
-    own: &HostName,
-    label: &HostName,
-    clock: OffsetEstimate,
-) -> Result<RecordedHost, HostFault> {
-    let bad = HostFault::BadAnswer;
-    if manifest.session != identity.name.as_str() || manifest.id.as_ref() != Some(&identity.id) {
-        return Err(bad("the manifest of another session"));
-    }
-    let [host] = &manifest.hosts[..] else { return Err(bad("a manifest that is not of one host")) };
-    if host.host != own.as_str() {
-        return Err(bad("the manifest of another host"));
-    }
-    let mut entry = host.clone();
-    let mut parts: Vec<HostPart> = Vec::with_capacity(entry.parts.len());
-    for part in &mut entry.parts {
-        let there: Option<PartName> = part.file.strip_suffix(PART_SUFFIX).and_then(|name| name.parse().ok());
-        let there = there.ok_or(bad("a part with a name that is none"))?;
-        let here = there.renamed(own, label).ok_or(bad("a part with the name of another host"))?;
-        if parts.iter().any(|known| known.there == there) {
-            return Err(bad("a part twice"));
+impl RecordedHost {
+    /// Checks the manifest of a host that its agent calls `own`, and names its parts after `label`. `clock` is what was
+    /// measured of its clock since; else the manifest says what is known of it.
+    ///
+    /// # Errors
+    /// If it is not the manifest of this one host, or has parts that are not of it.
+    pub fn checked(
+        manifest: Manifest,
+        own: &HostName,
+        label: &HostName,
+        clock: Option<ClockOffset>,
+    ) -> Result<Self, BadHostManifest> {
+        let bad = BadHostManifest;
+        let [host] = &manifest.hosts[..] else { return Err(bad("a manifest that is not of one host")) };
+        if host.host != own.as_str() {
+            return Err(bad("the manifest of another host"));
         }
-        part.file = here.file_name();
-        parts.push(HostPart { there, here, size: part.size, sha256: part.sha256.clone() });
+        let mut entry = host.clone();
+        let mut parts: Vec<HostPart> = Vec::with_capacity(entry.parts.len());
+        for part in &mut entry.parts {
+            let there: Option<PartName> =
+                part.file.strip_suffix(PART_SUFFIX).and_then(|name| name.parse().ok());
+            let there = there.ok_or(bad("a part with a name that is none"))?;
+            let here = there.renamed(own, label).ok_or(bad("a part with the name of another host"))?;
+            if parts.iter().any(|known| known.there == there) {
+                return Err(bad("a part twice"));
+            }
+            part.file = here.file_name();
+            parts.push(HostPart { there, here, size: part.size, sha256: part.sha256.clone() });
+        }
+        if parts.is_empty() {
+            return Err(bad("a session without a part"));
+        }
+        entry.host = label.to_string();
+        entry.clock = clock.or(entry.clock);
+        if label != own {
+            entry.warnings.push(format!(
+                "its agent calls this host {own}, as that of another host: its parts are named after the host as it was given"
+            ));
+        }
+        Ok(Self { label: label.clone(), manifest, entry, parts })
     }
-    if parts.is_empty() {
-        return Err(bad("a session without a part"));
-    }
-    entry.host = label.to_string();
-    entry.clock = Some(ClockOffset { offset_ns: clock.offset_ns, bound_ns: clock.bound_ns });
-    if label != own {
-        entry.warnings.push(format!(
-            "its agent calls this host {own}, as that of another host: its parts are named after the host as it was given"
-        ));
-    }
-    Ok(RecordedHost { label: label.clone(), manifest, entry, parts })
 }
 
 /// The manifest of all hosts: each as it was given, with its trace or the reason why it has none. At least one has a trace.
-pub(super) fn joined(
-    identity: &SessionIdentity,
+pub fn joined(
+    name: &SessionName,
+    id: Option<SessionId>,
     window: Option<Window>,
     created: Timestamp,
     hosts: &[(&HostAddress, Result<&RecordedHost, String>)],
@@ -109,8 +118,8 @@ pub(super) fn joined(
     entries.sort_by(|a, b| a.host.cmp(&b.host));
     Manifest {
         version: MANIFEST_VERSION,
-        session: identity.name.to_string(),
-        id: Some(identity.id.clone()),
+        session: name.to_string(),
+        id,
         tool: Tool::this(),
         created: Some(created),
         window,
@@ -128,8 +137,12 @@ mod tests {
 
     const ID: &str = "0123456789abcdef0123456789abcdef";
 
-    fn identity() -> SessionIdentity {
-        SessionIdentity { name: "s".parse().unwrap(), id: ID.parse().unwrap() }
+    fn name() -> SessionName {
+        "s".parse().unwrap()
+    }
+
+    fn id() -> SessionId {
+        ID.parse().unwrap()
     }
 
     fn manifest(host: &str, files: &[&str]) -> Manifest {
@@ -145,9 +158,11 @@ mod tests {
     }
 
     fn taken(manifest: Manifest, own: &str, label: &str) -> Result<RecordedHost, String> {
-        let clock = OffsetEstimate { offset_ns: -5, bound_ns: 7 };
+        let clock = Some(ClockOffset { offset_ns: -5, bound_ns: 7 });
         let (own, label) = (own.parse().unwrap(), label.parse().unwrap());
-        checked(manifest, &identity(), &own, &label, clock).map_err(|fault| fault.to_string())
+        check_session(&manifest, &name(), Some(&id()))
+            .and_then(|()| RecordedHost::checked(manifest, &own, &label, clock))
+            .map_err(|fault| fault.to_string())
     }
 
     #[test]
@@ -169,6 +184,13 @@ mod tests {
         let other = "its agent sent the manifest of another session";
         assert_eq!(refused(Manifest { session: "t".into(), ..good.clone() }), other);
         assert_eq!(refused(Manifest { id: None, ..good.clone() }), other);
+        // Without an id any session of the name is meant, and what its manifest says of the clock stays.
+        let measured = ClockOffset { offset_ns: 1, bound_ns: 2 };
+        let mut known = good.clone();
+        known.hosts[0].clock = Some(measured);
+        assert!(check_session(&Manifest { id: None, ..known.clone() }, &name(), None).is_ok());
+        let own = "w".parse().unwrap();
+        assert_eq!(RecordedHost::checked(known, &own, &own, None).unwrap().entry.clock, Some(measured));
         let two = Manifest { hosts: [good.hosts.clone(), good.hosts.clone()].concat(), ..good };
         assert_eq!(refused(two), "its agent sent a manifest that is not of one host");
     }
@@ -179,7 +201,7 @@ mod tests {
         let b = taken(manifest("vm", &["vm_1.xplane.pb", "vm_2.xplane.pb"]), "vm", "b").unwrap();
         let [first, second, third]: [HostAddress; 3] = ["a", "b", "c:1"].map(|host| host.parse().unwrap());
         let hosts = [(&first, Ok(&a)), (&second, Ok(&b)), (&third, Err("it is gone".to_owned()))];
-        let joined = joined(&identity(), None, Timestamp::UNIX_EPOCH, &hosts, vec!["late".into()]);
+        let joined = joined(&name(), Some(id()), None, Timestamp::UNIX_EPOCH, &hosts, vec!["late".into()]);
         assert_eq!(joined.id, Some(ID.parse().unwrap()));
         let entries: Vec<_> =
             joined.hosts.iter().map(|host| (host.host.as_str(), host.parts.len())).collect();

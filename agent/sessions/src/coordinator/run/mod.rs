@@ -1,6 +1,8 @@
 //! Drives a capture: carries what hosts did to the machine, and what it decides to the conversations.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+mod conclusion;
+
+use std::{sync::Arc, time::Duration};
 
 use cluster::hosts::HostAddress;
 use proto::tpuscope::v1::{CaptureFinished, CaptureRequest};
@@ -10,17 +12,20 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use xprof::session::{Manifest, PartWriter, SessionId, SessionName, Window};
+use xprof::session::{ClockOffset, PartWriter, SessionId, SessionName, SessionWriter};
 
 use super::{
-    CapturedHost, Coordinator, CoordinatorError, HostFault, HostProgress, HostResult, HostsCapture,
-    HostsListener, Keep, KeptCapture, SessionLocation,
-    collect::{COPIES_AT_A_TIME, Collection},
-    conversation::{CLOCKS_AT_A_TIME, Command, Common, Conversation, Happened},
-    join::{self, RecordedHost, SessionIdentity},
+    Coordinator, CoordinatorError, HostFault, HostProgress, HostsCapture, HostsListener, Keep, KeptCapture,
+    LeftParts,
+    collect::{COPIES_AT_A_TIME, Collection, PartsProgress},
+    conversation::{CLOCKS_AT_A_TIME, Command, Common, Conversation, Happened, SessionIdentity},
     machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost},
 };
-use crate::{fetch::FetchError, manifest_messages, session_folder};
+use crate::{
+    fetch::FetchError,
+    joined_manifest::{self, RecordedHost},
+    manifest_messages, session_folder,
+};
 
 /// Events of all hosts that wait to be handled.
 const EVENTS: usize = 256;
@@ -30,7 +35,7 @@ const COMMANDS: usize = 16;
 const CLOSING: Duration = Duration::from_secs(2);
 /// The time beyond the limit of its answers that an agent has to keep what it recorded.
 const KEEPING: Duration = Duration::from_secs(30);
-/// A start that is later than wished by more than this is told.
+/// A start that is later than asked for by more than this is told.
 const LATE: Duration = Duration::from_millis(1);
 
 impl Coordinator {
@@ -48,19 +53,18 @@ impl Coordinator {
     }
 
     async fn begin(&self, capture: HostsCapture) -> Result<Run, CoordinatorError> {
-        let (collection, name) = match &capture.keep {
+        let named = capture.session.clone();
+        let name = named.unwrap_or_else(|| session_folder::name_of_hosts(self.clock.now()));
+        let collection = match &capture.keep {
             Keep::Folder(logdir) => {
-                let (logdir, named, now) = (logdir.clone(), capture.session.clone(), self.clock.now());
-                let created = spawn_blocking(move || session_folder::create(&logdir, named, now));
-                let writer = created.await.map_err(panicked)??;
-                let name = writer.name().clone();
+                let (logdir, session) = (logdir.clone(), name.clone());
+                let created = spawn_blocking(move || SessionWriter::create(&logdir, session));
+                let writer = created.await.map_err(panicked)?.map_err(CoordinatorError::Unwritable)?;
                 let copies = Semaphore::new(COPIES_AT_A_TIME);
-                (Collection::Copied { writer: Arc::new(writer), copies }, name)
+                Collection::Copied { writer: Arc::new(writer), copies }
             }
             Keep::Destination { name, limit } => {
-                let session = capture.session.clone();
-                let session = session.unwrap_or_else(|| SessionName::of_time(self.clock.now().into()));
-                (Collection::Uploaded { destination: name.clone(), limit: *limit }, session)
+                Collection::Uploaded { destination: name.clone(), limit: *limit }
             }
         };
         let id =
@@ -185,7 +189,17 @@ impl Run {
     }
 
     fn cancelled(&self) -> CoordinatorError {
-        CoordinatorError::Cancelled { recorded: self.hosts.iter().any(|host| host.recorded) }
+        let recorded = self.hosts.iter().any(|host| host.recorded);
+        CoordinatorError::Cancelled { left: recorded.then(|| self.left()) }
+    }
+
+    /// What agents have of the session, should it not become whole.
+    fn left(&self) -> LeftParts {
+        let session = self.common.identity.name.clone();
+        let uploads = matches!(self.common.collection, Collection::Uploaded { .. });
+        let ready = self.hosts.iter().filter(|_| uploads).find_map(|host| host.ready.as_ref());
+        let folder_there = ready.map(|ready| folder_at(&ready.destination, &session));
+        LeftParts { session, folder_there }
     }
 
     /// Until all hosts are stored or missing. Returns whether there are enough.
@@ -236,8 +250,17 @@ impl Run {
                 (self.listener)(HostProgress::Received { host: number, target, bytes });
                 return Ok(Vec::new());
             }
-            Happened::Copied(bytes) => {
-                (self.listener)(HostProgress::Copied { host: number, bytes });
+            Happened::Parts(progress) => {
+                (self.listener)(match progress {
+                    PartsProgress::Bytes(bytes) => HostProgress::Copied { host: number, bytes },
+                    PartsProgress::Waits(why) => HostProgress::UploadWaits { host: number, why },
+                });
+                return Ok(Vec::new());
+            }
+            // It was to begin again.
+            Happened::Recorded(_)
+                if !self.machine.is_recording(number) && !self.machine.is_missing(number) =>
+            {
                 return Ok(Vec::new());
             }
             Happened::Recorded(finished) => match self.recorded(number, *finished) {
@@ -256,7 +279,11 @@ impl Run {
             Happened::Removed | Happened::ManifestPut(_) => return Ok(Vec::new()),
         };
         let failed = matches!(input, HostInput::Failed { .. }) && !self.machine.is_missing(number);
+        let began = self.machine.start().is_some();
         let actions = self.machine.take(number, input, now(&self.common));
+        if began && self.machine.start().is_none() {
+            (self.listener)(HostProgress::BeginsAgain);
+        }
         if failed && self.machine.is_missing(number) {
             self.hosts[number].leave.cancel();
             (self.listener)(HostProgress::Missing);
@@ -268,7 +295,9 @@ impl Run {
     fn failed(&mut self, number: HostNumber, fault: HostFault) -> Result<HostInput, CoordinatorError> {
         let busy = fault.is_busy();
         match fault {
-            HostFault::Copy(FetchError::Disk(error)) => return Err(error.into()),
+            HostFault::Copy(FetchError::Disk(error)) => {
+                return Err(CoordinatorError::Unwritten { error, left: self.left() });
+            }
             HostFault::Copy(FetchError::Panicked(error)) => return Err(CoordinatorError::Panicked(error)),
             fault if !self.machine.is_missing(number) => self.hosts[number].fault = Some(fault),
             // It was given up before, for another reason.
@@ -287,7 +316,10 @@ impl Run {
             manifest_messages::manifest_of(message).map_err(|_| bad("a manifest with impossible times"))?;
         let ready = host.ready.as_ref().ok_or(bad("a session before it was ready"))?;
         let label = self.machine.label(number).ok_or(bad("a session before its start"))?;
-        let trace = join::checked(manifest, &self.common.identity, &ready.name, label, ready.clock)?;
+        let SessionIdentity { name, id } = &self.common.identity;
+        joined_manifest::check_session(&manifest, name, Some(id))?;
+        let clock = ClockOffset { offset_ns: ready.clock.offset_ns, bound_ns: ready.clock.bound_ns };
+        let trace = RecordedHost::checked(manifest, &ready.name, label, Some(clock))?;
         (host.trace, host.failures) = (Some(trace), finished.failures);
         Ok(())
     }
@@ -297,6 +329,7 @@ impl Run {
         match action {
             HostAction::Reserve(host) => self.hosts[host].tell(Command::Reserve),
             HostAction::Renew(host) => self.hosts[host].tell(Command::Renew),
+            HostAction::Release(host) => self.hosts[host].tell(Command::Release),
             HostAction::Start(host, at) => {
                 if let Some(start) = self.machine.start() {
                     (self.listener)(HostProgress::Starts(start));
@@ -335,137 +368,11 @@ impl Run {
             GiveUp::Overall => HostFault::Overall,
         }
     }
+}
 
-    /// The manifest of the whole session.
-    fn manifest(&self) -> Manifest {
-        let traces = self.hosts.iter().map(|host| {
-            let trace = host.trace.as_ref().filter(|_| host.stored.is_some());
-            (
-                &host.given,
-                trace.ok_or_else(|| host.fault.as_ref().map(ToString::to_string).unwrap_or_default()),
-            )
-        });
-        let traces: Vec<_> = traces.collect();
-        let start = self.machine.start();
-        let window = start.and_then(|start| {
-            let stop = start.plus(Duration::from_nanos(self.capture.request.duration_ns));
-            Some(Window { start: start.into(), stop: stop.into() })
-                .filter(|window| window.start <= window.stop)
-        });
-        let late = self.capture.start.zip(start).map(|(wished, start)| wished.age(start));
-        let late = late.filter(|late| *late > LATE).map(|late| {
-            format!(
-                "the window began {:.3} s after the wished start: a host was not ready",
-                late.as_secs_f64()
-            )
-        });
-        let created = self.common.clock.now().into();
-        join::joined(&self.common.identity, window, created, &traces, late.into_iter().collect())
-    }
-
-    /// Makes the session visible.
-    async fn keep(&mut self) -> Result<KeptCapture, CoordinatorError> {
-        let manifest = self.manifest();
-        let location = match &self.common.collection {
-            Collection::Copied { writer, .. } => {
-                let writer = Arc::clone(writer);
-                let parts: Vec<PartWriter> = self
-                    .hosts
-                    .iter_mut()
-                    .filter_map(|host| host.stored.as_mut())
-                    .flat_map(std::mem::take)
-                    .collect();
-                let written = manifest.clone();
-                let published = spawn_blocking(move || session_folder::publish(&writer, parts, written));
-                SessionLocation::Folder(published.await.map_err(panicked)??)
-            }
-            Collection::Uploaded { .. } => {
-                let destination = self.put_manifest(&manifest).await?;
-                SessionLocation::Url(format!("{destination}/plugins/profile/{}", manifest.session))
-            }
-        };
-        Ok(KeptCapture { manifest, location, hosts: self.results() })
-    }
-
-    /// The first agent that can, puts the manifest.
-    async fn put_manifest(&mut self, manifest: &Manifest) -> Result<String, CoordinatorError> {
-        let mut failed = HostFault::BadAnswer("no session");
-        for number in 0..self.hosts.len() {
-            if self.hosts[number].stored.is_none() {
-                continue;
-            }
-            let message = Box::new(manifest_messages::manifest(manifest.clone()));
-            self.hosts[number].tell(Command::PutManifest(message));
-            match self.manifest_put(number).await {
-                Ok(url) => return Ok(url),
-                Err(fault) => failed = fault,
-            }
-        }
-        Err(CoordinatorError::Manifest(failed))
-    }
-
-    async fn manifest_put(&mut self, number: HostNumber) -> Result<String, HostFault> {
-        loop {
-            match self.events.recv().await {
-                Some((host, Happened::ManifestPut(put))) if host == number => return put,
-                Some((host, Happened::Failed(fault))) if host == number => return Err(fault),
-                Some(_) => {}
-                None => return Err(HostFault::BadAnswer("no answer")),
-            }
-        }
-    }
-
-    fn results(&mut self) -> Vec<HostResult> {
-        let result = |host: &mut RunningHost| {
-            let captured = host.ready.as_ref().zip(host.trace.as_ref()).filter(|_| host.stored.is_some());
-            let result = match captured {
-                Some((ready, trace)) => Ok(CapturedHost {
-                    name: trace.label.clone(),
-                    clock: ready.clock,
-                    failures: std::mem::take(&mut host.failures),
-                }),
-                None => Err(host.fault.take().unwrap_or(HostFault::Overall)),
-            };
-            HostResult { host: host.given.clone(), result }
-        };
-        self.hosts.iter_mut().map(result).collect()
-    }
-
-    /// Removes what agents have recorded.
-    async fn keep_nothing(&mut self) -> CoordinatorError {
-        let left = self.hosts.iter().filter(|host| host.fault.is_none()).count();
-        let mut keeping = Vec::new();
-        let mut removing: BTreeSet<HostNumber> = BTreeSet::new();
-        for (number, host) in self.hosts.iter_mut().enumerate() {
-            // What was copied is dropped.
-            host.stored = None;
-            if host.recorded && !host.leave.is_cancelled() {
-                host.tell(Command::Remove);
-                removing.insert(number);
-            } else {
-                if host.recorded {
-                    keeping.push(host.given.clone());
-                }
-                host.leave.cancel();
-            }
-        }
-        let removed = async {
-            while !removing.is_empty() {
-                match self.events.recv().await {
-                    Some((host, Happened::Removed | Happened::Failed(_))) => {
-                        removing.remove(&host);
-                    }
-                    Some(_) => {}
-                    None => return,
-                }
-            }
-        };
-        // Agents apply the limits of their stores to what stays.
-        let _ = timeout(self.common.limit, removed).await;
-        let needed = self.capture.min_hosts.max(1);
-        let hosts = self.hosts.iter_mut().map(|host| (host.given.clone(), host.fault.take()));
-        CoordinatorError::TooFewHosts { left, needed, hosts: hosts.collect(), keeping }
-    }
+/// The folder of a session at a destination.
+fn folder_at(destination: &str, session: &SessionName) -> String {
+    format!("{destination}/plugins/profile/{session}")
 }
 
 fn panicked(error: JoinError) -> CoordinatorError {

@@ -7,7 +7,7 @@ use cluster::hosts::HostAddress;
 use xprof::session::HostName;
 
 /// A name for each host, none twice, in their order.
-pub(super) fn allot<'a>(hosts: impl Iterator<Item = (&'a HostAddress, &'a HostName)>) -> Vec<HostName> {
+pub fn allot<'a>(hosts: impl Iterator<Item = (&'a HostAddress, &'a HostName)>) -> Vec<HostName> {
     let mut taken: BTreeSet<HostName> = BTreeSet::new();
     let label = |(given, own): (&HostAddress, &HostName)| {
         let given = given.to_string();

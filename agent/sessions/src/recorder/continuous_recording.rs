@@ -1,0 +1,383 @@
+//! A process that is recorded continuously: its session is started, drained at an interval, stopped for a capture and now and
+//! then for a minute as control, and given up where it harms the workload.
+//!
+//! A ring is not drained at an interval: a snapshot asks for what it holds. Must never leave a session to itself: every way
+//! out stops it.
+
+use std::{sync::Arc, time::Duration};
+
+use host::process_memory::resident_bytes;
+use store::segments::{RecordedProcess, StoredSegment};
+use tokio::{sync::oneshot, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{
+    ActiveSettings, ArrivingTrace, Recorder, RecordingPlan, Strategy, gap,
+    window::{ArrivedTrace, WindowFailure, keep},
+};
+use crate::{
+    continuous::{
+        ContinuousLevel, ContinuousRefusal, ContinuousSession, ContinuousSpec, ContinuousStrategy,
+        DrainError, DrainedSegment, OverReason,
+        growth::{DrainSeen, HarmLimits, HarmVerdict, HarmWatch, PAUSE, StepSeen},
+    },
+    own_metrics,
+    profiler::queue::{ProfilerUser, Refusal},
+    spec::{CaptureParams, CaptureSpec, Levels, ParamsSource},
+    target::CaptureTarget,
+};
+
+/// The shortest and the longest interval of drains.
+const LEAST_EVERY: Duration = Duration::from_secs(5);
+const LONGEST_EVERY: Duration = Duration::from_secs(120);
+/// Each drain cuts the step in flight: one in so many is lost.
+const STEPS_A_DRAIN: u64 = 10;
+/// How long a stop may take while a capture waits for the profiler.
+const STOP: Duration = Duration::from_secs(3);
+/// The wait before a session is started again.
+const AGAIN: Duration = Duration::from_secs(5);
+/// A shorter time between two segments is what a snapshot of the profiler takes itself.
+const LEAST_GAP: Duration = Duration::from_secs(1);
+/// The most snapshots of a ring that wait.
+pub(super) const RING_INBOX: usize = 4;
+
+/// A process to record continuously.
+pub(super) struct ContinuousJob {
+    pub(super) process: RecordedProcess,
+    pub(super) target: CaptureTarget,
+    pub(super) plan: RecordingPlan,
+    pub(super) settings: ActiveSettings,
+}
+
+/// Asks for what a ring holds, and is told when it is kept.
+pub(super) type RingRequest = oneshot::Sender<()>;
+
+/// Why a recording does not go on as it is.
+enum Turn {
+    /// The agent stops, or the owner or the settings want it otherwise.
+    Unwanted,
+    /// A capture wants the profiler.
+    Capture,
+    /// It is not recorded for a minute, to see how fast its steps are then.
+    Control,
+    /// Less is recorded from now on.
+    Lower,
+    /// It harms the workload.
+    GivenUp(String),
+    /// Another program uses the profiler.
+    Foreign(String),
+    /// The session is over, or did not start.
+    Failed(String),
+}
+
+/// One process while it is recorded.
+struct ContinuousRecording {
+    job: ContinuousJob,
+    strategy: ContinuousStrategy,
+    level: ContinuousLevel,
+    every: Duration,
+    watch: HarmWatch,
+    epoch: Instant,
+    requests: tokio::sync::mpsc::Receiver<RingRequest>,
+}
+
+impl Recorder {
+    /// Records a process until that is unwanted, harms it, or fails.
+    pub(super) async fn record_continuously(self: Arc<Self>, job: ContinuousJob, stop: CancellationToken) {
+        let (process, pid) = (job.process.clone(), job.process.process.pid);
+        let (ask, requests) = tokio::sync::mpsc::channel(RING_INBOX);
+        self.state().rings.insert(process.clone(), ask);
+        let mut recording = ContinuousRecording::new(job, memory_of(pid).await, requests);
+        let mut failure = None;
+        loop {
+            let turn = recording.session(&self, &stop).await;
+            let from = self.clock.now();
+            let reason = match &turn {
+                Turn::Unwanted => break,
+                Turn::Capture => "a capture used the profiler",
+                Turn::Control => "control: how fast the steps are without the recorder",
+                Turn::Lower => "it is recorded with less from now on",
+                Turn::GivenUp(why) | Turn::Foreign(why) | Turn::Failed(why) => why,
+            };
+            let wait = match turn {
+                Turn::Control => PAUSE,
+                Turn::Lower => Duration::ZERO,
+                _ => AGAIN,
+            };
+            match &turn {
+                Turn::GivenUp(why) => {
+                    warn!(pid, why, "a process is not recorded any more: continuous profiling harms it");
+                    self.state().given_up.insert(process.process, why.clone());
+                    break;
+                }
+                Turn::Foreign(why) => {
+                    self.note_foreign_use(process.process, why).await;
+                    break;
+                }
+                Turn::Failed(why) => {
+                    failure = Some(why.clone());
+                    break;
+                }
+                _ => {}
+            }
+            if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                break;
+            }
+            let reason = reason.to_owned();
+            self.note_gaps(vec![gap(process.clone(), (from, from.age(self.clock.now())), &reason)]);
+        }
+        let mut state = self.state();
+        state.rings.remove(&process);
+        if let Some(known) = state.processes.get_mut(&process) {
+            known.is_recording = false;
+            known.continuous_again = self.clock.uptime() + AGAIN;
+            known.last_failure = failure;
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Whether the process is still to be recorded in this way.
+    fn still_wants(&self, process: &RecordedProcess, strategy: Strategy) -> bool {
+        let (host, settings) = (self.workloads.borrow().clone(), self.settings());
+        let planned = self.state().planned(&host, &settings.recorder);
+        planned.iter().any(|planned| {
+            planned.process == *process && planned.plan.as_ref().is_ok_and(|plan| plan.strategy == strategy)
+        })
+    }
+
+    /// Asks the rings of these processes for what they hold, and waits until it is kept.
+    pub(super) async fn take_rings(&self, wanted: impl Fn(&RecordedProcess) -> bool) {
+        let asked: Vec<_> = {
+            let state = self.state();
+            let rings = state.rings.iter().filter(|(process, _)| wanted(process));
+            rings.map(|(_, ring)| ring.clone()).collect()
+        };
+        let mut answers = Vec::new();
+        for ring in asked {
+            let (reply, answer) = oneshot::channel();
+            if ring.try_send(reply).is_ok() {
+                answers.push(answer);
+            }
+        }
+        for answer in answers {
+            // A recording that ended has kept what it had.
+            let _ = tokio::time::timeout(LONGEST_EVERY, answer).await;
+        }
+    }
+}
+
+impl ContinuousRecording {
+    fn new(
+        job: ContinuousJob,
+        memory: Option<u64>,
+        requests: tokio::sync::mpsc::Receiver<RingRequest>,
+    ) -> Self {
+        let strategy = job.plan.strategy.continuous().unwrap_or(ContinuousStrategy::Drain);
+        let (level, every) = (ContinuousLevel::HostAndDevices, LEAST_EVERY);
+        let recorder = &job.settings.recorder;
+        let limits = HarmLimits {
+            every,
+            max_growth: recorder.max_growth.get(),
+            max_slowdown: recorder.max_slowdown.share(),
+        };
+        let watch = HarmWatch::new(limits, level, memory, Duration::ZERO);
+        Self { job, strategy, level, every, watch, epoch: Instant::now(), requests }
+    }
+
+    /// One session, from its start to its stop.
+    async fn session(&mut self, recorder: &Arc<Recorder>, stop: &CancellationToken) -> Turn {
+        let max_bytes =
+            self.job.settings.limits.max_size.get().min(self.job.settings.recorder.max_size.get());
+        let spec =
+            ContinuousSpec { strategy: self.strategy, level: self.level, every: self.every, max_bytes };
+        let mut session = match recorder.continuous.start(&self.job.target, spec).await {
+            Ok(session) => session,
+            Err(ContinuousRefusal::Reserved(Refusal::Reserved(ProfilerUser::Capture(_)))) => {
+                return Turn::Capture;
+            }
+            Err(refusal @ ContinuousRefusal::Foreign { .. }) => return Turn::Foreign(refusal.to_string()),
+            Err(refusal) => return Turn::Failed(refusal.to_string()),
+        };
+        let turn = self.drains(recorder, &mut session, stop).await;
+        if let Err(error) = session.stop(STOP).await {
+            warn!(pid = self.job.process.process.pid, %error, "continuous profiling is stopped in the background");
+        }
+        turn
+    }
+
+    /// Drains until something else is to be done.
+    async fn drains(
+        &mut self,
+        recorder: &Arc<Recorder>,
+        session: &mut ContinuousSession,
+        stop: &CancellationToken,
+    ) -> Turn {
+        let Some(wanted) = session.lease().map(|lease| lease.wanted().clone()) else { return Turn::Unwanted };
+        loop {
+            let mut reply = None;
+            let turn = tokio::select! {
+                () = stop.cancelled() => Some(Turn::Unwanted),
+                () = wanted.cancelled() => Some(Turn::Capture),
+                Some(asked) = self.requests.recv() => {
+                    reply = Some(asked);
+                    None
+                }
+                () = tokio::time::sleep(self.every) => None,
+            };
+            let turn = turn.or_else(|| {
+                let wants = recorder.still_wants(&self.job.process, self.job.plan.strategy);
+                (!wants).then_some(Turn::Unwanted)
+            });
+            let is_ring = self.strategy == ContinuousStrategy::Ring;
+            let is_due = reply.is_some() || !is_ring;
+            // What is in a ring stays there until somebody asks; what a drain would take is taken before the end too.
+            let after = if is_due { self.drain(recorder, session).await } else { None };
+            // Whoever asked is told, whatever came of it.
+            if let Some(asked) = reply {
+                let _ = asked.send(());
+            }
+            if let Some(turn) = turn.or(after) {
+                return turn;
+            }
+        }
+    }
+
+    async fn drain(&mut self, recorder: &Arc<Recorder>, session: &mut ContinuousSession) -> Option<Turn> {
+        let begin = self.epoch.elapsed();
+        let segments = Arc::clone(&recorder.segments);
+        let begun = tokio::task::spawn_blocking(move || segments.begin()).await;
+        let sink = match begun
+            .map_err(|error| error.to_string())
+            .and_then(|raw| raw.map_err(|error| error.to_string()))
+        {
+            Ok(raw) => ArrivingTrace::new(raw),
+            // Without a place for it the session would only grow.
+            Err(error) => return Some(Turn::Failed(format!("cannot write a segment: {error}"))),
+        };
+        let drained = match session.drain(sink).await {
+            Ok(drained) => drained,
+            Err(error) => return self.not_drained(recorder, error),
+        };
+        let took = self.epoch.elapsed().saturating_sub(begin);
+        if let Some(gap_before) = drained.gap.filter(|gap| gap.from.age(gap.to) >= LEAST_GAP) {
+            let length = gap_before.from.age(gap_before.to);
+            let reason = "the profiler was collecting what it had recorded before";
+            recorder.note_gaps(vec![gap(self.job.process.clone(), (gap_before.from, length), reason)]);
+        }
+        let segment = match self.keep(recorder, drained).await {
+            Ok(segment) => segment,
+            Err(why) => {
+                own_metrics::window("failed");
+                let from = recorder.clock.now();
+                recorder.note_gaps(vec![gap(self.job.process.clone(), (from, Duration::ZERO), &why)]);
+                return None;
+            }
+        };
+        own_metrics::window("recorded");
+        self.judge(begin, took, segment.as_ref(), session).await
+    }
+
+    fn not_drained(&mut self, recorder: &Arc<Recorder>, error: DrainError) -> Option<Turn> {
+        own_metrics::window("failed");
+        match error {
+            DrainError::Lost(_) => {
+                let from = recorder.clock.now();
+                recorder.note_gaps(vec![gap(
+                    self.job.process.clone(),
+                    (from, Duration::ZERO),
+                    &error.to_string(),
+                )]);
+                None
+            }
+            DrainError::Over(OverReason::LeaseOver) => Some(Turn::Capture),
+            DrainError::Over(OverReason::NotOurs) => Some(Turn::Foreign(error.to_string())),
+            DrainError::Over(_) | DrainError::GivenUp(_) => Some(Turn::Failed(error.to_string())),
+        }
+    }
+
+    /// Reads and compresses what was drained; `None` if nothing happened in it.
+    async fn keep(
+        &self,
+        recorder: &Arc<Recorder>,
+        drained: DrainedSegment<ArrivingTrace>,
+    ) -> Result<Option<StoredSegment>, String> {
+        let now = recorder.clock.now();
+        if drained.received.summary.events == 0 {
+            return Ok(None);
+        }
+        let due = drained.covers.map_or(now, |(begin, _)| begin);
+        let device = u32::from(self.level == ContinuousLevel::HostAndDevices);
+        let host = u32::from(self.strategy == ContinuousStrategy::Drain);
+        let levels = Levels { host: Some(host), device: Some(device), python: Some(0) };
+        let params = CaptureParams { duration: self.every, levels, ..CaptureParams::default() };
+        let spec = CaptureSpec::new(params, ParamsSource::Agent, &self.job.settings.limits, now)
+            .map_err(|error| error.to_string())?;
+        let arrived = ArrivedTrace {
+            trace: drained.received.sink,
+            summary: drained.received.summary,
+            spec,
+            is_cut: false,
+        };
+        let (segments, process, target) =
+            (Arc::clone(&recorder.segments), self.job.process.clone(), self.job.target.clone());
+        let strategy = self.job.plan.strategy.as_str();
+        let kept =
+            tokio::task::spawn_blocking(move || keep(&segments, arrived, process, &target, due, strategy));
+        kept.await
+            .map_err(|error| error.to_string())?
+            .map(Some)
+            .map_err(|error: WindowFailure| error.to_string())
+    }
+
+    /// What the drain shows of the workload.
+    async fn judge(
+        &mut self,
+        at: Duration,
+        took: Duration,
+        segment: Option<&StoredSegment>,
+        session: &mut ContinuousSession,
+    ) -> Option<Turn> {
+        let steps = segment.and_then(|segment| segment.facts.steps);
+        if let Some(steps) = steps {
+            let every = Duration::from_nanos(steps.median_ns.saturating_mul(STEPS_A_DRAIN));
+            let every = every.clamp(LEAST_EVERY, LONGEST_EVERY);
+            // A small change is not worth it.
+            if every > self.every * 5 / 4 || every < self.every * 3 / 4 {
+                self.every = every;
+                session.set_every(every).await;
+                self.watch.set_every(every);
+            }
+        }
+        let step = |number, begin_ns| StepSeen { number, begin_ns };
+        let numbered = steps.and_then(|steps| steps.numbered);
+        let seen = DrainSeen {
+            at,
+            took,
+            memory: memory_of(self.job.process.process.pid).await,
+            steps: numbered.map(|steps| {
+                (step(steps.first, steps.first_start_ns), step(steps.last, steps.last_start_ns))
+            }),
+        };
+        match self.watch.drained(seen) {
+            HarmVerdict::Fine => {}
+            HarmVerdict::Stop(harm) => return Some(Turn::GivenUp(harm.to_string())),
+            HarmVerdict::Lower(level, harm) => {
+                info!(pid = self.job.process.process.pid, %harm, level = level.as_str(), "less is recorded of a process");
+                self.level = level;
+                return Some(Turn::Lower);
+            }
+        }
+        if self.strategy == ContinuousStrategy::Drain && self.watch.is_pause_due(at) {
+            self.watch.pause(at);
+            return Some(Turn::Control);
+        }
+        None
+    }
+}
+
+/// Resident memory of a process in bytes, if `/proc` shows it.
+async fn memory_of(pid: u32) -> Option<u64> {
+    tokio::task::spawn_blocking(move || resident_bytes(Some(pid))).await.ok().flatten()
+}

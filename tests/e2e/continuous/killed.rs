@@ -1,0 +1,116 @@
+//! Every way in which what has a session can die, on real JAX.
+
+use fakes::{command::run, jax_job::JaxJob, wait::until};
+use host::process_memory::resident_bytes;
+use nix::sys::signal::Signal;
+use store::lock::Lock;
+use tempfile::TempDir;
+
+use super::{Profiling, becomes_free, is_free, is_guard, records, send};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn whoever_is_killed_or_stopped_no_session_is_left() {
+    let mut job = JaxJob::new().step_ms(5).start();
+    let target = job.target();
+    let state = TempDir::new().unwrap();
+    let start = || Profiling::start(state.path(), &target, job.pid());
+
+    // The orderly life: every drain follows the one before, and the end leaves nothing.
+    let mut profiling = start();
+    profiling.said("started");
+    assert!(!is_free(&target), "a session is open");
+    let first = profiling.said("drained");
+    assert!(!first.contains("events=0 ") && first.contains("gap=None"), "{first}");
+    let second = profiling.said("drained");
+    let gap =
+        second.split("gap=Some(").nth(1).and_then(|text| text.trim_end_matches(')').parse::<i64>().ok());
+    assert!(gap.is_some_and(|ns| (0..1_000_000_000).contains(&ns)), "{second}");
+    let guard = profiling.guard();
+    assert_eq!(profiling.stop(), "stopped Stopped");
+    assert!(is_free(&target) && records(state.path()) == 0);
+    until("the guard to end with the last session", || !is_guard(guard));
+
+    killed_in_every_phase(&start, &target, &state);
+
+    // One that is stopped is silent: the guard stops its session, and it knows that when it goes on.
+    let profiling = start();
+    profiling.said("drained");
+    profiling.signal(Signal::SIGSTOP);
+    becomes_free(&target);
+    profiling.signal(Signal::SIGCONT);
+    let over = profiling.said("over");
+    assert!(over.contains("guard process stopped it"), "{over}");
+    profiling.said("ended");
+    assert_eq!(records(state.path()), 0);
+
+    // A guard that dies is started again.
+    let mut profiling = start();
+    profiling.said("drained");
+    let guard = profiling.guard();
+    send(guard, Signal::SIGKILL);
+    until("another guard", || profiling.try_guard().is_some_and(|other| other != guard));
+    profiling.said("drained");
+    profiling.kill();
+    becomes_free(&target);
+
+    // Both at once: the next agent stops it, or the command of the unit, which leaves a living agent's alone.
+    let setting = format!("agent.state_dir={}", state.path().display());
+    let command = || run(state.path(), &["stop-profilers", "--set", &setting]);
+    let stops: [&dyn Fn(); 2] =
+        [&|| Profiling::recover(state.path()), &|| assert_eq!(command().code, Some(0))];
+    for stop in stops {
+        let mut profiling = start();
+        profiling.said("started");
+        let guard = profiling.guard();
+        profiling.signal(Signal::SIGSTOP);
+        send(guard, Signal::SIGKILL);
+        profiling.kill();
+        assert!(!is_free(&target) && records(state.path()) == 1, "nobody is left who could stop it");
+        let agent = Lock::in_dir(state.path(), "agent.lock").unwrap();
+        assert_eq!(command().code, Some(0));
+        assert!(!is_free(&target), "a living agent stops its sessions itself");
+        drop(agent);
+        stop();
+        assert!(is_free(&target) && records(state.path()) == 0);
+    }
+    assert!(job.alive());
+}
+
+/// Kills at once, with the record on the disk, with the session open, and while drains run.
+fn killed_in_every_phase(start: &dyn Fn() -> Profiling, target: &str, state: &TempDir) {
+    let mut profiling = start();
+    until("the record", || records(state.path()) > 0);
+    profiling.kill();
+    becomes_free(target);
+    Profiling::recover(state.path());
+    for drains in 0..3 {
+        let mut profiling = start();
+        profiling.said("started");
+        (0..drains).for_each(|_| drop(profiling.said("drained")));
+        let guard = profiling.guard();
+        profiling.kill();
+        becomes_free(target);
+        until("the guard to end", || !is_guard(guard));
+        assert_eq!(records(state.path()), 0, "the guard removes the record");
+    }
+}
+
+#[test]
+fn memory_of_a_workload_stays_flat_and_a_dead_one_is_forgotten() {
+    // About 20,000 events a second: 8 MB of memory a second, if nobody drains.
+    let mut job = JaxJob::new().step_ms(1).argument("--annotations").argument("20").start();
+    let state = TempDir::new().unwrap();
+    let profiling = Profiling::start(state.path(), &job.target(), job.pid());
+    // The first drains find the memory that the profiler needs itself.
+    (0..3).for_each(|_| drop(profiling.said("drained")));
+    let before = resident_bytes(Some(job.pid())).unwrap();
+    (0..10).for_each(|_| drop(profiling.said("drained")));
+    let grown = resident_bytes(Some(job.pid())).unwrap().saturating_sub(before);
+    assert!(grown < 40 * MIB, "{} MiB in 10 drains", grown / MIB);
+    job.kill();
+    assert!(profiling.said("over").contains("the process or its profiler has ended"));
+    profiling.said("ended");
+    assert_eq!(records(state.path()), 0);
+}

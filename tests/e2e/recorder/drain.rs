@@ -1,0 +1,53 @@
+//! The strategy drain on a real JAX job: segments follow each other, a capture goes first, and an agent that is killed leaves
+//! nothing.
+
+use fakes::wait::{eventually, until};
+use nix::sys::signal::Signal;
+
+use super::{RecorderAgent, SHORT, jax, seconds, unique};
+use crate::continuous::{becomes_free, is_free};
+
+#[test]
+fn a_job_is_drained_and_free_after_whatever_happens_to_the_agent() {
+    let id = unique("drain");
+    let mut job = jax(&id).step_ms(20).start();
+    let (target, pid) = (job.target(), job.pid().to_string());
+    let agent = RecorderAgent::start(SHORT);
+    eventually("the job to be found", || {
+        let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
+        (on.code == Some(0)).then_some(())
+    });
+    let segments = agent.windows(&id, 2);
+    assert!(!is_free(&target), "a session is open");
+    let between = seconds(&segments[1]["start"]) - seconds(&segments[0]["stop"]);
+    assert!((0.0..1.0).contains(&between), "{between} s between {segments:?}");
+    assert!(segments[1]["steps"].as_u64() > Some(50), "{segments:?}");
+
+    // A capture goes first, and what was recorded before is kept.
+    let captured = agent.ask(&["capture", "--pid", &pid, "--duration", "200ms"]);
+    assert_eq!(captured.code, Some(0), "{captured:?}");
+    let held = agent.windows(&id, 3).len();
+    agent.windows(&id, held + 1);
+    assert!(agent.gaps(&id).iter().any(|gap| gap.contains("capture")), "{:?}", agent.gaps(&id));
+    let snapshot = agent.ask(&["snapshot", "--last", "60s", "--job", &id]);
+    assert_eq!(snapshot.code, Some(0), "{snapshot:?}");
+
+    // Killed, without a restart: the guard stops the session. The next agent records again, since its owner asked.
+    agent.agent.signal(Signal::SIGKILL);
+    becomes_free(&target);
+    let agent = agent.again(SHORT);
+    let held = agent.windows(&id, 1).len();
+    agent.windows(&id, held + 1);
+    let off = agent.ask(&["recorder", "off", "--job", &id]);
+    assert_eq!(off.code, Some(0), "{off:?}");
+    becomes_free(&target);
+
+    // An orderly end leaves nothing either.
+    let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
+    assert_eq!(on.code, Some(0), "{on:?}");
+    until("the session", || !is_free(&target));
+    agent.agent.signal(Signal::SIGTERM);
+    let (code, _) = agent.agent.end();
+    assert_eq!(code, Some(0));
+    assert!(is_free(&target) && job.alive());
+}
