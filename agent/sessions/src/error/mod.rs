@@ -161,7 +161,7 @@ pub enum CaptureError {
     Merge {
         /// The process.
         pid: u32,
-        /// Why.
+        /// The reason.
         error: Arc<MergeError>,
     },
     /// Another snapshot is being made.

@@ -114,7 +114,7 @@ pub struct SegmentFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SegmentSteps {
-    /// How many.
+    /// The number of them.
     pub count: u64,
     /// The median of their lengths, in nanoseconds.
     pub median_ns: u64,
