@@ -9,7 +9,7 @@ use std::path::Path;
 
 use xprof::{
     analysis::Rules,
-    comparison::{Comparison, Found, NotComparable, Pair, SessionFigures, compare},
+    comparison::{Comparison, FirstChangePlace, NotComparable, Pair, SessionFigures, compare},
     session::SessionContext,
 };
 
@@ -32,7 +32,10 @@ fn a_session_does_not_differ_from_itself() {
             panic!("{case} cannot be compared")
         };
         assert_eq!(same.setup, [], "{case}");
-        assert!(matches!(same.first_change.found, Found::Nowhere | Found::Unknown), "{case}");
+        assert!(
+            matches!(same.first_change.found, FirstChangePlace::Nowhere | FirstChangePlace::Unknown),
+            "{case}"
+        );
         assert!(same.step_time.iter().all(|time| time.median_change.abs() < f64::EPSILON), "{case}");
         assert!(same.operations.iter().all(|op| op.change_ps == 0 && op.a.is_some() && op.b.is_some()));
         assert_eq!(same.losses.a, same.losses.b);
@@ -90,6 +93,6 @@ fn traces_of_real_hardware_are_compared_as_far_as_they_are_alike() {
     let found = compared(old, new);
     let chips = found.setup.iter().find(|one| one.what == "chips").expect("they differ");
     assert_eq!((chips.a.as_str(), chips.b.as_str()), ("TPU v6 Lite", "TPU v7x"));
-    assert!(found.step_time.is_none() && found.first_change.found == Found::Unknown);
+    assert!(found.step_time.is_none() && found.first_change.found == FirstChangePlace::Unknown);
     assert!(found.busy.is_some());
 }

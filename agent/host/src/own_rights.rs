@@ -28,7 +28,7 @@ pub enum RightsError {
     /// A file of the kernel cannot be read.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What for.
+        /// What it was read for.
         what: &'static str,
         /// The error.
         source: io::Error,
@@ -36,7 +36,7 @@ pub enum RightsError {
     /// Capabilities cannot be given up.
     #[error("cannot give up the {set:?} capabilities: {source}")]
     Capabilities {
-        /// Which.
+        /// The set.
         set: caps::CapSet,
         /// The error.
         source: caps::errors::CapsError,

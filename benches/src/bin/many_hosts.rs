@@ -15,7 +15,7 @@ use std::{
 use benches::{Cost, bare_http2::BareDownload, capture_window::median, measure, promise, tpuscope};
 use fakes::{
     command::run,
-    simulated_hosts::{SimulatedHosts, TrueHost, Verdict},
+    simulated_hosts::{BoundsCheck, SimulatedHosts, TrueHost},
 };
 
 /// The hosts for which the promises are.
@@ -113,7 +113,7 @@ fn many(hosts: usize, identities: &Identities<'_>) -> bool {
         let name = format!("trial-{trial}");
         let cost = identities.capture(&simulated, "1s", &name);
         let manifest = fs::read(identities.session(&name).join("manifest.json")).unwrap();
-        let verdict = Verdict::of(&serde_json::from_slice(&manifest).unwrap(), &simulated.starts());
+        let verdict = BoundsCheck::of(&serde_json::from_slice(&manifest).unwrap(), &simulated.starts());
         println!(
             "  {:.3} s beyond the window, {:.3} s of them after it, {:.1} MiB, {:.3} s CPU; largest error of a start {:.3} ms, {} \
              near hosts",

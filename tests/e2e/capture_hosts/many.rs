@@ -7,7 +7,7 @@ use std::{env, fs, time::Duration};
 
 use fakes::{
     command::run,
-    simulated_hosts::{SimulatedHosts, TrueHost, Verdict},
+    simulated_hosts::{BoundsCheck, SimulatedHosts, TrueHost},
 };
 
 use crate::schema::Schema;
@@ -48,7 +48,7 @@ fn clocks_and_starts_of_many_hosts_lie_within_their_stated_bounds() {
     let session = folder.path().join("plugins/profile/many");
     let manifest = serde_json::from_slice(&fs::read(session.join("manifest.json")).unwrap()).unwrap();
     Schema::open("manifest").admits(&manifest);
-    let verdict = Verdict::of(&manifest, &hosts.starts());
+    let verdict = BoundsCheck::of(&manifest, &hosts.starts());
     assert_eq!((verdict.hosts, verdict.wrong_offsets, verdict.wrong_starts), (count, 0, 0), "{verdict:?}");
     // Each has its part.
     let parts = fs::read_dir(&session).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());

@@ -3,8 +3,8 @@
 //!
 //! They speak the real API. What a capture claims of clocks and starts is compared with what is true here.
 
+mod bounds_check;
 mod delay_line;
-mod verdict;
 
 use std::{
     io,
@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+pub use bounds_check::BoundsCheck;
 use bytes::Bytes;
 pub use delay_line::{DelayLine, NetworkPath};
 use rustls::{RootCertStore, ServerConfig, server::WebPkiClientVerifier, version::TLS13};
@@ -31,7 +32,6 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
-pub use verdict::Verdict;
 
 use crate::fake_agent::FakeAgent;
 

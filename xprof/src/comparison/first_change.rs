@@ -22,7 +22,7 @@ const CLEAR: f64 = 0.8;
 /// Where the first change is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Found {
+pub enum FirstChangePlace {
     /// At a step of the second session.
     AtStep,
     /// Before the second session began: all its steps differ.
@@ -37,7 +37,7 @@ pub enum Found {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FirstChange {
     /// Where it is.
-    pub found: Found,
+    pub found: FirstChangePlace,
     /// The place of that step among those of the second session, counted from 0.
     pub index: Option<usize>,
     /// The number of that step, where it has one.
@@ -48,11 +48,11 @@ pub struct FirstChange {
 
 impl FirstChange {
     pub(super) fn unknown(why: impl Into<String>) -> Self {
-        Self { found: Found::Unknown, index: None, step_num: None, text: why.into() }
+        Self { found: FirstChangePlace::Unknown, index: None, step_num: None, text: why.into() }
     }
 
     fn nowhere(text: impl Into<String>) -> Self {
-        Self { found: Found::Nowhere, index: None, step_num: None, text: text.into() }
+        Self { found: FirstChangePlace::Nowhere, index: None, step_num: None, text: text.into() }
     }
 }
 
@@ -87,12 +87,17 @@ pub(super) fn find(a: &[SessionStep], b: &[SessionStep]) -> FirstChange {
     let named = step.step_num.map_or_else(|| format!("run {}", at + 1), |number| format!("step {number}"));
     if at == 0 {
         let text = before(a, b, &series);
-        return FirstChange { found: Found::Before, index: None, step_num: None, text };
+        return FirstChange { found: FirstChangePlace::Before, index: None, step_num: None, text };
     }
     let like = if series.by_number { "those of A with the same numbers" } else { "those of A" };
     let longer = if shift > 0 { "longer" } else { "shorter" };
     let text = format!("from {named} of B on steps take {longer}; the {at} before it take as long as {like}");
-    FirstChange { found: Found::AtStep, index: Some(series.above[at].0), step_num: step.step_num, text }
+    FirstChange {
+        found: FirstChangePlace::AtStep,
+        index: Some(series.above[at].0),
+        step_num: step.step_num,
+        text,
+    }
 }
 
 /// In words: all steps differ.
@@ -184,13 +189,13 @@ mod tests {
         let a = steps(0, &[100, 101, 99, 100, 102, 100]);
         let b = steps(50, &[100, 101, 99, 100, 120, 121, 119, 122]);
         let found = find(&a, &b);
-        assert_eq!((found.found, found.index, found.step_num), (Found::AtStep, Some(4), Some(54)));
+        assert_eq!((found.found, found.index, found.step_num), (FirstChangePlace::AtStep, Some(4), Some(54)));
         assert_eq!(
             found.text,
             "from step 54 of B on steps take longer; the 4 before it take as long as those of A"
         );
         let found = find(&a, &unnumbered(&[100, 101, 99, 80, 81, 79, 82]));
-        assert_eq!((found.found, found.index, found.step_num), (Found::AtStep, Some(3), None));
+        assert_eq!((found.found, found.index, found.step_num), (FirstChangePlace::AtStep, Some(3), None));
         assert!(found.text.starts_with("from run 4 of B on steps take shorter"), "{}", found.text);
     }
 
@@ -209,7 +214,7 @@ mod tests {
         let slow: Vec<i64> =
             usual.iter().enumerate().map(|(at, ms)| if at >= 12 { ms + 20 } else { *ms }).collect();
         let found = find(&steps(0, &usual), &steps(0, &slow));
-        assert_eq!((found.found, found.step_num), (Found::AtStep, Some(12)));
+        assert_eq!((found.found, found.step_num), (FirstChangePlace::AtStep, Some(12)));
         assert!(found.text.ends_with("those of A with the same numbers"), "{}", found.text);
     }
 
@@ -218,7 +223,7 @@ mod tests {
         let a = steps(0, &[100; 8]);
         let text = |first: i64| {
             let found = find(&a, &steps(first, &[130; 8]));
-            assert_eq!((found.found, found.index), (Found::Before, None));
+            assert_eq!((found.found, found.index), (FirstChangePlace::Before, None));
             found.text
         };
         assert!(
@@ -228,19 +233,22 @@ mod tests {
         let found = find(&unnumbered(&[100; 8]), &unnumbered(&[70; 8]));
         assert_eq!(found.text, "all steps of B differ: it came before B");
         // Two usual steps at the start are no proof that it began there.
-        assert_eq!(find(&a, &steps(90, &[100, 100, 130, 130, 130, 130, 130])).found, Found::Before);
+        assert_eq!(
+            find(&a, &steps(90, &[100, 100, 130, 130, 130, 130, 130])).found,
+            FirstChangePlace::Before
+        );
     }
 
     #[test]
     fn what_does_not_last_or_is_not_clear_is_no_change() {
         let a = steps(0, &[100, 103, 97, 100, 104, 96]);
         let found = |times: &[i64]| find(&a, &steps(50, times)).found;
-        assert_eq!(found(&[100, 102, 98, 101, 99, 100]), Found::Nowhere);
-        assert_eq!(found(&[100, 400, 98, 101, 99, 100]), Found::Nowhere);
-        assert_eq!(found(&[150, 150, 100, 101, 99, 100]), Found::Nowhere);
-        assert_eq!(found(&[100, 150, 100, 150, 100, 150, 100, 150, 150]), Found::Unknown);
-        assert_eq!(found(&[100, 150, 150]), Found::Unknown);
-        assert_eq!(find(&a[..3], &a).found, Found::Unknown);
-        assert_eq!(find(&a, &a).found, Found::Nowhere);
+        assert_eq!(found(&[100, 102, 98, 101, 99, 100]), FirstChangePlace::Nowhere);
+        assert_eq!(found(&[100, 400, 98, 101, 99, 100]), FirstChangePlace::Nowhere);
+        assert_eq!(found(&[150, 150, 100, 101, 99, 100]), FirstChangePlace::Nowhere);
+        assert_eq!(found(&[100, 150, 100, 150, 100, 150, 100, 150, 150]), FirstChangePlace::Unknown);
+        assert_eq!(found(&[100, 150, 150]), FirstChangePlace::Unknown);
+        assert_eq!(find(&a[..3], &a).found, FirstChangePlace::Unknown);
+        assert_eq!(find(&a, &a).found, FirstChangePlace::Nowhere);
     }
 }

@@ -21,10 +21,10 @@ use crate::analysis::{InputWait, Straggler};
 
 pub use self::{
     figures::{SessionFigures, TraceKind},
-    first_change::{FirstChange, Found},
+    first_change::{FirstChange, FirstChangePlace},
     operations::{CategoryChange, CollectiveChange, OpChange, OpTime, Per},
     setup::SetupDifference,
-    steps::{ProgramChange, StepTimes},
+    steps::{ProgramChange, StepTimeChange},
 };
 
 /// The same thing in both sessions.
@@ -58,7 +58,7 @@ pub struct Comparison {
     /// What each of them lost: figures of such a trace are doubtful.
     pub losses: Pair<Vec<String>>,
     /// Step times; null if they cannot be compared.
-    pub step_time: Option<StepTimes>,
+    pub step_time: Option<StepTimeChange>,
     /// Of each program that both have, where no marker of the host numbers the steps.
     pub programs: Vec<ProgramChange>,
     /// The first step of the second session that differs from the first session.

@@ -7,7 +7,7 @@ use crate::analysis::DurationSummary;
 
 /// The step times of both sessions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StepTimes {
+pub struct StepTimeChange {
     /// The program whose runs stand for steps; null where markers of the host number the steps.
     pub program: Option<String>,
     /// In the first session.
@@ -37,7 +37,10 @@ pub(super) fn change(old: i64, new: i64) -> f64 {
 }
 
 /// The steps of both, if they are the same thing.
-pub(super) fn compare(sessions: &Pair<SessionFigures>, not_compared: &mut Vec<String>) -> Option<StepTimes> {
+pub(super) fn compare(
+    sessions: &Pair<SessionFigures>,
+    not_compared: &mut Vec<String>,
+) -> Option<StepTimeChange> {
     let Pair { a, b } = sessions;
     let mut refuse = |why: String| {
         not_compared.push(format!("step time: {why}"));
@@ -54,7 +57,7 @@ pub(super) fn compare(sessions: &Pair<SessionFigures>, not_compared: &mut Vec<St
         }
         (Some(one), None) => refuse(format!("the steps of A are runs of {one}, those of B have markers")),
         (None, Some(other)) => refuse(format!("the steps of A have markers, those of B are runs of {other}")),
-        (program, _) => Some(StepTimes {
+        (program, _) => Some(StepTimeChange {
             program: program.clone(),
             a: a.step_time,
             b: b.step_time,

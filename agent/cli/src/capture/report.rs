@@ -65,7 +65,7 @@ pub(super) struct CaptureReport {
 /// A capture that kept nothing.
 #[derive(Debug)]
 pub(super) struct NothingKept {
-    /// Why.
+    /// The reason.
     failure: Failure,
     /// Of a capture over several hosts, in the order in which they were given.
     hosts: Vec<HostRow>,

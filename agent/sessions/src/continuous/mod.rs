@@ -152,7 +152,7 @@ impl Continuous {
     /// Whether a session may be started in the workload of `target`, as far as that can be told without asking its profiler.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it must not.
     pub async fn check(
         &self,
         target: &CaptureTarget,

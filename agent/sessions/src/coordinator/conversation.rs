@@ -69,7 +69,7 @@ pub(super) struct Common {
 
 /// What a host is told to do.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum HostCommand {
     /// Measure the clock, and reserve.
     Reserve,
     /// Start then, in the host's clock.
@@ -115,7 +115,7 @@ pub(super) struct Conversation {
     pub(super) number: HostNumber,
     pub(super) host: HostAddress,
     pub(super) common: Arc<Common>,
-    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) commands: mpsc::Receiver<HostCommand>,
     pub(super) events: mpsc::Sender<(HostNumber, Happened)>,
     /// Ends it.
     pub(super) leave: CancellationToken,
@@ -180,7 +180,7 @@ impl Conversation {
         let _ = self.events.send((self.number, happened)).await;
     }
 
-    async fn command(&mut self) -> Result<Command, Ended> {
+    async fn command(&mut self) -> Result<HostCommand, Ended> {
         self.commands.recv().await.ok_or(Ended::Over)
     }
 
@@ -198,26 +198,26 @@ impl Conversation {
         self.record(&channel).await?;
         loop {
             match self.command().await? {
-                Command::Collect(parts) => {
+                HostCommand::Collect(parts) => {
                     if !self.collect(&channel, parts).await? {
                         return Ok(());
                     }
                 }
-                Command::Remove => {
+                HostCommand::Remove => {
                     self.remove(channel).await;
                     self.tell(Happened::Removed).await;
                     return Ok(());
                 }
                 // It had just recorded.
-                Command::Release => {
+                HostCommand::Release => {
                     self.remove(channel.clone()).await;
                     self.record(&channel).await?;
                 }
-                Command::PutManifest(manifest) => {
+                HostCommand::PutManifest(manifest) => {
                     let put = collect::put_manifest(&self.common, channel.clone(), *manifest).await;
                     self.tell(Happened::ManifestPut(put)).await;
                 }
-                Command::Reserve | Command::Start(_) | Command::Renew => {}
+                HostCommand::Reserve | HostCommand::Start(_) | HostCommand::Renew => {}
             }
         }
     }
@@ -261,7 +261,7 @@ impl Conversation {
     /// Until the host has recorded. A busy host may be told to reserve again.
     async fn record(&mut self, channel: &Channel) -> Result<(), Ended> {
         loop {
-            while !matches!(self.command().await?, Command::Reserve) {}
+            while !matches!(self.command().await?, HostCommand::Reserve) {}
             match self.reserve_and_record(channel).await {
                 Err(Ended::Fault(fault)) if fault.is_busy() => {
                     self.tell(Happened::Failed(fault)).await;
@@ -302,19 +302,16 @@ impl Conversation {
                 command = self.commands.recv() => {
                     match command {
                         None => return Err(Ended::Over),
-                        Some(Command::Start(at)) => {
+                        Some(HostCommand::Start(at)) => {
                             ask(&requests, Ask::Start(StartHost { start_unix_ns: at.0 }));
                         }
-                        Some(Command::Renew) => ask(&requests, Ask::Renew(RenewLease {})),
-                        Some(Command::Release) => {
+                        Some(HostCommand::Renew) => ask(&requests, Ask::Renew(RenewLease {})),
+                        Some(command @ (HostCommand::Release | HostCommand::Remove)) => {
                             drop(requests);
                             self.release(events, channel).await;
-                            return Ok(ReservationEnd::Released);
-                        }
-                        // It may have recorded while this was on its way.
-                        Some(Command::Remove) => {
-                            drop(requests);
-                            self.release(events, channel).await;
+                            if matches!(command, HostCommand::Release) {
+                                return Ok(ReservationEnd::Released);
+                            }
                             self.tell(Happened::Removed).await;
                             return Err(Ended::Over);
                         }
@@ -492,11 +489,11 @@ fn of_failure(failure: CaptureFailure) -> HostFault {
 }
 
 /// Waits for the command to remove the session.
-async fn removal(commands: &mut mpsc::Receiver<Command>) -> Result<bool, Ended> {
+async fn removal(commands: &mut mpsc::Receiver<HostCommand>) -> Result<bool, Ended> {
     loop {
         match commands.recv().await {
             None => return Err(Ended::Over),
-            Some(Command::Remove) => return Ok(true),
+            Some(HostCommand::Remove) => return Ok(true),
             Some(_) => {}
         }
     }

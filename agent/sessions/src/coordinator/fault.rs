@@ -147,7 +147,7 @@ pub enum CoordinatorError {
     /// The session could not be written here.
     #[error("{error}")]
     Unwritten {
-        /// Why.
+        /// What the disk refused.
         error: SessionError,
         /// What the agents have.
         left: LeftParts,

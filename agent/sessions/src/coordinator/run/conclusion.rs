@@ -9,7 +9,7 @@ use super::{
     super::{
         CapturedHost, CoordinatorError, HostFault, HostResult, KeptCapture, SessionLocation,
         collect::Collection,
-        conversation::{Command, Happened, SessionIdentity},
+        conversation::{Happened, HostCommand, SessionIdentity},
         machine::HostNumber,
     },
     LATE, Run, RunningHost, folder_at, panicked,
@@ -82,7 +82,7 @@ impl Run {
                 continue;
             }
             let message = Box::new(manifest_messages::manifest(manifest.clone()));
-            self.hosts[number].tell(Command::PutManifest(message));
+            self.hosts[number].tell(HostCommand::PutManifest(message));
             match self.manifest_put(number).await {
                 Ok(url) => return Ok(url),
                 Err(fault) => failed = fault,
@@ -129,7 +129,7 @@ impl Run {
             host.stored = None;
             let began = host.recorded || self.machine.is_recording(number);
             if began && !host.leave.is_cancelled() {
-                host.tell(Command::Remove);
+                host.tell(HostCommand::Remove);
                 removing.insert(number);
             } else {
                 if host.recorded {

@@ -18,7 +18,7 @@ use super::{
     Coordinator, CoordinatorError, HostFault, HostProgress, HostsCapture, HostsListener, Keep, KeptCapture,
     LeftParts,
     collect::{COPIES_AT_A_TIME, Collection, PartsProgress},
-    conversation::{CLOCKS_AT_A_TIME, Command, Common, Conversation, Happened, SessionIdentity},
+    conversation::{CLOCKS_AT_A_TIME, Common, Conversation, Happened, HostCommand, SessionIdentity},
     machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost},
 };
 use crate::{
@@ -97,7 +97,7 @@ impl Coordinator {
 /// A host of the running capture.
 struct RunningHost {
     given: HostAddress,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<HostCommand>,
     leave: CancellationToken,
     ready: Option<ReservedHost>,
     recorded: bool,
@@ -109,7 +109,7 @@ struct RunningHost {
 
 impl RunningHost {
     /// Tells the host something. One that does not listen has ended, and says why.
-    fn tell(&self, command: Command) {
+    fn tell(&self, command: HostCommand) {
         let _ = self.commands.try_send(command);
     }
 }
@@ -327,19 +327,19 @@ impl Run {
     /// Does what the machine decided. At the end of the capture returns whether there are enough hosts.
     fn act(&mut self, action: HostAction) -> Option<bool> {
         match action {
-            HostAction::Reserve(host) => self.hosts[host].tell(Command::Reserve),
-            HostAction::Renew(host) => self.hosts[host].tell(Command::Renew),
-            HostAction::Release(host) => self.hosts[host].tell(Command::Release),
+            HostAction::Reserve(host) => self.hosts[host].tell(HostCommand::Reserve),
+            HostAction::Renew(host) => self.hosts[host].tell(HostCommand::Renew),
+            HostAction::Release(host) => self.hosts[host].tell(HostCommand::Release),
             HostAction::Start(host, at) => {
                 if let Some(start) = self.machine.start() {
                     (self.listener)(HostProgress::Starts(start));
                 }
                 self.hosts[host].fault = None;
-                self.hosts[host].tell(Command::Start(at));
+                self.hosts[host].tell(HostCommand::Start(at));
             }
             HostAction::Collect(host) => {
                 let parts = self.hosts[host].trace.as_ref().map(|trace| trace.parts.clone());
-                self.hosts[host].tell(Command::Collect(parts.unwrap_or_default()));
+                self.hosts[host].tell(HostCommand::Collect(parts.unwrap_or_default()));
             }
             HostAction::GiveUp(host, why) => {
                 self.hosts[host].fault = Some(self.given_up(host, why));

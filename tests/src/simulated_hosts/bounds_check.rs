@@ -6,7 +6,7 @@ use super::TrueHost;
 
 /// The clocks and starts of one session, compared with the truth.
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub struct BoundsCheck {
     /// The hosts.
     pub hosts: usize,
     /// Hosts whose true offset is not within the stated bound.
@@ -24,7 +24,7 @@ pub struct Verdict {
 /// A best round trip of this much or less is near, nanoseconds.
 const NEAR: u64 = 5_000_000;
 
-impl Verdict {
+impl BoundsCheck {
     /// Of the manifest of a session and of what each host, in its order, was given as its start.
     ///
     /// # Panics
