@@ -103,6 +103,14 @@ fn restarts(machine: &Booted) -> u32 {
     machine.property("tpuscope", "NRestarts").parse().expect("a number")
 }
 
+/// The name of the record of the session that the recorder has open.
+fn open_session(machine: &Booted) -> Option<String> {
+    // The folder comes with the first record.
+    let found =
+        machine.attempt("find", &["/var/lib/tpuscope/continuous", "-name", "*.json", "-printf", "%f"]);
+    Some(String::from_utf8_lossy(&found.stdout).into_owned()).filter(|names| !names.is_empty())
+}
+
 fn chips_of_the_job(machine: &Booted) -> usize {
     let Some(status) = status(machine) else { return 0 };
     let job: Option<u64> = machine.property("job", "MainPID").parse().ok();
@@ -151,6 +159,8 @@ fn installed_started_captured_killed_hung_and_stopped() {
     let tmp = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/tmp")).expect("it has a /tmp");
     assert!(tmp.split(' ').nth(5).is_some_and(|options| options.starts_with("ro")), "{tmp}");
 
+    machine.run("tpuscope", &["recorder", "on", "--strategy", "drain"]);
+    let record = wait_with("a session of the recorder", LIMIT, || log(&machine), || open_session(&machine));
     let before = main_pid(&machine);
     machine.run("systemctl", &["kill", "--signal=KILL", "--kill-who=main", "tpuscope"]);
     wait_with(
@@ -160,6 +170,15 @@ fn installed_started_captured_killed_hung_and_stopped() {
         || (restarts(&machine) == 1 && chips_of_the_job(&machine) == 4).then_some(()),
     );
     assert_ne!(main_pid(&machine), before);
+    // The unit stopped the session of the agent that was killed, before the next one began.
+    let stopped = machine.property("tpuscope", "ExecStopPost");
+    assert!(
+        stopped.contains("stop-profilers") && stopped.contains("status=0"),
+        "{stopped}\n{}",
+        log(&machine)
+    );
+    assert_ne!(open_session(&machine).as_ref(), Some(&record));
+    machine.run("tpuscope", &["recorder", "off"]);
 
     // A sysfs that never answers: whoever opens the file hangs, as on a dying device.
     let vendor = format!("{FAKE}/sys/bus/pci/devices/0000:00:04.0/vendor");
