@@ -99,7 +99,7 @@ pub(super) fn kind(fault: DialFault) -> &'static str {
         DialFault::ForeignJob => "foreign_job",
         DialFault::JobNotRunning => "job_not_running",
         DialFault::NotInJob => "not_in_job",
-        DialFault::Late => "no_answer",
+        DialFault::Late | DialFault::Silent => "no_answer",
         DialFault::NoMagic => "other_output",
         DialFault::OtherVersion => "other_version",
         DialFault::Echo => "echo",

@@ -78,7 +78,7 @@ fn not_reached_exit(fault: DialFault) -> Exit {
         | DialFault::OwnRole
         | DialFault::TooManyFailures
         | DialFault::Handshake => Exit::Permission,
-        DialFault::Late => Exit::Timeout,
+        DialFault::Late | DialFault::Silent => Exit::Timeout,
         DialFault::NoMagic | DialFault::Echo | DialFault::NotTls => Exit::BadInput,
         DialFault::Overloaded
         | DialFault::UnknownName
@@ -128,17 +128,17 @@ pub(crate) fn hosts_capture(error: CoordinatorError) -> Failure {
 /// What becomes of what agents have recorded when the session does not become whole.
 fn agents_keep(left: &LeftParts) -> String {
     let LeftParts { session, folder_there } = left;
-    let there = folder_there.as_ref().map(|folder| {
-        format!(
-            ", and upload it; {folder} has their parts then, and no manifest: an unfinished session, which XProf opens and which \
-             can be deleted there"
-        )
-    });
-    format!(
-        "agents that had recorded keep session {session} in their stores{}: `tpuscope sessions rm {session}` there removes it \
-         and ends its upload",
-        there.unwrap_or_default()
-    )
+    let kept = format!(
+        "agents that had recorded keep session {session} in their stores: `tpuscope sessions fetch {session}` with the same hosts \
+         copies what they have, and `tpuscope sessions rm {session}` on each of them removes it"
+    );
+    match folder_there {
+        None => kept,
+        Some(folder) => format!(
+            "{kept} and ends its upload; what they upload lies in {folder} without a manifest, an unfinished session that nobody \
+             deletes there"
+        ),
+    }
 }
 
 /// The code is that of the commonest cause; of two, that of the host that was named first.
@@ -171,7 +171,9 @@ fn too_few_hosts(
         [first, rest @ ..] => {
             remedies.push(agents_keep(left));
             let others = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            format!("no whole session was made, and the agents of {first}{others} keep what they recorded")
+            format!(
+                "no whole session was made, and the agents of {first}{others} keep what they recorded, if they had begun"
+            )
         }
     };
     let what = format!(
@@ -258,9 +260,7 @@ mod tests {
         let left = Some(LeftParts { session: "s".parse().unwrap(), folder_there });
         let cancelled = hosts_capture(CoordinatorError::Cancelled { left });
         assert_eq!(cancelled.exit, Exit::Interrupted);
-        for says in
-            ["gs://b/plugins/profile/s has their parts then, and no manifest", "`tpuscope sessions rm s`"]
-        {
+        for says in ["lies in gs://b/plugins/profile/s without a manifest", "`tpuscope sessions rm s`"] {
             assert!(cancelled.remedy.contains(says), "{}", cancelled.remedy);
         }
     }

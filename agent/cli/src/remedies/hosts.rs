@@ -176,6 +176,9 @@ pub(crate) fn not_reached(fault: DialFault) -> &'static str {
             "check that the agent there listens for other hosts (api.remote), and that a firewall or the IPAddressAllow= of its \
              unit lets this host in; HOST:PORT names another port than 4393"
         }
+        DialFault::Silent => {
+            "look whether the agent or the host there hangs, and whether the port is that of api.remote; --host-timeout gives more time"
+        }
         DialFault::NotTls => "check that the port is that of api.remote there",
         DialFault::PeerValidity => {
             "issue a new certificate for that agent (`tpuscope certs issue --agent`), or correct the clock here"

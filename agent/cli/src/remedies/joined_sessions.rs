@@ -80,7 +80,11 @@ pub(crate) fn no_host_has(
     if let Some(more) = hosts.len().checked_sub(MOST_HOSTS).filter(|&more| more > 0) {
         reasons.push(format!("and {more} more"));
     }
-    let remedy = hosts.iter().map(|(_, why)| why.remedy.as_str()).find(|remedy| !remedy.is_empty());
-    let what = format_args!("no host has a part of session {name}: {}", reasons.join("; "));
+    // What keeps the answer away comes before a name that may be right.
+    let all_have_none = exit == Exit::NotFound;
+    let remedies = hosts.iter().filter(|(_, why)| all_have_none || why.kind != "no_session");
+    let remedy = remedies.map(|(_, why)| why.remedy.as_str()).find(|remedy| !remedy.is_empty());
+    let has = if all_have_none { "no host has" } else { "no host gave" };
+    let what = format!("{has} a part of session {name}: {}", reasons.join("; "));
     Failure::new(exit, what).remedy(remedy.unwrap_or_default())
 }

@@ -140,11 +140,13 @@ const BAD_ANSWER: &str = "bad_answer";
 
 pub(super) fn no_host_has(name: &SessionName, absent: &[AbsentHost]) -> Failure {
     let any = |kinds: &[&str]| absent.iter().any(|host| kinds.contains(&host.why.kind));
-    // Where an agent answered, it is the name that is wrong, or what it has.
-    let exit = if any(&[NO_SESSION]) {
+    // That no host has it is known only where all have answered.
+    let exit = if absent.iter().all(|host| host.why.kind == NO_SESSION) {
         Exit::NotFound
     } else if any(&[BAD_ANSWER, "damaged"]) {
         Exit::BadInput
+    } else if absent.iter().all(|host| [NO_SESSION, "refused"].contains(&host.why.kind)) {
+        Exit::Permission
     } else {
         Exit::Unreachable
     };

@@ -59,7 +59,9 @@ pub enum DialFault {
     Lost,
     /// No address of the host accepts a connection to the port.
     NoConnection,
-    /// What listens on the port does not speak TLS 1.3 with HTTP/2, or does not answer.
+    /// What listens on the port accepted the connection and did not answer within the limit.
+    Silent,
+    /// What listens on the port does not speak TLS 1.3 with HTTP/2.
     NotTls,
     /// The certificate of the host has expired, or is not valid yet.
     PeerValidity,

@@ -221,7 +221,7 @@ impl Machine {
     pub(super) fn take(&mut self, host: HostNumber, input: HostInput, now: Now) -> Vec<HostAction> {
         let mut actions = Vec::new();
         let busy = matches!(input, HostInput::Failed { busy: true });
-        let may_wait = busy && self.may_wait(now, BUSY_PAUSE);
+        let retry = self.pause_before_retry(now, BUSY_PAUSE).filter(|_| busy).map(|pause| now.uptime + pause);
         if busy && self.is_recording(host) && self.begin_again(host, now, &mut actions) {
             return actions;
         }
@@ -229,8 +229,8 @@ impl Machine {
         let Some(state) = self.hosts.get_mut(host).filter(|_| phase != Phase::Over) else { return actions };
         match (&mut *state, input) {
             (HostState::Missing | HostState::Stored, _) => {}
-            (HostState::Reserving, HostInput::Failed { .. }) if may_wait => {
-                *state = HostState::Waiting { until: now.uptime + BUSY_PAUSE };
+            (HostState::Reserving, HostInput::Failed { .. }) => {
+                *state = retry.map_or(HostState::Missing, |until| HostState::Waiting { until });
             }
             (_, HostInput::Failed { .. }) => *state = HostState::Missing,
             (HostState::Reaching, HostInput::Reached { instance }) => {
@@ -350,9 +350,10 @@ impl Machine {
         self.phase = Phase::Reserving;
     }
 
-    /// Whether a busy host may still be asked after this pause.
-    fn may_wait(&self, now: Now, pause: Duration) -> bool {
-        self.busy_until.is_some_and(|until| now.uptime + pause <= until)
+    /// The pause after which a busy host is asked again: the last time at the end of the wait. None when that is over.
+    fn pause_before_retry(&self, now: Now, pause: Duration) -> Option<Duration> {
+        let left = self.busy_until?.saturating_sub(now.uptime);
+        (!left.is_zero()).then(|| pause.min(left))
     }
 
     /// The profiler of a host is used by another program, as it turned out at the start: all begin again, unless the time for
@@ -360,9 +361,7 @@ impl Machine {
     fn begin_again(&mut self, busy: HostNumber, now: Now, actions: &mut Vec<HostAction>) -> bool {
         let pause = BUSY_PAUSE.saturating_mul(1 << self.again.min(10)).min(LONGEST_PAUSE);
         let recorded = self.any(|host| matches!(host, HostState::Collecting | HostState::Stored));
-        if recorded || !self.may_wait(now, pause) {
-            return false;
-        }
+        let Some(pause) = self.pause_before_retry(now, pause).filter(|_| !recorded) else { return false };
         for (number, host) in self.hosts.iter_mut().enumerate() {
             if matches!(host, HostState::Recording { .. }) {
                 *host = HostState::Waiting { until: now.uptime + pause };

@@ -105,8 +105,12 @@ fn a_busy_host_is_asked_again_while_it_may_wait() {
     assert_eq!(machine.take(0, BUSY, at(100)), []);
     assert_eq!(machine.wake(at(100)), Some(Duration::from_secs(1)));
     assert_eq!(machine.tick(at(1100)), [HostAction::Reserve(0)]);
-    // Too late for another time: the other host starts.
-    let actions = machine.take(0, BUSY, at(1200));
+    // The last time at the end of the wait.
+    assert_eq!(machine.take(0, BUSY, at(1200)), []);
+    assert_eq!(machine.wake(at(1200)), Some(Duration::from_millis(800)));
+    assert_eq!(machine.tick(at(2000)), [HostAction::Reserve(0)]);
+    // Then the other host starts.
+    let actions = machine.take(0, BUSY, at(2010));
     assert!(matches!(actions[..], [HostAction::Start(1, _)]) && machine.is_missing(0), "{actions:?}");
 }
 
@@ -128,11 +132,14 @@ fn where_a_profiler_turns_out_to_be_in_use_all_begin_again_while_they_may_wait()
     assert_eq!(machine.tick(at(1020)), [HostAction::Reserve(0), HostAction::Reserve(1)]);
     both_ready(&mut machine, 1030);
     assert_eq!(machine.take(1, BUSY, at(1040)), [HostAction::Release(0)]);
-    // The pause is twice as long, and the third would be too long.
+    // The pause is twice as long, and the third ends with the wait.
     assert_eq!(machine.tick(at(2100)), []);
     assert_eq!(machine.tick(at(3040)), [HostAction::Reserve(0), HostAction::Reserve(1)]);
     both_ready(&mut machine, 3050);
-    assert_eq!(machine.take(1, BUSY, at(3060)), []);
+    assert_eq!(machine.take(1, BUSY, at(3060)), [HostAction::Release(0)]);
+    assert_eq!(machine.tick(at(6000)), [HostAction::Reserve(0), HostAction::Reserve(1)]);
+    both_ready(&mut machine, 6010);
+    assert_eq!(machine.take(1, BUSY, at(6020)), []);
     assert!(machine.is_missing(1) && machine.is_recording(0));
 }
 

@@ -103,7 +103,7 @@ impl TlsDialer {
         let stream = connect::connect(host.name(), host.port().unwrap_or(DEFAULT_PORT), deadline).await?;
         let silent = || {
             let what = format!("it accepted the connection and did not answer within {limit:?}");
-            error(DialFault::NotTls, what)
+            error(DialFault::Silent, what)
         };
         let proved = timeout_at(deadline, self.prove(name, stream)).await;
         let stream = proved.unwrap_or_else(|_| Err(silent()))?;

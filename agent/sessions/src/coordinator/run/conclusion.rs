@@ -132,7 +132,7 @@ impl Run {
                 host.tell(HostCommand::Remove);
                 removing.insert(number);
             } else {
-                if host.recorded {
+                if host.may_have_recorded() {
                     keeping.push(host.given.clone());
                 }
                 host.leave.cancel();

@@ -100,6 +100,8 @@ struct RunningHost {
     commands: mpsc::Sender<HostCommand>,
     leave: CancellationToken,
     ready: Option<ReservedHost>,
+    /// It was told when to start.
+    started: bool,
     recorded: bool,
     trace: Option<RecordedHost>,
     failures: Vec<proto::tpuscope::v1::CaptureFailure>,
@@ -108,6 +110,12 @@ struct RunningHost {
 }
 
 impl RunningHost {
+    /// Whether its agent has a trace of this capture, or may have one: nobody could ask it any more.
+    fn may_have_recorded(&self) -> bool {
+        let says_not = matches!(self.fault, Some(HostFault::Capture(_) | HostFault::Stopped));
+        self.recorded || (self.started && !says_not)
+    }
+
     /// Tells the host something. One that does not listen has ended, and says why.
     fn tell(&self, command: HostCommand) {
         let _ = self.commands.try_send(command);
@@ -157,6 +165,7 @@ impl Run {
                 commands,
                 leave,
                 ready: None,
+                started: false,
                 recorded: false,
                 trace: None,
                 failures: Vec::new(),
@@ -335,6 +344,7 @@ impl Run {
                     (self.listener)(HostProgress::Starts(start));
                 }
                 self.hosts[host].fault = None;
+                self.hosts[host].started = true;
                 self.hosts[host].tell(HostCommand::Start(at));
             }
             HostAction::Collect(host) => {
