@@ -203,7 +203,7 @@ fn a_session_that_cannot_be_uploaded_is_said_to_stay_with_its_agents() {
     let ended = cluster.capture("a,b", &arguments);
     ended.failed(20, "no whole session was made, and the agents of a and 1 more keep what they recorded");
     assert!(
-        ended.stderr.contains("`tpuscope sessions rm up` there removes it and ends its upload"),
+        ended.stderr.contains("`tpuscope sessions rm up` on each of them removes it and ends its upload"),
         "{ended:?}"
     );
     assert_eq!(cluster.agent("a").sessions(), ["up"]);
