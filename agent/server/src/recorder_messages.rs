@@ -44,6 +44,7 @@ fn process(process: &ProcessRecording) -> v1::ProcessRecording {
         bytes: process.bytes,
         cost: process.cost.map(cost),
         last_failure: process.last_failure.clone().unwrap_or_default(),
+        open: process.is_open,
     }
 }
 

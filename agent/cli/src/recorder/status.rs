@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// What each page says: it ends training loops.
-const WARNING: &str =
-    "a program that traces itself fails if it starts a trace while a window is open: see docs/recorder.md";
+const WARNING: &str = "a program that traces itself fails if it starts a trace while a window is open, and always with drain and ring, whose \
+     session stays open: see docs/recorder.md";
 
 /// Arguments of `recorder status`.
 #[derive(Debug, clap::Args)]
@@ -81,6 +81,12 @@ fn write_process(text: &mut String, process: &ProcessRecording) -> std::fmt::Res
     let name = format!("pid {} ({}), job {job}", process.pid, process.command);
     if !process.recorded {
         writeln!(text, "{}: not recorded: {}", one_line(&name), one_line(&process.reason))?;
+        if process.open {
+            writeln!(
+                text,
+                "  its profiler is still in use: a trace that the program starts now fails; ask again"
+            )?;
+        }
     } else {
         let next = process.next_unix_ns.map(|next| format!("; next window at {}", Timestamp(next)));
         let window = process.window_seconds.map(|seconds| format!(", windows of {seconds} s"));

@@ -1,6 +1,6 @@
 //! The owner of a job switches the recorder for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use model::{
     device::Chip,
@@ -27,6 +27,9 @@ pub struct ChoiceRequest<'a> {
     /// Who asks, for the log.
     pub caller: Caller,
 }
+
+/// How long a caller who switches the recorder off waits until the profilers are free.
+const FREE_WAIT: Duration = Duration::from_secs(5);
 
 /// Why nothing was chosen.
 #[derive(Debug, Error)]
@@ -76,6 +79,7 @@ impl Recorder {
             }
         }
         let strategy = strategy.map(|strategy| strategy.as_str().to_owned());
+        let switched: Vec<ProcessKey> = chosen.values().flatten().copied().collect();
         for ((workload, uid), processes) in chosen {
             let choice = RecorderChoice { workload, uid, is_on, strategy: strategy.clone() };
             self.note_choice(choice.clone(), if is_on { processes.clone() } else { Vec::new() }).await?;
@@ -85,7 +89,26 @@ impl Recorder {
             self.apply(choice, &processes);
         }
         self.changed.notify_one();
+        self.activity.send_replace(());
+        if !is_on {
+            self.wait_until_free(&switched).await;
+        }
         Ok(())
+    }
+
+    /// Waits until none of these processes has a window or a session of ours open, for a bounded time: `status` says what is
+    /// still open then.
+    async fn wait_until_free(&self, switched: &[ProcessKey]) {
+        let mut activity = self.activity.subscribe();
+        let is_open = || {
+            let state = self.state();
+            state
+                .processes
+                .iter()
+                .any(|(process, known)| known.is_recording && switched.contains(&process.process))
+        };
+        let free = async { while is_open() && activity.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(FREE_WAIT, free).await;
     }
 
     /// A session that is always open is refused where nothing would stop it.

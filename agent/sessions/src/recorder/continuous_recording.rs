@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    ActiveSettings, ArrivingTrace, Recorder, RecordingPlan, Strategy, gap,
+    ActiveSettings, ArrivingTrace, MAX_BACKOFF, Recorder, RecordingPlan, Strategy, gap,
     window::{ArrivedTrace, WindowFailure, keep},
 };
 use crate::{
@@ -39,6 +39,8 @@ const STOP: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_secs(5);
 /// A shorter time between two segments is what a snapshot of the profiler takes itself.
 const LEAST_GAP: Duration = Duration::from_secs(1);
+/// After so many drains in a row that could not be kept the session is stopped: it costs the workload and gives nothing.
+const MOST_UNKEPT: u32 = 3;
 /// The most snapshots of a ring that wait.
 pub(super) const RING_INBOX: usize = 4;
 
@@ -79,6 +81,10 @@ struct ContinuousRecording {
     every: Duration,
     watch: HarmWatch,
     epoch: Instant,
+    /// Drains in a row that were not kept.
+    unkept: u32,
+    /// Drains that were kept.
+    kept: u64,
     requests: tokio::sync::mpsc::Receiver<RingRequest>,
 }
 
@@ -131,11 +137,25 @@ impl Recorder {
         state.rings.remove(&process);
         if let Some(known) = state.processes.get_mut(&process) {
             known.is_recording = false;
-            known.continuous_again = self.clock.uptime() + AGAIN;
+            // One that fails again and again costs the workload, and gives nothing.
+            known.failures = match &failure {
+                Some(_) if recording.kept == 0 => (known.failures + 1).min(MAX_BACKOFF),
+                _ => 0,
+            };
+            known.continuous_again = self.clock.uptime() + AGAIN * (1 << known.failures);
             known.last_failure = failure;
         }
         drop(state);
         self.changed.notify_one();
+        self.activity.send_replace(());
+    }
+
+    /// Shows a failure in the status while the recording goes on.
+    fn note_failure(&self, process: &RecordedProcess, why: &str) {
+        warn!(pid = process.process.pid, why, "a drain was not kept");
+        if let Some(known) = self.state().processes.get_mut(process) {
+            known.last_failure = Some(why.to_owned());
+        }
     }
 
     /// Whether the process is still to be recorded in this way.
@@ -183,7 +203,7 @@ impl ContinuousRecording {
             max_slowdown: recorder.max_slowdown.share(),
         };
         let watch = HarmWatch::new(limits, level, memory, Duration::ZERO);
-        Self { job, strategy, level, every, watch, epoch: Instant::now(), requests }
+        Self { job, strategy, level, every, watch, epoch: Instant::now(), unkept: 0, kept: 0, requests }
     }
 
     /// One session, from its start to its stop.
@@ -215,6 +235,8 @@ impl ContinuousRecording {
         stop: &CancellationToken,
     ) -> Turn {
         let Some(wanted) = session.lease().map(|lease| lease.wanted().clone()) else { return Turn::Unwanted };
+        let mut activity = recorder.activity.subscribe();
+        let mut due = Instant::now() + self.every;
         loop {
             let mut reply = None;
             let turn = tokio::select! {
@@ -224,8 +246,15 @@ impl ContinuousRecording {
                     reply = Some(asked);
                     None
                 }
-                () = tokio::time::sleep(self.every) => None,
+                () = tokio::time::sleep_until(due) => None,
+                _ = activity.changed() => {
+                    if recorder.still_wants(&self.job.process, self.job.plan.strategy) {
+                        continue;
+                    }
+                    Some(Turn::Unwanted)
+                }
             };
+            due = Instant::now() + self.every;
             let turn = turn.or_else(|| {
                 let wants = recorder.still_wants(&self.job.process, self.job.plan.strategy);
                 (!wants).then_some(Turn::Unwanted)
@@ -272,9 +301,13 @@ impl ContinuousRecording {
                 own_metrics::window("failed");
                 let from = recorder.clock.now();
                 recorder.note_gaps(vec![gap(self.job.process.clone(), (from, Duration::ZERO), &why)]);
-                return None;
+                self.unkept += 1;
+                recorder.note_failure(&self.job.process, &why);
+                return (self.unkept >= MOST_UNKEPT).then_some(Turn::Failed(why));
             }
         };
+        self.unkept = 0;
+        self.kept += 1;
         own_metrics::window("recorded");
         self.judge(begin, took, segment.as_ref(), session).await
     }
@@ -342,7 +375,7 @@ impl ContinuousRecording {
         let steps = segment.and_then(|segment| segment.facts.steps);
         if let Some(steps) = steps {
             let every = Duration::from_nanos(steps.median_ns.saturating_mul(STEPS_A_DRAIN));
-            let every = every.clamp(LEAST_EVERY, LONGEST_EVERY);
+            let every = whole_millis(every.clamp(LEAST_EVERY, LONGEST_EVERY));
             // A small change is not worth it.
             if every > self.every * 5 / 4 || every < self.every * 3 / 4 {
                 self.every = every;
@@ -377,7 +410,33 @@ impl ContinuousRecording {
     }
 }
 
+/// A drain is described as a capture of whole milliseconds.
+fn whole_millis(duration: Duration) -> Duration {
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
 /// Resident memory of a process in bytes, if `/proc` shows it.
 async fn memory_of(pid: u32) -> Option<u64> {
     tokio::task::spawn_blocking(move || resident_bytes(Some(pid))).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::time::Timestamp;
+
+    use super::*;
+    use crate::settings::Settings as CaptureLimits;
+
+    /// Steps of 0.7 s and longer make intervals that are not whole milliseconds.
+    #[test]
+    fn any_interval_of_drains_describes_a_segment() {
+        for every in [15_445_932_160, 7_002_522_790, 30_002_633_760, 5_000_000_000_u64] {
+            let duration = whole_millis(Duration::from_nanos(every));
+            assert!(duration.as_nanos() >= u128::from(every), "{duration:?}");
+            let params = CaptureParams { duration, ..CaptureParams::default() };
+            let spec = CaptureSpec::new(params, ParamsSource::Agent, &CaptureLimits::default(), Timestamp(0));
+            assert!(spec.is_ok(), "{duration:?}: {:?}", spec.err());
+        }
+    }
 }

@@ -117,6 +117,8 @@ pub struct Recorder {
     state: Mutex<RecorderState>,
     /// Settings or choices have changed.
     changed: Notify,
+    /// The same, and ends of recordings, for all who wait: `changed` wakes one.
+    activity: watch::Sender<()>,
     /// One snapshot at a time: each unpacks its segments on the disk.
     snapshots: Arc<Semaphore>,
     /// Threads that write windows.
@@ -238,6 +240,7 @@ impl Recorder {
             clock,
             state: Mutex::new(state),
             changed: Notify::new(),
+            activity: watch::Sender::new(()),
             snapshots: Arc::new(Semaphore::new(1)),
             disk: Arc::new(Semaphore::new(MAX_DISK_THREADS)),
         }))
@@ -247,6 +250,7 @@ impl Recorder {
     pub fn set_settings(&self, recorder: RecorderSettings, limits: CaptureLimits) {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = ActiveSettings { recorder, limits };
         self.changed.notify_one();
+        self.activity.send_replace(());
     }
 
     /// Records until `stop`, then frees the profilers.

@@ -19,7 +19,8 @@ pub struct RecorderSettings {
     /// loop. A job with TPUSCOPE_RECORD=0 in its environment is never recorded.
     pub mode: RecorderMode,
     /// How it is recorded. "periodic": a window of `window` each `every`. "drain" and "ring" keep a profiling session open
-    /// all the time; they are used only for jobs whose owners ask for them with `tpuscope recorder on --strategy`.
+    /// all the time: a program that traces itself always fails then. They are used only for jobs whose owners asked with
+    /// `tpuscope recorder on`, or named them there with `--strategy`; all others are recorded with "periodic".
     pub strategy: Strategy,
     /// Length of a window of "periodic", in whole milliseconds. At least 100ms, and at most half of `every`.
     pub window: Duration,

@@ -9,8 +9,8 @@ use store::{
 };
 
 use super::{
-    LengthReason, NotRecorded, Planned, Recorder, RecorderSettings, RecordingPlan, cost, cost::MeasuredCost,
-    schedule::WindowGrid, settings::RecorderMode,
+    LengthReason, NotRecorded, Planned, Recorder, RecorderSettings, RecordingPlan, Strategy, cost,
+    cost::MeasuredCost, schedule::WindowGrid, settings::RecorderMode,
 };
 
 /// The recorder at one moment.
@@ -42,6 +42,8 @@ pub struct ProcessRecording {
     pub job: Job,
     /// How it is recorded, or why it is not.
     pub plan: Result<RecordingPlan, NotRecorded>,
+    /// A window or a session of ours is open in it: a program that traces itself fails now.
+    pub is_open: bool,
     /// When its next window begins, if it is recorded.
     pub next: Option<Timestamp>,
     /// The length of that window, and why it has it.
@@ -56,6 +58,11 @@ pub struct ProcessRecording {
     pub cost: Option<MeasuredCost>,
     /// Why its last window was not recorded; `None` if it was.
     pub last_failure: Option<String>,
+}
+
+/// The figures of windows say nothing of a session that is always open.
+fn is_continuous(plan: &Result<RecordingPlan, NotRecorded>) -> bool {
+    plan.as_ref().is_ok_and(|plan| plan.strategy != Strategy::Periodic)
 }
 
 impl Recorder {
@@ -87,12 +94,18 @@ impl Recorder {
             let (now, uptime) = (self.clock.now(), self.clock.uptime());
             let next = |schedule: super::WindowSchedule| schedule.next(&grid, now, uptime);
             ProcessRecording {
-                next: plan.is_ok().then(|| next(known.map(|known| known.schedule).unwrap_or_default())),
-                length: known.map(|known| (known.length.get(settings.bounds()), known.length.reason())),
+                is_open: known.is_some_and(|known| known.is_recording),
+                next: plan
+                    .as_ref()
+                    .is_ok_and(|plan| plan.strategy == Strategy::Periodic)
+                    .then(|| next(known.map(|known| known.schedule).unwrap_or_default())),
+                length: known
+                    .filter(|_| !is_continuous(&plan))
+                    .map(|known| (known.length.get(settings.bounds()), known.length.reason())),
                 last: own.last().map(|&segment| segment.clone()),
                 segments: own.len() as u64,
                 bytes: own.iter().map(|segment| segment.bytes).sum(),
-                cost: cost::measure(&own),
+                cost: (!is_continuous(&plan)).then(|| cost::measure(&own)).flatten(),
                 last_failure: known.and_then(|known| known.last_failure.clone()),
                 command: owner.command.clone(),
                 job: owner.job.clone(),

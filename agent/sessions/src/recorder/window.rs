@@ -144,12 +144,15 @@ impl Recorder {
                 known.last_failure = Some(failure.to_string());
             }
         }
+        drop(state);
+        self.activity.send_replace(());
     }
 
     fn ended(&self, process: &RecordedProcess) {
         if let Some(known) = self.state().processes.get_mut(process) {
             known.is_recording = false;
         }
+        self.activity.send_replace(());
     }
 
     pub(super) async fn note_foreign_use(&self, process: ProcessKey, what: &str) {
