@@ -82,7 +82,8 @@ fn what_a_coordinator_leaves_at_a_destination_is_called_unfinished() {
         let ended = capture.signal_and_end(signal);
         if signal == Signal::SIGINT {
             ended.failed(130, "cancelled after hosts had recorded; no whole session was made");
-            let there = format!("lies in {}/plugins/profile/cancelled without a manifest", bucket.display());
+            let there =
+                format!("lies in file://{}/plugins/profile/cancelled without a manifest", bucket.display());
             assert!(ended.stderr.contains(&there), "{ended:?}");
         }
     }

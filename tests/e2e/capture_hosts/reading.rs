@@ -170,7 +170,7 @@ fn what_some_hosts_have_is_read_and_the_others_are_named() {
     cluster
         .read("show", "other", "a,d", &[])
         .failed(5, "no host has a part of session other: a: its agent has no");
-    cluster.read("show", "own", "none", &[]).failed(10, "no host has a part of session own: none: ");
+    cluster.read("show", "own", "none", &[]).failed(10, "no host gave a part of session own: none: ");
     cluster.read("show", "./own", "a", &[]).failed(2, "asked for one session, by its name");
     cluster.read("fetch", "./own", "a", &[]).failed(2, "asked for one session, by its name");
     cluster.read("show", "own", "a", &["--socket", "x"]).failed(2, "--socket is the agent of this host");
@@ -188,7 +188,7 @@ fn a_part_that_is_not_as_it_was_recorded_is_not_copied() {
     bytes[last] ^= 1;
     fs::write(&stored, &bytes).unwrap();
     let only = cluster.read("fetch", "own", "b", &COPIED);
-    only.failed(8, "no host has a part of session own: b: vm-b.xplane.pb does not match its manifest");
+    only.failed(8, "no host gave a part of session own: b: vm-b.xplane.pb does not match its manifest");
     cluster.copied_nothing();
     let some = cluster.read("fetch", "own", "a,b", &COPIED);
     assert_eq!(some.code, Some(18), "{some:?}");

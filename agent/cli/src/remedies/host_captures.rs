@@ -135,8 +135,8 @@ fn agents_keep(left: &LeftParts) -> String {
     match folder_there {
         None => kept,
         Some(folder) => format!(
-            "{kept} and ends its upload; what they upload lies in {folder} without a manifest, an unfinished session that nobody \
-             deletes there"
+            "{kept} and ends its upload; what they upload lies in {folder} without a manifest, an unfinished session, until \
+             you delete it there"
         ),
     }
 }
