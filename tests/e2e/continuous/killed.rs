@@ -52,6 +52,13 @@ fn whoever_is_killed_or_stopped_no_session_is_left() {
     send(guard, Signal::SIGKILL);
     until("another guard", || profiling.try_guard().is_some_and(|other| other != guard));
     profiling.said("drained");
+
+    // One that is stopped does not answer: it is killed, and another one is started.
+    let guard = profiling.guard();
+    send(guard, Signal::SIGSTOP);
+    until("another guard", || profiling.try_guard().is_some_and(|other| other != guard));
+    assert!(!is_guard(guard), "the stopped one is killed");
+    profiling.said("drained");
     profiling.kill();
     becomes_free(&target);
 

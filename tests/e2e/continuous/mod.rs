@@ -120,8 +120,9 @@ impl Drop for Profiling {
 }
 
 fn is_guard(pid: u32) -> bool {
+    // As `pgrep -f 'tpuscope profiler-guard'` finds it.
     fs::read(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|words| words.split(|byte| *byte == 0).any(|word| word == b"profiler-guard"))
+        .is_ok_and(|words| words.starts_with(b"tpuscope\0profiler-guard\0"))
 }
 
 fn send(pid: u32, signal: Signal) {

@@ -53,3 +53,29 @@ fn a_job_is_drained_and_free_after_whatever_happens_to_the_agent() {
     assert_eq!(code, Some(0));
     assert!(is_free(&target) && job.alive());
 }
+
+/// Whoever annotates a lot grows faster than anybody drains.
+#[test]
+fn a_job_that_grows_by_far_is_left_alone_at_once_and_for_good() {
+    let id = unique("grows");
+    let mut job = jax(&id).step_ms(1).argument("--annotations").argument("700").start();
+    let target = job.target();
+    let agent = RecorderAgent::start(&format!("{SHORT}max_growth = '16MiB'\n"));
+    eventually("the job to be found", || {
+        let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
+        (on.code == Some(0)).then_some(())
+    });
+    let reason = eventually("the recorder to give up", || {
+        let process = agent.status(&id);
+        process["reason"].as_str().filter(|reason| reason.contains("recorder.max_growth")).map(str::to_owned)
+    });
+    assert!(reason.contains("its memory has grown by"), "{reason}");
+    becomes_free(&target);
+    let segments = agent
+        .timeline(&id)
+        .iter()
+        .filter_map(|process| process["segments"].as_array().map(Vec::len))
+        .sum::<usize>();
+    assert!(segments < 3, "it does not wait for drains: {segments} were kept");
+    assert!(job.alive());
+}

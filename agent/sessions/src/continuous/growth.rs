@@ -1,10 +1,12 @@
 //! Whether continuous profiling harms a workload: drains that fall behind, memory that grows, steps that become slower. Pure.
 //!
-//! Memory is compared with what the process had before the start. Steps are compared by their numbers: the mean length of a
+//! Memory is compared with what the process had before its first start, at any time: one value above the limit is enough, since
+//! a busy workload grows by a hundred megabytes in a second. Steps are compared by their numbers: the mean length of a
 //! step is the time between two steps divided by the difference of their numbers, while it records and in pauses in which
 //! it does not. Without numbers, or before the first pause, there is no verdict about steps.
 //!
-//! What harms is first recorded with less; if that does not help, or there is no less, the process is not recorded any more.
+//! What harms is first recorded with less; if that does not help, or there is no less, or the memory has grown by more than
+//! twice the limit, the process is not recorded any more.
 //! Must never take the recorder's harm for the job's: where in doubt, recording ends.
 
 use std::{fmt, time::Duration};
@@ -13,7 +15,7 @@ use model::unit::Bytes;
 
 use super::continuous_request::ContinuousLevel;
 
-/// So many drains in a row have to be late, or to find too much memory.
+/// So many drains in a row have to be late.
 const IN_A_ROW: u32 = 3;
 /// The first pause comes after this time of recording, the others an hour apart.
 const FIRST_PAUSE: Duration = Duration::from_secs(600);
@@ -28,8 +30,6 @@ const LEAST_STEPS: i64 = 10;
 pub struct HarmLimits {
     /// The interval of the drains.
     pub every: Duration,
-    /// Bytes that the memory of the process may grow by.
-    pub max_growth: u64,
     /// By how much a step may become slower, as a share of its length.
     pub max_slowdown: f64,
 }
@@ -41,8 +41,6 @@ pub struct DrainSeen {
     pub at: Duration,
     /// How long it took.
     pub took: Duration,
-    /// The memory of the process after it, in bytes; `None` if it is not known.
-    pub memory: Option<u64>,
     /// The first and the last numbered step in it.
     pub steps: Option<(StepSeen, StepSeen)>,
 }
@@ -77,6 +75,37 @@ pub enum Harm {
     },
 }
 
+impl Harm {
+    /// Whether recording less may be enough.
+    fn is_moderate(&self) -> bool {
+        match self {
+            Self::Memory { grown, limit } => *grown <= limit.saturating_mul(2),
+            Self::FallsBehind | Self::Slower { .. } => true,
+        }
+    }
+}
+
+/// How much memory a process may have while it is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimit {
+    before: Option<u64>,
+    max_growth: u64,
+}
+
+impl MemoryLimit {
+    /// `before` is the memory of the process before its first start, in bytes; if that is not known, the first value that is
+    /// seen counts. It may grow by `max_growth` bytes.
+    pub fn new(before: Option<u64>, max_growth: u64) -> Self {
+        Self { before, max_growth }
+    }
+
+    /// The memory of the process was read: whether that is too much.
+    pub fn seen(&mut self, memory: u64) -> Option<Harm> {
+        let grown = memory.saturating_sub(*self.before.get_or_insert(memory));
+        (grown > self.max_growth).then_some(Harm::Memory { grown, limit: self.max_growth })
+    }
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HarmVerdict {
@@ -93,9 +122,7 @@ pub enum HarmVerdict {
 pub struct HarmWatch {
     limits: HarmLimits,
     level: ContinuousLevel,
-    memory_before: Option<u64>,
     late: u32,
-    large: u32,
     last_drain: Option<Duration>,
     /// The last step before a drain or a pause.
     last_step: Option<StepSeen>,
@@ -129,14 +156,12 @@ impl MeanStep {
 }
 
 impl HarmWatch {
-    /// Recording begins at `now`, with this level. `memory` is that of the process before the start, in bytes.
-    pub fn new(limits: HarmLimits, level: ContinuousLevel, memory: Option<u64>, now: Duration) -> Self {
+    /// Recording begins at `now`, with this level.
+    pub fn new(limits: HarmLimits, level: ContinuousLevel, now: Duration) -> Self {
         Self {
             limits,
             level,
-            memory_before: memory,
             late: 0,
-            large: 0,
             last_drain: None,
             last_step: None,
             recording: MeanStep::default(),
@@ -173,19 +198,18 @@ impl HarmWatch {
 
     /// A drain was done.
     pub fn drained(&mut self, seen: DrainSeen) -> HarmVerdict {
-        let harm = self.falls_behind(seen).or(self.grows(seen)).or(self.slows(seen));
-        let Some(harm) = harm else { return HarmVerdict::Fine };
-        match self.level.lower() {
+        let harm = self.falls_behind(seen).or(self.slows(seen));
+        harm.map_or(HarmVerdict::Fine, |harm| self.harmed(harm, seen.at))
+    }
+
+    /// It harms, as was seen at `now`.
+    pub fn harmed(&mut self, harm: Harm, now: Duration) -> HarmVerdict {
+        match self.level.lower().filter(|_| harm.is_moderate()) {
             None => HarmVerdict::Stop(harm),
             Some(lower) => {
-                // From here on only what the lower level does counts. Memory stays compared with the begin.
-                let memory = self.memory_before;
+                // From here on only what the lower level does counts.
                 let next_pause = self.next_pause;
-                *self = Self {
-                    next_pause,
-                    paused: self.paused,
-                    ..Self::new(self.limits, lower, memory, seen.at)
-                };
+                *self = Self { next_pause, paused: self.paused, ..Self::new(self.limits, lower, now) };
                 HarmVerdict::Lower(lower, harm)
             }
         }
@@ -197,13 +221,6 @@ impl HarmWatch {
         let late = seen.took > self.limits.every || since.is_some_and(|since| since > self.limits.every * 2);
         self.late = if late { self.late + 1 } else { 0 };
         (self.late >= IN_A_ROW).then_some(Harm::FallsBehind)
-    }
-
-    fn grows(&mut self, seen: DrainSeen) -> Option<Harm> {
-        let memory = seen.memory?;
-        let grown = memory.saturating_sub(*self.memory_before.get_or_insert(memory));
-        self.large = if grown > self.limits.max_growth { self.large + 1 } else { 0 };
-        (self.large >= IN_A_ROW).then_some(Harm::Memory { grown, limit: self.limits.max_growth })
     }
 
     fn slows(&mut self, seen: DrainSeen) -> Option<Harm> {

@@ -6,11 +6,11 @@ use super::*;
 
 const S: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
-const LIMITS: HarmLimits =
-    HarmLimits { every: Duration::from_secs(5), max_growth: 100 * MIB, max_slowdown: 0.05 };
+const LIMITS: HarmLimits = HarmLimits { every: Duration::from_secs(5), max_slowdown: 0.05 };
+const LIMIT: MemoryLimit = MemoryLimit { before: Some(1000 * MIB), max_growth: 100 * MIB };
 
 fn watch() -> HarmWatch {
-    HarmWatch::new(LIMITS, ContinuousLevel::HostAndDevices, Some(1000 * MIB), Duration::ZERO)
+    HarmWatch::new(LIMITS, ContinuousLevel::HostAndDevices, Duration::ZERO)
 }
 
 /// A job whose steps have this length while it is recorded and while it is not.
@@ -34,9 +34,9 @@ impl Job {
         (first, StepSeen { number: self.number, begin_ns: self.ns() })
     }
 
-    fn drained(&mut self, memory: u64) -> DrainSeen {
+    fn drained(&mut self) -> DrainSeen {
         let steps = self.run(LIMITS.every, self.recorded);
-        DrainSeen { at: self.now, took: S / 10, memory: Some(memory), steps: Some(steps) }
+        DrainSeen { at: self.now, took: S / 10, steps: Some(steps) }
     }
 
     /// Drains for an hour and a quarter, with the pauses that are due. The first verdict that is not fine.
@@ -46,7 +46,7 @@ impl Job {
                 watch.pause(self.now);
                 self.run(PAUSE, self.alone);
             }
-            let verdict = watch.drained(self.drained(1000 * MIB));
+            let verdict = watch.drained(self.drained());
             if verdict != HarmVerdict::Fine {
                 return verdict;
             }
@@ -64,27 +64,35 @@ fn job(recorded_us: u64, alone_us: u64) -> Job {
     }
 }
 
+/// What is done about a memory of so many MiB.
+fn verdict(watch: &mut HarmWatch, limit: &mut MemoryLimit, mib: u64) -> HarmVerdict {
+    limit.seen(mib * MIB).map_or(HarmVerdict::Fine, |harm| watch.harmed(harm, S))
+}
+
 #[test]
-fn memory_that_grows_lowers_the_level_and_then_ends() {
-    let mut watch = watch();
-    let mut job = job(10_000, 10_000);
+fn memory_that_grows_lowers_the_level_at_once_and_then_ends() {
+    let (mut watch, mut limit) = (watch(), LIMIT);
     let harm = Harm::Memory { grown: 101 * MIB, limit: 100 * MIB };
-    let mut verdicts = Vec::new();
-    for _ in 0..2 * IN_A_ROW {
-        verdicts.push(watch.drained(job.drained(1101 * MIB)));
-    }
+    let verdicts = [900, 1100, 1101, 1100, 1101].map(|mib| verdict(&mut watch, &mut limit, mib));
     let fine = HarmVerdict::Fine;
     let lower = HarmVerdict::Lower(ContinuousLevel::Host, harm);
-    assert_eq!(verdicts, [fine, fine, lower, fine, fine, HarmVerdict::Stop(harm)]);
+    assert_eq!(verdicts, [fine, fine, lower, fine, HarmVerdict::Stop(harm)]);
     assert!(harm.to_string().contains("101") && harm.to_string().contains("max_growth"), "{harm}");
 }
 
 #[test]
-fn one_large_value_is_no_growth() {
-    let (mut watch, mut job) = (watch(), job(10_000, 10_000));
-    for memory in [1000, 1200, 1200, 1000, 1200, 1200, 900] {
-        assert_eq!(watch.drained(job.drained(memory * MIB)), HarmVerdict::Fine);
-    }
+fn memory_that_grows_by_twice_the_limit_ends_at_once() {
+    let harm = Harm::Memory { grown: 201 * MIB, limit: 100 * MIB };
+    assert_eq!(verdict(&mut watch(), &mut { LIMIT }, 1201), HarmVerdict::Stop(harm));
+    let most = verdict(&mut watch(), &mut { LIMIT }, 1200);
+    assert!(matches!(most, HarmVerdict::Lower(ContinuousLevel::Host, _)), "{most:?}");
+}
+
+#[test]
+fn without_the_memory_before_the_first_value_counts() {
+    let mut limit = MemoryLimit::new(None, 100 * MIB);
+    assert_eq!((limit.seen(500 * MIB), limit.seen(600 * MIB)), (None, None));
+    assert_eq!(limit.seen(601 * MIB), Some(Harm::Memory { grown: 101 * MIB, limit: 100 * MIB }));
 }
 
 #[test]
@@ -93,7 +101,7 @@ fn drains_that_take_too_long_or_come_too_late_fall_behind() {
     let mut late = watch();
     let mut last = (HarmVerdict::Fine, HarmVerdict::Fine);
     for number in 1..=4 {
-        let seen = |every: u32, took| DrainSeen { at: S * every * number, took, memory: None, steps: None };
+        let seen = |every: u32, took| DrainSeen { at: S * every * number, took, steps: None };
         last = (slow.drained(seen(5, 6 * S)), late.drained(seen(11, S)));
     }
     assert_eq!(last.1, HarmVerdict::Lower(ContinuousLevel::Host, Harm::FallsBehind));
@@ -117,7 +125,7 @@ fn steps_that_are_slower_than_in_the_pauses_are_harm() {
 fn without_numbers_there_is_no_verdict_about_steps() {
     let (mut watch, mut job) = (watch(), job(20_000, 10_000));
     for _ in 0..2000 {
-        let seen = DrainSeen { steps: None, ..job.drained(1000 * MIB) };
+        let seen = DrainSeen { steps: None, ..job.drained() };
         if watch.is_pause_due(seen.at) {
             watch.pause(seen.at);
         }
@@ -150,20 +158,21 @@ proptest! {
         prop_assert!(harmed || verdict == HarmVerdict::Fine);
     }
 
-    /// A process is lowered at most once, and then only stopped.
+    /// A process is lowered at most once, and then only stopped; above the limit it never goes on as it is.
     #[test]
     fn recording_only_becomes_less(memory in prop::collection::vec(900..1300_u64, 0..60)) {
-        let (mut watch, mut job) = (watch(), job(10_000, 10_000));
+        let (mut watch, mut limit) = (watch(), LIMIT);
         let mut lowered = 0;
-        for memory in memory {
-            match watch.drained(job.drained(memory * MIB)) {
-                HarmVerdict::Fine => {}
+        for mib in memory {
+            match verdict(&mut watch, &mut limit, mib) {
+                HarmVerdict::Fine => prop_assert!(mib <= 1100),
                 HarmVerdict::Lower(level, _) => {
                     lowered += 1;
                     prop_assert_eq!((lowered, level), (1, ContinuousLevel::Host));
+                    prop_assert!((1101..=1200).contains(&mib));
                 }
                 HarmVerdict::Stop(_) => {
-                    prop_assert_eq!(lowered, 1);
+                    prop_assert!(mib > 1100 && (lowered == 1 || mib > 1200));
                     return Ok(());
                 }
             }

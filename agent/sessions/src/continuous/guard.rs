@@ -9,6 +9,7 @@
 //! sends: the end of input is the only sign that counts.
 
 use std::{
+    ffi::CStr,
     fs,
     io::{self, Write},
     os::fd::AsFd,
@@ -20,7 +21,10 @@ use host::own_rights::{self, RightsError};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+    sys::{
+        prctl,
+        signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+    },
     time::{ClockId, clock_gettime},
     unistd,
 };
@@ -34,10 +38,12 @@ use super::{
 /// The hidden subcommand of the program that calls [`run`].
 pub const SUBCOMMAND: &str = "profiler-guard";
 
+/// The name of the process, as in a list of processes.
+const NAME: &CStr = c"tpuscope";
 /// How long the guard tries to stop the sessions of an agent that is gone: a workload that is stopped may go on by then.
 const AFTER_THE_END: Duration = Duration::from_secs(300);
 /// How long it tries while the agent may still live.
-const WHILE_SILENT: Duration = Duration::from_secs(20);
+pub(super) const WHILE_SILENT: Duration = Duration::from_secs(20);
 
 /// Why the guard ended early.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +65,8 @@ pub fn run(records: &Path) -> Result<(), GuardError> {
     // A session of its own: no signal of a terminal, and no end with the agent's process group. It fails in a process that
     // leads its group, which has one already.
     let _ = unistd::setsid();
+    // As a program that is started by way of `/proc/self/exe` it would be shown as `exe`.
+    let _ = prctl::set_name(NAME);
     ignore_signals()?;
     let scope = PidScope::own()?;
     own_rights::give_up()?;

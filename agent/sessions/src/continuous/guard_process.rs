@@ -1,7 +1,8 @@
 //! The guard as the agent sees it: started with the first session, told of each, started again when it dies, and ended with
 //! the last session.
 //!
-//! One task has the process and its pipes. Must never let a session start that is not guarded.
+//! One task has the process and its pipes, and asks again and again whether the guard works: one that does not answer is
+//! killed, and another one is started. Must never let a session start that is not guarded.
 
 use std::{
     collections::BTreeMap,
@@ -17,17 +18,19 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
     sync::{mpsc, oneshot},
-    time::timeout,
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::{debug, warn};
 
 use super::{
-    guarded::{GuardSays, guard_line, life_line, over_line},
+    guard::WHILE_SILENT,
+    guard_questions::{ANSWER, GuardDue, GuardQuestions},
+    guarded::{GuardSays, QUESTION_LINE, guard_line, life_line, over_line},
     ownership::OwnedSession,
 };
 
-/// How long the guard may take to start and to answer, and a line to be taken.
-const ANSWER: Duration = Duration::from_secs(5);
+/// The first word of its command line, whatever the path of the program: `pgrep -f 'tpuscope profiler-guard'` finds it.
+const FIRST_WORD: &str = "tpuscope";
 /// The wait before a guard that died is started again.
 const RESTART_WAIT: Duration = Duration::from_millis(200);
 /// So many guards in a row that die at once are enough.
@@ -96,6 +99,7 @@ impl GuardHandle {
             sessions: BTreeMap::new(),
             waiting: BTreeMap::new(),
             running: None,
+            epoch: Instant::now(),
             restarts: 0,
         };
         tokio::spawn(task.run());
@@ -142,6 +146,7 @@ struct RunningGuard {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
+    questions: GuardQuestions,
 }
 
 struct GuardTask {
@@ -152,6 +157,7 @@ struct GuardTask {
     /// Sessions that the guard has not confirmed yet.
     waiting: BTreeMap<String, oneshot::Sender<Result<(), GuardFault>>>,
     running: Option<RunningGuard>,
+    epoch: Instant,
     /// Guards that died since one answered.
     restarts: u32,
 }
@@ -159,15 +165,26 @@ struct GuardTask {
 impl GuardTask {
     async fn run(mut self) {
         loop {
+            let due = self.running.as_ref().map(|running| running.questions.due());
+            let until = due.map(|(at, _)| self.epoch + at);
             tokio::select! {
+                // This process may have been stopped: what the guard has said meanwhile is read before its time counts.
+                biased;
+                line = next_line(&mut self.running) => match line {
+                    Some(line) => self.hear(&line),
+                    None => self.died().await,
+                },
                 order = self.inbox.recv() => match order {
                     Some(order) => self.take(order).await,
                     // The pipe is closed with this task: the guard stops what is left and ends by itself.
                     None => return,
                 },
-                line = next_line(&mut self.running) => match line {
-                    Some(line) => self.hear(&line),
-                    None => self.died().await,
+                () = sleep_until_or_never(until) => match due {
+                    Some((_, GuardDue::NoAnswer)) => {
+                        warn!("the guard process of continuous profiling does not answer and is killed");
+                        self.died().await;
+                    }
+                    _ => self.ask().await,
                 },
             }
         }
@@ -206,6 +223,7 @@ impl GuardTask {
 
     async fn start(&mut self) -> io::Result<()> {
         let mut child = Command::new(&self.command.program)
+            .arg0(FIRST_WORD)
             .args(&self.command.words)
             .env_clear()
             .current_dir("/")
@@ -218,10 +236,20 @@ impl GuardTask {
             return Err(io::Error::other("no pipes"));
         };
         debug!(pid = child.id(), "the guard process is started");
-        self.running = Some(RunningGuard { child, input, output: BufReader::new(output).lines() });
+        let questions = GuardQuestions::started(self.epoch.elapsed());
+        let output = BufReader::new(output).lines();
+        self.running = Some(RunningGuard { child, input, output, questions });
         let lines: String = self.sessions.values().map(guard_line).collect();
         self.write(&lines).await;
         Ok(())
+    }
+
+    async fn ask(&mut self) {
+        let now = self.epoch.elapsed();
+        if let Some(running) = &mut self.running {
+            running.questions.asked(now);
+        }
+        self.write(QUESTION_LINE).await;
     }
 
     /// Writes to the guard. One that does not take it is as good as dead.
@@ -236,11 +264,20 @@ impl GuardTask {
 
     fn hear(&mut self, line: &str) {
         let Some(says) = GuardSays::parse(line) else { return };
+        let now = self.epoch.elapsed();
+        if let Some(running) = &mut self.running {
+            running.questions.heard();
+            if matches!(says, GuardSays::Stopping(_)) {
+                running.questions.is_busy(now, WHILE_SILENT);
+            }
+        }
         debug!(?says, "the guard process");
         let claim = |name: String, claim: GuardClaim| {
             self.claims.lock().unwrap_or_else(PoisonError::into_inner).insert(name, claim);
         };
         match says {
+            // It works again after another one died.
+            GuardSays::Works => self.restarts = 0,
             GuardSays::Guarded(name) => {
                 self.restarts = 0;
                 if let Some(reply) = self.waiting.remove(&name) {
@@ -307,12 +344,19 @@ impl GuardTask {
 
     /// Nothing is left to guard.
     async fn end(&mut self) {
-        if let Some(RunningGuard { mut child, input, output }) = self.running.take() {
+        if let Some(RunningGuard { mut child, input, output, .. }) = self.running.take() {
             drop((input, output));
             if timeout(ANSWER, child.wait()).await.is_err() {
                 let _ = child.start_kill();
             }
         }
+    }
+}
+
+async fn sleep_until_or_never(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -4,11 +4,13 @@
 //! agent to guard:  +{record}      guard this session from now on; a sign of life
 //!                  .{name}        a sign of life
 //!                  -{name}        the session is over
+//!                  ?              does the guard work?
 //! guard to agent:  +{name}        it is guarded
 //!                  ?{name}        it is not: its process cannot be told from a later one
 //!                  !{name}        no sign of life for too long: the guard stops it now, and the agent leaves it alone
 //!                  ={name}        it is stopped
 //!                  ~{name}        it could not be stopped
+//!                  .              the guard works
 //! ```
 //!
 //! One line each. Must never take the silence of the agent for longer than it was: lines that wait to be read are signs of
@@ -38,17 +40,20 @@ pub(super) enum GuardSays {
     Stopped(String),
     /// It could not be stopped.
     NotStopped(String),
+    /// The guard works.
+    Works,
 }
 
 impl GuardSays {
     /// As a line.
     pub(super) fn line(&self) -> String {
         let (sign, name) = match self {
-            Self::Guarded(name) => ('+', name),
-            Self::NotGuarded(name) => ('?', name),
-            Self::Stopping(name) => ('!', name),
-            Self::Stopped(name) => ('=', name),
-            Self::NotStopped(name) => ('~', name),
+            Self::Works => ('.', ""),
+            Self::Guarded(name) => ('+', name.as_str()),
+            Self::NotGuarded(name) => ('?', name.as_str()),
+            Self::Stopping(name) => ('!', name.as_str()),
+            Self::Stopped(name) => ('=', name.as_str()),
+            Self::NotStopped(name) => ('~', name.as_str()),
         };
         format!("{sign}{name}\n")
     }
@@ -63,6 +68,7 @@ impl GuardSays {
             "!" => Self::Stopping(name),
             "=" => Self::Stopped(name),
             "~" => Self::NotStopped(name),
+            "." => Self::Works,
             _ => return None,
         })
     }
@@ -77,6 +83,9 @@ pub(super) fn guard_line(session: &OwnedSession) -> String {
 pub(super) fn life_line(name: &str) -> String {
     format!(".{name}\n")
 }
+
+/// Asks whether the guard works.
+pub(super) const QUESTION_LINE: &str = "?\n";
 
 pub(super) fn over_line(name: &str) -> String {
     format!("-{name}\n")
@@ -119,6 +128,7 @@ impl GuardedSessions {
                 }
             }
             "-" => drop(self.0.remove(rest)),
+            "?" => return Some(GuardSays::Works),
             _ => {}
         }
         None
@@ -202,11 +212,20 @@ mod tests {
             GuardSays::Stopping(name()),
             GuardSays::Stopped(name()),
             GuardSays::NotStopped(name()),
+            GuardSays::Works,
         ] {
             assert_eq!(GuardSays::parse(says.line().trim_end()), Some(says));
         }
         assert_eq!(GuardSays::parse(""), None);
         assert_eq!(GuardSays::parse("x1"), None);
+    }
+
+    #[test]
+    fn a_question_is_answered_and_is_no_sign_of_life() {
+        let mut guarded = GuardedSessions::default();
+        take(&mut guarded, &guard_line(&session(1)), S);
+        assert_eq!(take(&mut guarded, QUESTION_LINE, 2 * S), Some(GuardSays::Works));
+        assert_eq!(guarded.take_silent(4 * S), [session(1)]);
     }
 
     #[derive(Debug, Clone)]

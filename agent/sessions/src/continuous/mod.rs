@@ -21,6 +21,7 @@ mod error;
 pub mod growth;
 pub mod guard;
 mod guard_process;
+mod guard_questions;
 mod guarded;
 mod marked_sink;
 pub mod outliving;

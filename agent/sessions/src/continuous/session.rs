@@ -30,7 +30,7 @@ const STOP: Duration = Duration::from_secs(2);
 const IS_OPEN: Duration = Duration::from_secs(2);
 /// The largest answer to that question.
 const IS_OPEN_BYTES: u64 = 1 << 20;
-/// So many intervals a drain may take: less than the guard takes for silence.
+/// So many intervals a drain may take.
 const DRAIN_INTERVALS: u32 = 2;
 
 /// After so many intervals without a sign of life the guard may have stopped the session.
@@ -70,8 +70,10 @@ pub struct ContinuousSession {
     drained_until: Option<Timestamp>,
     /// The last sign of life.
     lived: Instant,
-    /// For a ring, which nobody drains at an interval: the signs of life.
+    /// The signs of life, whatever is drained or kept meanwhile.
     _life: Option<AbortOnDropHandle<()>>,
+    /// Whoever drained did not wait for the end of it.
+    drain_is_left: bool,
 }
 
 impl ContinuousSession {
@@ -93,6 +95,7 @@ impl ContinuousSession {
             drained_until: None,
             lived: Instant::now(),
             _life: None,
+            drain_is_left: false,
         };
         let started = lease.call(move |client| async move { client.start_continuous(&request, START).await });
         let started = started.await;
@@ -100,7 +103,7 @@ impl ContinuousSession {
         match started {
             Ok(()) => {
                 session.machine.started(StartAnswer::Started);
-                session._life = session.signs_of_life();
+                session._life = Some(session.signs_of_life());
                 Ok(session)
             }
             Err(error) if is_refusal(&error) => {
@@ -134,11 +137,12 @@ impl ContinuousSession {
         self.spec.every = every;
         self.owned.interval_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
         self.continuous.guard_again(&self.owned).await;
+        self._life = Some(self.signs_of_life());
     }
 
     /// Takes what was recorded since the start or the last drain, and writes its XSpace to `sink` as it arrives. A session
-    /// with [`ContinuousStrategy::Drain`] has to be drained at the interval of its spec: after three intervals without a
-    /// drain the guard stops it.
+    /// with [`ContinuousStrategy::Drain`] has to be drained at the interval of its spec: what it records grows in the workload
+    /// until then. Where the future is dropped, the session has to be stopped.
     ///
     /// # Errors
     /// If nothing was taken. After [`DrainError::Lost`] the next drain may be good.
@@ -255,6 +259,7 @@ impl ContinuousSession {
     /// # Errors
     /// If that takes longer than `within`: it goes on in the background, as after a drop.
     pub async fn stop(mut self, within: Duration) -> Result<StopEnd, StillOpen> {
+        self.drain_is_left = self.machine.stage() == SessionStage::Draining;
         self.machine.stop();
         let begin = Instant::now();
         while self.machine.may_be_open() {
@@ -296,6 +301,8 @@ impl ContinuousSession {
 
     async fn ask_to_stop(&self) -> StopAnswer {
         let asked = match &self.lease {
+            // On the lease's connection it would wait for the end of the drain.
+            Some(_) if self.drain_is_left => Err(ProfilerError::Cancelled),
             Some(lease) => lease.call(|client| async move { client.stop_continuous(STOP).await }).await,
             None => Err(ProfilerError::LeaseExpired),
         };
@@ -340,10 +347,7 @@ impl ContinuousSession {
         Err(DrainError::Over(reason))
     }
 
-    fn signs_of_life(&self) -> Option<AbortOnDropHandle<()>> {
-        if self.owned.strategy == ContinuousStrategy::Drain {
-            return None;
-        }
+    fn signs_of_life(&self) -> AbortOnDropHandle<()> {
         let (continuous, owned, every) = (Arc::clone(&self.continuous), self.owned.clone(), self.spec.every);
         let lives = async move {
             loop {
@@ -351,7 +355,7 @@ impl ContinuousSession {
                 continuous.live(&owned).await;
             }
         };
-        Some(AbortOnDropHandle::new(tokio::spawn(lives)))
+        AbortOnDropHandle::new(tokio::spawn(lives))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     continuous::{
         ContinuousLevel, ContinuousRefusal, ContinuousSession, ContinuousSpec, ContinuousStrategy,
         DrainError, DrainedSegment, OverReason,
-        growth::{DrainSeen, HarmLimits, HarmVerdict, HarmWatch, PAUSE, StepSeen},
+        growth::{DrainSeen, Harm, HarmLimits, HarmVerdict, HarmWatch, MemoryLimit, PAUSE, StepSeen},
     },
     own_metrics,
     profiler::queue::{ProfilerUser, Refusal},
@@ -37,6 +37,8 @@ const STEPS_A_DRAIN: u64 = 10;
 const STOP: Duration = Duration::from_secs(3);
 /// The wait before a session is started again.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Between two readings of the workload's memory: a busy job grows by a hundred megabytes in a second.
+const MEMORY_EVERY: Duration = Duration::from_secs(1);
 /// A shorter time between two segments is what a snapshot of the profiler takes itself.
 const LEAST_GAP: Duration = Duration::from_secs(1);
 /// After so many drains in a row that could not be kept the session is stopped: it costs the workload and gives nothing.
@@ -94,10 +96,11 @@ impl Recorder {
         let (process, pid) = (job.process.clone(), job.process.process.pid);
         let (ask, requests) = tokio::sync::mpsc::channel(RING_INBOX);
         self.state().rings.insert(process.clone(), ask);
-        let mut recording = ContinuousRecording::new(job, memory_of(pid).await, requests);
+        let memory = self.memory_limit(&job).await;
+        let mut recording = ContinuousRecording::new(job, requests);
         let mut failure = None;
         loop {
-            let turn = recording.session(&self, &stop).await;
+            let turn = recording.session(&self, &stop, memory).await;
             let from = self.clock.now();
             let reason = match &turn {
                 Turn::Unwanted => break,
@@ -108,7 +111,6 @@ impl Recorder {
             };
             let wait = match turn {
                 Turn::Control => PAUSE,
-                Turn::Lower => Duration::ZERO,
                 _ => AGAIN,
             };
             match &turn {
@@ -158,6 +160,21 @@ impl Recorder {
         }
     }
 
+    /// The memory that a process may have. It is compared with what the process had before its first session, so that what one
+    /// session did is not what the next one is measured from.
+    async fn memory_limit(&self, job: &ContinuousJob) -> MemoryLimit {
+        let (process, max_growth) = (job.process.process, job.settings.recorder.max_growth.get());
+        let known = self.state().memory_before.get(&process).copied();
+        let before = match known {
+            Some(before) => Some(before),
+            None => memory_of(process.pid).await,
+        };
+        if let Some(before) = before {
+            self.state().memory_before.insert(process, before);
+        }
+        MemoryLimit::new(before, max_growth)
+    }
+
     /// Whether the process is still to be recorded in this way.
     fn still_wants(&self, process: &RecordedProcess, strategy: Strategy) -> bool {
         let (host, settings) = (self.workloads.borrow().clone(), self.settings());
@@ -189,25 +206,26 @@ impl Recorder {
 }
 
 impl ContinuousRecording {
-    fn new(
-        job: ContinuousJob,
-        memory: Option<u64>,
-        requests: tokio::sync::mpsc::Receiver<RingRequest>,
-    ) -> Self {
+    fn new(job: ContinuousJob, requests: tokio::sync::mpsc::Receiver<RingRequest>) -> Self {
         let strategy = job.plan.strategy.continuous().unwrap_or(ContinuousStrategy::Drain);
         let (level, every) = (ContinuousLevel::HostAndDevices, LEAST_EVERY);
         let recorder = &job.settings.recorder;
-        let limits = HarmLimits {
-            every,
-            max_growth: recorder.max_growth.get(),
-            max_slowdown: recorder.max_slowdown.share(),
-        };
-        let watch = HarmWatch::new(limits, level, memory, Duration::ZERO);
+        let limits = HarmLimits { every, max_slowdown: recorder.max_slowdown.share() };
+        let watch = HarmWatch::new(limits, level, Duration::ZERO);
         Self { job, strategy, level, every, watch, epoch: Instant::now(), unkept: 0, kept: 0, requests }
     }
 
     /// One session, from its start to its stop.
-    async fn session(&mut self, recorder: &Arc<Recorder>, stop: &CancellationToken) -> Turn {
+    async fn session(
+        &mut self,
+        recorder: &Arc<Recorder>,
+        stop: &CancellationToken,
+        mut memory: MemoryLimit,
+    ) -> Turn {
+        let pid = self.job.process.process.pid;
+        if let Some(turn) = read_memory(pid, &mut memory).await.and_then(|harm| self.harmed(harm)) {
+            return turn;
+        }
         let max_bytes =
             self.job.settings.limits.max_size.get().min(self.job.settings.recorder.max_size.get());
         let spec =
@@ -220,9 +238,14 @@ impl ContinuousRecording {
             Err(refusal @ ContinuousRefusal::Foreign { .. }) => return Turn::Foreign(refusal.to_string()),
             Err(refusal) => return Turn::Failed(refusal.to_string()),
         };
-        let turn = self.drains(recorder, &mut session, stop).await;
+        // A drain that is under way is left: it takes the longer the more there is, while the memory grows.
+        let ended = tokio::select! {
+            turn = self.drains(recorder, &mut session, stop) => Ok(turn),
+            harm = until_too_large(pid, memory) => Err(harm),
+        };
+        let turn = ended.unwrap_or_else(|harm| self.harmed(harm).unwrap_or(Turn::Unwanted));
         if let Err(error) = session.stop(STOP).await {
-            warn!(pid = self.job.process.process.pid, %error, "continuous profiling is stopped in the background");
+            warn!(pid, %error, "continuous profiling is stopped in the background");
         }
         turn
     }
@@ -388,25 +411,51 @@ impl ContinuousRecording {
         let seen = DrainSeen {
             at,
             took,
-            memory: memory_of(self.job.process.process.pid).await,
             steps: numbered.map(|steps| {
                 (step(steps.first, steps.first_start_ns), step(steps.last, steps.last_start_ns))
             }),
         };
-        match self.watch.drained(seen) {
-            HarmVerdict::Fine => {}
-            HarmVerdict::Stop(harm) => return Some(Turn::GivenUp(harm.to_string())),
-            HarmVerdict::Lower(level, harm) => {
-                info!(pid = self.job.process.process.pid, %harm, level = level.as_str(), "less is recorded of a process");
-                self.level = level;
-                return Some(Turn::Lower);
-            }
+        let verdict = self.watch.drained(seen);
+        if let Some(turn) = self.turn_of(verdict) {
+            return Some(turn);
         }
         if self.strategy == ContinuousStrategy::Drain && self.watch.is_pause_due(at) {
             self.watch.pause(at);
             return Some(Turn::Control);
         }
         None
+    }
+
+    fn harmed(&mut self, harm: Harm) -> Option<Turn> {
+        let verdict = self.watch.harmed(harm, self.epoch.elapsed());
+        self.turn_of(verdict)
+    }
+
+    fn turn_of(&mut self, verdict: HarmVerdict) -> Option<Turn> {
+        match verdict {
+            HarmVerdict::Fine => None,
+            HarmVerdict::Stop(harm) => Some(Turn::GivenUp(harm.to_string())),
+            HarmVerdict::Lower(level, harm) => {
+                info!(pid = self.job.process.process.pid, %harm, level = level.as_str(), "less is recorded of a process");
+                self.level = level;
+                Some(Turn::Lower)
+            }
+        }
+    }
+}
+
+/// Reads the memory of a process: whether that is too much. One that cannot be read has ended, or `/proc` hides it.
+async fn read_memory(pid: u32, limit: &mut MemoryLimit) -> Option<Harm> {
+    memory_of(pid).await.and_then(|memory| limit.seen(memory))
+}
+
+/// Reads the memory of a process until it is too much.
+async fn until_too_large(pid: u32, mut limit: MemoryLimit) -> Harm {
+    loop {
+        tokio::time::sleep(MEMORY_EVERY).await;
+        if let Some(harm) = read_memory(pid, &mut limit).await {
+            return harm;
+        }
     }
 }
 

@@ -150,6 +150,8 @@ struct RecorderState {
     budget: WriteBudget,
     /// Processes that continuous profiling harmed, and how.
     given_up: BTreeMap<ProcessKey, String>,
+    /// The memory of processes before their first session of continuous profiling, in bytes.
+    memory_before: BTreeMap<ProcessKey, u64>,
     /// Where to ask for what the rings hold.
     rings: BTreeMap<RecordedProcess, mpsc::Sender<RingRequest>>,
 }
@@ -381,6 +383,7 @@ impl RecorderState {
     fn forget_gone(&mut self, host: &HostSnapshot) {
         let living: BTreeSet<ProcessKey> = host.workloads.owners.iter().map(|owner| owner.process).collect();
         self.given_up.retain(|process, _| living.contains(process));
+        self.memory_before.retain(|process, _| living.contains(process));
         self.processes.retain(|process, state| state.is_recording || living.contains(&process.process));
     }
 }
