@@ -3,7 +3,7 @@
 # It needs the history of this repository, and 75 s on two quiet cores. It does nothing where the program is there.
 #
 #   tests/scripts/previous_release.sh [PEERS]           PEERS: target/peers
-#   tests/scripts/previous_release.sh --check [PEERS]   exit code 0: the program is there
+#   tests/scripts/previous_release.sh --check [PEERS]   exit code 0: the program is there; 3: the history is not
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tag=v0.1.0
@@ -16,12 +16,13 @@ peer=${1:-target/peers}/previous-release
 if tagged=$(git rev-parse -q --verify "$tag^{commit}" 2>/dev/null); then commit=$tagged; fi
 
 [ -x "$peer/tpuscope" ] && [ "$(cat "$peer/commit" 2>/dev/null)" = "$commit" ] && exit 0
-[ -z "$check" ] || exit 1
 if ! git cat-file -e "$commit^{commit}" 2>/dev/null; then
+  [ -z "$check" ] || exit 3
   echo "previous_release: this clone has neither the tag $tag nor the commit ${commit:0:12}: run \`git fetch --unshallow --tags\`" \
     "in a clone of the repository" >&2
-  exit 1
+  exit 3
 fi
+[ -z "$check" ] || exit 1
 
 work=$PWD/target/previous-release
 rm -rf "$work/source" && mkdir -p "$work/source" "$peer"
