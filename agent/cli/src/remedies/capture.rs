@@ -92,19 +92,19 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::SessionExists | R::SessionBeingWritten => "choose another --session name",
         R::SameProfiler => "name each profiler once",
         R::NoTarget if kept_in == KeptIn::OtherHost => {
-            "call jax.profiler.start_server(PORT) in the job there, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; settings of the agent there: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
+            "call jax.profiler.start_server(PORT) in the job there, started with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; settings of the agent there: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
         }
         R::OwnersHidden if kept_in == KeptIn::OtherHost => {
-            "docs/discovery.md (installed in /usr/share/doc/tpuscope) says what the agent there needs to see all processes; for a process that it sees, call jax.profiler.start_server(PORT) in the job, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009"
+            "docs/discovery.md (installed in /usr/share/doc/tpuscope) says what the agent there needs to see all processes; for a process that it sees, call jax.profiler.start_server(PORT) in the job, started with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009"
         }
         R::NoTarget => {
-            "call jax.profiler.start_server(PORT) in the job, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
+            "call jax.profiler.start_server(PORT) in the job, started with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
         }
         R::NotPermitted => {
             "run as the job's owner, as root, or as a member of the group that the setting api.admin_group names"
         }
         R::OwnersHidden => {
-            "docs/discovery.md (installed in /usr/share/doc/tpuscope) says what the agent needs to see all processes; for a process that it sees, call jax.profiler.start_server(PORT) in the job, with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
+            "docs/discovery.md (installed in /usr/share/doc/tpuscope) says what the agent needs to see all processes; for a process that it sees, call jax.profiler.start_server(PORT) in the job, started with JAX_PROFILER_PORT=PORT in its environment where PORT is not 9012, 9999 or 6009; or name a profiler with --target HOST:PORT; settings of the agent: workload.probe = \"listeners\" finds other ports, workload.discover = \"any\" finds jobs that hold no chip"
         }
         R::TooFewTargets => "lower --min-processes, or name more targets",
         R::TooManyCaptures => "wait until a capture ends, or raise capture.max_captures",
