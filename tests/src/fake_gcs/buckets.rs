@@ -49,7 +49,7 @@ impl GcsObject {
 
 /// One bucket.
 #[derive(Debug, Default)]
-pub(super) struct Bucket {
+pub(super) struct FakeBucket {
     pub(super) objects: BTreeMap<String, GcsObject>,
     pub(super) uploads: BTreeMap<String, Multipart>,
 }
@@ -58,7 +58,7 @@ pub(super) struct Bucket {
 pub(super) struct Buckets {
     folder: PathBuf,
     contents: GcsContents,
-    buckets: BTreeMap<String, Bucket>,
+    buckets: BTreeMap<String, FakeBucket>,
     files: u64,
     generation: u64,
 }
@@ -73,11 +73,11 @@ impl Buckets {
         self.buckets.entry(name.to_owned()).or_default();
     }
 
-    pub(super) fn get(&self, bucket: &str) -> Option<&Bucket> {
+    pub(super) fn get(&self, bucket: &str) -> Option<&FakeBucket> {
         self.buckets.get(bucket)
     }
 
-    pub(super) fn get_mut(&mut self, bucket: &str) -> Option<&mut Bucket> {
+    pub(super) fn get_mut(&mut self, bucket: &str) -> Option<&mut FakeBucket> {
         self.buckets.get_mut(bucket)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use super::{buckets::Bucket, replies::escape};
+use super::{buckets::FakeBucket, replies::escape};
 
 /// One line of a list.
 enum Entry<'a> {
@@ -13,7 +13,7 @@ enum Entry<'a> {
 /// The `ListBucketResult` for a query. `page_size` is the most that a page may have, whatever was asked.
 pub(super) fn list(
     name: &str,
-    bucket: &Bucket,
+    bucket: &FakeBucket,
     query: &BTreeMap<String, String>,
     page_size: usize,
 ) -> String {
@@ -63,7 +63,12 @@ pub(super) fn list(
 const TOKEN: &str = "page-after:";
 
 /// The entries after `after`, in order, those below one prefix as one.
-fn entries<'a>(bucket: &'a Bucket, prefix: &str, delimiter: &str, after: &str) -> Vec<(&'a str, Entry<'a>)> {
+fn entries<'a>(
+    bucket: &'a FakeBucket,
+    prefix: &str,
+    delimiter: &str,
+    after: &str,
+) -> Vec<(&'a str, Entry<'a>)> {
     let mut entries: Vec<(&str, Entry<'_>)> = Vec::new();
     for key in bucket.objects.keys().filter(|key| key.starts_with(prefix)) {
         let below = (!delimiter.is_empty())

@@ -1,3 +1,5 @@
+//! Segments are kept, found, bounded and removed with what the index says of them.
+
 use std::io::Write as _;
 
 use model::{job::JobKind, time::ManualClock};

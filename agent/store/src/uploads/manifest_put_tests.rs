@@ -10,7 +10,7 @@ use crate::{
         file::PART_BYTES,
         session_upload::{
             SessionFiles, SessionUpload, UploadStep,
-            tests::{Bucket, Fate, fate},
+            tests::{Fate, ModelBucket, fate},
         },
         status::UploadShare,
     },
@@ -59,7 +59,7 @@ fn upload(host: usize, sizes: &[u64]) -> SessionUpload {
 
 /// Makes a step at the double. `Err`: the manifest is not put.
 fn make(
-    bucket: &mut Bucket,
+    bucket: &mut ModelBucket,
     put: &mut ManifestPut,
     step: ManifestStep,
     text: &[u8],
@@ -69,7 +69,7 @@ fn make(
     if fate == Fate::LostBefore {
         return Err(lost());
     }
-    let found = |bucket: &Bucket, file: &str| {
+    let found = |bucket: &ModelBucket, file: &str| {
         let object = bucket.objects.get(&format!("s/{file}"));
         ManifestEvent::Found(object.map(|(size, crc, _)| ObjectFacts {
             size: *size,
@@ -110,7 +110,7 @@ proptest! {
     ) {
         let manifest = manifest(&hosts);
         let text = manifest.text();
-        let mut bucket = Bucket::default();
+        let mut bucket = ModelBucket::default();
         let mut uploads: Vec<_> = hosts.iter().enumerate().map(|(host, sizes)| upload(host, sizes)).collect();
         let mut attempt = put(&manifest).unwrap();
         for (who, which, fate, forgotten) in choices {
@@ -185,7 +185,7 @@ fn what_is_there_has_to_be_as_the_manifest_says() {
     let text = manifest.text();
     let file = part_file(0, 0);
     let tried = |claim: Option<&str>, object: Option<(u64, u32)>, there: Option<&str>| {
-        let mut bucket = Bucket::default();
+        let mut bucket = ModelBucket::default();
         bucket.claims.extend(claim.map(|id| ("s".to_owned(), id.to_owned())));
         bucket.objects.extend(object.map(|(size, crc)| (format!("s/{file}"), (size, crc, 1))));
         let written = |text: &str| (text.len() as u64, crc32c::crc32c(text.as_bytes()), 1);

@@ -12,7 +12,7 @@ use crate::{
 
 /// A bucket that remembers only what matters here: the size and checksum of each object, and how often it was written.
 #[derive(Default)]
-pub(crate) struct Bucket {
+pub(crate) struct ModelBucket {
     pub(crate) claims: BTreeMap<String, String>,
     pub(crate) objects: BTreeMap<String, (u64, u32, u32)>,
     parts: BTreeMap<String, (String, BTreeMap<u32, u32>)>,
@@ -31,7 +31,7 @@ fn crc(file: &FileUpload) -> u32 {
     crc32c::crc32c(file.name.as_bytes())
 }
 
-impl Bucket {
+impl ModelBucket {
     /// Makes a step. `None`: an error was answered.
     pub(crate) fn make(&mut self, upload: &mut SessionUpload, step: UploadStep, fate: Fate) -> Option<()> {
         if fate == Fate::LostBefore {
@@ -134,7 +134,7 @@ proptest! {
         sizes in prop::collection::vec(prop_oneof![0..100u64, PART_BYTES - 1..PART_BYTES * 4], 1..4),
         choices in prop::collection::vec((any::<prop::sample::Index>(), fate(), prop::bool::weighted(0.05)), 0..200),
     ) {
-        let mut bucket = Bucket::default();
+        let mut bucket = ModelBucket::default();
         let mut upload = SessionUpload::new(session("id1", &sizes));
         for (choice, fate, forgotten) in choices {
             let steps: Vec<UploadStep> = upload.steps().collect();
@@ -168,7 +168,7 @@ proptest! {
 
 #[test]
 fn another_session_of_the_same_name_gets_a_name_of_its_own() {
-    let mut bucket = Bucket::default();
+    let mut bucket = ModelBucket::default();
     let mut names = Vec::new();
     for id in ["aaaaaaaa1", "bbbbbbbb2", "cccccccc3", "aaaaaaaa1"] {
         let mut upload = SessionUpload::new(session(id, &[3]));
@@ -184,7 +184,7 @@ fn another_session_of_the_same_name_gets_a_name_of_its_own() {
 
 #[test]
 fn the_parts_of_several_hosts_never_go_under_another_name() {
-    let mut bucket = Bucket::default();
+    let mut bucket = ModelBucket::default();
     bucket.claims.insert("s".to_owned(), "another".to_owned());
     let mut upload = SessionUpload::new(SessionFiles { share: UploadShare::Parts, ..session("id1", &[3]) });
     bucket.make(&mut upload, UploadStep::Claim, Fate::Good);
@@ -193,7 +193,7 @@ fn the_parts_of_several_hosts_never_go_under_another_name() {
 
 #[test]
 fn the_session_of_one_host_of_several_has_the_hosts_name() {
-    let mut bucket = Bucket::default();
+    let mut bucket = ModelBucket::default();
     let of_host =
         || SessionUpload::new(SessionFiles { share: UploadShare::OfHost, ..session("aaaaaaaa1", &[3]) });
     let mut upload = of_host();
