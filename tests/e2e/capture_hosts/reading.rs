@@ -128,13 +128,10 @@ fn what_some_hosts_have_is_read_and_the_others_are_named() {
     let names: Vec<String> = list(&report, "hosts").iter().map(|host| text(host, "host")).collect();
     assert_eq!(names, ["vm-a", "vm-a", "localhost", "c"]);
     let missing: Vec<String> = list(&report, "missing").iter().map(|missing| text(missing, "file")).collect();
-    assert_eq!(missing, ["d", "none"]);
-    assert!(
-        report["warnings"].to_string().contains("alias has the same agent as a: it counts once"),
-        "{report}"
-    );
+    assert_eq!(missing, ["alias", "d", "none"]);
     let page = cluster.read("show", "own", all, &[]).stdout;
     for words in [
+        "\nmissing  alias it has the same agent as a",
         "\nmissing  d its agent has no session own",
         "\n- d: `tpuscope sessions list`",
         "\n           own on c\n",
@@ -146,12 +143,12 @@ fn what_some_hosts_have_is_read_and_the_others_are_named() {
     assert_eq!(fetched.code, Some(18), "{fetched:?}");
     Schema::open("sessions-fetch").admits(&fetched.json());
     let kinds: Vec<String> = list(&fetched.json(), "missing").iter().map(|host| text(host, "kind")).collect();
-    assert_eq!(kinds[0], "no_session", "{fetched:?}");
+    assert_eq!(kinds[..2], ["same_agent", "no_session"], "{fetched:?}");
     let (folder, manifest) = cluster.copied("own");
     let (there, missing) = hosts(&manifest);
     assert_eq!(
         (there, missing),
-        (["c", "localhost", "vm-a"].map(String::from).to_vec(), vec!["d".into(), "none".into()])
+        (["c", "localhost", "vm-a"].map(String::from).to_vec(), vec!["alias".into(), "d".into(), "none".into()])
     );
     assert!(why(&manifest, "d").contains("has no session own"), "{manifest}");
     assert_eq!(manifest["id"], Value::Null, "each recorded it by itself");

@@ -2,12 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use cluster::hosts::HostAddress;
 use model::time::{Clock, SystemClock};
 use proto::tpuscope::v1::CaptureRequest;
 use server::protocol;
 use sessions::{
-    coordinator::{Coordinator, CoordinatorError, HostFault, HostsCapture, Keep},
+    coordinator::{Coordinator, HostsCapture, Keep, UnkeptCapture},
     settings::Settings,
     spec::check_start,
 };
@@ -25,7 +24,7 @@ use super::{
 use crate::{
     client,
     failure::Failure,
-    hosts::{NoHostAnswer, dialer},
+    hosts::dialer,
     lifecycle::signals::StopSignals,
     remedies,
     sessions::outfile::is_a_folder_or_new,
@@ -36,11 +35,6 @@ const UPLOADS: Duration = Duration::from_secs(600);
 
 pub(super) fn capture(args: &Args) -> Result<CaptureReport, NothingKept> {
     let (request, keep) = (request(args)?, keep(args)?);
-    if let Keep::Folder(output) = &keep {
-        is_a_folder_or_new(output)?;
-        // Leftovers only take room: what cannot be removed is no reason not to capture.
-        let _ = remove_abandoned(output, SystemClock.now().into(), ABANDONED);
-    }
     client::block_on(async { Ok(coordinate(args, request, keep).await) })?
 }
 
@@ -50,6 +44,12 @@ async fn coordinate(args: &Args, request: CaptureRequest, keep: Keep) -> Result<
     let (hosts, dialer) = dialer(&args.hosts).await?;
     if args.min_hosts as usize > hosts.len() {
         return Err(remedies::min_hosts_over_hosts(args.min_hosts, hosts.len()).into());
+    }
+    if let Keep::Folder(output) = &keep {
+        let is_usable = is_a_folder_or_new(output);
+        is_usable.map_err(|failure| NothingKept::of_hosts(failure, hosts.iter().map(|host| (host, None))))?;
+        // Leftovers only take room: what cannot be removed is no reason not to capture.
+        let _ = remove_abandoned(output, SystemClock.now().into(), ABANDONED);
     }
     super::warn_of_long_window(args.duration.get());
     let capture = HostsCapture { hosts, ..planned(args, request, keep)? };
@@ -78,17 +78,9 @@ async fn coordinate(args: &Args, request: CaptureRequest, keep: Keep) -> Result<
     Ok(CaptureReport::of_hosts(kept.map_err(nothing_kept)?))
 }
 
-fn nothing_kept(error: CoordinatorError) -> NothingKept {
-    let hosts = match &error {
-        CoordinatorError::TooFewHosts { hosts, .. } => {
-            let of_host = |(host, fault): &(HostAddress, Option<HostFault>)| {
-                (host.to_string(), fault.as_ref().map(NoHostAnswer::from))
-            };
-            hosts.iter().map(of_host).collect()
-        }
-        _ => Vec::new(),
-    };
-    NothingKept::of_hosts(remedies::hosts_capture(error), hosts)
+fn nothing_kept(UnkeptCapture { error, hosts }: UnkeptCapture) -> NothingKept {
+    let failure = remedies::hosts_capture(error, &hosts);
+    NothingKept::of_hosts(failure, hosts.iter().map(|(host, fault)| (host, fault.as_ref())))
 }
 
 /// Without a host yet.

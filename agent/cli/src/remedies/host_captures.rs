@@ -2,13 +2,14 @@
 
 use cluster::{dial::DialFault, hosts::HostAddress};
 use sessions::{
+    FailureReason,
     coordinator::{CoordinatorError, HostFault, LeftParts},
     fetch::FetchError,
 };
 use xprof::wording::counted;
 
 use super::{
-    capture::{KeptIn, capture_failure, session_folder},
+    capture::{KeptIn, capture, capture_failure, session_folder},
     connection::refused,
     hosts::not_reached,
 };
@@ -34,6 +35,9 @@ pub(crate) fn missing_host(fault: &HostFault) -> Failure {
         }
         HostFault::LateRecording => with(Exit::Timeout, "use a longer --timeout or a shorter --duration"),
         HostFault::Overall => with(Exit::Timeout, "use a longer --overall-timeout"),
+        HostFault::Paused(_) => {
+            with(Exit::Unreachable, capture(FailureReason::CallerSilent, KeptIn::OtherHost))
+        }
         HostFault::SameAgent(_) => with(Exit::Usage, "name each host once"),
         HostFault::SameName(_) => with(
             Exit::Conflict,
@@ -47,14 +51,24 @@ pub(crate) fn missing_host(fault: &HostFault) -> Failure {
         HostFault::DamagedPart(_) | HostFault::MissingPart(_) => {
             with(Exit::BadInput, "the file there is damaged: capture again")
         }
-        HostFault::Copy(FetchError::Late(_)) => with(Exit::Timeout, COPY_LATER),
-        HostFault::Copy(_) => with(Exit::BadInput, COPY_LATER),
+        HostFault::Copy(FetchError::Late(_)) => with(Exit::Timeout, ""),
+        HostFault::Copy(_) => with(Exit::BadInput, ""),
         HostFault::Upload(_) => with(Exit::NotUploaded, "`tpuscope uploads list` there says more"),
+        HostFault::Kept { fault, session } => {
+            let failure = missing_host(fault);
+            let kept = format!(
+                "its agent keeps its part: `tpuscope sessions fetch {session} --output DIR` with the same hosts copies what the \
+                 agents have"
+            );
+            Failure { remedy: both(&failure.remedy, &kept), ..failure }
+        }
     }
 }
 
-const COPY_LATER: &str =
-    "the agent there keeps its part of the session: `tpuscope sessions fetch` there copies it";
+/// Two remedies; either may be empty.
+fn both(one: &str, other: &str) -> String {
+    [one, other].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+}
 
 /// The exit code where no host can be reached.
 fn not_reached_exit(fault: DialFault) -> Exit {
@@ -91,25 +105,21 @@ fn not_reached_exit(fault: DialFault) -> Exit {
 }
 
 /// A capture over several hosts that kept nothing.
-pub(crate) fn hosts_capture(error: CoordinatorError) -> Failure {
+pub(crate) fn hosts_capture(
+    error: CoordinatorError,
+    hosts: &[(HostAddress, Option<HostFault>)],
+) -> Failure {
     match error {
-        CoordinatorError::TooFewHosts { remaining, needed, hosts, keeping, left } => {
-            too_few_hosts(remaining, needed, &hosts, &keeping, &left)
+        CoordinatorError::TooFewHosts { remaining, needed, keeping, left } => {
+            too_few_hosts(remaining, needed, hosts, &keeping, &left)
         }
         CoordinatorError::Unwritable(error) => session_folder(error),
         CoordinatorError::Unwritten { error, left } => {
             let failure = session_folder(error);
-            let kept = agents_keep(&left);
-            let remedy = [failure.remedy.as_str(), &kept].into_iter().filter(|text| !text.is_empty());
-            Failure { remedy: remedy.collect::<Vec<_>>().join("; "), ..failure }
+            Failure { remedy: both(&failure.remedy, &agents_keep(&left)), ..failure }
         }
         CoordinatorError::Manifest { ref fault, ref left } => {
-            let why = missing_host(fault).remedy;
-            let remedy = [why.as_str(), &agents_keep(left)]
-                .into_iter()
-                .filter(|text| !text.is_empty())
-                .collect::<Vec<_>>()
-                .join("; ");
+            let remedy = both(&missing_host(fault).remedy, &agents_keep(left));
             Failure::new(Exit::NotUploaded, &error).remedy(remedy)
         }
         CoordinatorError::Cancelled { left: None } => Failure::new(
@@ -177,7 +187,7 @@ fn too_few_hosts(
         }
     };
     let what = format!(
-        "{remaining} of {} are left and {needed} must have a trace: {kept}: {}{more}",
+        "{remaining} of {} left, and {needed} must have a trace: {kept}: {}{more}",
         counted(hosts.len(), "host"),
         named.join("; ")
     );
@@ -233,7 +243,7 @@ mod tests {
         let left = LeftParts { session: "s".parse().unwrap(), folder_there: None };
         let failed = too_few_hosts(1, 2, &hosts, &[], &left);
         assert_eq!(failed.exit, Exit::NoAgent);
-        let wanted = "1 of 4 hosts are left and 2 must have a trace: nothing was kept: \
+        let wanted = "1 of 4 hosts left, and 2 must have a trace: nothing was kept: \
                       a: it did not end its recording in time; b: ssh: x; d: ssh: x";
         assert_eq!(failed.what, wanted);
         assert!(failed.remedy.contains("update tpuscope there") && !failed.remedy.contains("--timeout"));
@@ -258,7 +268,7 @@ mod tests {
     fn what_lies_at_a_destination_is_said() {
         let folder_there = Some("gs://b/plugins/profile/s".to_owned());
         let left = Some(LeftParts { session: "s".parse().unwrap(), folder_there });
-        let cancelled = hosts_capture(CoordinatorError::Cancelled { left });
+        let cancelled = hosts_capture(CoordinatorError::Cancelled { left }, &[]);
         assert_eq!(cancelled.exit, Exit::Interrupted);
         for says in ["lies in gs://b/plugins/profile/s without a manifest", "`tpuscope sessions rm s`"] {
             assert!(cancelled.remedy.contains(says), "{}", cancelled.remedy);

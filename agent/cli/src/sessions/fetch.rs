@@ -48,7 +48,7 @@ pub struct Args {
     agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     hosts: HostsArgs,
 }
@@ -88,7 +88,11 @@ pub(super) fn run(args: &Args) -> CommandResult {
             );
             Ok(Exit::Ok)
         }
-        FileCheck::LostManifest => Err(remedies::unchecked_copy()),
+        FileCheck::LostManifest => {
+            let unchecked = remedies::unchecked_copy();
+            output::print_error(&unchecked.to_string());
+            Ok(unchecked.exit)
+        }
     }
 }
 

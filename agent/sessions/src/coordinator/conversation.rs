@@ -5,7 +5,6 @@
 use std::{sync::Arc, time::Duration};
 
 use cluster::{
-    channel,
     clock_offset::{RoundTrip, clock_offset},
     dial::Dialer,
     hosts::HostAddress,
@@ -158,20 +157,20 @@ impl Conversation {
             ended = self.converse(dialed.channel(), dialed.time_left()) => ended,
             () = leave.cancelled() => Ended::Over,
         };
-        match ended {
-            Ended::Fault(fault) if connection_ended(&fault) => {
+        let Ended::Fault(fault) = ended else { return dialed.close().await };
+        match fault.lost() {
+            Some(status) => {
                 let why = tokio::select! {
-                    why = dialed.lost() => HostFault::Dial(why),
+                    why = dialed.lost(status) => HostFault::Dial(why),
                     // What the command still says is not worth a longer wait.
-                    () = leave.cancelled() => fault,
+                    () = leave.cancelled() => return,
                 };
                 self.tell(Happened::Failed(why)).await;
             }
-            Ended::Fault(fault) => {
+            None => {
                 self.tell(Happened::Failed(fault)).await;
                 dialed.close().await;
             }
-            Ended::Over => dialed.close().await,
         }
     }
 
@@ -215,7 +214,10 @@ impl Conversation {
                 }
                 HostCommand::PutManifest(manifest) => {
                     let put = collect::put_manifest(&self.common, channel.clone(), *manifest).await;
-                    self.tell(Happened::ManifestPut(put)).await;
+                    match put {
+                        Err(fault) if fault.lost().is_some() => return Err(fault.into()),
+                        put => self.tell(Happened::ManifestPut(put)).await,
+                    }
                 }
                 HostCommand::Reserve | HostCommand::Start(_) | HostCommand::Renew => {}
             }
@@ -419,11 +421,6 @@ impl Conversation {
 
 /// What a host is asked until it is ready.
 const RESERVE: &str = "asked to reserve its profilers";
-
-/// Whether a call failed because the connection ended.
-fn connection_ended(fault: &HostFault) -> bool {
-    matches!(fault, HostFault::Refused(status) if channel::ended(status))
-}
 
 /// Sends a request. One that finds no room, or nobody, is not missed: the answers say more.
 fn ask(requests: &mpsc::Sender<HostCaptureRequest>, request: Ask) {

@@ -27,7 +27,7 @@ use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{CaptureFailure, CaptureRequest, Peer};
 use xprof::session::{HostName, Manifest, SessionName};
 
-pub use fault::{CoordinatorError, HostFault, LeftParts};
+pub use fault::{CoordinatorError, HostFault, LeftParts, UnkeptCapture};
 
 /// What to capture, and where.
 #[derive(Debug, Clone)]

@@ -152,7 +152,6 @@ impl Run {
         // Agents apply the limits of their stores to what stays.
         let _ = timeout(self.common.limit, removed).await;
         let needed = self.capture.min_hosts.max(1);
-        let hosts = self.hosts.iter_mut().map(|host| (host.given.clone(), host.fault.take()));
-        CoordinatorError::TooFewHosts { remaining, needed, hosts: hosts.collect(), keeping, left }
+        CoordinatorError::TooFewHosts { remaining, needed, keeping, left }
     }
 }

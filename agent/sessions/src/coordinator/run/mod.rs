@@ -4,7 +4,7 @@ mod conclusion;
 
 use std::{sync::Arc, time::Duration};
 
-use cluster::hosts::HostAddress;
+use cluster::{dial::DialFault, hosts::HostAddress};
 use proto::tpuscope::v1::{CaptureFinished, CaptureRequest};
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -12,11 +12,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use xprof::session::{ClockOffset, PartWriter, SessionId, SessionName, SessionWriter};
+use xprof::session::{ClockOffset, PartWriter, SessionError, SessionId, SessionName, SessionWriter};
 
 use super::{
     Coordinator, CoordinatorError, HostFault, HostProgress, HostsCapture, HostsListener, Keep, KeptCapture,
-    LeftParts,
+    LeftParts, UnkeptCapture,
     collect::{COPIES_AT_A_TIME, Collection, PartsProgress},
     conversation::{CLOCKS_AT_A_TIME, Common, Conversation, Happened, HostCommand, SessionIdentity},
     machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost},
@@ -35,6 +35,10 @@ const COMMANDS: usize = 16;
 const CLOSING: Duration = Duration::from_secs(2);
 /// The time beyond the limit of its answers that an agent has to keep what it recorded.
 const KEEPING: Duration = Duration::from_secs(30);
+/// This process looks at the time at least so often.
+const HEARTBEAT: Duration = Duration::from_secs(3);
+/// It was stopped, or the machine suspended, if it looks so much later: agents give a silent caller up after 10 s.
+const PAUSE: Duration = Duration::from_secs(5);
 /// A start that is later than asked for by more than this is told.
 const LATE: Duration = Duration::from_millis(1);
 
@@ -47,9 +51,14 @@ impl Coordinator {
         &self,
         capture: HostsCapture,
         cancel: &CancellationToken,
-    ) -> Result<KeptCapture, CoordinatorError> {
-        let run = self.begin(capture).await?;
-        run.finish(cancel).await
+    ) -> Result<KeptCapture, UnkeptCapture> {
+        let hosts = capture.hosts.clone();
+        match self.begin(capture).await {
+            Ok(run) => run.finish(cancel).await,
+            Err(error) => {
+                Err(UnkeptCapture { error, hosts: hosts.into_iter().map(|host| (host, None)).collect() })
+            }
+        }
     }
 
     async fn begin(&self, capture: HostsCapture) -> Result<Run, CoordinatorError> {
@@ -131,6 +140,10 @@ struct Run {
     hosts: Vec<RunningHost>,
     events: mpsc::Receiver<(HostNumber, Happened)>,
     conversations: JoinSet<()>,
+    /// What the disk here refused: no more is copied, and the agents keep what they have.
+    unwritten: Option<SessionError>,
+    /// For how long this process did not run when it should have.
+    paused: Option<Duration>,
 }
 
 impl Run {
@@ -173,16 +186,30 @@ impl Run {
                 fault: None,
             });
         }
-        Self { capture, common, machine, listener, hosts, events, conversations }
+        Self {
+            capture,
+            common,
+            machine,
+            listener,
+            hosts,
+            events,
+            conversations,
+            unwritten: None,
+            paused: None,
+        }
     }
 
-    async fn finish(mut self, cancel: &CancellationToken) -> Result<KeptCapture, CoordinatorError> {
+    async fn finish(mut self, cancel: &CancellationToken) -> Result<KeptCapture, UnkeptCapture> {
         let enough = tokio::select! {
             biased;
             () = cancel.cancelled() => Err(self.cancelled()),
             enough = self.until_concluded() => enough,
         };
-        let kept = match enough {
+        let unwritten = self.unwritten.take();
+        let kept = match enough.and_then(|enough| match unwritten {
+            Some(error) => Err(CoordinatorError::Unwritten { error, left: self.left() }),
+            None => Ok(enough),
+        }) {
             Ok(true) => self.keep().await,
             Ok(false) => Err(self.keep_nothing().await),
             Err(error) => Err(error),
@@ -194,7 +221,10 @@ impl Run {
         // Nobody hears them any more.
         self.events.close();
         let _ = timeout(CLOSING, async { while conversations.join_next().await.is_some() {} }).await;
-        kept
+        kept.map_err(|error| {
+            let hosts = self.hosts.into_iter().map(|host| (host.given, host.fault));
+            UnkeptCapture { error, hosts: hosts.collect() }
+        })
     }
 
     fn cancelled(&self) -> CoordinatorError {
@@ -214,22 +244,25 @@ impl Run {
     /// Until all hosts are stored or missing. Returns whether there are enough.
     async fn until_concluded(&mut self) -> Result<bool, CoordinatorError> {
         loop {
-            let wake = self.machine.wake(now(&self.common));
-            let due = async {
-                match wake {
-                    Some(after) => sleep(after).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let actions = tokio::select! {
+            let begin = now(&self.common);
+            let wake = self.machine.wake(begin).map_or(HEARTBEAT, |wake| wake.min(HEARTBEAT));
+            let event = tokio::select! {
                 biased;
-                Some((host, happened)) = self.events.recv() => self.happened(host, happened)?,
+                Some(event) = self.events.recv() => Some(event),
                 // One that panicked tells nothing any more.
                 Some(ended) = self.conversations.join_next() => {
                     ended.map_err(panicked)?;
                     continue;
                 }
-                () = due => self.machine.tick(now(&self.common)),
+                () = sleep(wake) => None,
+            };
+            let late = now(&self.common).uptime.saturating_sub(begin.uptime + wake);
+            if late > PAUSE {
+                self.paused = Some(late);
+            }
+            let actions = match event {
+                Some((host, happened)) => self.happened(host, happened)?,
+                None => self.machine.tick(now(&self.common)),
             };
             for action in actions {
                 if let Some(enough) = self.act(action) {
@@ -289,7 +322,10 @@ impl Run {
         };
         let failed = matches!(input, HostInput::Failed { .. }) && !self.machine.is_missing(number);
         let began = self.machine.start().is_some();
-        let actions = self.machine.take(number, input, now(&self.common));
+        let mut actions = self.machine.take(number, input, now(&self.common));
+        if self.unwritten.is_some() && actions.contains(&HostAction::Collect(number)) {
+            actions = self.machine.take(number, HostInput::Stored, now(&self.common));
+        }
         if began && self.machine.start().is_none() {
             (self.listener)(HostProgress::BeginsAgain);
         }
@@ -300,19 +336,33 @@ impl Run {
         Ok(actions)
     }
 
-    /// Keeps the reason. A disk of this machine that refuses is no fault of a host.
+    /// Keeps the reason. A disk of this machine that refuses is no fault of a host, nor of the others: they record to the end.
     fn failed(&mut self, number: HostNumber, fault: HostFault) -> Result<HostInput, CoordinatorError> {
         let busy = fault.is_busy();
         match fault {
             HostFault::Copy(FetchError::Disk(error)) => {
-                return Err(CoordinatorError::Unwritten { error, left: self.left() });
+                self.unwritten.get_or_insert(error);
+                return Ok(HostInput::Stored);
             }
             HostFault::Copy(FetchError::Panicked(error)) => return Err(CoordinatorError::Panicked(error)),
-            fault if !self.machine.is_missing(number) => self.hosts[number].fault = Some(fault),
+            fault if !self.machine.is_missing(number) => self.set_fault(number, fault),
             // It was given up before, for another reason.
             _ => {}
         }
         Ok(HostInput::Failed { busy })
+    }
+
+    fn set_fault(&mut self, number: HostNumber, fault: HostFault) {
+        let fault = match (fault, self.paused) {
+            (HostFault::Dial(error), Some(paused)) if error.fault == DialFault::Lost => {
+                HostFault::Paused(paused)
+            }
+            (fault, _) => fault,
+        };
+        let host = &mut self.hosts[number];
+        let keeps = host.trace.is_some();
+        host.fault =
+            Some(if keeps { fault.after_recording(&self.common.identity.name) } else { fault });
     }
 
     /// Checks what a host recorded.
@@ -352,7 +402,7 @@ impl Run {
                 self.hosts[host].tell(HostCommand::Collect(parts.unwrap_or_default()));
             }
             HostAction::GiveUp(host, why) => {
-                self.hosts[host].fault = Some(self.given_up(host, why));
+                self.set_fault(host, self.given_up(host, why));
                 self.hosts[host].leave.cancel();
                 (self.listener)(HostProgress::Missing);
             }
