@@ -55,7 +55,7 @@ fn with_too_few_hosts_nothing_is_kept_anywhere() {
     let profilers = fakes.each_ref().map(|fake| [fake.target()]);
     let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1]), ("c", &profilers[2])]);
     let ended = cluster.capture("a,b,c", &["--duration", "10ms", "--min-hosts", "2", "--json"]);
-    ended.failed(13, "1 of 3 hosts are left and 2 must have a trace: nothing was kept: b: ");
+    ended.failed(13, "1 of 3 hosts left, and 2 must have a trace: nothing was kept: b: ");
     Schema::open("capture").admits(&ended.json());
     cluster.kept_nothing();
     until("the session to be removed", || cluster.agent("a").sessions().is_empty());
@@ -103,6 +103,22 @@ fn an_agent_that_hangs_in_the_window_is_given_up() {
     let manifest = cluster.manifest("half");
     assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
     assert_eq!(why(&manifest, "b"), "the connection was lost: the other end stopped answering");
+}
+
+#[test]
+fn a_command_that_is_stopped_for_long_is_given_up_and_says_so() {
+    let fake = FakeProfiler::start(Mode::Silent);
+    let cluster = Cluster::of(&[("a", &[fake.target()])]);
+    let capture = cluster.start("a", &["--duration", "10ms", "--session", "stopped"]);
+    until("the window", || !fake.seen().profiles.is_empty());
+    capture.signal(Signal::SIGSTOP);
+    until("the agent to give it up", || cluster.agent("a").log().contains("ends here early"));
+    capture.signal(Signal::SIGCONT);
+    let ended = capture.end();
+    assert!(matches!(ended.code, Some(10 | 15)), "{ended:?}");
+    assert!(ended.stderr.contains("this command did not run for"), "{ended:?}");
+    assert!(!ended.stderr.contains("max_connections"), "{ended:?}");
+    until("the profiler to be free", || fake.seen().all_freed());
 }
 
 #[test]
@@ -166,11 +182,15 @@ fn a_coordinator_that_ends_in_the_window_frees_all_hosts() {
     let cluster = Cluster::of(&[("a", &targets[..1]), ("b", &targets[1..])]);
     for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
     {
-        let capture = in_window(&cluster, "a,b", &["--duration", "60s", "--session", "long"], &targets);
+        let arguments = ["--duration", "60s", "--session", "long", "--json"];
+        let capture = in_window(&cluster, "a,b", &arguments, &targets);
         let ended = capture.signal_and_end(signal);
         assert_eq!(ended.code, code, "{ended:?}");
         if code.is_some() {
             ended.failed(130, "the capture was cancelled; nothing was kept");
+            let report = ended.json();
+            Schema::open("capture").admits(&report);
+            assert_eq!(report["hosts"].as_array().map(Vec::len), Some(2), "{report}");
             cluster.kept_nothing();
         }
         targets.iter().for_each(|target| is_free(target));

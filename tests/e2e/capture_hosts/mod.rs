@@ -6,6 +6,7 @@ mod killed;
 mod many;
 mod networks;
 mod others;
+mod own_disk;
 mod reading;
 mod whole;
 
@@ -76,7 +77,18 @@ impl Cluster {
 
     /// A capture of these hosts, in the folder for sessions.
     fn start(&self, hosts: &str, arguments: &[&str]) -> RunningCommand {
+        self.start_with(&[], hosts, arguments)
+    }
+
+    /// The same with these variables.
+    fn start_with(
+        &self,
+        variables: &[(&str, String)],
+        hosts: &str,
+        arguments: &[&str],
+    ) -> RunningCommand {
         let mut command = Command::new("env");
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.arg("--default-signal").arg(tpuscope()).args(["capture", "--hosts", hosts]);
         command.args(["--via-command", &self.command()]).args(arguments);
         command.current_dir(self.out()).env_remove("TPUSCOPE_SOCKET");

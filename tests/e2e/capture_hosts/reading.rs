@@ -25,7 +25,7 @@ impl Cluster {
         start(&self.out(), &[&arguments, more].concat())
     }
 
-    fn read(&self, command: &str, session: &str, hosts: &str, more: &[&str]) -> Ended {
+    pub(super) fn read(&self, command: &str, session: &str, hosts: &str, more: &[&str]) -> Ended {
         self.start_reading(command, session, hosts, more).end()
     }
 
@@ -193,6 +193,26 @@ fn a_part_that_is_not_as_it_was_recorded_is_not_copied() {
     let (folder, manifest) = cluster.copied("own");
     assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
+}
+
+#[test]
+fn a_command_that_fails_says_so_in_json_too() {
+    let cluster = Cluster::of(&[("a", &[])]);
+    let schema = Schema::open("failure");
+    let report = |ended: &Ended, code: i32| {
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        schema.admits(&ended.json());
+        let what = text(&ended.json()["error"], "message");
+        assert!(ended.stderr.starts_with(&format!("tpuscope: {what}\n")), "{ended:?}");
+    };
+    for command in ["show", "fetch"] {
+        report(&cluster.read(command, "none", "a", &["--json"]), 5);
+        report(&run(&cluster.out(), &["sessions", command, "./none", "--json"]), 5);
+        report(&run(&cluster.out(), &["sessions", command, "none", "--socket", "none", "--json"]), 6);
+    }
+    report(&run(&cluster.out(), &["sessions", "list", "./none", "--json"]), 5);
+    report(&run(&cluster.out(), &["sessions", "diff", "./none", "./none", "--json"]), 5);
+    report(&run(&cluster.out(), &["sessions", "list", "--hosts", "a,a", "--via", "ssh", "--json"]), 2);
 }
 
 #[test]

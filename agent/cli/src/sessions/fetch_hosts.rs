@@ -16,7 +16,6 @@ use server::{protocol, session_messages};
 use sessions::{
     fetch::{FetchError, copy_parts},
     joined_manifest::{self, RecordedHost},
-    session_folder,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 use xprof::{
@@ -220,6 +219,6 @@ fn publish(
     let size = manifest.parts_bytes() + manifest.text().len() as u64;
     let count = hosts.len();
     let parts = hosts.into_iter().flat_map(|host| host.parts).collect();
-    let folder = session_folder::publish(writer, parts, manifest)?;
+    let folder = writer.publish(parts, manifest)?.folder;
     Ok(Copied { folder, hosts: count, files, size, absent })
 }

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use cluster::{
-    clock_offset::{RoundTrip, clock_offset},
+    clock_offset::{OffsetEstimate, RoundTrip, clock_offset},
     dial::Dialer,
     hosts::HostAddress,
 };
@@ -276,12 +276,7 @@ impl Conversation {
     }
 
     async fn reserve_and_record(&mut self, channel: &Channel) -> Result<ReservationEnd, Ended> {
-        let limit = self.common.limit;
-        let trips = match timeout(limit, self.round_trips(channel.clone())).await {
-            Ok(trips) => trips?,
-            Err(_) => return Err(HostFault::Late { asked: "asked for its time", limit }.into()),
-        };
-        let clock = clock_offset(&trips).map_err(HostFault::Clock)?;
+        let clock = self.measured_clock(channel.clone()).await?;
         let (requests, queue) = mpsc::channel(REQUESTS);
         let reserve = ReserveHost {
             capture: Some(self.common.request.clone()),
@@ -367,9 +362,17 @@ impl Conversation {
         None
     }
 
-    async fn round_trips(&self, channel: Channel) -> Result<Vec<RoundTrip>, HostFault> {
+    /// Its time limit begins when it is its turn.
+    async fn measured_clock(&self, channel: Channel) -> Result<OffsetEstimate, HostFault> {
         // It is never closed.
         let _permit = self.common.clocks.acquire().await;
+        let limit = self.common.limit;
+        let trips = timeout(limit, self.round_trips(channel)).await;
+        let trips = trips.map_err(|_| HostFault::Late { asked: "asked for its time", limit })??;
+        Ok(clock_offset(&trips)?)
+    }
+
+    async fn round_trips(&self, channel: Channel) -> Result<Vec<RoundTrip>, HostFault> {
         let mut client = HostClient::new(channel);
         let mut trips = Vec::with_capacity(ROUND_TRIPS);
         for number in 0..=ROUND_TRIPS {
@@ -454,10 +457,7 @@ async fn first(events: &mut Streaming<HostCaptureEvent>) -> Result<HostReady, Ho
     }
 }
 
-fn reserved_host(
-    ready: HostReady,
-    clock: cluster::clock_offset::OffsetEstimate,
-) -> Result<ReservedHost, HostFault> {
+fn reserved_host(ready: HostReady, clock: OffsetEstimate) -> Result<ReservedHost, HostFault> {
     let name = ready.host.parse().map_err(|_| HostFault::BadAnswer("a host name that is none"))?;
     let lead = Duration::from_nanos(ready.lead_ns);
     // It would make all others wait.

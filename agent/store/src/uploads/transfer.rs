@@ -349,3 +349,7 @@ impl Work {
         Ok(FileEvent::Part { id: id.to_owned(), index, sent })
     }
 }
+
+#[cfg(test)]
+#[path = "transfer_tests.rs"]
+mod tests;

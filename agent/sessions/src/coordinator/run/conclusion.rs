@@ -14,7 +14,7 @@ use super::{
     },
     LATE, Run, RunningHost, folder_at, panicked,
 };
-use crate::{joined_manifest, manifest_messages, session_folder};
+use crate::{joined_manifest, manifest_messages};
 
 impl Run {
     /// The manifest of the whole session.
@@ -58,13 +58,10 @@ impl Run {
                     .flat_map(std::mem::take)
                     .collect();
                 let written = manifest.clone();
-                let published = spawn_blocking(move || session_folder::publish(&writer, parts, written));
+                let published = spawn_blocking(move || writer.publish(parts, written));
                 let published = published.await.map_err(panicked)?;
-                let folder = published.map_err(|error| {
-                    let left = self.left();
-                    CoordinatorError::Unwritten { error, left }
-                });
-                SessionLocation::Folder(folder?)
+                let unwritten = |error| CoordinatorError::Unwritten { error, left: self.left() };
+                SessionLocation::Folder(published.map_err(unwritten)?.folder)
             }
             Collection::Uploaded { .. } => {
                 let destination = self.put_manifest(&manifest).await?;
