@@ -68,6 +68,20 @@ fn two_hosts_get_one_start_and_are_collected() {
 }
 
 #[test]
+fn where_messages_take_long_the_start_is_later() {
+    let for_each_host = |ms: u64| {
+        let mut machine = machine(2, rules());
+        machine.take(0, reached("x"), at(0));
+        machine.take(1, reached("y"), at(0));
+        machine.take(0, ready("a", 0, 0), at(ms));
+        machine.take(1, ready("b", 0, 0), at(ms));
+        let ahead = at(ms).wall.age(machine.start().unwrap());
+        (ahead - Duration::from_millis(20 + 2)) / 2
+    };
+    assert_eq!([0, 20, 60_000].map(for_each_host), [200, 1000, 2000].map(Duration::from_micros));
+}
+
+#[test]
 fn failed_hosts_are_not_waited_for_and_too_few_end_it() {
     let mut one_left = machine(3, CaptureRules { min_hosts: 2, ..rules() });
     one_left.take(0, reached(""), at(1));

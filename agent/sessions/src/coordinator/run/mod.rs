@@ -39,6 +39,8 @@ const KEEPING: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(3);
 /// It was stopped, or the machine suspended, if it looks so much later: agents give a silent caller up after 10 s.
 const PAUSE: Duration = Duration::from_secs(5);
+/// A connection that is lost because of it is known to be lost within this time after.
+const PAUSE_FELT: Duration = Duration::from_secs(15);
 /// A start that is later than asked for by more than this is told.
 const LATE: Duration = Duration::from_millis(1);
 
@@ -119,6 +121,21 @@ struct RunningHost {
 }
 
 impl RunningHost {
+    fn new(given: HostAddress, commands: mpsc::Sender<HostCommand>, leave: CancellationToken) -> Self {
+        Self {
+            given,
+            commands,
+            leave,
+            ready: None,
+            started: false,
+            recorded: false,
+            trace: None,
+            failures: Vec::new(),
+            stored: None,
+            fault: None,
+        }
+    }
+
     /// Whether its agent has a trace of this capture, or may have one: nobody could ask it any more.
     fn may_have_recorded(&self) -> bool {
         let says_not = matches!(self.fault, Some(HostFault::Capture(_) | HostFault::Stopped));
@@ -142,8 +159,8 @@ struct Run {
     conversations: JoinSet<()>,
     /// What the disk here refused: no more is copied, and the agents keep what they have.
     unwritten: Option<SessionError>,
-    /// For how long this process did not run when it should have.
-    paused: Option<Duration>,
+    /// When this process ran again after it had not run when it should have, and for how long that was.
+    paused: Option<(Duration, Duration)>,
 }
 
 impl Run {
@@ -173,18 +190,7 @@ impl Run {
                 leave: leave.clone(),
             };
             conversations.spawn(conversation.run());
-            hosts.push(RunningHost {
-                given: host.clone(),
-                commands,
-                leave,
-                ready: None,
-                started: false,
-                recorded: false,
-                trace: None,
-                failures: Vec::new(),
-                stored: None,
-                fault: None,
-            });
+            hosts.push(RunningHost::new(host.clone(), commands, leave));
         }
         Self {
             capture,
@@ -205,11 +211,7 @@ impl Run {
             () = cancel.cancelled() => Err(self.cancelled()),
             enough = self.until_concluded() => enough,
         };
-        let unwritten = self.unwritten.take();
-        let kept = match enough.and_then(|enough| match unwritten {
-            Some(error) => Err(CoordinatorError::Unwritten { error, left: self.left() }),
-            None => Ok(enough),
-        }) {
+        let kept = match enough {
             Ok(true) => self.keep().await,
             Ok(false) => Err(self.keep_nothing().await),
             Err(error) => Err(error),
@@ -256,9 +258,10 @@ impl Run {
                 }
                 () = sleep(wake) => None,
             };
-            let late = now(&self.common).uptime.saturating_sub(begin.uptime + wake);
+            let uptime = now(&self.common).uptime;
+            let late = uptime.saturating_sub(begin.uptime + wake);
             if late > PAUSE {
-                self.paused = Some(late);
+                self.paused = Some((uptime, late));
             }
             let actions = match event {
                 Some((host, happened)) => self.happened(host, happened)?,
@@ -266,7 +269,10 @@ impl Run {
             };
             for action in actions {
                 if let Some(enough) = self.act(action) {
-                    return Ok(enough);
+                    return match self.unwritten.take() {
+                        Some(error) => Err(CoordinatorError::Unwritten { error, left: self.left() }),
+                        None => Ok(enough),
+                    };
                 }
             }
         }
@@ -278,7 +284,19 @@ impl Run {
         number: HostNumber,
         happened: Happened,
     ) -> Result<Vec<HostAction>, CoordinatorError> {
-        let input = match happened {
+        match self.input_of(number, happened)? {
+            Some(input) => Ok(self.take(number, input)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Shows what happened, and keeps what is needed later. Returns what it means for the machine.
+    fn input_of(
+        &mut self,
+        number: HostNumber,
+        happened: Happened,
+    ) -> Result<Option<HostInput>, CoordinatorError> {
+        Ok(Some(match happened {
             Happened::Reached { instance } => {
                 (self.listener)(HostProgress::Reached);
                 HostInput::Reached { instance }
@@ -290,20 +308,20 @@ impl Run {
             }
             Happened::Received { target, bytes } => {
                 (self.listener)(HostProgress::Received { host: number, target, bytes });
-                return Ok(Vec::new());
+                return Ok(None);
             }
             Happened::Parts(progress) => {
                 (self.listener)(match progress {
                     PartsProgress::Bytes(bytes) => HostProgress::Copied { host: number, bytes },
                     PartsProgress::Waits(why) => HostProgress::UploadWaits { host: number, why },
                 });
-                return Ok(Vec::new());
+                return Ok(None);
             }
             // It was to begin again.
             Happened::Recorded(_)
                 if !self.machine.is_recording(number) && !self.machine.is_missing(number) =>
             {
-                return Ok(Vec::new());
+                return Ok(None);
             }
             Happened::Recorded(finished) => match self.recorded(number, *finished) {
                 Ok(()) => {
@@ -318,13 +336,18 @@ impl Run {
                 HostInput::Stored
             }
             Happened::Failed(fault) => self.failed(number, fault)?,
-            Happened::Removed | Happened::ManifestPut(_) => return Ok(Vec::new()),
-        };
+            Happened::Removed | Happened::ManifestPut(_) => return Ok(None),
+        }))
+    }
+
+    /// Gives an input to the machine. Returns what it decides.
+    fn take(&mut self, number: HostNumber, input: HostInput) -> Vec<HostAction> {
         let failed = matches!(input, HostInput::Failed { .. }) && !self.machine.is_missing(number);
         let began = self.machine.start().is_some();
         let mut actions = self.machine.take(number, input, now(&self.common));
         if self.unwritten.is_some() && actions.contains(&HostAction::Collect(number)) {
-            actions = self.machine.take(number, HostInput::Stored, now(&self.common));
+            actions.retain(|action| *action != HostAction::Collect(number));
+            actions.extend(self.machine.take(number, HostInput::Stored, now(&self.common)));
         }
         if began && self.machine.start().is_none() {
             (self.listener)(HostProgress::BeginsAgain);
@@ -333,7 +356,7 @@ impl Run {
             self.hosts[number].leave.cancel();
             (self.listener)(HostProgress::Missing);
         }
-        Ok(actions)
+        actions
     }
 
     /// Keeps the reason. A disk of this machine that refuses is no fault of a host, nor of the others: they record to the end.
@@ -353,9 +376,12 @@ impl Run {
     }
 
     fn set_fault(&mut self, number: HostNumber, fault: HostFault) {
+        let since = now(&self.common).uptime.saturating_sub(PAUSE_FELT);
         let fault = match (fault, self.paused) {
-            (HostFault::Dial(error), Some(paused)) if error.fault == DialFault::Lost => {
-                HostFault::Paused(paused)
+            (HostFault::Dial(error), Some((at, length)))
+                if error.fault == DialFault::Lost && at >= since =>
+            {
+                HostFault::Paused(length)
             }
             (fault, _) => fault,
         };
