@@ -7,6 +7,7 @@ mod many;
 mod networks;
 mod others;
 mod reading;
+mod snapshots;
 mod whole;
 
 use std::{
@@ -76,8 +77,12 @@ impl Cluster {
 
     /// A capture of these hosts, in the folder for sessions.
     fn start(&self, hosts: &str, arguments: &[&str]) -> RunningCommand {
+        self.start_command("capture", hosts, arguments)
+    }
+
+    fn start_command(&self, name: &str, hosts: &str, arguments: &[&str]) -> RunningCommand {
         let mut command = Command::new("env");
-        command.arg("--default-signal").arg(tpuscope()).args(["capture", "--hosts", hosts]);
+        command.arg("--default-signal").arg(tpuscope()).args([name, "--hosts", hosts]);
         command.args(["--via-command", &self.command()]).args(arguments);
         command.current_dir(self.out()).env_remove("TPUSCOPE_SOCKET");
         start_as(command)

@@ -14,7 +14,7 @@ impl From<&HostFault> for NoHostAnswer {
             HostFault::Stopped => "agent_stopped",
             HostFault::Protocol { .. } | HostFault::Incapable { .. } => "old_agent",
             HostFault::Late { .. } => "no_answer",
-            HostFault::LateRecording | HostFault::Overall => "timeout",
+            HostFault::LateRecording | HostFault::LateSnapshot | HostFault::Overall => "timeout",
             HostFault::SameAgent(_) => "same_agent",
             HostFault::SameName(_) => "same_name",
             HostFault::OtherDestination { .. } => "other_destination",

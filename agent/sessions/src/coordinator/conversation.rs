@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use cluster::{
     channel,
-    clock_offset::{RoundTrip, clock_offset},
+    clock_offset::{OffsetEstimate, RoundTrip, clock_offset},
     dial::Dialer,
     hosts::HostAddress,
 };
@@ -28,6 +28,7 @@ use tonic::{Response, Status, Streaming, transport::Channel};
 use xprof::session::{PartWriter, SessionId, SessionName};
 
 use super::{
+    HostsRequest,
     collect::{self, Collection, PartsProgress},
     fault::HostFault,
     machine::{HostNumber, ReservedHost},
@@ -36,6 +37,8 @@ use crate::{FailureReason, fetch::HostPart};
 
 /// What an agent must be able to do.
 const CAPABILITIES: [&str; 2] = ["clock", "host_capture"];
+/// For a snapshot.
+const SNAPSHOT_CAPABILITIES: [&str; 2] = ["clock", "host_snapshot"];
 /// And to upload its parts alone.
 const PARTS_ONLY: &str = "parts_only";
 /// The longest time for which an agent reserves without hearing from us.
@@ -59,7 +62,7 @@ pub(super) struct Common {
     pub(super) dialer: Arc<Dialer>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) peer: Peer,
-    pub(super) request: CaptureRequest,
+    pub(super) request: HostsRequest,
     pub(super) identity: SessionIdentity,
     /// The longest wait for an answer.
     pub(super) limit: Duration,
@@ -122,7 +125,7 @@ pub(super) struct Conversation {
 }
 
 /// How a reservation ended without a fault.
-enum ReservationEnd {
+pub(super) enum ReservationEnd {
     /// The host has recorded.
     Recorded,
     /// The profilers are free again.
@@ -130,7 +133,7 @@ enum ReservationEnd {
 }
 
 /// A fault, or the end of the commands: the capture is over.
-enum Ended {
+pub(super) enum Ended {
     Fault(HostFault),
     Over,
 }
@@ -176,7 +179,7 @@ impl Conversation {
     }
 
     /// The driver may be gone.
-    async fn tell(&self, happened: Happened) {
+    pub(super) async fn tell(&self, happened: Happened) {
         let _ = self.events.send((self.number, happened)).await;
     }
 
@@ -238,15 +241,19 @@ impl Conversation {
             return Err(HostFault::Protocol { there, here });
         }
         let uploads = matches!(self.common.collection, Collection::Uploaded { .. });
-        let needed = CAPABILITIES.into_iter().chain(uploads.then_some(PARTS_ONLY));
+        let (needed, unknown) = match self.common.request {
+            HostsRequest::Capture(_) => (CAPABILITIES, "captures over several hosts"),
+            HostsRequest::Snapshot(_) => (SNAPSHOT_CAPABILITIES, "snapshots over several hosts"),
+        };
+        let needed = needed.into_iter().chain(uploads.then_some(PARTS_ONLY));
         match needed.into_iter().find(|needed| !peer.capabilities.iter().any(|has| has == needed)) {
-            Some(lacks) => Err(HostFault::Incapable { version: peer.version, lacks }),
+            Some(lacks) => Err(HostFault::Incapable { unknown, version: peer.version, lacks }),
             None => Ok(peer.instance),
         }
     }
 
     /// Waits for an answer within the limit. `asked` is what the host was asked to do.
-    async fn within<T>(
+    pub(super) async fn within<T>(
         &self,
         asked: &'static str,
         answer: impl Future<Output = Result<Response<T>, Status>>,
@@ -262,7 +269,11 @@ impl Conversation {
     async fn record(&mut self, channel: &Channel) -> Result<(), Ended> {
         loop {
             while !matches!(self.command().await?, HostCommand::Reserve) {}
-            match self.reserve_and_record(channel).await {
+            let ended = match self.common.request.clone() {
+                HostsRequest::Capture(capture) => self.reserve_and_record(channel, capture).await,
+                HostsRequest::Snapshot(past) => self.make_snapshot(channel, past).await,
+            };
+            match ended {
                 Err(Ended::Fault(fault)) if fault.is_busy() => {
                     self.tell(Happened::Failed(fault)).await;
                 }
@@ -273,16 +284,25 @@ impl Conversation {
         }
     }
 
-    async fn reserve_and_record(&mut self, channel: &Channel) -> Result<ReservationEnd, Ended> {
+    /// How far the host's clock is from this one.
+    pub(super) async fn measure_clock(&self, channel: &Channel) -> Result<OffsetEstimate, HostFault> {
         let limit = self.common.limit;
         let trips = match timeout(limit, self.round_trips(channel.clone())).await {
             Ok(trips) => trips?,
-            Err(_) => return Err(HostFault::Late { asked: "asked for its time", limit }.into()),
+            Err(_) => return Err(HostFault::Late { asked: "asked for its time", limit }),
         };
-        let clock = clock_offset(&trips).map_err(HostFault::Clock)?;
+        Ok(clock_offset(&trips)?)
+    }
+
+    async fn reserve_and_record(
+        &mut self,
+        channel: &Channel,
+        capture: CaptureRequest,
+    ) -> Result<ReservationEnd, Ended> {
+        let clock = self.measure_clock(channel).await?;
         let (requests, queue) = mpsc::channel(REQUESTS);
         let reserve = ReserveHost {
-            capture: Some(self.common.request.clone()),
+            capture: Some(capture),
             lease_ns: u64::try_from(LEASE.as_nanos()).unwrap_or(u64::MAX),
             session_id: self.common.identity.id.to_string(),
             parts_only: matches!(self.common.collection, Collection::Uploaded { .. }),
@@ -408,7 +428,7 @@ impl Conversation {
     }
 
     /// Removes the session from the store of the agent.
-    async fn remove(&self, channel: Channel) {
+    pub(super) async fn remove(&self, channel: Channel) {
         let id = self.common.identity.name.to_string();
         let request = RemoveSessionRequest { peer: Some(self.common.peer.clone()), id };
         let mut client = SessionsClient::new(channel);
@@ -457,10 +477,7 @@ async fn first(events: &mut Streaming<HostCaptureEvent>) -> Result<HostReady, Ho
     }
 }
 
-fn reserved_host(
-    ready: HostReady,
-    clock: cluster::clock_offset::OffsetEstimate,
-) -> Result<ReservedHost, HostFault> {
+fn reserved_host(ready: HostReady, clock: OffsetEstimate) -> Result<ReservedHost, HostFault> {
     let name = ready.host.parse().map_err(|_| HostFault::BadAnswer("a host name that is none"))?;
     let lead = Duration::from_nanos(ready.lead_ns);
     // It would make all others wait.
@@ -471,7 +488,10 @@ fn reserved_host(
 }
 
 /// The session that the agent kept.
-fn kept(finished: CaptureFinished, identity: &SessionIdentity) -> Result<CaptureFinished, HostFault> {
+pub(super) fn kept(
+    finished: CaptureFinished,
+    identity: &SessionIdentity,
+) -> Result<CaptureFinished, HostFault> {
     match (&finished.session, finished.failure.clone()) {
         (Some(session), _) if session.id == identity.name.as_str() => Ok(finished),
         (Some(_), _) => Err(HostFault::BadAnswer("a session of another name")),
@@ -481,7 +501,7 @@ fn kept(finished: CaptureFinished, identity: &SessionIdentity) -> Result<Capture
 }
 
 /// A capture that failed over there. This side did not cancel it: then nobody would ask.
-fn of_failure(failure: CaptureFailure) -> HostFault {
+pub(super) fn of_failure(failure: CaptureFailure) -> HostFault {
     match FailureReason::named(&failure.reason) {
         FailureReason::Cancelled | FailureReason::Stopping => HostFault::Stopped,
         _ => HostFault::Capture(Box::new(failure)),

@@ -61,6 +61,8 @@ pub(super) struct CaptureRules {
     pub(super) min_hosts: usize,
     /// The start of the window; none: as soon as the hosts are ready.
     pub(super) start: Option<Timestamp>,
+    /// The start of a window that is over: hosts have recorded it already.
+    pub(super) past: Option<Timestamp>,
     /// The longest time from the start of the window until a host has recorded.
     pub(super) recording: Duration,
     /// The longest wait for a busy host.
@@ -399,7 +401,8 @@ impl Machine {
         let each = SENDING_EACH * u32::try_from(ready.len()).unwrap_or(u32::MAX);
         let slowest = ready.iter().map(|(_, host)| host.lead + Duration::from_nanos(host.clock.bound_ns) * 2);
         let earliest = now.wall.plus(slowest.max().unwrap_or_default() + SENDING + each);
-        let start = self.rules.start.map_or(earliest, |start| start.max(earliest));
+        let to_come = self.rules.start.map_or(earliest, |start| start.max(earliest));
+        let start = self.rules.past.unwrap_or(to_come);
         for (host, ready) in ready {
             actions.push(HostAction::Start(host, start.stepped(ready.clock.offset_ns)));
             self.hosts[host] = HostState::Recording { renew: now.uptime + RENEWAL };
