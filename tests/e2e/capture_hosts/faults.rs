@@ -161,11 +161,8 @@ fn options_that_are_for_one_host_are_refused() {
         (&["--target", "a:1"][..], "cannot be used with"),
         (&["--pid", "1"], "cannot be used with"),
         (&["--socket", "/x"], "--socket is the agent of this host"),
-        (&["--wait-upload"], "--wait-upload without --to is not for a capture over several hosts"),
-        (
-            &["--to", "x", "--output", "."],
-            "--output together with --to is not for a capture over several hosts",
-        ),
+        (&["--wait-upload"], "--wait-upload without --to is not for several hosts"),
+        (&["--to", "x", "--output", "."], "--output together with --to is not for several hosts"),
         (&["--start-in", "1s", "--start-at", "2027-01-01T00:00:00Z"], "cannot be used with"),
         (&["--start-at", "2020-01-01T00:00:00Z"], "the start is in the past"),
         (&["--start-in", "2h"], "the start is more than an hour in the future"),

@@ -44,7 +44,7 @@ fn a_command_that_is_killed_at_any_change_leaves_a_whole_session_or_none() {
         let session = format!("s{change:03}");
         disk.kill(*change);
         let arguments = ["--duration", "10ms", "--session", &session, "--output", &output];
-        let ended: Ended = cluster.start_with(&variables, "a,b", &arguments).end();
+        let ended: Ended = cluster.start_command("capture", &variables, "a,b", &arguments).end();
         assert!(matches!(ended.code, None | Some(0)), "{change}: {ended:?}");
         let folder = out.join("plugins/profile").join(&session);
         let files = fs::read_dir(&folder).map(Iterator::count).unwrap_or_default();

@@ -20,7 +20,7 @@ fn kind_of(fault: &HostFault) -> &'static str {
         HostFault::Stopped => "agent_stopped",
         HostFault::Protocol { .. } | HostFault::Incapable { .. } => "old_agent",
         HostFault::Late { .. } => "no_answer",
-        HostFault::LateRecording | HostFault::Overall => "timeout",
+        HostFault::LateRecording | HostFault::LateSnapshot | HostFault::Overall => "timeout",
         HostFault::SameAgent(_) => "same_agent",
         HostFault::SameName(_) => "same_name",
         HostFault::OtherDestination { .. } => "other_destination",

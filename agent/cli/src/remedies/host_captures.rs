@@ -9,7 +9,7 @@ use sessions::{
 use xprof::wording::counted;
 
 use super::{
-    capture::{KeptIn, capture, capture_failure, session_folder},
+    capture::{KeptIn, capture, capture_failure, interrupted_snapshot, session_folder},
     connection::refused,
     hosts::not_reached,
 };
@@ -34,6 +34,7 @@ pub(crate) fn missing_host(fault: &HostFault) -> Failure {
             with(Exit::Timeout, "--host-timeout gives more time; the log of the agent there may say more")
         }
         HostFault::LateRecording => with(Exit::Timeout, "use a longer --timeout or a shorter --duration"),
+        HostFault::LateSnapshot => with(Exit::Timeout, "ask for less of the past with --last or --job"),
         HostFault::Overall => with(Exit::Timeout, "use a longer --overall-timeout"),
         HostFault::Paused(_) => {
             with(Exit::Unreachable, capture(FailureReason::CallerSilent, KeptIn::OtherHost))
@@ -135,6 +136,22 @@ pub(crate) fn hosts_capture(
     }
 }
 
+/// A snapshot over several hosts that kept nothing.
+pub(crate) fn hosts_snapshot(
+    error: CoordinatorError,
+    hosts: &[(HostAddress, Option<HostFault>)],
+) -> Failure {
+    match error {
+        CoordinatorError::Cancelled { left: None } => interrupted_snapshot(),
+        CoordinatorError::Cancelled { left: Some(left) } => Failure::new(
+            Exit::Interrupted,
+            "the snapshot was cancelled after hosts had made their parts; no whole session was made",
+        )
+        .remedy(agents_keep(&left)),
+        error => hosts_capture(error, hosts),
+    }
+}
+
 /// What becomes of what agents have recorded when the session does not become whole.
 fn agents_keep(left: &LeftParts) -> String {
     let LeftParts { session, folder_there } = left;
@@ -207,12 +224,11 @@ pub(crate) fn missing_hosts(hosts: usize, parts: usize) -> Failure {
 
 /// An option that is for one host.
 pub(crate) fn option_of_one_host(option: &str, instead: &str) -> Failure {
-    Failure::new(Exit::Usage, format_args!("{option} is not for a capture over several hosts"))
-        .remedy(instead)
+    Failure::new(Exit::Usage, format_args!("{option} is not for several hosts")).remedy(instead)
 }
 
 /// More hosts needed than there are.
-pub(crate) fn min_hosts_over_hosts(needed: u32, hosts: usize) -> Failure {
+pub(crate) fn min_hosts_over_hosts(needed: usize, hosts: usize) -> Failure {
     Failure::new(
         Exit::Usage,
         format_args!("--min-hosts {needed} is more than the {} that are named", counted(hosts, "host")),

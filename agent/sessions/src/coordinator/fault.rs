@@ -33,8 +33,10 @@ pub enum HostFault {
         here: u32,
     },
     /// The agent cannot do what is asked.
-    #[error("its tpuscope {version} does not know captures over several hosts (capability {lacks})")]
+    #[error("its tpuscope {version} does not know {unknown} (capability {lacks})")]
     Incapable {
+        /// What it does not know.
+        unknown: &'static str,
         /// Of the program there.
         version: String,
         /// What is missing.
@@ -51,6 +53,9 @@ pub enum HostFault {
     /// The recording did not end in time.
     #[error("it did not end its recording in time")]
     LateRecording,
+    /// The part of a snapshot was not made in time.
+    #[error("it did not make its part of the session in time")]
+    LateSnapshot,
     /// The time of the whole capture is over.
     #[error("the time limit of the whole capture was exceeded")]
     Overall,

@@ -64,6 +64,8 @@ pub(super) struct CaptureRules {
     pub(super) min_hosts: usize,
     /// The start of the window; none: as soon as the hosts are ready.
     pub(super) start: Option<Timestamp>,
+    /// The start of a window that is over: hosts have recorded it already.
+    pub(super) past: Option<Timestamp>,
     /// The longest time from the start of the window until a host has recorded.
     pub(super) recording: Duration,
     /// The longest wait for a busy host.
@@ -414,7 +416,8 @@ impl Machine {
         }
         let slowest = ready.iter().map(|(_, host)| host.lead + Duration::from_nanos(host.clock.bound_ns) * 2);
         let earliest = now.wall.plus(slowest.max().unwrap_or_default() + self.sending(ready.len(), now));
-        let start = self.rules.start.map_or(earliest, |start| start.max(earliest));
+        let to_come = self.rules.start.map_or(earliest, |start| start.max(earliest));
+        let start = self.rules.past.unwrap_or(to_come);
         for (host, ready) in ready {
             actions.push(HostAction::Start(host, start.stepped(ready.clock.offset_ns)));
             self.hosts[host] = HostState::Recording { renew: now.uptime + RENEWAL };

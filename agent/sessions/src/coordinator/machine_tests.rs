@@ -19,6 +19,7 @@ fn rules() -> CaptureRules {
     CaptureRules {
         min_hosts: 1,
         start: None,
+        past: None,
         recording: Duration::from_secs(30),
         busy: Duration::ZERO,
         overall: None,
@@ -168,6 +169,22 @@ fn a_host_that_has_recorded_does_not_begin_again() {
     assert_eq!(machine.take(0, HostInput::Recorded, at(30)), [HostAction::Collect(0)]);
     assert_eq!(machine.take(1, BUSY, at(31)), []);
     assert!(machine.is_missing(1));
+}
+
+#[test]
+fn a_window_that_is_over_is_asked_for_in_each_clock_at_once() {
+    let past = at(0).wall.stepped(-60_000_000_000);
+    let mut machine = machine(2, CaptureRules { past: Some(past), ..rules() });
+    machine.take(0, reached(""), at(0));
+    machine.take(1, reached(""), at(0));
+    assert_eq!(machine.take(0, ready("a", 9, 0), at(1)), []);
+    let both = [HostAction::Start(0, past.stepped(9)), HostAction::Start(1, past.stepped(-7))];
+    assert_eq!(machine.take(1, ready("b", -7, 0), at(2)), both);
+    assert_eq!(machine.start(), Some(past));
+    assert_eq!(machine.take(1, HostInput::Recorded, at(3)), [HostAction::Collect(1)]);
+    // 30 s after the start was given, however long ago the window was.
+    assert_eq!(machine.tick(at(30_001)), [HostAction::Renew(0)]);
+    assert_eq!(machine.tick(at(30_002)), [HostAction::GiveUp(0, GiveUp::LateRecording)]);
 }
 
 #[test]

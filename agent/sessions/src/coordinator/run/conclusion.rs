@@ -1,6 +1,6 @@
 //! The end of a capture: one session of what all hosts have, or nothing.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use tokio::{task::spawn_blocking, time::timeout};
 use xprof::session::{Manifest, PartWriter, Window};
@@ -29,7 +29,7 @@ impl Run {
         let traces: Vec<_> = traces.collect();
         let start = self.machine.start();
         let window = start.and_then(|start| {
-            let stop = start.plus(Duration::from_nanos(self.capture.request.duration_ns));
+            let stop = start.plus(self.capture.request.window());
             Some(Window { start: start.into(), stop: stop.into() })
                 .filter(|window| window.start <= window.stop)
         });

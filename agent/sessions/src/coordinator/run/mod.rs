@@ -5,7 +5,7 @@ mod conclusion;
 use std::{sync::Arc, time::Duration};
 
 use cluster::{dial::DialFault, hosts::HostAddress};
-use proto::tpuscope::v1::{CaptureFinished, CaptureRequest};
+use proto::tpuscope::v1::CaptureFinished;
 use tokio::{
     sync::{Semaphore, mpsc},
     task::{JoinError, JoinSet, spawn_blocking},
@@ -80,17 +80,11 @@ impl Coordinator {
         };
         let id =
             SessionId::random().ok_or_else(|| CoordinatorError::Panicked("no random bytes".to_owned()))?;
-        let destination = match &capture.keep {
-            Keep::Folder(_) => capture.request.destination.clone(),
-            Keep::Destination { name, .. } => name.clone(),
+        let to = match &capture.keep {
+            Keep::Folder(_) => None,
+            Keep::Destination { name, .. } => Some(name.clone()),
         };
-        let request = CaptureRequest {
-            peer: Some(self.peer.clone()),
-            session: name.to_string(),
-            start_unix_ns: None,
-            destination,
-            ..capture.request.clone()
-        };
+        let request = capture.request.of_session(&self.peer, &name, to);
         let common = Common {
             dialer: Arc::clone(&self.dialer),
             clock: Arc::clone(&self.clock),
@@ -165,10 +159,12 @@ struct Run {
 
 impl Run {
     fn new(capture: HostsCapture, common: Arc<Common>, listener: HostsListener) -> Self {
-        let window = Duration::from_nanos(capture.request.duration_ns);
+        let past = capture.request.past();
+        let window = if past.is_some() { Duration::ZERO } else { capture.request.window() };
         let rules = CaptureRules {
             min_hosts: capture.min_hosts.max(1),
             start: capture.start,
+            past,
             recording: window + capture.answer_limit + KEEPING,
             busy: capture.busy_limit,
             overall: capture.overall_limit,
@@ -450,6 +446,7 @@ impl Run {
                 first: given(first),
                 wanted: destination(first),
             },
+            GiveUp::LateRecording if self.capture.request.past().is_some() => HostFault::LateSnapshot,
             GiveUp::LateRecording => HostFault::LateRecording,
             GiveUp::Overall => HostFault::Overall,
         }
