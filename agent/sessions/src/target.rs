@@ -479,7 +479,10 @@ mod tests {
             .into_iter()
             .chain(told(Workloads { endpoints: vec![endpoint], ..Workloads::default() }))
         {
-            assert!(notes[0].contains("is shared by the processes 1, 2: this part is of one of them"), "{notes:?}");
+            assert!(
+                notes[0].contains("is shared by the processes 1, 2: this part is of one of them"),
+                "{notes:?}"
+            );
         }
     }
 

@@ -246,7 +246,10 @@ fn an_output_that_cannot_be_a_folder_is_refused_before_any_host_is_asked() {
     let again = cluster.capture("a", &["--session", "s", "--output", "new/below/", "--json"]);
     let report = again.failed(7, "already exists").json();
     crate::schema::Schema::open("capture").admits(&report);
-    assert_eq!((text(&report["hosts"][0], "host"), &report["hosts"][0]["missing"]), ("a".into(), &serde_json::Value::Null));
+    assert_eq!(
+        (text(&report["hosts"][0], "host"), &report["hosts"][0]["missing"]),
+        ("a".into(), &serde_json::Value::Null)
+    );
 }
 
 #[test]

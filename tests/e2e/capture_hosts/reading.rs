@@ -148,7 +148,10 @@ fn what_some_hosts_have_is_read_and_the_others_are_named() {
     let (there, missing) = hosts(&manifest);
     assert_eq!(
         (there, missing),
-        (["c", "localhost", "vm-a"].map(String::from).to_vec(), vec!["alias".into(), "d".into(), "none".into()])
+        (
+            ["c", "localhost", "vm-a"].map(String::from).to_vec(),
+            vec!["alias".into(), "d".into(), "none".into()]
+        )
     );
     assert!(why(&manifest, "d").contains("has no session own"), "{manifest}");
     assert_eq!(manifest["id"], Value::Null, "each recorded it by itself");

@@ -106,10 +106,7 @@ fn not_reached_exit(fault: DialFault) -> Exit {
 }
 
 /// A capture over several hosts that kept nothing.
-pub(crate) fn hosts_capture(
-    error: CoordinatorError,
-    hosts: &[(HostAddress, Option<HostFault>)],
-) -> Failure {
+pub(crate) fn hosts_capture(error: CoordinatorError, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
     match error {
         CoordinatorError::TooFewHosts { remaining, needed, keeping, left } => {
             too_few_hosts(remaining, needed, hosts, &keeping, &left)
@@ -137,10 +134,7 @@ pub(crate) fn hosts_capture(
 }
 
 /// A snapshot over several hosts that kept nothing.
-pub(crate) fn hosts_snapshot(
-    error: CoordinatorError,
-    hosts: &[(HostAddress, Option<HostFault>)],
-) -> Failure {
+pub(crate) fn hosts_snapshot(error: CoordinatorError, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
     match error {
         CoordinatorError::Cancelled { left: None } => interrupted_snapshot(),
         CoordinatorError::Cancelled { left: Some(left) } => Failure::new(

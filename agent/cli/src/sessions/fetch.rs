@@ -231,7 +231,9 @@ fn publish(
     let parts: Vec<PartWriter> = parts.into_iter().map(|(_, part)| part).collect();
     let files = parts.len();
     let (files, size, check) = match manifest {
-        Some(manifest) => (files + 1, writer.publish(parts, manifest).map(|done| done.bytes), FileCheck::Done),
+        Some(manifest) => {
+            (files + 1, writer.publish(parts, manifest).map(|done| done.bytes), FileCheck::Done)
+        }
         None => (files, publish_parts(writer, parts), unchecked),
     };
     let size = size.map_err(|error| remedies::session_copy(error, output))?;

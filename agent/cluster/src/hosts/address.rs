@@ -19,7 +19,9 @@ pub struct HostAddress {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostAddressError {
     /// A character that names do not have, a leading `-`, dots alone, or nothing.
-    #[error("`{0}` is no host name: expected letters, digits and . _ : @ -, no - at the begin, and not dots alone")]
+    #[error(
+        "`{0}` is no host name: expected letters, digits and . _ : @ -, no - at the begin, and not dots alone"
+    )]
     Name(String),
     /// Too long.
     #[error("`{0}` is no host name: it has more than {LONGEST} bytes")]
@@ -107,9 +109,10 @@ mod tests {
         good("::1", "::1", None);
         good("[::1]:4393", "::1", Some(4393));
         assert_eq!(parsed("[fe80::1]").unwrap(), parsed("fe80::1").unwrap());
-        for bad in ["", "-a", "a b", "a\nb", "ä", "a/b", "a%b", "$a", ":1", "[a]:1", "[::1", "[]:1", "[1-2]", ".", "..",
-            "me@..", "me@", "..:1"]
-        {
+        for bad in [
+            "", "-a", "a b", "a\nb", "ä", "a/b", "a%b", "$a", ":1", "[a]:1", "[::1", "[]:1", "[1-2]", ".",
+            "..", "me@..", "me@", "..:1",
+        ] {
             assert!(matches!(parsed(bad), Err(HostAddressError::Name(_))), "{bad}");
         }
         for bad in ["a:", "a:0", "a:65536", "a:x", "a:-1", "[::1]:", "[::1]:0", "[::1]4393"] {

@@ -30,7 +30,8 @@ impl HostProvider for HostsFile {
             if line.is_empty() {
                 continue;
             }
-            let wrong = |reason| HostsError::Line { file: self.name(), line: number, reason: Box::new(reason) };
+            let wrong =
+                |reason| HostsError::Line { file: self.name(), line: number, reason: Box::new(reason) };
             for host in listed(line).map_err(wrong)? {
                 if hosts.len() == MOST_HOSTS {
                     return Err(wrong(HostListError::TooMany.into()));

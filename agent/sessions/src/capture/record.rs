@@ -12,9 +12,7 @@ use xprof::{
     session::SessionName,
 };
 
-use super::{
-    CaptureRun, Failures, StagedPart, listeners::ListenerWatch, progress::CaptureProgress, reserve,
-};
+use super::{CaptureRun, Failures, StagedPart, listeners::ListenerWatch, progress::CaptureProgress, reserve};
 use crate::{
     CaptureError, ProfilerCall,
     profiler::{ProfileJob, ProfilerLease, TraceSink},

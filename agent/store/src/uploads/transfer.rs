@@ -159,9 +159,7 @@ impl Transfer<'_> {
                 let replaces = replaces.clone();
                 Box::pin(async move { work.put(&path, &name, size, replaces.as_deref()).await })
             }
-            (FileStep::Begin, _) => {
-                Box::pin(async move { work.begin(&path).await })
-            }
+            (FileStep::Begin, _) => Box::pin(async move { work.begin(&path).await }),
             (FileStep::Part(index), FileState::Parts { id, .. }) => {
                 let (id, (offset, length)) = (id.clone(), file.part_range(index));
                 Box::pin(async move { work.part(&path, &name, &id, index, offset, length).await })

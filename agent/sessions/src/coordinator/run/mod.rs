@@ -374,17 +374,14 @@ impl Run {
     fn set_fault(&mut self, number: HostNumber, fault: HostFault) {
         let since = now(&self.common).uptime.saturating_sub(PAUSE_FELT);
         let fault = match (fault, self.paused) {
-            (HostFault::Dial(error), Some((at, length)))
-                if error.fault == DialFault::Lost && at >= since =>
-            {
+            (HostFault::Dial(error), Some((at, length))) if error.fault == DialFault::Lost && at >= since => {
                 HostFault::Paused(length)
             }
             (fault, _) => fault,
         };
         let host = &mut self.hosts[number];
         let keeps = host.trace.is_some();
-        host.fault =
-            Some(if keeps { fault.after_recording(&self.common.identity.name) } else { fault });
+        host.fault = Some(if keeps { fault.after_recording(&self.common.identity.name) } else { fault });
     }
 
     /// Checks what a host recorded.
