@@ -43,7 +43,7 @@ const LEASE: Duration = Duration::from_secs(10);
 /// Round trips to each clock.
 const ROUND_TRIPS: usize = 8;
 /// The clocks that are measured at a time: more would wait for each other here, which looks like a slow network.
-pub(super) const CLOCKS_AT_A_TIME: usize = 64;
+pub(super) const CLOCKS_AT_A_TIME: usize = 128;
 /// The requests that wait to be sent.
 const REQUESTS: usize = 8;
 
