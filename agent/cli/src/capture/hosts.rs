@@ -18,6 +18,7 @@ use xprof::session::remove_abandoned;
 use super::{
     Args,
     agent::request,
+    at_step,
     direct::{ABANDONED, failed},
     hosts_progress::HostsProgressLine,
     report::{CaptureReport, NothingKept},
@@ -52,7 +53,13 @@ async fn coordinate(args: &Args, request: CaptureRequest, keep: Keep) -> Result<
         return Err(remedies::min_hosts_over_hosts(args.min_hosts, hosts.len()).into());
     }
     super::warn_of_long_window(args.duration.get());
-    let capture = HostsCapture { hosts, ..planned(args, request, keep)? };
+    let mut capture = HostsCapture { hosts, ..planned(args, request, keep)? };
+    if let Some(wanted) = args.wanted_step() {
+        capture.start = Some(tokio::select! {
+            start = at_step::on_hosts(&args.hosts, wanted) => start?,
+            _ = signals.next() => return Err(remedies::interrupted_wait_for_step().into()),
+        });
+    }
     let given = capture.hosts.iter().map(ToString::to_string).collect();
     let uploads = matches!(capture.keep, Keep::Destination { .. });
     let progress = Arc::new(HostsProgressLine::new(args.duration.get(), given, uploads));
