@@ -25,6 +25,7 @@ mod host_captures;
 pub mod http_server;
 mod messages;
 pub mod own_metrics;
+mod parts_upload;
 pub mod peer;
 pub mod protocol;
 mod recorder_messages;

@@ -80,7 +80,7 @@ impl CaptureRun {
         window: CaptureWindow,
     ) -> Result<Hosts, CaptureError> {
         let mut hosts = Hosts::new();
-        for ReceivedPart { index, part, summary } in received {
+        for ReceivedPart { index, part, summary, notes } in received {
             let target = &self.targets.targets[index];
             let wants_steps = self.spec.at_step.is_some();
             let PartReading { losses, steps, is_read } =
@@ -90,6 +90,7 @@ impl CaptureRun {
             }
             let mut facts = facts(&summary, losses, target, &self.spec);
             facts.steps = steps.map(part_steps);
+            facts.warnings.extend(notes);
             // Another host's clock may be off by more than any lateness.
             let our_clock = target.at.is_loopback() || target.process.is_some();
             let comparable = window.common_start.is_some() && our_clock;
