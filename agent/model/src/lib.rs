@@ -22,6 +22,7 @@ pub mod registry;
 pub mod sample;
 pub mod schedule;
 pub mod snapshot;
+pub mod step_times;
 pub mod suggestion;
 pub mod time;
 pub mod unit;

@@ -37,6 +37,7 @@ mod session_grants;
 mod session_imports;
 pub mod session_messages;
 pub mod settings;
+mod step_messages;
 pub mod upload_messages;
 
 /// The result of a listener's task. The error says why the listener failed.

@@ -11,6 +11,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 use host::discovery::{Discovery, DiscoveryConfig};
 use model::{
     pace::Pace,
+    step_times::StepTimes,
     time::{Clock, SystemClock},
 };
 use reload::Reloadable;
@@ -129,8 +130,16 @@ async fn serve(
     let discovery = Discovery::new(discovery_config, clock.clone());
     let mut supervisor = TaskSupervisor::default();
     let host = host_name(&config);
-    let session_services =
-        SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock.clone()).await?;
+    let steps = StepTimes::new(clock.clone());
+    let session_services = SessionServices::start(
+        &mut supervisor,
+        &config,
+        &host,
+        discovery.clone(),
+        Arc::clone(&steps),
+        clock.clone(),
+    )
+    .await?;
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
@@ -145,6 +154,7 @@ async fn serve(
         notes: discovery.notes(),
         own,
         uploads: session_services.queue.clone(),
+        steps: Arc::clone(&steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));
@@ -153,7 +163,7 @@ async fn serve(
     let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
-    sources::start(&mut supervisor, &config, &sampler, &discovery);
+    sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {

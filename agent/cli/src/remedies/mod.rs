@@ -19,6 +19,7 @@ mod profilers;
 mod series;
 mod settings;
 mod status;
+mod steps;
 mod stored_sessions;
 mod traces;
 mod uploads;
@@ -61,6 +62,9 @@ pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};
 pub(crate) use status::{no_chip, no_owner};
+pub(crate) use steps::{
+    interrupted_wait_for_step, no_step_number, several_jobs_have_steps, unpredictable_step,
+};
 pub(crate) use stored_sessions::{
     changed_path, each, faulty_session, import, imported_name, imported_url, listed_name, merged_session,
     no_files_of_older_agent, no_store, no_stored_session, not_a_session_name, several_sessions,
