@@ -22,8 +22,14 @@ use tokio::time::Instant;
 
 use crate::{
     retention::clock_trust::ClockTrust,
-    state::{StateDb, StateError},
+    state::{
+        StateDb, StateError,
+        migrations::{meta, set_meta},
+    },
 };
+
+/// The key of the boot in the table `meta`.
+const BOOT: &str = "jobs_boot";
 
 /// One attempt of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +128,48 @@ impl JobAttempts {
         Ok(self.db.read(|connection| rows::of_job(connection, key))?.unwrap_or_default())
     }
 
-    /// Removes what exceeds the limits, the oldest first. Returns how many attempts went.
+    /// Notes that these attempts were alive at this time.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn touch(&self, attempts: &[(&JobKey, u32)], at: Timestamp) -> Result<(), StateError> {
+        self.db.write(|transaction| rows::touch(transaction, attempts, at))
+    }
+
+    /// The boot of the host in which the attempts were last changed.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn boot(&self) -> Result<Option<String>, StateError> {
+        Ok(self.db.read(|connection| meta(connection, BOOT))?.flatten())
+    }
+
+    /// Sets that.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn set_boot(&self, boot: &str) -> Result<(), StateError> {
+        self.db.write(|transaction| set_meta(transaction, BOOT, boot))
+    }
+
+    /// How many attempts of this user have not ended.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn open_of(&self, uid: u32) -> Result<usize, StateError> {
+        Ok(self.db.read(|connection| rows::open_of(connection, uid))?.unwrap_or(0))
+    }
+
+    /// Removes what exceeds the number, the oldest of the user who has most first. Returns how many attempts went.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn prune_number(&self, max_attempts: usize) -> Result<usize, StateError> {
+        self.prune_before(None, max_attempts)
+    }
+
+    /// Removes what exceeds the limits: what is too old, and then as [`JobAttempts::prune_number`]. Returns how many attempts
+    /// went.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -136,12 +183,14 @@ impl JobAttempts {
         let max_age = limits.max_age.filter(|_| trusts);
         let before = max_age
             .map(|age| Timestamp(now.0.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX))));
-        if self.db.read(|connection| rows::has_surplus(connection, before, limits.max_attempts))?
-            != Some(true)
-        {
+        self.prune_before(before, limits.max_attempts)
+    }
+
+    fn prune_before(&self, before: Option<Timestamp>, max_attempts: usize) -> Result<usize, StateError> {
+        if self.db.read(|connection| rows::has_surplus(connection, before, max_attempts))? != Some(true) {
             return Ok(0);
         }
-        self.db.write(|transaction| rows::prune(transaction, before, limits.max_attempts))
+        self.db.write(|transaction| rows::prune(transaction, before, max_attempts))
     }
 
     fn trust(&self) -> MutexGuard<'_, ClockTrust> {

@@ -86,6 +86,28 @@ fn put(connection: &Connection, stored: &StoredAttempt) -> rusqlite::Result<()> 
     connection.prepare(&sql)?.execute(row).map(drop)
 }
 
+/// Notes that these attempts were alive at this time.
+pub(super) fn touch(
+    connection: &Connection,
+    attempts: &[(&JobKey, u32)],
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(
+        "UPDATE job_attempts SET last_event_ns = max(last_event_ns, ?6)
+         WHERE kind = ?1 AND uid = ?2 AND id = ?3 AND cluster = ?4 AND attempt = ?5 AND is_open",
+    )?;
+    for (key, attempt) in attempts {
+        statement.execute((key.kind.as_str(), key.uid, &key.id, &key.cluster, attempt, at.0))?;
+    }
+    Ok(())
+}
+
+/// How many attempts of this user have not ended.
+pub(super) fn open_of(connection: &Connection, uid: u32) -> rusqlite::Result<usize> {
+    let sql = "SELECT count(*) FROM job_attempts WHERE is_open AND uid = ?1";
+    connection.query_row(sql, [uid], |row| row.get(0))
+}
+
 /// Whether there is something to prune.
 pub(super) fn has_surplus(
     connection: &Connection,
@@ -100,7 +122,7 @@ pub(super) fn has_surplus(
     )
 }
 
-/// Removes attempts that ended before `before`, and the oldest that exceed `max_attempts`.
+/// Removes attempts that ended before `before`, and those that exceed `max_attempts`.
 pub(super) fn prune(
     connection: &Connection,
     before: Option<Timestamp>,
@@ -110,9 +132,14 @@ pub(super) fn prune(
         "DELETE FROM job_attempts WHERE NOT is_open AND last_event_ns < ?1",
         [before.map(|before| before.0)],
     )?;
+    // The oldest of the user who has most: one user's jobs never push out those of others.
     let surplus = connection.execute(
         "DELETE FROM job_attempts WHERE NOT is_open AND number IN (
-             SELECT number FROM job_attempts ORDER BY is_open DESC, last_event_ns DESC, number DESC LIMIT -1 OFFSET ?1)",
+             SELECT number FROM (
+                 SELECT number, row_number() OVER (
+                     PARTITION BY uid ORDER BY is_open DESC, last_event_ns DESC, number DESC) AS place
+                 FROM job_attempts)
+             ORDER BY place, number DESC LIMIT -1 OFFSET ?1)",
         [i64::try_from(max_attempts).unwrap_or(i64::MAX)],
     )?;
     Ok(old + surplus)

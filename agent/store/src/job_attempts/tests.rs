@@ -113,6 +113,23 @@ fn age_and_number_bound_what_has_ended_and_never_what_runs() {
 }
 
 #[test]
+fn one_users_jobs_do_not_push_out_those_of_others() {
+    let folder = Folder::new();
+    for number in 0..3 {
+        let stored = attempt("7", number, NOW);
+        folder.put(StoredAttempt { key: JobKey { uid: 5, ..stored.key.clone() }, ..stored });
+    }
+    for number in 0..20 {
+        folder.put(attempt("8", number, NOW.plus(DAY)));
+    }
+    folder.put(StoredAttempt { is_open: true, ..attempt("9", 0, NOW) });
+    assert_eq!(folder.attempts.prune_number(8).unwrap(), 16);
+    let kept = folder.ids(AttemptQuery::All);
+    assert_eq!(kept, ["8#19", "8#18", "8#17", "8#16", "9#0", "7#2", "7#1", "7#0"]);
+    assert_eq!((folder.attempts.open_of(1000).unwrap(), folder.attempts.open_of(5).unwrap()), (1, 0));
+}
+
+#[test]
 fn a_clock_that_steps_makes_nothing_old() {
     let folder = Folder::new();
     folder.put(attempt("7", 0, NOW));
