@@ -23,6 +23,7 @@ use server::{
 use store::{
     AsyncStore, SessionStore,
     segments::{SegmentLimits, Segments},
+    state::StateDb,
     uploads::{UploadSettings, Uploads},
 };
 use tokio::time::MissedTickBehavior;
@@ -56,6 +57,8 @@ pub(super) struct SessionServices {
     pub(super) queue: Uploads,
     /// Keeps the past of the workloads.
     pub(super) past: Past,
+    /// The database in which the agent keeps what lasts.
+    pub(super) state: Arc<StateDb>,
 }
 
 /// The recorder, and what it keeps.
@@ -99,7 +102,8 @@ impl SessionServices {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
         let host = HostName::sanitised(host);
-        let (store, queue, segments) = open_store(config, &host, Arc::clone(&clock)).await?;
+        let OpenedStore { store, queue, segments, state } =
+            open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
         let reader = TraceReader::new(Arc::clone(&clock));
@@ -153,8 +157,17 @@ impl SessionServices {
             store,
             queue,
             past,
+            state,
         })
     }
+}
+
+/// The store, the uploads from it, the segments beside it, and the database of all three.
+struct OpenedStore {
+    store: AsyncStore,
+    queue: Uploads,
+    segments: Arc<Segments>,
+    state: Arc<StateDb>,
 }
 
 /// The continuous profiling of this agent. What an agent before it has left in workloads is stopped in the background.
@@ -240,11 +253,7 @@ fn start_uploads(supervisor: &mut TaskSupervisor, uploads: &Uploads) {
 }
 
 /// Opens the store, the uploads from it and the segments beside it, and reads its sessions in the background.
-async fn open_store(
-    config: &Config,
-    host: &HostName,
-    clock: Arc<dyn Clock>,
-) -> Result<(AsyncStore, Uploads, Arc<Segments>), Failure> {
+async fn open_store(config: &Config, host: &HostName, clock: Arc<dyn Clock>) -> Result<OpenedStore, Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
     let segment_limits = segment_limits(config);
     let (host, settings) = (host.clone(), upload_settings(config));
@@ -254,13 +263,14 @@ async fn open_store(
         let uploads =
             Uploads::new(db.clone(), &state_dir.join("sessions"), host, settings, Arc::clone(&clock));
         uploads.load()?;
-        let segments = Segments::open(&state_dir, db, segment_limits, clock);
-        Ok((AsyncStore::new(store), uploads, Arc::new(segments)))
+        let state = Arc::clone(&db);
+        let segments = Arc::new(Segments::open(&state_dir, db, segment_limits, clock));
+        Ok(OpenedStore { store: AsyncStore::new(store), queue: uploads, segments, state })
     };
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
-    let (store, uploads, segments) = opened.map_err(remedies::store)?;
-    let (filled, derived) = (store.clone(), uploads.clone());
+    let opened = opened.map_err(remedies::store)?;
+    let (filled, derived) = (opened.store.clone(), opened.queue.clone());
     tokio::spawn(async move {
         let filled = filled.call(move |store| {
             store.fill()?;
@@ -270,5 +280,5 @@ async fn open_store(
             warn!(%error, "cannot read the sessions in the store");
         }
     });
-    Ok((store, uploads, segments))
+    Ok(opened)
 }
