@@ -33,6 +33,7 @@ mod sessions_merge_export;
 mod show;
 mod sidecar;
 mod slurm;
+mod slurm_hooks;
 mod sources;
 mod state;
 mod uploads;
