@@ -205,7 +205,9 @@ impl jobs_server::Jobs for GrpcJobs {
             self.jobs.start_run(key, request.attempt, at, description, pid).await
         } else {
             if !may_register(&scope, key.uid) {
-                return Err(Status::permission_denied("a job of another user is registered by root only"));
+                return Err(Status::permission_denied(
+                    "a job of another user is registered by root and the user of slurm.user only",
+                ));
             }
             let what = Happening::HookStarted(description);
             self.jobs.start(key, JobEvent { attempt: request.attempt, at, what }).await
@@ -227,10 +229,14 @@ impl jobs_server::Jobs for GrpcJobs {
         protocol::check(request.peer.as_ref())?;
         let key = key(request.key)?;
         if !may_register(&scope, key.uid) {
-            return Err(Status::permission_denied("a job of another user is ended by root only"));
+            return Err(Status::permission_denied(
+                "a job of another user is ended by root and the user of slurm.user only",
+            ));
         }
         if !request.leftovers.is_empty() && scope != Scope::All {
-            return Err(Status::permission_denied("what a job left is told by root only"));
+            return Err(Status::permission_denied(
+                "what a job left is told by root and the user of slurm.user only",
+            ));
         }
         let what = Happening::HookEnded(ending(request.ending)?);
         let event = JobEvent { attempt: request.attempt, at: self.told_time(request.end_unix_ns), what };

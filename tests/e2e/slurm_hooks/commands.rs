@@ -81,9 +81,11 @@ fn a_job_is_registered_once_however_often_its_hooks_run() {
         (&job["state"], &job["cluster"], &job["uid"]),
         (&"running".into(), &"lab".into(), &USER.into())
     );
-    for _ in 0..2 {
+    let first = [(); 2].map(|()| {
         quiet(&hook(&["epilog", "--strict"], &socket, &[("SLURM_JOB_EXIT_CODE", "10752")]));
-    }
+        report(&socket)["job"]["attempts"][0].clone()
+    });
+    assert_eq!(first[0], first[1], "the second epilog changes nothing");
     // Late, and for the second time.
     quiet(&hook(&["prolog", "--strict"], &socket, &[("SLURM_JOB_RESTART_COUNT", "1")]));
     quiet(&hook(&["epilog", "--strict"], &socket, &[("SLURM_JOB_RESTART_COUNT", "2")]));
@@ -230,7 +232,7 @@ fn a_report_is_written_where_the_user_asked_for_it_and_nowhere_else() {
     ask(&[("TPUSCOPE_REPORT", "link")]).failed(7, "exists and is no regular file");
     ask(&[("TPUSCOPE_REPORT", "../up")]).failed(2, "TPUSCOPE_REPORT is `../up`");
     ask(&[("TPUSCOPE_REPORT", "none/r")]).failed(5, "cannot open the folder");
-    ask(&[("TPUSCOPE_REPORT", "r"), ("SLURM_JOB_WORK_DIR", "/proc")]).failed(4, "cannot write");
+    ask(&[("TPUSCOPE_REPORT", "r"), ("SLURM_JOB_WORK_DIR", "/usr")]).failed(4, "cannot write");
     let root = hook(
         &["task-epilog", "--strict"],
         &socket,

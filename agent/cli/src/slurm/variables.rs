@@ -138,16 +138,17 @@ impl<F: Fn(&str) -> Option<OsString>> Variables<F> {
         Ok(self.number("SLURM_PROCID")?.is_none_or(|task| task == 0))
     }
 
-    /// How the job of an epilog ended.
+    /// How the job of an epilog ended. Slurm tells a status of 0 also of a job that was cancelled or ran out of time: then it is
+    /// not known.
     ///
     /// # Errors
     /// As [`Self::job`].
     pub(super) fn ending(&self) -> Result<AttemptEnding, VariableError> {
         let ending = |how: &str, code: u32| AttemptEnding { how: how.to_owned(), code: Some(code) };
-        // As wait(2) has it. A cancelled job has no status of its own: then that of its steps tells the signal.
-        let own = self.number("SLURM_JOB_EXIT_CODE")?;
+        // As wait(2) has it. Where the job has no status of its own, that of its steps may tell the signal that ended it.
+        let own = self.number("SLURM_JOB_EXIT_CODE")?.filter(|status| *status != 0);
         let of_steps = self.number("SLURM_JOB_DERIVED_EC")?.filter(|status| status & 0x7f != 0);
-        let Some(status) = own.filter(|status| *status != 0).or(of_steps).or(own) else {
+        let Some(status) = own.or(of_steps) else {
             return Ok(AttemptEnding { how: "unknown".to_owned(), code: None });
         };
         Ok(match status & 0x7f {
@@ -294,12 +295,12 @@ mod tests {
             (ending.how, ending.code)
         };
         for (own, steps, how, code) in [
-            ("0", "0", "exit", Some(0)),
+            ("0", "0", "unknown", None),
             ("10752", "0", "exit", Some(42)),
             ("9", "0", "signal", Some(9)),
             ("139", "0", "signal", Some(11)),
             ("0", "15", "signal", Some(15)),
-            ("0", "256", "exit", Some(0)),
+            ("0", "256", "unknown", None),
             ("256", "15", "exit", Some(1)),
             ("", "", "unknown", None),
         ] {
