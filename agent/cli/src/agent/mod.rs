@@ -19,6 +19,7 @@ use model::{
 use reload::Reloadable;
 use sampling::{sampler::Sampler, settings::sampler::ReadInterval};
 use server::{
+    ended_jobs::EndedJobs,
     host_api::{AgentIdentity, HostApi, HostApiInputs},
     settings::check_socket_path,
 };
@@ -143,8 +144,9 @@ async fn serve(
     )
     .await?;
     let db = Arc::clone(&session_services.state);
+    let ended = EndedJobs::new(session_services.store.clone(), session_services.queue.clone());
     let job_services =
-        JobServices::start(&mut supervisor, &config, db, discovery.clone(), clock.clone()).await?;
+        JobServices::start(&mut supervisor, &config, db, discovery.clone(), ended, clock.clone()).await?;
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
