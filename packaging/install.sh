@@ -66,6 +66,9 @@ put 0644 "$top/systemd/tpuscope.tmpfiles" /usr/lib/tmpfiles.d/tpuscope.conf
   proto/proto/tpuscope/v1/agent.proto -type f) | while read -r page; do put 0644 "$top/$page" "/usr/share/doc/tpuscope/$page"; done
 put 0644 "$top/LICENSE" /usr/share/doc/tpuscope/copyright
 put 0644 "$top/packaging/prometheus/alerts.yml" /usr/share/tpuscope/prometheus/alerts.yml
+for file in pyproject.toml tpuscope/__init__.py tpuscope/marks.py tpuscope/py.typed; do
+  put 0644 "$top/python/$file" "/usr/share/tpuscope/python/$file"
+done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -19,6 +19,7 @@ mod host_capture;
 mod hosts;
 mod jax_peer;
 mod libtpu;
+mod marks;
 mod merge_real;
 mod previous_release;
 mod profiler_agent;

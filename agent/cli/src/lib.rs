@@ -18,6 +18,7 @@ mod goodput;
 mod hosts;
 mod libtpu;
 pub mod lifecycle;
+mod mark;
 pub mod output;
 mod output_path;
 mod profilers;
@@ -82,6 +83,8 @@ pub enum Command {
     Config(config::Args),
     /// Compute the share of a job's time that was progress, and the causes of the lost time
     Goodput(Box<goodput::Args>),
+    /// Mark a step, a phase or an event of your own for `tpuscope goodput`
+    Mark(mark::Args),
     /// List, copy, remove, analyze, merge and export recorded sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
@@ -166,6 +169,7 @@ fn run(command: Command) -> CommandResult {
         Command::Certs(command) => certs::run(&command),
         Command::Config(args) => config::run(&args),
         Command::Goodput(args) => goodput::run(&args),
+        Command::Mark(args) => mark::run(&args),
         Command::Sessions(command) => sessions::run(&command),
         Command::Uploads(command) => uploads::run(&command),
         Command::Libtpu(args) => libtpu::run(&args),

@@ -111,7 +111,8 @@ impl Eq for ForeignNamespace {}
 pub enum Operation {
     /// Read measurements, health or the description of the services.
     ReadMeasurements,
-    /// Profile a process, switch its recording or read its past, or read, list, pin, take in, upload or remove sessions.
+    /// Profile a process, switch its recording or read its past, or read, list, pin, take in, upload or remove sessions;
+    /// send marks, and read what they say of a job.
     UseTraces,
     /// Apply the limits of the store, which concern the sessions of all users.
     ManageStore,
@@ -128,6 +129,7 @@ impl Operation {
             | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::ReadMeasurements),
             "tpuscope.v1.Sessions" if method == "Prune" => Some(Self::ManageStore),
             "tpuscope.v1.Captures"
+            | "tpuscope.v1.Marks"
             | "tpuscope.v1.Recorder"
             | "tpuscope.v1.Sessions"
             | "tpuscope.v1.Uploads" => Some(Self::UseTraces),
@@ -363,7 +365,7 @@ pub(crate) mod tests {
                 let wanted = match (service.name(), method.name()) {
                     ("Host", _) => Operation::ReadMeasurements,
                     ("Sessions", "Prune") => Operation::ManageStore,
-                    ("Captures" | "Recorder" | "Sessions" | "Uploads", _) => Operation::UseTraces,
+                    ("Captures" | "Marks" | "Recorder" | "Sessions" | "Uploads", _) => Operation::UseTraces,
                     (other, _) => unreachable!("no row of the table is about {other}"),
                 };
                 assert_eq!(Operation::of(&path), Some(wanted), "{path}");

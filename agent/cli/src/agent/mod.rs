@@ -1,6 +1,7 @@
 //! `tpuscope agent`: assembles and runs the daemon.
 
 mod listeners;
+mod mark_services;
 mod own_metrics;
 mod reload;
 mod session_services;
@@ -9,6 +10,7 @@ mod sources;
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use host::discovery::{Discovery, DiscoveryConfig};
+use mark_services::MarkServices;
 use model::{
     pace::Pace,
     time::{Clock, SystemClock},
@@ -131,6 +133,9 @@ async fn serve(
     let host = host_name(&config);
     let session_services =
         SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock.clone()).await?;
+    let db = session_services.state().await?;
+    let workloads = discovery.snapshot();
+    let mark_services = MarkServices::start(&mut supervisor, &config, db, workloads, clock.clone());
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
@@ -163,10 +168,12 @@ async fn serve(
         store: session_services.store.clone(),
         uploads: session_services.queue.clone(),
         past: session_services.past.clone(),
+        marks: mark_services.clone(),
         remote,
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
-    let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api, hosts)?;
+    let services = (session_services, mark_services);
+    let health = listeners.serve(&mut supervisor, &host_api, services, &config.api, hosts)?;
     let ready = tokio::spawn(report_ready(sampler, host_api, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
 

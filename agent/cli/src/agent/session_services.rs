@@ -22,6 +22,7 @@ use server::{
 use store::{
     AsyncStore, SessionStore,
     segments::{SegmentLimits, Segments},
+    state::StateDb,
     uploads::{UploadSettings, Uploads},
 };
 use tokio::time::MissedTickBehavior;
@@ -87,6 +88,11 @@ pub(super) fn upload_settings(config: &Config) -> UploadSettings {
 }
 
 impl SessionServices {
+    /// The database of the store.
+    pub(super) async fn state(&self) -> Result<Arc<StateDb>, Failure> {
+        self.store.call(|store| Ok(Arc::clone(store.state()))).await.map_err(remedies::store)
+    }
+
     /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task.
     pub(super) async fn start(
         supervisor: &mut TaskSupervisor,

@@ -95,6 +95,8 @@ sections! {
     capture: sessions::settings::Settings,
     /// The trace of the minutes before.
     recorder: sessions::recorder::RecorderSettings,
+    /// What programs say of themselves.
+    marks: ::marks::settings::Settings,
     /// The retention of sessions.
     store: store::settings::Settings,
     /// Uploads.
