@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 use toml::Table;
 
 /// From the lowest to the highest. The first line knows nothing of the agent.
-const ORDER: [&[&str]; 12] = [
+const ORDER: [&[&str]; 13] = [
     &["proto", "tpu-sys", "xprof", "goodput"],
     &["model"],
     &["host"],
@@ -17,6 +17,7 @@ const ORDER: [&[&str]; 12] = [
     &["marks"],
     &["cluster"],
     &["sessions"],
+    &["jobs"],
     &["export"],
     &["server"],
     &["cli"],

@@ -28,6 +28,7 @@ use tonic_health::server::HealthReporter;
 use tracing::info;
 
 use super::{
+    job_services::JobServices,
     mark_services::{self, MarkServices},
     session_services::SessionServices,
 };
@@ -49,6 +50,8 @@ pub(super) struct Listeners {
     metrics: Option<(Arc<ScrapeListener>, SocketAddr)>,
     remote: Option<(Arc<RemoteListener>, SocketAddr)>,
     overflow_uid: Option<u32>,
+    /// The user whose hooks are believed.
+    slurm_uid: Option<u32>,
 }
 
 impl Listeners {
@@ -60,16 +63,17 @@ impl Listeners {
     ) -> Result<Self, Failure> {
         let settings = &config.api;
         let Settings { socket, socket_mode, socket_group, .. } = settings.clone();
-        let marks_path = mark_services::socket_path(config);
+        let (slurm, marks_path) = (config.slurm.clone(), mark_services::socket_path(config));
         // The user database may be a directory server, and the socket's folder a slow disk.
         let claim = tokio::task::spawn_blocking(move || {
+            let slurm_uid = slurm.uid().map_err(|error| remedies::slurm_user(&error))?;
             let claimed = AgentSocket::claim(&socket, socket_mode, &socket_group)
                 .map_err(|error| remedies::agent_socket(&error, socket_setting))?;
             let marks = marks_path.map(|path| AgentSocket::claim_packets(&path, socket_mode, &socket_group));
             let marks = marks.transpose().map_err(|error| remedies::agent_socket(&error, "marks.socket"))?;
-            Ok::<_, Failure>((claimed, marks, peer::overflow_uid()))
+            Ok::<_, Failure>((claimed, marks, peer::overflow_uid(), slurm_uid))
         });
-        let ((socket, unix), marks, overflow_uid) = claim
+        let ((socket, unix), marks, overflow_uid, slurm_uid) = claim
             .await
             .map_err(|error| Failure::internal(format_args!("cannot create the sockets: {error}")))??;
         let unix = UnixListener::from_std(unix)
@@ -83,6 +87,7 @@ impl Listeners {
             metrics: bind_metrics(settings, Arc::clone(&clock)).await?,
             remote: bind_remote(&config.api_remote, settings.max_connections, clock).await?,
             overflow_uid,
+            slurm_uid,
         })
     }
 
@@ -104,7 +109,7 @@ impl Listeners {
         self,
         supervisor: &mut TaskSupervisor,
         host_api: &Arc<HostApi>,
-        (session_services, mark_services): (SessionServices, MarkServices),
+        (session_services, job_services, mark_services): (SessionServices, JobServices, MarkServices),
         settings: &Settings,
         allowed_hosts: watch::Receiver<Vec<String>>,
     ) -> Result<HealthReporter, Failure> {
@@ -118,7 +123,7 @@ impl Listeners {
                 http_server::serve(listener.clone(), host_api.clone(), allowed_hosts.clone(), max, stop)
             });
         }
-        let auth_layer = AuthLayer::new(&settings.admin_group, self.overflow_uid);
+        let auth_layer = AuthLayer::new(&settings.admin_group, self.slurm_uid, self.overflow_uid);
         if let Some((listener, address)) = self.grpc {
             info!(%address, "serving gRPC (read-only)");
             let (auth_layer, routes) = (auth_layer.clone(), read_only.clone());
@@ -135,7 +140,8 @@ impl Listeners {
         }
         let SessionServices { captures, recorder, sessions, uploads, .. } = session_services;
         let traces = read_only.add_service(captures).add_service(recorder);
-        let all = traces.add_service(sessions).add_service(uploads).add_service(mark_services.service);
+        let all = traces.add_service(sessions).add_service(uploads).add_service(job_services.service);
+        let all = all.add_service(mark_services.service);
         if let Some(socket) = self.marks {
             serve_marks(supervisor, socket, mark_services.intake, max, self.overflow_uid)?;
         }

@@ -4,13 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use ::sessions::{
-    capture_runner::CaptureRunner,
+    capture_runner::{CaptureRunner, CaptureRunnerInputs},
     continuous::{Continuous, ContinuousPaths},
     profiler::Profilers,
     recorder::{Recorder, RecorderInputs},
+    trace_reading::TraceReader,
 };
 use host::discovery::Discovery;
-use model::time::Clock;
+use model::{step_times::StepTimes, time::Clock};
 use proto::tpuscope::v1::{
     captures_server::CapturesServer, recorder_server::RecorderServer, sessions_server::SessionsServer,
     uploads_server::UploadsServer,
@@ -56,6 +57,8 @@ pub(super) struct SessionServices {
     pub(super) queue: Uploads,
     /// Keeps the past of the workloads.
     pub(super) past: Past,
+    /// The database in which the agent keeps what lasts.
+    pub(super) state: Arc<StateDb>,
 }
 
 /// The recorder, and what it keeps.
@@ -88,23 +91,22 @@ pub(super) fn upload_settings(config: &Config) -> UploadSettings {
 }
 
 impl SessionServices {
-    /// The database of the store.
-    pub(super) async fn state(&self) -> Result<Arc<StateDb>, Failure> {
-        self.store.call(|store| Ok(Arc::clone(store.state()))).await.map_err(remedies::store)
-    }
-
-    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task.
+    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task. What traces tell of
+    /// steps goes to `steps`.
     pub(super) async fn start(
         supervisor: &mut TaskSupervisor,
         config: &Config,
         host: &str,
         discovery: Discovery,
+        steps: Arc<StepTimes>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
         let host = HostName::sanitised(host);
-        let (store, queue, segments) = open_store(config, &host, Arc::clone(&clock)).await?;
+        let OpenedStore { store, queue, segments, state } =
+            open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
+        let reader = TraceReader::new(Arc::clone(&clock));
         let inputs = RecorderInputs {
             settings: config.recorder.clone(),
             limits: config.capture.clone(),
@@ -112,6 +114,8 @@ impl SessionServices {
             profilers: Arc::clone(&profilers),
             continuous,
             segments: Arc::clone(&segments),
+            reader: Arc::clone(&reader),
+            steps: Arc::clone(&steps),
             store: store.clone(),
             uploads: queue.clone(),
             workloads: discovery.snapshot(),
@@ -119,13 +123,15 @@ impl SessionServices {
         };
         let past = Past { recorder: open_recorder(inputs).await?, segments };
         start_recorder(supervisor, &past);
-        let captures = CaptureRunner::new(
-            config.capture.clone(),
+        let captures = CaptureRunner::new(CaptureRunnerInputs {
+            settings: config.capture.clone(),
             profilers,
-            store.clone(),
-            queue.clone(),
-            Arc::clone(&clock),
-        );
+            store: store.clone(),
+            uploads: queue.clone(),
+            reader,
+            steps,
+            clock: Arc::clone(&clock),
+        });
         measure_disk(supervisor, &store);
         start_uploads(supervisor, &queue);
         let ending = captures.clone();
@@ -139,7 +145,8 @@ impl SessionServices {
         let runner = captures.clone();
         let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
         let uploads = GrpcUploads::new(&sessions);
-        let recorder = GrpcRecorder::new(Arc::clone(&past.recorder), discovery.clone(), &sessions);
+        let recorder =
+            GrpcRecorder::new(Arc::clone(&past.recorder), discovery.clone(), host.clone(), &sessions);
         let captures = GrpcCaptures::new(captures, discovery, host, &sessions);
         Ok(Self {
             uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),
@@ -150,8 +157,17 @@ impl SessionServices {
             store,
             queue,
             past,
+            state,
         })
     }
+}
+
+/// The store, the uploads from it, the segments beside it, and the database of all three.
+struct OpenedStore {
+    store: AsyncStore,
+    queue: Uploads,
+    segments: Arc<Segments>,
+    state: Arc<StateDb>,
 }
 
 /// The continuous profiling of this agent. What an agent before it has left in workloads is stopped in the background.
@@ -237,11 +253,7 @@ fn start_uploads(supervisor: &mut TaskSupervisor, uploads: &Uploads) {
 }
 
 /// Opens the store, the uploads from it and the segments beside it, and reads its sessions in the background.
-async fn open_store(
-    config: &Config,
-    host: &HostName,
-    clock: Arc<dyn Clock>,
-) -> Result<(AsyncStore, Uploads, Arc<Segments>), Failure> {
+async fn open_store(config: &Config, host: &HostName, clock: Arc<dyn Clock>) -> Result<OpenedStore, Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
     let segment_limits = segment_limits(config);
     let (host, settings) = (host.clone(), upload_settings(config));
@@ -251,13 +263,14 @@ async fn open_store(
         let uploads =
             Uploads::new(db.clone(), &state_dir.join("sessions"), host, settings, Arc::clone(&clock));
         uploads.load()?;
-        let segments = Segments::open(&state_dir, db, segment_limits, clock);
-        Ok((AsyncStore::new(store), uploads, Arc::new(segments)))
+        let state = Arc::clone(&db);
+        let segments = Arc::new(Segments::open(&state_dir, db, segment_limits, clock));
+        Ok(OpenedStore { store: AsyncStore::new(store), queue: uploads, segments, state })
     };
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
-    let (store, uploads, segments) = opened.map_err(remedies::store)?;
-    let (filled, derived) = (store.clone(), uploads.clone());
+    let opened = opened.map_err(remedies::store)?;
+    let (filled, derived) = (opened.store.clone(), opened.queue.clone());
     tokio::spawn(async move {
         let filled = filled.call(move |store| {
             store.fill()?;
@@ -267,5 +280,5 @@ async fn open_store(
             warn!(%error, "cannot read the sessions in the store");
         }
     });
-    Ok((store, uploads, segments))
+    Ok(opened)
 }

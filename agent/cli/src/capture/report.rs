@@ -5,16 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cluster::clock_offset::OffsetEstimate;
+use cluster::{clock_offset::OffsetEstimate, hosts::HostAddress};
 use indicatif::HumanBytes;
 use proto::tpuscope::v1::{CaptureFailure, UploadStatus};
 use serde::Serialize;
 use sessions::{
     FailureKind,
-    coordinator::{CapturedHost, HostResult, KeptCapture, SessionLocation},
+    coordinator::{CapturedHost, HostFault, HostResult, KeptCapture, SessionLocation},
 };
 use xprof::{
-    session::{ClockOffset, Manifest, Missing, PartEntry, Window},
+    session::{AtStep, ClockOffset, Manifest, Missing, PartEntry, Window},
     wording::counted,
 };
 
@@ -42,6 +42,9 @@ pub(super) struct CaptureReport {
     /// Whether every requested part is present.
     complete: bool,
     window: Option<Window>,
+    /// Of a capture at a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_step: Option<AtStep>,
     /// Of a capture over several hosts, in the order in which they were given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hosts: Vec<HostRow>,
@@ -79,9 +82,17 @@ impl From<Failure> for NothingKept {
 
 impl NothingKept {
     /// Of a capture over several hosts: why it failed, and each host with its fault.
-    pub(super) fn of_hosts(failure: Failure, hosts: Vec<(String, Option<NoHostAnswer>)>) -> Self {
-        let row = |(host, missing)| HostRow { host, name: None, clock: None, missing };
-        Self { failure, hosts: hosts.into_iter().map(row).collect() }
+    pub(super) fn of_hosts<'h>(
+        failure: Failure,
+        hosts: impl Iterator<Item = (&'h HostAddress, Option<&'h HostFault>)>,
+    ) -> Self {
+        let row = |(host, fault): (&HostAddress, Option<&HostFault>)| HostRow {
+            host: host.to_string(),
+            name: None,
+            clock: None,
+            missing: fault.map(NoHostAnswer::from),
+        };
+        Self { failure, hosts: hosts.map(row).collect() }
     }
 }
 
@@ -137,7 +148,7 @@ impl CaptureReport {
     ) -> Self {
         let failures: Vec<_> =
             failures.into_iter().map(|failure| FailureRow::new(failure, kept_in)).collect();
-        let Manifest { session, window, hosts, missing, warnings, .. } = manifest;
+        let Manifest { session, window, at_step, hosts, missing, warnings, .. } = manifest;
         let parts = hosts.into_iter().flat_map(|host| {
             let name = host.host;
             host.parts.into_iter().map(move |entry| Part { host: name.clone(), entry })
@@ -148,6 +159,7 @@ impl CaptureReport {
             in_store: kept_in == KeptIn::AgentStore,
             complete: missing.is_empty() && failures.is_empty(),
             window,
+            at_step,
             hosts: Vec::new(),
             parts: parts.collect(),
             missing,
@@ -235,6 +247,9 @@ impl CaptureReport {
         for line in self.hosts.iter().filter_map(HostRow::line) {
             let _ = writeln!(text, "  {}", one_line(&line));
         }
+        if let Some(at_step) = self.at_step {
+            let _ = writeln!(text, "  {}", at_step_text(at_step));
+        }
         for Part { entry, .. } in &self.parts {
             let window = entry.window.map(|window| {
                 let length = window.stop.duration_since(window.start).as_secs_f64();
@@ -275,6 +290,20 @@ impl CaptureReport {
     }
 }
 
+/// How far off a capture at a step began.
+fn at_step_text(at: AtStep) -> String {
+    let AtStep { step, first_step, off_by } = at;
+    let Some((first, off_by)) = first_step.zip(off_by) else {
+        return format!("at step {step}: the traces show no numbered step");
+    };
+    let steps = counted(off_by.unsigned_abs(), "step");
+    match off_by {
+        0 => format!("at step {step}: it is the first whole step"),
+        ..0 => format!("at step {step}: the first whole step is {first}, {steps} before it"),
+        1.. => format!("at step {step}: the first whole step is {first}, {steps} after it"),
+    }
+}
+
 /// What is missing and why. A reason that begins with the name of the process does not get it twice.
 fn missing_text(missing: &Missing) -> String {
     let process = missing.process.as_deref().unwrap_or("the whole host");
@@ -295,8 +324,8 @@ pub(super) fn print(result: Result<CaptureReport, NothingKept>, json: bool) -> C
         }
         (Err(NothingKept { failure, hosts }), json) => {
             if json {
-                let error = serde_json::json!({ "message": failure.what, "remedy": failure.remedy });
-                let mut answer = serde_json::json!({ "session": null, "complete": false, "error": error });
+                let mut answer = failure.as_json();
+                (answer["session"], answer["complete"]) = (serde_json::Value::Null, false.into());
                 if !hosts.is_empty() {
                     answer["hosts"] = serde_json::json!(hosts);
                 }
@@ -322,6 +351,18 @@ fn exit(report: CaptureReport) -> CommandResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_far_off_a_step_was_is_said() {
+        let text = |first: Option<i64>| {
+            let off_by = first.map(|first| first - 40);
+            at_step_text(AtStep { step: 40, first_step: first, off_by })
+        };
+        assert_eq!(text(Some(40)), "at step 40: it is the first whole step");
+        assert_eq!(text(Some(38)), "at step 40: the first whole step is 38, 2 steps before it");
+        assert_eq!(text(Some(41)), "at step 40: the first whole step is 41, 1 step after it");
+        assert_eq!(text(None), "at step 40: the traces show no numbered step");
+    }
 
     #[test]
     fn a_missing_process_is_named_once() {

@@ -36,7 +36,7 @@ pub struct Args {
     limit: Option<u32>,
     /// Print JSON (docs/schemas/sessions-list.schema.json; of other hosts sessions-list-hosts.schema.json)
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     hosts: HostsArgs,
 }
@@ -129,7 +129,7 @@ fn is_of_agent(session: &SessionSummary) -> bool {
 }
 
 /// As JSON.
-pub(super) fn value(session: &SessionSummary) -> serde_json::Value {
+pub(crate) fn value(session: &SessionSummary) -> serde_json::Value {
     let context = context_of(session);
     let (certain, possible) = context.total_losses();
     serde_json::json!({
@@ -211,6 +211,11 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
         }
     }
     table.text()
+}
+
+/// The table that is not wide.
+pub(crate) fn narrow_table(sessions: &[SessionSummary]) -> String {
+    table(sessions, None)
 }
 
 /// The cells of a table that is not wide.

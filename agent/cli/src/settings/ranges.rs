@@ -3,7 +3,7 @@
 //!
 //! Must never depend on the host.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
 
 use super::{Config, checks::BrokenRule};
 
@@ -22,6 +22,7 @@ const MAX_TRACER_LEVEL: u32 = 3;
 const MIN_WINDOW: Duration = Duration::from_millis(100);
 const MIN_EVERY: Duration = Duration::from_secs(5);
 const MIN_PAST: u64 = 1 << 20;
+const ATTEMPTS: RangeInclusive<u32> = 100..=1_000_000;
 const MIN_MARKS: u64 = 1 << 20;
 const MIN_KEEP_MARKS: Duration = Duration::from_secs(60);
 /// A piece of an upload has this size, and waits for its turn within the idle timeout.
@@ -31,8 +32,9 @@ const MIN_UPLOAD_IDLE: Duration = Duration::from_secs(1);
 
 /// The settings that are out of their range.
 pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
-    let Config { sampler, libtpu, device, workload, capture, recorder, marks, upload, destination, .. } =
-        config;
+    let Config {
+        sampler, libtpu, device, workload, capture, recorder, jobs, marks, upload, destination, ..
+    } = config;
     let (window, every) = (recorder.window.get(), recorder.every.get());
     let ids: BTreeSet<u16> = device.extra.iter().map(|chip| chip.device).collect();
     let step = sampler.history_step.get();
@@ -118,6 +120,11 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             "marks.max_size is under 1MiB: expected 1MiB or more, or 0B to take no marks",
         ),
         (
+            !ATTEMPTS.contains(&jobs.max_attempts),
+            &["jobs.max_attempts"],
+            "jobs.max_attempts is out of its range: expected 100 to 1000000",
+        ),
+        (
             destination.name_twice(),
             &["destination"],
             "destination has a name twice: expected one destination for each name",
@@ -182,6 +189,7 @@ mod tests {
             ("recorder.max_window=1s", "expected at least the same"),
             ("recorder.keep=10s", "expected at least the same"),
             ("recorder.max_size=0B", "expected 1MiB or more"),
+            ("jobs.max_attempts=99", "expected 100 to 1000000"),
             ("marks.max_rate=0", "expected 1 or more"),
             ("marks.keep=59s", "expected 1m or more"),
             ("marks.max_size=1B", "expected 1MiB or more"),

@@ -17,7 +17,7 @@ use crate::settings::workload::StaticEndpoint;
 static NODES_AND_CHILDREN: Mutex<()> = Mutex::new(());
 
 /// Starts a program. Its standard input may be a node. Returns when the program runs and the node is closed here.
-fn spawn(mut command: Command, node: Option<&Path>) -> Child {
+pub(super) fn spawn(mut command: Command, node: Option<&Path>) -> Child {
     let _alone = NODES_AND_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(node) = node {
         command.stdin(File::open(node).unwrap());
@@ -338,6 +338,33 @@ fn a_host_whose_owners_are_known_is_scanned_less_often() {
     assert_eq!(scans(&mut discovery, 25..150), [25, 35, 45, 55, 65, 75, 85, 145]);
     let _two = host.hold(1, &[]);
     assert_eq!(scans(&mut discovery, 150..180), [150, 160, 170], "a new owner");
+}
+
+#[test]
+fn new_processes_are_looked_at_while_a_chip_is_free() {
+    let host = Host::new();
+    let mut discovery = host.discovery();
+    // As for a container with nodes of its own: the kernel reports nothing.
+    discovery.watch = NodeWatch::default();
+    let owners = |discovery: &mut OwnerScanner, second| discovery.tick(at(second)).owners.len();
+    let _one = host.hold(0, &[]);
+    (0..=70).for_each(|second| assert_eq!(owners(&mut discovery, second), 1));
+    let two = host.hold(1, &[]);
+    assert_eq!(owners(&mut discovery, 71), 2, "chip 1 was free");
+    (72..=140).for_each(|second| assert_eq!(owners(&mut discovery, second), 2));
+    let shared = host.hold(1, &[]);
+    assert_eq!(
+        owners(&mut discovery, 141),
+        2,
+        "both have had owners for a minute: this waits for the next scan"
+    );
+    assert_eq!(owners(&mut discovery, 200), 3);
+    drop(shared);
+    (201..=270).for_each(|second| assert_eq!(owners(&mut discovery, second), 2));
+    drop(two);
+    assert_eq!(owners(&mut discovery, 271), 1);
+    let _next = host.hold(1, &[]);
+    assert_eq!(owners(&mut discovery, 272), 2, "chip 1 has become free");
 }
 
 #[test]
