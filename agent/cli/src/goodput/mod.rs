@@ -1,6 +1,7 @@
 //! `tpuscope goodput`: the share of a job's time that was progress, and the causes of the lost time.
 
 mod json;
+mod marked;
 mod read;
 mod show;
 mod skipped;
@@ -23,7 +24,7 @@ use serde::Serialize;
 
 use self::skipped::{SkippedEntries, SkippedLines};
 use super::{
-    CommandResult,
+    CommandResult, client,
     exit::Exit,
     failure::Failure,
     output::{self, one_line},
@@ -37,19 +38,22 @@ const QUERIES_BYTES: u64 = 16 << 20;
 /// Arguments of `goodput`.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "tpuscope goodput --from-log <FILE> --job <NAME> [OPTIONS]\n       tpuscope goodput --from-slots <FILE> [--json]"
+    override_usage = "tpuscope goodput --job <NAME> [OPTIONS]\n       tpuscope goodput --from-log <FILE> --job <NAME> [OPTIONS]\n       tpuscope goodput --from-slots <FILE> [--json]"
 )]
-#[command(group = clap::ArgGroup::new("source").required(true).args(["from_log", "from_slots"]))]
 pub struct Args {
     /// Exported event log of ml-goodput-measurement: one JSON entry per line, or one JSON array; `-` reads stdin
-    #[arg(long, value_name = "FILE", requires = "job")]
+    #[arg(long, value_name = "FILE", requires = "job", conflicts_with_all = ["from_slots", "user"])]
     from_log: Option<PathBuf>,
     /// Device opens, duty cycles and step starts of one host as a JSON object; `-` reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "strict", "compat"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "strict", "compat", "user"])]
     from_slots: Option<PathBuf>,
-    /// Name of the job: the `job_name` in its entries; --from-log needs it
+    /// Name of the job: the `job_name` in its marks or entries. Without --from-log the agent answers from the marks
+    /// that it has stored
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
+    /// Only a job of the user with this id
+    #[arg(long, value_name = "UID", requires = "job")]
+    user: Option<u32>,
     /// Time of the query, RFC 3339 or epoch seconds [default: the current time]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant)]
     now: Option<Micros>,
@@ -66,13 +70,13 @@ pub struct Args {
     #[arg(long)]
     strict: bool,
     /// Answer the queries in this file, a JSON array, in order; print a JSON array
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["now", "start", "end"])]
+    #[arg(long, value_name = "FILE", requires = "from_log", conflicts_with_all = ["now", "start", "end"])]
     queries: Option<PathBuf>,
     /// Use the elastic calculator [default: if the log has elastic entries]
     #[arg(long)]
     elastic: bool,
     /// Number of days that the first read of ml-goodput-measurement looks back
-    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    #[arg(long, value_name = "DAYS", requires = "from_log", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
     lookback_days: u32,
     /// Print the bucket names that the dashboards of ml-goodput-measurement's newer API use
     #[arg(long)]
@@ -89,6 +93,8 @@ pub struct Args {
     /// Cluster label of the Cloud Monitoring series
     #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
+    #[command(flatten)]
+    agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -105,16 +111,25 @@ pub(super) fn run(args: &Args) -> CommandResult {
     match (&args.from_slots, &args.from_log, &args.job) {
         (Some(file), ..) => slots::run(file, args.json),
         (None, Some(file), Some(job)) => from_log(args, file, job),
-        _ => Err(Failure::new(Exit::Usage, "expected --from-log with --job, or --from-slots")),
+        (None, None, Some(job)) => from_marks(args, job),
+        _ => Err(Failure::new(Exit::Usage, "expected --job, --from-log with --job, or --from-slots")),
+    }
+}
+
+fn from_marks(args: &Args, job: &str) -> CommandResult {
+    check_window(args)?;
+    marked::show(args, &marked::ask(args, job)?)
+}
+
+fn check_window(args: &Args) -> Result<(), Failure> {
+    match (args.start, args.end) {
+        (Some(start), Some(end)) if start >= end => Err(remedies::reversed_window(start, end)),
+        _ => Ok(()),
     }
 }
 
 fn from_log(args: &Args, file: &Path, job: &str) -> CommandResult {
-    if let (Some(start), Some(end)) = (args.start, args.end)
-        && start >= end
-    {
-        return Err(remedies::reversed_window(start, end));
-    }
+    check_window(args)?;
     let queries = args.queries.as_deref().map(read_queries).transpose()?;
     let read = read::entries(file, job)?;
     if read.entries.is_empty() {
@@ -263,7 +278,7 @@ impl Ledger<'_> {
         repairs: Option<&strict::Repairs>,
     ) -> CommandResult {
         if let LedgerAnswer::Failed(failed) = answer {
-            let what = format_args!("{about}: {}: {}", failed.error, failed.message);
+            let what = format_args!("{about}: {}: {}", failed.error.name(), failed.message);
             return Err(remedies::no_answer_of_log(what, self.why_no_answer(failed)));
         }
         output::print(&show::answer(about, answer, names, repairs))?;
@@ -285,7 +300,7 @@ impl Ledger<'_> {
             return NoAnswer::WithoutEpochSeconds(at);
         }
         match self.not_looked_back_to() {
-            Some((first, needed_days)) if failed.error == ExceptionKind::ValueError.name() => {
+            Some((first, needed_days)) if failed.error == ExceptionKind::ValueError => {
                 NoAnswer::NotLookedBackTo { first, lookback_days: self.args.lookback_days, needed_days }
             }
             _ => NoAnswer::Other,

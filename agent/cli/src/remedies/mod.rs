@@ -15,6 +15,7 @@ mod jobs;
 mod joined_sessions;
 mod ledger;
 mod libtpu;
+mod marks;
 mod output;
 mod profilers;
 mod series;
@@ -60,6 +61,10 @@ pub(crate) use ledger::{
     no_answer_of_log, no_entry, other_encoding, refused_observations, reversed_window, unreadable_input,
 };
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
+pub(crate) use marks::{
+    end_of_step, no_answer_of_marks, no_marked_answer, number_without_step, phase_without_end, refused_mark,
+    step_without_number,
+};
 pub(crate) use output::{manual_pages, unprinted};
 pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};
