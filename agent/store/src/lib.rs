@@ -8,6 +8,7 @@
 mod catalog;
 pub mod destinations;
 mod import;
+pub mod ledgers;
 pub mod lock;
 pub mod own_metrics;
 mod retention;
