@@ -6,4 +6,5 @@
 #![forbid(unsafe_code)]
 
 pub mod attempt;
+pub mod ledger;
 pub mod record;

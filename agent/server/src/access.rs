@@ -129,6 +129,7 @@ impl Operation {
             | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::ReadMeasurements),
             "tpuscope.v1.Sessions" if method == "Prune" => Some(Self::ManageStore),
             "tpuscope.v1.Captures"
+            | "tpuscope.v1.Goodput"
             | "tpuscope.v1.Jobs"
             | "tpuscope.v1.Recorder"
             | "tpuscope.v1.Sessions"
@@ -365,7 +366,9 @@ pub(crate) mod tests {
                 let wanted = match (service.name(), method.name()) {
                     ("Host", _) => Operation::ReadMeasurements,
                     ("Sessions", "Prune") => Operation::ManageStore,
-                    ("Captures" | "Jobs" | "Recorder" | "Sessions" | "Uploads", _) => Operation::UseTraces,
+                    ("Captures" | "Goodput" | "Jobs" | "Recorder" | "Sessions" | "Uploads", _) => {
+                        Operation::UseTraces
+                    }
                     (other, _) => unreachable!("no row of the table is about {other}"),
                 };
                 assert_eq!(Operation::of(&path), Some(wanted), "{path}");

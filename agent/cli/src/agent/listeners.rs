@@ -123,9 +123,9 @@ impl Listeners {
                 listener.clone().serve(host_api.clone(), stop)
             });
         }
-        let SessionServices { captures, recorder, sessions, uploads, .. } = session_services;
+        let SessionServices { captures, goodput, recorder, sessions, uploads, .. } = session_services;
         let traces = read_only.add_service(captures).add_service(recorder);
-        let all = traces.add_service(sessions).add_service(uploads);
+        let all = traces.add_service(sessions).add_service(uploads).add_service(goodput);
         if let Some((listener, address)) = self.remote {
             info!(%address, "serving gRPC to other hosts (mutual TLS)");
             let (auth_layer, all) = (auth_layer.clone(), all.clone());

@@ -10,17 +10,19 @@ use ::sessions::{
     recorder::{Recorder, RecorderInputs},
 };
 use host::discovery::Discovery;
+use jobs::ledger::LiveLedgers;
 use model::time::Clock;
 use proto::tpuscope::v1::{
-    captures_server::CapturesServer, recorder_server::RecorderServer, sessions_server::SessionsServer,
-    uploads_server::UploadsServer,
+    captures_server::CapturesServer, goodput_server::GoodputServer, recorder_server::RecorderServer,
+    sessions_server::SessionsServer, uploads_server::UploadsServer,
 };
 use server::{
-    grpc_captures::GrpcCaptures, grpc_recorder::GrpcRecorder, grpc_server::REQUEST_BYTES,
-    grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
+    grpc_captures::GrpcCaptures, grpc_goodput::GrpcGoodput, grpc_recorder::GrpcRecorder,
+    grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
 };
 use store::{
     AsyncStore, SessionStore,
+    ledgers::Ledgers,
     segments::{SegmentLimits, Segments},
     uploads::{UploadSettings, Uploads},
 };
@@ -41,9 +43,10 @@ const MANIFEST_BYTES: usize = 8 << 20;
 /// Time between two reads of the free disk.
 const DISK_EVERY: Duration = Duration::from_secs(60);
 
-/// The gRPC services of captures, the recorder, sessions and uploads.
+/// The gRPC services of captures, goodput, the recorder, sessions and uploads.
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
+    pub(super) goodput: GoodputServer<GrpcGoodput>,
     pub(super) recorder: RecorderServer<GrpcRecorder>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
     pub(super) uploads: UploadsServer<GrpcUploads>,
@@ -55,6 +58,8 @@ pub(super) struct SessionServices {
     pub(super) queue: Uploads,
     /// Keeps the past of the workloads.
     pub(super) past: Past,
+    /// Where the time of the jobs goes.
+    pub(super) ledgers: Arc<LiveLedgers>,
 }
 
 /// The recorder, and what it keeps.
@@ -95,8 +100,9 @@ impl SessionServices {
         discovery: Discovery,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
+        let name = host.to_owned();
         let host = HostName::sanitised(host);
-        let (store, queue, segments) = open_store(config, &host, Arc::clone(&clock)).await?;
+        let (store, queue, segments, ledgers) = open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
         let inputs = RecorderInputs {
@@ -130,6 +136,7 @@ impl SessionServices {
                 TaskResult::Ok(())
             }
         });
+        let goodput = GrpcGoodput::new(Arc::clone(&ledgers), name, Arc::clone(&clock));
         let runner = captures.clone();
         let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
         let uploads = GrpcUploads::new(&sessions);
@@ -138,12 +145,14 @@ impl SessionServices {
         Ok(Self {
             uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
+            goodput: GoodputServer::new(goodput).max_decoding_message_size(REQUEST_BYTES),
             recorder: RecorderServer::new(recorder).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
             runner,
             store,
             queue,
             past,
+            ledgers,
         })
     }
 }
@@ -230,12 +239,12 @@ fn start_uploads(supervisor: &mut TaskSupervisor, uploads: &Uploads) {
     });
 }
 
-/// Opens the store, the uploads from it and the segments beside it, and reads its sessions in the background.
+/// Opens the store, the uploads from it, the segments and the ledgers beside it, and reads its sessions in the background.
 async fn open_store(
     config: &Config,
     host: &HostName,
     clock: Arc<dyn Clock>,
-) -> Result<(AsyncStore, Uploads, Arc<Segments>), Failure> {
+) -> Result<(AsyncStore, Uploads, Arc<Segments>, Arc<LiveLedgers>), Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
     let segment_limits = segment_limits(config);
     let (host, settings) = (host.clone(), upload_settings(config));
@@ -245,12 +254,13 @@ async fn open_store(
         let uploads =
             Uploads::new(db.clone(), &state_dir.join("sessions"), host, settings, Arc::clone(&clock));
         uploads.load()?;
+        let ledgers = LiveLedgers::new(Ledgers::new(db.clone()), Arc::clone(&clock));
         let segments = Segments::open(&state_dir, db, segment_limits, clock);
-        Ok((AsyncStore::new(store), uploads, Arc::new(segments)))
+        Ok((AsyncStore::new(store), uploads, Arc::new(segments), ledgers))
     };
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
-    let (store, uploads, segments) = opened.map_err(remedies::store)?;
+    let (store, uploads, segments, ledgers) = opened.map_err(remedies::store)?;
     let (filled, derived) = (store.clone(), uploads.clone());
     tokio::spawn(async move {
         let filled = filled.call(move |store| {
@@ -261,5 +271,5 @@ async fn open_store(
             warn!(%error, "cannot read the sessions in the store");
         }
     });
-    Ok((store, uploads, segments))
+    Ok((store, uploads, segments, ledgers))
 }

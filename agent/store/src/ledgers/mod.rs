@@ -108,6 +108,14 @@ impl Ledgers {
         Ok(self.0.read(|connection| rows::find(connection, key))?.flatten())
     }
 
+    /// Forgets the ledger of a job with its hours.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn forget(&self, key: &JobKey) -> Result<(), StateError> {
+        self.0.write(|transaction| rows::forget(transaction, key))
+    }
+
     /// The hours of a ledger from one to another, both included.
     ///
     /// # Errors

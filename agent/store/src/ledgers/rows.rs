@@ -38,6 +38,11 @@ pub(super) fn remove(connection: &Connection, ledger: i64) -> rusqlite::Result<(
     connection.execute("DELETE FROM ledgers WHERE number = ?1", [ledger]).map(drop)
 }
 
+/// Forgets the ledger of a job with its hours.
+pub(super) fn forget(connection: &Connection, key: &JobKey) -> rusqlite::Result<()> {
+    connection.execute(&format!("DELETE FROM ledgers WHERE {IS_KEY}"), parameters(key)).map(drop)
+}
+
 /// Forgets an hour.
 pub(super) fn remove_hour(connection: &Connection, ledger: i64, hour: u64) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM ledger_hours WHERE ledger = ?1 AND hour = ?2", (ledger, hour)).map(drop)

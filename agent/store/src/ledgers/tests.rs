@@ -49,6 +49,9 @@ fn a_ledger_is_that_of_its_job_and_user_and_the_newest_state_counts() {
     assert_eq!(ledgers.hours(&mine.key, 0, 9).unwrap(), [by_second(0, 5), by_second(1, 2)]);
     assert_eq!(ledgers.hours(&mine.key, 1, 1).unwrap(), [by_second(1, 2)]);
     assert_eq!(ledgers.hours(&theirs.key, 0, 9).unwrap(), []);
+    ledgers.forget(&mine.key).unwrap();
+    assert_eq!(ledgers.hours(&mine.key, 0, 9).unwrap(), []);
+    assert_eq!(ledgers.list().unwrap(), [KeptLedger { state: String::new(), ..theirs }]);
 }
 
 #[test]

@@ -5,6 +5,42 @@ use serde::{Deserialize, Serialize};
 use super::second::SecondState;
 use crate::proxy::{limits::MIN_COVER, limits::MIN_SECONDS, ratios::SlotBuckets};
 
+/// How far a figure of the proxy can be believed. It is never more than medium: duty cycles show neither lost work nor
+/// what the chips worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// There is no figure: too little is known.
+    None,
+    /// Less than 90 % of the time is known, or less than ten minutes.
+    Low,
+    /// Enough is known for the figure to be that of the rules.
+    Medium,
+}
+
+impl Confidence {
+    const COVERAGE: f64 = 0.9;
+    const SECONDS: u64 = 600;
+
+    /// Of a figure, by the known share of the time and the known seconds.
+    pub fn of(figure: Option<f64>, coverage: f64, known: u64) -> Self {
+        match figure {
+            None => Self::None,
+            Some(_) if coverage < Self::COVERAGE || known < Self::SECONDS => Self::Low,
+            Some(_) => Self::Medium,
+        }
+    }
+
+    /// Its name in answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Low => "low",
+            Self::Medium => "medium",
+        }
+    }
+}
+
 /// Seconds by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondCounts([u64; SecondState::ALL.len()]);
@@ -76,6 +112,11 @@ impl SecondCounts {
     pub fn scheduling_goodput(&self) -> Option<f64> {
         let observed = self.elapsed() - self.of(SecondState::Unobserved);
         share(self.open(), observed).filter(|_| self.is_long_enough())
+    }
+
+    /// How far the figure can be believed.
+    pub fn confidence(&self) -> Confidence {
+        Confidence::of(self.goodput(), self.coverage(), self.known())
     }
 
     fn is_long_enough(&self) -> bool {

@@ -14,6 +14,7 @@ mod block;
 mod chip;
 mod counts;
 mod losses;
+mod minutes;
 mod second;
 
 use std::collections::VecDeque;
@@ -28,8 +29,9 @@ use super::{
 
 pub use block::{BLOCK_SECONDS, ChipBits, LedgerBlock};
 pub use chip::ChipSecond;
-pub use counts::SecondCounts;
+pub use counts::{Confidence, SecondCounts};
 pub use losses::{Loss, LossPiece, LossRun, losses};
+pub use minutes::MinuteBlock;
 pub use second::{SecondState, StallCause};
 
 use chip::{ChipIs, ChipMemory};
@@ -166,6 +168,7 @@ impl LiveLedger {
 
     /// Adds seconds in which the job had no chip open.
     pub fn push_closed(&mut self, seconds: u64) {
+        self.chips.iter_mut().for_each(ChipMemory::forget);
         for _ in 0..seconds {
             self.push(&[]);
         }
