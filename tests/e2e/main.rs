@@ -18,6 +18,7 @@ mod goodput;
 mod host_capture;
 mod hosts;
 mod jax_peer;
+mod jobs;
 mod libtpu;
 mod merge_real;
 mod previous_release;

@@ -16,6 +16,7 @@ pub mod failure;
 mod generate;
 mod goodput;
 mod hosts;
+mod jobs;
 mod libtpu;
 pub mod lifecycle;
 pub mod output;
@@ -23,6 +24,7 @@ mod output_path;
 mod profilers;
 mod recorder;
 mod remedies;
+mod run;
 mod series;
 mod sessions;
 pub mod settings;
@@ -82,6 +84,11 @@ pub enum Command {
     Config(config::Args),
     /// Compute the share of a job's time that was progress, and the causes of the lost time
     Goodput(Box<goodput::Args>),
+    /// List the jobs of this host over time, and show what changed between two attempts
+    #[command(subcommand)]
+    Jobs(jobs::JobsCommand),
+    /// Run a command as a job that the agent knows
+    Run(run::Args),
     /// List, copy, remove, analyze, merge and export recorded sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
@@ -166,6 +173,8 @@ fn run(command: Command) -> CommandResult {
         Command::Certs(command) => certs::run(&command),
         Command::Config(args) => config::run(&args),
         Command::Goodput(args) => goodput::run(&args),
+        Command::Jobs(command) => jobs::run(&command),
+        Command::Run(args) => run::run(&args),
         Command::Sessions(command) => sessions::run(&command),
         Command::Uploads(command) => uploads::run(&command),
         Command::Libtpu(args) => libtpu::run(&args),

@@ -1,6 +1,11 @@
 //! One attempt of a job on this host: from its start to its end.
 
+use std::collections::BTreeMap;
+
 use model::{device::ChipIndex, time::Timestamp, workload::ProcessKey};
+
+/// Software and system, such as `version.jax`, `variable.XLA_FLAGS` and `system.kernel`, with their values.
+pub type Configuration = BTreeMap<String, String>;
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +22,31 @@ pub enum Ending {
     Unknown,
 }
 
+impl Ending {
+    /// Its name in JSON, and the exit code or the number of the signal.
+    pub fn parts(self) -> (&'static str, Option<u8>) {
+        match self {
+            Self::Exit(code) => ("exit", Some(code)),
+            Self::Signal(signal) => ("signal", Some(signal)),
+            Self::NodeLost => ("node_lost", None),
+            Self::Requeued => ("requeued", None),
+            Self::Unknown => ("unknown", None),
+        }
+    }
+
+    /// The ending with this name and code; `None` if there is none, or a code is missing.
+    pub fn of_parts(name: &str, code: Option<u8>) -> Option<Self> {
+        match (name, code) {
+            ("exit", Some(code)) => Some(Self::Exit(code)),
+            ("signal", Some(signal)) => Some(Self::Signal(signal)),
+            ("node_lost", _) => Some(Self::NodeLost),
+            ("requeued", _) => Some(Self::Requeued),
+            ("unknown", _) => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+
 /// The end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttemptEnd {
@@ -29,6 +59,9 @@ pub struct AttemptEnd {
     pub told: bool,
 }
 
+/// The most hosts of a job that are kept by name.
+pub const MAX_HOSTS: usize = 512;
+
 /// What is said of a job beside its key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobDescription {
@@ -36,7 +69,9 @@ pub struct JobDescription {
     pub name: Option<String>,
     /// Another id by which its user knows it, such as `12_3` of a task of a job array.
     pub other_id: Option<String>,
-    /// All its hosts, in the order of their ranks.
+    /// The name of its user.
+    pub user: Option<String>,
+    /// Its hosts, in the order of their ranks: the first [`MAX_HOSTS`].
     pub hosts: Vec<String>,
     /// The rank of this host.
     pub rank: Option<u32>,
@@ -45,15 +80,14 @@ pub struct JobDescription {
 impl JobDescription {
     /// Takes what `newer` knows; what it does not know stays.
     pub(crate) fn update(&mut self, newer: &Self) {
-        let Self { name, other_id, hosts, rank } = newer;
-        if name.is_some() {
-            self.name.clone_from(name);
-        }
-        if other_id.is_some() {
-            self.other_id.clone_from(other_id);
+        let Self { name, other_id, user, hosts, rank } = newer;
+        for (old, new) in [(&mut self.name, name), (&mut self.other_id, other_id), (&mut self.user, user)] {
+            if new.is_some() {
+                old.clone_from(new);
+            }
         }
         if !hosts.is_empty() {
-            self.hosts.clone_from(hosts);
+            self.hosts = hosts.iter().take(MAX_HOSTS).cloned().collect();
         }
         self.rank = rank.or(self.rank);
     }
@@ -76,10 +110,14 @@ pub struct Attempt {
     pub awaits_hook: bool,
     /// The process of `tpuscope run`, while it lives.
     pub command: Option<ProcessKey>,
+    /// How that process ended, where it is known: other processes of the attempt may go on.
+    pub command_ending: Option<Ending>,
     /// Its processes that hold chips now.
     pub processes: Vec<ProcessKey>,
     /// The chips that it held last.
     pub chips: Vec<ChipIndex>,
+    /// Its software and system.
+    pub configuration: Configuration,
 }
 
 impl Attempt {
@@ -108,5 +146,17 @@ impl Attempt {
         let at = self.start.map_or(end.at, |start| end.at.max(start));
         self.end = Some(AttemptEnd { at, ..end });
         self.awaits_hook = false;
+    }
+
+    /// Ends it at the time of the last event.
+    pub(crate) fn end_when_last_heard_of(&mut self, how: Ending) {
+        self.finish(AttemptEnd { at: self.last_event, how, told: false });
+        self.forget_processes();
+    }
+
+    /// None of its processes is left.
+    pub(crate) fn forget_processes(&mut self) {
+        self.command = None;
+        self.processes.clear();
     }
 }

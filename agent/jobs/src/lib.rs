@@ -6,5 +6,15 @@
 #![forbid(unsafe_code)]
 
 pub mod attempt;
+mod command_end;
+pub mod configuration;
+mod jobs;
 pub mod ledger;
+pub mod name;
+pub mod observed;
 pub mod record;
+pub mod registry;
+pub mod settings;
+mod stored;
+
+pub use jobs::{Jobs, JobsError};

@@ -25,7 +25,7 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tracing::info;
 
-use super::session_services::SessionServices;
+use super::{job_services::JobServices, session_services::SessionServices};
 use crate::{
     failure::Failure,
     lifecycle::task_supervisor::{OnEnd, Stage, TaskSupervisor},
@@ -94,7 +94,7 @@ impl Listeners {
         self,
         supervisor: &mut TaskSupervisor,
         host_api: &Arc<HostApi>,
-        session_services: SessionServices,
+        (session_services, job_services): (SessionServices, JobServices),
         settings: &Settings,
         allowed_hosts: watch::Receiver<Vec<String>>,
     ) -> Result<HealthReporter, Failure> {
@@ -125,7 +125,8 @@ impl Listeners {
         }
         let SessionServices { captures, goodput, recorder, sessions, uploads, .. } = session_services;
         let traces = read_only.add_service(captures).add_service(recorder);
-        let all = traces.add_service(sessions).add_service(uploads).add_service(goodput);
+        let all = traces.add_service(sessions).add_service(uploads).add_service(job_services.service);
+        let all = all.add_service(goodput);
         if let Some((listener, address)) = self.remote {
             info!(%address, "serving gRPC to other hosts (mutual TLS)");
             let (auth_layer, all) = (auth_layer.clone(), all.clone());

@@ -1,5 +1,6 @@
 //! `tpuscope agent`: assembles and runs the daemon.
 
+mod job_services;
 mod listeners;
 mod own_metrics;
 mod reload;
@@ -9,6 +10,7 @@ mod sources;
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use host::discovery::{Discovery, DiscoveryConfig};
+use job_services::JobServices;
 use jobs::ledger::{LedgerInputs, LiveLedgers};
 use model::{
     pace::Pace,
@@ -132,6 +134,9 @@ async fn serve(
     let host = host_name(&config);
     let session_services =
         SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock.clone()).await?;
+    let db = Arc::clone(&session_services.state);
+    let job_services =
+        JobServices::start(&mut supervisor, &config, db, discovery.clone(), clock.clone()).await?;
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
@@ -166,10 +171,12 @@ async fn serve(
         store: session_services.store.clone(),
         uploads: session_services.queue.clone(),
         past: session_services.past.clone(),
+        jobs: job_services.jobs.clone(),
         remote,
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
-    let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api, hosts)?;
+    let services = (session_services, job_services);
+    let health = listeners.serve(&mut supervisor, &host_api, services, &config.api, hosts)?;
     let ready = tokio::spawn(report_ready(sampler, host_api, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
 

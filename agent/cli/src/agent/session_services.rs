@@ -24,6 +24,7 @@ use store::{
     AsyncStore, SessionStore,
     ledgers::Ledgers,
     segments::{SegmentLimits, Segments},
+    state::StateDb,
     uploads::{UploadSettings, Uploads},
 };
 use tokio::time::MissedTickBehavior;
@@ -58,6 +59,8 @@ pub(super) struct SessionServices {
     pub(super) queue: Uploads,
     /// Keeps the past of the workloads.
     pub(super) past: Past,
+    /// The database in which the agent keeps what lasts.
+    pub(super) state: Arc<StateDb>,
     /// Where the time of the jobs goes.
     pub(super) ledgers: Arc<LiveLedgers>,
 }
@@ -102,7 +105,9 @@ impl SessionServices {
     ) -> Result<Self, Failure> {
         let name = host.to_owned();
         let host = HostName::sanitised(host);
-        let (store, queue, segments, ledgers) = open_store(config, &host, Arc::clone(&clock)).await?;
+        let OpenedStore { store, queue, segments, state } =
+            open_store(config, &host, Arc::clone(&clock)).await?;
+        let ledgers = LiveLedgers::new(Ledgers::new(Arc::clone(&state)), Arc::clone(&clock));
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
         let inputs = RecorderInputs {
@@ -152,9 +157,18 @@ impl SessionServices {
             store,
             queue,
             past,
+            state,
             ledgers,
         })
     }
+}
+
+/// The store, the uploads from it, the segments beside it, and the database of all three.
+struct OpenedStore {
+    store: AsyncStore,
+    queue: Uploads,
+    segments: Arc<Segments>,
+    state: Arc<StateDb>,
 }
 
 /// The continuous profiling of this agent. What an agent before it has left in workloads is stopped in the background.
@@ -239,12 +253,8 @@ fn start_uploads(supervisor: &mut TaskSupervisor, uploads: &Uploads) {
     });
 }
 
-/// Opens the store, the uploads from it, the segments and the ledgers beside it, and reads its sessions in the background.
-async fn open_store(
-    config: &Config,
-    host: &HostName,
-    clock: Arc<dyn Clock>,
-) -> Result<(AsyncStore, Uploads, Arc<Segments>, Arc<LiveLedgers>), Failure> {
+/// Opens the store, the uploads from it and the segments beside it, and reads its sessions in the background.
+async fn open_store(config: &Config, host: &HostName, clock: Arc<dyn Clock>) -> Result<OpenedStore, Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
     let segment_limits = segment_limits(config);
     let (host, settings) = (host.clone(), upload_settings(config));
@@ -254,14 +264,14 @@ async fn open_store(
         let uploads =
             Uploads::new(db.clone(), &state_dir.join("sessions"), host, settings, Arc::clone(&clock));
         uploads.load()?;
-        let ledgers = LiveLedgers::new(Ledgers::new(db.clone()), Arc::clone(&clock));
-        let segments = Segments::open(&state_dir, db, segment_limits, clock);
-        Ok((AsyncStore::new(store), uploads, Arc::new(segments), ledgers))
+        let state = Arc::clone(&db);
+        let segments = Arc::new(Segments::open(&state_dir, db, segment_limits, clock));
+        Ok(OpenedStore { store: AsyncStore::new(store), queue: uploads, segments, state })
     };
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
-    let (store, uploads, segments, ledgers) = opened.map_err(remedies::store)?;
-    let (filled, derived) = (store.clone(), uploads.clone());
+    let opened = opened.map_err(remedies::store)?;
+    let (filled, derived) = (opened.store.clone(), opened.queue.clone());
     tokio::spawn(async move {
         let filled = filled.call(move |store| {
             store.fill()?;
@@ -271,5 +281,5 @@ async fn open_store(
             warn!(%error, "cannot read the sessions in the store");
         }
     });
-    Ok((store, uploads, segments, ledgers))
+    Ok(opened)
 }

@@ -11,6 +11,7 @@ mod certs;
 mod connection;
 mod host_captures;
 mod hosts;
+mod jobs;
 mod joined_sessions;
 mod ledger;
 mod libtpu;
@@ -47,6 +48,7 @@ pub(crate) use hosts::{
     container_without_pod, hosts, kubectl_wants_pods, no_container_name, no_way_to_hosts, not_reached,
     peer_id_without_tls, port_with_command, socket_of_another_host, srun_without_job,
 };
+pub(crate) use jobs::{job, not_executed};
 pub(crate) use joined_sessions::{
     no_host_has, no_name_for_hosts, not_comparable, process_twice, same_session, session_twice,
     sessions_apart, several_jobs,

@@ -95,6 +95,8 @@ sections! {
     capture: sessions::settings::Settings,
     /// The trace of the minutes before.
     recorder: sessions::recorder::RecorderSettings,
+    /// The jobs of the host over time.
+    jobs: ::jobs::settings::JobSettings,
     /// The retention of sessions.
     store: store::settings::Settings,
     /// Uploads.

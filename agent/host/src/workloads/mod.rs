@@ -31,7 +31,7 @@ use std::{
 };
 
 pub use endpoints::{PROFILER_DEFAULTS, PROFILER_VARIABLES};
-pub use environment::RECORD as RECORD_VARIABLE;
+pub use environment::{CONFIGURATION as CONFIGURATION_VARIABLES, RECORD as RECORD_VARIABLE};
 
 use early_scan::{EarlyScan, OwnerCheck};
 use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};

@@ -16,6 +16,7 @@ use model::{
 use sampling::sampler::Batch;
 
 use super::causes::StallValues;
+use crate::observed::key_of;
 
 /// A job whose processes have chips open.
 #[derive(Debug, Clone)]
@@ -35,7 +36,7 @@ pub(super) fn jobs(host: &HostSnapshot) -> Vec<ObservedJob> {
     let owners = host.workloads.owners.iter().filter(|owner| !owner.chips.is_empty());
     for owner in owners {
         let Some(workload) = host.workload_of(owner.process) else { continue };
-        let job = jobs.entry(key(owner)).or_insert_with(|| first_of(owner, workload));
+        let job = jobs.entry(key_of(owner)).or_insert_with(|| first_of(owner, workload));
         job.chips.extend(owner.chips.iter().map(|chip| (chip.0, owner.process)));
     }
     let mut jobs: Vec<_> = jobs.into_values().collect();
@@ -46,13 +47,9 @@ pub(super) fn jobs(host: &HostSnapshot) -> Vec<ObservedJob> {
     jobs
 }
 
-fn key(owner: &Owner) -> JobKey {
-    JobKey { kind: owner.job.kind, cluster: String::new(), uid: owner.uid, id: owner.job.id.clone() }
-}
-
 fn first_of(owner: &Owner, workload: &Arc<Workload>) -> ObservedJob {
     ObservedJob {
-        key: key(owner),
+        key: key_of(owner),
         name: owner.job.name.clone().unwrap_or_default(),
         workload: Arc::clone(workload),
         pid_namespace: owner.pid_namespace,

@@ -30,7 +30,7 @@ use model::{
     workload::ProcessKey,
 };
 
-use crate::attempt::{Attempt, AttemptEnd, Ending, JobDescription};
+use crate::attempt::{Attempt, AttemptEnd, Configuration, Ending, JobDescription};
 
 /// The most attempts of one job; the oldest are forgotten first.
 pub const MAX_ATTEMPTS: usize = 64;
@@ -57,15 +57,14 @@ pub enum Happening {
     Seen(Sighting),
     /// No process of it holds a chip any more.
     Gone,
-    /// The process of its `tpuscope run` is gone.
-    CommandEnded,
+    /// The process of its `tpuscope run` has ended; how, where that is known.
+    CommandEnded(Option<Ending>),
     /// A hook said that it ended.
     HookEnded(Ending),
-    /// The agent started, and this host was started since the last event or was not. What runs is seen again next.
-    AgentStarted {
-        /// The host was started.
-        rebooted: bool,
-    },
+    /// This host was started since the last event: no attempt outlives that.
+    Rebooted,
+    /// Nothing was heard of it for so long that its end must have been missed.
+    Silent,
 }
 
 /// The processes of a job on this host.
@@ -77,6 +76,8 @@ pub struct Sighting {
     pub processes: Vec<ProcessKey>,
     /// The chips that they hold.
     pub chips: Vec<ChipIndex>,
+    /// Their software and system.
+    pub configuration: Configuration,
 }
 
 /// A job as this host knows it.
@@ -113,8 +114,8 @@ impl JobRecord {
 
     /// Merges what happened. Returns the number of the attempt that the event was about, if there is one.
     pub fn apply(&mut self, event: &JobEvent) -> Option<u32> {
-        if let Happening::AgentStarted { rebooted } = event.what {
-            self.agent_started(rebooted, event.at);
+        if event.what == Happening::Rebooted {
+            self.end_all(Ending::NodeLost);
             return None;
         }
         let index = match self.target(event) {
@@ -143,10 +144,12 @@ impl JobRecord {
                 },
             },
             (Happening::HookEnded(_), None) => last.map_or(Target::New(0), Target::Known),
-            (Happening::Gone | Happening::CommandEnded, Some(number)) => {
+            (Happening::Gone | Happening::CommandEnded(_) | Happening::Silent, Some(number)) => {
                 known(number).map_or(Target::None, Target::Known)
             }
-            (Happening::Gone | Happening::CommandEnded, None) => last.map_or(Target::None, Target::Known),
+            (Happening::Gone | Happening::CommandEnded(_) | Happening::Silent, None) => {
+                last.map_or(Target::None, Target::Known)
+            }
             (_, Some(number)) => known(number).map_or(Target::New(number), Target::Known),
             (Happening::Seen(sighting), None) => match last {
                 Some(last) if self.belongs(sighting, &self.attempts[last]) => Target::Known(last),
@@ -166,10 +169,13 @@ impl JobRecord {
             && (before.is_empty() || before.iter().any(|process| sighting.processes.contains(process)))
     }
 
-    /// Inserts an attempt without anything known; returns its index.
+    /// Inserts an attempt without anything known, unless it is there: after the greatest number there is no next one.
+    /// Returns its index.
     fn insert(&mut self, number: u32) -> usize {
         let index = self.attempts.partition_point(|attempt| attempt.number < number);
-        self.attempts.insert(index, Attempt { number, ..Attempt::default() });
+        if self.attempts.get(index).is_none_or(|attempt| attempt.number != number) {
+            self.attempts.insert(index, Attempt { number, ..Attempt::default() });
+        }
         index
     }
 
@@ -181,20 +187,14 @@ impl JobRecord {
         }
         for attempt in older.iter_mut().filter(|attempt| attempt.is_open()) {
             attempt.finish(AttemptEnd { at, how: Ending::Requeued, told: false });
-            attempt.command = None;
-            attempt.processes.clear();
+            attempt.forget_processes();
         }
     }
 
-    /// Processes have to be seen again. After a reboot there are none, and a hook that was to end an attempt will not come.
-    fn agent_started(&mut self, rebooted: bool, at: Timestamp) {
+    /// Ends all attempts, each when it was last heard of.
+    fn end_all(&mut self, how: Ending) {
         for attempt in self.attempts.iter_mut().filter(|attempt| attempt.is_open()) {
-            if rebooted {
-                attempt.command = None;
-                attempt.processes.clear();
-                let at = attempt.last_event.min(at);
-                attempt.finish(AttemptEnd { at, how: Ending::NodeLost, told: false });
-            }
+            attempt.end_when_last_heard_of(how);
         }
     }
 }
@@ -202,7 +202,9 @@ impl JobRecord {
 /// Merges an event into its attempt. `early_end`: it is the end of this attempt, told with the number of the next one.
 fn apply_to(attempt: &mut Attempt, event: &JobEvent, early_end: bool) {
     let at = event.at;
-    attempt.last_event = attempt.last_event.max(at);
+    if event.what != Happening::Silent {
+        attempt.last_event = attempt.last_event.max(at);
+    }
     match &event.what {
         Happening::HookStarted(description) => {
             attempt.description.update(description);
@@ -213,9 +215,11 @@ fn apply_to(attempt: &mut Attempt, event: &JobEvent, early_end: bool) {
             attempt.description.update(description);
             started(attempt, at);
             attempt.command = attempt.is_open().then_some(*command);
+            attempt.command_ending = None;
         }
-        Happening::Seen(Sighting { description, processes, chips }) => {
+        Happening::Seen(Sighting { description, processes, chips, configuration }) => {
             attempt.description.update(description);
+            attempt.configuration.extend(configuration.clone());
             attempt.processes.clone_from(processes);
             attempt.chips.clone_from(chips);
             attempt.end = attempt.end.filter(|end| end.told);
@@ -225,8 +229,9 @@ fn apply_to(attempt: &mut Attempt, event: &JobEvent, early_end: bool) {
             attempt.processes.clear();
             conclude(attempt, at);
         }
-        Happening::CommandEnded => {
+        Happening::CommandEnded(how) => {
             attempt.command = None;
+            attempt.command_ending = *how;
             conclude(attempt, at);
         }
         Happening::HookEnded(how) => {
@@ -234,7 +239,8 @@ fn apply_to(attempt: &mut Attempt, event: &JobEvent, early_end: bool) {
             attempt.finish(AttemptEnd { at, how, told: true });
             attempt.command = None;
         }
-        Happening::AgentStarted { .. } => {}
+        Happening::Silent if attempt.is_open() => attempt.end_when_last_heard_of(Ending::Unknown),
+        Happening::Silent | Happening::Rebooted => {}
     }
 }
 
@@ -249,10 +255,11 @@ fn started(attempt: &mut Attempt, at: Timestamp) {
     }
 }
 
-/// Ends an attempt that nothing keeps alive.
+/// Ends an attempt that nothing keeps alive, as its command ended if it had one.
 fn conclude(attempt: &mut Attempt, at: Timestamp) {
     if attempt.is_open() && attempt.is_abandoned() {
-        attempt.finish(AttemptEnd { at, how: Ending::Unknown, told: false });
+        let how = attempt.command_ending.unwrap_or(Ending::Unknown);
+        attempt.finish(AttemptEnd { at, how, told: false });
     }
 }
 

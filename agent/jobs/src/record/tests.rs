@@ -141,11 +141,11 @@ fn runs_of_one_name_may_be_beside_each_other() {
     assert_eq!(tell(&mut job, None, 10, run_started(7)), Some(0));
     assert_eq!(tell(&mut job, None, 20, run_started(8)), Some(1));
     tell(&mut job, Some(0), 25, seen(&[70]));
-    tell(&mut job, Some(0), 30, Happening::CommandEnded);
-    assert_eq!(shown(&job), [(0, Some(10), None), (1, Some(20), None)], "a process of its is left");
+    tell(&mut job, Some(0), 30, Happening::CommandEnded(Some(Ending::Exit(3))));
+    assert_eq!(shown(&job), [(0, Some(10), None), (1, Some(20), None)], "a process of it is left");
     tell(&mut job, Some(0), 40, Happening::Gone);
-    tell(&mut job, Some(1), 50, Happening::CommandEnded);
-    let both = [(0, Some(10), Some((40, Ending::Unknown))), (1, Some(20), Some((50, Ending::Unknown)))];
+    tell(&mut job, Some(1), 50, Happening::CommandEnded(None));
+    let both = [(0, Some(10), Some((40, Ending::Exit(3)))), (1, Some(20), Some((50, Ending::Unknown)))];
     assert_eq!(shown(&job), both);
 }
 
@@ -154,9 +154,7 @@ fn a_reboot_ends_what_ran_when_it_was_last_heard_of() {
     let mut job = slurm();
     tell(&mut job, Some(0), 10, hook_started());
     tell(&mut job, Some(0), 20, seen(&[7]));
-    tell(&mut job, None, 900, Happening::AgentStarted { rebooted: false });
-    assert_eq!(shown(&job), [(0, Some(10), None)]);
-    tell(&mut job, None, 990, Happening::AgentStarted { rebooted: true });
+    tell(&mut job, None, 990, Happening::Rebooted);
     assert_eq!(shown(&job), [(0, Some(10), Some((20, Ending::NodeLost)))]);
 }
 
@@ -174,10 +172,12 @@ fn happening() -> impl Strategy<Value = Happening> {
         (0_u32..6).prop_map(run_started),
         prop::collection::vec(0_u32..6, 1..3).prop_map(|pids| seen(&pids)),
         Just(Happening::Gone),
-        Just(Happening::CommandEnded),
+        Just(Happening::CommandEnded(None)),
+        any::<u8>().prop_map(|code| Happening::CommandEnded(Some(Ending::Exit(code)))),
         any::<u8>().prop_map(|code| Happening::HookEnded(Ending::Exit(code))),
         Just(Happening::HookEnded(Ending::Requeued)),
-        any::<bool>().prop_map(|rebooted| Happening::AgentStarted { rebooted }),
+        Just(Happening::Rebooted),
+        Just(Happening::Silent),
     ]
 }
 
@@ -238,7 +238,7 @@ proptest! {
         for event in &events {
             let before = job.clone();
             job.apply(event);
-            let by_process = matches!(event.what, Happening::Seen(_) | Happening::Gone | Happening::CommandEnded);
+            let by_process = matches!(event.what, Happening::Seen(_) | Happening::Gone | Happening::CommandEnded(None));
             for old in before.attempts.iter().filter(|old| by_process && old.end.is_some_and(|end| end.told)) {
                 let new = job.attempts.iter().find(|new| new.number == old.number).unwrap();
                 prop_assert_eq!(new.end.map(|end| end.how), old.end.map(|end| end.how));
@@ -262,4 +262,26 @@ proptest! {
         tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(0)));
         prop_assert_eq!(shown(&job), [(0, Some(10), Some((50, Ending::Exit(0))))]);
     }
+}
+
+#[test]
+fn a_job_of_which_nothing_is_heard_ended_when_it_was_last_heard_of_until_its_hook_says_more() {
+    let mut job = slurm();
+    tell(&mut job, Some(0), 10, hook_started());
+    tell(&mut job, Some(0), 20, seen(&[7]));
+    tell(&mut job, Some(0), 30, Happening::Gone);
+    tell(&mut job, Some(0), 900, Happening::Silent);
+    assert_eq!(shown(&job), [(0, Some(10), Some((30, Ending::Unknown)))]);
+    tell(&mut job, Some(0), 950, Happening::HookEnded(Ending::Exit(0)));
+    assert_eq!(shown(&job), [(0, Some(10), Some((950, Ending::Exit(0))))]);
+}
+
+#[test]
+fn there_is_no_attempt_after_the_greatest_number() {
+    let mut job = job(JobKind::Run);
+    for _ in 0..3 {
+        tell(&mut job, Some(u32::MAX), 10, run_started(7));
+        tell(&mut job, None, 20, run_started(8));
+    }
+    assert_eq!(job.attempts.len(), 1);
 }
