@@ -70,7 +70,7 @@ pub(super) fn run(args: &LiveArgs, agent: &client::SocketArgs, question: &LiveQu
         let mut goodput = GoodputClient::new(agent.connect().await?);
         client::within(client::CALL_TIMEOUT, goodput.ask(request)).await
     });
-    let reply = reply.map_err(|failure| remedies::no_ledger(failure))?.into_inner();
+    let reply = reply.map_err(remedies::no_ledger)?.into_inner();
     if question.json {
         output::json(&reply)?;
         return Ok(Exit::Ok);

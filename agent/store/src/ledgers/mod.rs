@@ -97,7 +97,7 @@ impl Ledgers {
     /// # Errors
     /// If the disk refuses.
     pub fn list(&self) -> Result<Vec<KeptLedger>, StateError> {
-        Ok(self.0.read(|connection| rows::list(connection))?.unwrap_or_default())
+        Ok(self.0.read(rows::list)?.unwrap_or_default())
     }
 
     /// The ledger of a job.
