@@ -121,7 +121,7 @@ fn a_session_is_copied_out_of_the_store_whole_or_not_at_all() {
     fs::remove_file(&part).unwrap();
     agent.ask(&["sessions", "fetch", "one", "-o", &out]).failed(8, "is named by the manifest and missing");
     assert!(!copy.exists());
-    assert_eq!(fs::read_dir(folder.path().join("plugins/.tpuscope")).unwrap().count(), 0);
+    assert!(!folder.path().join("plugins/.tpuscope").exists());
 }
 
 #[test]

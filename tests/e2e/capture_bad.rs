@@ -365,7 +365,7 @@ fn two_captures_of_one_second_are_two_sessions() {
     ended.sort_by_key(|ended| ended.code);
     assert_eq!(ended[0].code, Some(0), "{ended:?}");
     ended[1].failed(7, "one");
-    assert_eq!(fs::read_dir(folder.path().join("plugins/.tpuscope")).unwrap().count(), 0);
+    assert!(!folder.path().join("plugins/.tpuscope").exists());
 }
 
 #[test]

@@ -30,6 +30,7 @@ mod sessions_as_one;
 mod sessions_by_name;
 mod sessions_in_bucket;
 mod sessions_merge_export;
+mod shared_port;
 mod show;
 mod sidecar;
 mod slurm;

@@ -14,6 +14,9 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, required=True, help="where the profiler listens")
 parser.add_argument("--step-ms", type=float, default=10.0, help="length of a step")
+parser.add_argument(
+    "--number-by-clock", action="store_true", help="steps of all jobs with this have the same numbers at the same time"
+)
 parser.add_argument("--steps", type=int, default=0, help="end after so many steps; 0: never")
 parser.add_argument("--calls", type=int, default=0, help="Python calls per step, for a heavy python trace")
 parser.add_argument("--size", type=int, default=64, help="side of the matrices")
@@ -78,6 +81,8 @@ while options.steps == 0 or number < options.steps:
         traced = not traced
         print("traced" if traced else "untraced", flush=True)
     begin = time.time_ns()
+    if options.number_by_clock:
+        number = int(begin / 1e6 // options.step_ms)
     with jax.profiler.StepTraceAnnotation("train", step_num=number):
         x = work(x).block_until_ready()
         for n in range(options.calls):
@@ -85,7 +90,8 @@ while options.steps == 0 or number < options.steps:
         for n in range(options.annotations):
             with jax.profiler.TraceAnnotation("part"):
                 pass
-        left = options.step_ms / 1000 - (time.time_ns() - begin) / 1e9
+        end = (number + 1) * options.step_ms / 1e3 if options.number_by_clock else options.step_ms / 1e3 + begin / 1e9
+        left = end - time.time_ns() / 1e9
         if left > 0:
             time.sleep(left)
     if options.own_trace and number % 50 == 0:

@@ -17,7 +17,7 @@ use proto::tpuscope::v1::{
     self as api, CaptureEvent, CaptureFinished, ClockReply, ClockRequest, FetchSessionRequest, FilePiece,
     HostCaptureEvent, HostCaptureRequest, HostReady, ManifestHost, ManifestPart, Peer, SessionManifest,
     SessionSummary, StatusReply, StatusRequest, capture_event, captures_server, host_capture_event,
-    host_capture_request, host_server, sessions_server,
+    host_capture_request, host_server, recorder_server, sessions_server,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -126,13 +126,14 @@ impl FakeAgent {
         let server = Server::builder()
             .add_service(host_server::HostServer::new(service.clone()))
             .add_service(captures_server::CapturesServer::new(service.clone()))
+            .add_service(recorder_server::RecorderServer::new(service.clone()))
             .add_service(sessions_server::SessionsServer::new(service));
         server.serve_with_incoming(connections).await.expect("it serves");
     }
 }
 
 impl RunningFakeAgent {
-    /// The next start that it was given, in its clock.
+    /// The next start that it was given, or the begin of the past that it was asked for, in its clock.
     ///
     /// # Panics
     /// If it was given none.
@@ -278,6 +279,56 @@ impl captures_server::Captures for Service {
         &self,
         _: Request<api::CaptureRequest>,
     ) -> Result<Response<Self::CaptureStream>, Status> {
+        never()
+    }
+}
+
+#[tonic::async_trait]
+impl recorder_server::Recorder for Service {
+    type SnapshotStream = Replies<api::SnapshotEvent>;
+
+    /// It has nothing.
+    async fn plan_snapshot(
+        &self,
+        request: Request<api::SnapshotRequest>,
+    ) -> Result<Response<api::SnapshotPlan>, Status> {
+        // The test may be over.
+        let _ = self.started.send(request.into_inner().from_unix_ns);
+        let failure = api::CaptureFailure {
+            kind: "empty_trace".into(),
+            reason: "nothing_recorded".into(),
+            message: "nothing was recorded".into(),
+            ..api::CaptureFailure::default()
+        };
+        let (peer, host) = (self.peer(), self.agent.host.clone());
+        Ok(Response::new(api::SnapshotPlan { peer, host, failure: Some(failure), ..Default::default() }))
+    }
+
+    async fn snapshot(
+        &self,
+        _: Request<api::SnapshotRequest>,
+    ) -> Result<Response<Self::SnapshotStream>, Status> {
+        never()
+    }
+
+    async fn set(
+        &self,
+        _: Request<api::SetRecorderRequest>,
+    ) -> Result<Response<api::RecorderStatusReply>, Status> {
+        never()
+    }
+
+    async fn status(
+        &self,
+        _: Request<api::RecorderStatusRequest>,
+    ) -> Result<Response<api::RecorderStatusReply>, Status> {
+        never()
+    }
+
+    async fn timeline(
+        &self,
+        _: Request<api::RecorderTimelineRequest>,
+    ) -> Result<Response<api::RecorderTimelineReply>, Status> {
         never()
     }
 }

@@ -1,4 +1,5 @@
-//! A disk on which chosen changes fail: a folder, and the library below a program that makes its calls fail there.
+//! A disk on which chosen changes fail, or kill the program that makes them: a folder, and the library below a program that
+//! makes its calls fail there.
 
 use std::{
     fmt::Write,
@@ -52,8 +53,20 @@ impl FaultDisk {
     /// # Panics
     /// If the rule cannot be written.
     pub fn fail(&self, changes: RangeInclusive<u64>, error: Errno) {
+        self.set_rule(&changes, error as i32);
+    }
+
+    /// The next program is killed before it makes the change with this number, counted from 1.
+    ///
+    /// # Panics
+    /// If the rule cannot be written.
+    pub fn kill(&self, change: u64) {
+        self.set_rule(&(change..=change), 0);
+    }
+
+    fn set_rule(&self, changes: &RangeInclusive<u64>, error: i32) {
         self.clear();
-        let mut rule = format!("{} {} {} ", changes.start(), changes.end(), error as i32);
+        let mut rule = format!("{} {} {error} ", changes.start(), changes.end());
         writeln!(rule, "{}", self.path().display()).expect("a string");
         // In one step: a program reads it at any time.
         let aside = self.0.path().join("rule.new");
@@ -74,7 +87,7 @@ impl FaultDisk {
         }
     }
 
-    /// The changes that failed, such as `fsync /…/state.db`.
+    /// The changes that failed or killed, such as `fsync /…/state.db`.
     pub fn failed(&self) -> Vec<String> {
         let record = fs::read_to_string(self.record()).unwrap_or_default();
         record.lines().map(ToOwned::to_owned).collect()

@@ -39,6 +39,12 @@ impl JaxJob {
         self.argument("--step-ms").argument(&ms.to_string())
     }
 
+    /// Gives its steps the numbers that those of all such jobs have at the same time: as if they waited for each other.
+    #[must_use]
+    pub fn number_by_clock(self) -> Self {
+        self.argument("--number-by-clock")
+    }
+
     /// Makes every step print `step <number> <begin ns> <end ns>`; read them with [`RunningJaxJob::next_line`].
     #[must_use]
     pub fn log_steps(self) -> Self {

@@ -34,6 +34,12 @@ impl Failure {
         self.remedy = remedy.to_string();
         self
     }
+
+    /// As `--json` has it: `docs/schemas/failure.schema.json`.
+    #[must_use]
+    pub fn as_json(&self) -> serde_json::Value {
+        serde_json::json!({ "error": { "message": self.what, "remedy": self.remedy } })
+    }
 }
 
 impl fmt::Display for Failure {

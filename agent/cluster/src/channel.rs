@@ -34,3 +34,9 @@ where
 pub fn ended(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
+
+/// Whether that was because the other end answered no ping.
+pub fn timed_out(status: &Status) -> bool {
+    let sources = std::iter::successors(std::error::Error::source(status), |error| error.source());
+    sources.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(hyper::Error::is_timeout)
+}

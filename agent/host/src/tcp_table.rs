@@ -71,6 +71,18 @@ fn read_listeners(table: impl Read, sockets: &mut Vec<ListeningSocket>) -> io::R
     }
 }
 
+/// Inodes of the sockets that listen at `at`, or at its port on all addresses, from the tables below `procfs`. Empty if they
+/// cannot be read.
+pub fn listening_at(procfs: &Path, at: SocketAddr) -> BTreeSet<u64> {
+    let tables = ["net/tcp", "net/tcp6"].into_iter().filter_map(|table| File::open(procfs.join(table)).ok());
+    let is_there = |socket: &ListeningSocket| {
+        let ip = socket.address.ip();
+        socket.address.port() == at.port() && (ip.is_unspecified() || ip == at.ip())
+    };
+    let sockets = listening(tables).unwrap_or_default();
+    sockets.into_iter().filter(is_there).map(|socket| socket.inode).collect()
+}
+
 /// Inodes of the open connections of this host whose other end is `port`, from the tables below `procfs`.
 pub fn connected_to(procfs: &Path, port: u16) -> BTreeSet<u64> {
     let mut inodes = BTreeSet::new();

@@ -9,6 +9,7 @@ use ::sessions::{
     CaptureError,
     capture::{HostShare, ReadyHost},
     capture_runner::{Caller, CaptureJob, RunningCapture, StoredCapture},
+    recorder::JobAndUser,
     reservation::{DEFAULT_LEASE, HostReservation, MAX_LEASE, ReservationEvent},
     target::CaptureTarget,
 };
@@ -17,22 +18,20 @@ use proto::tpuscope::v1::{
     CaptureEvent, CaptureRequest, HostCaptureEvent, HostCaptureRequest, HostReady, ReserveHost,
     host_capture_event, host_capture_request::Request,
 };
-use store::{
-    destinations::NO_DESTINATION,
-    uploads::{PartsDestination, UploadChoice},
-};
+use store::{destinations::NO_DESTINATION, uploads::UploadChoice};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until, timeout},
 };
 use tonic::{Status, Streaming};
-use tracing::{info, warn};
+use tracing::info;
 use xprof::session::{SessionId, SessionName};
 
 use super::{
     access::Scope,
     capture_events::{self, listener, of_target},
-    grpc_captures::{GrpcCaptures, params, upload_choice},
+    grpc_captures::{GrpcCaptures, params},
+    parts_upload::{check_name, parts_upload},
     protocol, session_messages,
 };
 
@@ -116,7 +115,7 @@ impl HostCall {
         if let UploadChoice::Parts(Some(agreed)) = &job.upload
             && targets > 0
         {
-            self.check_name(order, agreed).await?;
+            check_name(&self.service.uploads, &order.session, &order.id, agreed).await?;
             url = Some(agreed.url.to_string());
         }
         let running = self.service.captures.start(job).await?;
@@ -124,23 +123,6 @@ impl HostCall {
         let remote = remote.as_deref();
         info!(%session, %id, uid, pid, remote, targets, ?duration, url, "reserved for a capture over several hosts");
         Ok(running)
-    }
-
-    /// Refuses a name that another session has where the parts go: the other hosts would keep to it.
-    async fn check_name(&self, order: &HostOrder, agreed: &PartsDestination) -> Result<(), CaptureError> {
-        match self.service.uploads.is_free(agreed, &order.session, &order.id).await {
-            Ok(true) => Ok(()),
-            Ok(false) => {
-                let (session, destination) = (order.session.clone(), agreed.name.clone());
-                Err(CaptureError::NameTakenThere { session, destination })
-            }
-            Err(error) => {
-                // The upload tries again for as long as it takes, and claims the name then.
-                let (session, destination) = (&order.session, &agreed.name);
-                warn!(%session, %destination, %error, "cannot see whether the name is free there");
-                Ok(())
-            }
-        }
     }
 
     async fn job(&self, order: &HostOrder) -> Result<(CaptureJob, ReservationControl), Status> {
@@ -173,18 +155,9 @@ impl HostCall {
 
     /// Where the parts go.
     fn upload(&self, order: &HostOrder, targets: &[CaptureTarget]) -> Result<UploadChoice, Status> {
-        let settings = self.service.uploads.settings();
-        let name = match upload_choice(&settings.destinations, &order.capture.destination, &self.scope)? {
-            UploadChoice::Nowhere => return Ok(UploadChoice::Nowhere),
-            UploadChoice::To(name) => name,
-            _ => return Ok(UploadChoice::Parts(None)),
-        };
-        let parts: Vec<_> = targets.iter().map(job_and_user).collect();
-        let now = self.service.captures.now().into();
-        let url = settings.destinations.find(name.as_str()).map(|found| found.url.resolve_parts(now, &parts));
-        let url = url.ok_or_else(|| Status::unavailable("the agent's settings have just changed"))?;
-        let url = url.map_err(|error| Status::invalid_argument(format!("destination {name}: {error}")))?;
-        Ok(UploadChoice::Parts(Some(PartsDestination { name, url })))
+        let parts: Vec<JobAndUser> = targets.iter().map(job_and_user).collect();
+        let (settings, now) = (self.service.uploads.settings(), self.service.captures.now());
+        parts_upload(&settings.destinations, &order.capture.destination, &self.scope, now, &parts)
     }
 
     /// Waits for the result, as long as the caller is there.
@@ -264,7 +237,7 @@ fn of_capture(event: CaptureEvent) -> HostCaptureEvent {
 }
 
 /// The id of the job and the user of a part to be, as its manifest will have them.
-fn job_and_user(target: &CaptureTarget) -> (Option<String>, Option<String>) {
+fn job_and_user(target: &CaptureTarget) -> JobAndUser {
     let user = target.user.clone().or_else(|| target.uid.map(|uid| uid.to_string()));
     (target.job.as_ref().map(|job| job.id.clone()), user)
 }

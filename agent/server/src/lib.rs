@@ -29,6 +29,7 @@ pub mod http_server;
 mod job_messages;
 mod messages;
 pub mod own_metrics;
+mod parts_upload;
 pub mod peer;
 pub mod protocol;
 mod recorder_messages;

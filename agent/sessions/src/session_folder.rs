@@ -1,9 +1,9 @@
-//! Session folders of the user: a new one, and its parts made visible together.
+//! Session folders of the user: their names.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use model::time::Timestamp;
-use xprof::session::{Manifest, PartFacts, PartWriter, SessionError, SessionName, SessionWriter};
+use xprof::session::{SessionError, SessionName, SessionWriter};
 
 /// A writer of the named session, which must be new, or of one named after the time.
 ///
@@ -34,27 +34,4 @@ pub fn create(
 pub fn name_of_hosts(now: Timestamp) -> SessionName {
     let name = SessionName::of_time(now.into());
     format!("{name}_{:04x}", fastrand::u16(..)).parse().unwrap_or(name)
-}
-
-/// Makes the parts visible, then the manifest, and returns the folder. Nothing stays of what does not become whole.
-///
-/// # Errors
-/// If a part or the manifest cannot be written.
-pub fn publish(
-    writer: &SessionWriter,
-    parts: Vec<PartWriter>,
-    manifest: Manifest,
-) -> Result<PathBuf, SessionError> {
-    let mut made = Vec::with_capacity(parts.len());
-    let whole = parts.into_iter().try_for_each(|part| {
-        made.push(part.show(PartFacts::default())?.file);
-        Ok(())
-    });
-    match whole.and_then(|()| writer.sync()).and_then(|()| writer.finish(manifest)) {
-        Ok(finished) => Ok(finished.folder),
-        Err(error) => {
-            writer.take_back(&made);
-            Err(error)
-        }
-    }
 }

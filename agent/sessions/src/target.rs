@@ -108,14 +108,28 @@ pub fn direct_with_owners(
         if let Some(owner) =
             workloads.owners.iter().find(|owner| owner.endpoints.iter().any(|one| is_it(&one)))
         {
-            let owned = target(owner, chips, local, known.at.clone(), Vec::new());
+            let endpoint = owner.endpoints.iter().find(is_it);
+            let notes = endpoint.and_then(|one| shared(&known.at, one)).into_iter().collect();
+            let owned = target(owner, chips, local, known.at.clone(), notes);
             // An owner without a known chip holds a device that sysfs does not show.
             *known = CaptureTarget { chips: owned.chips.filter(|&chips| chips > 0), ..owned };
         } else if let Some(endpoint) = workloads.endpoints.iter().find(is_it) {
             known.chips = chips_of_listeners(endpoint);
+            known.notes.extend(shared(&known.at, endpoint));
         }
     }
     found
+}
+
+/// What to know of a part of a port on which several processes listen, as far as they are seen.
+fn shared(at: &Target, endpoint: &Endpoint) -> Option<String> {
+    let pids: Vec<String> = endpoint.listeners.iter().map(|key| key.pid.to_string()).collect();
+    (pids.len() > 1).then(|| {
+        format!(
+            "{at} is shared by the processes {}: this part is of one of them; give each process a port of its own",
+            pids.join(", ")
+        )
+    })
 }
 
 /// The chips of the processes that listen on an endpoint without an owner: those that are seen hold none.
@@ -149,8 +163,13 @@ pub fn of_workloads(
         match (&endpoint.unreachable, &endpoint.address) {
             (None, Address::Tcp(at)) if may(None) => {
                 let known = direct(&[Target::from(*at)], host).targets.into_iter();
-                let chips = chips_of_listeners(endpoint);
-                found.targets.extend(known.map(|target| CaptureTarget { chips, ..target }));
+                let (chips, notes) = (chips_of_listeners(endpoint), shared(&Target::from(*at), endpoint));
+                let notes: Vec<String> = notes.into_iter().collect();
+                found.targets.extend(known.map(|target| CaptureTarget {
+                    chips,
+                    notes: notes.clone(),
+                    ..target
+                }));
             }
             (None, Address::Tcp(_)) => found.denied += 1,
             (Some(why), at) => found.warnings.push(format!("{at} was left out: {why}")),
@@ -190,12 +209,6 @@ impl Targets {
                 (None, Address::Tcp(at)) if !reached => {
                     reached = true;
                     let at = Target::from(*at);
-                    let sharing: Vec<_> = endpoint
-                        .listeners
-                        .iter()
-                        .filter(|key| **key != owner.process)
-                        .map(|key| key.pid)
-                        .collect();
                     // A call to a shared port reaches one of its listeners: one call, and the others are missing.
                     if self.targets.iter().any(|target| target.at == at) {
                         obstacle = Some(format!(
@@ -204,14 +217,7 @@ impl Targets {
                         reached = false;
                         continue;
                     }
-                    let mut notes = Vec::new();
-                    if !sharing.is_empty() {
-                        notes.push(format!(
-                            "{at} is shared by pid {} and {sharing:?}: this part is of one of them; give each process \
-                             a port of its own",
-                            owner.process.pid
-                        ));
-                    }
+                    let notes = shared(&at, endpoint).into_iter().collect();
                     self.targets.push(target(owner, chips, host, at, notes));
                 }
                 (None, Address::Tcp(_)) => {}
@@ -446,8 +452,31 @@ mod tests {
         }
         let found = find(owners, &[], None);
         assert_eq!(found.targets.len(), 1);
-        assert!(found.targets[0].notes[0].contains("shared by pid 1"));
+        assert!(found.targets[0].notes[0].contains("shared by the processes 1, "));
         assert!(found.missing[0].why.contains("shares 127.0.0.1:9001"));
+    }
+
+    #[test]
+    fn a_port_that_is_shared_is_told_also_where_it_was_named() {
+        let mut sharing = owner(1, 5, &[9001], &[0]);
+        sharing.endpoints[0].listeners.push(ProcessKey { pid: 2, start_ticks: 7 });
+        let endpoint = sharing.endpoints[0].clone();
+        let host = HostName::sanitised("h");
+        let named = ["localhost:9001".parse().unwrap()];
+        let told = |workloads: Workloads| {
+            let direct = direct_with_owners(&named, &host, &workloads, &[]);
+            let found = of_workloads(&workloads, &[], &host, &[], |_| true);
+            [direct, found].map(|found| found.targets[0].notes.clone())
+        };
+        for notes in told(Workloads { owners: vec![sharing], ..Workloads::default() })
+            .into_iter()
+            .chain(told(Workloads { endpoints: vec![endpoint], ..Workloads::default() }))
+        {
+            assert!(
+                notes[0].contains("is shared by the processes 1, 2: this part is of one of them"),
+                "{notes:?}"
+            );
+        }
     }
 
     #[test]

@@ -116,6 +116,41 @@ fn what_a_coordinator_leaves_at_a_destination_is_called_unfinished() {
 }
 
 #[test]
+fn a_host_that_was_given_up_adds_nothing_to_the_finished_session() {
+    let fakes = [FakeProfiler::start(Mode::Trace(trace())), FakeProfiler::start(Mode::Trace(trace()))];
+    let parent = tempfile::tempdir().unwrap();
+    // Not mounted, as it were: the uploads wait.
+    let bucket = parent.path().join("bucket");
+    let cluster = with_destination(&fakes, &bucket);
+    let arguments = ["--duration", "10ms", "--to", "shared", "--session", "late", "--host-timeout", "3s"];
+    let capture = cluster.start("a,b", &arguments);
+    for host in ["a", "b"] {
+        until("the session", || cluster.agent(host).sessions().contains(&"late".to_owned()));
+    }
+    cluster.agent("b").signal(Signal::SIGSTOP);
+    fs::create_dir(&bucket).unwrap();
+    let ended = capture.end();
+    cluster.agent("b").signal(Signal::SIGCONT);
+    ended.failed(18, "the session lacks 1 host");
+    assert!(ended.stdout.contains("`tpuscope sessions fetch late --output DIR`"), "{ended:?}");
+    let class = || {
+        cluster.agent("b").ask(&["uploads", "retry"]);
+        let uploads = cluster.agent("b").ask(&["uploads", "list", "--json"]).json();
+        uploads["uploads"][0]["failure"]["class"].clone()
+    };
+    until("the upload to be refused", || class() == "too_late");
+    let mut there: Vec<_> = fs::read_dir(bucket.join("plugins/profile/late"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    there.sort();
+    assert_eq!(there, ["manifest.json", "vm-a.xplane.pb"]);
+    // What it keeps can be had.
+    let fetched = cluster.read("fetch", "late", "a,b", &["--output", "there"]);
+    assert_eq!(fetched.code, Some(0), "{fetched:?}");
+}
+
+#[test]
 fn sessions_without_a_name_of_one_second_do_not_collide() {
     let fakes = [FakeProfiler::start(Mode::Trace(trace())), FakeProfiler::start(Mode::Trace(trace()))];
     let profilers = fakes.each_ref().map(|fake| [fake.target()]);
@@ -198,7 +233,8 @@ fn an_output_that_cannot_be_a_folder_is_refused_before_any_host_is_asked() {
     listener.set_nonblocking(true).unwrap();
     fs::write(cluster.out().join("file"), "").unwrap();
     for output in ["file", "file/", "file/below", "./file/below/that"] {
-        cluster.capture("a", &["--output", output]).failed(7, "is not a folder");
+        let ended = cluster.capture("a", &["--output", output, "--json"]);
+        assert_eq!(text(&ended.failed(7, "is not a folder").json()["hosts"][0], "host"), "a");
     }
     assert!(listener.accept().is_err(), "nobody was asked");
     // A folder that is not there yet is made, with those above it.
@@ -207,6 +243,13 @@ fn an_output_that_cannot_be_a_folder_is_refused_before_any_host_is_asked() {
     let ended = cluster.capture("a", &["--duration", "10ms", "--session", "s", "--output", "new/below/"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(cluster.out().join("new/below/plugins/profile/s/manifest.json").exists());
+    let again = cluster.capture("a", &["--session", "s", "--output", "new/below/", "--json"]);
+    let report = again.failed(7, "already exists").json();
+    crate::schema::Schema::open("capture").admits(&report);
+    assert_eq!(
+        (text(&report["hosts"][0], "host"), &report["hosts"][0]["missing"]),
+        ("a".into(), &serde_json::Value::Null)
+    );
 }
 
 #[test]

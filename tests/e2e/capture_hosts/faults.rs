@@ -55,7 +55,7 @@ fn with_too_few_hosts_nothing_is_kept_anywhere() {
     let profilers = fakes.each_ref().map(|fake| [fake.target()]);
     let cluster = Cluster::of(&[("a", &profilers[0]), ("b", &profilers[1]), ("c", &profilers[2])]);
     let ended = cluster.capture("a,b,c", &["--duration", "10ms", "--min-hosts", "2", "--json"]);
-    ended.failed(13, "1 of 3 hosts are left and 2 must have a trace: nothing was kept: b: ");
+    ended.failed(13, "1 of 3 hosts left, and 2 must have a trace: nothing was kept: b: ");
     Schema::open("capture").admits(&ended.json());
     cluster.kept_nothing();
     until("the session to be removed", || cluster.agent("a").sessions().is_empty());
@@ -106,6 +106,22 @@ fn an_agent_that_hangs_in_the_window_is_given_up() {
 }
 
 #[test]
+fn a_command_that_is_stopped_for_long_is_given_up_and_says_so() {
+    let fake = FakeProfiler::start(Mode::Silent);
+    let cluster = Cluster::of(&[("a", &[fake.target()])]);
+    let capture = cluster.start("a", &["--duration", "10ms", "--session", "stopped"]);
+    until("the window", || !fake.seen().profiles.is_empty());
+    capture.signal(Signal::SIGSTOP);
+    until("the agent to give it up", || cluster.agent("a").log().contains("ends here early"));
+    capture.signal(Signal::SIGCONT);
+    let ended = capture.end();
+    assert!(matches!(ended.code, Some(10 | 15)), "{ended:?}");
+    assert!(ended.stderr.contains("this command did not run for"), "{ended:?}");
+    assert!(!ended.stderr.contains("max_connections"), "{ended:?}");
+    until("the profiler to be free", || fake.seen().all_freed());
+}
+
+#[test]
 fn a_busy_host_is_waited_for_or_missing() {
     let fakes = [sound(), FakeProfiler::start(Mode::Silent)];
     let profilers = fakes.each_ref().map(|fake| [fake.target()]);
@@ -145,11 +161,8 @@ fn options_that_are_for_one_host_are_refused() {
         (&["--target", "a:1"][..], "cannot be used with"),
         (&["--pid", "1"], "cannot be used with"),
         (&["--socket", "/x"], "--socket is the agent of this host"),
-        (&["--wait-upload"], "--wait-upload without --to is not for a capture over several hosts"),
-        (
-            &["--to", "x", "--output", "."],
-            "--output together with --to is not for a capture over several hosts",
-        ),
+        (&["--wait-upload"], "--wait-upload without --to is not for several hosts"),
+        (&["--to", "x", "--output", "."], "--output together with --to is not for several hosts"),
         (&["--start-in", "1s", "--start-at", "2027-01-01T00:00:00Z"], "cannot be used with"),
         (&["--start-at", "2020-01-01T00:00:00Z"], "the start is in the past"),
         (&["--start-in", "2h"], "the start is more than an hour in the future"),
@@ -166,11 +179,15 @@ fn a_coordinator_that_ends_in_the_window_frees_all_hosts() {
     let cluster = Cluster::of(&[("a", &targets[..1]), ("b", &targets[1..])]);
     for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
     {
-        let capture = in_window(&cluster, "a,b", &["--duration", "60s", "--session", "long"], &targets);
+        let arguments = ["--duration", "60s", "--session", "long", "--json"];
+        let capture = in_window(&cluster, "a,b", &arguments, &targets);
         let ended = capture.signal_and_end(signal);
         assert_eq!(ended.code, code, "{ended:?}");
         if code.is_some() {
             ended.failed(130, "the capture was cancelled; nothing was kept");
+            let report = ended.json();
+            Schema::open("capture").admits(&report);
+            assert_eq!(report["hosts"].as_array().map(Vec::len), Some(2), "{report}");
             cluster.kept_nothing();
         }
         targets.iter().for_each(|target| is_free(target));

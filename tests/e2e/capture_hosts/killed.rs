@@ -192,6 +192,9 @@ fn a_killed_agent_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase) {
         assert_eq!(hosts(&manifest), (vec![format!("vm-{OTHER}")], vec![given.clone()]), "{session}");
         let why = why(&manifest, &given);
         assert!(why.contains("the agent closed the connection"), "{session}: {why}");
+        // What was recorded before is kept by its agent.
+        let remedy = format!("`tpuscope sessions fetch {session} --output DIR`");
+        assert_eq!(ended.stdout.contains(&remedy), phase == Fetching, "{session}: {}", ended.stdout);
     }
     with_jobs.cluster.agent_mut("b").restart();
     is_free(&with_jobs.job("b").target());

@@ -6,7 +6,9 @@ mod killed;
 mod many;
 mod networks;
 mod others;
+mod own_disk;
 mod reading;
+mod snapshots;
 mod whole;
 
 use std::{
@@ -76,8 +78,20 @@ impl Cluster {
 
     /// A capture of these hosts, in the folder for sessions.
     fn start(&self, hosts: &str, arguments: &[&str]) -> RunningCommand {
+        self.start_command("capture", &[], hosts, arguments)
+    }
+
+    /// A command with these variables.
+    fn start_command(
+        &self,
+        name: &str,
+        variables: &[(&str, String)],
+        hosts: &str,
+        arguments: &[&str],
+    ) -> RunningCommand {
         let mut command = Command::new("env");
-        command.arg("--default-signal").arg(tpuscope()).args(["capture", "--hosts", hosts]);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        command.arg("--default-signal").arg(tpuscope()).args([name, "--hosts", hosts]);
         command.args(["--via-command", &self.command()]).args(arguments);
         command.current_dir(self.out()).env_remove("TPUSCOPE_SOCKET");
         start_as(command)

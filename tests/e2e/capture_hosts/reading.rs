@@ -25,7 +25,7 @@ impl Cluster {
         start(&self.out(), &[&arguments, more].concat())
     }
 
-    fn read(&self, command: &str, session: &str, hosts: &str, more: &[&str]) -> Ended {
+    pub(super) fn read(&self, command: &str, session: &str, hosts: &str, more: &[&str]) -> Ended {
         self.start_reading(command, session, hosts, more).end()
     }
 
@@ -128,13 +128,10 @@ fn what_some_hosts_have_is_read_and_the_others_are_named() {
     let names: Vec<String> = list(&report, "hosts").iter().map(|host| text(host, "host")).collect();
     assert_eq!(names, ["vm-a", "vm-a", "localhost", "c"]);
     let missing: Vec<String> = list(&report, "missing").iter().map(|missing| text(missing, "file")).collect();
-    assert_eq!(missing, ["d", "none"]);
-    assert!(
-        report["warnings"].to_string().contains("alias has the same agent as a: it counts once"),
-        "{report}"
-    );
+    assert_eq!(missing, ["alias", "d", "none"]);
     let page = cluster.read("show", "own", all, &[]).stdout;
     for words in [
+        "\nmissing  alias it has the same agent as a",
         "\nmissing  d its agent has no session own",
         "\n- d: `tpuscope sessions list`",
         "\n           own on c\n",
@@ -146,12 +143,15 @@ fn what_some_hosts_have_is_read_and_the_others_are_named() {
     assert_eq!(fetched.code, Some(18), "{fetched:?}");
     Schema::open("sessions-fetch").admits(&fetched.json());
     let kinds: Vec<String> = list(&fetched.json(), "missing").iter().map(|host| text(host, "kind")).collect();
-    assert_eq!(kinds[0], "no_session", "{fetched:?}");
+    assert_eq!(kinds[..2], ["same_agent", "no_session"], "{fetched:?}");
     let (folder, manifest) = cluster.copied("own");
     let (there, missing) = hosts(&manifest);
     assert_eq!(
         (there, missing),
-        (["c", "localhost", "vm-a"].map(String::from).to_vec(), vec!["d".into(), "none".into()])
+        (
+            ["c", "localhost", "vm-a"].map(String::from).to_vec(),
+            vec!["alias".into(), "d".into(), "none".into()]
+        )
     );
     assert!(why(&manifest, "d").contains("has no session own"), "{manifest}");
     assert_eq!(manifest["id"], Value::Null, "each recorded it by itself");
@@ -196,6 +196,26 @@ fn a_part_that_is_not_as_it_was_recorded_is_not_copied() {
     let (folder, manifest) = cluster.copied("own");
     assert_eq!(hosts(&manifest), (vec!["vm-a".into()], vec!["b".into()]));
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
+}
+
+#[test]
+fn a_command_that_fails_says_so_in_json_too() {
+    let cluster = Cluster::of(&[("a", &[])]);
+    let schema = Schema::open("failure");
+    let report = |ended: &Ended, code: i32| {
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        schema.admits(&ended.json());
+        let what = text(&ended.json()["error"], "message");
+        assert!(ended.stderr.starts_with(&format!("tpuscope: {what}\n")), "{ended:?}");
+    };
+    for command in ["show", "fetch"] {
+        report(&cluster.read(command, "none", "a", &["--json"]), 5);
+        report(&run(&cluster.out(), &["sessions", command, "./none", "--json"]), 5);
+        report(&run(&cluster.out(), &["sessions", command, "none", "--socket", "none", "--json"]), 6);
+    }
+    report(&run(&cluster.out(), &["sessions", "list", "./none", "--json"]), 5);
+    report(&run(&cluster.out(), &["sessions", "diff", "./none", "./none", "--json"]), 5);
+    report(&run(&cluster.out(), &["sessions", "list", "--hosts", "a,a", "--via", "ssh", "--json"]), 2);
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn an_empty_past_says_what_would_have_had_to_be_on() {
     let none = agent.ask(&["snapshot", "--job", &id]);
     none.failed(14, "recorder.mode is off");
     assert!(none.stderr.contains("tpuscope recorder on"), "{none:?}");
-    agent.ask(&["snapshot", "--job", "no-such-job"]).failed(14, "recorder.mode is off");
+    agent.ask(&["snapshot", "--job", "no-such-job"]).failed(5, "has the job `no-such-job`");
     agent.ask(&["recorder", "on", "--job", "no-such-job"]).failed(5, "no-such-job");
     agent
         .ask(&["recorder", "on", "--job", &id, "--strategy", "ring"])

@@ -4,9 +4,8 @@
 //! writer: dropping it removes it, and that of a dead writer is replaced.
 
 use std::{
-    fs::{self, DirBuilder, File},
+    fs::{self, File},
     io,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
@@ -16,7 +15,7 @@ use nix::fcntl::Flock;
 
 use super::{
     SessionError, SessionName, failed,
-    staging::{self, FOLDER_MODE, create_file, lock, remove_dead, remove_staged},
+    staging::{self, create_file, lock, remove_dead},
 };
 
 /// Tells apart the attempts of one process.
@@ -40,12 +39,16 @@ impl Reservation {
     /// # Errors
     /// When another writer has it, or on an I/O error.
     pub(super) fn take(logdir: &Path, name: &SessionName) -> Result<Self, SessionError> {
-        let staging = staging::make(logdir)?;
-        let place = staging.join(format!("{name}.session"));
-        let count = TAKEN.fetch_add(1, Ordering::Relaxed);
+        let place = staging::path(logdir).join(format!("{name}.session"));
         // Locked before others can see it, so that no other process mistakes it for that of a dead writer.
-        let mut folder = Folder(staging.join(format!("{name}.session.{}.{count}", process::id())));
-        DirBuilder::new().mode(FOLDER_MODE).create(&folder.0).map_err(failed("create", &folder.0))?;
+        let mut folder = Folder(loop {
+            // Another host that shares the file system may have our process id: then the next count is free.
+            let count = TAKEN.fetch_add(1, Ordering::Relaxed);
+            let made = staging::make_folder(logdir, &format!("{name}.session.{}.{count}", process::id()))?;
+            if let Some(made) = made {
+                break made;
+            }
+        });
         let file = create_file(&folder.0.join("alive"))?;
         let alive = lock(&file);
         while let Err(error) = fs::rename(&folder.0, &place) {
@@ -69,6 +72,6 @@ impl Reservation {
 impl Drop for Folder {
     fn drop(&mut self) {
         // Best effort: what stays is taken over, and `remove_abandoned` comes later.
-        let _ = remove_staged(&self.0);
+        let _ = staging::clear(&self.0);
     }
 }

@@ -1,5 +1,6 @@
 //! The folder of what is still being written, `plugins/.tpuscope`, and how it is cleared away.
 //!
+//! It goes with the last thing in it, and `plugins` too where nothing else is left, so that a capture that failed leaves no trace.
 //! A logdir may lie in a folder that others write to as well. Must never write or remove anything through a link in its place,
 //! remove what belongs to another user, or descend below the files that a writer stages.
 
@@ -29,6 +30,8 @@ pub(super) const FOLDER_MODE: u32 = 0o750;
 /// Traces may contain data of the job: readable by owner and group only.
 const FILE_MODE: u32 = 0o640;
 
+/// How often the staging folder is made for a folder in it.
+const MAKE_ATTEMPTS: usize = 100;
 /// A writer has locked its file within this time.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -51,6 +54,47 @@ pub(super) fn make(logdir: &Path) -> Result<PathBuf, SessionError> {
         Ok(meta) if meta.is_symlink() => Err(SessionError::Link(staging)),
         Ok(meta) => can_publish(logdir, &meta).map(|()| staging),
         Err(error) => Err(failed("look at", &staging)(error)),
+    }
+}
+
+/// A new folder in the staging folder; none if there is one of this name.
+///
+/// # Errors
+/// Those of [`make`].
+pub(super) fn make_folder(logdir: &Path, name: &str) -> Result<Option<PathBuf>, SessionError> {
+    let mut attempts = 0;
+    loop {
+        let made = make(logdir).and_then(|staging| {
+            let folder = staging.join(name);
+            match DirBuilder::new().mode(FOLDER_MODE).create(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+                made => made.map(|()| Some(folder.clone())).map_err(failed("create", &folder)),
+            }
+        });
+        attempts += 1;
+        match made {
+            // Another writer has just removed what it left empty.
+            Err(SessionError::Io { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && attempts < MAKE_ATTEMPTS => {}
+            made => return made,
+        }
+    }
+}
+
+/// Removes a folder that a writer staged, with the files in it, and the folders above where they are empty then.
+pub(super) fn clear(folder: &Path) -> io::Result<()> {
+    remove_staged(folder)?;
+    remove_if_empty(folder.parent());
+    Ok(())
+}
+
+/// Removes the staging folder and the one above it, as far as they are empty.
+pub(super) fn remove_if_empty(staging: Option<&Path>) {
+    for folder in staging.into_iter().flat_map(Path::ancestors).take(2) {
+        // Another writer uses it, or there are sessions.
+        if fs::remove_dir(folder).is_err() {
+            return;
+        }
     }
 }
 
@@ -102,11 +146,14 @@ pub fn remove_abandoned(logdir: &Path, now: SystemTime, older_than: Duration) ->
         };
         idle.is_some_and(old) && remove(&mut staged).is_ok() && remove_folder(&staging, name).is_ok()
     });
-    Ok(removed.count())
+    let removed = removed.count();
+    if removed > 0 {
+        remove_if_empty(Some(&path));
+    }
+    Ok(removed)
 }
 
-/// Removes a folder that a writer staged, with the files in it.
-pub(super) fn remove_staged(folder: &Path) -> io::Result<()> {
+fn remove_staged(folder: &Path) -> io::Result<()> {
     remove(&mut open(folder)?)?;
     fs::remove_dir(folder)
 }

@@ -114,8 +114,7 @@ fn a_session_appears_with_its_first_whole_part_and_reads_back() {
     let finished = writer.finish(manifest(vec![a, b])).unwrap();
     let folder = writer.folder();
     drop(writer);
-    let staged = fs::read_dir(staging::path(root.path())).unwrap().count();
-    assert_eq!(staged, 0, "nothing stays staged");
+    assert!(!staging::path(root.path()).exists(), "nothing stays staged");
     let mode = |file: &str| fs::metadata(folder.join(file)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("a.xplane.pb"), mode("b.xplane.pb"), mode("manifest.json")), (0o640, 0o640, 0o640));
 
@@ -132,6 +131,50 @@ fn a_session_appears_with_its_first_whole_part_and_reads_back() {
 
 fn size(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
+}
+
+#[test]
+fn a_whole_session_appears_in_one_step_or_not_at_all() {
+    let root = TempDir::new().unwrap();
+    let staged = |writer: &SessionWriter, text: &[u8]| {
+        let mut part = writer.part(&part(str::from_utf8(text).unwrap())).unwrap();
+        part.write_all(text).unwrap();
+        part
+    };
+    let writer = SessionWriter::create(root.path(), name("s")).unwrap();
+    assert!(matches!(writer.publish(vec![], manifest(vec![])), Err(SessionError::NoParts(_))));
+    let twice = vec![staged(&writer, b"a"), staged(&writer, b"a")];
+    assert!(matches!(writer.publish(twice, manifest(vec![])), Err(SessionError::Exists(_))));
+    let both = vec![staged(&writer, b"a"), staged(&writer, b"b")];
+    let taken = writer.folder();
+    fs::create_dir_all(taken.join("theirs")).unwrap();
+    assert!(matches!(writer.publish(both, manifest(vec![])), Err(SessionError::Exists(_))));
+    assert_eq!(visible(root.path()), ["s", "s/theirs"], "nothing was added");
+    fs::remove_dir(taken.join("theirs")).unwrap();
+    let both = vec![staged(&writer, b"a"), staged(&writer, b"b")];
+    let finished = writer.publish(both, manifest(vec![])).unwrap();
+    assert_eq!(visible(root.path()), ["s", "s/a.xplane.pb", "s/b.xplane.pb", "s/manifest.json"]);
+    assert_eq!(fs::read(taken.join("b.xplane.pb")).unwrap(), b"b");
+    assert_eq!((finished.folder, finished.bytes), (taken.clone(), size(&taken.join("manifest.json"))));
+    drop(writer);
+    assert!(!staging::path(root.path()).exists());
+}
+
+#[test]
+fn writers_that_come_and_go_do_not_disturb_each_other() {
+    let root = TempDir::new().unwrap();
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            let root = root.path();
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let writer = SessionWriter::create(root, name(&format!("s{writer}-{round}"))).unwrap();
+                    drop(writer.part(&part("a")).unwrap());
+                }
+            });
+        }
+    });
+    assert!(!root.path().join("plugins").exists());
 }
 
 #[test]
@@ -211,7 +254,7 @@ fn of_many_who_find_a_dead_holder_one_gets_the_name() {
         let others = |taken: &&Result<_, _>| matches!(taken, Err(SessionError::Running(_)));
         assert_eq!(taken.iter().filter(others).count(), 7, "{taken:?}");
         drop(taken);
-        assert_eq!(fs::read_dir(staging::path(root.path())).unwrap().count(), 0);
+        assert!(!root.path().join("plugins").exists());
     }
 }
 

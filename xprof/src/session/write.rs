@@ -2,14 +2,15 @@
 //!
 //! Each part is written in a staging folder of its own, below `plugins/.tpuscope`. [`PartWriter::commit`]
 //! makes it durable and then, for the first part, renames the whole staging folder to the session's; for
-//! later ones it renames the file into it. The manifest goes the same way, last.
+//! later ones it renames the file into it. The manifest goes the same way, last. [`SessionWriter::publish`] makes all of it
+//! visible in one step.
 //! A process that dies leaves only staging folders behind; [`super::remove_abandoned`] clears them away.
 
 use std::{
     collections::BTreeMap,
-    fs::{self, DirBuilder, File},
+    ffi::OsStr,
+    fs::{self, File},
     io::{self, Write},
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
@@ -23,7 +24,7 @@ use super::{
     Window, failed,
     reserve::Reservation,
     sessions_folder,
-    staging::{self, FOLDER_MODE, create_file, create_folders, lock},
+    staging::{self, create_file, create_folders, lock},
 };
 use crate::{check::TraceSummary, loss::Loss};
 
@@ -101,10 +102,7 @@ impl SessionWriter {
         }
         let staged = Staged::create(&self.logdir, &format!("{}.manifest", self.name))?;
         let path = staged.folder.join(MANIFEST_FILE);
-        let mut file = create_file(&path)?;
-        let _alive = lock(&file);
-        let text = manifest.text();
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed("write", &path))?;
+        let (length, _alive) = write_manifest(&path, &manifest)?;
         let target = folder.join(MANIFEST_FILE);
         let replaces = target.exists();
         fs::rename(&path, &target).map_err(failed("create", &target))?;
@@ -115,16 +113,46 @@ impl SessionWriter {
             }
             return Err(error);
         }
-        let bytes = manifest.parts_bytes().saturating_add(text.len() as u64);
+        let bytes = manifest.parts_bytes().saturating_add(length);
         Ok(FinishedSession { manifest, folder, bytes })
     }
 
-    /// Makes the names of the parts durable that were shown.
+    /// Makes parts and their manifest durable, and visible in one step: there is the whole session or nothing, also after a
+    /// crash.
     ///
     /// # Errors
-    /// On an I/O error.
-    pub fn sync(&self) -> Result<(), SessionError> {
-        sync_session(Some(&self.folder()))
+    /// When there is no part, when a part is there twice, when the session is there already, or on an I/O error: then nothing
+    /// is visible.
+    pub fn publish(
+        &self,
+        parts: Vec<PartWriter>,
+        manifest: Manifest,
+    ) -> Result<FinishedSession, SessionError> {
+        let first = parts.first().ok_or_else(|| SessionError::NoParts(self.name.clone()))?;
+        let staged = &first.staged.folder;
+        for part in &parts {
+            part.sync()?;
+            let whole = part.whole_in(staged);
+            if whole.exists() {
+                return Err(SessionError::Exists(part.target.clone()));
+            }
+            fs::rename(&part.path, &whole).map_err(failed("create", &whole))?;
+        }
+        let (length, _alive) = write_manifest(&staged.join(MANIFEST_FILE), &manifest)?;
+        sync_folder(staged)?;
+        let (folder, sessions) = (self.folder(), sessions_folder(&self.logdir));
+        create_folders(&sessions)?;
+        fs::rename(staged, &folder).map_err(|error| match folder.exists() {
+            true => SessionError::Exists(folder.clone()),
+            false => failed("create", &folder)(error),
+        })?;
+        if let Err(error) = sync_folder(&sessions) {
+            // A session that is reported as failed is not kept.
+            let _ = fs::rename(&folder, staged);
+            return Err(error);
+        }
+        let bytes = manifest.parts_bytes().saturating_add(length);
+        Ok(FinishedSession { manifest, folder, bytes })
     }
 
     /// Takes back parts that were made visible, by their files, and the folder unless it holds something else: for
@@ -261,29 +289,18 @@ impl PartWriter {
     /// # Errors
     /// On an I/O error, or when another writer wrote the part meanwhile: then nothing is visible.
     pub fn commit(self, facts: PartFacts) -> Result<PartEntry, SessionError> {
+        self.sync()?;
+        let whole = self.whole_in(&self.staged.folder);
+        fs::rename(&self.path, &whole).map_err(failed("create", &whole))?;
+        self.show(&whole)?;
         let target = self.target.clone();
-        let entry = self.show(facts)?;
         if let Err(error) = sync_session(target.parent()) {
             // A part that is reported as failed is not kept, nor a folder that holds nothing else.
             let _ = fs::remove_file(&target).and_then(|()| target.parent().map_or(Ok(()), fs::remove_dir));
             return Err(error);
         }
-        Ok(entry)
-    }
-
-    /// Makes the part visible, and its bytes durable; its name is that after [`SessionWriter::sync`]. Of many parts this
-    /// costs a fraction of [`commit`](Self::commit).
-    ///
-    /// # Errors
-    /// On an I/O error, or when another writer wrote the part meanwhile: then nothing is visible.
-    pub fn show(self, facts: PartFacts) -> Result<PartEntry, SessionError> {
-        self.sync()?;
-        let file = self.target.file_name().expect("a part has a file name").to_string_lossy().into_owned();
-        let whole = self.staged.folder.join(&file);
-        fs::rename(&self.path, &whole).map_err(failed("create", &whole))?;
-        self.publish(&whole)?;
         Ok(PartEntry {
-            file,
+            file: self.file_name().to_string_lossy().into_owned(),
             size: self.size,
             sha256: hex(&self.hash.finalize()),
             pid: facts.pid,
@@ -305,7 +322,17 @@ impl PartWriter {
         })
     }
 
-    fn publish(&self, whole: &Path) -> Result<(), SessionError> {
+    fn file_name(&self) -> &OsStr {
+        self.target.file_name().expect("a part has a file name")
+    }
+
+    /// Where it lies in a staging folder once it is whole.
+    fn whole_in(&self, staged: &Path) -> PathBuf {
+        staged.join(self.file_name())
+    }
+
+    /// Makes it visible.
+    fn show(&self, whole: &Path) -> Result<(), SessionError> {
         let folder = self.target.parent().expect("a part lies in its session's folder");
         let sessions = folder.parent().expect("a session lies in plugins/profile");
         create_folders(sessions)?;
@@ -352,18 +379,14 @@ struct Staged {
 
 impl Staged {
     fn create(logdir: &Path, label: &str) -> Result<Self, SessionError> {
-        let staging = staging::make(logdir)?;
         // File names end at 255 bytes; two long names would pass that.
         let label = &label[..label.len().min(200)];
         loop {
             // Another host that shares the file system may have our process id: then the next count is free.
             let count = STAGED.fetch_add(1, Ordering::Relaxed);
-            let folder = staging.join(format!("{label}.{}.{count}", process::id()));
-            match DirBuilder::new().mode(FOLDER_MODE).create(&folder) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => {
-                    return made.map(|()| Self { folder: folder.clone() }).map_err(failed("create", &folder));
-                }
+            let made = staging::make_folder(logdir, &format!("{label}.{}.{count}", process::id()))?;
+            if let Some(folder) = made {
+                return Ok(Self { folder });
             }
         }
     }
@@ -372,8 +395,19 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         // Renamed away in the good case; else best effort, and `remove_abandoned` comes later.
-        let _ = staging::remove_staged(&self.folder);
+        if staging::clear(&self.folder).is_err() {
+            staging::remove_if_empty(self.folder.parent());
+        }
     }
+}
+
+/// Writes a manifest, durable. Returns its length, and the lock that says that its writer lives.
+fn write_manifest(path: &Path, manifest: &Manifest) -> Result<(u64, Option<Flock<File>>), SessionError> {
+    let mut file = create_file(path)?;
+    let alive = lock(&file);
+    let text = manifest.text();
+    file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed("write", path))?;
+    Ok((text.len() as u64, alive))
 }
 
 /// Makes the names in a session's folder durable, and the folder's own.

@@ -145,7 +145,8 @@ impl SessionServices {
         let runner = captures.clone();
         let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
         let uploads = GrpcUploads::new(&sessions);
-        let recorder = GrpcRecorder::new(Arc::clone(&past.recorder), discovery.clone(), &sessions);
+        let recorder =
+            GrpcRecorder::new(Arc::clone(&past.recorder), discovery.clone(), host.clone(), &sessions);
         let captures = GrpcCaptures::new(captures, discovery, host, &sessions);
         Ok(Self {
             uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),

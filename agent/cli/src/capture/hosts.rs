@@ -1,13 +1,15 @@
-//! A capture over several hosts: one window, one session. This command coordinates it; the agents record.
+//! A capture or a snapshot over several hosts: one window, one session. This command coordinates it; the agents record.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use cluster::hosts::HostAddress;
 use model::time::{Clock, SystemClock};
-use proto::tpuscope::v1::CaptureRequest;
 use server::protocol;
 use sessions::{
-    coordinator::{Coordinator, CoordinatorError, HostFault, HostsCapture, Keep},
+    coordinator::{Coordinator, HostsCapture, HostsRequest, Keep, UnkeptCapture},
     settings::Settings,
     spec::check_start,
 };
@@ -25,7 +27,7 @@ use super::{
 use crate::{
     client,
     failure::Failure,
-    hosts::{NoHostAnswer, dialer},
+    hosts::{HostsArgs, dialer},
     lifecycle::signals::StopSignals,
     remedies,
     sessions::outfile::is_a_folder_or_new,
@@ -35,27 +37,40 @@ use crate::{
 const UPLOADS: Duration = Duration::from_secs(600);
 
 pub(super) fn capture(args: &Args) -> Result<CaptureReport, NothingKept> {
-    let (request, keep) = (request(args)?, keep(args)?);
-    if let Keep::Folder(output) = &keep {
-        is_a_folder_or_new(output)?;
-        // Leftovers only take room: what cannot be removed is no reason not to capture.
-        let _ = remove_abandoned(output, SystemClock.now().into(), ABANDONED);
-    }
-    client::block_on(async { Ok(coordinate(args, request, keep).await) })?
+    let request = HostsRequest::Capture(request(args)?);
+    let keep = keep(args.output.as_deref(), args.to.as_deref(), args.wait_upload.map(Duration::from))?;
+    run(&args.hosts, planned(args, request, keep)?)
+}
+
+/// Makes the session. `capture` has no host yet.
+pub(super) fn run(args: &HostsArgs, capture: HostsCapture) -> Result<CaptureReport, NothingKept> {
+    client::block_on(async { Ok(coordinate(args, capture).await) })?
 }
 
 /// Captures, until a signal of this command ends it.
-async fn coordinate(args: &Args, request: CaptureRequest, keep: Keep) -> Result<CaptureReport, NothingKept> {
+async fn coordinate(args: &HostsArgs, capture: HostsCapture) -> Result<CaptureReport, NothingKept> {
     let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
-    let (hosts, dialer) = dialer(&args.hosts).await?;
-    if args.min_hosts as usize > hosts.len() {
-        return Err(remedies::min_hosts_over_hosts(args.min_hosts, hosts.len()).into());
+    let (hosts, dialer) = dialer(args).await?;
+    if capture.min_hosts > hosts.len() {
+        return Err(remedies::min_hosts_over_hosts(capture.min_hosts, hosts.len()).into());
     }
-    super::warn_of_long_window(args.duration.get());
-    let capture = HostsCapture { hosts, ..planned(args, request, keep)? };
+    if let Keep::Folder(output) = &capture.keep {
+        let is_usable = is_a_folder_or_new(output);
+        is_usable.map_err(|failure| NothingKept::of_hosts(failure, hosts.iter().map(|host| (host, None))))?;
+        // Leftovers only take room: what cannot be removed is no reason not to capture.
+        let _ = remove_abandoned(output, SystemClock.now().into(), ABANDONED);
+    }
+    let window = match &capture.request {
+        HostsRequest::Capture(window) => Some(Duration::from_nanos(window.duration_ns)),
+        HostsRequest::Snapshot(_) => None,
+    };
+    if let Some(window) = window {
+        super::warn_of_long_window(window);
+    }
+    let capture = HostsCapture { hosts, ..capture };
     let given = capture.hosts.iter().map(ToString::to_string).collect();
     let uploads = matches!(capture.keep, Keep::Destination { .. });
-    let progress = Arc::new(HostsProgressLine::new(args.duration.get(), given, uploads));
+    let progress = Arc::new(HostsProgressLine::new(window, given, uploads));
     let shown = Arc::clone(&progress);
     let coordinator = Coordinator {
         dialer,
@@ -75,24 +90,20 @@ async fn coordinate(args: &Args, request: CaptureRequest, keep: Keep) -> Result<
         }
     };
     progress.finish();
-    Ok(CaptureReport::of_hosts(kept.map_err(nothing_kept)?))
+    Ok(CaptureReport::of_hosts(kept.map_err(|error| nothing_kept(error, window.is_none()))?))
 }
 
-fn nothing_kept(error: CoordinatorError) -> NothingKept {
-    let hosts = match &error {
-        CoordinatorError::TooFewHosts { hosts, .. } => {
-            let of_host = |(host, fault): &(HostAddress, Option<HostFault>)| {
-                (host.to_string(), fault.as_ref().map(NoHostAnswer::from))
-            };
-            hosts.iter().map(of_host).collect()
-        }
-        _ => Vec::new(),
+fn nothing_kept(UnkeptCapture { error, hosts }: UnkeptCapture, is_snapshot: bool) -> NothingKept {
+    let failure = if is_snapshot {
+        remedies::hosts_snapshot(error, &hosts)
+    } else {
+        remedies::hosts_capture(error, &hosts)
     };
-    NothingKept::of_hosts(remedies::hosts_capture(error), hosts)
+    NothingKept::of_hosts(failure, hosts.iter().map(|(host, fault)| (host, fault.as_ref())))
 }
 
 /// Without a host yet.
-fn planned(args: &Args, request: CaptureRequest, keep: Keep) -> Result<HostsCapture, Failure> {
+fn planned(args: &Args, request: HostsRequest, keep: Keep) -> Result<HostsCapture, Failure> {
     let params = args.params()?;
     let wrong = params.start.and_then(|start| check_start(start, SystemClock.now()).err());
     wrong.map_or(Ok(()), |error| Err(failed(&error.into())))?;
@@ -110,21 +121,22 @@ fn planned(args: &Args, request: CaptureRequest, keep: Keep) -> Result<HostsCapt
     })
 }
 
-/// Where the session goes to.
-fn keep(args: &Args) -> Result<Keep, Failure> {
-    match args.to.as_deref().filter(|name| *name != NO_DESTINATION) {
-        Some(_) if args.output.is_some() => Err(remedies::option_of_one_host(
+/// Where the session goes to: the arguments --output, --to and --wait-upload.
+pub(super) fn keep(
+    output: Option<&Path>,
+    to: Option<&str>,
+    wait_upload: Option<Duration>,
+) -> Result<Keep, Failure> {
+    match to.filter(|name| *name != NO_DESTINATION) {
+        Some(_) if output.is_some() => Err(remedies::option_of_one_host(
             "--output together with --to",
             "leave one of them out; `tpuscope sessions fetch` copies a session from its bucket",
         )),
-        Some(name) => {
-            let limit = args.wait_upload.map_or(UPLOADS, Duration::from);
-            Ok(Keep::Destination { name: name.to_owned(), limit })
-        }
-        None if args.wait_upload.is_some() => Err(remedies::option_of_one_host(
+        Some(name) => Ok(Keep::Destination { name: name.to_owned(), limit: wait_upload.unwrap_or(UPLOADS) }),
+        None if wait_upload.is_some() => Err(remedies::option_of_one_host(
             "--wait-upload without --to",
             "name a destination with --to, or leave it out",
         )),
-        None => Ok(Keep::Folder(args.output.clone().unwrap_or_else(|| PathBuf::from(".")))),
+        None => Ok(Keep::Folder(output.map_or_else(|| PathBuf::from("."), Path::to_path_buf))),
     }
 }

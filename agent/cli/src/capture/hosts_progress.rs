@@ -19,8 +19,8 @@ pub(super) struct HostsProgressLine(StatusLine<HostsPhase>);
 /// How far the capture is.
 #[derive(Debug, Default)]
 struct HostsPhase {
-    /// Length of the window.
-    duration: Duration,
+    /// Length of the window; none: a snapshot of the past.
+    duration: Option<Duration>,
     /// As they were given.
     hosts: Vec<String>,
     /// Whether the agents upload what they recorded.
@@ -43,8 +43,8 @@ struct HostsPhase {
 }
 
 impl HostsProgressLine {
-    /// Shows the progress of a capture of these hosts with a window of this length.
-    pub(super) fn new(duration: Duration, hosts: Vec<String>, uploads: bool) -> Self {
+    /// Shows the progress of a capture of these hosts with a window of this length, or of a snapshot.
+    pub(super) fn new(duration: Option<Duration>, hosts: Vec<String>, uploads: bool) -> Self {
         Self(StatusLine::new(HostsPhase { duration, hosts, uploads, ..HostsPhase::default() }))
     }
 
@@ -102,7 +102,7 @@ impl Shown for HostsPhase {
             };
         };
         let ahead = now.age(begin);
-        if ahead > AHEAD {
+        if self.duration.is_some() && ahead > AHEAD {
             return format!("the recording of {hosts} starts in {:.0} s{without}", ahead.as_secs_f64());
         }
         let copied: u64 = self.copied.values().sum();
@@ -118,6 +118,13 @@ impl Shown for HostsPhase {
             );
         }
         let received: u64 = self.received.values().sum();
+        let Some(duration) = self.duration else {
+            let done = self.recorded;
+            return format!(
+                "making the session: {} unpacked, {done} of {hosts} done{without}",
+                HumanBytes(received)
+            );
+        };
         if received > 0 || self.recorded > 0 {
             return format!(
                 "receiving: {}, {} of {hosts} done{without}",
@@ -126,9 +133,9 @@ impl Shown for HostsPhase {
             );
         }
         let processes = counted(self.processes, "process");
-        let end = begin.plus(self.duration);
+        let end = begin.plus(duration);
         if now < end {
-            let (window, left) = (self.duration.as_secs_f64(), now.age(end).as_secs_f64());
+            let (window, left) = (duration.as_secs_f64(), now.age(end).as_secs_f64());
             return format!("recording {window:.1} s of {processes} on {hosts}, {left:.0} s left{without}");
         }
         let since = end.age(now).as_secs_f64();
@@ -146,7 +153,7 @@ mod tests {
     fn each_phase_has_its_words() {
         let second = |seconds: u64| Timestamp(0).plus(Duration::from_secs(seconds));
         let hosts = ["a", "b", "c"].map(str::to_owned).to_vec();
-        let mut phase = HostsPhase { duration: Duration::from_secs(2), hosts, ..HostsPhase::default() };
+        let mut phase = HostsPhase { duration: Some(Duration::from_secs(2)), hosts, ..HostsPhase::default() };
         let mut says = |events: &[HostProgress], at: u64| {
             events.iter().for_each(|event| phase.take(event.clone()));
             phase.text(second(at))
@@ -165,6 +172,19 @@ mod tests {
         let copied = [HostProgress::Recorded, HostProgress::Copied { host: 2, bytes: 1 << 20 }];
         assert_eq!(says(&copied, 13), "receiving: 1.00 MiB, 1 of 3 hosts done, 1 missing");
         assert_eq!(says(&copied, 13), "copying: 1.00 MiB, 0 of 3 hosts done, 1 missing");
+    }
+
+    #[test]
+    fn a_snapshot_has_words_of_its_own() {
+        let hosts = ["a", "b"].map(str::to_owned).to_vec();
+        let mut phase = HostsPhase { hosts, ..HostsPhase::default() };
+        let begins = [HostProgress::Ready(1), HostProgress::Ready(1), HostProgress::Starts(Timestamp(0))];
+        let making = HostProgress::Received { host: 1, target: 0, bytes: 1 << 20 };
+        begins.into_iter().chain([making, HostProgress::Recorded]).for_each(|event| phase.take(event));
+        let text = phase.text(Timestamp(60_000_000_000));
+        assert_eq!(text, "making the session: 1.00 MiB unpacked, 1 of 2 hosts done");
+        phase.take(HostProgress::Recorded);
+        assert_eq!(phase.text(Timestamp(0)), "copying: 0 B, 0 of 2 hosts done");
     }
 
     #[test]

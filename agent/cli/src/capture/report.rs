@@ -5,13 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cluster::clock_offset::OffsetEstimate;
+use cluster::{clock_offset::OffsetEstimate, hosts::HostAddress};
 use indicatif::HumanBytes;
 use proto::tpuscope::v1::{CaptureFailure, UploadStatus};
 use serde::Serialize;
 use sessions::{
     FailureKind,
-    coordinator::{CapturedHost, HostResult, KeptCapture, SessionLocation},
+    coordinator::{CapturedHost, HostFault, HostResult, KeptCapture, SessionLocation},
 };
 use xprof::{
     session::{ClockOffset, Manifest, Missing, PartEntry, Window},
@@ -79,9 +79,17 @@ impl From<Failure> for NothingKept {
 
 impl NothingKept {
     /// Of a capture over several hosts: why it failed, and each host with its fault.
-    pub(super) fn of_hosts(failure: Failure, hosts: Vec<(String, Option<NoHostAnswer>)>) -> Self {
-        let row = |(host, missing)| HostRow { host, name: None, clock: None, missing };
-        Self { failure, hosts: hosts.into_iter().map(row).collect() }
+    pub(super) fn of_hosts<'h>(
+        failure: Failure,
+        hosts: impl Iterator<Item = (&'h HostAddress, Option<&'h HostFault>)>,
+    ) -> Self {
+        let row = |(host, fault): (&HostAddress, Option<&HostFault>)| HostRow {
+            host: host.to_string(),
+            name: None,
+            clock: None,
+            missing: fault.map(NoHostAnswer::from),
+        };
+        Self { failure, hosts: hosts.map(row).collect() }
     }
 }
 
@@ -295,8 +303,8 @@ pub(super) fn print(result: Result<CaptureReport, NothingKept>, json: bool) -> C
         }
         (Err(NothingKept { failure, hosts }), json) => {
             if json {
-                let error = serde_json::json!({ "message": failure.what, "remedy": failure.remedy });
-                let mut answer = serde_json::json!({ "session": null, "complete": false, "error": error });
+                let mut answer = failure.as_json();
+                (answer["session"], answer["complete"]) = (serde_json::Value::Null, false.into());
                 if !hosts.is_empty() {
                     answer["hosts"] = serde_json::json!(hosts);
                 }

@@ -11,17 +11,19 @@ use proto::tpuscope::v1::{
     CaptureFinished, SnapshotEvent, SnapshotRequest, recorder_client::RecorderClient, snapshot_event,
 };
 use server::protocol;
+use sessions::coordinator::{HostsCapture, HostsRequest};
 use tonic::{Streaming, transport::Channel};
 use xprof::session::SessionName;
 
 use super::{
-    agent, instant,
+    agent, hosts, instant,
     report::{self, CaptureReport, NothingKept},
 };
 use crate::{
     CommandResult, client,
     exit::Exit,
     failure::Failure,
+    hosts::{HEADING, HostsArgs, WHICH, some_time},
     lifecycle::signals::StopSignals,
     output_path, remedies,
     sessions::{fetch, progress::ByteProgress},
@@ -49,7 +51,8 @@ pub struct Args {
     /// Name of the session [default: the time in UTC, such as 2027_01_31_12_00_00]
     #[arg(long, value_name = "NAME")]
     session: Option<SessionName>,
-    /// Folder for the session, as DIR/plugins/profile/NAME; the agent keeps it in its store as well
+    /// Folder for the session, as DIR/plugins/profile/NAME; an agent keeps it in its store as well [default: the agent's
+    /// store alone; with --hosts the current folder]
     #[arg(short, long, value_name = "DIR", value_parser = output_path::parser())]
     output: Option<PathBuf>,
     /// Destination of the agent's settings that the session is uploaded to; `none` for no upload, not even to the
@@ -62,6 +65,15 @@ pub struct Args {
     /// Print JSON (docs/schemas/capture.schema.json)
     #[arg(long)]
     json: bool,
+    /// Minimum number of hosts that must have something; with fewer, nothing is kept
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
+        requires = WHICH, help_heading = HEADING)]
+    min_hosts: u32,
+    /// Time limit for the whole snapshot; hosts that are not done are missing [default: none]
+    #[arg(long, value_name = "TIME", requires = WHICH, value_parser = some_time, help_heading = HEADING)]
+    overall_timeout: Option<Duration>,
+    #[command(flatten)]
+    hosts: HostsArgs,
     #[command(flatten)]
     agent: client::SocketArgs,
 }
@@ -79,7 +91,31 @@ enum SnapshotStage {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    report::print(snapshot(args).map_err(NothingKept::from), args.json)
+    let result = match args.hosts.is_given() {
+        true if args.agent.is_given() => return Err(remedies::socket_of_another_host()),
+        true => of_hosts(args),
+        false => snapshot(args).map_err(NothingKept::from),
+    };
+    report::print(result, args.json)
+}
+
+/// Each host's own past: its clock is measured, and it is asked for the wanted time in that.
+fn of_hosts(args: &Args) -> Result<CaptureReport, NothingKept> {
+    let wait_upload = args.wait_upload.map(time::Duration::from);
+    let keep = hosts::keep(args.output.as_deref(), args.to.as_deref(), wait_upload)?;
+    let snapshot = HostsCapture {
+        hosts: Vec::new(),
+        request: HostsRequest::Snapshot(args.request()?),
+        session: args.session.clone(),
+        keep,
+        min_hosts: args.min_hosts as usize,
+        start: None,
+        host_limit: args.hosts.host_timeout(),
+        answer_limit: SILENCE,
+        busy_limit: time::Duration::ZERO,
+        overall_limit: args.overall_timeout.map(time::Duration::from),
+    };
+    hosts::run(&args.hosts, snapshot)
 }
 
 fn snapshot(args: &Args) -> Result<CaptureReport, Failure> {
@@ -125,6 +161,7 @@ impl Args {
             job: self.job.clone().unwrap_or_default(),
             session: self.session.as_ref().map(ToString::to_string).unwrap_or_default(),
             destination: self.to.clone().unwrap_or_default(),
+            ..SnapshotRequest::default()
         })
     }
 }

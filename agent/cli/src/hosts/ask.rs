@@ -60,7 +60,7 @@ impl NoHostAnswer {
     /// The parts of a session did not arrive.
     pub(crate) async fn not_copied(error: FetchError, dialed: DialedHost) -> Self {
         match error {
-            FetchError::Call(status) if channel::ended(&status) => dialed.lost().await.into(),
+            FetchError::Call(status) if channel::ended(&status) => dialed.lost(&status).await.into(),
             error => {
                 dialed.close().await;
                 let kind = match &error {
@@ -237,7 +237,7 @@ where
     if let Ok(Err(status)) = &answer
         && channel::ended(status)
     {
-        return Err(dialed.lost().await.into());
+        return Err(dialed.lost(status).await.into());
     }
     match answer {
         Ok(Ok(answer)) => Ok(OpenHost { dialed, answer }),

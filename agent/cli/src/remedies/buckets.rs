@@ -61,6 +61,7 @@ pub(crate) fn unread_bucket(url: &str, error: &TransferError) -> Failure {
         | FailureClass::Damaged
         | FailureClass::NoSpace
         | FailureClass::Taken
+        | FailureClass::TooLate
         | FailureClass::Local
         | FailureClass::Other => (Exit::Internal, ""),
     };

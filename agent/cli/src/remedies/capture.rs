@@ -37,6 +37,7 @@ pub(super) fn exit_of(kind: FailureKind) -> Exit {
         FailureKind::Damaged => Exit::BadInput,
         FailureKind::NoSpace => Exit::NoSpace,
         FailureKind::NoTarget => Exit::NoTarget,
+        FailureKind::NotFound => Exit::NotFound,
         FailureKind::Denied => Exit::Permission,
         FailureKind::Conflict => Exit::Conflict,
         FailureKind::Cancelled => Exit::Interrupted,
@@ -64,6 +65,12 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         }
         R::NothingRecorded => {
             "`tpuscope recorder timeline` lists what there is, and `tpuscope recorder status` says what is recorded and why the rest is not"
+        }
+        R::NoSuchJob => {
+            "`tpuscope recorder status` lists the jobs that run, and `tpuscope recorder timeline` those of which something is kept"
+        }
+        R::SnapshotRuns => {
+            "wait until the other snapshot is done, then try again: an agent makes one at a time"
         }
         R::Timeout | R::LeaseExpired => "use a longer --timeout or a shorter --duration",
         R::ProbeTimeout => {

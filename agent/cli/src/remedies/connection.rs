@@ -74,10 +74,9 @@ pub(crate) fn call_timeout(limit: Duration) -> Failure {
 
 /// The agent closed the connection before its answer.
 pub(crate) fn connection_closed() -> Failure {
-    let what = "the agent closed the connection: it has too many connections, or it ended";
-    Failure::new(Exit::NoAgent, what).remedy(
-        "`journalctl -u tpuscope` shows the reason; close connections (`ss -xp` lists them), raise \
-         api.max_connections, or restart the agent",
+    Failure::new(Exit::NoAgent, "the agent closed the connection").remedy(
+        "`journalctl -u tpuscope` says whether it ended, or has too many connections: then close some (`ss -xp` lists them), \
+         or raise api.max_connections; it also closes that of a command that was stopped for more than 5 s",
     )
 }
 

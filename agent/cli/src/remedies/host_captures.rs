@@ -2,13 +2,14 @@
 
 use cluster::{dial::DialFault, hosts::HostAddress};
 use sessions::{
+    FailureReason,
     coordinator::{CoordinatorError, HostFault, LeftParts},
     fetch::FetchError,
 };
 use xprof::wording::counted;
 
 use super::{
-    capture::{KeptIn, capture_failure, session_folder},
+    capture::{KeptIn, capture, capture_failure, interrupted_snapshot, session_folder},
     connection::refused,
     hosts::not_reached,
 };
@@ -33,7 +34,11 @@ pub(crate) fn missing_host(fault: &HostFault) -> Failure {
             with(Exit::Timeout, "--host-timeout gives more time; the log of the agent there may say more")
         }
         HostFault::LateRecording => with(Exit::Timeout, "use a longer --timeout or a shorter --duration"),
+        HostFault::LateSnapshot => with(Exit::Timeout, "ask for less of the past with --last or --job"),
         HostFault::Overall => with(Exit::Timeout, "use a longer --overall-timeout"),
+        HostFault::Paused(_) => {
+            with(Exit::Unreachable, capture(FailureReason::CallerSilent, KeptIn::OtherHost))
+        }
         HostFault::SameAgent(_) => with(Exit::Usage, "name each host once"),
         HostFault::SameName(_) => with(
             Exit::Conflict,
@@ -47,14 +52,24 @@ pub(crate) fn missing_host(fault: &HostFault) -> Failure {
         HostFault::DamagedPart(_) | HostFault::MissingPart(_) => {
             with(Exit::BadInput, "the file there is damaged: capture again")
         }
-        HostFault::Copy(FetchError::Late(_)) => with(Exit::Timeout, COPY_LATER),
-        HostFault::Copy(_) => with(Exit::BadInput, COPY_LATER),
+        HostFault::Copy(FetchError::Late(_)) => with(Exit::Timeout, ""),
+        HostFault::Copy(_) => with(Exit::BadInput, ""),
         HostFault::Upload(_) => with(Exit::NotUploaded, "`tpuscope uploads list` there says more"),
+        HostFault::Kept { fault, session } => {
+            let failure = missing_host(fault);
+            let kept = format!(
+                "its agent keeps its part: `tpuscope sessions fetch {session} --output DIR` with the same hosts copies what the \
+                 agents have"
+            );
+            Failure { remedy: both(&failure.remedy, &kept), ..failure }
+        }
     }
 }
 
-const COPY_LATER: &str =
-    "the agent there keeps its part of the session: `tpuscope sessions fetch` there copies it";
+/// Two remedies; either may be empty.
+fn both(one: &str, other: &str) -> String {
+    [one, other].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+}
 
 /// The exit code where no host can be reached.
 fn not_reached_exit(fault: DialFault) -> Exit {
@@ -91,25 +106,18 @@ fn not_reached_exit(fault: DialFault) -> Exit {
 }
 
 /// A capture over several hosts that kept nothing.
-pub(crate) fn hosts_capture(error: CoordinatorError) -> Failure {
+pub(crate) fn hosts_capture(error: CoordinatorError, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
     match error {
-        CoordinatorError::TooFewHosts { remaining, needed, hosts, keeping, left } => {
-            too_few_hosts(remaining, needed, &hosts, &keeping, &left)
+        CoordinatorError::TooFewHosts { remaining, needed, keeping, left } => {
+            too_few_hosts(remaining, needed, hosts, &keeping, &left)
         }
         CoordinatorError::Unwritable(error) => session_folder(error),
         CoordinatorError::Unwritten { error, left } => {
             let failure = session_folder(error);
-            let kept = agents_keep(&left);
-            let remedy = [failure.remedy.as_str(), &kept].into_iter().filter(|text| !text.is_empty());
-            Failure { remedy: remedy.collect::<Vec<_>>().join("; "), ..failure }
+            Failure { remedy: both(&failure.remedy, &agents_keep(&left)), ..failure }
         }
         CoordinatorError::Manifest { ref fault, ref left } => {
-            let why = missing_host(fault).remedy;
-            let remedy = [why.as_str(), &agents_keep(left)]
-                .into_iter()
-                .filter(|text| !text.is_empty())
-                .collect::<Vec<_>>()
-                .join("; ");
+            let remedy = both(&missing_host(fault).remedy, &agents_keep(left));
             Failure::new(Exit::NotUploaded, &error).remedy(remedy)
         }
         CoordinatorError::Cancelled { left: None } => Failure::new(
@@ -122,6 +130,19 @@ pub(crate) fn hosts_capture(error: CoordinatorError) -> Failure {
         )
         .remedy(agents_keep(&left)),
         CoordinatorError::Panicked(_) => Failure::internal(&error),
+    }
+}
+
+/// A snapshot over several hosts that kept nothing.
+pub(crate) fn hosts_snapshot(error: CoordinatorError, hosts: &[(HostAddress, Option<HostFault>)]) -> Failure {
+    match error {
+        CoordinatorError::Cancelled { left: None } => interrupted_snapshot(),
+        CoordinatorError::Cancelled { left: Some(left) } => Failure::new(
+            Exit::Interrupted,
+            "the snapshot was cancelled after hosts had made their parts; no whole session was made",
+        )
+        .remedy(agents_keep(&left)),
+        error => hosts_capture(error, hosts),
     }
 }
 
@@ -177,7 +198,7 @@ fn too_few_hosts(
         }
     };
     let what = format!(
-        "{remaining} of {} are left and {needed} must have a trace: {kept}: {}{more}",
+        "{remaining} of {} left, and {needed} must have a trace: {kept}: {}{more}",
         counted(hosts.len(), "host"),
         named.join("; ")
     );
@@ -197,12 +218,11 @@ pub(crate) fn missing_hosts(hosts: usize, parts: usize) -> Failure {
 
 /// An option that is for one host.
 pub(crate) fn option_of_one_host(option: &str, instead: &str) -> Failure {
-    Failure::new(Exit::Usage, format_args!("{option} is not for a capture over several hosts"))
-        .remedy(instead)
+    Failure::new(Exit::Usage, format_args!("{option} is not for several hosts")).remedy(instead)
 }
 
 /// More hosts needed than there are.
-pub(crate) fn min_hosts_over_hosts(needed: u32, hosts: usize) -> Failure {
+pub(crate) fn min_hosts_over_hosts(needed: usize, hosts: usize) -> Failure {
     Failure::new(
         Exit::Usage,
         format_args!("--min-hosts {needed} is more than the {} that are named", counted(hosts, "host")),
@@ -233,7 +253,7 @@ mod tests {
         let left = LeftParts { session: "s".parse().unwrap(), folder_there: None };
         let failed = too_few_hosts(1, 2, &hosts, &[], &left);
         assert_eq!(failed.exit, Exit::NoAgent);
-        let wanted = "1 of 4 hosts are left and 2 must have a trace: nothing was kept: \
+        let wanted = "1 of 4 hosts left, and 2 must have a trace: nothing was kept: \
                       a: it did not end its recording in time; b: ssh: x; d: ssh: x";
         assert_eq!(failed.what, wanted);
         assert!(failed.remedy.contains("update tpuscope there") && !failed.remedy.contains("--timeout"));
@@ -258,7 +278,7 @@ mod tests {
     fn what_lies_at_a_destination_is_said() {
         let folder_there = Some("gs://b/plugins/profile/s".to_owned());
         let left = Some(LeftParts { session: "s".parse().unwrap(), folder_there });
-        let cancelled = hosts_capture(CoordinatorError::Cancelled { left });
+        let cancelled = hosts_capture(CoordinatorError::Cancelled { left }, &[]);
         assert_eq!(cancelled.exit, Exit::Interrupted);
         for says in ["lies in gs://b/plugins/profile/s without a manifest", "`tpuscope sessions rm s`"] {
             assert!(cancelled.remedy.contains(says), "{}", cancelled.remedy);

@@ -19,8 +19,10 @@ pub(crate) fn hosts(error: &HostsError) -> Failure {
             (Exit::Usage, "expected a list as Slurm writes it, such as 'tpu-[001-016],b'".to_owned())
         }
         HostsError::Address(_) => (Exit::Usage, String::new()),
-        HostsError::Twice(_) => (Exit::Usage, "name each host once".to_owned()),
-        HostsError::Nothing => (Exit::Usage, "name at least one host".to_owned()),
+        HostsError::Twice(_) | HostsError::TwiceInFile { .. } => {
+            (Exit::Usage, "name each host once".to_owned())
+        }
+        HostsError::Nothing | HostsError::EmptyFile(_) => (Exit::Usage, "name at least one host".to_owned()),
         HostsError::File { error, .. } => {
             let exit = match error.kind() {
                 std::io::ErrorKind::NotFound => Exit::NotFound,

@@ -42,7 +42,7 @@ pub(crate) use connection::{
     no_connection, not_removed, refused,
 };
 pub(crate) use host_captures::{
-    hosts_capture, min_hosts_over_hosts, missing_host, missing_hosts, option_of_one_host,
+    hosts_capture, hosts_snapshot, min_hosts_over_hosts, missing_host, missing_hosts, option_of_one_host,
 };
 pub(crate) use hosts::{
     container_without_pod, hosts, kubectl_wants_pods, no_container_name, no_way_to_hosts, not_reached,

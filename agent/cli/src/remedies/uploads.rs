@@ -52,6 +52,9 @@ pub(crate) fn upload(class: &str, url: &str) -> &'static str {
             "`tpuscope uploads retry` sends it again; check the machine's memory and disk"
         }
         FailureClass::NoSpace => "free space at the destination",
+        FailureClass::TooLate => {
+            "`tpuscope sessions fetch` with the same hosts copies what the agents keep; `tpuscope uploads drop` ends this upload"
+        }
         FailureClass::Taken => "remove the other session there, or capture again under another name",
         FailureClass::Local => "check the disk of agent.state_dir",
         FailureClass::Server if is_folder => "check the file system of the folder; uploads are tried again",
@@ -149,7 +152,7 @@ fn destination(check: &DestinationCheck) -> Failure {
         FailureClass::NoSpace => Exit::NoSpace,
         FailureClass::Timeout => Exit::Timeout,
         FailureClass::Unreachable | FailureClass::Throttled | FailureClass::Server => Exit::Unreachable,
-        FailureClass::Taken => Exit::Conflict,
+        FailureClass::Taken | FailureClass::TooLate => Exit::Conflict,
         FailureClass::Damaged | FailureClass::Local | FailureClass::Other => Exit::Internal,
     };
     Failure::new(exit, format_args!("destination {}: cannot {doing} {}: {why}", check.name, check.url))

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use proto::tpuscope::v1::{ShowSessionReply, ShowSessionRequest, sessions_client::SessionsClient};
 use serde::Serializer;
 use server::protocol;
-use sessions::host_labels;
+use sessions::{coordinator::HostFault, host_labels};
 use tokio::runtime::{self, Runtime};
 use tonic::Code;
 use xprof::{
@@ -53,8 +53,6 @@ pub(super) struct HostNames {
 pub(super) struct AgentsParts {
     pub(super) found: Vec<AgentPart>,
     pub(super) absent: Vec<AbsentHost>,
-    /// Hosts that have the agent of another one.
-    pub(super) notes: Vec<String>,
 }
 
 /// A host without a part.
@@ -88,7 +86,7 @@ pub(super) async fn find(args: &HostsArgs, name: &SessionName) -> Result<AgentsP
         }
     })
     .await?;
-    let mut parts = AgentsParts { found: Vec::new(), absent: Vec::new(), notes: Vec::new() };
+    let mut parts = AgentsParts { found: Vec::new(), absent: Vec::new() };
     let mut agents: HashMap<String, HostAddress> = HashMap::new();
     for answer in answers {
         let host = answer.host;
@@ -101,7 +99,8 @@ pub(super) async fn find(args: &HostsArgs, name: &SessionName) -> Result<AgentsP
             Ok(OpenHost { dialed, answer: Some(reply) }) => {
                 let instance = reply.peer.as_ref().map(|peer| peer.instance.clone()).unwrap_or_default();
                 if let Some(first) = agents.get(&instance).filter(|_| !instance.is_empty()) {
-                    parts.notes.push(format!("{host} has the same agent as {first}: it counts once"));
+                    let why = NoHostAnswer::from(&HostFault::SameAgent(first.clone()));
+                    parts.absent.push(AbsentHost { host, why });
                     dialed.close().await;
                     continue;
                 }
@@ -207,7 +206,7 @@ pub(super) fn open(
 ) -> Result<(OpenAgents, JoinedSessions, Vec<AbsentHost>), Failure> {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = Arc::new(runtime.map_err(Failure::internal)?);
-    let AgentsParts { found, mut absent, notes } = runtime.block_on(find(args, name))?;
+    let AgentsParts { found, mut absent } = runtime.block_on(find(args, name))?;
     let mut agents = OpenAgents { dialed: Vec::new(), runtime: Arc::clone(&runtime) };
     let mut sources: Vec<Loaded> = Vec::new();
     for AgentPart { host, dialed, reply, names } in found {
@@ -230,7 +229,7 @@ pub(super) fn open(
     let missing =
         |host: &AbsentHost| MissingPart { file: host.host.to_string(), why: host.why.reason.clone() };
     let missing = absent.iter().map(missing).collect();
-    Ok((agents, JoinedSessions::of_agents(sources, missing, notes), absent))
+    Ok((agents, JoinedSessions::of_agents(sources, missing), absent))
 }
 
 /// Calls the host of a session as the whole session does.

@@ -31,7 +31,7 @@ pub struct Args {
     agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// One of the two sessions.

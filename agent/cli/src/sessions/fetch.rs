@@ -48,7 +48,7 @@ pub struct Args {
     agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     hosts: HostsArgs,
 }
@@ -88,7 +88,11 @@ pub(super) fn run(args: &Args) -> CommandResult {
             );
             Ok(Exit::Ok)
         }
-        FileCheck::LostManifest => Err(remedies::unchecked_copy()),
+        FileCheck::LostManifest => {
+            let unchecked = remedies::unchecked_copy();
+            output::print_error(&unchecked.to_string());
+            Ok(unchecked.exit)
+        }
     }
 }
 
@@ -224,26 +228,29 @@ fn publish(
             return Err(remedies::damaged_copy(&entry.file));
         }
     }
-    let (mut files, mut size, mut made) = (parts.len(), 0, Vec::new());
-    let whole = parts.into_iter().try_for_each(|(_, part)| {
+    let parts: Vec<PartWriter> = parts.into_iter().map(|(_, part)| part).collect();
+    let files = parts.len();
+    let (files, size, check) = match manifest {
+        Some(manifest) => {
+            (files + 1, writer.publish(parts, manifest).map(|done| done.bytes), FileCheck::Done)
+        }
+        None => (files, publish_parts(writer, parts), unchecked),
+    };
+    let size = size.map_err(|error| remedies::session_copy(error, output))?;
+    Ok(Fetched { session: writer.name().clone(), folder: writer.folder(), files, size, check })
+}
+
+/// Publishes parts without a manifest: all of them, or none. Returns their bytes.
+fn publish_parts(writer: &SessionWriter, parts: Vec<PartWriter>) -> Result<u64, SessionError> {
+    let (mut size, mut made) = (0, Vec::new());
+    let whole = parts.into_iter().try_for_each(|part| {
         let entry = part.commit(PartFacts::default())?;
         size += entry.size;
         made.push(entry.file);
         Ok(())
     });
-    let check = if manifest.is_some() { FileCheck::Done } else { unchecked };
-    let finished = whole.and_then(|()| manifest.map(|manifest| writer.finish(manifest)).transpose());
-    match finished {
-        Ok(finished) => {
-            if let Some(finished) = finished {
-                files += 1;
-                size = finished.bytes;
-            }
-            Ok(Fetched { session: writer.name().clone(), folder: writer.folder(), files, size, check })
-        }
-        Err(error) => {
-            writer.take_back(&made);
-            Err(remedies::session_copy(error, output))
-        }
+    if whole.is_err() {
+        writer.take_back(&made);
     }
+    whole.map(|()| size)
 }

@@ -16,7 +16,6 @@ use server::{protocol, session_messages};
 use sessions::{
     fetch::{FetchError, copy_parts},
     joined_manifest::{self, RecordedHost},
-    session_folder,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 use xprof::{
@@ -50,7 +49,6 @@ struct Copied {
     files: usize,
     size: u64,
     absent: Vec<AbsentHost>,
-    notes: Vec<String>,
 }
 
 /// A host whose parts are here, not visible yet.
@@ -76,7 +74,7 @@ pub(super) fn run(args: &HostsArgs, name: &SessionName, output: &Path, json: boo
 }
 
 fn print(copied: &Copied, name: &SessionName, json: bool) -> Result<(), Failure> {
-    let Copied { folder, hosts, files, size, absent, notes } = copied;
+    let Copied { folder, hosts, files, size, absent } = copied;
     if json {
         return output::json(&serde_json::json!({
             "session": name,
@@ -97,15 +95,12 @@ fn print(copied: &Copied, name: &SessionName, json: bool) -> Result<(), Failure>
     for AbsentHost { host, why } in absent {
         text += &format!("missing: {}: {}\n", host, one_line(&why.reason));
     }
-    for note in notes {
-        text += &format!("{}\n", one_line(note));
-    }
     text += &AgentsParts::remarks(absent);
     output::print(&(text + &format!("next: tpuscope sessions show {folder}\n")))
 }
 
 async fn copy(args: &HostsArgs, name: &SessionName, output: &Path) -> Result<Copied, Failure> {
-    let AgentsParts { found, mut absent, notes } = agents_parts::find(args, name).await?;
+    let AgentsParts { found, mut absent } = agents_parts::find(args, name).await?;
     let failed = |error| remedies::session_copy(error, output);
     let writer = Arc::new(SessionWriter::create(output, name.clone()).map_err(failed)?);
     let mut checked = Vec::new();
@@ -141,7 +136,7 @@ async fn copy(args: &HostsArgs, name: &SessionName, output: &Path) -> Result<Cop
         return Err(agents_parts::no_host_has(name, &absent));
     }
     hosts.sort_by_key(|host| host.place);
-    publish(&writer, hosts, absent, notes).map_err(failed)
+    publish(&writer, hosts, absent).map_err(failed)
 }
 
 /// What the agent of a host has, named as in the whole session.
@@ -205,7 +200,6 @@ fn publish(
     writer: &Arc<SessionWriter>,
     hosts: Vec<CopiedHost>,
     absent: Vec<AbsentHost>,
-    notes: Vec<String>,
 ) -> Result<Copied, SessionError> {
     let manifests = || hosts.iter().map(|host| &host.recorded.manifest);
     let first = hosts.first().map(|host| &host.recorded.manifest);
@@ -219,12 +213,12 @@ fn publish(
     let recorded = hosts.iter().map(|host| (&host.host, Ok(&host.recorded)));
     let missing = absent.iter().map(|absent| (&absent.host, Err(absent.why.reason.clone())));
     let all: Vec<_> = recorded.chain(missing).collect();
-    let manifest = joined_manifest::joined(writer.name(), id, window, created, &all, notes.clone());
+    let manifest = joined_manifest::joined(writer.name(), id, window, created, &all, Vec::new());
     drop(all);
     let files = manifest.hosts.iter().map(|host| host.parts.len()).sum::<usize>() + 1;
     let size = manifest.parts_bytes() + manifest.text().len() as u64;
     let count = hosts.len();
     let parts = hosts.into_iter().flat_map(|host| host.parts).collect();
-    let folder = session_folder::publish(writer, parts, manifest)?;
-    Ok(Copied { folder, hosts: count, files, size, absent, notes })
+    let folder = writer.publish(parts, manifest)?.folder;
+    Ok(Copied { folder, hosts: count, files, size, absent })
 }

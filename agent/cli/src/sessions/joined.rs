@@ -33,8 +33,6 @@ pub(super) struct JoinedSessions {
     pub(super) sources: Vec<Loaded>,
     /// The hosts that were asked for a part and have none.
     absent: Vec<MissingPart>,
-    /// What else to know.
-    notes: Vec<String>,
 }
 
 /// One of the sessions, as JSON.
@@ -94,17 +92,17 @@ impl JoinedSessions {
             }
             sources.push(loaded);
         }
-        Ok(Self { sources, absent: Vec::new(), notes: Vec::new() })
+        Ok(Self { sources, absent: Vec::new() })
     }
 
     /// The parts of these agents, beside the hosts that have none.
-    pub(super) fn of_agents(sources: Vec<Loaded>, absent: Vec<MissingPart>, notes: Vec<String>) -> Self {
-        Self { sources, absent, notes }
+    pub(super) fn of_agents(sources: Vec<Loaded>, absent: Vec<MissingPart>) -> Self {
+        Self { sources, absent }
     }
 
     /// Each session by itself.
     pub(super) fn one_by_one(self) -> Vec<Self> {
-        let alone = |source| Self { sources: vec![source], absent: Vec::new(), notes: Vec::new() };
+        let alone = |source| Self { sources: vec![source], absent: Vec::new() };
         self.sources.into_iter().map(alone).collect()
     }
 
@@ -205,7 +203,6 @@ impl JoinedSessions {
         let parts = traces.into_iter().zip(jobs).map(|(trace, job)| JobPart { trace, job });
         let mut report = analysis::by_job(self.name(), parts.collect(), missing, rules, top);
         report.warnings.extend(apart);
-        report.warnings.extend(self.notes.iter().cloned());
         for (at, source) in self.sources.iter().enumerate() {
             report.warnings.extend(source.warnings.iter().map(|text| self.told_of(at, text)));
             if let Some(manifest) = &source.session.manifest {

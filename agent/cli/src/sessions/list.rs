@@ -36,7 +36,7 @@ pub struct Args {
     limit: Option<u32>,
     /// Print JSON (docs/schemas/sessions-list.schema.json; of other hosts sessions-list-hosts.schema.json)
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     hosts: HostsArgs,
 }

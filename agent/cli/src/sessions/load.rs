@@ -234,7 +234,7 @@ pub(super) fn nothing_to_show(path: &Path, missing: &[MissingPart], failure: Opt
                 1 => String::new(),
                 all => format!(", and {} more", all - 1),
             };
-            if !path.is_dir() {
+            if path.is_file() || path.ends_with(&first.file) {
                 return remedies::unreadable_trace(exit, path, &first.why);
             }
             let what = format_args!("{} {}{others}", first.file, first.why);

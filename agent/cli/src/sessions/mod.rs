@@ -30,7 +30,7 @@ mod show_tables;
 pub(super) mod show_text;
 mod windows;
 
-use super::CommandResult;
+use super::{CommandResult, output};
 use clap::Subcommand;
 
 /// The subcommands of `sessions`.
@@ -65,7 +65,7 @@ pub(super) fn run(command: &SessionsCommand) -> CommandResult {
     if matches!(command, Show(_) | Diff(_) | Merge(_) | Export(_)) {
         interrupt::watch();
     }
-    match command {
+    let result = match command {
         SessionsCommand::List(args) => list::run(args),
         SessionsCommand::Fetch(args) => fetch::run(args),
         SessionsCommand::Import(args) => import::run(args),
@@ -77,5 +77,25 @@ pub(super) fn run(command: &SessionsCommand) -> CommandResult {
         SessionsCommand::Diff(args) => diff::run(args),
         SessionsCommand::Merge(args) => merge::run(args),
         SessionsCommand::Export(args) => export::run(args),
+    };
+    if let Err(failure) = &result
+        && command.reports_in_json()
+    {
+        // The failure is more important than a failure to print it.
+        let _ = output::json(&failure.as_json());
+    }
+    result
+}
+
+impl SessionsCommand {
+    /// Whether it is to print JSON also where it fails: it has printed nothing by then.
+    fn reports_in_json(&self) -> bool {
+        match self {
+            Self::List(args) => args.json,
+            Self::Fetch(args) => args.json,
+            Self::Show(args) => args.json,
+            Self::Diff(args) => args.json,
+            _ => false,
+        }
     }
 }

@@ -46,7 +46,7 @@ pub struct Args {
     agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     hosts: HostsArgs,
 }

@@ -17,7 +17,7 @@ use tokio::{
     sync::Semaphore,
     time::{Instant, sleep, timeout_at},
 };
-use tonic::transport::Channel;
+use tonic::{Status, transport::Channel};
 
 use crate::{
     channel,
@@ -38,6 +38,8 @@ const HANDSHAKES_AT_A_TIME: usize = 64;
 /// The time without data after which the far end is pinged, and the time that it has to answer. Nothing else notices a cut
 /// cable or a stopped agent.
 const KEEPALIVE: Duration = Duration::from_secs(5);
+/// What is known of an end that answers no ping.
+const STOPPED: &str = "the other end stopped answering";
 /// How often a dial is tried that an overloaded bastion dropped.
 const ATTEMPTS: u32 = 4;
 
@@ -180,16 +182,16 @@ impl DialedHost {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Why the connection ended, once a call has failed because of it.
-    pub async fn lost(self) -> DialError {
+    /// Why the connection ended, once a call has failed because of it with this error.
+    pub async fn lost(self, status: &Status) -> DialError {
         let Self { channel, command, .. } = self;
         drop(channel);
         match command {
             Some(command) => command.lost().await,
-            None => DialError {
-                fault: DialFault::Lost,
-                reason: "the connection was lost: the agent closed it, or does not answer".to_owned(),
-            },
+            None => {
+                let seen = if channel::timed_out(status) { STOPPED } else { "the agent closed it" };
+                DialError { fault: DialFault::Lost, reason: format!("the connection was lost: {seen}") }
+            }
         }
     }
 
@@ -215,7 +217,7 @@ impl DialCommand {
             // It ended because we hung up.
             return DialError {
                 fault: DialFault::Lost,
-                reason: "the connection was lost: the other end stopped answering".to_owned(),
+                reason: format!("the connection was lost: {STOPPED}"),
             };
         }
         match DialError::of_command(&reach, ended.status, &ended.said, "") {

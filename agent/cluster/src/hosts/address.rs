@@ -8,7 +8,7 @@ use model::untrusted::{MESSAGE, clean};
 const LONGEST: usize = 300;
 
 /// A host: `tpu-001`, `me@10.0.0.1`, `b:4393`, `fe80::1`, `[fe80::1]:4393`. Its name holds only ASCII letters, digits and
-/// `._:@-`, and does not begin with `-`.
+/// `._:@-`, does not begin with `-`, and is not made of dots alone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostAddress {
     name: String,
@@ -18,8 +18,10 @@ pub struct HostAddress {
 /// Why a text is no host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostAddressError {
-    /// A character that names do not have, a leading `-`, or nothing.
-    #[error("`{0}` is no host name: expected letters, digits and . _ : @ -, and no - at the begin")]
+    /// A character that names do not have, a leading `-`, dots alone, or nothing.
+    #[error(
+        "`{0}` is no host name: expected letters, digits and . _ : @ -, no - at the begin, and not dots alone"
+    )]
     Name(String),
     /// Too long.
     #[error("`{0}` is no host name: it has more than {LONGEST} bytes")]
@@ -68,7 +70,9 @@ impl FromStr for HostAddress {
             (None, _) => (text, None),
         };
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:@-".contains(&byte);
-        if name.is_empty() || name.starts_with('-') || !name.bytes().all(allowed) {
+        // `..` may stand in a path of a template.
+        let is_a_name = name.rsplit('@').next().is_some_and(|host| host.bytes().any(|byte| byte != b'.'));
+        if !is_a_name || name.starts_with('-') || !name.bytes().all(allowed) {
             return Err(HostAddressError::Name(quoted()));
         }
         if name.len() > LONGEST {
@@ -105,8 +109,10 @@ mod tests {
         good("::1", "::1", None);
         good("[::1]:4393", "::1", Some(4393));
         assert_eq!(parsed("[fe80::1]").unwrap(), parsed("fe80::1").unwrap());
-        for bad in ["", "-a", "a b", "a\nb", "ä", "a/b", "a%b", "$a", ":1", "[a]:1", "[::1", "[]:1", "[1-2]"]
-        {
+        for bad in [
+            "", "-a", "a b", "a\nb", "ä", "a/b", "a%b", "$a", ":1", "[a]:1", "[::1", "[]:1", "[1-2]", ".",
+            "..", "me@..", "me@", "..:1",
+        ] {
             assert!(matches!(parsed(bad), Err(HostAddressError::Name(_))), "{bad}");
         }
         for bad in ["a:", "a:0", "a:65536", "a:x", "a:-1", "[::1]:", "[::1]:0", "[::1]4393"] {

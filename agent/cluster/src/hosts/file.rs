@@ -1,10 +1,11 @@
 //! Hosts in a file: on each line a host list; `#` begins a comment.
 
-use std::{fs::File, io::Read, path::PathBuf};
+use std::{collections::HashMap, fs::File, io::Read, path::PathBuf};
 
 use async_trait::async_trait;
+use model::host_list::{HostListError, MOST_HOSTS};
 
-use super::{HostAddress, HostProvider, HostsError, distinct, listed};
+use super::{HostAddress, HostProvider, HostsError, listed};
 
 /// The largest file, bytes.
 const LARGEST: u64 = 4 << 20;
@@ -19,32 +20,43 @@ impl HostProvider for HostsFile {
         let file = self.clone();
         // A file system may hang.
         let text = tokio::task::spawn_blocking(move || file.text()).await;
-        let text = text.map_err(|error| HostsError::File { path: self.0.clone(), error: error.into() })??;
-        let mut hosts = Vec::new();
+        let text = text.map_err(|error| HostsError::File { file: self.name(), error: error.into() })??;
+        let mut hosts: Vec<HostAddress> = Vec::new();
+        let mut lines: HashMap<HostAddress, usize> = HashMap::new();
         // Editors of Windows put it at the begin.
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        for (number, line) in text.lines().enumerate() {
+        for (line, number) in text.lines().zip(1..) {
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
                 continue;
             }
-            let of_line = listed(line).map_err(|reason| HostsError::Line {
-                path: self.0.clone(),
-                line: number + 1,
-                reason: Box::new(reason),
-            });
-            hosts.extend(of_line?);
-            if hosts.len() > model::host_list::MOST_HOSTS {
-                return Err(model::host_list::HostListError::TooMany.into());
+            let wrong =
+                |reason| HostsError::Line { file: self.name(), line: number, reason: Box::new(reason) };
+            for host in listed(line).map_err(wrong)? {
+                if hosts.len() == MOST_HOSTS {
+                    return Err(wrong(HostListError::TooMany.into()));
+                }
+                if let Some(first) = lines.insert(host.clone(), number) {
+                    return Err(wrong(match first {
+                        first if first == number => HostsError::Twice(host),
+                        first => HostsError::TwiceInFile { host, first },
+                    }));
+                }
+                hosts.push(host);
             }
         }
-        distinct(hosts)
+        if hosts.is_empty() { Err(HostsError::EmptyFile(self.name())) } else { Ok(hosts) }
     }
 }
 
 impl HostsFile {
+    /// As errors call it.
+    fn name(&self) -> String {
+        if self.0.as_os_str() == "-" { "standard input".to_owned() } else { self.0.display().to_string() }
+    }
+
     fn text(&self) -> Result<String, HostsError> {
-        let failed = |error| HostsError::File { path: self.0.clone(), error };
+        let failed = |error| HostsError::File { file: self.name(), error };
         let mut text = String::new();
         let mut read = |source: &mut dyn Read| source.take(LARGEST + 1).read_to_string(&mut text);
         if self.0.as_os_str() == "-" {
@@ -53,7 +65,7 @@ impl HostsFile {
             read(&mut File::open(&self.0).map_err(failed)?).map_err(failed)?;
         }
         if text.len() as u64 > LARGEST {
-            return Err(HostsError::LargeFile { path: self.0.clone(), limit: LARGEST });
+            return Err(HostsError::LargeFile { file: self.name(), limit: LARGEST });
         }
         Ok(text)
     }
@@ -86,8 +98,14 @@ mod tests {
             refused.ends_with("hosts, line 2: the host list has white space or a control character"),
             "{refused}"
         );
-        assert_eq!(read("a\n\na\n").await.unwrap_err(), "the host a is named twice");
-        assert_eq!(read("# nothing\n").await.unwrap_err(), "no host is named");
+        let twice = read("a\n\nb,a\n").await.unwrap_err();
+        assert!(twice.ends_with("hosts, line 3: the host a is named twice, first in line 1"), "{twice}");
+        let twice = read("a\nb,b\n").await.unwrap_err();
+        assert!(twice.ends_with("hosts, line 2: the host b is named twice"), "{twice}");
+        let many = read("x[1-65000]\n# more\ny[1-1000]\n").await.unwrap_err();
+        assert!(many.contains("hosts, line 3: "), "{many}");
+        let nothing = read("# nothing\n").await.unwrap_err();
+        assert!(nothing.ends_with("hosts names no host"), "{nothing}");
         let large = read(&"a".repeat(5 << 20)).await.unwrap_err();
         assert!(large.ends_with("hosts has more than 4194304 bytes"), "{large}");
         let none = HostsFile("/nonexistent/hosts".into()).hosts().await.unwrap_err();

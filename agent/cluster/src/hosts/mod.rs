@@ -10,7 +10,7 @@ mod k8s;
 mod query_command;
 mod slurm;
 
-use std::{collections::HashSet, path::PathBuf, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use async_trait::async_trait;
 use model::host_list::{self, HostListError};
@@ -47,28 +47,39 @@ pub enum HostsError {
     /// No host is named.
     #[error("no host is named")]
     Nothing,
+    /// A host is in two lines of a file.
+    #[error("the host {host} is named twice, first in line {first}")]
+    TwiceInFile {
+        /// The host.
+        host: HostAddress,
+        /// The number of its first line, from 1.
+        first: usize,
+    },
+    /// A file has no host.
+    #[error("{0} names no host")]
+    EmptyFile(String),
     /// A file cannot be read.
-    #[error("cannot read {}: {error}", path.display())]
+    #[error("cannot read {file}: {error}")]
     File {
         /// The file.
-        path: PathBuf,
+        file: String,
         /// The reason.
         #[source]
         error: std::io::Error,
     },
     /// A file is too large.
-    #[error("{} has more than {limit} bytes", path.display())]
+    #[error("{file} has more than {limit} bytes")]
     LargeFile {
         /// The file.
-        path: PathBuf,
+        file: String,
         /// The limit.
         limit: u64,
     },
     /// A line of a file is no host list.
-    #[error("{}, line {line}: {reason}", path.display())]
+    #[error("{file}, line {line}: {reason}")]
     Line {
         /// The file.
-        path: PathBuf,
+        file: String,
         /// The number of the line, from 1.
         line: usize,
         /// What is wrong.

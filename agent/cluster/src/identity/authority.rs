@@ -282,7 +282,7 @@ fn issuer(
     if !facts.is_authority {
         return Err(AuthorityError::NotAnAuthority(cert_path));
     }
-    let key = KeyPair::from_pem(&files::private_text(&key_path)?)
+    let key = KeyPair::try_from(&files::private_key(&key_path)?)
         .map_err(|error| IdentityError::NoKey { path: key_path.clone(), reason: error.to_string() })?;
     if !belongs(&key, &certificate) {
         return Err(AuthorityError::OtherKey { key: key_path, cert: cert_path });

@@ -7,7 +7,10 @@ use std::{fmt, net::IpAddr, time::Duration};
 
 use jiff::Timestamp;
 use model::untrusted::{MESSAGE, clean};
-use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls_pki_types::{
+    CertificateDer, ServerName,
+    pem::{self, PemObject},
+};
 use x509_parser::{
     certificate::X509Certificate, extensions::GeneralName, prelude::FromDer, time::ASN1Time, x509::X509Name,
 };
@@ -64,7 +67,22 @@ pub fn of_pem(text: &str) -> Result<Vec<CertificateDer<'static>>, PemError> {
     match found {
         Ok(found) if found.is_empty() => Err(PemError::Nothing),
         Ok(found) => Ok(found),
-        Err(error) => Err(PemError::Damaged(clean(&error.to_string(), MESSAGE))),
+        Err(error) => Err(PemError::Damaged(damage(&error))),
+    }
+}
+
+/// What is wrong with a text in PEM. The library shows lines as lists of numbers.
+pub(super) fn damage(error: &pem::Error) -> String {
+    let quoted = |line: &[u8]| clean(String::from_utf8_lossy(line).trim_end(), MESSAGE);
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            format!("it is cut off: the line `{}` is missing", quoted(end_marker))
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            format!("its line `{}` is damaged: expected -----BEGIN …-----", quoted(line))
+        }
+        pem::Error::Base64Decode(_) => "a line of it is not Base64".to_owned(),
+        other => clean(&other.to_string(), MESSAGE),
     }
 }
 

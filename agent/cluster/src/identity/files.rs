@@ -187,7 +187,7 @@ pub fn facts(certificate: &CertificateDer<'_>, path: &Path) -> Result<Certificat
 ///
 /// # Errors
 /// If the file cannot be read, or its mode is too open.
-pub(super) fn private_text(path: &Path) -> Result<String, IdentityError> {
+fn private_text(path: &Path) -> Result<String, IdentityError> {
     let file = open(path)?;
     let metadata =
         file.metadata().map_err(|error| IdentityError::Unreadable { path: path.to_owned(), error })?;
@@ -198,9 +198,13 @@ pub(super) fn private_text(path: &Path) -> Result<String, IdentityError> {
     read_text(file, path)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
+/// The private key of a file in PEM that not every user can use. Blocks.
+///
+/// # Errors
+/// If the file cannot be read, its mode is too open, or it has no key.
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
     PrivateKeyDer::from_pem_slice(private_text(path)?.as_bytes())
-        .map_err(|error| IdentityError::NoKey { path: path.to_owned(), reason: error.to_string() })
+        .map_err(|error| IdentityError::NoKey { path: path.to_owned(), reason: certificate::damage(&error) })
 }
 
 fn open(path: &Path) -> Result<File, IdentityError> {

@@ -12,6 +12,7 @@
 //! Every call that may block runs on a thread for that. Sessions in the workloads are ended by their profilers' tasks,
 //! whatever becomes of the capture.
 
+mod listeners;
 mod progress;
 mod publish;
 mod record;

@@ -75,10 +75,11 @@ impl CaptureRun {
         window: CaptureWindow,
     ) -> Result<Hosts, CaptureError> {
         let mut hosts = Hosts::new();
-        for ReceivedPart { index, part, summary } in received {
+        for ReceivedPart { index, part, summary, notes } in received {
             let target = &self.targets.targets[index];
             let losses = second_reading::losses(&summary, &part).await;
             let mut facts = facts(&summary, losses, target, &self.spec);
+            facts.warnings.extend(notes);
             // Another host's clock may be off by more than any lateness.
             let our_clock = target.at.is_loopback() || target.process.is_some();
             let comparable = window.common_start.is_some() && our_clock;

@@ -12,7 +12,7 @@ use xprof::{
     session::SessionName,
 };
 
-use super::{CaptureRun, Failures, StagedPart, progress::CaptureProgress, reserve};
+use super::{CaptureRun, Failures, StagedPart, listeners::ListenerWatch, progress::CaptureProgress, reserve};
 use crate::{
     CaptureError, ProfilerCall,
     profiler::{ProfileJob, ProfilerLease, TraceSink},
@@ -23,6 +23,8 @@ pub(super) struct ReceivedPart {
     pub(super) index: usize,
     pub(super) part: StagedPart,
     pub(super) summary: TraceSummary,
+    /// Further warnings about it.
+    pub(super) notes: Vec<String>,
 }
 
 /// When the profilers record.
@@ -80,10 +82,11 @@ impl CaptureRun {
             enough: CancellationToken::new(),
         };
         debug!(id, target = %lease.target(), "profile requested");
+        let listeners = ListenerWatch::start(self.profilers.procfs(), lease.target());
         match lease.profile(job).await {
             Ok(Received { sink: TraceSink::Part(part), summary, .. }) => {
                 debug!(id, target = %lease.target(), "trace received");
-                Ok(ReceivedPart { index, part, summary })
+                Ok(ReceivedPart { index, part, summary, notes: listeners.note().await.into_iter().collect() })
             }
             Ok(Received { sink: TraceSink::Segment(_), .. }) => unreachable!("the sink was a part"),
             Err(error) => Err(reserve::failed(lease.target().clone(), ProfilerCall::Profile, error)),

@@ -106,7 +106,7 @@ async fn uploaded(
             }
             _ if Instant::now() >= deadline => {
                 let why = why(&upload);
-                return Err(HostFault::Upload(format!("not within {limit:?}; the agent goes on. {why}")));
+                return Err(HostFault::Upload(format!("not within {limit:?}: {why}")));
             }
             _ => {
                 if upload.state == "waiting" && !upload.failure.is_empty() {

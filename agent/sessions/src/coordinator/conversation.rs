@@ -5,29 +5,25 @@
 use std::{sync::Arc, time::Duration};
 
 use cluster::{
-    channel,
-    clock_offset::{RoundTrip, clock_offset},
+    clock_offset::{OffsetEstimate, RoundTrip, clock_offset},
     dial::Dialer,
     hosts::HostAddress,
 };
 use model::time::{Clock, Timestamp};
 use proto::tpuscope::v1::{
-    CaptureEvent, CaptureFailure, CaptureFinished, CaptureRequest, ClockRequest, HostCaptureEvent,
-    HostCaptureRequest, HostReady, Peer, RemoveSessionRequest, RenewLease, ReserveHost, StartHost,
-    StatusRequest, capture_event, captures_client::CapturesClient, host_capture_event,
-    host_capture_request::Request as Ask, host_client::HostClient, sessions_client::SessionsClient,
-    target_event,
+    CaptureFailure, CaptureFinished, ClockRequest, Peer, RemoveSessionRequest, StatusRequest,
+    host_client::HostClient, sessions_client::SessionsClient,
 };
 use tokio::{
     sync::{Semaphore, mpsc},
     time::timeout,
 };
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Response, Status, Streaming, transport::Channel};
+use tonic::{Response, Status, transport::Channel};
 use xprof::session::{PartWriter, SessionId, SessionName};
 
 use super::{
+    HostsRequest,
     collect::{self, Collection, PartsProgress},
     fault::HostFault,
     machine::{HostNumber, ReservedHost},
@@ -36,16 +32,14 @@ use crate::{FailureReason, fetch::HostPart};
 
 /// What an agent must be able to do.
 const CAPABILITIES: [&str; 2] = ["clock", "host_capture"];
+/// For a snapshot.
+const SNAPSHOT_CAPABILITIES: [&str; 2] = ["clock", "host_snapshot"];
 /// And to upload its parts alone.
 const PARTS_ONLY: &str = "parts_only";
-/// The longest time for which an agent reserves without hearing from us.
-const LEASE: Duration = Duration::from_secs(10);
 /// Round trips to each clock.
 const ROUND_TRIPS: usize = 8;
 /// The clocks that are measured at a time: more would wait for each other here, which looks like a slow network.
-pub(super) const CLOCKS_AT_A_TIME: usize = 64;
-/// The requests that wait to be sent.
-const REQUESTS: usize = 8;
+pub(super) const CLOCKS_AT_A_TIME: usize = 128;
 
 /// What identifies the session on all hosts.
 #[derive(Debug, Clone)]
@@ -59,7 +53,7 @@ pub(super) struct Common {
     pub(super) dialer: Arc<Dialer>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) peer: Peer,
-    pub(super) request: CaptureRequest,
+    pub(super) request: HostsRequest,
     pub(super) identity: SessionIdentity,
     /// The longest wait for an answer.
     pub(super) limit: Duration,
@@ -122,7 +116,7 @@ pub(super) struct Conversation {
 }
 
 /// How a reservation ended without a fault.
-enum ReservationEnd {
+pub(super) enum ReservationEnd {
     /// The host has recorded.
     Recorded,
     /// The profilers are free again.
@@ -130,7 +124,7 @@ enum ReservationEnd {
 }
 
 /// A fault, or the end of the commands: the capture is over.
-enum Ended {
+pub(super) enum Ended {
     Fault(HostFault),
     Over,
 }
@@ -158,25 +152,25 @@ impl Conversation {
             ended = self.converse(dialed.channel(), dialed.time_left()) => ended,
             () = leave.cancelled() => Ended::Over,
         };
-        match ended {
-            Ended::Fault(fault) if connection_ended(&fault) => {
+        let Ended::Fault(fault) = ended else { return dialed.close().await };
+        match fault.lost() {
+            Some(status) => {
                 let why = tokio::select! {
-                    why = dialed.lost() => HostFault::Dial(why),
+                    why = dialed.lost(status) => HostFault::Dial(why),
                     // What the command still says is not worth a longer wait.
-                    () = leave.cancelled() => fault,
+                    () = leave.cancelled() => return,
                 };
                 self.tell(Happened::Failed(why)).await;
             }
-            Ended::Fault(fault) => {
+            None => {
                 self.tell(Happened::Failed(fault)).await;
                 dialed.close().await;
             }
-            Ended::Over => dialed.close().await,
         }
     }
 
     /// The driver may be gone.
-    async fn tell(&self, happened: Happened) {
+    pub(super) async fn tell(&self, happened: Happened) {
         let _ = self.events.send((self.number, happened)).await;
     }
 
@@ -215,7 +209,10 @@ impl Conversation {
                 }
                 HostCommand::PutManifest(manifest) => {
                     let put = collect::put_manifest(&self.common, channel.clone(), *manifest).await;
-                    self.tell(Happened::ManifestPut(put)).await;
+                    match put {
+                        Err(fault) if fault.lost().is_some() => return Err(fault.into()),
+                        put => self.tell(Happened::ManifestPut(put)).await,
+                    }
                 }
                 HostCommand::Reserve | HostCommand::Start(_) | HostCommand::Renew => {}
             }
@@ -238,15 +235,19 @@ impl Conversation {
             return Err(HostFault::Protocol { there, here });
         }
         let uploads = matches!(self.common.collection, Collection::Uploaded { .. });
-        let needed = CAPABILITIES.into_iter().chain(uploads.then_some(PARTS_ONLY));
+        let (needed, unknown) = match self.common.request {
+            HostsRequest::Capture(_) => (CAPABILITIES, "captures over several hosts"),
+            HostsRequest::Snapshot(_) => (SNAPSHOT_CAPABILITIES, "snapshots over several hosts"),
+        };
+        let needed = needed.into_iter().chain(uploads.then_some(PARTS_ONLY));
         match needed.into_iter().find(|needed| !peer.capabilities.iter().any(|has| has == needed)) {
-            Some(lacks) => Err(HostFault::Incapable { version: peer.version, lacks }),
+            Some(lacks) => Err(HostFault::Incapable { unknown, version: peer.version, lacks }),
             None => Ok(peer.instance),
         }
     }
 
     /// Waits for an answer within the limit. `asked` is what the host was asked to do.
-    async fn within<T>(
+    pub(super) async fn within<T>(
         &self,
         asked: &'static str,
         answer: impl Future<Output = Result<Response<T>, Status>>,
@@ -262,7 +263,11 @@ impl Conversation {
     async fn record(&mut self, channel: &Channel) -> Result<(), Ended> {
         loop {
             while !matches!(self.command().await?, HostCommand::Reserve) {}
-            match self.reserve_and_record(channel).await {
+            let ended = match self.common.request.clone() {
+                HostsRequest::Capture(capture) => self.record_window(channel, capture).await,
+                HostsRequest::Snapshot(past) => self.make_snapshot(channel, past).await,
+            };
+            match ended {
                 Err(Ended::Fault(fault)) if fault.is_busy() => {
                     self.tell(Happened::Failed(fault)).await;
                 }
@@ -273,101 +278,17 @@ impl Conversation {
         }
     }
 
-    async fn reserve_and_record(&mut self, channel: &Channel) -> Result<ReservationEnd, Ended> {
+    /// How far the host's clock is from this one. The time limit begins when it is the host's turn.
+    pub(super) async fn measured_clock(&self, channel: Channel) -> Result<OffsetEstimate, HostFault> {
+        // It is never closed.
+        let _permit = self.common.clocks.acquire().await;
         let limit = self.common.limit;
-        let trips = match timeout(limit, self.round_trips(channel.clone())).await {
-            Ok(trips) => trips?,
-            Err(_) => return Err(HostFault::Late { asked: "asked for its time", limit }.into()),
-        };
-        let clock = clock_offset(&trips).map_err(HostFault::Clock)?;
-        let (requests, queue) = mpsc::channel(REQUESTS);
-        let reserve = ReserveHost {
-            capture: Some(self.common.request.clone()),
-            lease_ns: u64::try_from(LEASE.as_nanos()).unwrap_or(u64::MAX),
-            session_id: self.common.identity.id.to_string(),
-            parts_only: matches!(self.common.collection, Collection::Uploaded { .. }),
-        };
-        ask(&requests, Ask::Reserve(reserve));
-        let mut client = CapturesClient::new(channel.clone());
-        let call = client.capture_on_host(ReceiverStream::new(queue));
-        let mut events = self.within(RESERVE, call).await?.into_inner();
-        let ready = match timeout(self.common.limit, first(&mut events)).await {
-            Ok(ready) => ready?,
-            Err(_) => return Err(HostFault::Late { asked: RESERVE, limit: self.common.limit }.into()),
-        };
-        let targets = ready.targets.len();
-        self.tell(Happened::Ready { host: reserved_host(ready, clock)?, targets }).await;
-        loop {
-            let finished = tokio::select! {
-                command = self.commands.recv() => {
-                    match command {
-                        None => return Err(Ended::Over),
-                        Some(HostCommand::Start(at)) => {
-                            ask(&requests, Ask::Start(StartHost { start_unix_ns: at.0 }));
-                        }
-                        Some(HostCommand::Renew) => ask(&requests, Ask::Renew(RenewLease {})),
-                        Some(command @ (HostCommand::Release | HostCommand::Remove)) => {
-                            drop(requests);
-                            self.release(events, channel).await;
-                            if matches!(command, HostCommand::Release) {
-                                return Ok(ReservationEnd::Released);
-                            }
-                            self.tell(Happened::Removed).await;
-                            return Err(Ended::Over);
-                        }
-                        Some(_) => {}
-                    }
-                    None
-                }
-                event = next(&mut events) => match event? {
-                    host_capture_event::Event::Capture(event) => self.progress(event).await,
-                    host_capture_event::Event::Ready(_) => None,
-                },
-            };
-            if let Some(finished) = finished {
-                let finished = kept(finished, &self.common.identity)?;
-                self.tell(Happened::Recorded(Box::new(finished))).await;
-                return Ok(ReservationEnd::Recorded);
-            }
-        }
-    }
-
-    /// Waits for the end of a capture whose requests are closed: then the profilers are free. What it recorded nevertheless is
-    /// removed.
-    async fn release(&self, mut events: Streaming<HostCaptureEvent>, channel: &Channel) {
-        let last = async {
-            while let Ok(event) = next(&mut events).await {
-                if let host_capture_event::Event::Capture(event) = event
-                    && let Some(finished) = self.progress(event).await
-                {
-                    return finished.session.is_some();
-                }
-            }
-            false
-        };
-        // One that does not end is busy with this capture when it is asked again.
-        if timeout(self.common.limit, last).await == Ok(true) {
-            self.remove(channel.clone()).await;
-        }
-    }
-
-    /// Shows an event of the capture; the last one is returned.
-    async fn progress(&self, event: CaptureEvent) -> Option<CaptureFinished> {
-        match event.event? {
-            capture_event::Event::Finished(finished) => return Some(finished),
-            capture_event::Event::Target(target) => {
-                if let target_event::Event::ReceivedBytes(bytes) = target.event? {
-                    self.tell(Happened::Received { target: target.index, bytes }).await;
-                }
-            }
-            capture_event::Event::Started(_) => {}
-        }
-        None
+        let trips = timeout(limit, self.round_trips(channel)).await;
+        let trips = trips.map_err(|_| HostFault::Late { asked: "asked for its time", limit })??;
+        Ok(clock_offset(&trips)?)
     }
 
     async fn round_trips(&self, channel: Channel) -> Result<Vec<RoundTrip>, HostFault> {
-        // It is never closed.
-        let _permit = self.common.clocks.acquire().await;
         let mut client = HostClient::new(channel);
         let mut trips = Vec::with_capacity(ROUND_TRIPS);
         for number in 0..=ROUND_TRIPS {
@@ -408,7 +329,7 @@ impl Conversation {
     }
 
     /// Removes the session from the store of the agent.
-    async fn remove(&self, channel: Channel) {
+    pub(super) async fn remove(&self, channel: Channel) {
         let id = self.common.identity.name.to_string();
         let request = RemoveSessionRequest { peer: Some(self.common.peer.clone()), id };
         let mut client = SessionsClient::new(channel);
@@ -417,61 +338,11 @@ impl Conversation {
     }
 }
 
-/// What a host is asked until it is ready.
-const RESERVE: &str = "asked to reserve its profilers";
-
-/// Whether a call failed because the connection ended.
-fn connection_ended(fault: &HostFault) -> bool {
-    matches!(fault, HostFault::Refused(status) if channel::ended(status))
-}
-
-/// Sends a request. One that finds no room, or nobody, is not missed: the answers say more.
-fn ask(requests: &mpsc::Sender<HostCaptureRequest>, request: Ask) {
-    let _ = requests.try_send(HostCaptureRequest { request: Some(request) });
-}
-
-async fn next(events: &mut Streaming<HostCaptureEvent>) -> Result<host_capture_event::Event, HostFault> {
-    loop {
-        let event = events.message().await.map_err(|status| HostFault::Refused(Box::new(status)))?;
-        let event = event.ok_or(HostFault::BadAnswer("no end of its capture"))?;
-        // What a later agent sends besides is nothing that is needed.
-        if let Some(event) = event.event {
-            return Ok(event);
-        }
-    }
-}
-
-/// Until the host is ready, or its capture has failed before that.
-async fn first(events: &mut Streaming<HostCaptureEvent>) -> Result<HostReady, HostFault> {
-    loop {
-        match next(events).await? {
-            host_capture_event::Event::Ready(ready) => return Ok(ready),
-            host_capture_event::Event::Capture(CaptureEvent {
-                event: Some(capture_event::Event::Finished(finished)),
-            }) => {
-                let failure = finished.failure.ok_or(HostFault::BadAnswer("a capture that never started"))?;
-                return Err(of_failure(failure));
-            }
-            host_capture_event::Event::Capture(_) => {}
-        }
-    }
-}
-
-fn reserved_host(
-    ready: HostReady,
-    clock: cluster::clock_offset::OffsetEstimate,
-) -> Result<ReservedHost, HostFault> {
-    let name = ready.host.parse().map_err(|_| HostFault::BadAnswer("a host name that is none"))?;
-    let lead = Duration::from_nanos(ready.lead_ns);
-    // It would make all others wait.
-    if lead > LEASE {
-        return Err(HostFault::BadAnswer("a lead time that is longer than its lease"));
-    }
-    Ok(ReservedHost { name, clock, lead, destination: ready.destination_url })
-}
-
 /// The session that the agent kept.
-fn kept(finished: CaptureFinished, identity: &SessionIdentity) -> Result<CaptureFinished, HostFault> {
+pub(super) fn kept(
+    finished: CaptureFinished,
+    identity: &SessionIdentity,
+) -> Result<CaptureFinished, HostFault> {
     match (&finished.session, finished.failure.clone()) {
         (Some(session), _) if session.id == identity.name.as_str() => Ok(finished),
         (Some(_), _) => Err(HostFault::BadAnswer("a session of another name")),
@@ -481,7 +352,7 @@ fn kept(finished: CaptureFinished, identity: &SessionIdentity) -> Result<Capture
 }
 
 /// A capture that failed over there. This side did not cancel it: then nobody would ask.
-fn of_failure(failure: CaptureFailure) -> HostFault {
+pub(super) fn of_failure(failure: CaptureFailure) -> HostFault {
     match FailureReason::named(&failure.reason) {
         FailureReason::Cancelled | FailureReason::Stopping => HostFault::Stopped,
         _ => HostFault::Capture(Box::new(failure)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cluster::{clock_offset::ClockOffsetError, dial::DialError, hosts::HostAddress};
+use cluster::{channel, clock_offset::ClockOffsetError, dial::DialError, hosts::HostAddress};
 use proto::tpuscope::v1::CaptureFailure;
 use tonic::Status;
 use xprof::session::{SessionError, SessionName};
@@ -33,8 +33,10 @@ pub enum HostFault {
         here: u32,
     },
     /// The agent cannot do what is asked.
-    #[error("its tpuscope {version} does not know captures over several hosts (capability {lacks})")]
+    #[error("its tpuscope {version} does not know {unknown} (capability {lacks})")]
     Incapable {
+        /// What it does not know.
+        unknown: &'static str,
         /// Of the program there.
         version: String,
         /// What is missing.
@@ -51,9 +53,15 @@ pub enum HostFault {
     /// The recording did not end in time.
     #[error("it did not end its recording in time")]
     LateRecording,
+    /// The part of a snapshot was not made in time.
+    #[error("it did not make its part of the session in time")]
+    LateSnapshot,
     /// The time of the whole capture is over.
     #[error("the time limit of the whole capture was exceeded")]
     Overall,
+    /// The connection was lost while this process did not run.
+    #[error("the connection was lost while this command did not run for {} s", .0.as_secs())]
+    Paused(Duration),
     /// Two names of one agent.
     #[error("it has the same agent as {0}")]
     SameAgent(HostAddress),
@@ -88,6 +96,14 @@ pub enum HostFault {
     /// The parts were not uploaded.
     #[error("its parts were not uploaded: {0}")]
     Upload(String),
+    /// The host failed after it had recorded: its agent keeps what it has.
+    #[error("{fault}")]
+    Kept {
+        /// Why it failed.
+        fault: Box<HostFault>,
+        /// The name of what is kept.
+        session: SessionName,
+    },
 }
 
 impl From<BadHostManifest> for HostFault {
@@ -97,6 +113,22 @@ impl From<BadHostManifest> for HostFault {
 }
 
 impl HostFault {
+    /// The error of a call that failed because the connection ended.
+    pub(super) fn lost(&self) -> Option<&Status> {
+        match self {
+            Self::Refused(status) if channel::ended(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// The same fault of a host that has recorded. A part that is damaged there is not worth a copy.
+    pub(super) fn after_recording(self, session: &SessionName) -> Self {
+        match self {
+            Self::DamagedPart(_) | Self::MissingPart(_) | Self::Kept { .. } => self,
+            fault => Self::Kept { fault: Box::new(fault), session: session.clone() },
+        }
+    }
+
     /// Whether a profiler there is in use: it may be free later.
     pub(super) fn is_busy(&self) -> bool {
         let Self::Capture(failure) = self else { return false };
@@ -124,18 +156,25 @@ pub struct LeftParts {
     pub folder_there: Option<String>,
 }
 
+/// A capture over several hosts that kept nothing.
+#[derive(Debug)]
+pub struct UnkeptCapture {
+    /// The reason.
+    pub error: CoordinatorError,
+    /// All hosts as they were given, and why they are missing; none: the host had not failed.
+    pub hosts: Vec<(HostAddress, Option<HostFault>)>,
+}
+
 /// Why a capture over several hosts kept nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     /// Too few hosts can have a trace.
-    #[error("{remaining} of {} hosts are left, at least {needed} must have a trace", .hosts.len())]
+    #[error("{remaining} hosts are left, and {needed} must have a trace")]
     TooFewHosts {
         /// Those that have not failed.
         remaining: usize,
         /// Those that must have a trace.
         needed: usize,
-        /// All hosts as they were given, and why they are missing.
-        hosts: Vec<(HostAddress, Option<HostFault>)>,
         /// Those that had recorded and failed then: their agents keep the session, and may upload their parts of it.
         keeping: Vec<HostAddress>,
         /// Where parts may lie.

@@ -38,9 +38,12 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// How long before a start that is far ahead the hosts are reserved, and their clocks measured.
 const RESERVED_AHEAD: Duration = Duration::from_secs(10);
-/// The time that sending a start takes beyond the round trip, and for each host.
+/// The time that sending a start takes beyond the round trip.
 const SENDING: Duration = Duration::from_millis(20);
-const SENDING_EACH: Duration = Duration::from_micros(200);
+/// The time that sending it takes for each host, at least and at most.
+const SENDING_EACH: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(2)];
+/// The messages to a host until it is ready: those to its clock, and the reservation. Its start is one more.
+const MESSAGES: u32 = 10;
 
 /// A host, by its place in the list.
 pub(super) type HostNumber = usize;
@@ -61,6 +64,8 @@ pub(super) struct CaptureRules {
     pub(super) min_hosts: usize,
     /// The start of the window; none: as soon as the hosts are ready.
     pub(super) start: Option<Timestamp>,
+    /// The start of a window that is over: hosts have recorded it already.
+    pub(super) past: Option<Timestamp>,
     /// The longest time from the start of the window until a host has recorded.
     pub(super) recording: Duration,
     /// The longest wait for a busy host.
@@ -171,6 +176,8 @@ pub(super) struct Machine {
     rules: CaptureRules,
     overall: Option<Duration>,
     phase: Phase,
+    /// Since when hosts are being reserved.
+    reserving: Duration,
     /// Until when a busy host is asked again; known from the first reservation on.
     busy_until: Option<Duration>,
     /// How often all began again.
@@ -190,6 +197,7 @@ impl Machine {
             rules,
             overall,
             phase: Phase::Reaching,
+            reserving: now.uptime,
             busy_until: None,
             again: 0,
             start: None,
@@ -346,6 +354,7 @@ impl Machine {
                 }
             }
         }
+        self.reserving = now.uptime;
         self.busy_until = Some(now.uptime + self.rules.busy);
         self.phase = Phase::Reserving;
     }
@@ -381,9 +390,18 @@ impl Machine {
         for (number, host) in self.hosts.iter_mut().enumerate() {
             if matches!(host, HostState::Waiting { until } if now.uptime >= *until) {
                 *host = HostState::Reserving;
+                self.reserving = now.uptime;
                 actions.push(HostAction::Reserve(number));
             }
         }
+    }
+
+    /// The time that the starts of so many hosts take to be sent. A busy machine takes longer, as it did with the messages before.
+    fn sending(&self, hosts: usize, now: Now) -> Duration {
+        let hosts = u32::try_from(hosts.max(1)).unwrap_or(u32::MAX);
+        let message = now.uptime.saturating_sub(self.reserving) / hosts.saturating_mul(MESSAGES);
+        let [least, most] = SENDING_EACH;
+        SENDING + message.clamp(least, most) * hosts
     }
 
     /// Gives one start to all that are ready.
@@ -396,10 +414,10 @@ impl Machine {
         if ready.len() < self.rules.min_hosts {
             return;
         }
-        let each = SENDING_EACH * u32::try_from(ready.len()).unwrap_or(u32::MAX);
         let slowest = ready.iter().map(|(_, host)| host.lead + Duration::from_nanos(host.clock.bound_ns) * 2);
-        let earliest = now.wall.plus(slowest.max().unwrap_or_default() + SENDING + each);
-        let start = self.rules.start.map_or(earliest, |start| start.max(earliest));
+        let earliest = now.wall.plus(slowest.max().unwrap_or_default() + self.sending(ready.len(), now));
+        let to_come = self.rules.start.map_or(earliest, |start| start.max(earliest));
+        let start = self.rules.past.unwrap_or(to_come);
         for (host, ready) in ready {
             actions.push(HostAction::Start(host, start.stepped(ready.clock.offset_ns)));
             self.hosts[host] = HostState::Recording { renew: now.uptime + RENEWAL };

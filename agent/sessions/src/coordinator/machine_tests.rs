@@ -19,6 +19,7 @@ fn rules() -> CaptureRules {
     CaptureRules {
         min_hosts: 1,
         start: None,
+        past: None,
         recording: Duration::from_secs(30),
         busy: Duration::ZERO,
         overall: None,
@@ -65,6 +66,20 @@ fn two_hosts_get_one_start_and_are_collected() {
     assert_eq!(machine.take(0, HostInput::Recorded, at(102)), [HostAction::Collect(0)]);
     assert_eq!(machine.take(0, HostInput::Stored, at(103)), [HostAction::Conclude { enough: true }]);
     assert_eq!((machine.tick(at(999_000)), machine.wake(at(103))), (vec![], None));
+}
+
+#[test]
+fn where_messages_take_long_the_start_is_later() {
+    let for_each_host = |ms: u64| {
+        let mut machine = machine(2, rules());
+        machine.take(0, reached("x"), at(0));
+        machine.take(1, reached("y"), at(0));
+        machine.take(0, ready("a", 0, 0), at(ms));
+        machine.take(1, ready("b", 0, 0), at(ms));
+        let ahead = at(ms).wall.age(machine.start().unwrap());
+        (ahead - Duration::from_millis(20 + 2)) / 2
+    };
+    assert_eq!([0, 20, 60_000].map(for_each_host), [200, 1000, 2000].map(Duration::from_micros));
 }
 
 #[test]
@@ -154,6 +169,22 @@ fn a_host_that_has_recorded_does_not_begin_again() {
     assert_eq!(machine.take(0, HostInput::Recorded, at(30)), [HostAction::Collect(0)]);
     assert_eq!(machine.take(1, BUSY, at(31)), []);
     assert!(machine.is_missing(1));
+}
+
+#[test]
+fn a_window_that_is_over_is_asked_for_in_each_clock_at_once() {
+    let past = at(0).wall.stepped(-60_000_000_000);
+    let mut machine = machine(2, CaptureRules { past: Some(past), ..rules() });
+    machine.take(0, reached(""), at(0));
+    machine.take(1, reached(""), at(0));
+    assert_eq!(machine.take(0, ready("a", 9, 0), at(1)), []);
+    let both = [HostAction::Start(0, past.stepped(9)), HostAction::Start(1, past.stepped(-7))];
+    assert_eq!(machine.take(1, ready("b", -7, 0), at(2)), both);
+    assert_eq!(machine.start(), Some(past));
+    assert_eq!(machine.take(1, HostInput::Recorded, at(3)), [HostAction::Collect(1)]);
+    // 30 s after the start was given, however long ago the window was.
+    assert_eq!(machine.tick(at(30_001)), [HostAction::Renew(0)]);
+    assert_eq!(machine.tick(at(30_002)), [HostAction::GiveUp(0, GiveUp::LateRecording)]);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A capture over several hosts: one window for all of them, and one session of what they recorded.
+//! A capture over several hosts: one window for all of them, and one session of what they recorded. A snapshot over several
+//! hosts is the same for a window that is over: each host makes its part of its own past.
 //!
 //! ```text
 //!             ┌────────────── conversation with host 1 ──┐  dial ─ status ─ clock ─ reserve ─ start ─ record ─ collect
@@ -18,24 +19,26 @@ mod fault;
 mod machine;
 #[cfg(test)]
 mod machine_tests;
+mod recording;
 mod run;
+mod snapshot;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use cluster::{clock_offset::OffsetEstimate, dial::Dialer, hosts::HostAddress};
 use model::time::{Clock, Timestamp};
-use proto::tpuscope::v1::{CaptureFailure, CaptureRequest, Peer};
+use proto::tpuscope::v1::{CaptureFailure, CaptureRequest, Peer, SnapshotRequest};
 use xprof::session::{HostName, Manifest, SessionName};
 
-pub use fault::{CoordinatorError, HostFault, LeftParts};
+pub use fault::{CoordinatorError, HostFault, LeftParts, UnkeptCapture};
 
 /// What to capture, and where.
 #[derive(Debug, Clone)]
 pub struct HostsCapture {
     /// The hosts, none twice.
     pub hosts: Vec<HostAddress>,
-    /// What each of them records; its session and start are chosen here.
-    pub request: CaptureRequest,
+    /// What each of them is asked for.
+    pub request: HostsRequest,
     /// The session's name; none: named after the time.
     pub session: Option<SessionName>,
     /// Where the session goes to.
@@ -52,6 +55,53 @@ pub struct HostsCapture {
     pub busy_limit: Duration,
     /// The longest time for all of it.
     pub overall_limit: Option<Duration>,
+}
+
+/// What each host is asked for. Its session and where that goes are chosen by the coordinator.
+#[derive(Debug, Clone)]
+pub enum HostsRequest {
+    /// A window to come, whose start is chosen here too.
+    Capture(CaptureRequest),
+    /// What its recorder has of this time, in the clock of the coordinator.
+    Snapshot(SnapshotRequest),
+}
+
+impl HostsRequest {
+    /// The length of the window.
+    fn window(&self) -> Duration {
+        match self {
+            Self::Capture(capture) => Duration::from_nanos(capture.duration_ns),
+            Self::Snapshot(past) => Timestamp(past.from_unix_ns).age(Timestamp(past.to_unix_ns)),
+        }
+    }
+
+    /// The begin of a window that is over.
+    fn past(&self) -> Option<Timestamp> {
+        match self {
+            Self::Capture(_) => None,
+            Self::Snapshot(past) => Some(Timestamp(past.from_unix_ns)),
+        }
+    }
+
+    /// The same for one session, to this destination if that is not the agents' own choice.
+    fn of_session(&self, peer: &Peer, session: &SessionName, to: Option<String>) -> Self {
+        let (peer, session) = (Some(peer.clone()), session.to_string());
+        match self.clone() {
+            Self::Capture(capture) => Self::Capture(CaptureRequest {
+                peer,
+                session,
+                start_unix_ns: None,
+                destination: to.unwrap_or(capture.destination),
+                ..capture
+            }),
+            Self::Snapshot(past) => Self::Snapshot(SnapshotRequest {
+                peer,
+                session,
+                destination: to.unwrap_or(past.destination),
+                ..past
+            }),
+        }
+    }
 }
 
 /// Where the session goes to.

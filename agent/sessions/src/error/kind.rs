@@ -26,6 +26,8 @@ pub enum FailureKind {
     NoSpace,
     /// No process to profile.
     NoTarget,
+    /// Nothing of that name.
+    NotFound,
     /// Not permitted, by the agent or by the file system.
     Denied,
     /// A session of that name exists, or too many captures run.
@@ -39,7 +41,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Unreachable,
         Self::NotListening,
         Self::NotAProfiler,
@@ -50,6 +52,7 @@ impl FailureKind {
         Self::Damaged,
         Self::NoSpace,
         Self::NoTarget,
+        Self::NotFound,
         Self::Denied,
         Self::Conflict,
         Self::Cancelled,
@@ -70,6 +73,7 @@ impl FailureKind {
             Self::Damaged => "damaged",
             Self::NoSpace => "no_space",
             Self::NoTarget => "no_target",
+            Self::NotFound => "not_found",
             Self::Denied => "denied",
             Self::Conflict => "conflict",
             Self::Cancelled => "cancelled",

@@ -153,6 +153,9 @@ pub enum CaptureError {
         /// Why there is nothing.
         why: String,
     },
+    /// Neither a process nor a segment of the caller has the job.
+    #[error("no process of yours on this host has the job `{}`, and nothing is kept of one", .0.escape_debug())]
+    NoSuchJob(String),
     /// A segment of the recorder cannot be read.
     #[error(transparent)]
     Segment(Arc<SegmentError>),
@@ -240,7 +243,9 @@ impl CaptureError {
                 MergeError::Write(_) => R::WriteFailed,
                 _ => R::Damaged,
             },
-            Self::SnapshotRuns | Self::TooManyCaptures(_) => R::TooManyCaptures,
+            Self::NoSuchJob(_) => R::NoSuchJob,
+            Self::SnapshotRuns => R::SnapshotRuns,
+            Self::TooManyCaptures(_) => R::TooManyCaptures,
             Self::Stopping => R::Stopping,
             Self::Cancelled => R::Cancelled,
             Self::Panicked(_) => R::Internal,

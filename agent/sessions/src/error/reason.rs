@@ -104,6 +104,8 @@ reasons! {
     SameProfiler = "same_profiler",
     /// The recorder has nothing of the time that was asked for.
     NothingRecorded = "nothing_recorded",
+    /// There is no process of the job that was named, and nothing is kept of one.
+    NoSuchJob = "no_such_job",
     /// There is no process to profile.
     NoTarget = "no_target",
     /// There is no process to profile among those that the agent sees, and it does not see all.
@@ -116,6 +118,8 @@ reasons! {
     TooFewParts = "too_few_parts",
     /// Too many captures run.
     TooManyCaptures = "too_many_captures",
+    /// Another snapshot is being made.
+    SnapshotRuns = "snapshot_runs",
     /// The agent is stopping.
     Stopping = "stopping",
     /// The caller cancelled it.
@@ -163,7 +167,10 @@ impl FailureReason {
             | Self::Link
             | Self::NotPermitted
             | Self::OptionDenied => K::Denied,
-            Self::SessionExists | Self::SessionBeingWritten | Self::TooManyCaptures => K::Conflict,
+            Self::SessionExists | Self::SessionBeingWritten | Self::TooManyCaptures | Self::SnapshotRuns => {
+                K::Conflict
+            }
+            Self::NoSuchJob => K::NotFound,
             // A second name of a profiler is one process less.
             Self::NoTarget
             | Self::OwnersHidden

@@ -11,7 +11,7 @@ mod task;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -111,6 +111,11 @@ impl Profilers {
     /// No profiler yet. `procfs` is this host's, to name the users of a busy profiler.
     pub fn new(procfs: PathBuf) -> Arc<Self> {
         Arc::new(Self { procfs, tasks: Mutex::default() })
+    }
+
+    /// This host's procfs.
+    pub(crate) fn procfs(&self) -> &Path {
+        &self.procfs
     }
 
     /// Reserves the profiler of `target` for `user`, for `within` at most. A capture waits until the recorder has

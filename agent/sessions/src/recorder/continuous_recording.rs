@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    ActiveSettings, ArrivingTrace, MAX_BACKOFF, Recorder, RecordingPlan, Strategy, gap,
+    ActiveSettings, ArrivingTrace, MAX_BACKOFF, Recorder, RecordingPlan, Strategy, WantedPast, gap,
     window::{ArrivedTrace, WindowFailure, keep},
 };
 use crate::{
@@ -185,10 +185,10 @@ impl Recorder {
     }
 
     /// Asks the rings of these processes for what they hold, and waits until it is kept.
-    pub(super) async fn take_rings(&self, wanted: impl Fn(&RecordedProcess) -> bool) {
+    pub async fn take_rings(&self, wanted: &WantedPast) {
         let asked: Vec<_> = {
             let state = self.state();
-            let rings = state.rings.iter().filter(|(process, _)| wanted(process));
+            let rings = state.rings.iter().filter(|(process, _)| wanted.has(process));
             rings.map(|(_, ring)| ring.clone()).collect()
         };
         let mut answers = Vec::new();

@@ -56,7 +56,7 @@ pub use choose::{ChoiceRefused, ChoiceRequest};
 pub use cost::MeasuredCost;
 pub use eligibility::{NotRecorded, RecordingPlan};
 pub use settings::RecorderSettings;
-pub use snapshot::{SnapshotJob, SnapshotProgress};
+pub use snapshot::{JobAndUser, SnapshotJob, SnapshotProgress, WantedPast};
 pub use status::{ProcessRecording, RecorderStatus};
 pub use strategy::Strategy;
 pub use window_length::LengthReason;

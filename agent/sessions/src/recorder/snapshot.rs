@@ -36,20 +36,41 @@ use crate::{
 /// Receives the bytes that were worked on, and those of all. Called from a thread that may block.
 pub type SnapshotProgress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
-/// A snapshot to make.
-pub struct SnapshotJob {
+/// The past that is wanted.
+pub struct WantedPast {
     /// The begin of the time that is wanted.
     pub from: Timestamp,
     /// Its end.
     pub to: Timestamp,
     /// Only of the job with this id.
     pub job: Option<String>,
-    /// Name of the session; `None`: the time.
-    pub session: Option<SessionName>,
-    /// Where the session is uploaded to.
-    pub upload: UploadChoice,
     /// Whether the caller may read what was recorded of a process.
     pub may_read: Box<dyn Fn(&RecordedProcess) -> bool + Send + Sync>,
+}
+
+impl WantedPast {
+    pub(super) fn has(&self, process: &RecordedProcess) -> bool {
+        self.job.as_ref().is_none_or(|job| *job == process.workload.job) && (self.may_read)(process)
+    }
+
+    fn query(&self) -> SegmentQuery {
+        SegmentQuery { from: Some(self.from), to: Some(self.to), job: self.job.clone() }
+    }
+}
+
+/// The id of the job and the user of a part to be, as its manifest will have them.
+pub type JobAndUser = (Option<String>, Option<String>);
+
+/// A snapshot to make.
+pub struct SnapshotJob {
+    /// What it is made of.
+    pub past: WantedPast,
+    /// Name of the session; `None`: the time.
+    pub session: Option<SessionName>,
+    /// Of a session over several hosts, for which [`Recorder::take_rings`] was called before; `None`: of this host alone.
+    pub id: Option<SessionId>,
+    /// Where the session is uploaded to.
+    pub upload: UploadChoice,
     /// Receives the progress.
     pub progress: SnapshotProgress,
     /// Who asks, for the log.
@@ -73,18 +94,10 @@ impl Recorder {
     pub async fn snapshot(&self, job: SnapshotJob) -> Result<StoredCapture, CaptureError> {
         let _permit =
             Arc::clone(&self.snapshots).try_acquire_owned().map_err(|_| CaptureError::SnapshotRuns)?;
-        let of_job = |process: &RecordedProcess| {
-            job.job.as_ref().is_none_or(|job| *job == process.workload.job) && (job.may_read)(process)
-        };
-        self.take_rings(of_job).await;
-        let query = SegmentQuery { from: Some(job.from), to: Some(job.to), job: job.job.clone() };
-        let (segments, gaps) = self
-            .timeline(query, &job.may_read)
-            .await
-            .map_err(|error| CaptureError::Store(Arc::new(error.into())))?;
-        if segments.is_empty() {
-            return Err(self.nothing(&job).await);
+        if job.id.is_none() {
+            self.take_rings(&job.past).await;
         }
+        let (segments, gaps) = self.past(&job.past).await?;
         let owners = owners(&segments).going_to(&job.upload);
         let staged = store_session::begin(&self.store, job.session.clone(), owners, self.clock.now()).await?;
         let session = staged.writer.name().clone();
@@ -94,7 +107,8 @@ impl Recorder {
         let levels = segments.first().map(|segment| segment.facts.levels);
         let snapshot = Snapshot {
             processes: by_process(segments, gaps),
-            window: (job.from, job.to),
+            window: (job.past.from, job.past.to),
+            id: job.id,
             levels,
             host: self.host.clone(),
             created: self.clock.now(),
@@ -115,6 +129,28 @@ impl Recorder {
         Ok(StoredCapture { manifest, failures: Vec::new(), stored, uploads })
     }
 
+    /// Of whom a snapshot has parts: an entry for each of them.
+    ///
+    /// # Errors
+    /// If there is nothing.
+    pub async fn snapshot_parts(&self, wanted: &WantedPast) -> Result<Vec<JobAndUser>, CaptureError> {
+        let (segments, gaps) = self.past(wanted).await?;
+        let of = |(process, past): (RecordedProcess, ProcessPast)| {
+            let facts = past.segments.last().map(|segment| &segment.facts);
+            let job = facts.and_then(|facts| facts.job.as_ref()).map(|job| job.id.clone());
+            let user = facts.and_then(|facts| facts.user.clone());
+            (job, user.or_else(|| Some(process.uid.to_string())))
+        };
+        Ok(by_process(segments, gaps).into_iter().map(of).collect())
+    }
+
+    /// What there is of the time that is wanted.
+    async fn past(&self, wanted: &WantedPast) -> Result<(Vec<StoredSegment>, Vec<SegmentGap>), CaptureError> {
+        let past = self.timeline(wanted.query(), &wanted.may_read).await;
+        let (segments, gaps) = past.map_err(|error| CaptureError::Store(Arc::new(error.into())))?;
+        if segments.is_empty() { Err(self.nothing(wanted).await) } else { Ok((segments, gaps)) }
+    }
+
     async fn not_kept(&self, error: CaptureError, staged: StagedSession) -> CaptureError {
         let error = store_session::in_store(error, &staged);
         let (session, reason) = (staged.writer.name().clone(), error.reason().as_str());
@@ -126,31 +162,39 @@ impl Recorder {
     }
 
     /// Why there is nothing of the time that was asked for: what is there, or what would have had to be on.
-    async fn nothing(&self, job: &SnapshotJob) -> CaptureError {
-        let span = format!("from {} to {}", job.from, job.to);
-        let query = SegmentQuery { job: job.job.clone(), ..SegmentQuery::default() };
+    async fn nothing(&self, wanted: &WantedPast) -> CaptureError {
+        let span = format!("from {} to {}", wanted.from, wanted.to);
+        let query = SegmentQuery { job: wanted.job.clone(), ..SegmentQuery::default() };
         let mut all = self.segments_of(query).await.unwrap_or_default();
-        all.retain(|segment| (job.may_read)(&segment.process));
+        all.retain(|segment| (wanted.may_read)(&segment.process));
         let why = match (all.first(), all.last()) {
             (Some(first), Some(last)) => {
                 format!("the recorder has windows from {} to {}", first.start, last.stop)
             }
-            _ => self.why_nothing_is_recorded(job).await,
+            _ => match self.why_nothing_is_recorded(wanted).await {
+                Ok(why) => why,
+                Err(no_such_job) => return no_such_job,
+            },
         };
         CaptureError::NothingRecorded { span, why }
     }
 
-    async fn why_nothing_is_recorded(&self, job: &SnapshotJob) -> String {
+    /// # Errors
+    /// If the job that is wanted is not known.
+    async fn why_nothing_is_recorded(&self, wanted: &WantedPast) -> Result<String, CaptureError> {
         let may = |uid, process| RecordedProcess {
             uid,
             process,
             workload: WorkloadId { kind: JobKind::Process, job: String::new() },
             port: 0,
         };
-        let seen = |owner: &Owner| (job.may_read)(&may(owner.uid, owner.process));
-        let Ok(status) = self.status(job.job.as_deref(), seen, &job.may_read).await else {
-            return "the state of the agent cannot be read".to_owned();
+        let seen = |owner: &Owner| (wanted.may_read)(&may(owner.uid, owner.process));
+        let Ok(status) = self.status(wanted.job.as_deref(), seen, &wanted.may_read).await else {
+            return Ok("the state of the agent cannot be read".to_owned());
         };
+        if let Some(job) = wanted.job.as_ref().filter(|_| status.processes.is_empty()) {
+            return Err(CaptureError::NoSuchJob(job.chars().take(80).collect()));
+        }
         let reasons: Vec<String> = status
             .processes
             .iter()
@@ -164,7 +208,7 @@ impl Recorder {
                 }
             })
             .collect();
-        match (reasons.is_empty(), status.is_on()) {
+        Ok(match (reasons.is_empty(), status.is_on()) {
             (false, _) => reasons.join("; "),
             (true, true) => "no process of yours is recorded on this host".to_owned(),
             (true, false) => {
@@ -172,7 +216,7 @@ impl Recorder {
                  `tpuscope recorder on` while the job runs, or with recorder.mode = \"on\""
                     .to_owned()
             }
-        }
+        })
     }
 }
 
@@ -206,6 +250,8 @@ fn by_process(segments: Vec<StoredSegment>, gaps: Vec<SegmentGap>) -> BTreeMap<R
 struct Snapshot {
     processes: BTreeMap<RecordedProcess, ProcessPast>,
     window: (Timestamp, Timestamp),
+    /// Of the session over several hosts.
+    id: Option<SessionId>,
     levels: Option<[u32; 3]>,
     host: HostName,
     created: Timestamp,
@@ -287,7 +333,7 @@ impl Snapshot {
         Manifest {
             version: MANIFEST_VERSION,
             session: writer.name().to_string(),
-            id: SessionId::random(),
+            id: self.id.clone().or_else(SessionId::random),
             tool: Tool::this(),
             created: Some(self.created.into()),
             window: Window::from_ns(ns(self.window.0), ns(self.window.1)),

@@ -23,6 +23,7 @@ use nix::{
 };
 
 use super::{
+    SendRate,
     open_folder::{IfMissing, OpenFolder},
     target::{FailureClass, ObjectFacts, PartData, TransferError, UploadTarget},
 };
@@ -42,6 +43,7 @@ pub(crate) struct Folder {
     root: PathBuf,
     /// What has to be there: a file system that is not mounted must not be taken for an empty one.
     base: PathBuf,
+    rate: SendRate,
 }
 
 /// The folder of a file, and the file's name in it.
@@ -64,7 +66,12 @@ impl FileAt<'_> {
 impl Folder {
     /// The folder `root`, which is made where it is missing, below the folder `base`, which is not.
     pub(crate) fn new(root: PathBuf, base: PathBuf) -> Self {
-        Self { root, base }
+        Self { root, base, rate: SendRate::default() }
+    }
+
+    /// Keeps to the rate on average: what is written at a time, at most a part, goes at once.
+    pub(crate) fn with_rate(self, rate: SendRate) -> Self {
+        Self { rate, ..self }
     }
 
     /// Runs `work` where it may block.
@@ -223,6 +230,7 @@ fn describe(mut file: File, path: &Path) -> Result<ObjectFacts, TransferError> {
 impl UploadTarget for Folder {
     async fn put(&self, path: &str, data: Bytes, replaces: Option<&str>) -> Result<(), TransferError> {
         let (path, replace) = (path.to_owned(), replaces.is_some());
+        self.rate.wait(data.len()).await;
         self.blocking(move |folder| folder.write_aside(&path, &data, replace)).await
     }
 
@@ -232,6 +240,7 @@ impl UploadTarget for Folder {
 
     async fn put_part(&self, _: &str, id: &str, part: PartData) -> Result<String, TransferError> {
         let id = id.to_owned();
+        self.rate.wait(part.data.len()).await;
         self.blocking(move |folder| {
             let file = folder.parts_file(&id)?;
             let written = file.write_all_at(&part.data, part.offset).and_then(|()| file.sync_data());
@@ -366,6 +375,21 @@ mod tests {
         assert_eq!(folder.complete("a/b", &id, Vec::new()).await, Err(TransferError::PartsGone));
         assert_eq!(folder.put_part("a/b", &id, part(0, 0, b"abc")).await, Err(TransferError::PartsGone));
         folder.abort("a/b", &id).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_and_parts_keep_to_the_rate_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path().to_owned(), dir.path().to_owned()).with_rate(SendRate::new(3));
+        let begin = tokio::time::Instant::now();
+        let waited = || begin.elapsed().as_secs();
+        folder.put("a/b", Bytes::from_static(b"abc"), None).await.unwrap();
+        assert_eq!(waited(), 0);
+        let id = folder.begin_parts("a/c").await.unwrap();
+        folder.put_part("a/c", &id, part(0, 0, b"abcdef")).await.unwrap();
+        assert_eq!(waited(), 1);
+        folder.put("a/d", Bytes::from_static(b"x"), None).await.unwrap();
+        assert_eq!(waited(), 3);
     }
 
     #[tokio::test]

@@ -157,6 +157,11 @@ impl Transport {
         Self(Arc::new(Inner { plain, tls: OnceCell::new(), idle, rate }))
     }
 
+    /// The rate that all share.
+    pub(crate) fn rate(&self) -> SendRate {
+        self.0.rate.clone()
+    }
+
     async fn tls(&self) -> Result<&Tls, TransportError> {
         let idle = self.0.idle;
         let make = || async move {

@@ -41,7 +41,8 @@ pub fn open(
         }
         UploadUrl::Folder(path) => {
             let base = destination.and_then(|destination| destination.url.base_folder());
-            Arc::new(folder::Folder::new(path.clone(), base.unwrap_or_else(|| path.clone())))
+            let base = base.unwrap_or_else(|| path.clone());
+            Arc::new(folder::Folder::new(path.clone(), base).with_rate(transport.rate()))
         }
     })
 }

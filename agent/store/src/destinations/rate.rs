@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// The most bytes that are sent at a time.
 const MAX_PIECE: usize = 64 << 10;
@@ -32,6 +32,13 @@ impl SendRate {
     pub(crate) fn piece(&self) -> usize {
         let quarter = |limit: &Arc<Limit>| usize::try_from(limit.bytes_per_second / 4).unwrap_or(MAX_PIECE);
         self.0.as_ref().map_or(MAX_PIECE, quarter).clamp(1, MAX_PIECE)
+    }
+
+    /// Takes `bytes` and waits until they may be sent.
+    pub(crate) async fn wait(&self, bytes: usize) {
+        if let Some(at) = self.take(bytes, Instant::now()) {
+            sleep_until(at).await;
+        }
     }
 
     /// Takes `bytes` and returns when they may be sent; `None`: at once.

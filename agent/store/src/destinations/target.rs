@@ -32,6 +32,8 @@ pub enum FailureClass {
     NoSpace,
     /// Another session has the name there.
     Taken,
+    /// The session there was finished without it.
+    TooLate,
     /// The session's own file cannot be read.
     Local,
     /// Anything else.
@@ -40,7 +42,7 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// All classes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Unreachable,
         Self::Timeout,
         Self::Credentials,
@@ -54,6 +56,7 @@ impl FailureClass {
         Self::Damaged,
         Self::NoSpace,
         Self::Taken,
+        Self::TooLate,
         Self::Local,
         Self::Other,
     ];
@@ -74,6 +77,7 @@ impl FailureClass {
             Self::Damaged => "damaged",
             Self::NoSpace => "no_space",
             Self::Taken => "taken",
+            Self::TooLate => "too_late",
             Self::Local => "local",
             Self::Other => "other",
         }
@@ -86,12 +90,12 @@ impl FailureClass {
 
     /// Whether it is about one session, and says nothing of the destination.
     pub fn is_of_the_session(self) -> bool {
-        matches!(self, Self::Damaged | Self::Taken | Self::Local)
+        matches!(self, Self::Damaged | Self::Taken | Self::TooLate | Self::Local)
     }
 
     /// Whether another attempt would fail too, unless somebody does something about it.
     pub fn is_final(self) -> bool {
-        matches!(self, Self::Damaged | Self::Taken)
+        matches!(self, Self::Damaged | Self::Taken | Self::TooLate)
     }
 }
 

@@ -129,6 +129,11 @@ impl SessionUpload {
         name.parse().ok().or_else(|| format!("{:.8}-{:.40}", self.id, self.session.as_str()).parse().ok())
     }
 
+    /// Whether the manifest is another agent's to put: when it is there, the session is finished.
+    pub(crate) fn is_parts_alone(&self) -> bool {
+        self.share == UploadShare::Parts
+    }
+
     /// Whether every file is there.
     pub(crate) fn is_done(&self) -> bool {
         self.files.iter().all(FileUpload::is_there)

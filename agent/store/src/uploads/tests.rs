@@ -110,6 +110,33 @@ async fn a_session_arrives_whole_and_verified() {
 }
 
 #[tokio::test]
+async fn no_part_comes_after_the_manifest_of_all_hosts() {
+    let host = Host::new();
+    let url: UploadUrl = format!("file://{}", host.there("").display()).parse().unwrap();
+    let agreed = PartsDestination { name: "here".parse().unwrap(), url };
+    let choice = UploadChoice::Parts(Some(agreed));
+    for (name, size) in [("small", 1000), ("large", 2 * PART_BYTES)] {
+        let manifest = host.session(name, size);
+        host.uploads.add(&manifest, &choice, SessionPriority::Asked).1.unwrap();
+        // The capture did not wait for this host.
+        let folder = host.there("plugins/profile").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("manifest.json"), "{}").unwrap();
+        host.work().await;
+        let state = host.state(name);
+        assert_eq!((state.phase, state.failure.unwrap().class), (UploadPhase::Failed, FailureClass::TooLate));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "{name}");
+        // Until somebody takes the manifest away.
+        fs::remove_file(folder.join("manifest.json")).unwrap();
+        host.uploads.retry(&[state.number]).unwrap();
+        host.work().await;
+        assert!(matches!(host.state(name).phase, UploadPhase::Done { .. }), "{name}");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the part alone");
+    }
+    assert_eq!(fs::read_dir(host.there(".tpuscope/.incoming")).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn an_upload_outlives_the_agent() {
     let host = Host::new();
     let manifest = host.session("s", PART_BYTES + 1);

@@ -1,12 +1,13 @@
 //! Makes the steps of one upload, several at a time, and saves what came of each.
 //!
-//! Dropped at any time it loses nothing that was saved. Must never hold more parts in memory than there are permits.
+//! Dropped at any time it loses nothing that was saved. Must never hold more parts in memory than there are permits, nor add a
+//! part to a session over several hosts that is finished: its manifest says that the part is missing.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use xprof::session::SessionName;
+use xprof::session::{MANIFEST_FILE, SessionName};
 
 use super::{
     file::{FileEvent, FileState, FileStep, SentPart},
@@ -133,8 +134,12 @@ impl Transfer<'_> {
         upload: &SessionUpload,
         step: UploadStep,
     ) -> BoxFuture<'static, (UploadStep, Result<StepEvent, TransferError>)> {
-        let work =
-            Work { target: self.target.clone(), source: self.source.clone(), memory: self.memory.clone() };
+        let work = Work {
+            target: self.target.clone(),
+            source: self.source.clone(),
+            memory: self.memory.clone(),
+            manifest: manifest_of_all(upload),
+        };
         let (index, file_step) = match step {
             UploadStep::Claim => {
                 let (name, id) = (upload.name_there(), upload.id().to_owned());
@@ -154,9 +159,7 @@ impl Transfer<'_> {
                 let replaces = replaces.clone();
                 Box::pin(async move { work.put(&path, &name, size, replaces.as_deref()).await })
             }
-            (FileStep::Begin, _) => {
-                Box::pin(async move { Ok(FileEvent::Begun { id: work.target.begin_parts(&path).await? }) })
-            }
+            (FileStep::Begin, _) => Box::pin(async move { work.begin(&path).await }),
             (FileStep::Part(index), FileState::Parts { id, .. }) => {
                 let (id, (offset, length)) = (id.clone(), file.part_range(index));
                 Box::pin(async move { work.part(&path, &name, &id, index, offset, length).await })
@@ -164,7 +167,7 @@ impl Transfer<'_> {
             (FileStep::Complete, FileState::Parts { id, sent }) => {
                 let (id, tags) = (id.clone(), sent.values().map(|part| part.tag.clone()).collect());
                 Box::pin(async move {
-                    work.target.complete(&path, &id, tags).await?;
+                    work.unless_finished(&path, work.target.complete(&path, &id, tags)).await?;
                     Ok(FileEvent::Completed { id })
                 })
             }
@@ -208,6 +211,19 @@ pub(super) fn file_path(name: &str, file: &str) -> String {
     format!("plugins/profile/{name}/{file}")
 }
 
+/// The object of the manifest that another agent puts when the session is finished.
+fn manifest_of_all(upload: &SessionUpload) -> Option<String> {
+    let name = upload.name_there().filter(|_| upload.is_parts_alone())?;
+    Some(file_path(name.as_str(), MANIFEST_FILE))
+}
+
+fn too_late() -> TransferError {
+    TransferError::new(
+        FailureClass::TooLate,
+        "the session there was finished without the part of this host: its capture did not wait for it any longer",
+    )
+}
+
 fn parts_id(upload: &SessionUpload, index: usize) -> Option<String> {
     match &upload.files[index].state {
         FileState::Parts { id, .. } => Some(id.clone()),
@@ -220,9 +236,45 @@ struct Work {
     target: Arc<dyn UploadTarget>,
     source: SessionSource,
     memory: PartMemory,
+    /// While it is not there, parts may be added.
+    manifest: Option<String>,
 }
 
 impl Work {
+    async fn is_finished(&self) -> Result<bool, TransferError> {
+        let Some(manifest) = &self.manifest else { return Ok(false) };
+        Ok(self.target.size(manifest).await?.is_some())
+    }
+
+    /// Writes an object, unless the session is finished. What came in the same moment as the manifest is taken back.
+    async fn unless_finished(
+        &self,
+        path: &str,
+        write: impl Future<Output = Result<(), TransferError>>,
+    ) -> Result<(), TransferError> {
+        if self.is_finished().await? {
+            return Err(too_late());
+        }
+        write.await?;
+        if !self.is_finished().await? {
+            return Ok(());
+        }
+        match self.target.delete(path).await {
+            Ok(()) => Err(too_late()),
+            Err(error) => {
+                let message = format_args!("{}; {path} cannot be taken back: {error}", too_late());
+                Err(TransferError::new(FailureClass::TooLate, message))
+            }
+        }
+    }
+
+    async fn begin(&self, path: &str) -> Result<FileEvent, TransferError> {
+        if self.is_finished().await? {
+            return Err(too_late());
+        }
+        Ok(FileEvent::Begun { id: self.target.begin_parts(path).await? })
+    }
+
     async fn claim(&self, name: Option<SessionName>, id: String) -> Result<ClaimAnswer, TransferError> {
         let Some(name) = name else { return Ok(ClaimAnswer::Foreign) };
         let path = claim_path(&name);
@@ -267,7 +319,7 @@ impl Work {
     ) -> Result<FileEvent, TransferError> {
         let memory = self.memory.acquire().await;
         let range = self.source.read(name, 0, size, memory.buffer()).await?;
-        let put = self.target.put(path, range.data.clone(), replaces).await;
+        let put = self.unless_finished(path, self.target.put(path, range.data.clone(), replaces)).await;
         memory.give_back(range.data);
         match put {
             // An earlier attempt was done although its answer said otherwise, or it is another file: a look tells.
@@ -295,3 +347,7 @@ impl Work {
         Ok(FileEvent::Part { id: id.to_owned(), index, sent })
     }
 }
+
+#[cfg(test)]
+#[path = "transfer_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! The end of a capture: one session of what all hosts have, or nothing.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use tokio::{task::spawn_blocking, time::timeout};
 use xprof::session::{Manifest, PartWriter, Window};
@@ -14,7 +14,7 @@ use super::{
     },
     LATE, Run, RunningHost, folder_at, panicked,
 };
-use crate::{joined_manifest, manifest_messages, session_folder};
+use crate::{joined_manifest, manifest_messages};
 
 impl Run {
     /// The manifest of the whole session.
@@ -29,7 +29,7 @@ impl Run {
         let traces: Vec<_> = traces.collect();
         let start = self.machine.start();
         let window = start.and_then(|start| {
-            let stop = start.plus(Duration::from_nanos(self.capture.request.duration_ns));
+            let stop = start.plus(self.capture.request.window());
             Some(Window { start: start.into(), stop: stop.into() })
                 .filter(|window| window.start <= window.stop)
         });
@@ -58,13 +58,10 @@ impl Run {
                     .flat_map(std::mem::take)
                     .collect();
                 let written = manifest.clone();
-                let published = spawn_blocking(move || session_folder::publish(&writer, parts, written));
+                let published = spawn_blocking(move || writer.publish(parts, written));
                 let published = published.await.map_err(panicked)?;
-                let folder = published.map_err(|error| {
-                    let left = self.left();
-                    CoordinatorError::Unwritten { error, left }
-                });
-                SessionLocation::Folder(folder?)
+                let unwritten = |error| CoordinatorError::Unwritten { error, left: self.left() };
+                SessionLocation::Folder(published.map_err(unwritten)?.folder)
             }
             Collection::Uploaded { .. } => {
                 let destination = self.put_manifest(&manifest).await?;
@@ -152,7 +149,6 @@ impl Run {
         // Agents apply the limits of their stores to what stays.
         let _ = timeout(self.common.limit, removed).await;
         let needed = self.capture.min_hosts.max(1);
-        let hosts = self.hosts.iter_mut().map(|host| (host.given.clone(), host.fault.take()));
-        CoordinatorError::TooFewHosts { remaining, needed, hosts: hosts.collect(), keeping, left }
+        CoordinatorError::TooFewHosts { remaining, needed, keeping, left }
     }
 }

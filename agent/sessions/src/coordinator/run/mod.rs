@@ -4,19 +4,19 @@ mod conclusion;
 
 use std::{sync::Arc, time::Duration};
 
-use cluster::hosts::HostAddress;
-use proto::tpuscope::v1::{CaptureFinished, CaptureRequest};
+use cluster::{dial::DialFault, hosts::HostAddress};
+use proto::tpuscope::v1::CaptureFinished;
 use tokio::{
     sync::{Semaphore, mpsc},
     task::{JoinError, JoinSet, spawn_blocking},
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use xprof::session::{ClockOffset, PartWriter, SessionId, SessionName, SessionWriter};
+use xprof::session::{ClockOffset, PartWriter, SessionError, SessionId, SessionName, SessionWriter};
 
 use super::{
     Coordinator, CoordinatorError, HostFault, HostProgress, HostsCapture, HostsListener, Keep, KeptCapture,
-    LeftParts,
+    LeftParts, UnkeptCapture,
     collect::{COPIES_AT_A_TIME, Collection, PartsProgress},
     conversation::{CLOCKS_AT_A_TIME, Common, Conversation, Happened, HostCommand, SessionIdentity},
     machine::{CaptureRules, GiveUp, HostAction, HostInput, HostNumber, Machine, Now, ReservedHost},
@@ -35,6 +35,12 @@ const COMMANDS: usize = 16;
 const CLOSING: Duration = Duration::from_secs(2);
 /// The time beyond the limit of its answers that an agent has to keep what it recorded.
 const KEEPING: Duration = Duration::from_secs(30);
+/// This process looks at the time at least so often.
+const HEARTBEAT: Duration = Duration::from_secs(3);
+/// It was stopped, or the machine suspended, if it looks so much later: agents give a silent caller up after 10 s.
+const PAUSE: Duration = Duration::from_secs(5);
+/// A connection that is lost because of it is known to be lost within this time after.
+const PAUSE_FELT: Duration = Duration::from_secs(15);
 /// A start that is later than asked for by more than this is told.
 const LATE: Duration = Duration::from_millis(1);
 
@@ -47,9 +53,14 @@ impl Coordinator {
         &self,
         capture: HostsCapture,
         cancel: &CancellationToken,
-    ) -> Result<KeptCapture, CoordinatorError> {
-        let run = self.begin(capture).await?;
-        run.finish(cancel).await
+    ) -> Result<KeptCapture, UnkeptCapture> {
+        let hosts = capture.hosts.clone();
+        match self.begin(capture).await {
+            Ok(run) => run.finish(cancel).await,
+            Err(error) => {
+                Err(UnkeptCapture { error, hosts: hosts.into_iter().map(|host| (host, None)).collect() })
+            }
+        }
     }
 
     async fn begin(&self, capture: HostsCapture) -> Result<Run, CoordinatorError> {
@@ -69,17 +80,11 @@ impl Coordinator {
         };
         let id =
             SessionId::random().ok_or_else(|| CoordinatorError::Panicked("no random bytes".to_owned()))?;
-        let destination = match &capture.keep {
-            Keep::Folder(_) => capture.request.destination.clone(),
-            Keep::Destination { name, .. } => name.clone(),
+        let to = match &capture.keep {
+            Keep::Folder(_) => None,
+            Keep::Destination { name, .. } => Some(name.clone()),
         };
-        let request = CaptureRequest {
-            peer: Some(self.peer.clone()),
-            session: name.to_string(),
-            start_unix_ns: None,
-            destination,
-            ..capture.request.clone()
-        };
+        let request = capture.request.of_session(&self.peer, &name, to);
         let common = Common {
             dialer: Arc::clone(&self.dialer),
             clock: Arc::clone(&self.clock),
@@ -110,6 +115,21 @@ struct RunningHost {
 }
 
 impl RunningHost {
+    fn new(given: HostAddress, commands: mpsc::Sender<HostCommand>, leave: CancellationToken) -> Self {
+        Self {
+            given,
+            commands,
+            leave,
+            ready: None,
+            started: false,
+            recorded: false,
+            trace: None,
+            failures: Vec::new(),
+            stored: None,
+            fault: None,
+        }
+    }
+
     /// Whether its agent has a trace of this capture, or may have one: nobody could ask it any more.
     fn may_have_recorded(&self) -> bool {
         let says_not = matches!(self.fault, Some(HostFault::Capture(_) | HostFault::Stopped));
@@ -131,14 +151,20 @@ struct Run {
     hosts: Vec<RunningHost>,
     events: mpsc::Receiver<(HostNumber, Happened)>,
     conversations: JoinSet<()>,
+    /// What the disk here refused: no more is copied, and the agents keep what they have.
+    unwritten: Option<SessionError>,
+    /// When this process ran again after it had not run when it should have, and for how long that was.
+    paused: Option<(Duration, Duration)>,
 }
 
 impl Run {
     fn new(capture: HostsCapture, common: Arc<Common>, listener: HostsListener) -> Self {
-        let window = Duration::from_nanos(capture.request.duration_ns);
+        let past = capture.request.past();
+        let window = if past.is_some() { Duration::ZERO } else { capture.request.window() };
         let rules = CaptureRules {
             min_hosts: capture.min_hosts.max(1),
             start: capture.start,
+            past,
             recording: window + capture.answer_limit + KEEPING,
             busy: capture.busy_limit,
             overall: capture.overall_limit,
@@ -160,23 +186,22 @@ impl Run {
                 leave: leave.clone(),
             };
             conversations.spawn(conversation.run());
-            hosts.push(RunningHost {
-                given: host.clone(),
-                commands,
-                leave,
-                ready: None,
-                started: false,
-                recorded: false,
-                trace: None,
-                failures: Vec::new(),
-                stored: None,
-                fault: None,
-            });
+            hosts.push(RunningHost::new(host.clone(), commands, leave));
         }
-        Self { capture, common, machine, listener, hosts, events, conversations }
+        Self {
+            capture,
+            common,
+            machine,
+            listener,
+            hosts,
+            events,
+            conversations,
+            unwritten: None,
+            paused: None,
+        }
     }
 
-    async fn finish(mut self, cancel: &CancellationToken) -> Result<KeptCapture, CoordinatorError> {
+    async fn finish(mut self, cancel: &CancellationToken) -> Result<KeptCapture, UnkeptCapture> {
         let enough = tokio::select! {
             biased;
             () = cancel.cancelled() => Err(self.cancelled()),
@@ -194,7 +219,10 @@ impl Run {
         // Nobody hears them any more.
         self.events.close();
         let _ = timeout(CLOSING, async { while conversations.join_next().await.is_some() {} }).await;
-        kept
+        kept.map_err(|error| {
+            let hosts = self.hosts.into_iter().map(|host| (host.given, host.fault));
+            UnkeptCapture { error, hosts: hosts.collect() }
+        })
     }
 
     fn cancelled(&self) -> CoordinatorError {
@@ -214,26 +242,33 @@ impl Run {
     /// Until all hosts are stored or missing. Returns whether there are enough.
     async fn until_concluded(&mut self) -> Result<bool, CoordinatorError> {
         loop {
-            let wake = self.machine.wake(now(&self.common));
-            let due = async {
-                match wake {
-                    Some(after) => sleep(after).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let actions = tokio::select! {
+            let begin = now(&self.common);
+            let wake = self.machine.wake(begin).map_or(HEARTBEAT, |wake| wake.min(HEARTBEAT));
+            let event = tokio::select! {
                 biased;
-                Some((host, happened)) = self.events.recv() => self.happened(host, happened)?,
+                Some(event) = self.events.recv() => Some(event),
                 // One that panicked tells nothing any more.
                 Some(ended) = self.conversations.join_next() => {
                     ended.map_err(panicked)?;
                     continue;
                 }
-                () = due => self.machine.tick(now(&self.common)),
+                () = sleep(wake) => None,
+            };
+            let uptime = now(&self.common).uptime;
+            let late = uptime.saturating_sub(begin.uptime + wake);
+            if late > PAUSE {
+                self.paused = Some((uptime, late));
+            }
+            let actions = match event {
+                Some((host, happened)) => self.happened(host, happened)?,
+                None => self.machine.tick(now(&self.common)),
             };
             for action in actions {
                 if let Some(enough) = self.act(action) {
-                    return Ok(enough);
+                    return match self.unwritten.take() {
+                        Some(error) => Err(CoordinatorError::Unwritten { error, left: self.left() }),
+                        None => Ok(enough),
+                    };
                 }
             }
         }
@@ -245,7 +280,19 @@ impl Run {
         number: HostNumber,
         happened: Happened,
     ) -> Result<Vec<HostAction>, CoordinatorError> {
-        let input = match happened {
+        match self.input_of(number, happened)? {
+            Some(input) => Ok(self.take(number, input)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Shows what happened, and keeps what is needed later. Returns what it means for the machine.
+    fn input_of(
+        &mut self,
+        number: HostNumber,
+        happened: Happened,
+    ) -> Result<Option<HostInput>, CoordinatorError> {
+        Ok(Some(match happened {
             Happened::Reached { instance } => {
                 (self.listener)(HostProgress::Reached);
                 HostInput::Reached { instance }
@@ -257,20 +304,20 @@ impl Run {
             }
             Happened::Received { target, bytes } => {
                 (self.listener)(HostProgress::Received { host: number, target, bytes });
-                return Ok(Vec::new());
+                return Ok(None);
             }
             Happened::Parts(progress) => {
                 (self.listener)(match progress {
                     PartsProgress::Bytes(bytes) => HostProgress::Copied { host: number, bytes },
                     PartsProgress::Waits(why) => HostProgress::UploadWaits { host: number, why },
                 });
-                return Ok(Vec::new());
+                return Ok(None);
             }
             // It was to begin again.
             Happened::Recorded(_)
                 if !self.machine.is_recording(number) && !self.machine.is_missing(number) =>
             {
-                return Ok(Vec::new());
+                return Ok(None);
             }
             Happened::Recorded(finished) => match self.recorded(number, *finished) {
                 Ok(()) => {
@@ -285,11 +332,19 @@ impl Run {
                 HostInput::Stored
             }
             Happened::Failed(fault) => self.failed(number, fault)?,
-            Happened::Removed | Happened::ManifestPut(_) => return Ok(Vec::new()),
-        };
+            Happened::Removed | Happened::ManifestPut(_) => return Ok(None),
+        }))
+    }
+
+    /// Gives an input to the machine. Returns what it decides.
+    fn take(&mut self, number: HostNumber, input: HostInput) -> Vec<HostAction> {
         let failed = matches!(input, HostInput::Failed { .. }) && !self.machine.is_missing(number);
         let began = self.machine.start().is_some();
-        let actions = self.machine.take(number, input, now(&self.common));
+        let mut actions = self.machine.take(number, input, now(&self.common));
+        if self.unwritten.is_some() && actions.contains(&HostAction::Collect(number)) {
+            actions.retain(|action| *action != HostAction::Collect(number));
+            actions.extend(self.machine.take(number, HostInput::Stored, now(&self.common)));
+        }
         if began && self.machine.start().is_none() {
             (self.listener)(HostProgress::BeginsAgain);
         }
@@ -297,22 +352,36 @@ impl Run {
             self.hosts[number].leave.cancel();
             (self.listener)(HostProgress::Missing);
         }
-        Ok(actions)
+        actions
     }
 
-    /// Keeps the reason. A disk of this machine that refuses is no fault of a host.
+    /// Keeps the reason. A disk of this machine that refuses is no fault of a host, nor of the others: they record to the end.
     fn failed(&mut self, number: HostNumber, fault: HostFault) -> Result<HostInput, CoordinatorError> {
         let busy = fault.is_busy();
         match fault {
             HostFault::Copy(FetchError::Disk(error)) => {
-                return Err(CoordinatorError::Unwritten { error, left: self.left() });
+                self.unwritten.get_or_insert(error);
+                return Ok(HostInput::Stored);
             }
             HostFault::Copy(FetchError::Panicked(error)) => return Err(CoordinatorError::Panicked(error)),
-            fault if !self.machine.is_missing(number) => self.hosts[number].fault = Some(fault),
+            fault if !self.machine.is_missing(number) => self.set_fault(number, fault),
             // It was given up before, for another reason.
             _ => {}
         }
         Ok(HostInput::Failed { busy })
+    }
+
+    fn set_fault(&mut self, number: HostNumber, fault: HostFault) {
+        let since = now(&self.common).uptime.saturating_sub(PAUSE_FELT);
+        let fault = match (fault, self.paused) {
+            (HostFault::Dial(error), Some((at, length))) if error.fault == DialFault::Lost && at >= since => {
+                HostFault::Paused(length)
+            }
+            (fault, _) => fault,
+        };
+        let host = &mut self.hosts[number];
+        let keeps = host.trace.is_some();
+        host.fault = Some(if keeps { fault.after_recording(&self.common.identity.name) } else { fault });
     }
 
     /// Checks what a host recorded.
@@ -352,7 +421,7 @@ impl Run {
                 self.hosts[host].tell(HostCommand::Collect(parts.unwrap_or_default()));
             }
             HostAction::GiveUp(host, why) => {
-                self.hosts[host].fault = Some(self.given_up(host, why));
+                self.set_fault(host, self.given_up(host, why));
                 self.hosts[host].leave.cancel();
                 (self.listener)(HostProgress::Missing);
             }
@@ -374,6 +443,7 @@ impl Run {
                 first: given(first),
                 wanted: destination(first),
             },
+            GiveUp::LateRecording if self.capture.request.past().is_some() => HostFault::LateSnapshot,
             GiveUp::LateRecording => HostFault::LateRecording,
             GiveUp::Overall => HostFault::Overall,
         }
