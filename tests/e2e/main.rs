@@ -34,6 +34,7 @@ mod shared_port;
 mod show;
 mod sidecar;
 mod slurm;
+mod slurm_hooks;
 mod sources;
 mod state;
 mod uploads;

@@ -10,6 +10,7 @@ mod capture;
 mod certs;
 pub mod client;
 mod config;
+mod deadline;
 mod dial_stdio;
 pub mod exit;
 pub mod failure;
@@ -29,6 +30,7 @@ mod series;
 mod sessions;
 pub mod settings;
 pub mod settings_args;
+mod slurm;
 mod status;
 mod uploads;
 mod version;
@@ -102,6 +104,9 @@ pub enum Command {
     LibtpuChild(libtpu::ChildArgs),
     /// Show the chips, their owners and their load, of this host or of many
     Status(Box<status::Args>),
+    /// The hooks of Slurm, their set-up, and reports of jobs
+    #[command(subcommand)]
+    Slurm(slurm::SlurmCommand),
     /// Connect standard input and output to the agent, for a tpuscope on another host
     DialStdio(dial_stdio::Args),
     /// Kill the commands of a tpuscope that died, which starts this command
@@ -180,6 +185,7 @@ fn run(command: Command) -> CommandResult {
         Command::Libtpu(args) => libtpu::run(&args),
         Command::LibtpuChild(args) => libtpu::run_child(&args),
         Command::Status(args) => status::run(&args),
+        Command::Slurm(command) => slurm::run(&command),
         Command::DialStdio(args) => dial_stdio::run(&args),
         Command::DialGuard => dial_stdio::guard(),
         Command::StopProfilers(args) => profilers::stop(&args),

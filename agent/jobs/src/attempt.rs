@@ -137,10 +137,10 @@ impl Attempt {
         self.start = Some(self.start.map_or(at, |start| start.min(at)));
     }
 
-    /// Ends it. An end that a hook told stays against one that was concluded. No attempt ends before its start: the
-    /// clock may have stepped back.
+    /// Ends it. The first end that a hook told stays: hooks may run twice, and what was concluded is less certain. No attempt
+    /// ends before its start: the clock may have stepped back.
     pub(crate) fn finish(&mut self, end: AttemptEnd) {
-        if self.end.is_some_and(|before| before.told && !end.told) {
+        if self.end.is_some_and(|before| before.told) {
             return;
         }
         let at = self.start.map_or(end.at, |start| end.at.max(start));

@@ -24,7 +24,10 @@ use proto::tpuscope::v1::{
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use super::{access::Scope, connections::ConnectInfo, grpc_recorder, grpc_sessions, job_messages, protocol};
+use super::{
+    access::Scope, connections::ConnectInfo, ended_jobs::EndedJobs, grpc_recorder, grpc_sessions,
+    job_messages, protocol,
+};
 
 /// The most jobs of one answer.
 const MAX_LISTED: usize = 1000;
@@ -36,13 +39,14 @@ const MAX_NAMED: usize = 10;
 /// The service.
 pub struct GrpcJobs {
     jobs: Jobs,
+    ended: EndedJobs,
     clock: Arc<dyn Clock>,
 }
 
 impl GrpcJobs {
-    /// The service of these jobs.
-    pub fn new(jobs: Jobs, clock: Arc<dyn Clock>) -> Self {
-        Self { jobs, clock }
+    /// The service of these jobs. `ended` is told of each that a hook ended.
+    pub fn new(jobs: Jobs, ended: EndedJobs, clock: Arc<dyn Clock>) -> Self {
+        Self { jobs, ended, clock }
     }
 
     /// A time that was told. One that is in the future or before the epoch is no time.
@@ -201,7 +205,9 @@ impl jobs_server::Jobs for GrpcJobs {
             self.jobs.start_run(key, request.attempt, at, description, pid).await
         } else {
             if !may_register(&scope, key.uid) {
-                return Err(Status::permission_denied("a job of another user is registered by root only"));
+                return Err(Status::permission_denied(
+                    "a job of another user is registered by root and the user of slurm.user only",
+                ));
             }
             let what = Happening::HookStarted(description);
             self.jobs.start(key, JobEvent { attempt: request.attempt, at, what }).await
@@ -223,7 +229,14 @@ impl jobs_server::Jobs for GrpcJobs {
         protocol::check(request.peer.as_ref())?;
         let key = key(request.key)?;
         if !may_register(&scope, key.uid) {
-            return Err(Status::permission_denied("a job of another user is ended by root only"));
+            return Err(Status::permission_denied(
+                "a job of another user is ended by root and the user of slurm.user only",
+            ));
+        }
+        if !request.leftovers.is_empty() && scope != Scope::All {
+            return Err(Status::permission_denied(
+                "what a job left is told by root and the user of slurm.user only",
+            ));
         }
         let what = Happening::HookEnded(ending(request.ending)?);
         let event = JobEvent { attempt: request.attempt, at: self.told_time(request.end_unix_ns), what };
@@ -231,6 +244,7 @@ impl jobs_server::Jobs for GrpcJobs {
         let ToldAttempt { key, attempt } =
             told.ok_or_else(|| Status::internal("the attempt was not kept"))?;
         info!(job = %key, attempt, uid = key.uid, "job ended");
+        self.ended.ended(&key, &request.leftovers);
         Ok(Response::new(EndAttemptReply { peer: Some(protocol::agent()), attempt }))
     }
 

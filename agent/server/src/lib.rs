@@ -12,6 +12,7 @@ mod capture_events;
 mod client_certificates;
 pub mod connection_limits;
 pub mod connections;
+pub mod ended_jobs;
 mod failure_limits;
 mod file_backed;
 mod goodput_messages;
@@ -23,6 +24,7 @@ pub mod grpc_recorder;
 pub mod grpc_server;
 pub mod grpc_sessions;
 pub mod grpc_uploads;
+pub mod hook_users;
 pub mod host_api;
 mod host_captures;
 pub mod http_server;
@@ -41,6 +43,7 @@ mod session_grants;
 mod session_imports;
 pub mod session_messages;
 pub mod settings;
+mod step_messages;
 pub mod upload_messages;
 
 /// The result of a listener's task. The error says why the listener failed.

@@ -7,7 +7,7 @@ use ::jobs::{Jobs, configuration::SystemFacts, registry::Registry};
 use host::discovery::Discovery;
 use model::time::Clock;
 use proto::tpuscope::v1::jobs_server::JobsServer;
-use server::{grpc_jobs::GrpcJobs, grpc_server::REQUEST_BYTES};
+use server::{ended_jobs::EndedJobs, grpc_jobs::GrpcJobs, grpc_server::REQUEST_BYTES};
 use store::state::StateDb;
 use tracing::warn;
 
@@ -30,6 +30,7 @@ impl JobServices {
         config: &Config,
         db: Arc<StateDb>,
         discovery: Discovery,
+        ended: EndedJobs,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
         let (procfs, settings, time) = (config.paths.procfs.clone(), config.jobs.clone(), Arc::clone(&clock));
@@ -49,7 +50,7 @@ impl JobServices {
             let (jobs, discovery) = (followed.clone(), discovery.clone());
             async move { jobs.run(discovery, stop).await }
         });
-        let service = GrpcJobs::new(jobs.clone(), clock);
+        let service = GrpcJobs::new(jobs.clone(), ended, clock);
         Ok(Self { jobs, service: JobsServer::new(service).max_decoding_message_size(REQUEST_BYTES) })
     }
 }

@@ -14,11 +14,13 @@ use job_services::JobServices;
 use jobs::ledger::{LedgerInputs, LiveLedgers};
 use model::{
     pace::Pace,
+    step_times::StepTimes,
     time::{Clock, SystemClock},
 };
 use reload::Reloadable;
 use sampling::{sampler::Sampler, settings::sampler::ReadInterval};
 use server::{
+    ended_jobs::EndedJobs,
     host_api::{AgentIdentity, HostApi, HostApiInputs},
     settings::check_socket_path,
 };
@@ -132,11 +134,20 @@ async fn serve(
     let discovery = Discovery::new(discovery_config, clock.clone());
     let mut supervisor = TaskSupervisor::default();
     let host = host_name(&config);
-    let session_services =
-        SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock.clone()).await?;
+    let steps = StepTimes::new(clock.clone());
+    let session_services = SessionServices::start(
+        &mut supervisor,
+        &config,
+        &host,
+        discovery.clone(),
+        Arc::clone(&steps),
+        clock.clone(),
+    )
+    .await?;
     let db = Arc::clone(&session_services.state);
+    let ended = EndedJobs::new(session_services.store.clone(), session_services.queue.clone());
     let job_services =
-        JobServices::start(&mut supervisor, &config, db, discovery.clone(), clock.clone()).await?;
+        JobServices::start(&mut supervisor, &config, db, discovery.clone(), ended, clock.clone()).await?;
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
@@ -152,6 +163,7 @@ async fn serve(
         own,
         uploads: session_services.queue.clone(),
         ledgers: Arc::clone(&session_services.ledgers),
+        steps: Arc::clone(&steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));
@@ -160,7 +172,7 @@ async fn serve(
     let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
-    sources::start(&mut supervisor, &config, &sampler, &discovery);
+    sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
     start_ledgers(&mut supervisor, &session_services.ledgers, &sampler, &discovery);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());

@@ -4,14 +4,15 @@
 use std::{sync::Arc, time::Duration};
 
 use ::sessions::{
-    capture_runner::CaptureRunner,
+    capture_runner::{CaptureRunner, CaptureRunnerInputs},
     continuous::{Continuous, ContinuousPaths},
     profiler::Profilers,
     recorder::{Recorder, RecorderInputs},
+    trace_reading::TraceReader,
 };
 use host::discovery::Discovery;
 use jobs::ledger::LiveLedgers;
-use model::time::Clock;
+use model::{step_times::StepTimes, time::Clock};
 use proto::tpuscope::v1::{
     captures_server::CapturesServer, goodput_server::GoodputServer, recorder_server::RecorderServer,
     sessions_server::SessionsServer, uploads_server::UploadsServer,
@@ -95,12 +96,14 @@ pub(super) fn upload_settings(config: &Config) -> UploadSettings {
 }
 
 impl SessionServices {
-    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task.
+    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task. What traces tell of
+    /// steps goes to `steps`.
     pub(super) async fn start(
         supervisor: &mut TaskSupervisor,
         config: &Config,
         host: &str,
         discovery: Discovery,
+        steps: Arc<StepTimes>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
         let name = host.to_owned();
@@ -110,6 +113,7 @@ impl SessionServices {
         let ledgers = LiveLedgers::new(Ledgers::new(Arc::clone(&state)), Arc::clone(&clock));
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
+        let reader = TraceReader::new(Arc::clone(&clock));
         let inputs = RecorderInputs {
             settings: config.recorder.clone(),
             limits: config.capture.clone(),
@@ -117,6 +121,8 @@ impl SessionServices {
             profilers: Arc::clone(&profilers),
             continuous,
             segments: Arc::clone(&segments),
+            reader: Arc::clone(&reader),
+            steps: Arc::clone(&steps),
             store: store.clone(),
             uploads: queue.clone(),
             workloads: discovery.snapshot(),
@@ -124,13 +130,15 @@ impl SessionServices {
         };
         let past = Past { recorder: open_recorder(inputs).await?, segments };
         start_recorder(supervisor, &past);
-        let captures = CaptureRunner::new(
-            config.capture.clone(),
+        let captures = CaptureRunner::new(CaptureRunnerInputs {
+            settings: config.capture.clone(),
             profilers,
-            store.clone(),
-            queue.clone(),
-            Arc::clone(&clock),
-        );
+            store: store.clone(),
+            uploads: queue.clone(),
+            reader,
+            steps,
+            clock: Arc::clone(&clock),
+        });
         measure_disk(supervisor, &store);
         start_uploads(supervisor, &queue);
         let ending = captures.clone();

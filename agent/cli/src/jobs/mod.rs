@@ -3,8 +3,8 @@
 mod configuration_diff;
 mod diff;
 mod list;
-mod row;
-mod show;
+pub(crate) mod row;
+pub(crate) mod show;
 
 use clap::Subcommand;
 use proto::tpuscope::v1::{ShowJobReply, ShowJobRequest, jobs_client::JobsClient};
@@ -27,12 +27,24 @@ pub enum JobsCommand {
 /// The arguments that say which job is meant.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
-struct JobArgs {
+pub(crate) struct JobArgs {
     /// Only jobs of this user, where several have the name
     #[arg(long, value_name = "UID")]
     uid: Option<u32>,
     #[command(flatten)]
     agent: client::SocketArgs,
+}
+
+impl JobArgs {
+    /// Of this agent, whoever the user is.
+    pub(crate) fn of_agent(agent: client::SocketArgs) -> Self {
+        Self { uid: None, agent }
+    }
+
+    /// The agent that is asked.
+    pub(crate) fn agent(&self) -> &client::SocketArgs {
+        &self.agent
+    }
 }
 
 pub(super) fn run(command: &JobsCommand) -> CommandResult {
@@ -44,7 +56,7 @@ pub(super) fn run(command: &JobsCommand) -> CommandResult {
 }
 
 /// The jobs that are named so, in their order.
-fn ask(names: &[&str], args: &JobArgs) -> Result<Vec<ShowJobReply>, Failure> {
+pub(crate) fn ask(names: &[&str], args: &JobArgs) -> Result<Vec<ShowJobReply>, Failure> {
     client::block_on(async {
         let mut jobs = JobsClient::new(args.agent.connect().await?);
         let mut shown = Vec::new();

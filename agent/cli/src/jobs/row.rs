@@ -10,7 +10,7 @@ use crate::{goodput::duration, output::one_line};
 
 /// A job in JSON. What is not known, or is another user's, is null.
 #[derive(Debug, Serialize)]
-pub(super) struct JobRow {
+pub(crate) struct JobRow {
     kind: String,
     id: String,
     cluster: Option<String>,

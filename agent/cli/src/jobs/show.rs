@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 /// The job as text: each attempt in a line, then all of the one that was asked for.
-fn page(job: &JobStatus, asked: u32, now: Timestamp) -> String {
+pub(crate) fn page(job: &JobStatus, asked: u32, now: Timestamp) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_job(&mut text, job);

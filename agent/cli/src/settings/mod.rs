@@ -99,6 +99,8 @@ sections! {
     jobs: ::jobs::settings::JobSettings,
     /// The retention of sessions.
     store: store::settings::Settings,
+    /// The hooks of Slurm.
+    slurm: server::hook_users::SlurmSettings,
     /// Uploads.
     upload: store::uploads::settings::Settings,
     ;

@@ -9,6 +9,7 @@ mod early_scan;
 mod endpoints;
 mod environment;
 mod job_identity;
+pub mod leftovers;
 mod libraries;
 mod node_watch;
 mod owners;

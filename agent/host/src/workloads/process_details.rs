@@ -79,6 +79,19 @@ impl ProcessReader {
         self.stat(proc, pid).filter(|now| now.same_program(before))
     }
 
+    /// The command of a process and its job; `None` when it has ended.
+    pub(super) fn job(&mut self, proc: &Procfs, pid: u32) -> Option<(String, Job)> {
+        let process = pid.to_string();
+        let stat = self.stat(proc, pid)?;
+        let ids = process_status::ids(&self.text(proc, &process, "status")?)?;
+        let command = self.text(proc, &process, "comm")?.trim_end_matches('\n').to_owned();
+        let cgroup = self.text(proc, &process, "cgroup").unwrap_or_default();
+        let environment = self.environment(proc, &process).unwrap_or_default();
+        let (key, user) = (ProcessKey { pid, start_ticks: stat.start_ticks }, self.user(ids.uid));
+        let (environment, cgroup, user) = (&environment, &cgroup[..], &user[..]);
+        Some((command, job_identity::job(JobInputs { process: key, environment, cgroup, user })))
+    }
+
     /// All details of a process; `None` when it has ended.
     pub(super) fn read(&mut self, proc: &Procfs, pid: u32, holds_chip: bool) -> Option<ProcessDetails> {
         let process = pid.to_string();
