@@ -145,6 +145,7 @@ impl Operation {
                 Some(Self::RegisterJobs)
             }
             "tpuscope.v1.Captures"
+            | "tpuscope.v1.Goodput"
             | "tpuscope.v1.Jobs"
             | "tpuscope.v1.Marks"
             | "tpuscope.v1.Recorder"
@@ -419,7 +420,7 @@ pub(crate) mod tests {
                     ("Host", _) => Operation::ReadMeasurements,
                     ("Sessions", "Prune") => Operation::ManageStore,
                     ("Jobs", "RegisterAttempt" | "EndAttempt") => Operation::RegisterJobs,
-                    ("Captures" | "Jobs" | "Marks" | "Recorder" | "Sessions" | "Uploads", _) => {
+                    ("Captures" | "Goodput" | "Jobs" | "Marks" | "Recorder" | "Sessions" | "Uploads", _) => {
                         Operation::UseTraces
                     }
                     (other, _) => unreachable!("no row of the table is about {other}"),

@@ -10,6 +10,7 @@ mod catalog;
 pub mod destinations;
 mod import;
 pub mod job_attempts;
+pub mod ledgers;
 pub mod lock;
 pub mod marks;
 pub mod own_metrics;

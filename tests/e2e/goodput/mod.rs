@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod field;
+mod live;
 mod peer;
 mod schema;
 mod vectors;

@@ -138,10 +138,10 @@ impl Listeners {
                 listener.clone().serve(host_api.clone(), stop)
             });
         }
-        let SessionServices { captures, recorder, sessions, uploads, .. } = session_services;
+        let SessionServices { captures, goodput, recorder, sessions, uploads, .. } = session_services;
         let traces = read_only.add_service(captures).add_service(recorder);
         let all = traces.add_service(sessions).add_service(uploads).add_service(job_services.service);
-        let all = all.add_service(mark_services.service);
+        let all = all.add_service(mark_services.service).add_service(goodput);
         if let Some(socket) = self.marks {
             serve_marks(supervisor, socket, mark_services.intake, max, self.overflow_uid)?;
         }

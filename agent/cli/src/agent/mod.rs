@@ -12,6 +12,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use host::discovery::{Discovery, DiscoveryConfig};
 use job_services::JobServices;
+use jobs::ledger::{LedgerInputs, LiveLedgers};
 use mark_services::MarkServices;
 use model::{
     pace::Pace,
@@ -166,6 +167,7 @@ async fn serve(
         notes: discovery.notes(),
         own,
         uploads: session_services.queue.clone(),
+        ledgers: Arc::clone(&session_services.ledgers),
         steps: Arc::clone(&steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
@@ -176,6 +178,7 @@ async fn serve(
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
+    start_ledgers(&mut supervisor, &session_services.ledgers, &sampler, &discovery);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {
@@ -227,6 +230,31 @@ fn start_discovery(supervisor: &mut TaskSupervisor, discovery: &Discovery, epoch
     supervisor.task(Stage::Sampling, "discovery", OnEnd::Restart, move |stop| {
         let discovery = discovery.clone();
         async move { discovery.run(epoch, pace, stop).await }
+    });
+}
+
+/// Starts the task of the ledgers, which listens to the samples from the first scan on.
+fn start_ledgers(
+    supervisor: &mut TaskSupervisor,
+    ledgers: &Arc<LiveLedgers>,
+    sampler: &Sampler,
+    discovery: &Discovery,
+) {
+    let (ledgers, sampler, discovery) = (Arc::clone(ledgers), sampler.clone(), discovery.clone());
+    supervisor.task(Stage::Sampling, "ledgers", OnEnd::Restart, move |stop| {
+        let (ledgers, sampler, discovery) = (Arc::clone(&ledgers), sampler.clone(), discovery.clone());
+        async move {
+            // Before the first scan, no job seems to have a chip.
+            if stop.run_until_cancelled(discovery.first_scan()).await.is_some() {
+                let inputs = LedgerInputs {
+                    batches: sampler.batches(),
+                    host: discovery.snapshot(),
+                    epoch: sampler.epoch(),
+                };
+                ledgers.run(inputs, stop).await;
+            }
+            TaskResult::Ok(())
+        }
     });
 }
 

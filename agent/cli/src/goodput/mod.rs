@@ -1,6 +1,9 @@
 //! `tpuscope goodput`: the share of a job's time that was progress, and the causes of the lost time.
 
 mod json;
+mod live;
+mod live_hosts;
+mod live_text;
 mod marked;
 mod read;
 mod show;
@@ -27,6 +30,7 @@ use super::{
     CommandResult, client,
     exit::Exit,
     failure::Failure,
+    hosts::WHICH,
     output::{self, one_line},
     remedies::{self, NoAnswer},
 };
@@ -38,18 +42,18 @@ const QUERIES_BYTES: u64 = 16 << 20;
 /// Arguments of `goodput`.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "tpuscope goodput --job <NAME> [OPTIONS]\n       tpuscope goodput --from-log <FILE> --job <NAME> [OPTIONS]\n       tpuscope goodput --from-slots <FILE> [--json]"
+    override_usage = "tpuscope goodput [--job <JOB>] [--window <TIME>] [--explain] [--hosts <LIST>] [OPTIONS]\n       tpuscope goodput --from-log <FILE> --job <NAME> [OPTIONS]\n       tpuscope goodput --from-slots <FILE> [--json]"
 )]
 pub struct Args {
     /// Exported event log of ml-goodput-measurement: one JSON entry per line, or one JSON array; `-` reads stdin
-    #[arg(long, value_name = "FILE", requires = "job", conflicts_with_all = ["from_slots", "user"])]
+    #[arg(long, value_name = "FILE", requires = "job", conflicts_with_all = ["from_slots", "user", WHICH])]
     from_log: Option<PathBuf>,
     /// Device opens, duty cycles and step starts of one host as a JSON object; `-` reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "strict", "compat", "user"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "exact", "strict", "compat", "user", WHICH])]
     from_slots: Option<PathBuf>,
-    /// Name of the job: the `job_name` in its marks or entries. Without --from-log the agent answers from the marks
-    /// that it has stored
-    #[arg(long, value_name = "NAME")]
+    /// The job: its name in its marks, [KIND:]ID, or its label in series [default: the jobs that run, else the last
+    /// one]; with --from-log the `job_name` in its entries
+    #[arg(long, value_name = "JOB")]
     job: Option<String>,
     /// Only a job of the user with this id
     #[arg(long, value_name = "UID", requires = "job")]
@@ -63,11 +67,14 @@ pub struct Args {
     /// End of the window
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "start")]
     end: Option<Micros>,
+    /// Compute the numbers from the program's own events as ml-goodput-measurement does
+    #[arg(long, conflicts_with_all = ["strict", "window", "explain", WHICH])]
+    exact: bool,
     /// Compute the numbers of this version of ml-goodput-measurement, including its faults
-    #[arg(long, value_name = "VERSION", default_value_t, conflicts_with = "strict")]
+    #[arg(long, requires = "from_log", value_name = "VERSION", default_value_t, conflicts_with = "strict")]
     compat: Compat,
     /// Compute the numbers without the faults of ml-goodput-measurement, and list every repair
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["window", "explain", WHICH])]
     strict: bool,
     /// Answer the queries in this file, a JSON array, in order; print a JSON array
     #[arg(long, value_name = "FILE", requires = "from_log", conflicts_with_all = ["now", "start", "end"])]
@@ -94,6 +101,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
     #[command(flatten)]
+    live: live::LiveArgs,
+    #[command(flatten)]
     agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
@@ -111,14 +120,39 @@ pub(super) fn run(args: &Args) -> CommandResult {
     match (&args.from_slots, &args.from_log, &args.job) {
         (Some(file), ..) => slots::run(file, args.json),
         (None, Some(file), Some(job)) => from_log(args, file, job),
-        (None, None, Some(job)) => from_marks(args, job),
-        _ => Err(Failure::new(Exit::Usage, "expected --job, --from-log with --job, or --from-slots")),
+        (None, Some(_), None) => Err(Failure::new(Exit::Usage, "--from-log needs --job")),
+        (None, None, job) => of_agent(args, job.as_deref()),
     }
 }
 
-fn from_marks(args: &Args, job: &str) -> CommandResult {
+/// The agent answers from the marks of the job where it has some, else from its own ledger.
+fn of_agent(args: &Args, job: Option<&str>) -> CommandResult {
     check_window(args)?;
-    marked::show(args, &marked::ask(args, job)?)
+    let wants_events = args.exact
+        || args.strict
+        || args.now.is_some()
+        || args.elastic
+        || args.dashboard_names
+        || args.user.is_some();
+    let Some(job) = job else {
+        if wants_events {
+            return Err(Failure::new(Exit::Usage, "an answer from marks needs the name of the job: --job"));
+        }
+        return live(args, None);
+    };
+    if args.live.is_asked_for() {
+        return live(args, Some(job));
+    }
+    match marked::ask(args, job) {
+        Ok(reply) => marked::show(args, &reply),
+        Err(failure) if failure.exit == Exit::NotFound && !wants_events => live(args, Some(job)),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn live(args: &Args, job: Option<&str>) -> CommandResult {
+    let question = live::LiveQuestion { job, range: args.start.zip(args.end), json: args.json };
+    live::run(&args.live, &args.agent, &question)
 }
 
 fn check_window(args: &Args) -> Result<(), Failure> {
