@@ -123,7 +123,15 @@ impl RunningCommand {
     ///
     /// # Panics
     /// If it does not end.
-    pub fn end(mut self) -> Ended {
+    pub fn end(self) -> Ended {
+        self.end_within(LONGEST)
+    }
+
+    /// The same with another limit.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn end_within(mut self, limit: Duration) -> Ended {
         let mut stdout = self.child.stdout.take().expect("piped");
         let reader = std::thread::spawn(move || {
             let mut text = String::new();
@@ -135,7 +143,7 @@ impl RunningCommand {
             errors.read_to_string(&mut text).map(|_| text)
         });
         let ended = || self.child.try_wait().expect("a child of ours");
-        let status = wait_with("the command to end", LONGEST, String::new, ended);
+        let status = wait_with("the command to end", limit, String::new, ended);
         Ended {
             code: status.code(),
             stdout: reader.join().expect("reads").expect("text"),

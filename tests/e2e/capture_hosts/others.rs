@@ -131,7 +131,7 @@ fn hosts_are_captured_over_mutual_tls_by_operators_alone() {
         command.arg(folder.path().join(who)).current_dir(cluster.out()).env_remove("TPUSCOPE_SOCKET");
         start_as(command).end()
     };
-    capture("bob").failed(4, "0 of 2 hosts are left and 1 must have a trace");
+    capture("bob").failed(4, "0 of 2 hosts left, and 1 must have a trace");
     cluster.kept_nothing();
     let ended = capture("alice");
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
