@@ -23,7 +23,7 @@ impl RecorderAgent {
 
     /// The values of a metric of a job.
     fn values(&self, metric: &str, job: &str) -> Vec<f64> {
-        let samples = self.ask(&["metrics", metric, "--json"]).json();
+        let samples = self.ask(&["metrics", "--json"]).json();
         let samples = samples["samples"].as_array().unwrap().iter();
         let of_job =
             samples.filter(|sample| sample["labels"]["workload"] == job && sample["metric"] == metric);
@@ -77,7 +77,7 @@ fn over_hosts(agent: &RecorderAgent, id: &str) {
     assert_eq!(manifest["at_step"], at_step);
     let none = command::run(
         folder.path(),
-        &[&hosts[..4], &["--at-step", &at, "--step-job", "no-such-job"]].concat(),
+        &[&hosts[..5], &["--at-step", &at, "--step-job", "no-such-job"]].concat(),
     );
     none.failed(14, "the number of a step is not known");
 }
