@@ -8,6 +8,7 @@ use fakes::{
     harness::tpuscope,
     wait::{eventually, until},
 };
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{RecorderAgent, SHORT, jax, unique};
@@ -142,6 +143,7 @@ fn windows_tell_the_steps_of_a_job_and_captures_begin_at_one() {
     agent.ask(&["capture", "--at-step", "9", "--start-in", "1s"]).failed(2, "--start-in");
 
     // A new agent, whose windows are still to come, knows what the one before read.
+    agent.agent.signal(Signal::SIGKILL);
     let agent = agent.again("every = '10m'\n");
     until("the steps of before", || agent.steps(&id).is_some_and(|steps| steps["missing"] == ""));
 
