@@ -21,6 +21,7 @@ pub mod pace;
 pub mod registry;
 pub mod sample;
 pub mod schedule;
+pub mod secrets;
 pub mod snapshot;
 pub mod step_times;
 pub mod suggestion;

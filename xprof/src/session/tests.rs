@@ -496,7 +496,7 @@ fn a_name_is_one_writers_until_it_is_dropped() {
     // went.
     let left = root.path().join("plugins/.tpuscope/s.session");
     for file in [true, false] {
-        fs::create_dir(&left).unwrap();
+        fs::create_dir_all(&left).unwrap();
         if file {
             fs::write(left.join("alive"), "").unwrap();
         }

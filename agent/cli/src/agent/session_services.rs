@@ -11,18 +11,21 @@ use ::sessions::{
     trace_reading::TraceReader,
 };
 use host::discovery::Discovery;
+use jobs::ledger::LiveLedgers;
 use model::{step_times::StepTimes, time::Clock};
 use proto::tpuscope::v1::{
-    captures_server::CapturesServer, recorder_server::RecorderServer, sessions_server::SessionsServer,
-    uploads_server::UploadsServer,
+    captures_server::CapturesServer, goodput_server::GoodputServer, recorder_server::RecorderServer,
+    sessions_server::SessionsServer, uploads_server::UploadsServer,
 };
 use server::{
-    grpc_captures::GrpcCaptures, grpc_recorder::GrpcRecorder, grpc_server::REQUEST_BYTES,
-    grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
+    grpc_captures::GrpcCaptures, grpc_goodput::GrpcGoodput, grpc_recorder::GrpcRecorder,
+    grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
 };
 use store::{
     AsyncStore, SessionStore,
+    ledgers::Ledgers,
     segments::{SegmentLimits, Segments},
+    state::StateDb,
     uploads::{UploadSettings, Uploads},
 };
 use tokio::time::MissedTickBehavior;
@@ -42,9 +45,10 @@ const MANIFEST_BYTES: usize = 8 << 20;
 /// Time between two reads of the free disk.
 const DISK_EVERY: Duration = Duration::from_secs(60);
 
-/// The gRPC services of captures, the recorder, sessions and uploads.
+/// The gRPC services of captures, goodput, the recorder, sessions and uploads.
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
+    pub(super) goodput: GoodputServer<GrpcGoodput>,
     pub(super) recorder: RecorderServer<GrpcRecorder>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
     pub(super) uploads: UploadsServer<GrpcUploads>,
@@ -56,6 +60,10 @@ pub(super) struct SessionServices {
     pub(super) queue: Uploads,
     /// Keeps the past of the workloads.
     pub(super) past: Past,
+    /// The database in which the agent keeps what lasts.
+    pub(super) state: Arc<StateDb>,
+    /// Where the time of the jobs goes.
+    pub(super) ledgers: Arc<LiveLedgers>,
 }
 
 /// The recorder, and what it keeps.
@@ -98,8 +106,11 @@ impl SessionServices {
         steps: Arc<StepTimes>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
+        let name = host.to_owned();
         let host = HostName::sanitised(host);
-        let (store, queue, segments) = open_store(config, &host, Arc::clone(&clock)).await?;
+        let OpenedStore { store, queue, segments, state } =
+            open_store(config, &host, Arc::clone(&clock)).await?;
+        let ledgers = LiveLedgers::new(Ledgers::new(Arc::clone(&state)), Arc::clone(&clock));
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
         let reader = TraceReader::new(Arc::clone(&clock));
@@ -138,6 +149,7 @@ impl SessionServices {
                 TaskResult::Ok(())
             }
         });
+        let goodput = GrpcGoodput::new(Arc::clone(&ledgers), name, Arc::clone(&clock));
         let runner = captures.clone();
         let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
         let uploads = GrpcUploads::new(&sessions);
@@ -147,14 +159,25 @@ impl SessionServices {
         Ok(Self {
             uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
+            goodput: GoodputServer::new(goodput).max_decoding_message_size(REQUEST_BYTES),
             recorder: RecorderServer::new(recorder).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
             runner,
             store,
             queue,
             past,
+            state,
+            ledgers,
         })
     }
+}
+
+/// The store, the uploads from it, the segments beside it, and the database of all three.
+struct OpenedStore {
+    store: AsyncStore,
+    queue: Uploads,
+    segments: Arc<Segments>,
+    state: Arc<StateDb>,
 }
 
 /// The continuous profiling of this agent. What an agent before it has left in workloads is stopped in the background.
@@ -240,11 +263,7 @@ fn start_uploads(supervisor: &mut TaskSupervisor, uploads: &Uploads) {
 }
 
 /// Opens the store, the uploads from it and the segments beside it, and reads its sessions in the background.
-async fn open_store(
-    config: &Config,
-    host: &HostName,
-    clock: Arc<dyn Clock>,
-) -> Result<(AsyncStore, Uploads, Arc<Segments>), Failure> {
+async fn open_store(config: &Config, host: &HostName, clock: Arc<dyn Clock>) -> Result<OpenedStore, Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
     let segment_limits = segment_limits(config);
     let (host, settings) = (host.clone(), upload_settings(config));
@@ -254,13 +273,14 @@ async fn open_store(
         let uploads =
             Uploads::new(db.clone(), &state_dir.join("sessions"), host, settings, Arc::clone(&clock));
         uploads.load()?;
-        let segments = Segments::open(&state_dir, db, segment_limits, clock);
-        Ok((AsyncStore::new(store), uploads, Arc::new(segments)))
+        let state = Arc::clone(&db);
+        let segments = Arc::new(Segments::open(&state_dir, db, segment_limits, clock));
+        Ok(OpenedStore { store: AsyncStore::new(store), queue: uploads, segments, state })
     };
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
-    let (store, uploads, segments) = opened.map_err(remedies::store)?;
-    let (filled, derived) = (store.clone(), uploads.clone());
+    let opened = opened.map_err(remedies::store)?;
+    let (filled, derived) = (opened.store.clone(), opened.queue.clone());
     tokio::spawn(async move {
         let filled = filled.call(move |store| {
             store.fill()?;
@@ -270,5 +290,5 @@ async fn open_store(
             warn!(%error, "cannot read the sessions in the store");
         }
     });
-    Ok((store, uploads, segments))
+    Ok(opened)
 }

@@ -66,7 +66,7 @@ fn bar(share: f64) -> String {
 
 /// Seconds in the two largest units.
 #[expect(clippy::cast_possible_truncation, reason = "saturates, and is only shown")]
-pub(super) fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.1} s");
     }
@@ -110,7 +110,7 @@ pub(super) fn answer(
     let mut out = match answer {
         LedgerAnswer::Job(answer) => job(about, answer, names),
         LedgerAnswer::Window(answer) => window(about, answer, names),
-        LedgerAnswer::Failed(failed) => format!("{about}: {}: {}\n", failed.error, failed.message),
+        LedgerAnswer::Failed(failed) => format!("{about}: {}: {}\n", failed.error.name(), failed.message),
     };
     for (repair, count) in repairs.iter().flat_map(|repairs| repairs.iter()) {
         let _ = writeln!(out, "  repaired: {} ({})", repair.about(), counted(count, "time"));

@@ -95,8 +95,14 @@ sections! {
     capture: sessions::settings::Settings,
     /// The trace of the minutes before.
     recorder: sessions::recorder::RecorderSettings,
+    /// The jobs of the host over time.
+    jobs: ::jobs::settings::JobSettings,
+    /// What programs say of themselves.
+    marks: ::marks::settings::Settings,
     /// The retention of sessions.
     store: store::settings::Settings,
+    /// The hooks of Slurm.
+    slurm: server::hook_users::SlurmSettings,
     /// Uploads.
     upload: store::uploads::settings::Settings,
     ;
