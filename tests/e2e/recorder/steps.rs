@@ -8,6 +8,7 @@ use fakes::{
     harness::tpuscope,
     wait::{eventually, until},
 };
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{RecorderAgent, SHORT, jax, unique};
@@ -23,7 +24,7 @@ impl RecorderAgent {
 
     /// The values of a metric of a job.
     fn values(&self, metric: &str, job: &str) -> Vec<f64> {
-        let samples = self.ask(&["metrics", metric, "--json"]).json();
+        let samples = self.ask(&["metrics", "--json"]).json();
         let samples = samples["samples"].as_array().unwrap().iter();
         let of_job =
             samples.filter(|sample| sample["labels"]["workload"] == job && sample["metric"] == metric);
@@ -77,7 +78,7 @@ fn over_hosts(agent: &RecorderAgent, id: &str) {
     assert_eq!(manifest["at_step"], at_step);
     let none = command::run(
         folder.path(),
-        &[&hosts[..4], &["--at-step", &at, "--step-job", "no-such-job"]].concat(),
+        &[&hosts[..5], &["--at-step", &at, "--step-job", "no-such-job"]].concat(),
     );
     none.failed(14, "the number of a step is not known");
 }
@@ -142,6 +143,7 @@ fn windows_tell_the_steps_of_a_job_and_captures_begin_at_one() {
     agent.ask(&["capture", "--at-step", "9", "--start-in", "1s"]).failed(2, "--start-in");
 
     // A new agent, whose windows are still to come, knows what the one before read.
+    agent.agent.signal(Signal::SIGKILL);
     let agent = agent.again("every = '10m'\n");
     until("the steps of before", || agent.steps(&id).is_some_and(|steps| steps["missing"] == ""));
 
