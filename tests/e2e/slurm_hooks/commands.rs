@@ -248,7 +248,7 @@ fn a_report_is_written_where_the_user_asked_for_it_and_nowhere_else() {
 fn the_uploads_of_a_job_that_ended_go_first() {
     let job = JaxJob::new().variable("SLURM_JOB_ID", "4711").start();
     // It is not mounted: what is to go there waits.
-    let settings = "[workload]\ndiscover = 'any'\nprobe = 'listeners'\n\
+    let settings = "[store]\nmin_free = '0B'\n[workload]\ndiscover = 'any'\nprobe = 'listeners'\n\
         [[destination]]\nname = 'away'\nurl = 'file:///nonexistent/away'\n";
     let agent = RunningAgent::start(&FakeHost::new(), settings);
     let socket = agent.home().socket();
