@@ -57,6 +57,8 @@ const CHIP_FAULT: &[&str] = &["chip", "fault"];
 const CHIP_OWNER: &[&str] = &["chip", "state", "command", "user"];
 const TRAY_CHIP: &[&str] = &["tray_chip"];
 const LINK: &[&str] = &["link", "tray_chip"];
+const JOB_LEDGER: &[&str] = &["ledger"];
+const JOB_LOSS: &[&str] = &["ledger", "reason"];
 const TRAY_CHIP_OF: &[&str] = &["tray_chip", "chip"];
 
 const fn gauge() -> MetricKind {
@@ -297,6 +299,37 @@ catalog! {
         "Grain's value for the iterator's next element, in Grain's unit.",
         [orbax_grain("grain_python_data_loader_iterator_get_next", Scale::ONE), sdk("pygrain_dataloader_iterator_get_next_duration", 50, Scale::ONE)]
     );
+    // Where the time of jobs goes.
+    TPU_JOB_GOODPUT_SECONDS = gauge(
+        "tpu_job_goodput_seconds", Seconds, JOB_LEDGER,
+        "Productive time of a running job since its first second, as this host sees it.",
+        []
+    );
+    TPU_JOB_BADPUT_SECONDS = gauge(
+        "tpu_job_badput_seconds", Seconds, JOB_LOSS,
+        "Lost time of a running job by reason since its first second, as this host sees it.",
+        []
+    );
+    TPU_JOB_GOODPUT_RATIO = gauge(
+        "tpu_job_goodput_ratio", Ratio, JOB_LEDGER,
+        "Productive share of the known time of a running job, as this host sees it; no series when less than a minute, or less than half, is known.",
+        []
+    );
+    TPU_JOB_SCHEDULING_GOODPUT_RATIO = gauge(
+        "tpu_job_scheduling_goodput_ratio", Ratio, JOB_LEDGER,
+        "Share of the observed time since its first second in which a running job had all of its chips open, as this host sees it.",
+        []
+    );
+    TPU_JOB_GOODPUT_COVERAGE_RATIO = gauge(
+        "tpu_job_goodput_coverage_ratio", Ratio, JOB_LEDGER,
+        "Known share of the time of a running job, as this host sees it.",
+        []
+    );
+    TPU_JOB_DISRUPTIONS_TOTAL = counter(
+        "tpu_job_disruptions_total", Count, JOB_LEDGER,
+        "How often a running job started again, as this host sees it.",
+        []
+    );
     // The host.
     HOST_CPU_SECONDS_TOTAL = counter(
         "host_cpu_seconds_total", Seconds, &["mode"],
@@ -409,87 +442,44 @@ catalog! {
         "Memory limit of the control group; absent without one.",
         []
     );
+    // The steps of the workloads, as traces show them.
+    TPU_STEP_MEDIAN_SECONDS = gauge(
+        "tpu_step_median_seconds", Seconds, &[],
+        "Median step of the workload in the newest trace of it.",
+        []
+    );
+    TPU_STEP_MEAN_SECONDS = gauge(
+        "tpu_step_mean_seconds", Seconds, &[],
+        "Mean time from step to step of the workload in the newest trace of it.",
+        []
+    );
+    TPU_STEP_PACE_SECONDS = gauge(
+        "tpu_step_pace_seconds", Seconds, &[],
+        "Mean time of a step between the newest trace of the workload and the one before: elapsed time over step numbers.",
+        []
+    );
+    TPU_STEP_NUMBER = gauge(
+        "tpu_step_number", Count, &[],
+        "Number of the last whole step of the workload in the newest trace of it.",
+        []
+    );
+    TPU_STEP_AGE_SECONDS = gauge(
+        "tpu_step_age_seconds", Seconds, &[],
+        "Time since the step of tpu_step_number began.",
+        []
+    );
+    TPU_STEP_INPUT_RATIO = gauge(
+        "tpu_step_input_ratio", Ratio, &[],
+        "Share of its steps for which the workload waited for input, in the newest trace of it.",
+        []
+    );
+    TPU_STEP_BUSY_RATIO = gauge(
+        "tpu_step_busy_ratio", Ratio, &[],
+        "Share of the newest trace of the workload in which its TensorCores were busy.",
+        []
+    );
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    fn row(metric: &Descriptor) -> String {
-        let kind = match metric.kind {
-            MetricKind::Gauge => "gauge",
-            MetricKind::Counter => "counter",
-            MetricKind::Histogram => "histogram",
-        };
-        let unit = match metric.unit {
-            Unit::Bytes => "bytes",
-            Unit::Seconds => "seconds",
-            Unit::Ratio => "ratio",
-            Unit::Count => "count",
-            Unit::BytesPerSecond => "bytes/s",
-            Unit::Score => "score",
-        };
-        let origins: Vec<_> = metric
-            .origins
-            .iter()
-            .map(|named| format!("{} `{}`", named.origin.as_str(), named.name))
-            .collect();
-        let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-        format!(
-            "| `{}` | {kind} | {unit} | {} | {} | {} |",
-            metric.name,
-            labels.join(" "),
-            metric.help,
-            origins.join(", ")
-        )
-    }
-
-    #[test]
-    fn the_docs_show_this_table() {
-        let docs = include_str!("../../../docs/metrics.md");
-        let prefixes = ["| `tpu_", "| `jax_", "| `grain_", "| `host_", "| `cgroup_"];
-        let shown: Vec<_> =
-            docs.lines().filter(|line| prefixes.iter().any(|prefix| line.starts_with(prefix))).collect();
-        let wanted: Vec<_> = METRICS.iter().map(|metric| row(metric)).collect();
-        assert_eq!(shown, wanted, "docs/metrics.md must hold these rows:\n{}", wanted.join("\n"));
-    }
-
-    #[test]
-    fn names_follow_the_conventions() {
-        let mut names = BTreeSet::new();
-        for metric in METRICS {
-            assert!(names.insert(&metric.name), "{} stands twice", metric.name);
-            assert_eq!(
-                metric.name.ends_with("_total"),
-                metric.kind == MetricKind::Counter,
-                "{}",
-                metric.name
-            );
-            let stem = metric.name.strip_suffix("_total").unwrap_or(&metric.name);
-            let foreign = ["grain_python_data_sources_bytes_read"].contains(&stem);
-            assert!(foreign || stem.ends_with(metric.unit.suffix()), "{} lacks its unit", metric.name);
-            assert!(metric.help.ends_with('.'), "{}", metric.name);
-            let named = |name: &str| {
-                name.bytes().all(|byte| byte.is_ascii_lowercase() || b"_0123456789".contains(&byte))
-            };
-            assert!(named(&metric.name) && metric.labels.iter().all(|label| named(label)), "{}", metric.name);
-        }
-    }
-
-    #[test]
-    fn names_of_an_origin_lead_to_one_metric() {
-        let mut seen = BTreeSet::new();
-        for named in METRICS.iter().flat_map(|metric| metric.origins) {
-            assert!(seen.insert((named.origin, named.name)), "{} stands twice", named.name);
-            assert_eq!(named.since > 0, named.origin == Origin::Libtpu, "{}", named.name);
-        }
-        let (metric, named) = by_origin(Origin::Libtpu, "duty_cycle_pct").expect("known");
-        assert_eq!(
-            (metric.name.as_ref(), named.scale.apply(29.0)),
-            ("tpu_tensorcore_duty_cycle_ratio", 0.29)
-        );
-        assert_eq!(metric.lifetime_name("p50"), "tpu_tensorcore_duty_cycle_lifetime_p50_ratio");
-    }
-}
+#[path = "catalog_tests.rs"]
+mod tests;

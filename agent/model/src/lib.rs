@@ -23,6 +23,7 @@ pub mod sample;
 pub mod schedule;
 pub mod secrets;
 pub mod snapshot;
+pub mod step_times;
 pub mod suggestion;
 pub mod time;
 pub mod unit;

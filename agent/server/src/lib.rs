@@ -15,9 +15,12 @@ pub mod connections;
 pub mod ended_jobs;
 mod failure_limits;
 mod file_backed;
+mod goodput_messages;
 pub mod grpc_captures;
+pub mod grpc_goodput;
 pub mod grpc_host;
 pub mod grpc_jobs;
+pub mod grpc_marks;
 pub mod grpc_recorder;
 pub mod grpc_server;
 pub mod grpc_sessions;
@@ -27,6 +30,7 @@ pub mod host_api;
 mod host_captures;
 pub mod http_server;
 mod job_messages;
+pub mod marks_listener;
 mod messages;
 pub mod own_metrics;
 mod parts_upload;
@@ -41,6 +45,7 @@ mod session_grants;
 mod session_imports;
 pub mod session_messages;
 pub mod settings;
+mod step_messages;
 pub mod upload_messages;
 
 /// The result of a listener's task. The error says why the listener failed.

@@ -34,7 +34,8 @@ fn listed(out: &Path) -> Vec<(String, bool)> {
 
 #[test]
 fn a_command_that_is_killed_at_any_change_leaves_a_whole_session_or_none() {
-    let cluster = two_hosts(&[(); 2].map(|()| FakeProfiler::start(Mode::Trace(trace()))));
+    let fakes = [(); 2].map(|()| FakeProfiler::start(Mode::Trace(trace())));
+    let cluster = two_hosts(&fakes);
     let disk = FaultDisk::new();
     let (out, variables) = (disk.path(), disk.environment());
     let output = out.display().to_string();

@@ -5,6 +5,7 @@ mod fakes_only;
 mod foreign;
 mod lives;
 mod snapshot;
+mod steps;
 mod windows;
 
 use std::path::PathBuf;
@@ -34,7 +35,10 @@ const LONG: &str = "every = '8s'\nwindow = '2400ms'\nmax_window = '2400ms'\n";
 
 impl RecorderAgent {
     fn start(recorder: &str) -> Self {
-        let host = FakeHost::new();
+        Self::on(FakeHost::new(), recorder)
+    }
+
+    fn on(host: FakeHost, recorder: &str) -> Self {
         let agent = RunningAgent::start(&host, &format!("{SETTINGS}{recorder}"));
         Self { host, agent }
     }

@@ -4,23 +4,26 @@
 use std::{sync::Arc, time::Duration};
 
 use ::sessions::{
-    capture_runner::CaptureRunner,
+    capture_runner::{CaptureRunner, CaptureRunnerInputs},
     continuous::{Continuous, ContinuousPaths},
     profiler::Profilers,
     recorder::{Recorder, RecorderInputs},
+    trace_reading::TraceReader,
 };
 use host::discovery::Discovery;
-use model::time::Clock;
+use jobs::ledger::LiveLedgers;
+use model::{step_times::StepTimes, time::Clock};
 use proto::tpuscope::v1::{
-    captures_server::CapturesServer, recorder_server::RecorderServer, sessions_server::SessionsServer,
-    uploads_server::UploadsServer,
+    captures_server::CapturesServer, goodput_server::GoodputServer, recorder_server::RecorderServer,
+    sessions_server::SessionsServer, uploads_server::UploadsServer,
 };
 use server::{
-    grpc_captures::GrpcCaptures, grpc_recorder::GrpcRecorder, grpc_server::REQUEST_BYTES,
-    grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
+    grpc_captures::GrpcCaptures, grpc_goodput::GrpcGoodput, grpc_recorder::GrpcRecorder,
+    grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
 };
 use store::{
     AsyncStore, SessionStore,
+    ledgers::Ledgers,
     segments::{SegmentLimits, Segments},
     state::StateDb,
     uploads::{UploadSettings, Uploads},
@@ -42,9 +45,10 @@ const MANIFEST_BYTES: usize = 8 << 20;
 /// Time between two reads of the free disk.
 const DISK_EVERY: Duration = Duration::from_secs(60);
 
-/// The gRPC services of captures, the recorder, sessions and uploads.
+/// The gRPC services of captures, goodput, the recorder, sessions and uploads.
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
+    pub(super) goodput: GoodputServer<GrpcGoodput>,
     pub(super) recorder: RecorderServer<GrpcRecorder>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
     pub(super) uploads: UploadsServer<GrpcUploads>,
@@ -58,6 +62,8 @@ pub(super) struct SessionServices {
     pub(super) past: Past,
     /// The database in which the agent keeps what lasts.
     pub(super) state: Arc<StateDb>,
+    /// Where the time of the jobs goes.
+    pub(super) ledgers: Arc<LiveLedgers>,
 }
 
 /// The recorder, and what it keeps.
@@ -90,19 +96,24 @@ pub(super) fn upload_settings(config: &Config) -> UploadSettings {
 }
 
 impl SessionServices {
-    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task.
+    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task. What traces tell of
+    /// steps goes to `steps`.
     pub(super) async fn start(
         supervisor: &mut TaskSupervisor,
         config: &Config,
         host: &str,
         discovery: Discovery,
+        steps: Arc<StepTimes>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
+        let name = host.to_owned();
         let host = HostName::sanitised(host);
         let OpenedStore { store, queue, segments, state } =
             open_store(config, &host, Arc::clone(&clock)).await?;
+        let ledgers = LiveLedgers::new(Ledgers::new(Arc::clone(&state)), Arc::clone(&clock));
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
+        let reader = TraceReader::new(Arc::clone(&clock));
         let inputs = RecorderInputs {
             settings: config.recorder.clone(),
             limits: config.capture.clone(),
@@ -110,6 +121,8 @@ impl SessionServices {
             profilers: Arc::clone(&profilers),
             continuous,
             segments: Arc::clone(&segments),
+            reader: Arc::clone(&reader),
+            steps: Arc::clone(&steps),
             store: store.clone(),
             uploads: queue.clone(),
             workloads: discovery.snapshot(),
@@ -117,13 +130,15 @@ impl SessionServices {
         };
         let past = Past { recorder: open_recorder(inputs).await?, segments };
         start_recorder(supervisor, &past);
-        let captures = CaptureRunner::new(
-            config.capture.clone(),
+        let captures = CaptureRunner::new(CaptureRunnerInputs {
+            settings: config.capture.clone(),
             profilers,
-            store.clone(),
-            queue.clone(),
-            Arc::clone(&clock),
-        );
+            store: store.clone(),
+            uploads: queue.clone(),
+            reader,
+            steps,
+            clock: Arc::clone(&clock),
+        });
         measure_disk(supervisor, &store);
         start_uploads(supervisor, &queue);
         let ending = captures.clone();
@@ -134,6 +149,7 @@ impl SessionServices {
                 TaskResult::Ok(())
             }
         });
+        let goodput = GrpcGoodput::new(Arc::clone(&ledgers), name, Arc::clone(&clock));
         let runner = captures.clone();
         let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
         let uploads = GrpcUploads::new(&sessions);
@@ -143,6 +159,7 @@ impl SessionServices {
         Ok(Self {
             uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
+            goodput: GoodputServer::new(goodput).max_decoding_message_size(REQUEST_BYTES),
             recorder: RecorderServer::new(recorder).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
             runner,
@@ -150,6 +167,7 @@ impl SessionServices {
             queue,
             past,
             state,
+            ledgers,
         })
     }
 }
