@@ -1,10 +1,11 @@
-//! What follows when the hook of a job says that it ended: what it left is named in the log, and the uploads of its sessions go
-//! before others.
+//! What follows when the hook of a job says that it ended: the log has what it left and its goodput, and the uploads of its
+//! sessions go before others.
 //!
 //! Must never end a process or remove a file of a job: the log says what an administrator can do.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
+use jobs::ledger::{JobGoodput, LedgerQuestion, LedgerSubject, LiveLedgers};
 use model::{
     job::JobKey,
     untrusted::{LABEL, MESSAGE, clean},
@@ -22,19 +23,42 @@ const MAX_FILES: usize = 16;
 pub struct EndedJobs {
     store: AsyncStore,
     uploads: Uploads,
+    ledgers: Arc<LiveLedgers>,
 }
 
 impl EndedJobs {
-    /// With the sessions of this store, and where they go.
-    pub fn new(store: AsyncStore, uploads: Uploads) -> Self {
-        Self { store, uploads }
+    /// With the sessions of this store, where they go, and the ledgers of the jobs.
+    pub fn new(store: AsyncStore, uploads: Uploads, ledgers: Arc<LiveLedgers>) -> Self {
+        Self { store, uploads, ledgers }
     }
 
     /// The hook of a job said that it ended, and what it found. Returns at once.
     pub(crate) fn ended(&self, job: &JobKey, leftovers: &[Leftover]) {
         name_leftovers(job, leftovers);
         let (this, job) = (self.clone(), job.clone());
-        tokio::spawn(async move { this.uploads_go_first(&job).await });
+        tokio::spawn(async move {
+            this.uploads_go_first(&job).await;
+            this.say_goodput(&job).await;
+        });
+    }
+
+    /// Says in the log where the time of a job went, if there is a ledger of it.
+    async fn say_goodput(&self, job: &JobKey) {
+        let (kind, uid, id) = (job.kind, job.uid, job.id.clone());
+        let of_job = move |subject: &LedgerSubject| {
+            let key = &subject.key;
+            (key.kind, key.uid, key.id.as_str()) == (kind, uid, id.as_str())
+        };
+        match self.ledgers.ask(LedgerQuestion::default(), of_job).await {
+            Ok(answers) => {
+                for JobGoodput { counts, disruptions, .. } in answers {
+                    let goodput = counts.goodput().map_or_else(|| "unknown".to_owned(), percent);
+                    let (coverage, elapsed) = (percent(counts.coverage()), counts.elapsed());
+                    info!(%job, goodput, coverage, seconds = elapsed, disruptions, "goodput of a job that ended, as this host saw it");
+                }
+            }
+            Err(error) => warn!(%job, %error, "the goodput of a job that ended is not known"),
+        }
     }
 
     /// Lets the uploads of all sessions of a job go before others. A fault is logged: nothing waits for this.
@@ -59,6 +83,10 @@ impl EndedJobs {
             Err(error) => warn!(%job, %error, "the uploads of a job that ended do not go first"),
         }
     }
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:.1}%", ratio * 100.0)
 }
 
 /// Names in the log what a job has left.

@@ -248,7 +248,7 @@ fn a_report_is_written_where_the_user_asked_for_it_and_nowhere_else() {
 fn the_uploads_of_a_job_that_ended_go_first() {
     let job = JaxJob::new().variable("SLURM_JOB_ID", "4711").start();
     // It is not mounted: what is to go there waits.
-    let settings = "[workload]\ndiscover = 'any'\nprobe = 'listeners'\n\
+    let settings = "[store]\nmin_free = '0B'\n[workload]\ndiscover = 'any'\nprobe = 'listeners'\n\
         [[destination]]\nname = 'away'\nurl = 'file:///nonexistent/away'\n";
     let agent = RunningAgent::start(&FakeHost::new(), settings);
     let socket = agent.home().socket();
@@ -259,8 +259,11 @@ fn the_uploads_of_a_job_that_ended_go_first() {
     assert_eq!(ask(&capture).code, Some(0), "{}", agent.log());
     let priority = || ask(&["uploads", "list", "--json"]).json()["uploads"][0]["priority"].clone();
     assert_eq!(priority(), "asked");
-    quiet(&hook(&["epilog", "--strict"], &socket, &[("SLURM_JOB_ID", "4712")]));
-    quiet(&hook(&["epilog", "--strict"], &socket, &[]));
+    let uid = nix::unistd::getuid().to_string();
+    for id in ["4712", "4711"] {
+        let of_user = [("SLURM_JOB_ID", id), ("SLURM_JOB_UID", &uid)];
+        quiet(&hook(&["epilog", "--strict"], &socket, &of_user));
+    }
     until("the upload to go first", || priority() == "triggered");
     let log = agent.log();
     let told: Vec<_> =

@@ -147,7 +147,11 @@ async fn serve(
     )
     .await?;
     let db = Arc::clone(&session_services.state);
-    let ended = EndedJobs::new(session_services.store.clone(), session_services.queue.clone());
+    let ended = EndedJobs::new(
+        session_services.store.clone(),
+        session_services.queue.clone(),
+        Arc::clone(&session_services.ledgers),
+    );
     let job_services =
         JobServices::start(&mut supervisor, &config, db, discovery.clone(), ended, clock.clone()).await?;
     let db = Arc::clone(&session_services.state);

@@ -240,7 +240,7 @@ mod tests {
         let failure = within(Hook::Prolog, Duration::from_millis(1), hangs).unwrap_err();
         assert_eq!(failure.exit, Exit::Timeout);
         assert!(failure.what.starts_with("the prolog gave up after "), "{}", failure.what);
-        assert!(failure.what.ends_with(" s: its limit is 1 ms"), "{}", failure.what);
+        assert!(failure.what.ends_with(" s: its limit is 1ms"), "{}", failure.what);
         drop(end);
         let panics = || -> Result<(), Failure> { panic!("a fault") };
         assert_eq!(within(Hook::Epilog, END_LIMIT, panics).unwrap_err().what, "the epilog: it panicked");
