@@ -17,8 +17,6 @@ CREATE TABLE ledgers (
     UNIQUE (job_kind, job_cluster, job_id, uid)
 ) STRICT;
 
-CREATE INDEX ledgers_by_age ON ledgers (end_s, number);
-
 -- One hour of a ledger, counted from its first second.
 CREATE TABLE ledger_hours (
     ledger INTEGER NOT NULL REFERENCES ledgers (number) ON DELETE CASCADE,

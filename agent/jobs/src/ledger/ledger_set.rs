@@ -9,7 +9,7 @@ use sampling::sampler::Batch;
 
 use super::{
     job_ledger::JobLedger,
-    observed::{self, ObservedJob},
+    observed::{self, ObservedJob, is_same},
 };
 
 /// A second is settled so many seconds after its end: a read of a source may take that long.
@@ -100,12 +100,15 @@ impl LedgerSet {
             return;
         }
         for reading in observed::chip_readings(batch) {
-            let of_job =
-                self.jobs.values_mut().filter(|job| job.is_running && job.workload.id == reading.workload);
+            let of_job = self
+                .jobs
+                .values_mut()
+                .filter(|job| job.is_running && is_same(&job.workload, &reading.workload));
             of_job.for_each(|job| job.measure(second, batch.origin, &reading));
         }
         for (workload, values) in observed::stall_readings(batch) {
-            let of_job = self.jobs.values_mut().filter(|job| job.is_running && job.workload.id == workload);
+            let of_job =
+                self.jobs.values_mut().filter(|job| job.is_running && is_same(&job.workload, &workload));
             of_job.for_each(|job| job.stall(second, values));
         }
     }

@@ -11,7 +11,7 @@ use model::{
     metric::Descriptor,
     sample::{Origin, Sample, SampleValue},
     snapshot::HostSnapshot,
-    workload::{Owner, ProcessKey, Workload, WorkloadId},
+    workload::{Owner, ProcessKey, Workload},
 };
 use sampling::sampler::Batch;
 
@@ -57,10 +57,15 @@ fn first_of(owner: &Owner, workload: &Arc<Workload>) -> ObservedJob {
     }
 }
 
+/// Whether both are of one job. What did not change is the same object.
+pub(super) fn is_same(a: &Arc<Workload>, b: &Arc<Workload>) -> bool {
+    Arc::ptr_eq(a, b) || a.id == b.id
+}
+
 /// What a batch measured of one chip of a workload.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ChipReading {
-    pub(super) workload: WorkloadId,
+    pub(super) workload: Arc<Workload>,
     pub(super) chip: u32,
     /// The lowest duty cycle of its cores, in percent.
     pub(super) duty: Option<f64>,
@@ -87,7 +92,7 @@ pub(super) fn chip_readings(batch: &Batch) -> Vec<ChipReading> {
         let Some(metric) = ChipMetric::of(sample) else { continue };
         let (Some(chip), Some(workload)) = (sample.labels.number(CHIP), &sample.workload) else { continue };
         let SampleValue::Gauge(value) = sample.value else { continue };
-        let known = sums.iter().position(|sum| sum.chip == chip && sum.workload.id == workload.id);
+        let known = sums.iter().position(|sum| sum.chip == chip && is_same(sum.workload, workload));
         let at = known.unwrap_or_else(|| {
             sums.push(ChipSums { chip, workload, duty: None, used: None, total: 0.0 });
             sums.len() - 1
@@ -119,7 +124,7 @@ impl ChipMetric {
 /// What the cores of a chip add up to.
 struct ChipSums<'a> {
     chip: u32,
-    workload: &'a Workload,
+    workload: &'a Arc<Workload>,
     duty: Option<f64>,
     used: Option<f64>,
     total: f64,
@@ -136,7 +141,7 @@ impl ChipSums<'_> {
 
     fn reading(self) -> ChipReading {
         ChipReading {
-            workload: self.workload.id.clone(),
+            workload: Arc::clone(self.workload),
             chip: self.chip,
             duty: self.duty.map(|ratio| ratio * 100.0).filter(|percent| percent.is_finite()),
             hbm: self.used.filter(|_| self.total > 0.0).map(|used| used / self.total),
@@ -145,16 +150,16 @@ impl ChipSums<'_> {
 }
 
 /// What a batch of Orbax and Grain says of each workload.
-pub(super) fn stall_readings(batch: &Batch) -> Vec<(WorkloadId, StallValues)> {
+pub(super) fn stall_readings(batch: &Batch) -> Vec<(Arc<Workload>, StallValues)> {
     if batch.origin != Origin::OrbaxGrain {
         return Vec::new();
     }
-    let mut readings: Vec<(WorkloadId, StallValues)> = Vec::new();
+    let mut readings: Vec<(Arc<Workload>, StallValues)> = Vec::new();
     for sample in &batch.samples {
         let Some(workload) = &sample.workload else { continue };
-        let known = readings.iter().position(|(id, _)| *id == workload.id);
+        let known = readings.iter().position(|(known, _)| is_same(known, workload));
         let at = known.unwrap_or_else(|| {
-            readings.push((workload.id.clone(), StallValues::default()));
+            readings.push((Arc::clone(workload), StallValues::default()));
             readings.len() - 1
         });
         readings[at].1.take(sample);
