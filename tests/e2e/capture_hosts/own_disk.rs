@@ -51,9 +51,9 @@ fn a_command_that_is_killed_at_any_change_leaves_a_whole_session_or_none() {
         let files = fs::read_dir(&folder).map(Iterator::count).unwrap_or_default();
         assert!([0, 3].contains(&files), "{change}: {files} files after {:?}", disk.failed());
         if files == 3 {
-            whole.push((session, true))
+            whole.push((session, true));
         } else {
-            unkept.push(session)
+            unkept.push(session);
         };
         ended.code == Some(0)
     });
