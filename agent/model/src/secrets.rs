@@ -7,8 +7,10 @@ pub const REMOVED: &str = "(removed:looks-like-a-secret)";
 
 /// The shortest run of letters and digits that is taken for a key.
 const KEY_LENGTH: usize = 20;
-/// The shortest run that is taken for a key when it has both cases, and may have `-` and `_` too.
+/// The shortest run that is taken for a key when it has both cases, and may have `+`, `-` and `_` too.
 const MIXED_LENGTH: usize = 20;
+/// The same where it has slashes too, as relative paths do.
+const SLASHED_LENGTH: usize = 32;
 
 /// Parts of the name of a flag or variable whose value is a secret.
 const SECRET_NAMES: &[&str] = &[
@@ -115,14 +117,12 @@ fn is_key(run: &str) -> bool {
         && run.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Base64, of either alphabet: small and capital letters and digits, without the slashes of a path.
+/// Base64, of either alphabet: small and capital letters and digits. The slashes of an absolute path divide it.
 fn is_mixed_key(run: &str) -> bool {
     let has = |is: fn(&u8) -> bool| run.as_bytes().iter().any(is);
     let longest_name = run.split('/').map(str::len).max().unwrap_or(0);
-    longest_name >= MIXED_LENGTH
-        && has(u8::is_ascii_digit)
-        && has(u8::is_ascii_lowercase)
-        && has(u8::is_ascii_uppercase)
+    let is_long = longest_name >= MIXED_LENGTH || (run.len() >= SLASHED_LENGTH && !run.starts_with('/'));
+    is_long && has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase)
 }
 
 #[cfg(test)]
@@ -142,6 +142,7 @@ mod tests {
             "gs://my-bucket/jax-cache/llama-70b",
             "tpu,cpu",
             "/home/ada/venv/lib/python3.11/site-packages/libtpu/libtpu.so",
+            "/mnt/Ada/Projects2/Llama/Checkpoints/Compiled",
             "",
         ] {
             assert_eq!(without_secrets(text), text);

@@ -2,6 +2,7 @@
 
 mod job_services;
 mod listeners;
+mod mark_services;
 mod own_metrics;
 mod reload;
 mod session_services;
@@ -12,6 +13,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 use host::discovery::{Discovery, DiscoveryConfig};
 use job_services::JobServices;
 use jobs::ledger::{LedgerInputs, LiveLedgers};
+use mark_services::MarkServices;
 use model::{
     pace::Pace,
     step_times::StepTimes,
@@ -148,6 +150,9 @@ async fn serve(
     let ended = EndedJobs::new(session_services.store.clone(), session_services.queue.clone());
     let job_services =
         JobServices::start(&mut supervisor, &config, db, discovery.clone(), ended, clock.clone()).await?;
+    let db = Arc::clone(&session_services.state);
+    let mark_services =
+        MarkServices::start(&mut supervisor, &config, db, discovery.snapshot(), clock.clone());
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
@@ -184,10 +189,11 @@ async fn serve(
         uploads: session_services.queue.clone(),
         past: session_services.past.clone(),
         jobs: job_services.jobs.clone(),
+        marks: mark_services.clone(),
         remote,
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
-    let services = (session_services, job_services);
+    let services = (session_services, job_services, mark_services);
     let health = listeners.serve(&mut supervisor, &host_api, services, &config.api, hosts)?;
     let ready = tokio::spawn(report_ready(sampler, host_api, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");

@@ -20,7 +20,7 @@ pub(super) struct LiveArgs {
     /// Only the last TIME, such as 1h
     #[arg(long, value_name = "TIME", value_parser = some_time, conflicts_with_all = ["start", "end", "from_log", "from_slots"])]
     window: Option<Duration>,
-    /// Answer from duty cycles, open chips and the metrics of Orbax and Grain [default without --from-log]
+    /// Answer from duty cycles, open chips and the metrics of Orbax and Grain [default for a job without marks]
     #[arg(long, conflicts_with_all = ["exact", "strict", "from_log", "from_slots"])]
     proxy: bool,
     /// Show the three largest losses: when, which chips, what says so, and what to do
@@ -30,14 +30,19 @@ pub(super) struct LiveArgs {
     hosts: HostsArgs,
 }
 
+impl LiveArgs {
+    /// Whether only the agent's own ledger can answer.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.window.is_some() || self.proxy || self.explain || self.hosts.is_given()
+    }
+}
+
 /// The question, whichever hosts are asked.
 #[derive(Debug, Clone)]
 pub(super) struct LiveQuestion<'a> {
     pub(super) job: Option<&'a str>,
     /// The window from a time to another one.
     pub(super) range: Option<(Micros, Micros)>,
-    /// Whether a ledger is wanted that needs the program's own events.
-    pub(super) needs_events: bool,
     pub(super) json: bool,
 }
 
@@ -58,9 +63,6 @@ impl LiveQuestion<'_> {
 
 /// Answers of the agents' ledgers.
 pub(super) fn run(args: &LiveArgs, agent: &client::SocketArgs, question: &LiveQuestion<'_>) -> CommandResult {
-    if question.needs_events {
-        return Err(remedies::no_events_of_jobs());
-    }
     if args.hosts.is_given() {
         let request = question.request(args, true);
         return super::live_hosts::run(&args.hosts, request, args.explain, question.json);

@@ -4,6 +4,7 @@ mod json;
 mod live;
 mod live_hosts;
 mod live_text;
+mod marked;
 mod read;
 mod show;
 mod skipped;
@@ -45,17 +46,20 @@ const QUERIES_BYTES: u64 = 16 << 20;
 )]
 pub struct Args {
     /// Exported event log of ml-goodput-measurement: one JSON entry per line, or one JSON array; `-` reads stdin
-    #[arg(long, value_name = "FILE", requires = "job", conflicts_with_all = ["from_slots", WHICH])]
+    #[arg(long, value_name = "FILE", requires = "job", conflicts_with_all = ["from_slots", "user", WHICH])]
     from_log: Option<PathBuf>,
     /// Device opens, duty cycles and step starts of one host as a JSON object; `-` reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "exact", "strict", "compat", WHICH])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "exact", "strict", "compat", "user", WHICH])]
     from_slots: Option<PathBuf>,
-    /// The job: [KIND:]ID, its name, or its label in series [default: the jobs that run, else the last one]; with
-    /// --from-log the `job_name` in its entries
+    /// The job: its name in its marks, [KIND:]ID, or its label in series [default: the jobs that run, else the last
+    /// one]; with --from-log the `job_name` in its entries
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
+    /// Only a job of the user with this id
+    #[arg(long, value_name = "UID", requires = "job")]
+    user: Option<u32>,
     /// Time of the query, RFC 3339 or epoch seconds [default: the current time]
-    #[arg(long, requires = "from_log", value_name = "TIME", allow_negative_numbers = true, value_parser = instant)]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant)]
     now: Option<Micros>,
     /// Start of the window [default: the whole job]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "end")]
@@ -64,37 +68,37 @@ pub struct Args {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "start")]
     end: Option<Micros>,
     /// Compute the numbers from the program's own events as ml-goodput-measurement does
-    #[arg(long, conflicts_with = "strict")]
+    #[arg(long, conflicts_with_all = ["strict", "window", "explain", WHICH])]
     exact: bool,
     /// Compute the numbers of this version of ml-goodput-measurement, including its faults
     #[arg(long, requires = "from_log", value_name = "VERSION", default_value_t, conflicts_with = "strict")]
     compat: Compat,
     /// Compute the numbers without the faults of ml-goodput-measurement, and list every repair
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["window", "explain", WHICH])]
     strict: bool,
     /// Answer the queries in this file, a JSON array, in order; print a JSON array
-    #[arg(long, requires = "from_log", value_name = "FILE", conflicts_with_all = ["now", "start", "end"])]
+    #[arg(long, value_name = "FILE", requires = "from_log", conflicts_with_all = ["now", "start", "end"])]
     queries: Option<PathBuf>,
     /// Use the elastic calculator [default: if the log has elastic entries]
-    #[arg(long, requires = "from_log")]
+    #[arg(long)]
     elastic: bool,
     /// Number of days that the first read of ml-goodput-measurement looks back
-    #[arg(long, requires = "from_log", value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    #[arg(long, value_name = "DAYS", requires = "from_log", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
     lookback_days: u32,
     /// Print the bucket names that the dashboards of ml-goodput-measurement's newer API use
-    #[arg(long, requires = "from_log")]
+    #[arg(long)]
     dashboard_names: bool,
     /// Location label of the Cloud Monitoring series
-    #[arg(long, requires = "from_log", value_name = "ZONE", default_value = "us-central1-a")]
+    #[arg(long, value_name = "ZONE", default_value = "us-central1-a")]
     location: String,
     /// Accelerator label of the Cloud Monitoring series, or a machine type to derive it from
-    #[arg(long, requires = "from_log", value_name = "TYPE", default_value = "TPU-v6e")]
+    #[arg(long, value_name = "TYPE", default_value = "TPU-v6e")]
     accelerator_type: String,
     /// Replica label of the Cloud Monitoring series
-    #[arg(long, requires = "from_log", value_name = "ID", default_value = "0")]
+    #[arg(long, value_name = "ID", default_value = "0")]
     replica_id: String,
     /// Cluster label of the Cloud Monitoring series
-    #[arg(long, requires = "from_log", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
     #[command(flatten)]
     live: live::LiveArgs,
@@ -117,18 +121,37 @@ pub(super) fn run(args: &Args) -> CommandResult {
         (Some(file), ..) => slots::run(file, args.json),
         (None, Some(file), Some(job)) => from_log(args, file, job),
         (None, Some(_), None) => Err(Failure::new(Exit::Usage, "--from-log needs --job")),
-        (None, None, job) => live(args, job.as_deref()),
+        (None, None, job) => of_agent(args, job.as_deref()),
+    }
+}
+
+/// The agent answers from the marks of the job where it has some, else from its own ledger.
+fn of_agent(args: &Args, job: Option<&str>) -> CommandResult {
+    check_window(args)?;
+    let wants_events = args.exact
+        || args.strict
+        || args.now.is_some()
+        || args.elastic
+        || args.dashboard_names
+        || args.user.is_some();
+    let Some(job) = job else {
+        if wants_events {
+            return Err(Failure::new(Exit::Usage, "an answer from marks needs the name of the job: --job"));
+        }
+        return live(args, None);
+    };
+    if args.live.is_asked_for() {
+        return live(args, Some(job));
+    }
+    match marked::ask(args, job) {
+        Ok(reply) => marked::show(args, &reply),
+        Err(failure) if failure.exit == Exit::NotFound && !wants_events => live(args, Some(job)),
+        Err(failure) => Err(failure),
     }
 }
 
 fn live(args: &Args, job: Option<&str>) -> CommandResult {
-    check_window(args)?;
-    let question = live::LiveQuestion {
-        job,
-        range: args.start.zip(args.end),
-        needs_events: args.exact || args.strict,
-        json: args.json,
-    };
+    let question = live::LiveQuestion { job, range: args.start.zip(args.end), json: args.json };
     live::run(&args.live, &args.agent, &question)
 }
 
@@ -289,7 +312,7 @@ impl Ledger<'_> {
         repairs: Option<&strict::Repairs>,
     ) -> CommandResult {
         if let LedgerAnswer::Failed(failed) = answer {
-            let what = format_args!("{about}: {}: {}", failed.error, failed.message);
+            let what = format_args!("{about}: {}: {}", failed.error.name(), failed.message);
             return Err(remedies::no_answer_of_log(what, self.why_no_answer(failed)));
         }
         output::print(&show::answer(about, answer, names, repairs))?;
@@ -311,7 +334,7 @@ impl Ledger<'_> {
             return NoAnswer::WithoutEpochSeconds(at);
         }
         match self.not_looked_back_to() {
-            Some((first, needed_days)) if failed.error == ExceptionKind::ValueError.name() => {
+            Some((first, needed_days)) if failed.error == ExceptionKind::ValueError => {
                 NoAnswer::NotLookedBackTo { first, lookback_days: self.args.lookback_days, needed_days }
             }
             _ => NoAnswer::Other,

@@ -21,13 +21,6 @@ pub(crate) fn several_ledgers(called: &[String]) -> Failure {
         .remedy("name one of them with --job")
 }
 
-/// The exact and the strict ledger need what the program says of itself.
-pub(crate) fn no_events_of_jobs() -> Failure {
-    let what = "the agent has no events of the job's program, which the exact and the strict ledger need";
-    Failure::new(Exit::NotFound, what)
-        .remedy("use --proxy, or the log that ml-goodput-measurement writes: --from-log FILE --job NAME")
-}
-
 /// A file that cannot be opened or read.
 pub(crate) fn unreadable_input(file: &Path, error: &io::Error) -> Failure {
     let failure = |exit| Failure::new(exit, format_args!("{}: {error}", file.display()));
