@@ -13,7 +13,7 @@ use model::{
 };
 
 use crate::{
-    attempt::JobDescription,
+    attempt::{JobDescription, MAX_HOSTS},
     configuration::{self, SystemFacts},
     record::{Happening, JobEvent, JobRecord, Sighting},
 };
@@ -40,6 +40,12 @@ pub fn key_of(owner: &Owner) -> JobKey {
     let job = &owner.job;
     let cluster = slurm_variable(owner, "SLURM_CLUSTER_NAME").unwrap_or_default();
     JobKey { kind: job.kind, cluster: cluster.to_owned(), uid: owner.uid, id: job.id.clone() }
+}
+
+/// Whether both may be one job: processes do not always know their cluster.
+fn is_one_job(one: &JobKey, other: &JobKey) -> bool {
+    let clusters = one.cluster == other.cluster || one.cluster.is_empty() || other.cluster.is_empty();
+    clusters && (one.kind, one.uid, &one.id) == (other.kind, other.uid, &other.id)
 }
 
 /// The same, with the attempt where the process knows it.
@@ -96,8 +102,9 @@ impl ObservedJobs {
             let processes = &before.sighting.processes;
             let is_unlisted = |process| running.contains(process) && !listed.contains_key(process);
             // Only one of both may know the attempt.
-            let is_same =
-                |(key, attempt): &ShownJob| *key == shown.0 && (attempt.is_none() || shown.1.is_none());
+            let is_same = |(key, attempt): &ShownJob| {
+                is_one_job(key, &shown.0) && (*attempt == shown.1 || attempt.is_none() || shown.1.is_none())
+            };
             if processes.iter().any(|process| listed.get(process).is_some_and(is_same)) {
                 continue;
             }
@@ -131,6 +138,8 @@ fn sighting(owners: &[&Owner], snapshot: &HostSnapshot, system: &SystemFacts) ->
     for owner in owners.iter().rev() {
         description.update(&described(owner));
     }
+    let hosts = owners.iter().map(|owner| &owner.job.hosts).find(|hosts| !hosts.is_empty());
+    description.hosts = hosts.into_iter().flatten().take(MAX_HOSTS).cloned().collect();
     let chips: BTreeSet<_> = owners.iter().flat_map(|owner| owner.chips.iter().copied()).collect();
     let chips: Vec<_> = chips.into_iter().collect();
     Sighting {
@@ -141,6 +150,7 @@ fn sighting(owners: &[&Owner], snapshot: &HostSnapshot, system: &SystemFacts) ->
     }
 }
 
+/// What a process says of its job, without the hosts: they may be thousands.
 fn described(owner: &Owner) -> JobDescription {
     let job = &owner.job;
     let array = slurm_variable(owner, "SLURM_ARRAY_JOB_ID").zip(slurm_variable(owner, "SLURM_ARRAY_TASK_ID"));
@@ -148,8 +158,8 @@ fn described(owner: &Owner) -> JobDescription {
         name: job.name.clone(),
         other_id: array.map(|(array, task)| format!("{array}_{task}")),
         user: job.user.clone(),
-        hosts: job.hosts.clone(),
         rank: job.rank,
+        ..JobDescription::default()
     }
 }
 

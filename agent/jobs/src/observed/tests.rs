@@ -108,6 +108,32 @@ fn what_an_earlier_agent_saw_goes_on_or_ended_when_it_was_last_heard_of() {
 }
 
 #[test]
+fn a_job_whose_cluster_a_hook_told_goes_on_for_the_next_agent() {
+    let mut host = Watched::default();
+    let key = JobKey { cluster: "a".into(), ..key_of(&slurm(1, "7", Some(0))) };
+    let mut record = JobRecord::new(key);
+    let hook = Happening::HookStarted(JobDescription::default());
+    record.apply(&JobEvent { attempt: Some(0), at: Timestamp(1), what: hook });
+    let processes = vec![ProcessKey { pid: 1, start_ticks: 1 }];
+    let what = Happening::Seen(Sighting { processes, ..Sighting::default() });
+    record.apply(&JobEvent { attempt: Some(0), at: Timestamp(2), what });
+    host.jobs.resume(&[record]);
+    assert_eq!(host.look(vec![slurm(1, "7", Some(0))]), ["seen 7@10"]);
+    assert_eq!(host.look(vec![]), ["gone 7@20"]);
+}
+
+#[test]
+fn hosts_are_those_of_the_first_process_that_knows_them() {
+    let job = |hosts: &[&str]| {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        owner(1, 7, Job { hosts, ..Job::default() }, &[])
+    };
+    let (none, two, other) = (job(&[]), job(&["t0", "t1"]), job(&["x"]));
+    let seen = sighting(&[&none, &two, &other], &HostSnapshot::default(), &SystemFacts::default());
+    assert_eq!(seen.description.hosts, ["t0", "t1"]);
+}
+
+#[test]
 fn a_key_has_what_the_scheduler_says_of_this_job_alone() {
     let job = Job { kind: JobKind::Slurm, id: "12".into(), ..Job::default() };
     let variables = [
