@@ -19,13 +19,15 @@ programs="make=make git=git nm=binutils python3=python3 promtool=prometheus prom
 venvs="xprof goodput tpu-info"
 # One libtpu of each SDK table that has metrics: 17, 15 and 12 functions.
 libtpus="0.0.52 0.0.30 0.0.21"
+# jaxlib before continuous profiling, and before it could be stopped.
+jaxes="0.7.2 0.9.2"
 rootfs=rootfs
 previous=previous
 tools="cargo-deny=0.20.2"
 case ${1:-} in
   '') ;;
-  demo) programs='' venvs=xprof libtpus='' rootfs='' previous='' tools='' ;;
-  fuzz) programs='' venvs='' libtpus='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
+  demo) programs='' venvs=xprof libtpus='' jaxes='' rootfs='' previous='' tools='' ;;
+  fuzz) programs='' venvs='' libtpus='' jaxes='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
   *) echo "usage: $0 [demo | fuzz]" >&2; exit 2 ;;
 esac
 
@@ -47,6 +49,10 @@ missing_venvs() {
 missing_libtpus() {
   local version
   for version in $libtpus; do [ -f "$peers/libtpu/$version/libtpu/libtpu.so" ] || echo "$version"; done
+}
+missing_jaxes() {
+  local version
+  for version in $jaxes; do [ -f "$peers/jax/$version/complete" ] || echo "$version"; done
 }
 missing_tools() {
   local pair
@@ -88,6 +94,15 @@ libtpu() {
   rm -r "$dir.wheel" && mv "$dir.unpacked" "$dir"
 }
 
+# jax VERSION: JAX and jaxlib of that version in their own folder, for the Python of xprof, which has their dependencies.
+jax() {
+  local dir=$peers/jax/$1
+  rm -rf "$dir"
+  "$peers/xprof/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
+    --target "$dir" "jax==$1" "jaxlib==$1"
+  touch "$dir/complete"
+}
+
 # tool CRATE=VERSION
 tool() {
   cargo install -q --debug --locked --root target/tools --version "${1#*=}" "${1%%=*}"
@@ -102,6 +117,7 @@ fi
 packages=$(missing_packages | sort -u | xargs)
 new_venvs=$(missing_venvs | xargs)
 new_libtpus=$(missing_libtpus | xargs)
+new_jaxes=$(missing_jaxes | xargs)
 new_tools=$(missing_tools | xargs)
 # A small bootable Debian with systemd, for the service tests. Kept clean: containers write to an overlay.
 [ -z "$rootfs" ] || [ ! -e "$peers/rootfs.complete" ] || rootfs=''
@@ -119,6 +135,7 @@ plan=''
 [ -z "$packages" ] || plan+="; Debian packages: $packages"
 [ -z "$new_venvs" ] || plan+="; Python environments in $peers: $new_venvs"
 [ -z "$new_libtpus" ] || plan+="; libtpu in $peers/libtpu: $new_libtpus"
+[ -z "$new_jaxes" ] || plan+="; JAX in $peers/jax: $new_jaxes"
 [ -z "$rootfs" ] || plan+="; a Debian root file system in $peers/rootfs"
 [ -z "$previous" ] || plan+="; the release before this one, built from its source, in $peers/previous-release"
 [ -z "$new_tools" ] || plan+="; cargo tools in target/tools: $new_tools"
@@ -134,6 +151,7 @@ mkdir -p "$peers" target/tools
 [ -z "$packages" ] || { say "Debian packages"; debian $packages; }
 for name in $new_venvs; do say "Python environment $name"; venv "$name"; done
 for version in $new_libtpus; do say "libtpu $version"; libtpu "$version"; done
+for version in $new_jaxes; do say "JAX $version"; jax "$version"; done
 for pair in $new_tools; do say "cargo tool ${pair/=/ }"; tool "$pair"; done
 [ -z "$previous" ] || { say "the release before this one (about 75 s on two cores)"; tests/scripts/previous_release.sh "$peers"; }
 if [ -n "$rootfs" ]; then

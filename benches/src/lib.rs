@@ -18,6 +18,7 @@ pub mod capture_window;
 pub mod daemon;
 pub mod other_processes;
 pub mod promise;
+pub mod recorder;
 pub mod services;
 
 /// What a command cost.
