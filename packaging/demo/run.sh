@@ -84,6 +84,8 @@ say "the agent"
 cat >"$work/tpuscope.toml" <<TOML
 [agent]
 state_dir = "$work/state"
+[store]
+min_free = "0B"
 [api]
 socket = "$work/run/agent.sock"
 http = "127.0.0.1:$http"
@@ -139,6 +141,8 @@ cat >"$work/host-2.toml" <<TOML
 [agent]
 host = "host-2"
 state_dir = "$work/state-b"
+[store]
+min_free = "0B"
 [api]
 socket = "$work/run/host-2"
 http = "off"

@@ -253,12 +253,26 @@ impl OwnerScanner {
         now < last || last.age(now) + DUE_TOLERANCE >= wait
     }
 
-    /// Looks for signs of a new owner between two scans: only on a host with chips.
+    /// Whether each chip has an owner. A node of a chip is opened by one process at a time: another can only inherit it.
+    fn all_chips_owned(&self) -> bool {
+        let owned = self.known.values().flat_map(|known| &known.held).filter_map(|(_, held)| match held {
+            HeldDevice::Chip(chip) => Some(*chip),
+            HeldDevice::Unlisted(_) => None,
+        });
+        let owned: BTreeSet<ChipIndex> = owned.collect();
+        self.chips.iter().all(|chip| owned.contains(&chip.index))
+    }
+
+    /// Looks for signs of a new owner between two scans: only on a host with chips. Young processes are left out while
+    /// no chip is free for them: a program that starts many would pay for it.
     fn look_for_new_owners(&mut self, proc: &mut Procfs, now: Timestamp) -> io::Result<()> {
         if self.chips.is_empty() {
             return Ok(());
         }
         self.early.node_used |= self.watch.was_used();
+        if self.has_settled() && self.all_chips_owned() {
+            return Ok(());
+        }
         self.young.look(proc, now)?;
         self.early.young_holds |= self.young.any_holds(proc, &self.nodes, &mut self.scanner);
         Ok(())

@@ -341,6 +341,33 @@ fn a_host_whose_owners_are_known_is_scanned_less_often() {
 }
 
 #[test]
+fn new_processes_are_looked_at_while_a_chip_is_free() {
+    let host = Host::new();
+    let mut discovery = host.discovery();
+    // As for a container with nodes of its own: the kernel reports nothing.
+    discovery.watch = NodeWatch::default();
+    let owners = |discovery: &mut OwnerScanner, second| discovery.tick(at(second)).owners.len();
+    let _one = host.hold(0, &[]);
+    (0..=70).for_each(|second| assert_eq!(owners(&mut discovery, second), 1));
+    let two = host.hold(1, &[]);
+    assert_eq!(owners(&mut discovery, 71), 2, "chip 1 was free");
+    (72..=140).for_each(|second| assert_eq!(owners(&mut discovery, second), 2));
+    let shared = host.hold(1, &[]);
+    assert_eq!(
+        owners(&mut discovery, 141),
+        2,
+        "both have had owners for a minute: this waits for the next scan"
+    );
+    assert_eq!(owners(&mut discovery, 200), 3);
+    drop(shared);
+    (201..=270).for_each(|second| assert_eq!(owners(&mut discovery, second), 2));
+    drop(two);
+    assert_eq!(owners(&mut discovery, 271), 1);
+    let _next = host.hold(1, &[]);
+    assert_eq!(owners(&mut discovery, 272), 2, "chip 1 has become free");
+}
+
+#[test]
 fn a_holder_that_is_stopped_is_marked_before_the_next_scan_is_due() {
     let host = Host::new();
     let holding = host.hold(0, &[]);

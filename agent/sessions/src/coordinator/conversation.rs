@@ -39,7 +39,7 @@ const PARTS_ONLY: &str = "parts_only";
 /// Round trips to each clock.
 const ROUND_TRIPS: usize = 8;
 /// The clocks that are measured at a time: more would wait for each other here, which looks like a slow network.
-pub(super) const CLOCKS_AT_A_TIME: usize = 64;
+pub(super) const CLOCKS_AT_A_TIME: usize = 128;
 
 /// What identifies the session on all hosts.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! A part that comes in the same moment as the manifest of all hosts.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use async_trait::async_trait;
 use tempfile::TempDir;
@@ -9,13 +9,13 @@ use super::{
     super::{file::PART_BYTES, session_upload::SessionFiles, status::UploadShare},
     *,
 };
-use crate::destinations::{folder::Folder, target::ObjectFacts};
+use crate::destinations::{self, SendRate, Transport, target::ObjectFacts};
 
 const MANIFEST: &str = "plugins/profile/s/manifest.json";
 
 /// A folder to which the manifest comes just before each part.
 struct Overtaken {
-    folder: Folder,
+    folder: Arc<dyn UploadTarget>,
     may_delete: bool,
 }
 
@@ -99,8 +99,9 @@ async fn overtaken(size: u64, may_delete: bool) -> (TransferError, bool) {
     fs::create_dir_all(&folder).unwrap();
     fs::File::create(folder.join("h.xplane.pb")).unwrap().set_len(size).unwrap();
     let session: SessionName = "s".parse().unwrap();
-    let root = there.path().to_owned();
-    let target = Overtaken { folder: Folder::new(root.clone(), root), may_delete };
+    let url = format!("file://{}", there.path().display()).parse().unwrap();
+    let transport = Transport::new(Duration::from_secs(1), SendRate::default());
+    let target = Overtaken { folder: destinations::open(&url, None, transport).unwrap(), may_delete };
     let transfer = Transfer {
         target: Arc::new(target),
         source: SessionSource::new(here.path(), &session),
