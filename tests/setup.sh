@@ -19,7 +19,7 @@ programs="make=make git=git nm=binutils python3=python3 promtool=prometheus prom
 venvs="xprof goodput tpu-info"
 # One libtpu of each SDK table that has metrics: 17, 15 and 12 functions.
 libtpus="0.0.52 0.0.30 0.0.21"
-# jaxlib before continuous profiling, and before it could be stopped.
+# jaxlib that hangs when it is profiled, and one whose continuous profiling cannot be stopped.
 jaxes="0.7.2 0.9.2"
 rootfs=rootfs
 previous=previous
