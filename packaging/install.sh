@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install.sh [--network] BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions, documents and alert rules where
+# install.sh [--network] BINARY [DESTDIR]: puts a built tpuscope, its unit, man pages, completions, documents, alert rules and Slurm hooks where
 # Debian and systemd expect them. With no DESTDIR it also makes the user and the directories; it never starts the service.
 # --network also writes a drop-in that lets the service talk to other hosts, which the unit forbids: api.remote, api.metrics and uploads need it.
 # install.sh --remove [DESTDIR]: stops the service and removes all of it. Settings, an edited drop-in, sessions and the user stay.
@@ -62,10 +62,11 @@ put 0644 "$top/systemd/tpuscope.service" /usr/lib/systemd/system/tpuscope.servic
 put 0644 "$top/systemd/tpuscope.sysusers" /usr/lib/sysusers.d/tpuscope.conf
 put 0644 "$top/systemd/tpuscope.tmpfiles" /usr/lib/tmpfiles.d/tpuscope.conf
 # The documents, with the files that they link to.
-(cd "$top" && find docs ./*.md packaging/Containerfile packaging/prometheus/alerts.yml systemd/tpuscope.service \
+(cd "$top" && find docs ./*.md packaging/Containerfile packaging/prometheus/alerts.yml packaging/slurm systemd/tpuscope.service \
   proto/proto/tpuscope/v1/agent.proto -type f) | while read -r page; do put 0644 "$top/$page" "/usr/share/doc/tpuscope/$page"; done
 put 0644 "$top/LICENSE" /usr/share/doc/tpuscope/copyright
 put 0644 "$top/packaging/prometheus/alerts.yml" /usr/share/tpuscope/prometheus/alerts.yml
+for hook in prolog epilog task-prolog task-epilog; do put 0755 "$top/packaging/slurm/$hook" "/usr/share/tpuscope/slurm/$hook"; done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

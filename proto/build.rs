@@ -25,10 +25,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// What the agent answers is JSON too, on HTTP and in `--json`: one definition for both. Times are RFC 3339 there.
 fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
-    const MESSAGES: [&str; 24] = [
+    const MESSAGES: [&str; 25] = [
         "Peer",
         "StatusReply",
         "UploadSummary",
+        "WorkloadSteps",
         "DestinationCheck",
         "ChipStatus",
         "OwnerStatus",

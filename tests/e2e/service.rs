@@ -1,11 +1,12 @@
 //! The service as shipped: the unit file, the binary's needs, and (in `booted`) a real systemd running it.
 
-use std::{ffi::OsStr, fs, path::Path, process::Command};
+use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use fakes::{
     command::run,
     harness::{tpuscope, workspace},
     running_agent::Home,
+    slurm_cluster::HOOKS,
 };
 
 /// The unit with the built binary's path, in a folder of its own.
@@ -66,6 +67,12 @@ fn what_is_installed_is_removed_except_the_settings() {
     install(&["--network".as_ref(), tpuscope().as_ref(), root.path().as_ref()]);
     let rules = fs::read(root.path().join("usr/share/tpuscope/prometheus/alerts.yml")).expect("installed");
     assert_eq!(rules, fs::read(workspace().join("packaging/prometheus/alerts.yml")).expect("there"));
+    for (_, hook) in HOOKS {
+        let installed = root.path().join("usr/share/tpuscope/slurm").join(hook);
+        assert_eq!(fs::metadata(&installed).expect("installed").permissions().mode() & 0o777, 0o755);
+        let shipped = workspace().join("packaging/slurm").join(hook);
+        assert_eq!(fs::read(installed).expect("installed"), fs::read(shipped).expect("there"));
+    }
     let drop_in = "etc/systemd/system/tpuscope.service.d/network.conf";
     let text = fs::read_to_string(root.path().join(drop_in)).expect("installed");
     let settings: Vec<&str> =

@@ -13,8 +13,6 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn6, bind, listen, setsockopt, socket, sockopt,
 };
 
-use crate::profiler_agent::Agent;
-
 /// Listens on a port beside others.
 fn listen_beside(port: u16) -> OwnedFd {
     let other = socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
@@ -49,7 +47,6 @@ fn a_port_that_is_shared_or_comes_to_be_is_told() {
     assert!(!told.contains("listen on"), "{told}");
 
     let _second = JaxJob::new().step_ms(20).port(job.port()).start();
-    let agent = Agent::start(&[target]);
-    let told = warnings(&agent.ask(&["capture", "--duration", "100ms", "--json"]));
+    let told = warnings(&start(folder.path(), &arguments).end());
     assert!(told.contains("is shared by the processes "), "{told}");
 }

@@ -23,6 +23,12 @@ fn image() {
     std::fs::copy(tpuscope(), context.path().join("tpuscope")).expect("the binary can be copied");
     std::fs::copy(workspace().join("LICENSE"), context.path().join("LICENSE"))
         .expect("the licence can be copied");
+    let hooks = context.path().join("packaging/slurm");
+    std::fs::create_dir_all(&hooks).expect("writable");
+    for hook in std::fs::read_dir(workspace().join("packaging/slurm")).expect("the hooks are there") {
+        let hook = hook.expect("a hook");
+        std::fs::copy(hook.path(), hooks.join(hook.file_name())).expect("a hook can be copied");
+    }
     let arguments = [format!("BASE={}", base_image()), "BINARY=tpuscope".into()];
     build(context.path(), &workspace().join("packaging/Containerfile"), IMAGE, &arguments);
 }

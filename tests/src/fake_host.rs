@@ -139,6 +139,23 @@ impl FakeHost {
         procfs.clone_into(&mut self.procfs);
     }
 
+    /// Shows of the real processes these alone: the others of the machine are no workloads of this host.
+    ///
+    /// # Panics
+    /// If a link cannot be made.
+    pub fn show_only(&mut self, pids: &[u32]) {
+        let procfs = self.root.path().join("proc");
+        fs::create_dir(&procfs).expect("a folder");
+        for entry in fs::read_dir("/proc").expect("a procfs").flatten() {
+            let name = entry.file_name();
+            let pid = name.to_str().and_then(|name| name.parse::<u32>().ok());
+            if pid.is_none_or(|pid| pids.contains(&pid)) {
+                symlink(entry.path(), procfs.join(name)).expect("a link");
+            }
+        }
+        self.procfs = procfs;
+    }
+
     /// The settings' `[paths]`.
     pub fn paths(&self) -> Paths {
         Paths { sysfs: self.sys(), procfs: self.procfs.clone(), dev: self.dev() }

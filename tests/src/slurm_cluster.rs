@@ -18,7 +18,7 @@ use crate::{
     wait::{LIMIT, wait_with},
 };
 
-/// A plain user of the cluster.
+/// A user of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlurmUser {
     /// As the cluster knows it.
@@ -27,7 +27,9 @@ pub struct SlurmUser {
     pub uid: u32,
 }
 
-/// Two of them.
+/// The administrator.
+pub const ROOT: SlurmUser = SlurmUser { name: "root", uid: 0 };
+/// Two plain users.
 pub const ALICE: SlurmUser = SlurmUser { name: "alice", uid: 20_001 };
 /// The other one.
 pub const BOB: SlurmUser = SlurmUser { name: "bob", uid: 20_002 };
@@ -47,13 +49,32 @@ impl SlurmCluster {
     /// # Panics
     /// If Slurm is missing, or this user may not make namespaces.
     pub fn start(nodes: usize, python: &PythonPeer) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::up(nodes, prepared(), &python.folders())
+    }
+
+    /// Starts one whose nodes run the hooks of `packaging/slurm`, and waits until they are idle. The hooks call what
+    /// [`SlurmCluster::hooks_call`] says, at first the built tpuscope.
+    ///
+    /// # Panics
+    /// As [`SlurmCluster::start`].
+    pub fn start_with_hooks(nodes: usize) -> Self {
+        let folder = prepared();
         let at = |name: &str| folder.path().join(name);
-        // Every user of the cluster may look into it; what is secret has a mode of its own.
-        open(folder.path(), 0o755);
-        users(folder.path());
-        fs::create_dir(at("work")).expect("ours");
-        open(&at("work"), 0o1777);
+        fs::create_dir(at("hooks")).expect("ours");
+        let mut lines = "PrologFlags=Alloc\nPrologEpilogTimeout=10\n".to_owned();
+        for (key, name) in HOOKS {
+            let script = at("hooks").join(name);
+            write_hook(name, &at("hooks/tpuscope"), &script);
+            lines.push_str(&format!("{key}={}\n", script.display()));
+        }
+        fs::write(at("more.conf"), lines).expect("ours");
+        let cluster = Self::up(nodes, folder, &[]);
+        cluster.hooks_call(&cluster.folder().join("bin/tpuscope"));
+        cluster
+    }
+
+    fn up(nodes: usize, folder: TempDir, folders: &[(PathBuf, &'static str)]) -> Self {
+        let at = |name: &str| folder.path().join(name);
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--mount-proc", "--kill-child", "--net", "--uts"]);
         command
@@ -61,8 +82,8 @@ impl SlurmCluster {
             .arg(folder.path())
             .arg(nodes.to_string());
         let shown = |source: &Path, target: &str| format!("{}={target}", source.display());
-        for (source, target) in python.folders() {
-            command.arg(shown(&source, target));
+        for (source, target) in folders {
+            command.arg(shown(source, target));
         }
         command.arg(shown(&tpuscope(), &at("bin/tpuscope").display().to_string()));
         let log = File::create(at("output")).expect("ours");
@@ -111,13 +132,42 @@ impl SlurmCluster {
         ["nsenter", "--target", &init, "--pid", "--mount", "--net", "--uts"].map(str::to_owned).to_vec()
     }
 
+    /// Lets the hooks call this program as tpuscope.
+    ///
+    /// # Panics
+    /// If the cluster has no hooks.
+    pub fn hooks_call(&self, program: &Path) {
+        let (link, next) = (self.folder().join("hooks/tpuscope"), self.folder().join("hooks/next"));
+        symlink(program, &next).expect("ours");
+        fs::rename(next, link).expect("ours");
+    }
+
+    /// Kills slurmd of a node. Its steps go on.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn kill_node(&self, node: &str) {
+        self.kill(&format!("slurmd.{node}"));
+    }
+
+    /// The state of each node, and why: `n0 idle none`.
+    pub fn nodes(&self) -> Vec<String> {
+        let shown = self.run(ALICE, "sinfo", &["-h", "-N", "-o", "%N %t %E"]).stdout;
+        shown.lines().map(str::to_owned).collect()
+    }
+
     /// Ends slurmctld.
     ///
     /// # Panics
     /// If it does not run.
     pub fn stop_controller(&self) {
+        self.kill("controller");
+    }
+
+    /// Kills the process whose number is in this file.
+    fn kill(&self, file: &str) {
         let enter = self.enter();
-        let kill = format!("kill -KILL $(cat {}/controller)", self.folder().display());
+        let kill = format!("kill -KILL $(cat {}/{file})", self.folder().display());
         let killed = Command::new(&enter[0]).args(&enter[1..]).args(["sh", "-c", &kill]).status();
         assert!(killed.expect("nsenter runs").success(), "{}", self.logs());
     }
@@ -183,6 +233,38 @@ impl Drop for SlurmCluster {
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
     }
+}
+
+/// The hooks of `packaging/slurm`: the key of slurm.conf and the script.
+pub const HOOKS: [(&str, &str); 4] = [
+    ("Prolog", "prolog"),
+    ("Epilog", "epilog"),
+    ("TaskProlog", "task-prolog"),
+    ("TaskEpilog", "task-epilog"),
+];
+
+/// Writes a script of `packaging/slurm` that calls `program` in place of /usr/bin/tpuscope.
+///
+/// # Panics
+/// If there is no such script, or it does not name the program.
+pub fn write_hook(name: &str, program: &Path, to: &Path) {
+    let script = workspace().join("packaging/slurm").join(name);
+    let text = fs::read_to_string(&script).expect("a script of packaging/slurm");
+    assert!(text.contains("/usr/bin/tpuscope"), "{text}");
+    fs::write(to, text.replace("/usr/bin/tpuscope", &program.display().to_string())).expect("ours");
+    open(to, 0o755);
+}
+
+/// A folder that every user of the cluster may look into, with `work`, which all may write to. What is secret has a mode
+/// of its own.
+fn prepared() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    open(folder.path(), 0o755);
+    users(folder.path());
+    let work = folder.path().join("work");
+    fs::create_dir(&work).expect("ours");
+    open(&work, 0o1777);
+    folder
 }
 
 fn open(path: &Path, mode: u32) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # slurm-cluster.sh DIR NODES [SOURCE=TARGET]...: a real Slurm on the loopback, the first process of pid, mount, network and UTS
 # namespaces of its own: munged, slurmctld and NODES slurmd (n0, n1, ...). Each node has a mount namespace in which /run/tpuscope
-# is DIR/node/NAME. Each SOURCE is shown at TARGET, which is below DIR or /opt. DIR/passwd and DIR/group name the users.
+# is DIR/node/NAME. Each SOURCE is shown at TARGET, which is below DIR or /opt. DIR/passwd and DIR/group name the users. DIR/more.conf
+# has further lines of slurm.conf, if it is there.
 # Writes `up` when all nodes are idle. Ends when standard input does, and all that it started ends with it.
 # The settings were measured with Slurm 22.05 on Debian 12, without systemd, cgroups and slurmdbd.
 set -euo pipefail
@@ -67,14 +68,15 @@ for node in $(seq 0 $((N - 1))); do
   echo "NodeName=n$node NodeHostname=slurm NodeAddr=127.0.0.1 Port=$((7000 + node)) CPUs=4 RealMemory=1000" >>"$D/slurm.conf"
 done
 echo "PartitionName=main Nodes=n[0-$((N - 1))] Default=YES MaxTime=INFINITE State=UP" >>"$D/slurm.conf"
+[ ! -e "$D/more.conf" ] || cat "$D/more.conf" >>"$D/slurm.conf"
 export SLURM_CONF=$D/slurm.conf
 slurmctld -D -c -f "$SLURM_CONF" &
 echo $! >"$D/controller"
 for node in $(seq 0 $((N - 1))); do
   mkdir -p "$D/spool/n$node" "$D/node/n$node"
   # shellcheck disable=SC2016
-  unshare --mount --propagation private sh -c 'mount --bind "$1" /run/tpuscope && exec slurmd -D -N "$2" -f "$SLURM_CONF"' \
-    sh "$D/node/n$node" "n$node" &
+  unshare --mount --propagation private sh -c 'echo $$ >"$3" && mount --bind "$1" /run/tpuscope && exec slurmd -D -N "$2" -f "$SLURM_CONF"' \
+    sh "$D/node/n$node" "n$node" "$D/slurmd.n$node" &
 done
 for _ in $(seq 300); do
   if [ "$(sinfo -h -N -o %t 2>/dev/null | grep -c '^idle$')" = "$N" ]; then

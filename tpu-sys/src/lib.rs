@@ -17,6 +17,7 @@ pub mod legacy;
 pub mod library;
 mod maps;
 pub mod pjrt;
+pub mod process_exit;
 pub mod sdk;
 pub mod version;
 

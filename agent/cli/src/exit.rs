@@ -45,6 +45,10 @@ pub enum Exit {
     NoTarget = 19,
     /// The session is kept, and its upload failed or is not done in time.
     NotUploaded = 20,
+    /// The command of `tpuscope run` cannot be executed.
+    NotExecutable = 126,
+    /// The command of `tpuscope run` does not exist.
+    CommandNotFound = 127,
     /// The command was interrupted.
     Interrupted = 130,
 }

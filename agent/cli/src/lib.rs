@@ -10,12 +10,14 @@ mod capture;
 mod certs;
 pub mod client;
 mod config;
+mod deadline;
 mod dial_stdio;
 pub mod exit;
 pub mod failure;
 mod generate;
 mod goodput;
 mod hosts;
+mod jobs;
 mod libtpu;
 pub mod lifecycle;
 pub mod output;
@@ -23,10 +25,12 @@ mod output_path;
 mod profilers;
 mod recorder;
 mod remedies;
+mod run;
 mod series;
 mod sessions;
 pub mod settings;
 pub mod settings_args;
+mod slurm;
 mod status;
 mod uploads;
 mod version;
@@ -82,6 +86,11 @@ pub enum Command {
     Config(config::Args),
     /// Compute the share of a job's time that was progress, and the causes of the lost time
     Goodput(Box<goodput::Args>),
+    /// List the jobs of this host over time, and show what changed between two attempts
+    #[command(subcommand)]
+    Jobs(jobs::JobsCommand),
+    /// Run a command as a job that the agent knows
+    Run(run::Args),
     /// List, copy, remove, analyze, merge and export recorded sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
@@ -95,6 +104,9 @@ pub enum Command {
     LibtpuChild(libtpu::ChildArgs),
     /// Show the chips, their owners and their load, of this host or of many
     Status(Box<status::Args>),
+    /// The hooks of Slurm, their set-up, and reports of jobs
+    #[command(subcommand)]
+    Slurm(slurm::SlurmCommand),
     /// Connect standard input and output to the agent, for a tpuscope on another host
     DialStdio(dial_stdio::Args),
     /// Kill the commands of a tpuscope that died, which starts this command
@@ -166,11 +178,14 @@ fn run(command: Command) -> CommandResult {
         Command::Certs(command) => certs::run(&command),
         Command::Config(args) => config::run(&args),
         Command::Goodput(args) => goodput::run(&args),
+        Command::Jobs(command) => jobs::run(&command),
+        Command::Run(args) => run::run(&args),
         Command::Sessions(command) => sessions::run(&command),
         Command::Uploads(command) => uploads::run(&command),
         Command::Libtpu(args) => libtpu::run(&args),
         Command::LibtpuChild(args) => libtpu::run_child(&args),
         Command::Status(args) => status::run(&args),
+        Command::Slurm(command) => slurm::run(&command),
         Command::DialStdio(args) => dial_stdio::run(&args),
         Command::DialGuard => dial_stdio::guard(),
         Command::StopProfilers(args) => profilers::stop(&args),

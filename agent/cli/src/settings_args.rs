@@ -3,15 +3,15 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread,
+    sync::Arc,
     time::Duration,
 };
 
-use super::{failure::Failure, remedies};
+use super::{
+    deadline::{self, Unfinished},
+    failure::Failure,
+    remedies,
+};
 use crate::settings::{self, Config, Layers, LoadedSettings};
 use model::time::SystemClock;
 use nix::unistd::Group;
@@ -97,8 +97,7 @@ impl Args {
     }
 }
 
-/// The result of `read`, which reads the settings in `file` and what they name, if it comes within `limit`. A read from
-/// a file system that does not answer cannot be ended: its thread stays until the process ends.
+/// The result of `read`, which reads the settings in `file` and what they name, if it comes within `limit`.
 ///
 /// # Errors
 /// If it does not come.
@@ -107,15 +106,11 @@ pub(super) fn within<T: Send + 'static>(
     file: &Path,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let (tell, told) = mpsc::channel();
-    let read = move || {
-        // Nobody waits for a late result.
-        let _ = tell.send(read());
-    };
-    thread::Builder::new().name("settings".to_owned()).spawn(read).map_err(Failure::internal)?;
-    told.recv_timeout(limit).map_err(|error| match error {
-        RecvTimeoutError::Timeout => remedies::settings_do_not_answer(file, limit),
-        RecvTimeoutError::Disconnected => Failure::internal("the read of the settings panicked"),
+    deadline::within("settings", limit, read).map_err(|unfinished| match unfinished {
+        Unfinished::Late => remedies::settings_do_not_answer(file, limit),
+        Unfinished::Panicked | Unfinished::NotStarted(_) => {
+            Failure::internal(format_args!("the read of the settings: {unfinished}"))
+        }
     })
 }
 
@@ -150,7 +145,7 @@ fn load(
     })
 }
 
-/// Checks the settings that depend on this host: the group of the socket, the web
+/// Checks the settings that depend on this host: the group of the socket, the user of Slurm's hooks, the web
 /// configuration of the metrics listener, and the files of the remote listener. Returns all faults.
 pub(super) fn check_here(config: &Config) -> Vec<Failure> {
     faults_here(config, |_| false)
@@ -161,6 +156,9 @@ fn faults_here(config: &Config, refused: impl Fn(&str) -> bool) -> Vec<Failure> 
     let group = &config.api.socket_group;
     let missing = !group.is_empty() && matches!(Group::from_name(group), Ok(None));
     let mut faults: Vec<_> = missing.then(|| remedies::socket_group(group)).into_iter().collect();
+    if !refused("slurm.user") {
+        faults.extend(config.slurm.uid().err().map(|error| remedies::slurm_user(&error)));
+    }
     let api = &config.api;
     let unknown = ["api.metrics_web_config", "api.metrics_plaintext"].into_iter().any(&refused);
     if api.metrics.address().is_some() && !unknown {
@@ -188,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_read_that_hangs_is_given_up() {
-        let (end, wait) = mpsc::channel::<()>();
+        let (end, wait) = std::sync::mpsc::channel::<()>();
         let hangs = move || {
             let _ = wait.recv();
         };

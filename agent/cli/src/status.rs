@@ -4,6 +4,7 @@ mod many;
 mod page;
 mod remarks;
 mod screen;
+mod steps;
 mod wide;
 
 use std::time::Duration;
@@ -113,6 +114,7 @@ fn select(args: &Args, status: &mut StatusReply) -> Result<(), Failure> {
             return Err(remedies::no_owner(pid));
         }
         status.chips.retain(|chip| chip.owners.contains(&pid));
+        status.steps.retain(|steps| steps.pids.contains(&pid));
     }
     if let Some(index) = args.chip {
         let known: Vec<u32> = status.chips.iter().map(|chip| chip.index).collect();
@@ -121,6 +123,8 @@ fn select(args: &Args, status: &mut StatusReply) -> Result<(), Failure> {
             return Err(remedies::no_chip(index, args.pid, &known));
         }
         status.owners.retain(|owner| owner.chips.contains(&index));
+        let shown = |pid: &u32| status.owners.iter().any(|owner| owner.pid == *pid);
+        status.steps.retain(|steps| steps.pids.iter().any(shown));
     }
     Ok(())
 }

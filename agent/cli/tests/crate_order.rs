@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 use toml::Table;
 
 /// From the lowest to the highest. The first line knows nothing of the agent.
-const ORDER: [&[&str]; 11] = [
+const ORDER: [&[&str]; 12] = [
     &["proto", "tpu-sys", "xprof", "goodput"],
     &["model"],
     &["host"],
@@ -16,6 +16,7 @@ const ORDER: [&[&str]; 11] = [
     &["store"],
     &["cluster"],
     &["sessions"],
+    &["jobs"],
     &["export"],
     &["server"],
     &["cli"],

@@ -1,5 +1,7 @@
 //! The jobs of the workloads on this host.
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// What names the job.
@@ -31,6 +33,27 @@ impl JobKind {
     /// The kind with this name in labels.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Slurm, Self::Jobset, Self::Run, Self::Process].into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+/// What names a job for as long as it is remembered. Two users never share one: a variable in a process's environment
+/// says which job it claims to be, and its user cannot be claimed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct JobKey {
+    /// What names it.
+    pub kind: JobKind,
+    /// The cluster of its scheduler; empty if there is none, or it is not known.
+    pub cluster: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its id: as in [`Job::id`].
+    pub id: String,
+}
+
+/// As the command line takes it: `slurm:12`.
+impl fmt::Display for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.as_str(), self.id)
     }
 }
 

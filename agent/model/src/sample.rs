@@ -27,6 +27,8 @@ pub enum Origin {
     Libtpu,
     /// sysfs and procfs of this host.
     Host,
+    /// Traces of the workloads that the recorder or a capture took.
+    Trace,
     /// The simulator.
     Sim,
     /// The agent, about itself.
@@ -42,6 +44,7 @@ impl Origin {
             Self::OrbaxGrain => "orbax_grain",
             Self::Libtpu => "libtpu",
             Self::Host => "host",
+            Self::Trace => "trace",
             Self::Sim => "sim",
             Self::Agent => "agent",
         }

@@ -173,10 +173,9 @@ pub struct Owner {
     pub environment: BTreeMap<String, String>,
     /// The libtpu.so that it has mapped, as this host sees the path.
     pub libtpu: Option<PathBuf>,
-    /// The version of that libtpu from dist-info, where found: `0.0.52`.
-    pub libtpu_version: Option<String>,
-    /// Its jaxlib or torch_xla with the version from dist-info, where found: `jaxlib 0.10.2`.
-    pub framework: Option<String>,
+    /// The versions of its packages from dist-info, where found: of libtpu, jaxlib, jax and torch_xla; and of `python` from
+    /// its files.
+    pub versions: BTreeMap<String, String>,
     /// Inode of its pid namespace; `None` when it may not be read.
     pub pid_namespace: Option<u64>,
     /// Inode of its network namespace.
@@ -191,6 +190,14 @@ pub struct Owner {
     pub no_metrics: Option<String>,
     /// What could not be found out, in words.
     pub notes: Vec<String>,
+}
+
+impl Owner {
+    /// Its jaxlib or torch_xla with the version, where found: `jaxlib 0.10.2`.
+    pub fn framework(&self) -> Option<String> {
+        let version = |package: &str| Some(format!("{package} {}", self.versions.get(package)?));
+        version("torch_xla").or_else(|| version("jaxlib"))
+    }
 }
 
 /// Everybody who holds a chip on this host, as one scan found them.

@@ -1,16 +1,18 @@
 //! Who may do what: one pure function, [`authorize`], which the [`AuthLayer`](crate::auth_layer::AuthLayer) calls for
 //! every gRPC call.
 //!
-//! | principal | measurements | traces and sessions | limits of the store |
-//! |---|---|---|---|
-//! | local, the agent's pid namespace: root, the agent's user, the admin group | read | all | apply |
-//! | local, the agent's pid namespace: any other user | read | processes and sessions of this user | none |
-//! | local, another pid namespace, any user | read | processes of this user in this namespace | none |
-//! | local, unknown pid namespace or unknown user | read | none | none |
-//! | remote, role operator | read | all | apply |
-//! | remote, role viewer | read | none | none |
-//! | remote, role agent | none | none | none |
-//! | anonymous (TCP on the loopback) | read | none | none |
+//! | principal | measurements | traces, sessions and jobs | limits of the store | registers jobs |
+//! |---|---|---|---|---|
+//! | local, the agent's pid namespace: root | read | all | apply | of all users |
+//! | local, the agent's pid namespace: the agent's user, the admin group | read | all | apply | of this user |
+//! | local, the agent's pid namespace: the user of `slurm.user` | read | those of this user | none | of all users |
+//! | local, the agent's pid namespace: any other user | read | those of this user | none | of this user |
+//! | local, another pid namespace, any user | read | those of this user in this namespace | none | of this user |
+//! | local, unknown pid namespace or unknown user | read | none | none | none |
+//! | remote, role operator | read | all | apply | none |
+//! | remote, role viewer | read | none | none | none |
+//! | remote, role agent | none | none | none | none |
+//! | anonymous (TCP on the loopback) | read | none | none | none |
 //!
 //! Hosts are shared, so a loopback address is no authentication. A container that mounts the agent's socket is in
 //! another pid namespace: its root is not the host's root.
@@ -111,10 +113,22 @@ impl Eq for ForeignNamespace {}
 pub enum Operation {
     /// Read measurements, health or the description of the services.
     ReadMeasurements,
-    /// Profile a process, switch its recording or read its past, or read, list, pin, take in, upload or remove sessions.
+    /// Profile a process, switch its recording or read its past, or read, list, pin, take in, upload or remove sessions;
+    /// read of jobs.
     UseTraces,
     /// Apply the limits of the store, which concern the sessions of all users.
     ManageStore,
+    /// Say that a job starts or ended. What is said grants no rights.
+    RegisterJobs,
+}
+
+/// The users that have other rights than their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrustedUsers {
+    /// The user that the agent runs as.
+    pub agent: u32,
+    /// The user of `slurm.user`, if there is one.
+    pub slurm: Option<u32>,
 }
 
 impl Operation {
@@ -127,7 +141,11 @@ impl Operation {
             | "grpc.reflection.v1.ServerReflection"
             | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::ReadMeasurements),
             "tpuscope.v1.Sessions" if method == "Prune" => Some(Self::ManageStore),
+            "tpuscope.v1.Jobs" if matches!(method, "RegisterAttempt" | "EndAttempt") => {
+                Some(Self::RegisterJobs)
+            }
             "tpuscope.v1.Captures"
+            | "tpuscope.v1.Jobs"
             | "tpuscope.v1.Recorder"
             | "tpuscope.v1.Sessions"
             | "tpuscope.v1.Uploads" => Some(Self::UseTraces),
@@ -191,6 +209,8 @@ pub enum Denied {
     Agent,
     /// The operation is an administrator's.
     NotAdmin,
+    /// Jobs are registered on their own host.
+    Elsewhere,
 }
 
 impl fmt::Display for Denied {
@@ -208,6 +228,9 @@ impl fmt::Display for Denied {
             Self::NotAdmin => {
                 "the limits of the store concern the sessions of all users: call as root or as a member of api.admin_group"
             }
+            Self::Elsewhere => {
+                "a job is registered by a process of its own host: call the agent there, over its Unix socket"
+            }
             Self::Viewer => {
                 "your certificate has the role viewer, which may only read measurements; use one with the role operator"
             }
@@ -219,18 +242,16 @@ impl fmt::Display for Denied {
 }
 
 /// Whether the principal's membership in the admin group can change the answer of [`authorize`].
-pub fn depends_on_admin_group(agent_uid: u32, principal: &Principal, operation: Operation) -> bool {
-    authorize(agent_uid, principal, true, operation) != authorize(agent_uid, principal, false, operation)
+pub fn depends_on_admin_group(users: TrustedUsers, principal: &Principal, operation: Operation) -> bool {
+    authorize(users, principal, true, operation) != authorize(users, principal, false, operation)
 }
 
 /// Whether `principal` may do `operation`, and on which processes and sessions.
 ///
-/// `agent_uid` is the user that the agent runs as.
-///
 /// # Errors
 /// Why the call is refused.
 pub fn authorize(
-    agent_uid: u32,
+    users: TrustedUsers,
     principal: &Principal,
     in_admin_group: bool,
     operation: Operation,
@@ -247,12 +268,17 @@ pub fn authorize(
             PidNamespace::Foreign(pid_namespace) => {
                 Ok(Scope::UserInNamespace { uid: *uid, pid_namespace: pid_namespace.clone() })
             }
-            PidNamespace::Agent if *uid == 0 || *uid == agent_uid || in_admin_group => Ok(Scope::All),
+            PidNamespace::Agent if operation == Operation::RegisterJobs => {
+                let for_all = *uid == 0 || Some(*uid) == users.slurm;
+                Ok(if for_all { Scope::All } else { Scope::User(*uid) })
+            }
+            PidNamespace::Agent if *uid == 0 || *uid == users.agent || in_admin_group => Ok(Scope::All),
             PidNamespace::Agent => Ok(Scope::User(*uid)),
         },
     }?;
     match operation {
         Operation::ManageStore if scope != Scope::All => Err(Denied::NotAdmin),
+        Operation::RegisterJobs if matches!(principal, Principal::Remote(_)) => Err(Denied::Elsewhere),
         _ => Ok(scope),
     }
 }
@@ -262,6 +288,8 @@ pub(crate) mod tests {
     use super::*;
 
     const AGENT_UID: u32 = 990;
+    const SLURM_UID: u32 = 64;
+    const USERS: TrustedUsers = TrustedUsers { agent: AGENT_UID, slurm: Some(SLURM_UID) };
 
     pub(crate) fn foreign(inode: u64) -> ForeignNamespace {
         ForeignNamespace { inode, _file: None }
@@ -303,23 +331,23 @@ pub(crate) mod tests {
             table.push((unmapped, Err(Denied::UnknownUser), Err(Denied::UnknownUser)));
         }
         for (principal, user, admin) in table {
-            let traces = |member| authorize(AGENT_UID, &principal, member, Operation::UseTraces);
+            let traces = |member| authorize(USERS, &principal, member, Operation::UseTraces);
             assert_eq!(traces(false), user, "{principal:?}");
             assert_eq!(traces(true), admin, "{principal:?} in the admin group");
             assert_eq!(
-                depends_on_admin_group(AGENT_UID, &principal, Operation::UseTraces),
+                depends_on_admin_group(USERS, &principal, Operation::UseTraces),
                 user != admin,
                 "{principal:?}"
             );
             for (member, traces) in [(false, &user), (true, &admin)] {
-                let manage = authorize(AGENT_UID, &principal, member, Operation::ManageStore);
+                let manage = authorize(USERS, &principal, member, Operation::ManageStore);
                 let wanted = match traces {
                     Ok(Scope::All) => Ok(Scope::All),
                     Ok(_) => Err(Denied::NotAdmin),
                     Err(denied) => Err(*denied),
                 };
                 assert_eq!(manage, wanted, "{principal:?}");
-                let read = authorize(AGENT_UID, &principal, member, Operation::ReadMeasurements);
+                let read = authorize(USERS, &principal, member, Operation::ReadMeasurements);
                 let wanted = match &principal {
                     Principal::Remote(peer) if peer.role == Role::Agent => Err(Denied::Agent),
                     _ => Ok(Scope::All),
@@ -327,6 +355,32 @@ pub(crate) mod tests {
                 assert_eq!(read, wanted, "{principal:?}");
             }
         }
+    }
+
+    #[test]
+    fn root_and_the_user_of_slurm_register_jobs_of_all_users_and_others_their_own() {
+        let local = |uid, pid_namespace| Principal::Local { uid: Some(uid), pid_namespace };
+        for (principal, wanted) in [
+            (local(0, PidNamespace::Agent), Ok(Scope::All)),
+            (local(SLURM_UID, PidNamespace::Agent), Ok(Scope::All)),
+            (local(AGENT_UID, PidNamespace::Agent), Ok(Scope::User(AGENT_UID))),
+            (local(1000, PidNamespace::Agent), Ok(Scope::User(1000))),
+            (local(0, PidNamespace::Foreign(foreign(7))), in_namespace(0)),
+            (local(SLURM_UID, PidNamespace::Foreign(foreign(7))), in_namespace(SLURM_UID)),
+            (local(0, PidNamespace::Unknown), Err(Denied::UnknownNamespace)),
+            (Principal::Local { uid: None, pid_namespace: PidNamespace::Agent }, Err(Denied::UnknownUser)),
+            (remote(Role::Operator), Err(Denied::Elsewhere)),
+            (remote(Role::Viewer), Err(Denied::Viewer)),
+            (remote(Role::Agent), Err(Denied::Agent)),
+            (Principal::Anonymous, Err(Denied::Anonymous)),
+        ] {
+            for member in [false, true] {
+                let registers = authorize(USERS, &principal, member, Operation::RegisterJobs);
+                assert_eq!(registers, wanted, "{principal:?}");
+            }
+        }
+        let traces = authorize(USERS, &local(SLURM_UID, PidNamespace::Agent), false, Operation::UseTraces);
+        assert_eq!(traces, Ok(Scope::User(SLURM_UID)), "it reads no traces of others");
     }
 
     #[test]
@@ -363,7 +417,8 @@ pub(crate) mod tests {
                 let wanted = match (service.name(), method.name()) {
                     ("Host", _) => Operation::ReadMeasurements,
                     ("Sessions", "Prune") => Operation::ManageStore,
-                    ("Captures" | "Recorder" | "Sessions" | "Uploads", _) => Operation::UseTraces,
+                    ("Jobs", "RegisterAttempt" | "EndAttempt") => Operation::RegisterJobs,
+                    ("Captures" | "Jobs" | "Recorder" | "Sessions" | "Uploads", _) => Operation::UseTraces,
                     (other, _) => unreachable!("no row of the table is about {other}"),
                 };
                 assert_eq!(Operation::of(&path), Some(wanted), "{path}");

@@ -21,7 +21,7 @@ use tonic::{
 use tracing::{debug, info, warn};
 
 use super::{
-    access::{self, Denied, Operation, Principal, Scope},
+    access::{self, Denied, Operation, Principal, Scope, TrustedUsers},
     connections::ConnectInfo,
     peer::UnixPeer,
 };
@@ -32,7 +32,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Decides on the calls of one listener.
 #[derive(Debug, Clone)]
 pub struct AuthLayer {
-    agent_uid: u32,
+    users: TrustedUsers,
     admin_group: Option<Arc<str>>,
     /// The id that stands for every user that the agent's user namespace does not map.
     overflow_uid: Option<u32>,
@@ -42,11 +42,12 @@ pub struct AuthLayer {
 }
 
 impl AuthLayer {
-    /// A layer that gives all rights to root, the agent's user and the members of `admin_group` (empty: no group).
+    /// A layer that gives all rights to root, the agent's user and the members of `admin_group` (empty: no group), and lets
+    /// `slurm_uid` register jobs of all users.
     /// `overflow_uid` is the result of [`overflow_uid`](crate::peer::overflow_uid).
-    pub fn new(admin_group: &str, overflow_uid: Option<u32>) -> Self {
+    pub fn new(admin_group: &str, slurm_uid: Option<u32>, overflow_uid: Option<u32>) -> Self {
         Self {
-            agent_uid: Uid::effective().as_raw(),
+            users: TrustedUsers { agent: Uid::effective().as_raw(), slurm: slurm_uid },
             admin_group: (!admin_group.is_empty()).then(|| admin_group.into()),
             overflow_uid,
             lookup: Arc::new(Semaphore::new(1)),
@@ -71,13 +72,13 @@ impl AuthLayer {
             ConnectInfo::Tcp => (Principal::Anonymous, None),
         };
         let in_admin_group = match peer {
-            Some(peer) if access::depends_on_admin_group(self.agent_uid, &principal, operation) => {
+            Some(peer) if access::depends_on_admin_group(self.users, &principal, operation) => {
                 self.in_admin_group(peer).await
             }
             _ => false,
         };
         debug!(path, %principal, pid = peer.and_then(|peer| peer.pid()), "call");
-        access::authorize(self.agent_uid, &principal, in_admin_group, operation).map_err(|denied| {
+        access::authorize(self.users, &principal, in_admin_group, operation).map_err(|denied| {
             if let Some(permit) = self.log_permit() {
                 let pid = peer.and_then(|peer| peer.pid());
                 info!(path, %principal, pid, %denied, "call refused{permit}");

@@ -202,6 +202,7 @@ pub(super) fn params(request: &CaptureRequest) -> CaptureParams {
         start: request.start_unix_ns.map(Timestamp),
         timeout: (request.timeout_ns > 0).then(|| Duration::from_nanos(request.timeout_ns)),
         min_parts: request.min_processes,
+        at_step: request.at_step,
     }
 }
 

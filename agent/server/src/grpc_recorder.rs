@@ -153,7 +153,8 @@ fn may_read(scope: &Scope) -> impl Fn(&RecordedProcess) -> bool + Send + Sync + 
     move |process| scope.covers_users(&[process.uid])
 }
 
-fn failed(error: &StateError) -> Status {
+/// The answer to a call for which the database of the agent fails.
+pub(super) fn failed(error: &StateError) -> Status {
     match error {
         StateError::Full { .. } => {
             session_messages::refusal(Code::ResourceExhausted, FailureReason::NoSpace, &error.to_string())

@@ -13,14 +13,16 @@ use export::{OwnMetrics, TextFormat};
 use model::{
     label::CHIP,
     snapshot::HostSnapshot,
+    step_times::StepTimes,
     time::{Clock, Timestamp},
+    workload::Workload,
 };
 use proto::tpuscope::v1::{HistoryReply, SamplesReply, StatusReply};
 use sampling::sampler::{RangeQuery, Sampler};
 use store::uploads::Uploads;
 use tokio::sync::watch;
 
-use super::{messages, own_metrics, protocol, upload_messages};
+use super::{messages, own_metrics, protocol, step_messages, upload_messages};
 
 /// The most points of one series in an answer.
 const MAX_POINTS: u32 = 3600;
@@ -35,6 +37,7 @@ pub struct HostApi {
     notes: watch::Receiver<Vec<String>>,
     own: OwnMetrics,
     uploads: Uploads,
+    steps: Arc<StepTimes>,
     certificates: Option<watch::Receiver<Vec<String>>>,
     /// Whether a source has given a sample.
     sampled: AtomicBool,
@@ -78,6 +81,8 @@ pub struct HostApiInputs {
     pub own: OwnMetrics,
     /// The uploads.
     pub uploads: Uploads,
+    /// The steps of the workloads.
+    pub steps: Arc<StepTimes>,
     /// What an administrator should know of the certificates; `None`: there are none.
     pub certificates: Option<watch::Receiver<Vec<String>>>,
 }
@@ -85,7 +90,7 @@ pub struct HostApiInputs {
 impl HostApi {
     /// The API of an agent that starts now.
     pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, inputs: HostApiInputs) -> Self {
-        let HostApiInputs { sampler, snapshot, notes, own, uploads, certificates } = inputs;
+        let HostApiInputs { sampler, snapshot, notes, own, uploads, steps, certificates } = inputs;
         Self {
             identity,
             started: clock.now(),
@@ -95,6 +100,7 @@ impl HostApi {
             notes,
             own,
             uploads,
+            steps,
             certificates,
             sampled: AtomicBool::new(false),
         }
@@ -143,6 +149,8 @@ impl HostApi {
         let mut notes = self.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
         notes.extend(self.certificates.iter().flat_map(|notes| notes.borrow().clone()));
+        let steps =
+            |workload: &Arc<Workload>| step_messages::of_workload(workload, self.steps.of(&workload.owners));
         StatusReply {
             peer: Some(protocol::agent()),
             host: self.identity.host.clone(),
@@ -151,6 +159,7 @@ impl HostApi {
             ready: self.ready().is_ok(),
             chips,
             owners: workloads.owners.iter().map(messages::owner).collect(),
+            steps: snapshot.running.iter().map(steps).collect(),
             sources: view.sources.iter().map(|source| messages::source(source, now)).collect(),
             notes,
             chips_unknown: snapshot.chips_unknown.as_deref().unwrap_or_default().to_owned(),

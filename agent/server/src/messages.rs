@@ -207,7 +207,7 @@ pub(super) fn owner(owner: &Owner) -> OwnerStatus {
         uid: owner.uid,
         command: owner.command.clone(),
         chips: owner.chips.iter().map(|chip| chip.0).collect(),
-        framework: owner.framework.clone(),
+        framework: owner.framework(),
         job: Some(job(&owner.job)),
         endpoints: owner.endpoints.iter().map(endpoint).collect(),
         notes: owner.notes.clone(),

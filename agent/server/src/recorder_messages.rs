@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ::sessions::recorder::{LengthReason, MeasuredCost, ProcessRecording, RecorderStatus};
 use proto::tpuscope::v1::{self, RecordedGap, RecordedSegment, RecorderStatusReply, RecordingCost};
-use store::segments::{NumberedSteps, RecordedProcess, SegmentGap, StoredSegment};
+use store::segments::{RecordedProcess, SegmentGap, StoredSegment};
 
 use super::{messages, protocol};
 
@@ -76,7 +76,7 @@ fn cost(cost: MeasuredCost) -> RecordingCost {
 
 fn segment(segment: &StoredSegment) -> RecordedSegment {
     let steps = segment.facts.steps;
-    let numbered: Option<NumberedSteps> = steps.and_then(|steps| steps.numbered);
+    let numbered = steps.and_then(|steps| steps.numbered);
     RecordedSegment {
         start_unix_ns: segment.start.0,
         stop_unix_ns: segment.stop.0,

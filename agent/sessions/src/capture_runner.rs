@@ -7,6 +7,7 @@ use std::{
 
 use model::{
     log_budget::LogBudget,
+    step_times::StepTimes,
     time::{Clock, Timestamp},
 };
 use store::{
@@ -33,7 +34,26 @@ use crate::{
     spec::{CaptureParams, CaptureSpec, ParamsSource},
     store_session,
     target::Targets,
+    trace_reading::TraceReader,
 };
+
+/// What a [`CaptureRunner`] works with.
+pub struct CaptureRunnerInputs {
+    /// The limits of captures.
+    pub settings: Settings,
+    /// The profilers of this program.
+    pub profilers: Arc<Profilers>,
+    /// Where the sessions go.
+    pub store: AsyncStore,
+    /// Where they go next.
+    pub uploads: Uploads,
+    /// Reads traces that arrived.
+    pub reader: Arc<TraceReader>,
+    /// Where the steps go that they show.
+    pub steps: Arc<StepTimes>,
+    /// The clock of this host.
+    pub clock: Arc<dyn Clock>,
+}
 
 /// Runs captures into a store.
 pub struct CaptureRunner {
@@ -42,6 +62,8 @@ pub struct CaptureRunner {
     profilers: Arc<Profilers>,
     store: AsyncStore,
     uploads: Uploads,
+    reader: Arc<TraceReader>,
+    steps: Arc<StepTimes>,
     clock: Arc<dyn Clock>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -100,14 +122,9 @@ pub struct RunningCapture {
 }
 
 impl CaptureRunner {
-    /// Captures with `profilers` into `store`, none running. `uploads` has the sessions next.
-    pub fn new(
-        settings: Settings,
-        profilers: Arc<Profilers>,
-        store: AsyncStore,
-        uploads: Uploads,
-        clock: Arc<dyn Clock>,
-    ) -> Arc<Self> {
+    /// Captures, none running.
+    pub fn new(inputs: CaptureRunnerInputs) -> Arc<Self> {
+        let CaptureRunnerInputs { settings, profilers, store, uploads, reader, steps, clock } = inputs;
         let max_captures = settings.max_captures;
         let permits = Arc::new(Semaphore::new(usize::from(max_captures)));
         let settings = Mutex::new(settings);
@@ -119,6 +136,8 @@ impl CaptureRunner {
             profilers,
             store,
             uploads,
+            reader,
+            steps,
             clock,
             permits,
             tasks,
@@ -173,6 +192,8 @@ impl CaptureRunner {
             targets,
             settings,
             profilers: Arc::clone(&self.profilers),
+            reader: Arc::clone(&self.reader),
+            steps: Some(Arc::clone(&self.steps)),
             listener,
             cancel: cancel.clone(),
             share,

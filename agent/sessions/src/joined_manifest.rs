@@ -5,8 +5,8 @@
 use cluster::hosts::HostAddress;
 use jiff::Timestamp;
 use xprof::session::{
-    ClockOffset, HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PART_SUFFIX, PartName, SessionId,
-    SessionName, Tool, Window,
+    AtStep, ClockOffset, HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PART_SUFFIX, PartName,
+    SessionId, SessionName, Tool, Window,
 };
 
 use crate::fetch::HostPart;
@@ -125,6 +125,7 @@ pub fn joined(
         window,
         tracer_levels: first.and_then(|manifest| manifest.tracer_levels),
         options: first.map(|manifest| manifest.options.clone()).unwrap_or_default(),
+        at_step: first.and_then(|manifest| manifest.at_step).map(|at| AtStep::of(at.step, &entries)),
         hosts: entries,
         missing,
         warnings,
@@ -146,13 +147,16 @@ mod tests {
     }
 
     fn manifest(host: &str, files: &[&str]) -> Manifest {
-        let part = |file: &&str| serde_json::json!({"file": file, "size": 3, "sha256": "ab", "planes": 1, "lines": 1, "events": 1});
+        let part = |file: &&str| {
+            serde_json::json!({"file": file, "size": 3, "sha256": "ab", "planes": 1, "lines": 1, "events": 1,
+            "steps": {"count": 1, "median_ns": 5, "first": 38 + host.len(), "last": 50}})
+        };
         let value = serde_json::json!({
             "version": 1, "session": "s", "id": ID, "tool": {"name": "tpuscope", "version": "0.1.0"},
             "tracer_levels": {"host": 2, "device": 1, "python": 0},
             "hosts": [{"host": host, "parts": files.iter().map(part).collect::<Vec<_>>()}],
             "missing": [{"host": host, "process": "pid 7", "why": "closed"}],
-            "warnings": ["w"],
+            "warnings": ["w"], "at_step": {"step": 40, "first_step": 41, "off_by": 1},
         });
         serde_json::from_value(value).unwrap()
     }
@@ -214,5 +218,7 @@ mod tests {
         assert_eq!(missing, [("a", "closed"), ("b", "closed"), ("c:1", "it is gone")]);
         assert_eq!(joined.warnings, ["late", "vm: w", "b: w"]);
         assert_eq!(joined.tracer_levels, a.manifest.tracer_levels);
+        let at_step = AtStep { step: 40, first_step: Some(40), off_by: Some(0) };
+        assert_eq!(joined.at_step, Some(at_step), "of the parts of all hosts");
     }
 }

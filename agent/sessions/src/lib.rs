@@ -24,8 +24,10 @@ pub mod reservation;
 pub mod session_folder;
 pub mod settings;
 pub mod spec;
+pub mod step_prediction;
 mod store_session;
 pub mod target;
+pub mod trace_reading;
 mod trace_remarks;
 
 pub use error::{CaptureError, FailureKind, FailureReason, ProfilerCall};

@@ -2,13 +2,13 @@
 
 use jiff::Timestamp;
 use proto::tpuscope::v1::{
-    self, ManifestGap, ManifestHost, ManifestJob, ManifestLoss, ManifestMissing, ManifestPart,
-    ManifestWindow, SessionManifest,
+    self, ManifestAtStep, ManifestGap, ManifestHost, ManifestJob, ManifestLoss, ManifestMissing,
+    ManifestPart, ManifestSteps, ManifestWindow, SessionManifest,
 };
 use thiserror::Error;
 use xprof::session::{
-    ClockOffset, GapEntry, HostEntry, LossEntry, Manifest, Missing, PartEntry, PartJob, Tool, TracerLevels,
-    Window,
+    AtStep, ClockOffset, GapEntry, HostEntry, LossEntry, Manifest, Missing, PartEntry, PartJob, PartSteps,
+    Tool, TracerLevels, Window,
 };
 
 /// A message that is not a manifest.
@@ -27,6 +27,7 @@ pub fn manifest(manifest: Manifest) -> SessionManifest {
         window,
         tracer_levels,
         options,
+        at_step,
         hosts,
         missing,
         warnings,
@@ -41,6 +42,7 @@ pub fn manifest(manifest: Manifest) -> SessionManifest {
         window: window.map(window_message),
         tracer_levels: tracer_levels.map(levels_message),
         options: options.into_iter().collect(),
+        at_step: at_step.map(at_step_message),
         hosts: hosts.into_iter().map(host_message).collect(),
         missing: missing
             .into_iter()
@@ -65,6 +67,7 @@ pub fn manifest_of(message: SessionManifest) -> Result<Manifest, BadManifest> {
         window: message.window.map(window_of).transpose()?,
         tracer_levels: message.tracer_levels.map(levels_of),
         options: message.options.into_iter().collect(),
+        at_step: message.at_step.map(at_step_of),
         hosts: message.hosts.into_iter().map(host_of).collect::<Result<_, _>>()?,
         missing: message.missing.into_iter().map(missing).collect(),
         warnings: message.warnings,
@@ -99,6 +102,26 @@ pub fn levels_message(levels: TracerLevels) -> v1::TracerLevels {
 pub fn levels_of(message: v1::TracerLevels) -> TracerLevels {
     let v1::TracerLevels { host, device, python } = message;
     TracerLevels { host, device, python }
+}
+
+fn at_step_message(at: AtStep) -> ManifestAtStep {
+    let AtStep { step, first_step, off_by } = at;
+    ManifestAtStep { step, first_step, off_by }
+}
+
+fn at_step_of(message: ManifestAtStep) -> AtStep {
+    let ManifestAtStep { step, first_step, off_by } = message;
+    AtStep { step, first_step, off_by }
+}
+
+fn steps_message(steps: PartSteps) -> ManifestSteps {
+    let PartSteps { count, median_ns, first, last } = steps;
+    ManifestSteps { count, median_ns, first, last }
+}
+
+fn steps_of(message: ManifestSteps) -> PartSteps {
+    let ManifestSteps { count, median_ns, first, last } = message;
+    PartSteps { count, median_ns, first, last }
 }
 
 /// A job as a message.
@@ -170,6 +193,7 @@ fn part_message(part: PartEntry) -> ManifestPart {
         events: part.events,
         window: part.window.map(window_message),
         late_start_ns: part.late_start_ns,
+        steps: part.steps.map(steps_message),
         warnings: part.warnings,
         losses: part.losses.into_iter().map(loss_message).collect(),
         recorded: part.recorded.into_iter().map(window_message).collect(),
@@ -194,6 +218,7 @@ fn part_of(part: ManifestPart) -> Result<PartEntry, BadManifest> {
         events: part.events,
         window: part.window.map(window_of).transpose()?,
         late_start_ns: part.late_start_ns,
+        steps: part.steps.map(steps_of),
         warnings: part.warnings,
         losses: part.losses.into_iter().map(loss_of).collect(),
         recorded: part.recorded.into_iter().map(window_of).collect::<Result<_, _>>()?,
@@ -211,6 +236,7 @@ mod tests {
         "created": "2026-03-04T05:06:07.000000001Z",
         "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
         "tracer_levels": {"host": 2, "device": 1, "python": 0}, "options": {"tpu_trace_mode": "TRACE_COMPUTE"},
+        "at_step": {"step": 7, "first_step": 6, "off_by": -1},
         "hosts": [{
             "host": "h", "clock": {"offset_ns": -5, "bound_ns": 7}, "warnings": ["w1"],
             "parts": [{
@@ -220,6 +246,7 @@ mod tests {
                 "planes": 4, "lines": 5, "events": 6,
                 "window": {"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:07Z"},
                 "late_start_ns": 8, "warnings": ["w2"],
+                "steps": {"count": 3, "median_ns": 4, "first": 6, "last": 8},
                 "losses": [{"kind": "dropped_traces", "certain": true, "plane": "/device:TPU:0", "count": 9}],
                 "recorded": [{"start": "2026-03-04T05:06:05Z", "stop": "2026-03-04T05:06:06Z"}],
                 "gaps": [{"start": "2026-03-04T05:06:06Z", "stop": "2026-03-04T05:06:07Z", "why": "between"}]
@@ -240,6 +267,7 @@ mod tests {
             created: None,
             window: None,
             tracer_levels: None,
+            at_step: None,
             hosts: Vec::new(),
             missing: Vec::new(),
             ..back

@@ -38,6 +38,8 @@ pub struct CaptureParams {
     pub timeout: Option<Duration>,
     /// The minimum number of parts. With fewer, none is kept; 0 means 1.
     pub min_parts: u32,
+    /// The number of the step at which the window is to begin, for the manifest; `start` says when that is.
+    pub at_step: Option<i64>,
 }
 
 /// Parameters within the limits.
@@ -55,6 +57,8 @@ pub struct CaptureSpec {
     pub min_parts: usize,
     /// The tracer levels.
     pub levels: TracerLevels,
+    /// The number of the step at which the window is to begin.
+    pub at_step: Option<i64>,
     /// The advanced options as text.
     pub advanced: BTreeMap<String, String>,
     values: BTreeMap<String, AdvancedConfigValue>,
@@ -193,6 +197,7 @@ impl CaptureSpec {
                 device: device.unwrap_or(1),
                 python: python.unwrap_or(0),
             },
+            at_step: params.at_step,
             advanced: params.advanced,
             values,
         })

@@ -270,21 +270,13 @@ pub(crate) fn target(
         process: Some(owner.process),
         uid: Some(owner.uid),
         user: owner.job.user.clone(),
-        versions: versions(owner),
+        versions: owner.versions.clone(),
         job: part_job(&owner.job),
         command: owner.command.clone(),
         chips: Some(owner.chips.len()),
         devices: held.sum::<Option<u32>>().filter(|&devices| devices > 0),
         notes,
     }
-}
-
-/// The versions of the libraries that the owner has mapped.
-fn versions(owner: &Owner) -> BTreeMap<String, String> {
-    let framework = owner.framework.as_deref().and_then(|framework| framework.split_once(' '));
-    let libtpu = owner.libtpu_version.as_deref().map(|version| ("libtpu", version));
-    let known = framework.into_iter().chain(libtpu);
-    known.map(|(name, version)| (name.to_owned(), version.to_owned())).collect()
 }
 
 /// The job as the manifest has it. A job that is known by its process only is not written: the manifest would then say
@@ -323,8 +315,9 @@ mod tests {
             chips: chips.iter().map(|&chip| ChipIndex(chip)).collect(),
             environment: BTreeMap::new(),
             libtpu: None,
-            libtpu_version: Some("0.0.52".into()),
-            framework: Some("jaxlib 0.10.2".into()),
+            versions: [("jaxlib", "0.10.2"), ("libtpu", "0.0.52")]
+                .map(|(name, version)| (name.to_owned(), version.to_owned()))
+                .into(),
             pid_namespace: None,
             network_namespace: None,
             shares_our_network: true,

@@ -1,4 +1,4 @@
-//! What lasts: the sessions of this host, the past that the recorder keeps, and the lock of the state directory.
+//! What lasts: the sessions of this host, the past that the recorder keeps, the attempts of its jobs, and the lock of the state directory.
 //!
 //! Must never show or remove a session that is still being written, or take a path from a caller. A session that a dead
 //! agent left without a manifest is finished, as partial.
@@ -8,6 +8,7 @@
 mod catalog;
 pub mod destinations;
 mod import;
+pub mod job_attempts;
 pub mod lock;
 pub mod own_metrics;
 mod retention;

@@ -111,6 +111,7 @@ impl Session {
                 window: None,
                 tracer_levels: None,
                 options: std::collections::BTreeMap::new(),
+                at_step: None,
                 hosts: vec![host],
                 missing: vec![],
                 warnings: vec![],

@@ -34,7 +34,8 @@ fn listed(out: &Path) -> Vec<(String, bool)> {
 
 #[test]
 fn a_command_that_is_killed_at_any_change_leaves_a_whole_session_or_none() {
-    let cluster = two_hosts(&[(); 2].map(|()| FakeProfiler::start(Mode::Trace(trace()))));
+    let fakes = [(); 2].map(|()| FakeProfiler::start(Mode::Trace(trace())));
+    let cluster = two_hosts(&fakes);
     let disk = FaultDisk::new();
     let (out, variables) = (disk.path(), disk.environment());
     let output = out.display().to_string();
@@ -50,9 +51,9 @@ fn a_command_that_is_killed_at_any_change_leaves_a_whole_session_or_none() {
         let files = fs::read_dir(&folder).map(Iterator::count).unwrap_or_default();
         assert!([0, 3].contains(&files), "{change}: {files} files after {:?}", disk.failed());
         if files == 3 {
-            whole.push((session, true))
+            whole.push((session, true));
         } else {
-            unkept.push(session)
+            unkept.push(session);
         };
         ended.code == Some(0)
     });

@@ -214,7 +214,7 @@ fn a_command_that_fails_says_so_in_json_too() {
         report(&run(&cluster.out(), &["sessions", command, "none", "--socket", "none", "--json"]), 6);
     }
     report(&run(&cluster.out(), &["sessions", "list", "./none", "--json"]), 5);
-    report(&run(&cluster.out(), &["sessions", "diff", "./none", "./none", "--json"]), 5);
+    report(&run(&cluster.out(), &["sessions", "diff", "./none", "./other", "--json"]), 5);
     report(&run(&cluster.out(), &["sessions", "list", "--hosts", "a,a", "--via", "ssh", "--json"]), 2);
 }
 

@@ -61,7 +61,7 @@ fn a_container_as_a_sidecar_sees_it() {
     assert_eq!((owner.container_pid, owner.uid, owner.command.as_str()), (Some(8), 1000, "python3"));
     assert_eq!(owner.chips, [ChipIndex(0), ChipIndex(1)]);
     assert_eq!(owner.libtpu, Some(procfs.join(format!("4321/root{site}/libtpu/libtpu.so"))));
-    assert_eq!(owner.framework.as_deref(), Some("jaxlib 0.9.1"));
+    assert_eq!(owner.framework().as_deref(), Some("jaxlib 0.9.1"));
     assert_eq!((owner.job.kind, owner.job.id.as_str(), owner.job.rank), (JobKind::Jobset, "ml/llm", Some(1)));
     assert_eq!(owner.job.hosts, ["a.llm", "b.llm"]);
     assert!(!format!("{owner:?}").contains("secret"));

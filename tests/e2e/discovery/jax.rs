@@ -19,11 +19,13 @@ fn jax_without_chips_is_found_with_its_profiler() {
     let profiler = |probe| -> Option<Endpoint> {
         let seen = look(&host, settings(probe));
         let owner = owner(&seen, job.pid());
-        let version = owner.framework.as_deref().and_then(|name| name.strip_prefix("jaxlib "));
-        assert!(
-            version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit())),
-            "{owner:#?}"
-        );
+        for package in ["jaxlib", "jax", "python"] {
+            let version = owner.versions.get(package);
+            assert!(
+                version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit())),
+                "{package}: {owner:#?}"
+            );
+        }
         assert!(owner.chips.is_empty() && owner.notes.is_empty(), "{owner:#?}");
         owner.endpoints.first().cloned()
     };

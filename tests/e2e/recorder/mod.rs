@@ -6,6 +6,7 @@ mod foreign;
 mod gaps;
 mod lives;
 mod snapshot;
+mod steps;
 mod versions;
 mod windows;
 
@@ -36,7 +37,10 @@ const LONG: &str = "every = '8s'\nwindow = '2400ms'\nmax_window = '2400ms'\n";
 
 impl RecorderAgent {
     fn start(recorder: &str) -> Self {
-        let host = FakeHost::new();
+        Self::on(FakeHost::new(), recorder)
+    }
+
+    fn on(host: FakeHost, recorder: &str) -> Self {
         let agent = RunningAgent::start(&host, &format!("{SETTINGS}{recorder}"));
         Self { host, agent }
     }

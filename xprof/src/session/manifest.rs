@@ -36,6 +36,9 @@ pub struct Manifest {
     /// The advanced profiler options that were asked for, as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
+    /// The step at which the window was to begin; absent if none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_step: Option<AtStep>,
     /// The hosts with at least one part, by name.
     pub hosts: Vec<HostEntry>,
     /// What was asked for and is not here; empty in a complete session.
@@ -143,6 +146,45 @@ impl Window {
     }
 }
 
+/// A step at which a window was to begin, and where it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with step")]
+pub struct AtStep {
+    /// The number that was asked for.
+    pub step: i64,
+    /// The number of the first whole step in any part; absent if no part shows a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_step: Option<i64>,
+    /// How many steps after the one that was asked for that is; negative: before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub off_by: Option<i64>,
+}
+
+impl AtStep {
+    /// Step `step` was asked for, and these are the hosts of the session.
+    pub fn of(step: i64, hosts: &[HostEntry]) -> Self {
+        let parts = hosts.iter().flat_map(|host| &host.parts);
+        let first_step = parts.filter_map(|part| part.steps?.first).min();
+        Self { step, first_step, off_by: first_step.map(|first| first.saturating_sub(step)) }
+    }
+}
+
+/// The steps that lie wholly inside a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(expecting = "an object with count and median_ns")]
+pub struct PartSteps {
+    /// The number of them.
+    pub count: u64,
+    /// The median of their lengths in nanoseconds.
+    pub median_ns: u64,
+    /// The least number, if they are numbered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<i64>,
+    /// The greatest number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<i64>,
+}
+
 /// How a host's clock stood to the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(expecting = "an object with offset_ns and bound_ns")]
@@ -213,6 +255,9 @@ pub struct PartEntry {
     /// How long after the asked start it began, where that was too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_start_ns: Option<u64>,
+    /// Its steps; absent if it shows none, or was not read for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<PartSteps>,
     /// What is doubtful about it, in words; each of its losses has one warning.
     #[serde(default)]
     pub warnings: Vec<String>,

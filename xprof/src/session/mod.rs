@@ -31,8 +31,8 @@ use std::{
 pub use context::{PartLosses, SessionContext, SessionUser};
 pub use id::{BadSessionId, SessionId};
 pub use manifest::{
-    ClockOffset, GapEntry, HostEntry, LossEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry, PartJob,
-    Tool, TracerLevels, Window,
+    AtStep, ClockOffset, GapEntry, HostEntry, LossEntry, MANIFEST_VERSION, Manifest, Missing, PartEntry,
+    PartJob, PartSteps, Tool, TracerLevels, Window,
 };
 pub use name::{HostName, NameError, PartName, SessionName};
 pub use read::{Fault, FaultKind, PartFile, Session, claim_path, parse_manifest, resolve};

@@ -54,6 +54,7 @@ fn manifest(entries: Vec<PartEntry>) -> Manifest {
         window: Window::from_ns(1_700_000_000_000_000_001, 1_700_000_001_000_000_000),
         tracer_levels: Some(TracerLevels { host: 2, device: 1, python: 0 }),
         options: BTreeMap::from([("tpu_trace_mode".to_owned(), "TRACE_COMPUTE".to_owned())]),
+        at_step: None,
         hosts,
         missing: vec![],
         warnings: vec![],
@@ -495,7 +496,7 @@ fn a_name_is_one_writers_until_it_is_dropped() {
     // went.
     let left = root.path().join("plugins/.tpuscope/s.session");
     for file in [true, false] {
-        fs::create_dir(&left).unwrap();
+        fs::create_dir_all(&left).unwrap();
         if file {
             fs::write(left.join("alive"), "").unwrap();
         }

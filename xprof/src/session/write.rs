@@ -20,8 +20,8 @@ use nix::fcntl::{Flock, PosixFadviseAdvice, posix_fadvise};
 use sha2::{Digest, Sha256};
 
 use super::{
-    GapEntry, LossEntry, MANIFEST_FILE, Manifest, PartEntry, PartJob, PartName, SessionError, SessionName,
-    Window, failed,
+    GapEntry, LossEntry, MANIFEST_FILE, Manifest, PartEntry, PartJob, PartName, PartSteps, SessionError,
+    SessionName, Window, failed,
     reserve::Reservation,
     sessions_folder,
     staging::{self, create_file, create_folders, lock},
@@ -205,6 +205,8 @@ pub struct PartFacts {
     pub window: Option<Window>,
     /// How long after the asked start it began, where that was too long.
     pub late_start_ns: Option<u64>,
+    /// Its steps; `None` if it shows none, or was not read for them.
+    pub steps: Option<PartSteps>,
     /// What is doubtful, losses included.
     pub warnings: Vec<String>,
     /// What it lost.
@@ -315,6 +317,7 @@ impl PartWriter {
             events: facts.events,
             window: facts.window,
             late_start_ns: facts.late_start_ns,
+            steps: facts.steps,
             losses: facts.losses,
             warnings: facts.warnings,
             recorded: facts.recorded,

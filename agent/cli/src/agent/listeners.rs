@@ -25,7 +25,7 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tracing::info;
 
-use super::session_services::SessionServices;
+use super::{job_services::JobServices, session_services::SessionServices};
 use crate::{
     failure::Failure,
     lifecycle::task_supervisor::{OnEnd, Stage, TaskSupervisor},
@@ -43,6 +43,8 @@ pub(super) struct Listeners {
     metrics: Option<(Arc<ScrapeListener>, SocketAddr)>,
     remote: Option<(Arc<RemoteListener>, SocketAddr)>,
     overflow_uid: Option<u32>,
+    /// The user whose hooks are believed.
+    slurm_uid: Option<u32>,
 }
 
 impl Listeners {
@@ -54,15 +56,17 @@ impl Listeners {
     ) -> Result<Self, Failure> {
         let settings = &config.api;
         let Settings { socket, socket_mode, socket_group, .. } = settings.clone();
+        let slurm = config.slurm.clone();
         // The user database may be a directory server, and the socket's folder a slow disk.
         let claim = tokio::task::spawn_blocking(move || {
-            let claimed = AgentSocket::claim(&socket, socket_mode, &socket_group)?;
-            Ok((claimed, peer::overflow_uid()))
+            let slurm_uid = slurm.uid().map_err(|error| remedies::slurm_user(&error))?;
+            let claimed = AgentSocket::claim(&socket, socket_mode, &socket_group)
+                .map_err(|error| remedies::agent_socket(&error, socket_setting))?;
+            Ok::<_, Failure>((claimed, peer::overflow_uid(), slurm_uid))
         });
-        let ((socket, unix), overflow_uid) = claim
+        let ((socket, unix), overflow_uid, slurm_uid) = claim
             .await
-            .map_err(|error| Failure::internal(format_args!("cannot create the socket: {error}")))?
-            .map_err(|error| remedies::agent_socket(&error, socket_setting))?;
+            .map_err(|error| Failure::internal(format_args!("cannot create the socket: {error}")))??;
         let unix = UnixListener::from_std(unix)
             .map_err(|error| Failure::internal(format_args!("cannot watch the socket: {error}")))?;
         Ok(Self {
@@ -73,6 +77,7 @@ impl Listeners {
             metrics: bind_metrics(settings, Arc::clone(&clock)).await?,
             remote: bind_remote(&config.api_remote, settings.max_connections, clock).await?,
             overflow_uid,
+            slurm_uid,
         })
     }
 
@@ -94,7 +99,7 @@ impl Listeners {
         self,
         supervisor: &mut TaskSupervisor,
         host_api: &Arc<HostApi>,
-        session_services: SessionServices,
+        (session_services, job_services): (SessionServices, JobServices),
         settings: &Settings,
         allowed_hosts: watch::Receiver<Vec<String>>,
     ) -> Result<HealthReporter, Failure> {
@@ -108,7 +113,7 @@ impl Listeners {
                 http_server::serve(listener.clone(), host_api.clone(), allowed_hosts.clone(), max, stop)
             });
         }
-        let auth_layer = AuthLayer::new(&settings.admin_group, self.overflow_uid);
+        let auth_layer = AuthLayer::new(&settings.admin_group, self.slurm_uid, self.overflow_uid);
         if let Some((listener, address)) = self.grpc {
             info!(%address, "serving gRPC (read-only)");
             let (auth_layer, routes) = (auth_layer.clone(), read_only.clone());
@@ -125,7 +130,7 @@ impl Listeners {
         }
         let SessionServices { captures, recorder, sessions, uploads, .. } = session_services;
         let traces = read_only.add_service(captures).add_service(recorder);
-        let all = traces.add_service(sessions).add_service(uploads);
+        let all = traces.add_service(sessions).add_service(uploads).add_service(job_services.service);
         if let Some((listener, address)) = self.remote {
             info!(%address, "serving gRPC to other hosts (mutual TLS)");
             let (auth_layer, all) = (auth_layer.clone(), all.clone());

@@ -1,5 +1,6 @@
 //! `tpuscope agent`: assembles and runs the daemon.
 
+mod job_services;
 mod listeners;
 mod own_metrics;
 mod reload;
@@ -9,13 +10,16 @@ mod sources;
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use host::discovery::{Discovery, DiscoveryConfig};
+use job_services::JobServices;
 use model::{
     pace::Pace,
+    step_times::StepTimes,
     time::{Clock, SystemClock},
 };
 use reload::Reloadable;
 use sampling::{sampler::Sampler, settings::sampler::ReadInterval};
 use server::{
+    ended_jobs::EndedJobs,
     host_api::{AgentIdentity, HostApi, HostApiInputs},
     settings::check_socket_path,
 };
@@ -129,8 +133,20 @@ async fn serve(
     let discovery = Discovery::new(discovery_config, clock.clone());
     let mut supervisor = TaskSupervisor::default();
     let host = host_name(&config);
-    let session_services =
-        SessionServices::start(&mut supervisor, &config, &host, discovery.clone(), clock.clone()).await?;
+    let steps = StepTimes::new(clock.clone());
+    let session_services = SessionServices::start(
+        &mut supervisor,
+        &config,
+        &host,
+        discovery.clone(),
+        Arc::clone(&steps),
+        clock.clone(),
+    )
+    .await?;
+    let db = Arc::clone(&session_services.state);
+    let ended = EndedJobs::new(session_services.store.clone(), session_services.queue.clone());
+    let job_services =
+        JobServices::start(&mut supervisor, &config, db, discovery.clone(), ended, clock.clone()).await?;
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
@@ -145,6 +161,7 @@ async fn serve(
         notes: discovery.notes(),
         own,
         uploads: session_services.queue.clone(),
+        steps: Arc::clone(&steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));
@@ -153,7 +170,7 @@ async fn serve(
     let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
-    sources::start(&mut supervisor, &config, &sampler, &discovery);
+    sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {
@@ -163,10 +180,12 @@ async fn serve(
         store: session_services.store.clone(),
         uploads: session_services.queue.clone(),
         past: session_services.past.clone(),
+        jobs: job_services.jobs.clone(),
         remote,
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
-    let health = listeners.serve(&mut supervisor, &host_api, session_services, &config.api, hosts)?;
+    let services = (session_services, job_services);
+    let health = listeners.serve(&mut supervisor, &host_api, services, &config.api, hosts)?;
     let ready = tokio::spawn(report_ready(sampler, host_api, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
 

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ::jobs::Jobs;
 use server::remote::{RemoteListener, settings::RemoteSettings};
 use sessions::capture_runner::CaptureRunner;
 use store::{AsyncStore, uploads::Uploads};
@@ -37,6 +38,7 @@ pub(super) struct Reloadable {
     pub(super) store: AsyncStore,
     pub(super) uploads: Uploads,
     pub(super) past: Past,
+    pub(super) jobs: Jobs,
     pub(super) remote: Option<Arc<RemoteListener>>,
 }
 
@@ -98,6 +100,7 @@ impl Reloader {
         self.parts.captures.set_settings(config.capture.clone());
         self.parts.uploads.set_settings(upload_settings(&config));
         self.parts.past.set_settings(&config);
+        self.parts.jobs.set_settings(&config.jobs);
         if let Some(remote) = &self.parts.remote {
             remote.set_settings(&config.api_remote);
         }
@@ -168,6 +171,7 @@ fn with_reloadable_of(running: &Config, read: &Config) -> Config {
     config.store = read.store.clone();
     config.upload = read.upload.clone();
     config.recorder = read.recorder.clone();
+    config.jobs = read.jobs.clone();
     config.destination = read.destination.clone();
     config.api.allowed_hosts.clone_from(&read.api.allowed_hosts);
     // Another address needs another listener.
@@ -236,6 +240,7 @@ mod tests {
             "device.extra=[]",
             "upload.parallel=3",
             "recorder.mode=on",
+            "jobs.max_age=30d",
             "destination=[{name='a', url='file:///mnt'}]",
         ]);
         let in_force = with_reloadable_of(&running, &read);
@@ -245,6 +250,7 @@ mod tests {
             "log.level",
             "capture.max_duration",
             "recorder.mode",
+            "jobs.max_age",
             "store.max_age",
             "upload.parallel",
             "destination",

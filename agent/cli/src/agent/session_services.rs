@@ -4,13 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use ::sessions::{
-    capture_runner::CaptureRunner,
+    capture_runner::{CaptureRunner, CaptureRunnerInputs},
     continuous::{Continuous, ContinuousPaths},
     profiler::Profilers,
     recorder::{Recorder, RecorderInputs},
+    trace_reading::TraceReader,
 };
 use host::discovery::Discovery;
-use model::time::Clock;
+use model::{step_times::StepTimes, time::Clock};
 use proto::tpuscope::v1::{
     captures_server::CapturesServer, recorder_server::RecorderServer, sessions_server::SessionsServer,
     uploads_server::UploadsServer,
@@ -22,6 +23,7 @@ use server::{
 use store::{
     AsyncStore, SessionStore,
     segments::{SegmentLimits, Segments},
+    state::StateDb,
     uploads::{UploadSettings, Uploads},
 };
 use tokio::time::MissedTickBehavior;
@@ -55,6 +57,8 @@ pub(super) struct SessionServices {
     pub(super) queue: Uploads,
     /// Keeps the past of the workloads.
     pub(super) past: Past,
+    /// The database in which the agent keeps what lasts.
+    pub(super) state: Arc<StateDb>,
 }
 
 /// The recorder, and what it keeps.
@@ -88,18 +92,22 @@ pub(super) fn upload_settings(config: &Config) -> UploadSettings {
 }
 
 impl SessionServices {
-    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task.
+    /// Opens the store in the state directory, whose lock the caller has, and starts the captures' task. What traces tell of
+    /// steps goes to `steps`.
     pub(super) async fn start(
         supervisor: &mut TaskSupervisor,
         config: &Config,
         host: &str,
         discovery: Discovery,
+        steps: Arc<StepTimes>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
         let host = HostName::sanitised(host);
-        let (store, queue, segments) = open_store(config, &host, Arc::clone(&clock)).await?;
+        let OpenedStore { store, queue, segments, state } =
+            open_store(config, &host, Arc::clone(&clock)).await?;
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
+        let reader = TraceReader::new(Arc::clone(&clock));
         let inputs = RecorderInputs {
             settings: config.recorder.clone(),
             limits: config.capture.clone(),
@@ -107,6 +115,8 @@ impl SessionServices {
             profilers: Arc::clone(&profilers),
             continuous,
             segments: Arc::clone(&segments),
+            reader: Arc::clone(&reader),
+            steps: Arc::clone(&steps),
             store: store.clone(),
             uploads: queue.clone(),
             workloads: discovery.snapshot(),
@@ -114,13 +124,15 @@ impl SessionServices {
         };
         let past = Past { recorder: open_recorder(inputs).await?, segments };
         start_recorder(supervisor, &past);
-        let captures = CaptureRunner::new(
-            config.capture.clone(),
+        let captures = CaptureRunner::new(CaptureRunnerInputs {
+            settings: config.capture.clone(),
             profilers,
-            store.clone(),
-            queue.clone(),
-            Arc::clone(&clock),
-        );
+            store: store.clone(),
+            uploads: queue.clone(),
+            reader,
+            steps,
+            clock: Arc::clone(&clock),
+        });
         measure_disk(supervisor, &store);
         start_uploads(supervisor, &queue);
         let ending = captures.clone();
@@ -146,8 +158,17 @@ impl SessionServices {
             store,
             queue,
             past,
+            state,
         })
     }
+}
+
+/// The store, the uploads from it, the segments beside it, and the database of all three.
+struct OpenedStore {
+    store: AsyncStore,
+    queue: Uploads,
+    segments: Arc<Segments>,
+    state: Arc<StateDb>,
 }
 
 /// The continuous profiling of this agent. What an agent before it has left in workloads is stopped in the background.
@@ -233,11 +254,7 @@ fn start_uploads(supervisor: &mut TaskSupervisor, uploads: &Uploads) {
 }
 
 /// Opens the store, the uploads from it and the segments beside it, and reads its sessions in the background.
-async fn open_store(
-    config: &Config,
-    host: &HostName,
-    clock: Arc<dyn Clock>,
-) -> Result<(AsyncStore, Uploads, Arc<Segments>), Failure> {
+async fn open_store(config: &Config, host: &HostName, clock: Arc<dyn Clock>) -> Result<OpenedStore, Failure> {
     let (state_dir, limits) = (config.agent.state_dir.clone(), config.store.clone());
     let segment_limits = segment_limits(config);
     let (host, settings) = (host.clone(), upload_settings(config));
@@ -247,13 +264,14 @@ async fn open_store(
         let uploads =
             Uploads::new(db.clone(), &state_dir.join("sessions"), host, settings, Arc::clone(&clock));
         uploads.load()?;
-        let segments = Segments::open(&state_dir, db, segment_limits, clock);
-        Ok((AsyncStore::new(store), uploads, Arc::new(segments)))
+        let state = Arc::clone(&db);
+        let segments = Arc::new(Segments::open(&state_dir, db, segment_limits, clock));
+        Ok(OpenedStore { store: AsyncStore::new(store), queue: uploads, segments, state })
     };
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|error| Failure::internal(format_args!("cannot open the store: {error}")))?;
-    let (store, uploads, segments) = opened.map_err(remedies::store)?;
-    let (filled, derived) = (store.clone(), uploads.clone());
+    let opened = opened.map_err(remedies::store)?;
+    let (filled, derived) = (opened.store.clone(), opened.queue.clone());
     tokio::spawn(async move {
         let filled = filled.call(move |store| {
             store.fill()?;
@@ -263,5 +281,5 @@ async fn open_store(
             warn!(%error, "cannot read the sessions in the store");
         }
     });
-    Ok((store, uploads, segments))
+    Ok(opened)
 }

@@ -1,8 +1,9 @@
 //! Starts the sources that the settings enable, one task each.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use host::discovery::Discovery;
+use model::step_times::StepTimes;
 use sampling::{
     sampler::Sampler,
     settings::libtpu::Enabled,
@@ -14,6 +15,7 @@ use sampling::{
         orbax_grain::OrbaxGrainSource,
         runtime::RuntimeSource,
         sim::SimSource,
+        trace_steps::TraceStepsSource,
     },
 };
 
@@ -22,12 +24,16 @@ use crate::{
     settings::Config,
 };
 
-/// Starts a task for each source.
+/// Traces do not come more often.
+const TRACES_EVERY: Duration = Duration::from_secs(5);
+
+/// Starts a task for each source. `steps` are those that traces show.
 pub(super) fn start(
     supervisor: &mut TaskSupervisor,
     config: &Config,
     sampler: &Sampler,
     discovery: &Discovery,
+    steps: &Arc<StepTimes>,
 ) {
     let settings = config.sampler.clone();
     let (interval, orbax_grain_interval) = (settings.interval.get(), settings.orbax_grain_interval.get());
@@ -55,6 +61,10 @@ pub(super) fn start(
         let paths = config.paths.clone();
         tasks.source("source host", interval, move || Box::new(HostSource::new(&paths)));
     }
+    let steps = Arc::clone(steps);
+    tasks.source("source trace", interval.max(TRACES_EVERY), move || {
+        Box::new(TraceStepsSource::new(Arc::clone(&steps)))
+    });
     if settings.sim_chips > 0 {
         tasks.source("source sim", interval, move || Box::new(SimSource::new(settings.sim_chips)));
     }

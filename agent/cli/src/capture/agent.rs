@@ -23,7 +23,7 @@ use super::{
         sessions::fetch,
         uploads::wait,
     },
-    Args, older_agent,
+    Args, at_step, older_agent,
     progress::ProgressLine,
     report::CaptureReport,
 };
@@ -48,6 +48,8 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
 /// How far the command is.
 #[derive(Debug, Default)]
 enum CaptureStage {
+    /// The step has not come at which the capture is to begin.
+    Step,
     /// The agent captures.
     #[default]
     Capture,
@@ -59,6 +61,7 @@ enum CaptureStage {
 
 fn interrupted(stage: &CaptureStage) -> Failure {
     match stage {
+        CaptureStage::Step => remedies::interrupted_wait_for_step(),
         CaptureStage::Capture => remedies::interrupted_capture(),
         CaptureStage::Copy(name) => remedies::interrupted_copy(name),
         CaptureStage::Upload(name) => remedies::interrupted_upload(name),
@@ -68,7 +71,7 @@ fn interrupted(stage: &CaptureStage) -> Failure {
 /// The session stays in the agent's store too: what cannot be copied out is not lost.
 async fn capture_and_fetch(
     channel: Channel,
-    request: CaptureRequest,
+    mut request: CaptureRequest,
     args: &Args,
     stage: &RefCell<CaptureStage>,
 ) -> Result<CaptureReport, Failure> {
@@ -77,6 +80,12 @@ async fn capture_and_fetch(
     }
     if args.to.as_deref().is_some_and(|name| name != NO_DESTINATION) {
         older_agent::takes_destinations(channel.clone()).await?;
+    }
+    if let Some(wanted) = args.wanted_step() {
+        stage.replace(CaptureStage::Step);
+        let start = at_step::on_this_host(&channel, wanted).await?;
+        request.start_unix_ns = Some(start.0);
+        stage.replace(CaptureStage::Capture);
     }
     let (report, name) = ask(channel.clone(), request, ProgressLine::new(args.duration.get())).await?;
     let mut report = report.of_agent(&args.agent);
@@ -112,6 +121,7 @@ pub(super) fn request(args: &Args) -> Result<CaptureRequest, Failure> {
         min_processes: params.min_parts,
         pids: args.pid.clone(),
         destination: args.to.clone().unwrap_or_default(),
+        at_step: params.at_step,
     })
 }
 

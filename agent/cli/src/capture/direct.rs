@@ -24,6 +24,7 @@ use sessions::{
     session_folder,
     spec::{CaptureSpec, ParamsSource},
     target::{self, Targets},
+    trace_reading::TraceReader,
 };
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
@@ -67,8 +68,17 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
     let listener: ProgressListener = Arc::new(move |event| shown.show_event(&event));
     let cancel = CancellationToken::new();
     let profilers = Profilers::new(config.paths.procfs);
-    let capture =
-        CaptureRun { spec, targets, settings, profilers, listener, cancel: cancel.clone(), share: None };
+    let capture = CaptureRun {
+        spec,
+        targets,
+        settings,
+        profilers,
+        reader: TraceReader::new(Arc::new(SystemClock)),
+        steps: None,
+        listener,
+        cancel: cancel.clone(),
+        share: None,
+    };
     // One thread moves the bytes, a second checks and writes them.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Failure::internal)?;

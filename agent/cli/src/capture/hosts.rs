@@ -20,6 +20,7 @@ use xprof::session::remove_abandoned;
 use super::{
     Args,
     agent::request,
+    at_step::{self, WantedStep},
     direct::{ABANDONED, failed},
     hosts_progress::HostsProgressLine,
     report::{CaptureReport, NothingKept},
@@ -39,16 +40,24 @@ const UPLOADS: Duration = Duration::from_secs(600);
 pub(super) fn capture(args: &Args) -> Result<CaptureReport, NothingKept> {
     let request = HostsRequest::Capture(request(args)?);
     let keep = keep(args.output.as_deref(), args.to.as_deref(), args.wait_upload.map(Duration::from))?;
-    run(&args.hosts, planned(args, request, keep)?)
+    run(&args.hosts, planned(args, request, keep)?, args.wanted_step())
 }
 
-/// Makes the session. `capture` has no host yet.
-pub(super) fn run(args: &HostsArgs, capture: HostsCapture) -> Result<CaptureReport, NothingKept> {
-    client::block_on(async { Ok(coordinate(args, capture).await) })?
+/// Makes the session, whose window begins `at_step` if that is given. `capture` has no host yet.
+pub(super) fn run(
+    args: &HostsArgs,
+    capture: HostsCapture,
+    at_step: Option<WantedStep<'_>>,
+) -> Result<CaptureReport, NothingKept> {
+    client::block_on(async { Ok(coordinate(args, capture, at_step).await) })?
 }
 
 /// Captures, until a signal of this command ends it.
-async fn coordinate(args: &HostsArgs, capture: HostsCapture) -> Result<CaptureReport, NothingKept> {
+async fn coordinate(
+    args: &HostsArgs,
+    capture: HostsCapture,
+    at_step: Option<WantedStep<'_>>,
+) -> Result<CaptureReport, NothingKept> {
     let mut signals = StopSignals::with_hangup().map_err(Failure::internal)?;
     let (hosts, dialer) = dialer(args).await?;
     if capture.min_hosts > hosts.len() {
@@ -67,7 +76,13 @@ async fn coordinate(args: &HostsArgs, capture: HostsCapture) -> Result<CaptureRe
     if let Some(window) = window {
         super::warn_of_long_window(window);
     }
-    let capture = HostsCapture { hosts, ..capture };
+    let mut capture = HostsCapture { hosts, ..capture };
+    if let Some(step) = at_step {
+        capture.start = Some(tokio::select! {
+            start = at_step::on_hosts(args, step) => start?,
+            _ = signals.next() => return Err(remedies::interrupted_wait_for_step().into()),
+        });
+    }
     let given = capture.hosts.iter().map(ToString::to_string).collect();
     let uploads = matches!(capture.keep, Keep::Destination { .. });
     let progress = Arc::new(HostsProgressLine::new(window, given, uploads));

@@ -1,6 +1,7 @@
 //! `tpuscope capture`: through the agent of this host, from profilers without an agent, or over several hosts.
 
 mod agent;
+mod at_step;
 mod direct;
 mod hosts;
 mod hosts_progress;
@@ -18,6 +19,8 @@ use model::{
 };
 use sessions::spec::{CaptureParams, Levels};
 use xprof::{client::Target, session::SessionName};
+
+use at_step::WantedStep;
 
 use super::{
     CommandResult, client,
@@ -61,6 +64,13 @@ pub struct Args {
     /// Start of the trace, so long from now, at most an hour
     #[arg(long, value_name = "TIME", conflicts_with = "start_at")]
     start_in: Option<Duration>,
+    /// Start of the trace when this step is predicted to begin, at most a day from now; the recorder has to know the
+    /// numbers of the job's steps
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["start_at", "start_in", "target"])]
+    at_step: Option<i64>,
+    /// With --at-step: job whose steps count, by its id; needed where several jobs have step numbers
+    #[arg(long, value_name = "ID", requires = "at_step")]
+    step_job: Option<String>,
     /// Time limit for receiving the traces, counted from the end of the recording [default: the setting
     /// capture.timeout]
     #[arg(long)]
@@ -114,6 +124,12 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl Args {
+    /// The step at which the window is to begin.
+    fn wanted_step(&self) -> Option<WantedStep<'_>> {
+        let (job, pids) = (self.step_job.as_deref(), &self.pid[..]);
+        self.at_step.map(|step| WantedStep { step, job, pids })
+    }
+
     fn params(&self) -> Result<CaptureParams, Failure> {
         let mut advanced = BTreeMap::new();
         for (key, value) in &self.option {
@@ -140,6 +156,7 @@ impl Args {
             start: start.map(Timestamp).or(start_in),
             timeout: self.timeout.map(time::Duration::from),
             min_parts: self.min_processes,
+            at_step: self.at_step,
         })
     }
 }

@@ -14,7 +14,7 @@ use sessions::{
     coordinator::{CapturedHost, HostFault, HostResult, KeptCapture, SessionLocation},
 };
 use xprof::{
-    session::{ClockOffset, Manifest, Missing, PartEntry, Window},
+    session::{AtStep, ClockOffset, Manifest, Missing, PartEntry, Window},
     wording::counted,
 };
 
@@ -42,6 +42,9 @@ pub(super) struct CaptureReport {
     /// Whether every requested part is present.
     complete: bool,
     window: Option<Window>,
+    /// Of a capture at a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_step: Option<AtStep>,
     /// Of a capture over several hosts, in the order in which they were given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hosts: Vec<HostRow>,
@@ -145,7 +148,7 @@ impl CaptureReport {
     ) -> Self {
         let failures: Vec<_> =
             failures.into_iter().map(|failure| FailureRow::new(failure, kept_in)).collect();
-        let Manifest { session, window, hosts, missing, warnings, .. } = manifest;
+        let Manifest { session, window, at_step, hosts, missing, warnings, .. } = manifest;
         let parts = hosts.into_iter().flat_map(|host| {
             let name = host.host;
             host.parts.into_iter().map(move |entry| Part { host: name.clone(), entry })
@@ -156,6 +159,7 @@ impl CaptureReport {
             in_store: kept_in == KeptIn::AgentStore,
             complete: missing.is_empty() && failures.is_empty(),
             window,
+            at_step,
             hosts: Vec::new(),
             parts: parts.collect(),
             missing,
@@ -243,6 +247,9 @@ impl CaptureReport {
         for line in self.hosts.iter().filter_map(HostRow::line) {
             let _ = writeln!(text, "  {}", one_line(&line));
         }
+        if let Some(at_step) = self.at_step {
+            let _ = writeln!(text, "  {}", at_step_text(at_step));
+        }
         for Part { entry, .. } in &self.parts {
             let window = entry.window.map(|window| {
                 let length = window.stop.duration_since(window.start).as_secs_f64();
@@ -280,6 +287,20 @@ impl CaptureReport {
         };
         let _ = writeln!(text, "next: tpuscope sessions show {place}");
         text
+    }
+}
+
+/// How far off a capture at a step began.
+fn at_step_text(at: AtStep) -> String {
+    let AtStep { step, first_step, off_by } = at;
+    let Some((first, off_by)) = first_step.zip(off_by) else {
+        return format!("at step {step}: the traces show no numbered step");
+    };
+    let steps = counted(off_by.unsigned_abs(), "step");
+    match off_by {
+        0 => format!("at step {step}: it is the first whole step"),
+        ..0 => format!("at step {step}: the first whole step is {first}, {steps} before it"),
+        1.. => format!("at step {step}: the first whole step is {first}, {steps} after it"),
     }
 }
 
@@ -330,6 +351,18 @@ fn exit(report: CaptureReport) -> CommandResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_far_off_a_step_was_is_said() {
+        let text = |first: Option<i64>| {
+            let off_by = first.map(|first| first - 40);
+            at_step_text(AtStep { step: 40, first_step: first, off_by })
+        };
+        assert_eq!(text(Some(40)), "at step 40: it is the first whole step");
+        assert_eq!(text(Some(38)), "at step 40: the first whole step is 38, 2 steps before it");
+        assert_eq!(text(Some(41)), "at step 40: the first whole step is 41, 1 step after it");
+        assert_eq!(text(None), "at step 40: the traces show no numbered step");
+    }
 
     #[test]
     fn a_missing_process_is_named_once() {

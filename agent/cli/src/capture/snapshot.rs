@@ -115,7 +115,7 @@ fn of_hosts(args: &Args) -> Result<CaptureReport, NothingKept> {
         busy_limit: time::Duration::ZERO,
         overall_limit: args.overall_timeout.map(time::Duration::from),
     };
-    hosts::run(&args.hosts, snapshot)
+    hosts::run(&args.hosts, snapshot, None)
 }
 
 fn snapshot(args: &Args) -> Result<CaptureReport, Failure> {

@@ -29,6 +29,7 @@ use super::{
     output::{self, one_line},
     remedies::{self, NoAnswer},
 };
+pub(crate) use show::duration;
 
 /// The maximum size of a file of queries in bytes.
 const QUERIES_BYTES: u64 = 16 << 20;

@@ -66,7 +66,7 @@ fn bar(share: f64) -> String {
 
 /// Seconds in the two largest units.
 #[expect(clippy::cast_possible_truncation, reason = "saturates, and is only shown")]
-pub(super) fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.1} s");
     }

@@ -4,7 +4,9 @@ use std::{fmt, io, net::SocketAddr, path::Path};
 
 use cluster::identity::files::IdentityError;
 use nix::unistd::Uid;
-use server::{agent_socket::SocketError, remote::RemoteError, scrape::ConfigurationError};
+use server::{
+    agent_socket::SocketError, hook_users::UnknownUser, remote::RemoteError, scrape::ConfigurationError,
+};
 use store::lock::LockError;
 
 use super::certs::close_key;
@@ -76,6 +78,12 @@ pub(crate) fn agent_socket(error: &SocketError, setting: &str) -> Failure {
 pub(crate) fn socket_group(group: &str) -> Failure {
     Failure::new(Exit::Config, format!("there is no group `{group}` (api.socket_group)"))
         .remedy("create the group (`groupadd --system`), or leave api.socket_group empty")
+}
+
+/// The user of Slurm's hooks does not exist.
+pub(crate) fn slurm_user(error: &UnknownUser) -> Failure {
+    Failure::new(Exit::Config, format!("{error} (slurm.user)"))
+        .remedy("set it to SlurmdUser of slurm.conf, or leave slurm.user empty if that is root")
 }
 
 /// The metrics listener cannot be opened.

@@ -11,6 +11,7 @@ mod certs;
 mod connection;
 mod host_captures;
 mod hosts;
+mod jobs;
 mod joined_sessions;
 mod ledger;
 mod libtpu;
@@ -18,13 +19,15 @@ mod output;
 mod profilers;
 mod series;
 mod settings;
+mod slurm;
 mod status;
+mod steps;
 mod stored_sessions;
 mod traces;
 mod uploads;
 
 pub(crate) use agent::{
-    agent_socket, remote_files, socket_group, state_dir, task_ended, tcp_address, web_config,
+    agent_socket, remote_files, slurm_user, socket_group, state_dir, task_ended, tcp_address, web_config,
 };
 pub(crate) use arguments::arguments;
 pub(crate) use buckets::{no_session_in_bucket, several_in_bucket, unread_bucket};
@@ -47,6 +50,7 @@ pub(crate) use hosts::{
     container_without_pod, hosts, kubectl_wants_pods, no_container_name, no_way_to_hosts, not_reached,
     peer_id_without_tls, port_with_command, socket_of_another_host, srun_without_job,
 };
+pub(crate) use jobs::{job, not_executed};
 pub(crate) use joined_sessions::{
     no_host_has, no_name_for_hosts, not_comparable, process_twice, same_session, session_twice,
     sessions_apart, several_jobs,
@@ -60,7 +64,13 @@ pub(crate) use output::{manual_pages, unprinted};
 pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};
+pub(crate) use slurm::{
+    hook_variable, late_hook, no_slurm_configuration, report_file, unread_slurm_configuration,
+};
 pub(crate) use status::{no_chip, no_owner};
+pub(crate) use steps::{
+    interrupted_wait_for_step, no_step_number, several_jobs_have_steps, unpredictable_step,
+};
 pub(crate) use stored_sessions::{
     changed_path, each, faulty_session, import, imported_name, imported_url, listed_name, merged_session,
     no_files_of_older_agent, no_store, no_stored_session, not_a_session_name, several_sessions,

@@ -129,7 +129,7 @@ fn is_of_agent(session: &SessionSummary) -> bool {
 }
 
 /// As JSON.
-pub(super) fn value(session: &SessionSummary) -> serde_json::Value {
+pub(crate) fn value(session: &SessionSummary) -> serde_json::Value {
     let context = context_of(session);
     let (certain, possible) = context.total_losses();
     serde_json::json!({
@@ -211,6 +211,11 @@ fn table(sessions: &[SessionSummary], format: Option<Format>) -> String {
         }
     }
     table.text()
+}
+
+/// The table that is not wide.
+pub(crate) fn narrow_table(sessions: &[SessionSummary]) -> String {
+    table(sessions, None)
 }
 
 /// The cells of a table that is not wide.

@@ -14,7 +14,7 @@ mod fetch_hosts;
 mod import;
 mod interrupt;
 mod joined;
-mod list;
+pub(crate) mod list;
 mod list_hosts;
 mod load;
 mod location;

@@ -95,8 +95,12 @@ sections! {
     capture: sessions::settings::Settings,
     /// The trace of the minutes before.
     recorder: sessions::recorder::RecorderSettings,
+    /// The jobs of the host over time.
+    jobs: ::jobs::settings::JobSettings,
     /// The retention of sessions.
     store: store::settings::Settings,
+    /// The hooks of Slurm.
+    slurm: server::hook_users::SlurmSettings,
     /// Uploads.
     upload: store::uploads::settings::Settings,
     ;

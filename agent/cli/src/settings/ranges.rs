@@ -3,7 +3,7 @@
 //!
 //! Must never depend on the host.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
 
 use super::{Config, checks::BrokenRule};
 
@@ -24,6 +24,7 @@ const MIN_EVERY: Duration = Duration::from_secs(5);
 const MIN_PAST: u64 = 1 << 20;
 const MIN_CONTINUOUS: Duration = Duration::from_secs(120);
 const MIN_GROWTH: u64 = 1 << 20;
+const ATTEMPTS: RangeInclusive<u32> = 100..=1_000_000;
 /// A piece of an upload has this size, and waits for its turn within the idle timeout.
 const MIN_UPLOAD_RATE: u64 = 64 << 10;
 const MAX_UPLOADS: u16 = 16;
@@ -31,7 +32,8 @@ const MIN_UPLOAD_IDLE: Duration = Duration::from_secs(1);
 
 /// The settings that are out of their range.
 pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
-    let Config { sampler, libtpu, device, workload, capture, recorder, upload, destination, .. } = config;
+    let Config { sampler, libtpu, device, workload, capture, recorder, jobs, upload, destination, .. } =
+        config;
     let (window, every) = (recorder.window.get(), recorder.every.get());
     let ids: BTreeSet<u16> = device.extra.iter().map(|chip| chip.device).collect();
     let step = sampler.history_step.get();
@@ -125,6 +127,11 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             "recorder.max_size is under 1MiB: expected 1MiB or more",
         ),
         (
+            !ATTEMPTS.contains(&jobs.max_attempts),
+            &["jobs.max_attempts"],
+            "jobs.max_attempts is out of its range: expected 100 to 1000000",
+        ),
+        (
             destination.name_twice(),
             &["destination"],
             "destination has a name twice: expected one destination for each name",
@@ -192,6 +199,7 @@ mod tests {
             ("recorder.max_growth=0B", "expected 1MiB or more"),
             ("recorder.max_slowdown=0%", "expected 1% or more"),
             ("recorder.max_size=0B", "expected 1MiB or more"),
+            ("jobs.max_attempts=99", "expected 100 to 1000000"),
             (extra, "expected one chip for each id"),
             ("upload.max_rate=1B", "expected 64KiB or more"),
             ("upload.parallel=0", "expected 1 to 16"),

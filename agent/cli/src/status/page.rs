@@ -9,7 +9,7 @@ use proto::tpuscope::v1::{ChipStatus, JobIdentity, OwnerStatus, SeriesValue, Sou
 
 use super::{
     remarks::{in_trouble, remarks},
-    wide,
+    steps, wide,
 };
 use crate::output::{TextTable, one_line};
 
@@ -33,6 +33,7 @@ pub(super) fn page(status: &StatusReply, samples: Option<&[SeriesValue]>, verbos
         text.push('\n');
         text.push_str(&owners(&status.owners));
     }
+    text.push_str(&steps::section(&status.steps));
     let shown: Vec<_> = status.sources.iter().filter(|it| verbose || in_trouble(it).count() > 0).collect();
     if !shown.is_empty() {
         text.push('\n');

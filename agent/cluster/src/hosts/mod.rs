@@ -20,7 +20,7 @@ pub use file::HostsFile;
 pub use gce::{GceError, GceWorkers};
 pub use k8s::{HeadlessService, ServiceError};
 pub use query_command::QueryCommandError;
-pub use slurm::{SlurmError, SlurmJob};
+pub use slurm::{SlurmError, SlurmJob, slurm_configuration};
 
 /// Something that knows hosts.
 #[async_trait]

@@ -1,6 +1,6 @@
 //! The hosts of a Slurm job: from the job's own variables inside it, elsewhere from `squeue` and `scontrol`.
 
-use std::{env, fmt, str::FromStr};
+use std::{env, fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use model::untrusted::{MESSAGE, clean};
@@ -99,6 +99,14 @@ impl SlurmJob {
         let words = ["-h", "-j", &self.0, "-o", "%i %A %T %N"];
         known(self, &answer("squeue", &words, LIMIT).await?)
     }
+}
+
+/// The configuration that the daemons of Slurm use, as `scontrol show config` writes it.
+///
+/// # Errors
+/// If it gives no answer within `limit`.
+pub async fn slurm_configuration(limit: Duration) -> Result<String, SlurmError> {
+    Ok(answer("scontrol", &["show", "config"], limit).await?)
 }
 
 /// A job that has nodes.

@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::secrets::without_secrets;
+
 /// The allowed variables of one process.
 pub(super) type Environment = BTreeMap<String, String>;
 
@@ -17,7 +19,7 @@ pub(super) const PROFILER_PORT: &str = "TPUSCOPE_PROFILER_PORT";
 /// Maximum length of a value; longer ones are dropped. Host lists of large jobs are the longest that are used.
 const LONGEST_VALUE: usize = 64 * 1024;
 
-/// The allow-list.
+/// The allow-list, beside [`CONFIGURATION`].
 const ALLOWED: &[&str] = &[
     // Ours
     IGNORE,
@@ -31,21 +33,13 @@ const ALLOWED: &[&str] = &[
     // libtpu
     "CLOUD_TPU_TASK_ID",
     "LIBTPU_PATH",
-    "TPU_ACCELERATOR_TYPE",
-    "TPU_CHIPS_PER_HOST_BOUNDS",
-    "TPU_CHIPS_PER_PROCESS_BOUNDS",
-    "TPU_HOST_BOUNDS",
     "TPU_LIBRARY_PATH",
     "TPU_MESH_CONTROLLER_ADDRESS",
     "TPU_MESH_CONTROLLER_PORT",
     "TPU_PROCESS_ADDRESSES",
-    "TPU_PROCESS_BOUNDS",
     "TPU_PROCESS_PORT",
     "TPU_RUNTIME_METRICS_ADDRESS",
     "TPU_RUNTIME_METRICS_PORTS",
-    "TPU_TOPOLOGY",
-    "TPU_VISIBLE_CHIPS",
-    "TPU_VISIBLE_DEVICES",
     "TPU_WORKER_HOSTNAMES",
     "TPU_WORKER_ID",
     "VBAR_CONTROL_SERVICE_URL",
@@ -94,6 +88,58 @@ const ALLOWED: &[&str] = &[
     "REPLICATED_JOB_NAME",
 ];
 
+/// The variables that configure a program. Words in them that look like secrets are not kept.
+pub const CONFIGURATION: &[&str] = &[
+    "ENABLE_PJRT_COMPATIBILITY",
+    "JAX_CHECK_TRACER_LEAKS",
+    "JAX_COMPILATION_CACHE_DIR",
+    "JAX_CPU_COLLECTIVES_IMPLEMENTATION",
+    "JAX_DEBUG_INFS",
+    "JAX_DEBUG_NANS",
+    "JAX_DEFAULT_DTYPE_BITS",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DEFAULT_PRNG_IMPL",
+    "JAX_DISABLE_JIT",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS",
+    "JAX_ENABLE_COMPILATION_CACHE",
+    "JAX_ENABLE_PGLE",
+    "JAX_ENABLE_X64",
+    "JAX_EXPLAIN_CACHE_MISSES",
+    "JAX_LOG_COMPILES",
+    "JAX_NUMPY_DTYPE_PROMOTION",
+    "JAX_NUMPY_RANK_PROMOTION",
+    "JAX_NUM_CPU_DEVICES",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES",
+    "JAX_PLATFORMS",
+    "JAX_PLATFORM_NAME",
+    "JAX_THREEFRY_PARTITIONABLE",
+    "JAX_TRACEBACK_FILTERING",
+    "JAX_TRANSFER_GUARD",
+    "JAX_USE_SHARDY_PARTITIONER",
+    "LIBTPU_INIT_ARGS",
+    "PJRT_DEVICE",
+    "TPU_ACCELERATOR_TYPE",
+    "TPU_CHIPS_PER_HOST_BOUNDS",
+    "TPU_CHIPS_PER_PROCESS_BOUNDS",
+    "TPU_HOST_BOUNDS",
+    "TPU_MEGACORE",
+    "TPU_MIN_LOG_LEVEL",
+    "TPU_PREMAPPED_BUFFER_SIZE",
+    "TPU_PREMAPPED_BUFFER_TRANSFER_THRESHOLD_BYTES",
+    "TPU_PROCESS_BOUNDS",
+    "TPU_SKIP_MDS_QUERY",
+    "TPU_STDERR_LOG_LEVEL",
+    "TPU_TOPOLOGY",
+    "TPU_VISIBLE_CHIPS",
+    "TPU_VISIBLE_DEVICES",
+    "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_USE_BF16",
+    "XLA_USE_SPMD",
+];
+
 /// Whether a variable may be kept.
 fn allowed(name: &str) -> bool {
     // Megascale has had many names for its ports over the years, and none of them may be contacted.
@@ -103,7 +149,7 @@ fn allowed(name: &str) -> bool {
                 .iter()
                 .any(|end| name.ends_with(end))
     };
-    ALLOWED.contains(&name) || megascale()
+    ALLOWED.contains(&name) || CONFIGURATION.contains(&name) || megascale()
 }
 
 /// The allowed variables of `/proc/<pid>/environ`.
@@ -115,7 +161,10 @@ pub(super) fn parse(environ: &[u8]) -> Environment {
         let Ok(name) = std::str::from_utf8(name) else { continue };
         // The first of two equal names wins, as getenv has it.
         if allowed(name) && value.len() <= LONGEST_VALUE && !kept.contains_key(name) {
-            kept.insert(name.to_owned(), String::from_utf8_lossy(value).into_owned());
+            let value = String::from_utf8_lossy(value);
+            let value =
+                if CONFIGURATION.contains(&name) { without_secrets(&value) } else { value.into_owned() };
+            kept.insert(name.to_owned(), value);
         }
     }
     kept
@@ -176,6 +225,19 @@ mod tests {
         let names: Vec<&str> = kept.keys().map(String::as_str).collect();
         assert_eq!(names, ["MASTER_PORT", "MEGASCALE_PORT", "SLURM_JOB_ID"]);
         assert_eq!(kept["SLURM_JOB_ID"], "12");
+    }
+
+    #[test]
+    fn a_secret_in_a_flag_is_not_kept() {
+        let text =
+            b"XLA_FLAGS=--xla_a=1 --api_key=hunter2\0JAX_COMPILATION_CACHE_DIR=https://ada:hunter2@x/y\0\
+            LIBTPU_INIT_ARGS=--xla_b=AKIAIOSFODNN7EXAMPLE --xla_c=true\0JAX_API_TOKEN=hunter2\0";
+        let kept = parse(text);
+        let shown = format!("{kept:?}");
+        assert!(!shown.contains("hunter2") && !shown.contains("AKIA"), "{shown}");
+        assert!(kept["XLA_FLAGS"].starts_with("--xla_a=1 --api_key=("), "{shown}");
+        assert!(kept["LIBTPU_INIT_ARGS"].ends_with(" --xla_c=true"), "{shown}");
+        assert_eq!(kept.len(), 3);
     }
 
     #[test]

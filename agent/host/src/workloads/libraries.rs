@@ -19,6 +19,8 @@ pub(super) struct Mapped {
     pub(super) framework: Option<(&'static str, PathBuf)>,
     /// The libtpu.so was replaced on disk after it was mapped.
     pub(super) libtpu_deleted: bool,
+    /// The version of Python in the first path that has one, such as `3.11`.
+    pub(super) python: Option<String>,
 }
 
 impl Mapped {
@@ -37,6 +39,9 @@ impl Mapped {
             None => (path, false),
         };
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        if self.python.is_none() {
+            self.python = python_version(path);
+        }
         if !contains(name, b".so") {
             return;
         }
@@ -56,6 +61,16 @@ impl Mapped {
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
+}
+
+/// The version in `/usr/bin/python3.11`, `/venv/lib/python3.11/…` or `libpython3.11.so.1.0`.
+fn python_version(path: &[u8]) -> Option<String> {
+    const NAME: &[u8] = b"python3.";
+    let at = path.windows(NAME.len()).position(|window| window == NAME)?;
+    let minor: Vec<u8> =
+        path[at + NAME.len()..].iter().copied().take_while(u8::is_ascii_digit).take(3).collect();
+    let minor = String::from_utf8(minor).ok().filter(|minor| !minor.is_empty())?;
+    Some(format!("3.{minor}"))
 }
 
 /// Reads maps in pieces and stops when all libraries are found.
@@ -103,6 +118,9 @@ mod tests {
         assert_eq!(found.libtpu, Some("/venv/lib/python3.11/site-packages/libtpu/libtpu.so".into()));
         assert!(found.libtpu_deleted);
         assert_eq!(found.framework.unwrap().0, "jaxlib");
+        assert_eq!(found.python.as_deref(), Some("3.11"));
+        assert_eq!(python_version(b"/usr/lib/libpython3.9.so.1.0").as_deref(), Some("3.9"));
+        assert_eq!(python_version(b"/usr/bin/python3"), None);
         let torch = "1-2 r-xp 0 0:0 1 /s/_XLAC.cpython-311-x86_64-linux-gnu.so\n";
         assert_eq!(mapped(torch.as_bytes()).unwrap().framework.unwrap().0, "torch_xla");
         assert!(!mapped("1-2 r-xp 0 0:0 1 /srv/jaxlib/readme.txt\n".as_bytes()).unwrap().any());

@@ -9,6 +9,7 @@ mod early_scan;
 mod endpoints;
 mod environment;
 mod job_identity;
+pub mod leftovers;
 mod libraries;
 mod node_watch;
 mod owners;
@@ -31,7 +32,7 @@ use std::{
 };
 
 pub use endpoints::{PROFILER_DEFAULTS, PROFILER_VARIABLES};
-pub use environment::RECORD as RECORD_VARIABLE;
+pub use environment::{CONFIGURATION as CONFIGURATION_VARIABLES, RECORD as RECORD_VARIABLE};
 
 use early_scan::{EarlyScan, OwnerCheck};
 use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};

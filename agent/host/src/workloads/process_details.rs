@@ -1,6 +1,7 @@
 //! The details of an owner's process, read once and kept while it runs the same program.
 
 use std::{
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -35,8 +36,7 @@ pub(super) struct ProcessDetails {
     pub(super) pid_namespace: Option<u64>,
     pub(super) network_namespace: Option<u64>,
     pub(super) libtpu: Option<PathBuf>,
-    pub(super) libtpu_version: Option<String>,
-    pub(super) framework: Option<String>,
+    pub(super) versions: BTreeMap<String, String>,
     pub(super) notes: Vec<String>,
     /// The metric socket that its variables name, as a path for this agent.
     pub(super) socket: Option<PathBuf>,
@@ -79,6 +79,19 @@ impl ProcessReader {
         self.stat(proc, pid).filter(|now| now.same_program(before))
     }
 
+    /// The command of a process and its job; `None` when it has ended.
+    pub(super) fn job(&mut self, proc: &Procfs, pid: u32) -> Option<(String, Job)> {
+        let process = pid.to_string();
+        let stat = self.stat(proc, pid)?;
+        let ids = process_status::ids(&self.text(proc, &process, "status")?)?;
+        let command = self.text(proc, &process, "comm")?.trim_end_matches('\n').to_owned();
+        let cgroup = self.text(proc, &process, "cgroup").unwrap_or_default();
+        let environment = self.environment(proc, &process).unwrap_or_default();
+        let (key, user) = (ProcessKey { pid, start_ticks: stat.start_ticks }, self.user(ids.uid));
+        let (environment, cgroup, user) = (&environment, &cgroup[..], &user[..]);
+        Some((command, job_identity::job(JobInputs { process: key, environment, cgroup, user })))
+    }
+
     /// All details of a process; `None` when it has ended.
     pub(super) fn read(&mut self, proc: &Procfs, pid: u32, holds_chip: bool) -> Option<ProcessDetails> {
         let process = pid.to_string();
@@ -114,8 +127,7 @@ impl ProcessReader {
             pid_namespace: proc.namespace(&process, "pid"),
             network_namespace: proc.namespace(&process, "net"),
             libtpu: None,
-            libtpu_version: None,
-            framework: None,
+            versions: BTreeMap::new(),
             notes,
             socket,
             libraries: LibraryState::Partial,
@@ -150,36 +162,36 @@ impl ProcessReader {
         if mapped.libtpu_deleted {
             note(&mut details.notes, "its libtpu.so was replaced on disk after it was loaded".to_owned());
         }
-        let Mapped { libtpu, framework, libtpu_deleted } = mapped;
+        let Mapped { libtpu, framework, libtpu_deleted, python } = mapped;
+        details.versions.extend(python.map(|version| ("python".to_owned(), version)));
         let all = framework.is_some() && (libtpu.is_some() || !holds_chip);
         details.libraries = if all { LibraryState::Complete } else { LibraryState::Partial };
         details.libtpu = libtpu.map(|path| inside(proc, &process, &path));
         // The files beside a library that was replaced are those of the new one.
         if let Some(path) = details.libtpu.clone().filter(|_| !libtpu_deleted) {
-            details.libtpu_version = self.version("libtpu", path, details);
+            self.version("libtpu", path, details);
         }
         let Some((package, library)) = framework else { return };
-        let version = self.version(package, inside(proc, &process, &library), details);
-        details.framework = version.map(|version| format!("{package} {version}"));
+        let library = inside(proc, &process, &library);
+        let jax = beside(&library, "jaxlib", "jax");
+        self.version(package, library, details);
+        if let Some(jax) = jax {
+            self.version("jax", jax, details);
+        }
     }
 
-    /// The version of a package. A file system that does not answer is noted, and asked again at the next scan.
-    fn version(
-        &mut self,
-        package: &'static str,
-        library: PathBuf,
-        details: &mut ProcessDetails,
-    ) -> Option<String> {
+    /// The version of a package beside this library. A file system that does not answer is noted, and asked again at the
+    /// next scan.
+    fn version(&mut self, package: &'static str, library: PathBuf, details: &mut ProcessDetails) {
         let unanswered = format!("the version of its {package} is unknown: the file system does not answer");
         match self.files.version(package, library) {
             Ok(version) => {
                 details.notes.retain(|note| *note != unanswered);
-                version
+                details.versions.extend(version.map(|version| (package.to_owned(), version)));
             }
             Err(Hanging) => {
                 details.libraries = LibraryState::Unanswered;
                 note(&mut details.notes, unanswered);
-                None
             }
         }
     }
@@ -222,6 +234,12 @@ impl ProcessReader {
         });
         name.unwrap_or_else(|| uid.to_string())
     }
+}
+
+/// A path in the package `other` that lies beside the package in which this library is.
+fn beside(library: &Path, package: &str, other: &str) -> Option<PathBuf> {
+    let folder = library.ancestors().find(|folder| folder.ends_with(package))?;
+    Some(folder.with_file_name(other).join("__init__.py"))
 }
 
 /// A path of the process as a path for this agent: the same one when both see the same files.

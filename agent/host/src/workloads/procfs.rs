@@ -78,6 +78,11 @@ impl Procfs {
         Ok(pids)
     }
 
+    /// The user of a process; `None` when it has ended.
+    pub(super) fn owner(&self, pid: u32) -> Option<u32> {
+        statat(&self.root, pid.to_string(), AtFlags::empty()).ok().map(|stat| stat.st_uid)
+    }
+
     /// Whether this agent's own pid namespace is the one of this procfs: its process then has one id here.
     pub(super) fn is_of_our_namespace(&self) -> bool {
         let mut status = Vec::new();

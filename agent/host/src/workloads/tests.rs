@@ -17,7 +17,7 @@ use crate::settings::workload::StaticEndpoint;
 static NODES_AND_CHILDREN: Mutex<()> = Mutex::new(());
 
 /// Starts a program. Its standard input may be a node. Returns when the program runs and the node is closed here.
-fn spawn(mut command: Command, node: Option<&Path>) -> Child {
+pub(super) fn spawn(mut command: Command, node: Option<&Path>) -> Child {
     let _alone = NODES_AND_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(node) = node {
         command.stdin(File::open(node).unwrap());

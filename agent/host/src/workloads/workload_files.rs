@@ -18,7 +18,7 @@ const MAX_ENTRIES: usize = 20_000;
 /// A request to the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Request {
-    /// The version in the dist-info folder of a package, beside this library of the package.
+    /// The version in the dist-info folder of a package, beside this file of the package.
     Version { package: &'static str, library: PathBuf },
     /// The user of this Unix socket.
     SocketOwner(PathBuf),

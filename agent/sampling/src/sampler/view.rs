@@ -106,8 +106,9 @@ fn rank(origin: Origin) -> u8 {
         Origin::OrbaxGrain => 2,
         Origin::Host => 3,
         Origin::Libtpu => 4,
-        Origin::Sim => 5,
-        Origin::Agent => 6,
+        Origin::Trace => 5,
+        Origin::Sim => 6,
+        Origin::Agent => 7,
     }
 }
 

@@ -13,6 +13,7 @@ pub mod orbax_grain;
 mod retry;
 pub mod runtime;
 pub mod sim;
+pub mod trace_steps;
 mod tray_chip;
 
 use std::{future::Future, pin::Pin, sync::Arc};

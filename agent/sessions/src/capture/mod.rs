@@ -26,7 +26,10 @@ use std::{
     time::Duration,
 };
 
-use model::time::{Clock, Timestamp};
+use model::{
+    step_times::StepTimes,
+    time::{Clock, Timestamp},
+};
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use xprof::session::{FinishedSession, PartName, SessionError, SessionId, SessionWriter};
@@ -45,6 +48,7 @@ use crate::{
     settings::Settings,
     spec::CaptureSpec,
     target::{CaptureTarget, Targets},
+    trace_reading::TraceReader,
 };
 
 /// The longest wait for the removal of parts that are not kept. A disk that hangs is not waited for longer.
@@ -91,6 +95,10 @@ pub struct CaptureRun {
     pub settings: Settings,
     /// The profilers of this program.
     pub profilers: Arc<Profilers>,
+    /// Reads the traces that arrived.
+    pub reader: Arc<TraceReader>,
+    /// Where the steps go that they show; `None`: nowhere.
+    pub steps: Option<Arc<StepTimes>>,
     /// Receives the progress.
     pub listener: ProgressListener,
     /// Ends it early, with nothing kept.

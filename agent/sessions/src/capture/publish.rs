@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use model::time::{Clock, Timestamp};
+use model::{
+    step_times::{ReadTrace, TraceSteps},
+    time::{Clock, Timestamp},
+};
 use xprof::{
     check::TraceSummary,
     loss::Loss,
     session::{
-        HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, SessionId, SessionName,
-        SessionWriter, Tool, Window,
+        AtStep, HostEntry, HostName, MANIFEST_VERSION, Manifest, Missing, PartFacts, PartSteps, SessionId,
+        SessionName, SessionWriter, Tool, Window,
     },
 };
 
@@ -16,12 +19,14 @@ use super::{
     CaptureRun, CapturedSession, Failures, blocking,
     progress::CaptureProgress,
     record::{CaptureWindow, ReceivedPart},
-    second_reading,
+    second_reading::{self, PartReading},
 };
 use crate::{CaptureError, spec::CaptureSpec, target::CaptureTarget, trace_remarks::TraceRemarks};
 
 /// A start that is later than this is written down.
 const LATE: Duration = Duration::from_millis(50);
+/// How long the figures of the steps of a capture hold.
+const STEPS_FRESH: Duration = Duration::from_secs(180);
 
 /// The hosts of a session, by name.
 type Hosts = BTreeMap<HostName, HostEntry>;
@@ -77,8 +82,14 @@ impl CaptureRun {
         let mut hosts = Hosts::new();
         for ReceivedPart { index, part, summary, notes } in received {
             let target = &self.targets.targets[index];
-            let losses = second_reading::losses(&summary, &part).await;
+            let wants_steps = self.spec.at_step.is_some();
+            let PartReading { losses, steps, is_read } =
+                second_reading::read(&self.reader, &summary, &part, wants_steps).await;
+            if is_read {
+                self.note_steps(target, steps, &summary);
+            }
             let mut facts = facts(&summary, losses, target, &self.spec);
+            facts.steps = steps.map(part_steps);
             facts.warnings.extend(notes);
             // Another host's clock may be off by more than any lateness.
             let our_clock = target.at.is_loopback() || target.process.is_some();
@@ -99,6 +110,14 @@ impl CaptureRun {
             }
         }
         Ok(hosts)
+    }
+
+    /// Samples and status show the steps of a workload.
+    fn note_steps(&self, target: &CaptureTarget, steps: Option<TraceSteps>, summary: &TraceSummary) {
+        let stop = summary.window.and_then(|(_, stop)| i64::try_from(stop).ok());
+        if let (Some(known), Some(process), Some(stop)) = (&self.steps, target.process, stop) {
+            known.put(process, ReadTrace { steps, stop: Timestamp(stop), fresh_for: STEPS_FRESH });
+        }
     }
 
     fn manifest(
@@ -133,10 +152,20 @@ impl CaptureRun {
             window: Window::from_ns(start, start.saturating_add(length)),
             tracer_levels: Some(self.spec.levels),
             options: self.spec.advanced.clone(),
+            at_step: self.spec.at_step.map(|step| AtStep::of(step, &hosts)),
             hosts,
             missing: failed.chain(self.targets.missing.iter().cloned()).collect(),
             warnings: self.targets.warnings.clone(),
         }
+    }
+}
+
+fn part_steps(steps: TraceSteps) -> PartSteps {
+    PartSteps {
+        count: steps.count,
+        median_ns: steps.median_ns,
+        first: steps.numbered.map(|numbered| numbered.first),
+        last: steps.numbered.map(|numbered| numbered.last),
     }
 }
 
@@ -163,6 +192,7 @@ fn facts(
         events: summary.events,
         window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
         late_start_ns: None,
+        steps: None,
         warnings,
         losses,
         recorded: Vec::new(),

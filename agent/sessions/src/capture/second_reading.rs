@@ -1,35 +1,47 @@
-//! What only a whole trace tells of its losses: program runs and operations that a core lacks.
+//! What only a whole trace tells: program runs and operations that a core lacks, and its steps.
 //!
-//! The checker that sees a trace arrive counts, but cannot compare the runs of cores with each other or with the
-//! host's launches: they come in any order, and by clocks that jump. So the file is read once more, as `sessions show`
-//! reads it. That takes about 2 ms of CPU time and no memory for a MB (0.45 s and less than 3 MiB for 257 MB of a real trace),
-//! less than the arrival did. Only traces with a TensorCore are read again.
+//! The file is read once more when it has arrived. Only traces with a TensorCore are, and those of captures that wait for a step.
 //! Must never fail a capture: what cannot be read again is kept, with a warning.
 
-use std::{fs::File, path::Path};
+use std::{fs::File, sync::Arc};
 
-use xprof::{
-    analysis::{self, Rules},
-    check::TraceSummary,
-    loss::Loss,
-    reader::AnyReader,
-};
+use model::step_times::TraceSteps;
+use xprof::{check::TraceSummary, loss::Loss};
 
 use super::StagedPart;
+use crate::trace_reading::TraceReader;
 
-/// The losses of a trace that has arrived, or why only those are known that its arrival showed.
-pub(super) async fn losses(summary: &TraceSummary, part: &StagedPart) -> Result<Vec<Loss>, String> {
-    if !summary.planes.iter().any(|plane| plane.is_tensor_core() && plane.events > 0) {
-        return Ok(summary.losses());
-    }
-    let path = part.path();
-    let read = tokio::task::spawn_blocking(move || read(&path)).await;
-    read.unwrap_or_else(|_| Err("the reading ended unexpectedly".to_owned()))
+/// What a part tells.
+#[derive(Debug)]
+pub(super) struct PartReading {
+    /// Its losses, or why only those are known that its arrival showed.
+    pub(super) losses: Result<Vec<Loss>, String>,
+    /// Its steps, if it was read and shows any.
+    pub(super) steps: Option<TraceSteps>,
+    /// Whether it was read again.
+    pub(super) is_read: bool,
 }
 
-fn read(path: &Path) -> Result<Vec<Loss>, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let mut reader = AnyReader::open_any(Box::new(file)).map_err(|error| error.to_string())?;
-    let trace = analysis::read_any(&mut reader, "", true, "", Rules::True);
-    trace.map(|trace| trace.losses).map_err(|error| error.to_string())
+/// Reads a trace that has arrived, if it has a TensorCore or its steps are `wanted`.
+pub(super) async fn read(
+    reader: &Arc<TraceReader>,
+    summary: &TraceSummary,
+    part: &StagedPart,
+    wanted: bool,
+) -> PartReading {
+    let has_core = summary.planes.iter().any(|plane| plane.is_tensor_core() && plane.events > 0);
+    let at_arrival = || PartReading { losses: Ok(summary.losses()), steps: None, is_read: false };
+    if !has_core && !wanted {
+        return at_arrival();
+    }
+    let (path, reader) = (part.path(), Arc::clone(reader));
+    let read = tokio::task::spawn_blocking(move || {
+        reader.read(File::open(path).map_err(|error| error.to_string())?)
+    });
+    match read.await.unwrap_or_else(|_| Err("the reading ended unexpectedly".to_owned())) {
+        Ok(reading) => PartReading { losses: Ok(reading.losses), steps: reading.steps, is_read: true },
+        // What could only be compared in a trace with a core is nothing that this one lacks.
+        Err(_) if !has_core => at_arrival(),
+        Err(why) => PartReading { losses: Err(why), steps: None, is_read: false },
+    }
 }

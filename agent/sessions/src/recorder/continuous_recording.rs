@@ -7,14 +7,14 @@
 use std::{sync::Arc, time::Duration};
 
 use model::time::Timestamp;
-use store::segments::{RecordedProcess, StoredSegment};
+use store::segments::{RecordedProcess, Segments, StoredSegment};
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
     ActiveSettings, ArrivingTrace, MAX_BACKOFF, Recorder, RecordingPlan, Strategy, WantedPast, gap, stretch,
-    window::{ArrivedTrace, WindowFailure, keep},
+    window::{ArrivedTrace, keep},
     workload_memory::{memory_of, read_memory, until_too_large},
 };
 use crate::{
@@ -450,15 +450,15 @@ impl ContinuousRecording {
             spec,
             is_cut: false,
         };
-        let (segments, process, target) =
-            (Arc::clone(&recorder.segments), self.job.process.clone(), self.job.target.clone());
+        let (reader, process, target) =
+            (Arc::clone(&recorder.reader), self.job.process.clone(), self.job.target.clone());
         let strategy = self.job.plan.strategy.as_str();
-        let kept =
-            tokio::task::spawn_blocking(move || keep(&segments, arrived, process, &target, due, strategy));
-        kept.await
-            .map_err(|error| error.to_string())?
-            .map(Some)
-            .map_err(|error: WindowFailure| error.to_string())
+        let keep =
+            move |segments: &Segments| keep(segments, &reader, arrived, process, &target, due, strategy);
+        let kept = recorder.on_disk(keep).await.and_then(|kept| kept);
+        let segment = kept.map_err(|error| error.to_string())?;
+        recorder.note_steps(&segment, self.job.settings.recorder.every.get().max(self.every));
+        Ok(Some(segment))
     }
 }
 

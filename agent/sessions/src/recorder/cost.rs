@@ -4,7 +4,8 @@
 //! the time from the last step of the one to the first of the other, over their numbers. Without numbers nothing is known
 //! of the steps outside, and nothing is said.
 
-use store::segments::{NumberedSteps, StoredSegment};
+use model::step_times::NumberedSteps;
+use store::segments::StoredSegment;
 
 /// The mean steps inside the windows of a process and between them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,10 +78,11 @@ impl StepSum {
 mod tests {
     use model::{
         job::JobKind,
+        step_times::TraceSteps,
         time::Timestamp,
         workload::{ProcessKey, WorkloadId},
     };
-    use store::segments::{RecordedProcess, SegmentFacts, SegmentSteps};
+    use store::segments::{RecordedProcess, SegmentFacts};
 
     use super::*;
 
@@ -91,7 +93,7 @@ mod tests {
             first_start_ns,
             last_start_ns,
         });
-        let steps = Some(SegmentSteps { numbered, ..SegmentSteps::default() });
+        let steps = Some(TraceSteps { numbered, ..TraceSteps::default() });
         StoredSegment {
             number: 1,
             process: RecordedProcess {

@@ -115,10 +115,10 @@ pub(super) fn plan(
 /// The version of the owner's jaxlib if that takes Python's lock twice at the begin of a profile, and so never goes on:
 /// 0.7.0, 0.7.2 and 0.8.2 do where TensorFlow cannot be imported, 0.9.2 does not.
 fn jaxlib_that_hangs(owner: &Owner) -> Option<&str> {
-    let version = owner.framework.as_deref()?.strip_prefix("jaxlib ")?;
+    let version = owner.versions.get("jaxlib")?;
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
     let (major, minor) = (numbers.next()??, numbers.next()??);
-    ((major, minor) < (0, 9)).then_some(version)
+    ((major, minor) < (0, 9)).then_some(version.as_str())
 }
 
 /// The strategy for the processes of a job: a session that is always open is only for those whose owner asked for it.
@@ -194,17 +194,18 @@ mod tests {
 
     #[test]
     fn a_process_that_a_profile_may_hang_is_never_recorded() {
-        let of = |framework: Option<&str>| {
-            let owner = Owner { framework: framework.map(str::to_owned), ..owner() };
+        let of = |package: &str, version: &str| {
+            let versions = [(package.to_owned(), version.to_owned())].into();
+            let owner = Owner { versions, ..owner() };
             plan(&owner, &on(), Some(&choice(true, None)), None).map(|plan| plan.strategy)
         };
         for old in ["0.7.2", "0.8.2", "0.4.38"] {
-            assert_eq!(of(Some(&format!("jaxlib {old}"))), Err(NotRecorded::OldJaxlib(old.into())));
+            assert_eq!(of("jaxlib", old), Err(NotRecorded::OldJaxlib(old.into())));
         }
-        for fine in [Some("jaxlib 0.9.0"), Some("jaxlib 0.10.2"), Some("jaxlib 1.0"), Some("torch 2.9"), None]
-        {
-            assert_eq!(of(fine), Ok(Strategy::Periodic), "{fine:?}");
+        for fine in ["0.9.0", "0.10.2", "1.0"] {
+            assert_eq!(of("jaxlib", fine), Ok(Strategy::Periodic), "{fine}");
         }
+        assert_eq!(of("torch_xla", "0.7"), Ok(Strategy::Periodic));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! eligibility   which processes, and why not       window         one window of one process: lease, profile, segment
-//! schedule      when windows begin                 trace_reading  the steps and losses of its trace
+//! schedule      when windows begin                 step_notes     what its trace tells of the job's steps
 //! window_length how long they are                  snapshot       segments to a session
 //! write_budget  what the disk takes                status, cost   what is known of each process
 //! missed_windows  which windows did not begin, and why
@@ -30,8 +30,8 @@ pub mod settings;
 mod snapshot;
 mod snapshot_part;
 mod status;
+mod step_notes;
 mod strategy;
-mod trace_reading;
 mod window;
 mod window_length;
 mod workload_memory;
@@ -42,7 +42,7 @@ use std::{
     time::Duration,
 };
 
-use model::{snapshot::HostSnapshot, time::Clock};
+use model::{snapshot::HostSnapshot, step_times::StepTimes, time::Clock};
 use store::{
     AsyncStore, StateError,
     segments::{SegmentGap, Segments},
@@ -62,7 +62,10 @@ pub use status::{ProcessRecording, RecorderStatus};
 pub use strategy::Strategy;
 pub use window_length::LengthReason;
 
-use crate::{continuous::Continuous, profiler::Profilers, settings::Settings as CaptureLimits, target};
+use crate::{
+    continuous::Continuous, profiler::Profilers, settings::Settings as CaptureLimits, target,
+    trace_reading::TraceReader,
+};
 use continuous_recording::ContinuousJob;
 use missed_windows::LookedAt;
 use process_state::{DueRecording, Planned, RecorderState, gap, stretch};
@@ -75,7 +78,7 @@ const PREPARE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(5);
 /// The most processes of a host that are recorded.
 const MAX_PROCESSES: usize = 64;
-/// The most windows that are compressed at the same time.
+/// The most traces that are read and compressed at the same time.
 const MAX_DISK_THREADS: usize = 2;
 /// After so many failures in a row no further windows are left out.
 const MAX_BACKOFF: u32 = 6;
@@ -94,6 +97,10 @@ pub struct RecorderInputs {
     pub continuous: Arc<Continuous>,
     /// The past.
     pub segments: Arc<Segments>,
+    /// Reads what was recorded.
+    pub reader: Arc<TraceReader>,
+    /// Where the steps go that it shows.
+    pub steps: Arc<StepTimes>,
     /// Where snapshots go.
     pub store: AsyncStore,
     /// Where they go next.
@@ -111,6 +118,8 @@ pub struct Recorder {
     profilers: Arc<Profilers>,
     continuous: Arc<Continuous>,
     segments: Arc<Segments>,
+    reader: Arc<TraceReader>,
+    steps: Arc<StepTimes>,
     store: AsyncStore,
     uploads: Uploads,
     workloads: watch::Receiver<HostSnapshot>,
@@ -155,6 +164,8 @@ impl Recorder {
             profilers,
             continuous,
             segments,
+            reader,
+            steps,
             store,
             uploads,
             workloads,
@@ -167,12 +178,14 @@ impl Recorder {
             before: segments.ends()?,
             ..RecorderState::default()
         };
-        Ok(Arc::new(Self {
+        let recorder = Self {
             settings: Mutex::new(ActiveSettings { recorder: settings, limits }),
             host,
             profilers,
             continuous,
             segments,
+            reader,
+            steps,
             store,
             uploads,
             workloads,
@@ -182,7 +195,9 @@ impl Recorder {
             activity: watch::Sender::new(()),
             snapshots: Arc::new(Semaphore::new(1)),
             disk: Arc::new(Semaphore::new(MAX_DISK_THREADS)),
-        }))
+        };
+        recorder.restore_steps()?;
+        Ok(Arc::new(recorder))
     }
 
     /// Replaces the settings. They hold for the next windows.

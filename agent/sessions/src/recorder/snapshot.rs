@@ -370,6 +370,7 @@ impl Snapshot {
             window: Window::from_ns(ns(self.window.0), ns(self.window.1)),
             tracer_levels: Some(TracerLevels { host, device, python }),
             options: BTreeMap::new(),
+            at_step: None,
             hosts: vec![HostEntry { host: self.host.to_string(), clock: None, parts, warnings: Vec::new() }],
             missing,
             warnings: vec![remark],

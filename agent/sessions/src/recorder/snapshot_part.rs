@@ -184,6 +184,7 @@ impl PartSource<'_> {
             events: summary.events,
             window: summary.window.and_then(|(start, stop)| Window::from_ns(start, stop)),
             late_start_ns: None,
+            steps: None,
             warnings,
             losses,
             gaps: self.gap_entries(&recorded),

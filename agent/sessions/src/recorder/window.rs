@@ -13,9 +13,7 @@ use xprof::{
     session::SessionName,
 };
 
-use super::{
-    ActiveSettings, ArrivingTrace, MAX_BACKOFF, PREPARE, Recorder, RecordingPlan, gap, trace_reading,
-};
+use super::{ActiveSettings, ArrivingTrace, MAX_BACKOFF, PREPARE, Recorder, RecordingPlan, gap};
 use crate::{
     own_metrics,
     profiler::{
@@ -24,6 +22,7 @@ use crate::{
     },
     spec::{CaptureParams, CaptureSpec, Levels, ParamsSource},
     target::CaptureTarget,
+    trace_reading::TraceReader,
     trace_remarks::TraceRemarks,
 };
 
@@ -201,15 +200,18 @@ impl Recorder {
         let is_cut = arrived.is_cut;
         let (process, target) = (job.process.clone(), job.target.clone());
         let (due, strategy) = (job.due, job.plan.strategy.as_str());
-        let keep = move |segments: &Segments| keep(segments, arrived, process, &target, due, strategy);
+        let reader = Arc::clone(&self.reader);
+        let keep =
+            move |segments: &Segments| keep(segments, &reader, arrived, process, &target, due, strategy);
         let segment = self.on_disk(keep).await??;
+        self.note_steps(&segment, job.settings.recorder.every.get());
         let (pid, bytes) = (job.process.process.pid, segment.bytes);
         debug!(pid, due = %job.due, bytes, "window recorded");
         Ok(RecordedWindow { segment, is_cut })
     }
 
     /// Works with the segments on a thread that may block, with few others: a disk that hangs must not take all threads.
-    async fn on_disk<T: Send + 'static>(
+    pub(super) async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Segments) -> T + Send + 'static,
     ) -> Result<T, WindowFailure> {
@@ -332,6 +334,7 @@ fn foreign_use(message: &str, connected: &[String]) -> WindowFailure {
 /// Reads and compresses a trace. Blocks.
 pub(super) fn keep(
     segments: &Segments,
+    reader: &TraceReader,
     arrived: ArrivedTrace,
     process: RecordedProcess,
     target: &CaptureTarget,
@@ -342,7 +345,7 @@ pub(super) fn keep(
     let disk = |error: &dyn ToString| WindowFailure::Disk(error.to_string());
     let raw = trace.into_raw();
     let file = raw.reopen().map_err(|error| disk(&error))?;
-    let (steps, losses) = match trace_reading::read(file) {
+    let (steps, losses) = match reader.read(file) {
         Ok(reading) => (reading.steps, Ok(reading.losses)),
         Err(why) => (None, Err(why)),
     };

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use store::segments::SegmentSteps;
+use model::step_times::TraceSteps;
 
 /// The shortest and the longest window of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl WindowLength {
     }
 
     /// A window of this length was recorded in full, and showed these steps.
-    pub(super) fn seen(&mut self, window: Duration, steps: Option<&SegmentSteps>, bounds: WindowBounds) {
+    pub(super) fn seen(&mut self, window: Duration, steps: Option<&TraceSteps>, bounds: WindowBounds) {
         let longest = bounds.longest.max(bounds.shortest);
         (self.length, self.reason) = match (steps, self.reason) {
             (Some(steps), _) => {
@@ -81,9 +81,9 @@ mod tests {
 
     use super::*;
 
-    fn steps(longest: Duration) -> SegmentSteps {
+    fn steps(longest: Duration) -> TraceSteps {
         let longest_ns = u64::try_from(longest.as_nanos()).unwrap();
-        SegmentSteps { count: 1, median_ns: longest_ns, longest_ns, ..SegmentSteps::default() }
+        TraceSteps { count: 1, median_ns: longest_ns, longest_ns, ..TraceSteps::default() }
     }
 
     /// The lengths of the windows of a job whose steps take so long. A window shows a step if a whole one fits wherever

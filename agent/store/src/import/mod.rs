@@ -338,6 +338,7 @@ fn bare_manifest(now: Timestamp) -> Manifest {
         window: None,
         tracer_levels: None,
         options: BTreeMap::new(),
+        at_step: None,
         hosts: Vec::new(),
         missing: Vec::new(),
         warnings: Vec::new(),

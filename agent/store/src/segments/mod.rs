@@ -28,6 +28,7 @@ use std::{
 };
 
 use model::{
+    step_times::TraceSteps,
     time::{Clock, Timestamp},
     unit::Bytes,
     workload::{ProcessKey, WorkloadId},
@@ -107,34 +108,7 @@ pub struct SegmentFacts {
     /// What it lost.
     pub losses: Vec<LossEntry>,
     /// Its steps; `None` if it shows none.
-    pub steps: Option<SegmentSteps>,
-}
-
-/// The steps that lie wholly inside a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SegmentSteps {
-    /// The number of them.
-    pub count: u64,
-    /// The median of their lengths, in nanoseconds.
-    pub median_ns: u64,
-    /// The longest.
-    pub longest_ns: u64,
-    /// Which they are, if they are numbered.
-    pub numbered: Option<NumberedSteps>,
-}
-
-/// The first and the last of the numbered steps of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NumberedSteps {
-    /// The least number.
-    pub first: i64,
-    /// The greatest number.
-    pub last: i64,
-    /// When the step with the least number began, in nanoseconds since the epoch.
-    pub first_start_ns: i64,
-    /// When the step with the greatest number began.
-    pub last_start_ns: i64,
+    pub steps: Option<TraceSteps>,
 }
 
 /// A stretch in which windows were due and not recorded.

@@ -60,6 +60,7 @@ fn manifest(session: &str, created: i128, parts: Vec<PartEntry>) -> Manifest {
         window: None,
         tracer_levels: None,
         options: BTreeMap::new(),
+        at_step: None,
         hosts: vec![HostEntry {
             host: "h".to_owned(),
             clock: None,

@@ -21,6 +21,7 @@ const MIGRATIONS: &[Migration] = &[
     // A program that does not know the column would send the manifest of one host for that of the session.
     Migration { sql: include_str!("../../migrations/0003_parts_only.sql"), min_reader: 3 },
     Migration { sql: include_str!("../../migrations/0004_segments.sql"), min_reader: 3 },
+    Migration { sql: include_str!("../../migrations/0005_job_attempts.sql"), min_reader: 3 },
 ];
 
 /// Why a database cannot be brought to the present version.

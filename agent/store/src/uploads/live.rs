@@ -76,6 +76,14 @@ impl Live {
         self.statuses.insert(status.number, status);
     }
 
+    /// Gives an upload another priority.
+    pub(super) fn set_priority(&mut self, number: i64, priority: SessionPriority) {
+        if let Some(status) = self.statuses.get_mut(&number) {
+            status.priority = priority;
+        }
+        self.queue.set_priority(number, priority);
+    }
+
     /// Forgets an upload. One that runs ends before its next step.
     pub(super) fn drop_upload(&mut self, number: i64) {
         if self.statuses.remove(&number).is_some_and(|status| status.phase == UploadPhase::Running) {

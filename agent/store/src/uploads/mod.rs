@@ -27,7 +27,7 @@ mod transfer;
 mod whole_manifest;
 mod worker;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 pub use check::{DestinationCheck, check_destinations};
 use live::Inner;
@@ -250,6 +250,33 @@ impl Uploads {
         drop(live);
         self.0.changed.notify_one();
         Ok(())
+    }
+
+    /// Lets the uploads of these sessions go before those of others, as those of sessions that were triggered do. Returns how
+    /// many do that now. Blocks.
+    ///
+    /// # Errors
+    /// If the state cannot be written: then nothing is changed.
+    pub fn go_first(&self, sessions: &BTreeSet<String>) -> Result<usize, StateError> {
+        const FIRST: SessionPriority = SessionPriority::Triggered;
+        let of_sessions =
+            |status: &UploadStatus| status.priority < FIRST && sessions.contains(&status.session);
+        let unfinished = self.unfinished();
+        let numbers: Vec<i64> =
+            unfinished.iter().filter(|status| of_sessions(status)).map(|status| status.number).collect();
+        if numbers.is_empty() {
+            return Ok(0);
+        }
+        self.0.db.write(|change| {
+            numbers.iter().try_for_each(|number| rows::set_priority(change, *number, FIRST))
+        })?;
+        let mut live = self.0.live();
+        for number in &numbers {
+            live.set_priority(*number, FIRST);
+        }
+        drop(live);
+        self.0.changed.notify_one();
+        Ok(numbers.len())
     }
 
     /// Forgets these uploads. What they sent stays hidden, and is removed later. Blocks.

@@ -117,6 +117,16 @@ impl Queue {
         }
     }
 
+    /// Gives an upload another priority.
+    pub(crate) fn set_priority(&mut self, number: i64, priority: SessionPriority) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        let waits = self.waiting.remove(&entry.order);
+        entry.order.0 = Reverse(priority);
+        if waits {
+            self.waiting.insert(entry.order);
+        }
+    }
+
     /// Lets all that wait after failures try now.
     pub(crate) fn retry_now(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.not_before = None);
@@ -206,6 +216,20 @@ mod tests {
         let order: Vec<_> = (0..4).map(|_| queue.next(now)).collect();
         assert_eq!(order, [3, 2, 4, 1].map(Next::Start));
         assert_eq!((queue.next(now), queue.oldest()), (Next::Nothing, Some(Timestamp(1))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_priority_can_change_while_an_upload_waits_or_runs() {
+        use SessionPriority::{Asked, Periodic, Triggered};
+        let mut queue = queue(&[(1, "a", Asked), (2, "a", Periodic), (3, "a", Periodic)]);
+        let now = Instant::now();
+        queue.set_priority(3, Triggered);
+        assert_eq!(queue.next(now), Next::Start(3));
+        queue.set_priority(3, Periodic);
+        queue.set_priority(9, Triggered);
+        queue.ended(3, UploadAttempt::Ended, now, 1.0);
+        let order: Vec<_> = (0..3).map(|_| queue.next(now)).collect();
+        assert_eq!(order, [Next::Start(1), Next::Start(2), Next::Nothing]);
     }
 
     #[tokio::test(start_paused = true)]

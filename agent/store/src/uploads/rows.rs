@@ -323,6 +323,16 @@ pub(crate) fn failed(
     change.execute(sql, params![number, state, failure.class.as_str(), failure.message]).map(drop)
 }
 
+/// Gives an upload another priority.
+pub(crate) fn set_priority(
+    change: &Transaction<'_>,
+    number: i64,
+    priority: crate::SessionPriority,
+) -> rusqlite::Result<()> {
+    let sql = "UPDATE uploads SET priority = ?1 WHERE number = ?2";
+    change.execute(sql, (priority_number(priority), number)).map(drop)
+}
+
 /// A failed upload waits again, and its files get another chance.
 pub(crate) fn retry(change: &Transaction<'_>, number: i64) -> rusqlite::Result<()> {
     let sql = "UPDATE uploads SET state = 0, refused = 0 WHERE number = ?1 AND state = 2";

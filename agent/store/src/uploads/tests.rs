@@ -154,6 +154,27 @@ async fn an_upload_outlives_the_agent() {
 }
 
 #[tokio::test]
+async fn the_uploads_of_some_sessions_go_first_also_after_a_restart() {
+    let host = Host::new();
+    for session in ["a", "b", "c"] {
+        host.to(&host.session(session, 10), "missing");
+    }
+    let first = BTreeSet::from(["b".to_owned(), "none".to_owned()]);
+    assert_eq!(host.uploads.go_first(&first).unwrap(), 1);
+    assert_eq!(host.uploads.go_first(&first).unwrap(), 0, "it does already");
+    let Host { dir, uploads: old } = host;
+    drop(old);
+    let settings = UploadSettings { destinations: destinations(&dir), ..UploadSettings::default() };
+    let host = Host { uploads: uploads(&dir, settings), dir };
+    let priorities = ["a", "b", "c"].map(|session| host.state(session).priority);
+    assert_eq!(priorities, [SessionPriority::Asked, SessionPriority::Triggered, SessionPriority::Asked]);
+    // The first of the queue is the only one that tries a destination that fails.
+    host.work().await;
+    let tried = host.uploads.unfinished().into_iter().filter(|status| status.failure.is_some());
+    assert_eq!(tried.map(|status| status.session).collect::<Vec<_>>(), ["b"]);
+}
+
+#[tokio::test]
 async fn what_waits_behind_a_destination_that_fails_says_why() {
     let host = Host::new();
     for session in ["a", "b", "c"] {

@@ -1,0 +1,113 @@
+//! Jobs and their attempts as messages.
+
+use jobs::{
+    attempt::{Attempt, AttemptEnd},
+    record::JobRecord,
+};
+use model::{device::ChipIndex, job::JobKey};
+use proto::tpuscope::v1::{self, AttemptEnding, AttemptStatus, JobStatus};
+
+/// The name of a state.
+pub(super) fn state(is_running: bool) -> &'static str {
+    if is_running { "running" } else { "ended" }
+}
+
+pub(super) fn key(key: &JobKey) -> v1::JobKey {
+    let JobKey { kind, cluster, uid, id } = key.clone();
+    v1::JobKey { kind: kind.as_str().to_owned(), cluster, uid, id }
+}
+
+/// A job with its newest attempt; with nothing but key, state and chips if the caller may not read more.
+pub(super) fn listed(record: &JobRecord, may_read: bool) -> JobStatus {
+    let newest = record.newest();
+    let is_running = record.attempts.iter().any(Attempt::is_open);
+    let status = JobStatus {
+        key: Some(key(&record.key)),
+        is_private: !may_read,
+        state: state(is_running).to_owned(),
+        chips: newest.map(|attempt| numbers(&attempt.chips)).unwrap_or_default(),
+        ..JobStatus::default()
+    };
+    let Some(newest) = newest.filter(|_| may_read) else { return status };
+    // What hooks and processes say of the newest attempt may come late.
+    let told = || record.attempts.iter().rev().map(|attempt| &attempt.description);
+    let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+    JobStatus {
+        name: text(told().find_map(|told| told.name.as_ref())),
+        other_id: text(told().find_map(|told| told.other_id.as_ref())),
+        user: text(told().find_map(|told| told.user.as_ref())),
+        attempts: vec![AttemptStatus { configuration: Default::default(), ..attempt(newest) }],
+        ..status
+    }
+}
+
+/// A job with all its attempts.
+pub(super) fn shown(record: &JobRecord) -> JobStatus {
+    JobStatus { attempts: record.attempts.iter().map(attempt).collect(), ..listed(record, true) }
+}
+
+fn attempt(attempt: &Attempt) -> AttemptStatus {
+    let ending = attempt.end.map(|AttemptEnd { how, .. }| {
+        let (how, code) = how.parts();
+        AttemptEnding { how: how.to_owned(), code: code.map(u32::from) }
+    });
+    AttemptStatus {
+        attempt: attempt.number,
+        state: state(attempt.is_open()).to_owned(),
+        start_unix_ns: attempt.start.map(|start| start.0),
+        end_unix_ns: attempt.end.map(|end| end.at.0),
+        ending,
+        hosts: attempt.description.hosts.clone(),
+        rank: attempt.description.rank,
+        pids: attempt.processes.iter().map(|process| process.pid).collect(),
+        chips: numbers(&attempt.chips),
+        configuration: attempt.configuration.clone(),
+    }
+}
+
+fn numbers(chips: &[ChipIndex]) -> Vec<u32> {
+    chips.iter().map(|chip| chip.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jobs::attempt::{Ending, JobDescription};
+    use model::{job::JobKind, time::Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn of_jobs_of_others_key_state_and_chips_are_shown() {
+        let end = AttemptEnd { at: Timestamp(9), how: Ending::Exit(3), told: true };
+        let named = Attempt {
+            start: Some(Timestamp(5)),
+            end: Some(end),
+            description: JobDescription { name: Some("train".into()), ..JobDescription::default() },
+            configuration: [("version.jax".to_owned(), "0.10.2".to_owned())].into(),
+            ..Attempt::default()
+        };
+        let newest = Attempt {
+            number: 1,
+            start: Some(Timestamp(20)),
+            chips: vec![ChipIndex(2)],
+            ..Attempt::default()
+        };
+        let key = JobKey { kind: JobKind::Slurm, uid: 7, id: "12".into(), ..JobKey::default() };
+        let record = JobRecord { key, attempts: vec![named, newest] };
+        let own = listed(&record, true);
+        assert_eq!((own.name.as_str(), own.state.as_str(), own.attempts.len()), ("train", "running", 1));
+        let others = listed(&record, false);
+        let wanted = JobStatus {
+            key: own.key.clone(),
+            is_private: true,
+            state: "running".into(),
+            chips: vec![2],
+            ..JobStatus::default()
+        };
+        assert_eq!(others, wanted);
+        let all = shown(&record);
+        assert_eq!(all.attempts[0].configuration["version.jax"], "0.10.2");
+        assert_eq!(all.attempts[0].ending, Some(AttemptEnding { how: "exit".into(), code: Some(3) }));
+        assert_eq!((all.attempts[1].state.as_str(), all.attempts[1].end_unix_ns), ("running", None));
+    }
+}
