@@ -22,13 +22,15 @@ libtpus="0.0.52 0.0.30 0.0.21"
 # Recorders that take a sink as their fourth argument: before and after it was renamed, the last that writes at once, and
 # the first that writes in the background. The newest is in the environment `goodput`.
 goodputs="0.0.4 0.0.6 0.0.16 0.2.0"
+# jaxlib that hangs when it is profiled, and one whose continuous profiling cannot be stopped.
+jaxes="0.7.2 0.9.2"
 rootfs=rootfs
 previous=previous
 tools="cargo-deny=0.20.2"
 case ${1:-} in
   '') ;;
-  demo) programs='' venvs=xprof libtpus='' goodputs='' rootfs='' previous='' tools='' ;;
-  fuzz) programs='' venvs='' libtpus='' goodputs='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
+  demo) programs='' venvs=xprof libtpus='' goodputs='' jaxes='' rootfs='' previous='' tools='' ;;
+  fuzz) programs='' venvs='' libtpus='' goodputs='' jaxes='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
   *) echo "usage: $0 [demo | fuzz]" >&2; exit 2 ;;
 esac
 
@@ -56,6 +58,10 @@ missing_goodputs() {
   for version in $goodputs; do
     [ -d "$peers/goodput-versions/$version/ml_goodput_measurement" ] || echo "$version"
   done
+}
+missing_jaxes() {
+  local version
+  for version in $jaxes; do [ -f "$peers/jax/$version/complete" ] || echo "$version"; done
 }
 missing_tools() {
   local pair
@@ -107,6 +113,15 @@ goodput() {
   mv "$dir.new" "$dir"
 }
 
+# jax VERSION: JAX and jaxlib of that version in their own folder, for the Python of xprof, which has their dependencies.
+jax() {
+  local dir=$peers/jax/$1
+  rm -rf "$dir"
+  "$peers/xprof/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-deps --only-binary=:all: \
+    --target "$dir" "jax==$1" "jaxlib==$1"
+  touch "$dir/complete"
+}
+
 # tool CRATE=VERSION
 tool() {
   cargo install -q --debug --locked --root target/tools --version "${1#*=}" "${1%%=*}"
@@ -122,6 +137,7 @@ packages=$(missing_packages | sort -u | xargs)
 new_venvs=$(missing_venvs | xargs)
 new_libtpus=$(missing_libtpus | xargs)
 new_goodputs=$(missing_goodputs | xargs)
+new_jaxes=$(missing_jaxes | xargs)
 new_tools=$(missing_tools | xargs)
 # A small bootable Debian with systemd, for the service tests. Kept clean: containers write to an overlay.
 [ -z "$rootfs" ] || [ ! -e "$peers/rootfs.complete" ] || rootfs=''
@@ -140,6 +156,7 @@ plan=''
 [ -z "$new_venvs" ] || plan+="; Python environments in $peers: $new_venvs"
 [ -z "$new_libtpus" ] || plan+="; libtpu in $peers/libtpu: $new_libtpus"
 [ -z "$new_goodputs" ] || plan+="; ml-goodput-measurement in $peers/goodput-versions: $new_goodputs"
+[ -z "$new_jaxes" ] || plan+="; JAX in $peers/jax: $new_jaxes"
 [ -z "$rootfs" ] || plan+="; a Debian root file system in $peers/rootfs"
 [ -z "$previous" ] || plan+="; the release before this one, built from its source, in $peers/previous-release"
 [ -z "$new_tools" ] || plan+="; cargo tools in target/tools: $new_tools"
@@ -156,6 +173,7 @@ mkdir -p "$peers" target/tools
 for name in $new_venvs; do say "Python environment $name"; venv "$name"; done
 for version in $new_libtpus; do say "libtpu $version"; libtpu "$version"; done
 for version in $new_goodputs; do say "ml-goodput-measurement $version"; goodput "$version"; done
+for version in $new_jaxes; do say "JAX $version"; jax "$version"; done
 for pair in $new_tools; do say "cargo tool ${pair/=/ }"; tool "$pair"; done
 [ -z "$previous" ] || { say "the release before this one (about 75 s on two cores)"; tests/scripts/previous_release.sh "$peers"; }
 if [ -n "$rootfs" ]; then

@@ -19,6 +19,7 @@ pub mod daemon;
 pub mod goodput_library;
 pub mod other_processes;
 pub mod promise;
+pub mod recorder;
 pub mod services;
 
 /// What a command cost.

@@ -219,6 +219,65 @@ fn is_uploaded_and_kept(sidecar: &Pod) {
     listed(&["tpuscope", "sessions", "list", "/run/tpuscope/shared/10001"]);
 }
 
+/// What podman executes in the sidecar and has to succeed; its standard output.
+fn succeeds(sidecar: &Pod, arguments: &[&str]) -> String {
+    let output = sidecar.exec(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", sidecar.logs());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The sidecar records its neighbour in windows, and makes a session of them; it refuses what nothing would stop.
+fn records_its_neighbour(sidecar: &Pod) {
+    succeeds(sidecar, &["tpuscope", "recorder", "on"]);
+    let refused = sidecar.exec(&["tpuscope", "recorder", "on", "--strategy", "drain"]);
+    assert_eq!(refused.status.code(), Some(19), "{refused:?}");
+    let says = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(says.contains("strategy drain is not available"), "{says}");
+    wait_with(
+        "a window of the recorder",
+        LIMIT,
+        || sidecar.logs(),
+        || {
+            let timeline = succeeds(sidecar, &["tpuscope", "recorder", "timeline", "--json"]);
+            let timeline: Value = serde_json::from_str(&timeline).expect("JSON");
+            (!timeline["processes"][0]["segments"].as_array()?.is_empty()).then_some(())
+        },
+    );
+    let snapshot = ["tpuscope", "snapshot", "--last", "10m", "--session", "past", "--json"];
+    let snapshot: Value = serde_json::from_str(&succeeds(sidecar, &snapshot)).expect("JSON");
+    let part = &snapshot["parts"][0];
+    assert_eq!((&snapshot["complete"], &part["uid"]), (&true.into(), &USER.into()), "{snapshot}");
+    assert!(part["events"].as_u64() > Some(0) && part["recorded"][0].is_object(), "{part}");
+    let shown = succeeds(sidecar, &["tpuscope", "sessions", "show", "past"]);
+    assert!(shown.contains("steps"), "{shown}");
+}
+
+/// The main process of the sidecar is killed in a window, and nothing starts it again: the window ends by itself.
+fn leaves_nothing_when_it_is_killed_in_a_window(network: &NetNs, sidecar: &Pod, workload: &Pod) {
+    let status = succeeds(sidecar, &["tpuscope", "recorder", "status", "--json"]);
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let next = status["processes"][0]["next"].as_str().expect("it is recorded");
+    let next: jiff::Timestamp = next.parse().expect("a time");
+    let inside = next + std::time::Duration::from_millis(500);
+    wait_with("the window", LIMIT, String::new, || (jiff::Timestamp::now() >= inside).then_some(()));
+    sidecar.kill();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let target = format!("{ADDRESS}:{PROFILER_PORT}");
+    let capture = ["capture", "--target", &target, "--duration", "100ms", "--output"];
+    wait_with(
+        "the profiler to be free",
+        LIMIT,
+        || workload.logs(),
+        || {
+            let mut command = network.command(tpuscope());
+            command.args(capture).arg(folder.path());
+            (start_as(command).end().code == Some(0)).then_some(())
+        },
+    );
+    assert_eq!(sidecar.inspect("{{.State.Running}}"), "false");
+    assert_eq!(workload.inspect("{{.State.Running}}"), "true");
+}
+
 /// `-v` options that show folders to a container at their own paths.
 fn shown(paths: &[String]) -> Vec<String> {
     paths.iter().flat_map(|path| ["-v".to_owned(), format!("{path}:{path}:ro")]).collect()
@@ -275,6 +334,8 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
         format!("-e=TPUSCOPE_API__METRICS_WEB_CONFIG={host_path}/tls/web.yml"),
         format!("-e=TPUSCOPE_DEVICE__TPU_ENV={host_path}/tpu-env"),
     );
+    let recorder =
+        ["EVERY=5s", "WINDOW=2s", "MAX_WINDOW=2s"].map(|setting| format!("-e=TPUSCOPE_RECORDER__{setting}"));
     let file = |name: &str| format!("{host_path}/{ADDRESS}/{name}.pem");
     let remote = [
         format!("-e=TPUSCOPE_API__REMOTE__LISTEN={LISTEN}"),
@@ -305,6 +366,9 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
             &remote[1],
             &remote[2],
             &remote[3],
+            &recorder[0],
+            &recorder[1],
+            &recorder[2],
         ],
         IMAGE,
         &["agent"],
@@ -332,6 +396,8 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
     let found = sidecar.exec(&["find", "/var/lib/tpuscope", "-name", "*.xplane.pb", "-size", "+0"]);
     // That of this capture, and that of the one from outside.
     assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 2, "{found:?}");
+    records_its_neighbour(&sidecar);
+    leaves_nothing_when_it_is_killed_in_a_window(&network, &sidecar, &workload);
     assert_eq!(workload.inspect("{{.State.Running}}"), "true");
 }
 

@@ -15,6 +15,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, required=True, help="where the profiler listens")
 parser.add_argument("--step-ms", type=float, default=10.0, help="length of a step")
 parser.add_argument(
+    "--fixed-work", action="store_true", help="a step is a fixed work that takes --step-ms when nothing disturbs it"
+)
+parser.add_argument(
     "--number-by-clock", action="store_true", help="steps of all jobs with this have the same numbers at the same time"
 )
 parser.add_argument("--steps", type=int, default=0, help="end after so many steps; 0: never")
@@ -72,6 +75,30 @@ def own_trace():
 
 
 x = work(jnp.ones((options.size, options.size))).block_until_ready()
+
+
+def step(rounds):
+    y = x
+    for _ in range(rounds):
+        y = work(y)
+    return y.block_until_ready()
+
+
+def rounds_of_a_step():
+    """How many rounds take so long: the best of several tries, as the machine may have other work."""
+    if not options.fixed_work:
+        return 1
+    tries = []
+    for _ in range(5):
+        begin, rounds = time.perf_counter(), 0
+        while time.perf_counter() - begin < 0.2:
+            step(10)
+            rounds += 10
+        tries.append(rounds / (time.perf_counter() - begin))
+    return max(1, int(max(tries) * options.step_ms / 1000))
+
+
+rounds = rounds_of_a_step()
 print("ready", flush=True)
 number = 0
 traced = False
@@ -84,7 +111,7 @@ while options.steps == 0 or number < options.steps:
     if options.number_by_clock:
         number = int(begin / 1e6 // options.step_ms)
     with jax.profiler.StepTraceAnnotation("train", step_num=number):
-        x = work(x).block_until_ready()
+        x = step(rounds)
         for n in range(options.calls):
             call(n)
         for n in range(options.annotations):
@@ -92,7 +119,7 @@ while options.steps == 0 or number < options.steps:
                 pass
         end = (number + 1) * options.step_ms / 1e3 if options.number_by_clock else options.step_ms / 1e3 + begin / 1e9
         left = end - time.time_ns() / 1e9
-        if left > 0:
+        if left > 0 and not options.fixed_work:
             time.sleep(left)
     if options.own_trace and number % 50 == 0:
         own_trace()

@@ -158,6 +158,11 @@ impl Pod {
         podman().args(["exec", &self.name]).args(arguments).output().unwrap()
     }
 
+    /// Kills its main process (SIGKILL); nothing starts it again.
+    pub fn kill(&self) {
+        succeed(podman().args(["kill", "--signal", "KILL", &self.name]));
+    }
+
     /// All it has printed, both streams.
     pub fn logs(&self) -> String {
         let output = podman().args(["logs", &self.name]).output().unwrap();

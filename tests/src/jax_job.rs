@@ -45,6 +45,12 @@ impl JaxJob {
         self.argument("--number-by-clock")
     }
 
+    /// Makes a step a fixed work, which takes the length of a step when nothing disturbs it; else it sleeps for the rest.
+    #[must_use]
+    pub fn fixed_work(self) -> Self {
+        self.argument("--fixed-work")
+    }
+
     /// Makes every step print `step <number> <begin ns> <end ns>`; read them with [`RunningJaxJob::next_line`].
     #[must_use]
     pub fn log_steps(self) -> Self {
@@ -75,6 +81,13 @@ impl JaxJob {
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Runs with this version of jaxlib instead of the newest.
+    #[must_use]
+    pub fn jaxlib(self, version: &str) -> Self {
+        let folder = peer(&format!("jax/{version}")).display().to_string();
+        self.variable("PYTHONPATH", &folder)
     }
 
     /// Listens on this port instead of a free one.

@@ -165,7 +165,11 @@ pub(super) fn failed(error: &StateError) -> Status {
 
 fn not_chosen(error: &ChoiceRefused) -> Status {
     match error {
-        ChoiceRefused::Strategy(..) => Status::invalid_argument(error.to_string()),
+        ChoiceRefused::Strategy(..) => session_messages::refusal(
+            Code::FailedPrecondition,
+            FailureReason::StrategyRefused,
+            &error.to_string(),
+        ),
         ChoiceRefused::NoJob(_) => Status::not_found(error.to_string()),
         ChoiceRefused::State(error) => failed(error),
         ChoiceRefused::Panicked(_) => Status::internal(error.to_string()),

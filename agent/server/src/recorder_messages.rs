@@ -19,6 +19,7 @@ pub(super) fn status(status: &RecorderStatus) -> RecorderStatusReply {
         bytes: status.bytes,
         max_bytes: settings.max_size.get(),
         keep_seconds: settings.keep.get().as_secs_f64(),
+        keep_continuous_seconds: settings.keep_continuous.get().as_secs_f64(),
         processes: status.processes.iter().map(process).collect(),
     }
 }
@@ -45,6 +46,8 @@ fn process(process: &ProcessRecording) -> v1::ProcessRecording {
         cost: process.cost.map(cost),
         last_failure: process.last_failure.clone().unwrap_or_default(),
         open: process.is_open,
+        drain_seconds: process.drains.map(|(every, _)| every.as_secs_f64()),
+        levels: process.drains.map(|(_, levels)| levels.to_owned()).unwrap_or_default(),
     }
 }
 

@@ -5,7 +5,10 @@ use fakes::wait::eventually;
 use nix::sys::signal::Signal;
 
 use super::{RecorderAgent, SHORT, jax, seconds, unique};
-use crate::continuous::{becomes_free, is_free};
+use crate::{
+    continuous::{becomes_free, is_free},
+    schema::Schema,
+};
 
 #[test]
 fn a_job_is_drained_and_free_after_whatever_happens_to_the_agent() {
@@ -52,6 +55,65 @@ fn a_job_is_drained_and_free_after_whatever_happens_to_the_agent() {
     let (code, _) = agent.agent.end();
     assert_eq!(code, Some(0));
     assert!(is_free(&target) && job.alive());
+}
+
+/// As one of 8 s with drains of 80 s: ten steps a drain.
+#[test]
+fn of_long_steps_at_least_four_fifths_are_kept() {
+    let id = unique("long-steps");
+    let _job = jax(&id).step_ms(800).start();
+    let agent = RecorderAgent::start(SHORT);
+    eventually("the job to be found", || {
+        let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
+        (on.code == Some(0)).then_some(())
+    });
+    let status = eventually("the interval to follow the steps", || {
+        let status = agent.status(&id);
+        status["drain_seconds"].as_f64().filter(|every| *every >= 7.0)?;
+        Some(status)
+    });
+    assert_eq!(
+        (&status["levels"], &status["strategy"]),
+        (&"host 1, device 1, python 0".into(), &"drain".into())
+    );
+    Schema::open("recorder-status")
+        .admits(&agent.ask(&["recorder", "status", "--job", &id, "--json"]).json());
+    let page = agent.ask(&["recorder", "status", "--job", &id]).stdout;
+    assert!(page.contains("tracer levels: host 1, device 1, python 0"), "{page}");
+    // The first drain comes after 5 s, whatever the steps are.
+    let segments = agent.windows(&id, 4);
+    let kept = &segments[1..];
+    let number = |segment: &serde_json::Value, field: &str| segment[field].as_i64().unwrap();
+    let all = number(&kept[kept.len() - 1], "last_step") - number(&kept[0], "first_step") + 1;
+    let whole: i64 = kept.iter().map(|segment| number(segment, "steps")).sum();
+    assert!(whole * 5 >= all * 4, "{whole} of {all} steps: {segments:?}");
+}
+
+#[test]
+fn a_job_that_writes_more_than_allowed_is_recorded_with_less_and_then_left_alone() {
+    let id = unique("writes");
+    let mut job = jax(&id).step_ms(5).start();
+    let target = job.target();
+    let agent = RecorderAgent::start(&format!("{SHORT}max_write_rate = '1KiB'\n"));
+    eventually("the job to be found", || {
+        let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
+        (on.code == Some(0)).then_some(())
+    });
+    eventually("less to be recorded", || {
+        (agent.status(&id)["levels"] == "host 1, device 0, python 0").then_some(())
+    });
+    let process = eventually("the recorder to give up", || {
+        let process = agent.status(&id);
+        (process["reason_code"] == "strategy").then_some(process)
+    });
+    assert!(process["reason"].as_str().unwrap().contains("recorder.max_write_rate"), "{process}");
+    becomes_free(&target);
+    assert!(
+        agent.gaps(&id).iter().any(|gap| gap.contains("recorder.max_write_rate")),
+        "{:?}",
+        agent.gaps(&id)
+    );
+    assert!(job.alive());
 }
 
 /// Whoever annotates a lot grows faster than anybody drains.

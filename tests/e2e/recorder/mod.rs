@@ -3,9 +3,11 @@
 mod drain;
 mod fakes_only;
 mod foreign;
+mod gaps;
 mod lives;
 mod snapshot;
 mod steps;
+mod versions;
 mod windows;
 
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use fakes::{
     fake_host::FakeHost,
     jax_job::{JaxJob, RunningJaxJob, free_port},
     running_agent::{Home, RunningAgent},
-    wait::eventually,
+    wait::{LIMIT, eventually, wait_with},
 };
 use serde_json::Value;
 
@@ -87,7 +89,9 @@ impl RecorderAgent {
 
     /// Waits until so many windows of a job are kept, and gives them.
     fn windows(&self, job: &str, count: usize) -> Vec<Value> {
-        eventually("windows", || {
+        let evidence =
+            || format!("{}\n{}", self.ask(&["recorder", "status", "--job", job]).stdout, self.agent.log());
+        wait_with("windows", LIMIT, evidence, || {
             let processes = self.timeline(job);
             let segments = processes.iter().flat_map(|process| process["segments"].as_array().unwrap());
             let segments: Vec<Value> = segments.cloned().collect();

@@ -95,7 +95,7 @@ fn an_empty_past_says_what_would_have_had_to_be_on() {
     agent.ask(&["recorder", "on", "--job", "no-such-job"]).failed(5, "no-such-job");
     agent
         .ask(&["recorder", "on", "--job", &id, "--strategy", "ring"])
-        .failed(2, "the process holds no TPU chip");
+        .failed(19, "the process holds no TPU chip");
     agent.ask(&["recorder", "on", "--strategy", "always"]).failed(2, "always");
     agent.record(&id);
     let windows = agent.windows(&id, 1);

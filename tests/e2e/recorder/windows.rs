@@ -49,19 +49,23 @@ fn periodic_windows_are_kept_with_their_steps_and_their_cost() {
 }
 
 #[test]
-fn two_workloads_of_one_job_record_the_same_windows() {
-    let id = unique("pair");
-    let jobs = [jax(&id).start(), jax(&id).start()];
+fn eight_workloads_of_one_job_record_the_same_windows() {
+    const COUNT: usize = 8;
+    let id = unique("eight");
+    let jobs: Vec<_> = std::thread::scope(|scope| {
+        let starting: Vec<_> = (0..COUNT).map(|_| scope.spawn(|| jax(&id).step_ms(50).start())).collect();
+        starting.into_iter().map(|job| job.join().unwrap()).collect()
+    });
     let agent = RecorderAgent::start(SHORT);
-    fakes::wait::until("both to be found", || {
+    fakes::wait::until("all to be found", || {
         agent.ask(&["recorder", "on", "--job", &id]);
         let status = agent.ask(&["recorder", "status", "--job", &id, "--json"]).json();
         status["processes"].as_array().unwrap().iter().filter(|process| process["recorded"] == true).count()
-            == 2
+            == COUNT
     });
-    fakes::wait::until("windows of both", || {
+    fakes::wait::until("windows of all", || {
         let processes = agent.timeline(&id);
-        processes.len() == 2
+        processes.len() == COUNT
             && processes.iter().all(|process| process["segments"].as_array().unwrap().len() >= 2)
     });
     let starts: Vec<Vec<f64>> = agent
@@ -72,10 +76,14 @@ fn two_workloads_of_one_job_record_the_same_windows() {
             segments.iter().map(|segment| seconds(&segment["start"])).collect()
         })
         .collect();
-    for pair in starts[0].iter().rev().zip(starts[1].iter().rev()) {
-        let same = starts[1].iter().any(|other| (other - pair.0).abs() < 2.0);
-        assert!(same, "each window of one is one of the other: {starts:?}");
+    // The newest may not be kept of all when it is asked, and the machine may be slow.
+    for others in &starts[1..] {
+        let common = starts[0].iter().filter(|start| others.iter().any(|other| (other - *start).abs() < 2.0));
+        assert!(common.count() >= 2, "the windows of one are those of the others: {starts:?}");
     }
+    let ended = agent.ask(&["snapshot", "--last", "10m", "--job", &id, "--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.json()["parts"].as_array().unwrap().len(), COUNT, "each has its part");
     drop(jobs);
 }
 

@@ -85,6 +85,7 @@ impl Past {
 fn segment_limits(config: &Config) -> SegmentLimits {
     SegmentLimits {
         keep: config.recorder.keep.get(),
+        keep_continuous: config.recorder.keep_continuous.get(),
         max_bytes: config.recorder.max_size.get(),
         min_free: config.store.min_free,
     }

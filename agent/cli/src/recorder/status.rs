@@ -56,13 +56,14 @@ pub(super) fn page(status: &RecorderStatusReply) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "recorder.mode {}: windows of {} s each {} s; kept: {} of at most {}, for {} s",
+        "recorder.mode {}: windows of {} s each {} s; kept: {} of at most {}, windows for {} s, drains for {} s",
         one_line(&status.mode),
         status.window_seconds,
         status.every_seconds,
         HumanBytes(status.bytes),
         HumanBytes(status.max_bytes),
-        status.keep_seconds
+        status.keep_seconds,
+        status.keep_continuous_seconds
     );
     if status.processes.is_empty() {
         text.push_str("no workload process of yours was found on this host\n");
@@ -92,6 +93,9 @@ fn write_process(text: &mut String, process: &ProcessRecording) -> std::fmt::Res
         let window = process.window_seconds.map(|seconds| format!(", windows of {seconds} s"));
         let (next, window) = (next.unwrap_or_default(), window.unwrap_or_default());
         writeln!(text, "{}: recorded, {}{window}{next}", one_line(&name), one_line(&process.strategy))?;
+    }
+    if let Some(every) = process.drain_seconds {
+        writeln!(text, "  read each {every} s; tracer levels: {}", one_line(&process.levels))?;
     }
     if !process.window_reason.is_empty() {
         writeln!(text, "  window {}", one_line(&process.window_reason))?;

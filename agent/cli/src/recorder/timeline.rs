@@ -83,11 +83,14 @@ fn write_process(text: &mut String, process: &RecordedProcess) -> std::fmt::Resu
         (segment.start_unix_ns, line)
     });
     let gaps = process.gaps.iter().map(|gap| {
+        let missing = match gap.windows {
+            0 => "not recorded".to_owned(),
+            windows => format!("{} missing", counted(windows, "window")),
+        };
         let line = format!(
-            "  {} to {}: {} missing: {}",
+            "  {} to {}: {missing}: {}",
             Timestamp(gap.start_unix_ns),
             Timestamp(gap.stop_unix_ns),
-            counted(gap.windows, "window"),
             one_line(&gap.reason)
         );
         (gap.start_unix_ns, line)

@@ -66,6 +66,9 @@ pub(crate) fn capture(reason: FailureReason, kept_in: KeptIn) -> &'static str {
         R::NothingRecorded => {
             "`tpuscope recorder timeline` lists what there is, and `tpuscope recorder status` says what is recorded and why the rest is not"
         }
+        R::StrategyRefused => {
+            "leave --strategy out: periodic windows need nothing of that, or name other jobs with --job; docs/recorder.md has what drain and ring need"
+        }
         R::NoSuchJob => {
             "`tpuscope recorder status` lists the jobs that run, and `tpuscope recorder timeline` those of which something is kept"
         }

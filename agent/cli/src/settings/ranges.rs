@@ -22,6 +22,8 @@ const MAX_TRACER_LEVEL: u32 = 3;
 const MIN_WINDOW: Duration = Duration::from_millis(100);
 const MIN_EVERY: Duration = Duration::from_secs(5);
 const MIN_PAST: u64 = 1 << 20;
+const MIN_CONTINUOUS: Duration = Duration::from_secs(120);
+const MIN_GROWTH: u64 = 1 << 20;
 const ATTEMPTS: RangeInclusive<u32> = 100..=1_000_000;
 const MIN_MARKS: u64 = 1 << 20;
 const MIN_KEEP_MARKS: Duration = Duration::from_secs(60);
@@ -108,6 +110,21 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             "recorder.keep is shorter than recorder.every: expected at least the same",
         ),
         (
+            recorder.keep_continuous.get() < MIN_CONTINUOUS,
+            &["recorder.keep_continuous"],
+            "recorder.keep_continuous is under 2m: expected 2m or more, the longest interval of drains",
+        ),
+        (
+            recorder.max_growth.get() < MIN_GROWTH,
+            &["recorder.max_growth"],
+            "recorder.max_growth is under 1MiB: expected 1MiB or more, because the memory of every process changes a little",
+        ),
+        (
+            recorder.max_slowdown.share() <= 0.0,
+            &["recorder.max_slowdown"],
+            "recorder.max_slowdown is 0%: expected 1% or more, because the steps of every job differ a little",
+        ),
+        (
             recorder.max_size.get() < MIN_PAST,
             &["recorder.max_size"],
             "recorder.max_size is under 1MiB: expected 1MiB or more",
@@ -188,6 +205,9 @@ mod tests {
             ("recorder.every=4999ms", "expected 5s or more"),
             ("recorder.max_window=1s", "expected at least the same"),
             ("recorder.keep=10s", "expected at least the same"),
+            ("recorder.keep_continuous=10s", "expected 2m or more"),
+            ("recorder.max_growth=0B", "expected 1MiB or more"),
+            ("recorder.max_slowdown=0%", "expected 1% or more"),
             ("recorder.max_size=0B", "expected 1MiB or more"),
             ("jobs.max_attempts=99", "expected 100 to 1000000"),
             ("marks.max_rate=0", "expected 1 or more"),

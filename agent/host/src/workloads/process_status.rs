@@ -77,6 +77,12 @@ pub fn start_ticks(text: &[u8]) -> Option<u64> {
     stat(text).map(|stat| stat.start_ticks)
 }
 
+/// Whether a signal or a debugger has stopped the process that started then, from its `stat`. `None` for another process, or a
+/// text of another shape.
+pub fn is_stopped(text: &[u8], start_ticks: u64) -> Option<bool> {
+    stat(text).filter(|stat| stat.start_ticks == start_ticks).map(|stat| stat.stopped)
+}
+
 /// The numbers of the line `key:` of `status` or of the `fdinfo` of a pidfd. Empty if there is no such line, or if it has
 /// anything else.
 pub fn numbers(text: &str, key: &str) -> Vec<i64> {
@@ -124,7 +130,9 @@ mod tests {
         for state in ["T", "t"] {
             let stopped = line.replacen(" S ", &format!(" {state} "), 1);
             assert_eq!(stat(stopped.as_bytes()), Some(ProcessStat { stopped: true, ..want }));
+            assert_eq!(is_stopped(stopped.as_bytes(), 22), Some(true));
         }
+        assert_eq!((is_stopped(line.as_bytes(), 22), is_stopped(line.as_bytes(), 21)), (Some(false), None));
         assert_eq!(stat(b"41 (x) S"), None);
         assert_eq!(stat(b""), None);
     }

@@ -66,6 +66,8 @@ pub enum Harm {
         /// The limit.
         limit: u64,
     },
+    /// More is written to the disk than the write rate allows, and ever more.
+    Writes,
     /// Steps became slower.
     Slower {
         /// By this share.
@@ -80,7 +82,7 @@ impl Harm {
     fn is_moderate(&self) -> bool {
         match self {
             Self::Memory { grown, limit } => *grown <= limit.saturating_mul(2),
-            Self::FallsBehind | Self::Slower { .. } => true,
+            Self::FallsBehind | Self::Writes | Self::Slower { .. } => true,
         }
     }
 }
@@ -124,6 +126,8 @@ pub struct HarmWatch {
     level: ContinuousLevel,
     late: u32,
     last_drain: Option<Duration>,
+    /// See [`HarmWatch::wrote`].
+    unpaid: Duration,
     /// The last step before a drain or a pause.
     last_step: Option<StepSeen>,
     recording: MeanStep,
@@ -163,6 +167,7 @@ impl HarmWatch {
             level,
             late: 0,
             last_drain: None,
+            unpaid: Duration::ZERO,
             last_step: None,
             recording: MeanStep::default(),
             paused: MeanStep::default(),
@@ -202,6 +207,13 @@ impl HarmWatch {
         harm.map_or(HarmVerdict::Fine, |harm| self.harmed(harm, seen.at))
     }
 
+    /// A drain was written. For all that was written, the write rate takes until `unpaid` after `now`.
+    pub fn wrote(&mut self, unpaid: Duration, now: Duration) -> HarmVerdict {
+        let before = std::mem::replace(&mut self.unpaid, unpaid);
+        let grows = unpaid > self.limits.every * IN_A_ROW && unpaid > before;
+        if grows { self.harmed(Harm::Writes, now) } else { HarmVerdict::Fine }
+    }
+
     /// It harms, as was seen at `now`.
     pub fn harmed(&mut self, harm: Harm, now: Duration) -> HarmVerdict {
         match self.level.lower().filter(|_| harm.is_moderate()) {
@@ -209,7 +221,8 @@ impl HarmWatch {
             Some(lower) => {
                 // From here on only what the lower level does counts.
                 let next_pause = self.next_pause;
-                *self = Self { next_pause, paused: self.paused, ..Self::new(self.limits, lower, now) };
+                let (paused, unpaid) = (self.paused, self.unpaid);
+                *self = Self { next_pause, paused, unpaid, ..Self::new(self.limits, lower, now) };
                 HarmVerdict::Lower(lower, harm)
             }
         }
@@ -244,6 +257,7 @@ impl fmt::Display for Harm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FallsBehind => f.write_str("what it records is not read fast enough"),
+            Self::Writes => f.write_str("what it records is more than recorder.max_write_rate allows"),
             Self::Memory { grown, limit } => write!(
                 f,
                 "its memory has grown by {}, and recorder.max_growth is {}",

@@ -110,6 +110,18 @@ fn drains_that_take_too_long_or_come_too_late_fall_behind() {
 }
 
 #[test]
+fn what_is_written_faster_than_allowed_lowers_the_level_and_then_ends() {
+    let mut watch = watch();
+    let mut wrote = |unpaid| watch.wrote(S * unpaid, S);
+    // A large drain now and then is paid for later; many are not. The interval is 5 s.
+    let verdicts = [14, 9, 15, 16, 11, 12, 20].map(&mut wrote);
+    let (fine, lower) = (HarmVerdict::Fine, HarmVerdict::Lower(ContinuousLevel::Host, Harm::Writes));
+    assert_eq!(verdicts, [fine, fine, fine, lower, fine, fine, HarmVerdict::Stop(Harm::Writes)]);
+    // With less it is paid for in time.
+    assert_eq!([19, 18].map(wrote), [fine, fine]);
+}
+
+#[test]
 fn steps_that_are_slower_than_in_the_pauses_are_harm() {
     let slower = job(10_700, 10_000).hour(&mut watch());
     assert!(

@@ -104,6 +104,8 @@ reasons! {
     SameProfiler = "same_profiler",
     /// The recorder has nothing of the time that was asked for.
     NothingRecorded = "nothing_recorded",
+    /// A process cannot be recorded in the way that was asked for.
+    StrategyRefused = "strategy_refused",
     /// There is no process of the job that was named, and nothing is kept of one.
     NoSuchJob = "no_such_job",
     /// There is no process to profile.
@@ -176,7 +178,8 @@ impl FailureReason {
             | Self::OwnersHidden
             | Self::SameProfiler
             | Self::TooFewTargets
-            | Self::TooFewParts => K::NoTarget,
+            | Self::TooFewParts
+            | Self::StrategyRefused => K::NoTarget,
             Self::Stopping | Self::Cancelled => K::Cancelled,
             Self::Limit
             | Self::UnknownOption

@@ -10,12 +10,14 @@ mod task;
 
 use std::{
     collections::BTreeMap,
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use host::workloads::process_status;
 use model::workload::ProcessKey;
 use proto::tensorflow::ProfileRequest;
 use tokio::sync::{mpsc, oneshot};
@@ -116,6 +118,13 @@ impl Profilers {
     /// This host's procfs.
     pub(crate) fn procfs(&self) -> &Path {
         &self.procfs
+    }
+
+    /// Whether a signal or a debugger has stopped a process of this host: then its profiler answers nothing. `None` if that is
+    /// not known. Blocks.
+    pub fn is_stopped(&self, process: ProcessKey) -> Option<bool> {
+        let stat = fs::read(self.procfs.join(process.pid.to_string()).join("stat")).ok()?;
+        process_status::is_stopped(&stat, process.start_ticks)
     }
 
     /// Reserves the profiler of `target` for `user`, for `within` at most. A capture waits until the recorder has

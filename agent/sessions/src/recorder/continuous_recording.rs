@@ -6,21 +6,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use host::process_memory::resident_bytes;
+use model::time::Timestamp;
 use store::segments::{RecordedProcess, Segments, StoredSegment};
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::{
-    ActiveSettings, ArrivingTrace, MAX_BACKOFF, Recorder, RecordingPlan, Strategy, WantedPast, gap,
+    ActiveSettings, ArrivingTrace, MAX_BACKOFF, Recorder, RecordingPlan, Strategy, WantedPast, gap, stretch,
     window::{ArrivedTrace, keep},
+    workload_memory::{memory_of, read_memory, until_too_large},
 };
 use crate::{
     continuous::{
         ContinuousLevel, ContinuousRefusal, ContinuousSession, ContinuousSpec, ContinuousStrategy,
         DrainError, DrainedSegment, OverReason,
-        growth::{DrainSeen, Harm, HarmLimits, HarmVerdict, HarmWatch, MemoryLimit, PAUSE, StepSeen},
+        growth::{HarmLimits, HarmWatch, MemoryLimit, PAUSE},
     },
     own_metrics,
     profiler::queue::{ProfilerUser, Refusal},
@@ -29,18 +30,16 @@ use crate::{
 };
 
 /// The shortest and the longest interval of drains.
-const LEAST_EVERY: Duration = Duration::from_secs(5);
-const LONGEST_EVERY: Duration = Duration::from_secs(120);
-/// Each drain cuts the step in flight: one in so many is lost.
-const STEPS_A_DRAIN: u64 = 10;
+pub(super) const LEAST_EVERY: Duration = Duration::from_secs(5);
+pub(super) const LONGEST_EVERY: Duration = Duration::from_secs(120);
 /// How long a stop may take while a capture waits for the profiler.
 const STOP: Duration = Duration::from_secs(3);
 /// The wait before a session is started again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Between two readings of the workload's memory: a busy job grows by a hundred megabytes in a second.
-const MEMORY_EVERY: Duration = Duration::from_secs(1);
 /// A shorter time between two segments is what a snapshot of the profiler takes itself.
 const LEAST_GAP: Duration = Duration::from_secs(1);
+/// How long a drain may go on that is under way when something else is to be done.
+const DRAIN_GRACE: Duration = Duration::from_secs(2);
 /// After so many drains in a row that could not be kept the session is stopped: it costs the workload and gives nothing.
 const MOST_UNKEPT: u32 = 3;
 /// The most snapshots of a ring that wait.
@@ -58,7 +57,7 @@ pub(super) struct ContinuousJob {
 pub(super) type RingRequest = oneshot::Sender<()>;
 
 /// Why a recording does not go on as it is.
-enum Turn {
+pub(super) enum Turn {
     /// The agent stops, or the owner or the settings want it otherwise.
     Unwanted,
     /// A capture wants the profiler.
@@ -76,17 +75,21 @@ enum Turn {
 }
 
 /// One process while it is recorded.
-struct ContinuousRecording {
-    job: ContinuousJob,
-    strategy: ContinuousStrategy,
-    level: ContinuousLevel,
-    every: Duration,
-    watch: HarmWatch,
-    epoch: Instant,
+pub(super) struct ContinuousRecording {
+    pub(super) job: ContinuousJob,
+    pub(super) strategy: ContinuousStrategy,
+    pub(super) level: ContinuousLevel,
+    pub(super) every: Duration,
+    pub(super) watch: HarmWatch,
+    pub(super) epoch: Instant,
     /// Drains in a row that were not kept.
     unkept: u32,
     /// Drains that were kept.
     kept: u64,
+    /// The end of the newest segment, or the start of the session.
+    recorded_until: Option<Timestamp>,
+    /// How late a drain came in this session: the agent did not run.
+    stalled: Option<Duration>,
     requests: tokio::sync::mpsc::Receiver<RingRequest>,
 }
 
@@ -98,16 +101,25 @@ impl Recorder {
         self.state().rings.insert(process.clone(), ask);
         let memory = self.memory_limit(&job).await;
         let mut recording = ContinuousRecording::new(job, requests);
-        let mut failure = None;
+        let (mut failure, mut idle) = (None, None);
         loop {
             let turn = recording.session(&self, &stop, memory).await;
-            let from = self.clock.now();
+            self.note_drains(&process, None);
+            // What the session recorded after its last segment is not kept.
+            let from = recording.recorded_until.take().unwrap_or_else(|| self.clock.now());
             let reason = match &turn {
-                Turn::Unwanted => break,
+                Turn::Unwanted => {
+                    // The next agent says that this one ended.
+                    idle = (!stop.is_cancelled()).then(|| (from, self.why_unwanted(&process)));
+                    break;
+                }
                 Turn::Capture => "a capture used the profiler",
                 Turn::Control => "control: how fast the steps are without the recorder",
                 Turn::Lower => "it is recorded with less from now on",
-                Turn::GivenUp(why) | Turn::Foreign(why) | Turn::Failed(why) => why,
+                Turn::GivenUp(why) | Turn::Foreign(why) | Turn::Failed(why) => {
+                    idle = Some((from, why.clone()));
+                    why
+                }
             };
             let wait = match turn {
                 Turn::Control => PAUSE,
@@ -132,8 +144,7 @@ impl Recorder {
             if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
                 break;
             }
-            let reason = reason.to_owned();
-            self.note_gaps(vec![gap(process.clone(), (from, from.age(self.clock.now())), &reason)]);
+            self.note_gaps(vec![stretch(process.clone(), from, self.clock.now(), reason.to_owned())]);
         }
         let mut state = self.state();
         state.rings.remove(&process);
@@ -146,10 +157,38 @@ impl Recorder {
             };
             known.continuous_again = self.clock.uptime() + AGAIN * (1 << known.failures);
             known.last_failure = failure;
+            known.idle = idle;
         }
         drop(state);
         self.changed.notify_one();
         self.activity.send_replace(());
+    }
+
+    /// Why a process is not recorded any more in the way that it was.
+    fn why_unwanted(&self, process: &RecordedProcess) -> String {
+        let (host, settings) = (self.workloads.borrow().clone(), self.settings());
+        let planned = self.state().planned(&host, &settings.recorder);
+        let found = planned.into_iter().find(|planned| planned.process.process == process.process);
+        match found.map(|found| found.plan) {
+            Some(Err(why)) => why.to_string(),
+            Some(Ok(plan)) => format!("the strategy was changed to {}", plan.strategy),
+            None => "the process ended".to_owned(),
+        }
+    }
+
+    /// Shows the interval of the drains and what they record, while a session is open.
+    pub(super) fn note_drains(&self, process: &RecordedProcess, drains: Option<(Duration, ContinuousLevel)>) {
+        if let Some(known) = self.state().processes.get_mut(process) {
+            known.drains = drains;
+        }
+    }
+
+    /// A segment was written: how long the write rate takes for all that was written, beyond now.
+    pub(super) fn pay(&self, bytes: u64, rate: u64) -> Duration {
+        let uptime = self.clock.uptime();
+        let mut state = self.state();
+        state.budget.wrote(bytes, rate, uptime);
+        state.budget.unpaid(uptime)
     }
 
     /// Shows a failure in the status while the recording goes on.
@@ -212,7 +251,19 @@ impl ContinuousRecording {
         let recorder = &job.settings.recorder;
         let limits = HarmLimits { every, max_slowdown: recorder.max_slowdown.share() };
         let watch = HarmWatch::new(limits, level, Duration::ZERO);
-        Self { job, strategy, level, every, watch, epoch: Instant::now(), unkept: 0, kept: 0, requests }
+        Self {
+            job,
+            strategy,
+            level,
+            every,
+            watch,
+            epoch: Instant::now(),
+            unkept: 0,
+            kept: 0,
+            recorded_until: None,
+            stalled: None,
+            requests,
+        }
     }
 
     /// One session, from its start to its stop.
@@ -238,6 +289,10 @@ impl ContinuousRecording {
             Err(refusal @ ContinuousRefusal::Foreign { .. }) => return Turn::Foreign(refusal.to_string()),
             Err(refusal) => return Turn::Failed(refusal.to_string()),
         };
+        (self.recorded_until, self.stalled) = (Some(recorder.clock.now()), None);
+        // A ring is read when somebody asks.
+        let is_drained = self.strategy == ContinuousStrategy::Drain;
+        recorder.note_drains(&self.job.process, is_drained.then_some((self.every, self.level)));
         // A drain that is under way is left: it takes the longer the more there is, while the memory grows.
         let ended = tokio::select! {
             turn = self.drains(recorder, &mut session, stop) => Ok(turn),
@@ -269,7 +324,10 @@ impl ContinuousRecording {
                     reply = Some(asked);
                     None
                 }
-                () = tokio::time::sleep_until(due) => None,
+                () = tokio::time::sleep_until(due) => {
+                    self.stalled = Some(due.elapsed()).filter(|late| *late > self.every).or(self.stalled);
+                    None
+                }
                 _ = activity.changed() => {
                     if recorder.still_wants(&self.job.process, self.job.plan.strategy) {
                         continue;
@@ -285,7 +343,13 @@ impl ContinuousRecording {
             let is_ring = self.strategy == ContinuousStrategy::Ring;
             let is_due = reply.is_some() || !is_ring;
             // What is in a ring stays there until somebody asks; what a drain would take is taken before the end too.
-            let after = if is_due { self.drain(recorder, session).await } else { None };
+            let (process, strategy) = (self.job.process.clone(), self.job.plan.strategy);
+            let after = tokio::select! {
+                after = self.drain(recorder, session), if is_due => after,
+                // The profiler collects the longer the more there is: nobody waits for that.
+                left = overdue(recorder, &process, strategy, (stop, &wanted)), if is_due => return left,
+                else => None,
+            };
             // Whoever asked is told, whatever came of it.
             if let Some(asked) = reply {
                 let _ = asked.send(());
@@ -310,7 +374,7 @@ impl ContinuousRecording {
         };
         let drained = match session.drain(sink).await {
             Ok(drained) => drained,
-            Err(error) => return self.not_drained(recorder, error),
+            Err(error) => return self.not_drained(recorder, error).await,
         };
         let took = self.epoch.elapsed().saturating_sub(begin);
         if let Some(gap_before) = drained.gap.filter(|gap| gap.from.age(gap.to) >= LEAST_GAP) {
@@ -322,8 +386,7 @@ impl ContinuousRecording {
             Ok(segment) => segment,
             Err(why) => {
                 own_metrics::window("failed");
-                let from = recorder.clock.now();
-                recorder.note_gaps(vec![gap(self.job.process.clone(), (from, Duration::ZERO), &why)]);
+                self.note_lost(recorder, why.clone());
                 self.unkept += 1;
                 recorder.note_failure(&self.job.process, &why);
                 return (self.unkept >= MOST_UNKEPT).then_some(Turn::Failed(why));
@@ -332,24 +395,35 @@ impl ContinuousRecording {
         self.unkept = 0;
         self.kept += 1;
         own_metrics::window("recorded");
-        self.judge(begin, took, segment.as_ref(), session).await
+        self.recorded_until = Some(segment.as_ref().map_or_else(|| recorder.clock.now(), |kept| kept.stop));
+        let turn = self.judge(recorder, (begin, took), segment.as_ref(), session).await;
+        turn.or_else(|| self.judge_writing(recorder, segment.as_ref()))
     }
 
-    fn not_drained(&mut self, recorder: &Arc<Recorder>, error: DrainError) -> Option<Turn> {
+    /// What was recorded since the last segment is not kept.
+    fn note_lost(&mut self, recorder: &Recorder, why: String) {
+        let now = recorder.clock.now();
+        let from = self.recorded_until.replace(now).unwrap_or(now);
+        recorder.note_gaps(vec![stretch(self.job.process.clone(), from, now, why)]);
+    }
+
+    async fn not_drained(&mut self, recorder: &Arc<Recorder>, error: DrainError) -> Option<Turn> {
         own_metrics::window("failed");
         match error {
             DrainError::Lost(_) => {
-                let from = recorder.clock.now();
-                recorder.note_gaps(vec![gap(
-                    self.job.process.clone(),
-                    (from, Duration::ZERO),
-                    &error.to_string(),
-                )]);
+                let why = recorder.observed(self.job.process.process, error.to_string()).await;
+                self.note_lost(recorder, why.to_string());
                 None
             }
             DrainError::Over(OverReason::LeaseOver) => Some(Turn::Capture),
             DrainError::Over(OverReason::NotOurs) => Some(Turn::Foreign(error.to_string())),
-            DrainError::Over(_) | DrainError::GivenUp(_) => Some(Turn::Failed(error.to_string())),
+            DrainError::Over(_) | DrainError::GivenUp(_) => Some(Turn::Failed(match self.stalled {
+                Some(late) => format!(
+                    "the agent did not run for {:.0} s: it was stopped (SIGSTOP), or the machine slept; {error}",
+                    late.as_secs_f64()
+                ),
+                None => error.to_string(),
+            })),
         }
     }
 
@@ -386,106 +460,24 @@ impl ContinuousRecording {
         recorder.note_steps(&segment, self.job.settings.recorder.every.get().max(self.every));
         Ok(Some(segment))
     }
-
-    /// What the drain shows of the workload.
-    async fn judge(
-        &mut self,
-        at: Duration,
-        took: Duration,
-        segment: Option<&StoredSegment>,
-        session: &mut ContinuousSession,
-    ) -> Option<Turn> {
-        let steps = segment.and_then(|segment| segment.facts.steps);
-        if let Some(steps) = steps {
-            let every = Duration::from_nanos(steps.median_ns.saturating_mul(STEPS_A_DRAIN));
-            let every = whole_millis(every.clamp(LEAST_EVERY, LONGEST_EVERY));
-            // A small change is not worth it.
-            if every > self.every * 5 / 4 || every < self.every * 3 / 4 {
-                self.every = every;
-                session.set_every(every).await;
-                self.watch.set_every(every);
-            }
-        }
-        let step = |number, begin_ns| StepSeen { number, begin_ns };
-        let numbered = steps.and_then(|steps| steps.numbered);
-        let seen = DrainSeen {
-            at,
-            took,
-            steps: numbered.map(|steps| {
-                (step(steps.first, steps.first_start_ns), step(steps.last, steps.last_start_ns))
-            }),
-        };
-        let verdict = self.watch.drained(seen);
-        if let Some(turn) = self.turn_of(verdict) {
-            return Some(turn);
-        }
-        if self.strategy == ContinuousStrategy::Drain && self.watch.is_pause_due(at) {
-            self.watch.pause(at);
-            return Some(Turn::Control);
-        }
-        None
-    }
-
-    fn harmed(&mut self, harm: Harm) -> Option<Turn> {
-        let verdict = self.watch.harmed(harm, self.epoch.elapsed());
-        self.turn_of(verdict)
-    }
-
-    fn turn_of(&mut self, verdict: HarmVerdict) -> Option<Turn> {
-        match verdict {
-            HarmVerdict::Fine => None,
-            HarmVerdict::Stop(harm) => Some(Turn::GivenUp(harm.to_string())),
-            HarmVerdict::Lower(level, harm) => {
-                info!(pid = self.job.process.process.pid, %harm, level = level.as_str(), "less is recorded of a process");
-                self.level = level;
-                Some(Turn::Lower)
-            }
-        }
-    }
 }
 
-/// Reads the memory of a process: whether that is too much. One that cannot be read has ended, or `/proc` hides it.
-async fn read_memory(pid: u32, limit: &mut MemoryLimit) -> Option<Harm> {
-    memory_of(pid).await.and_then(|memory| limit.seen(memory))
-}
-
-/// Reads the memory of a process until it is too much.
-async fn until_too_large(pid: u32, mut limit: MemoryLimit) -> Harm {
-    loop {
-        tokio::time::sleep(MEMORY_EVERY).await;
-        if let Some(harm) = read_memory(pid, &mut limit).await {
-            return harm;
-        }
-    }
-}
-
-/// A drain is described as a capture of whole milliseconds.
-fn whole_millis(duration: Duration) -> Duration {
-    let millis = duration.as_nanos().div_ceil(1_000_000);
-    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
-}
-
-/// Resident memory of a process in bytes, if `/proc` shows it.
-async fn memory_of(pid: u32) -> Option<u64> {
-    tokio::task::spawn_blocking(move || resident_bytes(Some(pid))).await.ok().flatten()
-}
-
-#[cfg(test)]
-mod tests {
-    use model::time::Timestamp;
-
-    use super::*;
-    use crate::settings::Settings as CaptureLimits;
-
-    /// Steps of 0.7 s and longer make intervals that are not whole milliseconds.
-    #[test]
-    fn any_interval_of_drains_describes_a_segment() {
-        for every in [15_445_932_160, 7_002_522_790, 30_002_633_760, 5_000_000_000_u64] {
-            let duration = whole_millis(Duration::from_nanos(every));
-            assert!(duration.as_nanos() >= u128::from(every), "{duration:?}");
-            let params = CaptureParams { duration, ..CaptureParams::default() };
-            let spec = CaptureSpec::new(params, ParamsSource::Agent, &CaptureLimits::default(), Timestamp(0));
-            assert!(spec.is_ok(), "{duration:?}: {:?}", spec.err());
-        }
-    }
+/// Until something else is to be done than a drain that is under way, and a little longer. `ends`: the agent stops, or a capture
+/// wants the profiler.
+async fn overdue(
+    recorder: &Recorder,
+    process: &RecordedProcess,
+    strategy: Strategy,
+    ends: (&CancellationToken, &CancellationToken),
+) -> Turn {
+    let mut activity = recorder.activity.subscribe();
+    let unwanted =
+        async { while recorder.still_wants(process, strategy) && activity.changed().await.is_ok() {} };
+    let turn = tokio::select! {
+        () = ends.0.cancelled() => Turn::Unwanted,
+        () = ends.1.cancelled() => Turn::Capture,
+        () = unwanted => Turn::Unwanted,
+    };
+    tokio::time::sleep(DRAIN_GRACE).await;
+    turn
 }

@@ -18,7 +18,7 @@ pub struct MeasuredCost {
     pub windows: u64,
     /// How much longer the steps inside are: 0.1 is 10 %. Negative if they are shorter.
     pub slowdown: f64,
-    /// What that is of the whole time: the windows are a part of it.
+    /// What that is of the whole time: a window is a part of the time until the next one begins.
     pub share: f64,
 }
 
@@ -26,7 +26,6 @@ pub struct MeasuredCost {
 const WINDOWS: usize = 30;
 
 /// The cost for one process, from its segments by time.
-#[expect(clippy::cast_precision_loss, reason = "means of measured times")]
 pub(super) fn measure(segments: &[&StoredSegment]) -> Option<MeasuredCost> {
     let newest = &segments[segments.len().saturating_sub(WINDOWS)..];
     let numbered: Vec<NumberedSteps> =
@@ -40,7 +39,9 @@ pub(super) fn measure(segments: &[&StoredSegment]) -> Option<MeasuredCost> {
     }
     let (inside_step_ns, between_step_ns) = (inside.mean()?, between.mean()?);
     let slowdown = inside_step_ns / between_step_ns - 1.0;
-    let share = slowdown * inside.ns as f64 / (inside.ns + between.ns) as f64;
+    // There is one stretch between less than there are windows.
+    let (window, rest) = (inside.stretch()?, between.stretch()?);
+    let share = slowdown * window / (window + rest);
     Some(MeasuredCost { inside_step_ns, between_step_ns, windows: numbered.len() as u64, slowdown, share })
 }
 
@@ -48,6 +49,7 @@ pub(super) fn measure(segments: &[&StoredSegment]) -> Option<MeasuredCost> {
 struct StepSum {
     steps: i64,
     ns: i64,
+    stretches: u32,
 }
 
 impl StepSum {
@@ -56,7 +58,14 @@ impl StepSum {
         if steps > 0 && ns > 0 {
             self.steps = self.steps.saturating_add(steps);
             self.ns = self.ns.saturating_add(ns);
+            self.stretches += 1;
         }
+    }
+
+    /// The mean length of what was added, in nanoseconds.
+    #[expect(clippy::cast_precision_loss, reason = "means of measured times")]
+    fn stretch(&self) -> Option<f64> {
+        (self.stretches > 0).then(|| self.ns as f64 / f64::from(self.stretches))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "means of measured times")]
@@ -107,7 +116,11 @@ mod tests {
         let all = [segment(Some((0, 10, 0, 110))), segment(Some((100, 110, 1010, 1120)))];
         let cost = measure(&all.iter().collect::<Vec<_>>()).unwrap();
         assert_eq!((cost.inside_step_ns, cost.between_step_ns, cost.windows), (11.0, 10.0, 2));
-        assert!((cost.slowdown - 0.1).abs() < 1e-9 && (cost.share - 0.1 * 220.0 / 1120.0).abs() < 1e-9);
+        // A window is 110 of 1010 ns, however many windows there are.
+        assert!((cost.slowdown - 0.1).abs() < 1e-9 && (cost.share - 0.1 * 110.0 / 1010.0).abs() < 1e-9);
+        let third = segment(Some((200, 210, 2020, 2130)));
+        let of_three = measure(&all.iter().chain([&third]).collect::<Vec<_>>()).unwrap();
+        assert!((of_three.share - cost.share).abs() < 1e-9, "{of_three:?}");
     }
 
     #[test]

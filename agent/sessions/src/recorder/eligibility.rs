@@ -32,6 +32,12 @@ pub enum NotRecorded {
         "it shares its profiler port {0} with another process, and a call reaches either; give each process a port of its own"
     )]
     SharedPort(u16),
+    /// A profile from outside may stop it for ever.
+    #[error(
+        "its jaxlib {0} may hang for ever when it is profiled from outside, whoever asks: jaxlib before 0.9 does where it finds \
+         no TensorFlow; update jaxlib"
+    )]
+    OldJaxlib(String),
     /// Another program uses its profiler, or it traces itself.
     #[error(
         "another program used its profiler, or the program traces itself: {0}; it is recorded again when its owner \
@@ -55,6 +61,7 @@ impl NotRecorded {
             Self::OptedOut => "opted_out",
             Self::NoProfiler(_) => "no_profiler",
             Self::SharedPort(_) => "shared_port",
+            Self::OldJaxlib(_) => "old_jaxlib",
             Self::ForeignUse(_) => "foreign_use",
             Self::Strategy(..) => "strategy",
             Self::TooMany(_) => "too_many",
@@ -96,10 +103,22 @@ pub(super) fn plan(
         _ => {}
     }
     let strategy = strategy(settings, choice);
+    if let Some(version) = jaxlib_that_hangs(owner) {
+        return Err(NotRecorded::OldJaxlib(version.to_owned()));
+    }
     if let Some(what) = foreign_use {
         return Err(NotRecorded::ForeignUse(what.to_owned()));
     }
     Ok(RecordingPlan { strategy, at: profiler(owner)? })
+}
+
+/// The version of the owner's jaxlib if that takes Python's lock twice at the begin of a profile, and so never goes on:
+/// 0.7.0, 0.7.2 and 0.8.2 do where TensorFlow cannot be imported, 0.9.2 does not.
+fn jaxlib_that_hangs(owner: &Owner) -> Option<&str> {
+    let version = owner.versions.get("jaxlib")?;
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+    let (major, minor) = (numbers.next()??, numbers.next()??);
+    ((major, minor) < (0, 9)).then_some(version.as_str())
 }
 
 /// The strategy for the processes of a job: a session that is always open is only for those whose owner asked for it.
@@ -171,6 +190,22 @@ mod tests {
         assert_eq!(plan(&opted_out, &on(), Some(&wanted), None), Err(NotRecorded::OptedOut));
         opted_out.environment.insert("TPUSCOPE_RECORD".into(), "1".into());
         assert!(plan(&opted_out, &off, None, None).is_err() && plan(&opted_out, &on(), None, None).is_ok());
+    }
+
+    #[test]
+    fn a_process_that_a_profile_may_hang_is_never_recorded() {
+        let of = |package: &str, version: &str| {
+            let versions = [(package.to_owned(), version.to_owned())].into();
+            let owner = Owner { versions, ..owner() };
+            plan(&owner, &on(), Some(&choice(true, None)), None).map(|plan| plan.strategy)
+        };
+        for old in ["0.7.2", "0.8.2", "0.4.38"] {
+            assert_eq!(of("jaxlib", old), Err(NotRecorded::OldJaxlib(old.into())));
+        }
+        for fine in ["0.9.0", "0.10.2", "1.0"] {
+            assert_eq!(of("jaxlib", fine), Ok(Strategy::Periodic), "{fine}");
+        }
+        assert_eq!(of("torch_xla", "0.7"), Ok(Strategy::Periodic));
     }
 
     #[test]

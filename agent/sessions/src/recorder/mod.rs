@@ -6,9 +6,11 @@
 //! schedule      when windows begin                 step_notes     what its trace tells of the job's steps
 //! window_length how long they are                  snapshot       segments to a session
 //! write_budget  what the disk takes                status, cost   what is known of each process
+//! missed_windows  which windows did not begin, and why
+//! process_state what is known of each process, and what is due
 //! ```
 //!
-//! `continuous_recording` records with the strategies drain and ring, whose sessions are always open.
+//! `continuous_recording` (with `drain_verdict` and `workload_memory`) records with the strategies drain and ring, whose sessions are always open.
 //!
 //! It is a client of the profilers' tasks like any capture, and a capture goes first. A new way to record plugs in at
 //! [`Strategy`]: what is planned, and what is done when a window is due.
@@ -19,7 +21,10 @@ mod arriving_trace;
 mod choose;
 mod continuous_recording;
 mod cost;
+mod drain_verdict;
 mod eligibility;
+mod missed_windows;
+mod process_state;
 mod schedule;
 pub mod settings;
 mod snapshot;
@@ -29,26 +34,21 @@ mod step_notes;
 mod strategy;
 mod window;
 mod window_length;
+mod workload_memory;
 mod write_budget;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use model::{
-    snapshot::HostSnapshot,
-    step_times::StepTimes,
-    time::{Clock, Timestamp},
-    workload::{Owner, ProcessKey, WorkloadId},
-};
+use model::{snapshot::HostSnapshot, step_times::StepTimes, time::Clock};
 use store::{
     AsyncStore, StateError,
-    segments::{RecordedProcess, RecorderChoice, SegmentGap, Segments},
+    segments::{SegmentGap, Segments},
     uploads::Uploads,
 };
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use xprof::{client::Target, session::HostName};
 
@@ -66,11 +66,11 @@ use crate::{
     continuous::Continuous, profiler::Profilers, settings::Settings as CaptureLimits, target,
     trace_reading::TraceReader,
 };
-use continuous_recording::{ContinuousJob, RingRequest};
-use schedule::{WindowGrid, WindowSchedule};
+use continuous_recording::ContinuousJob;
+use missed_windows::LookedAt;
+use process_state::{DueRecording, Planned, RecorderState, gap, stretch};
 use window::WindowJob;
-use window_length::{WindowBounds, WindowLength};
-use write_budget::WriteBudget;
+use window_length::WindowBounds;
 
 /// How long before a window its profiler is reserved and probed.
 const PREPARE: Duration = Duration::from_secs(1);
@@ -151,71 +151,6 @@ impl ActiveSettings {
     }
 }
 
-/// What the recorder knows of the processes.
-#[derive(Debug, Default)]
-struct RecorderState {
-    choices: BTreeMap<(WorkloadId, u32), RecorderChoice>,
-    foreign_uses: BTreeMap<ProcessKey, String>,
-    processes: BTreeMap<RecordedProcess, ProcessState>,
-    budget: WriteBudget,
-    /// Processes that continuous profiling harmed, and how.
-    given_up: BTreeMap<ProcessKey, String>,
-    /// The memory of processes before their first session of continuous profiling, in bytes.
-    memory_before: BTreeMap<ProcessKey, u64>,
-    /// Where to ask for what the rings hold.
-    rings: BTreeMap<RecordedProcess, mpsc::Sender<RingRequest>>,
-}
-
-/// What is known of one process that is recorded.
-#[derive(Debug)]
-struct ProcessState {
-    schedule: WindowSchedule,
-    length: WindowLength,
-    /// A window is recorded or received, or the process is recorded continuously.
-    is_recording: bool,
-    /// When continuous recording may begin again, after the boot.
-    continuous_again: Duration,
-    /// Failures in a row.
-    failures: u32,
-    /// Windows that are left out because of them.
-    to_leave_out: u32,
-    /// Why the last window was not recorded.
-    last_failure: Option<String>,
-}
-
-impl ProcessState {
-    fn new(bounds: WindowBounds) -> Self {
-        Self {
-            schedule: WindowSchedule::default(),
-            length: WindowLength::new(bounds),
-            is_recording: false,
-            continuous_again: Duration::ZERO,
-            failures: 0,
-            to_leave_out: 0,
-            last_failure: None,
-        }
-    }
-
-    /// Why the window that is due now is left out.
-    fn leaves_out(&mut self, budget_allows: bool) -> Option<&'static str> {
-        if self.is_recording {
-            return Some("the window before was still being received");
-        }
-        if self.to_leave_out > 0 {
-            self.to_leave_out -= 1;
-            return Some("windows before it failed: fewer are tried");
-        }
-        (!budget_allows).then_some("recorder.max_write_rate: the windows before it were too large")
-    }
-}
-
-/// A process and whether it is recorded.
-struct Planned<'a> {
-    owner: &'a Owner,
-    process: RecordedProcess,
-    plan: Result<RecordingPlan, NotRecorded>,
-}
-
 impl Recorder {
     /// The recorder, with the choices that earlier agents were told. Blocks.
     ///
@@ -240,6 +175,7 @@ impl Recorder {
         let state = RecorderState {
             choices: choices.map(|choice| ((choice.workload.clone(), choice.uid), choice)).collect(),
             foreign_uses: segments.foreign_uses()?,
+            before: segments.ends()?,
             ..RecorderState::default()
         };
         let recorder = Self {
@@ -297,56 +233,60 @@ impl Recorder {
     /// Begins the windows whose time has come. Returns how long there is nothing else to do; `None`: until something
     /// changes.
     fn begin_windows(self: &Arc<Self>, windows: &TaskTracker, stop: &CancellationToken) -> Option<Duration> {
-        if !self.is_wanted() {
-            return None;
-        }
         let (host, settings) = (self.workloads.borrow().clone(), self.settings());
-        let (now, uptime) = (self.clock.now(), self.clock.uptime());
-        let mut wait = None;
-        let mut gaps = Vec::new();
+        let is_wanted = self.is_wanted();
+        let looked = LookedAt { now: self.clock.now(), uptime: self.clock.uptime() };
         let mut state = self.state();
-        state.forget_gone(&host);
-        for Planned { owner, process, plan } in state.planned(&host, &settings.recorder) {
-            let Ok(plan) = plan else { continue };
-            let grid = WindowGrid::new(settings.recorder.every.get(), &process.workload);
-            let bounds = settings.bounds();
-            let budget_allows = state.budget.allows(uptime);
-            let known = state.processes.entry(process.clone()).or_insert_with(|| ProcessState::new(bounds));
-            if plan.strategy != Strategy::Periodic {
-                if !known.is_recording && known.continuous_again <= uptime {
-                    known.is_recording = true;
-                    let target =
-                        target::target(owner, &host.chips, &self.host, Target::from(plan.at), Vec::new());
-                    let (process, settings) = (process.clone(), settings.clone());
-                    let job = ContinuousJob { process, target, plan, settings };
-                    windows.spawn(Arc::clone(self).record_continuously(job, stop.child_token()));
-                }
-                wait = Some(wait.map_or(LOOK, |wait: Duration| wait.min(LOOK)));
-                continue;
-            }
-            let due = known.schedule.next(&grid, now, uptime);
-            let mut look_again = now.age(due);
-            if look_again <= PREPARE {
-                known.schedule.begun(due, now, uptime);
-                look_again = now.age(known.schedule.next(&grid, now, uptime));
-                let length = known.length.get(bounds);
-                if let Some(reason) = known.leaves_out(budget_allows) {
-                    gaps.push(gap(process, (due, length), reason));
-                } else {
-                    known.is_recording = true;
-                    let at = Target::from(plan.at);
-                    let target = target::target(owner, &host.chips, &self.host, at, Vec::new());
-                    let (process, settings) = (process.clone(), settings.clone());
-                    let job = WindowJob { process, target, plan, due, length, settings };
-                    windows.spawn(Arc::clone(self).record(job, stop.child_token()));
+        let mut gaps = state.missed(&host, &settings.recorder, looked);
+        let mut wait = None;
+        if is_wanted {
+            state.forget_gone(&host);
+            for planned in state.planned(&host, &settings.recorder) {
+                let Some((due, look_again)) = state.due(planned, &settings, looked, &mut gaps) else {
+                    continue;
+                };
+                wait = Some(wait.map_or(look_again, |wait: Duration| wait.min(look_again)));
+                let Some(DueRecording { owner, process, plan, window }) = due else { continue };
+                let target =
+                    target::target(owner, &host.chips, &self.host, Target::from(plan.at), Vec::new());
+                let (settings, stop) = (settings.clone(), stop.child_token());
+                match window {
+                    Some((due, length)) => {
+                        let job = WindowJob { process, target, plan, due, length, settings };
+                        windows.spawn(Arc::clone(self).record(job, stop));
+                    }
+                    None => {
+                        let job = ContinuousJob { process, target, plan, settings };
+                        windows.spawn(Arc::clone(self).record_continuously(job, stop));
+                    }
                 }
             }
-            let next = look_again.saturating_sub(PREPARE).min(LOOK);
-            wait = Some(wait.map_or(next, |wait: Duration| wait.min(next)));
         }
         drop(state);
         self.note_gaps(gaps);
         wait
+    }
+
+    /// Notes what is missed until now, so that what is read next has it.
+    async fn note_missed(&self) {
+        let (host, settings) = (self.workloads.borrow().clone(), self.settings());
+        let looked = LookedAt { now: self.clock.now(), uptime: self.clock.uptime() };
+        let gaps = {
+            let mut state = self.state();
+            let mut gaps = state.missed(&host, &settings.recorder, looked);
+            for (process, known) in &mut state.processes {
+                let idle = known.idle.as_mut().filter(|_| !known.is_recording);
+                gaps.extend(idle.map(|(since, reason)| {
+                    let from = std::mem::replace(since, looked.now);
+                    stretch(process.clone(), from, looked.now, reason.clone())
+                }));
+            }
+            gaps
+        };
+        let segments = Arc::clone(&self.segments);
+        let noted = tokio::task::spawn_blocking(move || gaps.iter().for_each(|gap| segments.note_gap(gap)));
+        // What was not noted is said in the log.
+        let _ = noted.await;
     }
 
     /// Notes gaps on a thread that may block.
@@ -365,48 +305,6 @@ impl Recorder {
         // Every change is complete when it can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl RecorderState {
-    /// Every process with whether it is recorded.
-    fn planned<'a>(&self, host: &'a HostSnapshot, settings: &RecorderSettings) -> Vec<Planned<'a>> {
-        let mut recorded = 0;
-        let plan = |owner: &'a Owner| {
-            let workload = WorkloadId::of(&owner.job);
-            let choice = self.choices.get(&(workload.clone(), owner.uid));
-            let foreign_use = self.foreign_uses.get(&owner.process).map(String::as_str);
-            let mut plan = eligibility::plan(owner, settings, choice, foreign_use);
-            if let (Ok(RecordingPlan { strategy, .. }), Some(why)) =
-                (&plan, self.given_up.get(&owner.process))
-                && *strategy != Strategy::Periodic
-            {
-                plan = Err(NotRecorded::Strategy(*strategy, why.clone()));
-            }
-            if plan.is_ok() {
-                recorded += 1;
-                if recorded > MAX_PROCESSES {
-                    plan = Err(NotRecorded::TooMany(MAX_PROCESSES));
-                }
-            }
-            let port = plan.as_ref().map_or(0, |plan| plan.at.port());
-            let process = RecordedProcess { workload, process: owner.process, port, uid: owner.uid };
-            Planned { owner, process, plan }
-        };
-        host.workloads.owners.iter().map(plan).collect()
-    }
-
-    /// Forgets processes that are gone.
-    fn forget_gone(&mut self, host: &HostSnapshot) {
-        let living: BTreeSet<ProcessKey> = host.workloads.owners.iter().map(|owner| owner.process).collect();
-        self.given_up.retain(|process, _| living.contains(process));
-        self.memory_before.retain(|process, _| living.contains(process));
-        self.processes.retain(|process, state| state.is_recording || living.contains(&process.process));
-    }
-}
-
-/// The gap of one window.
-fn gap(process: RecordedProcess, (due, length): (Timestamp, Duration), reason: &str) -> SegmentGap {
-    SegmentGap { process, start: due, stop: due.plus(length), windows: 1, reason: reason.to_owned() }
 }
 
 async fn sleep_or_never(wait: Option<Duration>) {

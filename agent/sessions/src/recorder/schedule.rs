@@ -34,6 +34,14 @@ impl WindowGrid {
         Timestamp(if past == 0 { at.0 } else { at.0.saturating_add(self.every_ns - past) })
     }
 
+    /// The first and the last instant in `from..to`, and how many there are; `None` if there is none.
+    pub(super) fn instants(&self, from: Timestamp, to: Timestamp) -> Option<(Timestamp, Timestamp, u64)> {
+        let first = self.first(from);
+        let more = to.0.checked_sub(first.0).filter(|left| *left > 0)?.saturating_sub(1) / self.every_ns;
+        let last = Timestamp(first.0.saturating_add(more.saturating_mul(self.every_ns)));
+        Some((first, last, more.unsigned_abs() + 1))
+    }
+
     fn every(&self) -> Duration {
         Duration::from_nanos(self.every_ns.unsigned_abs())
     }
@@ -98,6 +106,17 @@ mod tests {
         // What a version computes, each later one has to: hosts of one job may have different versions.
         assert_eq!([at("42", 0), at("43", 0)], [16_913_000_000, 5_350_000_000]);
         assert_eq!(at("42", 600), 616_913_000_000);
+    }
+
+    #[test]
+    fn instants_are_counted() {
+        let grid = WindowGrid { every_ns: 10, offset_ns: 3 };
+        let of = |from, to| grid.instants(Timestamp(from), Timestamp(to)).map(|(a, b, n)| (a.0, b.0, n));
+        assert_eq!(of(0, 3), None);
+        assert_eq!(of(0, 4), Some((3, 3, 1)));
+        assert_eq!(of(3, 13), Some((3, 3, 1)));
+        assert_eq!(of(4, 34), Some((13, 33, 3)));
+        assert_eq!(of(40, 4), None);
     }
 
     #[test]

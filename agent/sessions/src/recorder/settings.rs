@@ -30,15 +30,17 @@ pub struct RecorderSettings {
     /// A window with no whole step is lengthened up to this time, but to no more than half of `every`. Not lengthened: the
     /// same value as `window`.
     pub max_window: Duration,
-    /// Maximum number of bytes per second that are written to the disk, on average. Windows are left out to stay below.
-    /// "0B": no limit.
+    /// Maximum number of bytes per second that are written to the disk, on average. Windows are left out to stay below;
+    /// "drain" records less, and then ends. "0B": no limit.
     pub max_write_rate: Bytes,
-    /// For "drain" and "ring": recording stops for a process whose memory grows by more.
+    /// For "drain" and "ring": recording stops for a process whose memory grows by more. At least 1MiB.
     pub max_growth: Bytes,
-    /// For "drain" and "ring": recording stops for a process whose steps become slower by more.
+    /// For "drain" and "ring": recording stops for a process whose steps become slower by more. At least 1%.
     pub max_slowdown: Percent,
-    /// Maximum age of what is kept.
+    /// Maximum age of the windows of "periodic" that are kept.
     pub keep: Duration,
+    /// Maximum age of what "drain" and "ring" recorded: they write more.
+    pub keep_continuous: Duration,
     /// Maximum size of what is kept on this host. A trace of one window that is larger is refused.
     pub max_size: Bytes,
 }
@@ -55,6 +57,7 @@ impl Default for RecorderSettings {
             max_growth: Bytes::mib(256),
             max_slowdown: Percent(5),
             keep: Duration::from_secs(3600),
+            keep_continuous: Duration::from_secs(300),
             max_size: Bytes::mib(512),
         }
     }

@@ -2,7 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
     time::Duration,
 };
 
@@ -32,6 +36,9 @@ use crate::{
     capture_runner::{Caller, StoredCapture, only},
     store_session,
 };
+
+/// The most processes that are worked on at a time: each takes a core, and room on the disk.
+const MAX_WORKERS: usize = 4;
 
 /// Receives the bytes that were worked on, and those of all. Called from a thread that may block.
 pub type SnapshotProgress = Arc<dyn Fn(u64, u64) + Send + Sync>;
@@ -260,6 +267,12 @@ struct Snapshot {
     cancel: CancellationToken,
 }
 
+/// Whether what was recorded of the process cannot be read: no fault of the disk.
+fn is_damaged(error: &CaptureError) -> bool {
+    matches!(error, CaptureError::Segment(_) | CaptureError::Merge { .. })
+        && error.kind() == FailureKind::Damaged
+}
+
 impl Snapshot {
     fn write(self, writer: &SessionWriter) -> Result<FinishedSession, CaptureError> {
         let (mut parts, mut missing) = (Vec::new(), Vec::new());
@@ -272,6 +285,7 @@ impl Snapshot {
         finished
     }
 
+    /// A few processes at a time, each on a thread of its own: one is unpacked while another one is merged.
     fn write_parts(
         &self,
         writer: &SessionWriter,
@@ -282,38 +296,55 @@ impl Snapshot {
         let names = PartName::of_host(&self.host, &ports);
         let all = self.processes.values().flat_map(|past| &past.segments);
         let all: u64 = all.map(|segment| segment.trace_bytes).sum();
-        let mut done = 0;
-        for ((process, past), name) in self.processes.iter().zip(&names) {
-            let source = PartSource {
-                segments: &self.segments,
-                past: &past.segments,
-                gaps: &past.gaps,
-                window: self.window,
-                cancel: &self.cancel,
-            };
-            let mut progress = |bytes| {
-                done += bytes;
-                (self.progress)(done, all);
-            };
-            match source.write(writer, name, &mut progress) {
+        let (done, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let work = Mutex::new(self.processes.iter().zip(&names));
+        let written = Mutex::new(Vec::with_capacity(names.len()));
+        let worker = || {
+            while !has_failed.load(Ordering::Relaxed) {
+                let next = work.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(((process, past), name)) = next else { break };
+                let mut progress = |bytes| {
+                    (self.progress)(done.fetch_add(bytes, Ordering::Relaxed) + bytes, all);
+                };
+                let part = self.source(past).write(writer, name, &mut progress);
+                has_failed.fetch_or(part.as_ref().is_err_and(|error| !is_damaged(error)), Ordering::Relaxed);
+                written.lock().unwrap_or_else(PoisonError::into_inner).push((process, part));
+            }
+        };
+        let workers = thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
+        thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(worker))));
+        let mut written = written.into_inner().unwrap_or_else(PoisonError::into_inner);
+        written.sort_by_key(|(process, _)| *process);
+        // Whatever fails: what is visible has to be known.
+        let mut failure = None;
+        for (process, part) in written {
+            match part {
                 Ok(part) => parts.push(part),
                 // What is damaged keeps no other process from having its part.
-                Err(error @ (CaptureError::Segment(_) | CaptureError::Merge { .. }))
-                    if error.kind() == FailureKind::Damaged =>
-                {
+                Err(error) if is_damaged(&error) => {
                     missing.push(Missing {
                         host: self.host.to_string(),
                         process: Some(format!("pid {}", process.process.pid)),
                         why: error.to_string(),
                     });
                     if missing.len() == self.processes.len() {
-                        return Err(error);
+                        failure = Some(error);
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => failure = Some(error),
             }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn source<'a>(&'a self, past: &'a ProcessPast) -> PartSource<'a> {
+        PartSource {
+            segments: &self.segments,
+            past: &past.segments,
+            gaps: &past.gaps,
+            window: self.window,
+            cancel: &self.cancel,
+        }
     }
 
     fn manifest(&self, writer: &SessionWriter, parts: Vec<PartEntry>, missing: Vec<Missing>) -> Manifest {

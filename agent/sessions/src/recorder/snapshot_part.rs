@@ -206,18 +206,31 @@ impl PartSource<'_> {
         let mut at = self.window.0;
         for &(start, stop) in recorded.iter().chain([&(self.window.1, self.window.1)]) {
             if start > at && gaps.len() < MAX_GAPS {
-                gaps.push(GapEntry { start: at.into(), stop: start.into(), why: self.why(at, start) });
+                let is_first = at == self.window.0;
+                let is_last = start == self.window.1;
+                let why = self.why(at, start).unwrap_or_else(|| between(is_first, is_last).to_owned());
+                gaps.push(GapEntry { start: at.into(), stop: start.into(), why });
             }
             at = at.max(stop);
         }
         gaps
     }
 
-    fn why(&self, start: Timestamp, stop: Timestamp) -> String {
+    /// What was noted of a stretch.
+    fn why(&self, start: Timestamp, stop: Timestamp) -> Option<String> {
         let noted = self.gaps.iter().filter(|gap| gap.start < stop && gap.stop > start);
         let mut reasons: Vec<&str> = noted.map(|gap| gap.reason.as_str()).collect();
         reasons.dedup();
-        if reasons.is_empty() { "no window was recorded then".to_owned() } else { reasons.join("; ") }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+}
+
+/// Why nothing was recorded in a stretch in which no window was due.
+fn between(is_first: bool, is_last: bool) -> &'static str {
+    match (is_first, is_last) {
+        (true, _) => "before the first window that is kept",
+        (false, true) => "no window was due since the last one",
+        (false, false) => "between two windows",
     }
 }
 

@@ -10,7 +10,9 @@ use store::{
 
 use super::{
     LengthReason, NotRecorded, Planned, Recorder, RecorderSettings, RecordingPlan, Strategy, cost,
-    cost::MeasuredCost, schedule::WindowGrid, settings::RecorderMode,
+    cost::MeasuredCost,
+    schedule::{WindowGrid, WindowSchedule},
+    settings::RecorderMode,
 };
 
 /// The recorder at one moment.
@@ -48,6 +50,8 @@ pub struct ProcessRecording {
     pub next: Option<Timestamp>,
     /// The length of that window, and why it has it.
     pub length: Option<(Duration, LengthReason)>,
+    /// The interval of its drains and the levels of the tracers, while a session is open.
+    pub drains: Option<(Duration, &'static str)>,
     /// Its newest segment.
     pub last: Option<StoredSegment>,
     /// Its segments.
@@ -92,7 +96,7 @@ impl Recorder {
             let known = state.processes.get(&process);
             let grid = WindowGrid::new(settings.recorder.every.get(), &process.workload);
             let (now, uptime) = (self.clock.now(), self.clock.uptime());
-            let next = |schedule: super::WindowSchedule| schedule.next(&grid, now, uptime);
+            let next = |schedule: WindowSchedule| schedule.next(&grid, now, uptime);
             ProcessRecording {
                 is_open: known.is_some_and(|known| known.is_recording),
                 next: plan
@@ -102,6 +106,7 @@ impl Recorder {
                 length: known
                     .filter(|_| !is_continuous(&plan))
                     .map(|known| (known.length.get(settings.bounds()), known.length.reason())),
+                drains: known.and_then(|known| known.drains).map(|(every, level)| (every, level.as_str())),
                 last: own.last().map(|&segment| segment.clone()),
                 segments: own.len() as u64,
                 bytes: own.iter().map(|segment| segment.bytes).sum(),
@@ -126,6 +131,7 @@ impl Recorder {
         query: SegmentQuery,
         may_read: impl Fn(&RecordedProcess) -> bool,
     ) -> Result<(Vec<StoredSegment>, Vec<SegmentGap>), StateError> {
+        self.note_missed().await;
         let mut segments = self.segments_of(query.clone()).await?;
         let store = Arc::clone(&self.segments);
         let gaps = tokio::task::spawn_blocking(move || store.gaps(&query)).await;

@@ -60,6 +60,9 @@ pub(super) enum WindowFailure {
     Empty,
     #[error("the clock was set back just before the window")]
     ClockStepped,
+    /// A signal or a debugger has stopped it.
+    #[error("the process was stopped (SIGSTOP or a debugger): {0}")]
+    ProcessStopped(String),
     #[error("{0}")]
     Call(String),
     #[error("{0}")]
@@ -84,7 +87,10 @@ pub(super) struct ArrivedTrace {
 impl Recorder {
     /// Records one window, and notes how it ended.
     pub(super) async fn record(self: Arc<Self>, job: WindowJob, cancel: CancellationToken) {
-        let result = self.window(&job, &cancel).await;
+        let result = match self.window(&job, &cancel).await {
+            Err(WindowFailure::Call(why)) => Err(self.observed(job.process.process, why).await),
+            result => result,
+        };
         let outcome = match &result {
             Ok(_) => "recorded",
             Err(WindowFailure::Stopped) => return self.ended(&job.process),
@@ -110,6 +116,16 @@ impl Recorder {
         self.learn(&job, result);
     }
 
+    /// What is seen of a process whose profiler did not answer as it should.
+    pub(super) async fn observed(&self, process: ProcessKey, why: String) -> WindowFailure {
+        let profilers = Arc::clone(&self.profilers);
+        let stopped = tokio::task::spawn_blocking(move || profilers.is_stopped(process)).await;
+        match stopped {
+            Ok(Some(true)) => WindowFailure::ProcessStopped(why),
+            _ => WindowFailure::Call(why),
+        }
+    }
+
     /// What the next windows have to know of this one.
     fn learn(&self, job: &WindowJob, result: Result<RecordedWindow, WindowFailure>) {
         let uptime = self.clock.uptime();
@@ -130,7 +146,10 @@ impl Recorder {
             Err(failure) => {
                 let (pid, due) = (job.process.process.pid, job.due);
                 // A job may idle, and a capture is no fault.
-                let is_fault = matches!(failure, WindowFailure::Call(_) | WindowFailure::Disk(_));
+                let is_fault = matches!(
+                    failure,
+                    WindowFailure::Call(_) | WindowFailure::ProcessStopped(_) | WindowFailure::Disk(_)
+                );
                 if is_fault {
                     known.failures = (known.failures + 1).min(MAX_BACKOFF);
                     known.to_leave_out = (1 << known.failures) - 2;

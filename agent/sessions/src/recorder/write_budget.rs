@@ -15,6 +15,11 @@ impl WriteBudget {
         uptime >= self.paid_at
     }
 
+    /// How long the rate takes for what was written, beyond `uptime`.
+    pub(super) fn unpaid(&self, uptime: Duration) -> Duration {
+        self.paid_at.saturating_sub(uptime)
+    }
+
     /// A window was written at `uptime`. `rate`: bytes per second; 0: no limit.
     pub(super) fn wrote(&mut self, bytes: u64, rate: u64, uptime: Duration) {
         if rate > 0 {

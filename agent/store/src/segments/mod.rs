@@ -142,8 +142,10 @@ pub struct RecorderChoice {
 /// What the limits of the past are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentLimits {
-    /// The longest age.
+    /// The longest age of windows.
     pub keep: Duration,
+    /// The longest age of what was recorded continuously.
+    pub keep_continuous: Duration,
     /// The most bytes on the disk, the newest segment apart.
     pub max_bytes: u64,
     /// What is to stay free of the disk.
@@ -252,6 +254,14 @@ impl Segments {
         Ok(self.db.read(|connection| rows::gaps(connection, query))?.unwrap_or_default())
     }
 
+    /// Until when something is known of each process, as a segment or as a gap.
+    ///
+    /// # Errors
+    /// If the database refuses.
+    pub fn ends(&self) -> Result<BTreeMap<ProcessKey, Timestamp>, StateError> {
+        known(self.db.read(rows::ends))
+    }
+
     /// The trace of a segment as a file of its own, which is removed when it is dropped.
     ///
     /// # Errors
@@ -311,17 +321,19 @@ impl Segments {
     /// # Errors
     /// If the disk or the database refuses.
     pub fn prune(&self) -> Result<(), SegmentError> {
-        let SegmentLimits { keep, max_bytes, .. } = *self.limits();
+        let SegmentLimits { keep, keep_continuous, max_bytes, .. } = *self.limits();
         let now = self.clock.now();
         let before =
             |age: Duration| now.stepped(i64::try_from(age.as_nanos()).map_or(i64::MIN, i64::saturating_neg));
-        let old = self.db.read(|connection| rows::surplus(connection, before(keep), max_bytes))?;
+        let old = self
+            .db
+            .read(|connection| rows::surplus(connection, before(keep), before(keep_continuous), max_bytes))?;
         let Some(old) = old else { return Ok(()) };
         // The files go first: on a full disk the database has the room that was just made.
         old.iter().try_for_each(|number| remove(&self.path(*number)))?;
         self.db.write(|transaction| {
             old.iter().try_for_each(|number| rows::remove(transaction, *number))?;
-            rows::forget(transaction, before(keep), before(FORGET_AFTER))
+            rows::forget(transaction, before(keep.max(keep_continuous)), before(FORGET_AFTER))
         })?;
         if let Some(bytes) = self.db.read(rows::bytes)? {
             own_metrics::recorded(bytes);

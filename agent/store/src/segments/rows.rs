@@ -65,20 +65,26 @@ pub(super) fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
     connection.query_row("SELECT coalesce(sum(bytes), 0) FROM segments", [], |row| row.get(0))
 }
 
-/// The segments that ended before `before`, and the oldest that exceed `max_bytes` or [`MAX_SEGMENTS`]; never the newest
-/// for its size.
+/// The segments that ended before `windows`, or before `continuous` if they are no windows, and the oldest that exceed
+/// `max_bytes` or [`MAX_SEGMENTS`]; never the newest for its size.
 pub(super) fn surplus(
     connection: &Connection,
-    before: Timestamp,
+    windows: Timestamp,
+    continuous: Timestamp,
     max_bytes: u64,
 ) -> rusqlite::Result<Vec<i64>> {
     let mut statement = connection
-        .prepare("SELECT number, bytes, stop_ns FROM segments ORDER BY start_ns DESC, number DESC")?;
+        .prepare(
+            "SELECT number, bytes, stop_ns, CASE WHEN json_valid(facts) THEN json_extract(facts, '$.strategy') END
+             FROM segments ORDER BY start_ns DESC, number DESC",
+        )?;
     let mut rows = statement.query([])?;
     let (mut kept, mut count, mut surplus) = (0_u64, 0, Vec::new());
     while let Some(row) = rows.next()? {
         let (number, bytes, stop): (i64, u64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let is_old = Timestamp(stop) < before;
+        let strategy: Option<String> = row.get(3)?;
+        let is_continuous = strategy.is_some_and(|strategy| strategy == "drain" || strategy == "ring");
+        let is_old = Timestamp(stop) < if is_continuous { continuous } else { windows };
         let is_too_much = count > 0 && kept.saturating_add(bytes) > max_bytes;
         if is_old || is_too_much || count >= MAX_SEGMENTS {
             surplus.push(number);
@@ -139,6 +145,19 @@ pub(super) fn gaps(connection: &Connection, query: &SegmentQuery) -> rusqlite::R
         }))
     })?;
     read.filter_map(Result::transpose).collect()
+}
+
+/// Until when something is known of each process: the end of its newest segment or gap.
+pub(super) fn ends(connection: &Connection) -> rusqlite::Result<BTreeMap<ProcessKey, Timestamp>> {
+    let mut statement = connection.prepare(
+        "SELECT pid, start_ticks, max(stop_ns) FROM (
+             SELECT pid, start_ticks, stop_ns FROM segments UNION ALL SELECT pid, start_ticks, stop_ns FROM segment_gaps
+         ) GROUP BY pid, start_ticks",
+    )?;
+    let read = statement.query_map([], |row| {
+        Ok((ProcessKey { pid: row.get(0)?, start_ticks: row.get(1)? }, Timestamp(row.get(2)?)))
+    })?;
+    read.collect()
 }
 
 fn parameters(query: &SegmentQuery) -> (Option<i64>, Option<i64>, Option<&str>) {

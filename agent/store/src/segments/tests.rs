@@ -22,7 +22,12 @@ impl SegmentFolder {
     fn open(&self, max_bytes: u64) -> Segments {
         let db = Arc::new(StateDb::new(self.state.path(), self.clock.clone()));
         let min_free = MinFree::Size(Bytes::new(0));
-        let limits = SegmentLimits { keep: Duration::from_secs(60), max_bytes, min_free };
+        let limits = SegmentLimits {
+            keep: Duration::from_secs(60),
+            keep_continuous: Duration::from_secs(10),
+            max_bytes,
+            min_free,
+        };
         Segments::open(self.state.path(), db, limits, self.clock.clone())
     }
 
@@ -41,10 +46,14 @@ fn process(pid: u32) -> RecordedProcess {
 }
 
 fn keep(segments: &Segments, start: i64, bytes: &[u8]) -> StoredSegment {
+    keep_of("periodic", segments, start, bytes)
+}
+
+fn keep_of(strategy: &str, segments: &Segments, start: i64, bytes: &[u8]) -> StoredSegment {
     let mut raw = segments.begin().unwrap();
     raw.write_all(bytes).unwrap();
     let window = (Timestamp(NOW.0 + start * SECOND), Timestamp(NOW.0 + (start + 2) * SECOND));
-    let facts = SegmentFacts { strategy: "periodic".into(), events: 3, ..SegmentFacts::default() };
+    let facts = SegmentFacts { strategy: strategy.into(), events: 3, ..SegmentFacts::default() };
     segments.keep(raw, process(1), window, facts).unwrap()
 }
 
@@ -159,6 +168,37 @@ fn a_choice_replaces_the_one_before_and_ends_what_was_known_of_other_programs() 
 }
 
 #[test]
+fn what_was_recorded_continuously_goes_earlier_and_the_end_of_each_process_is_known() {
+    let folder = SegmentFolder::new();
+    let segments = folder.open(1 << 20);
+    keep_of("periodic", &segments, 0, b"window");
+    keep_of("drain", &segments, 2, b"drained");
+    keep_of("ring", &segments, 4, b"ring");
+    assert_eq!(
+        segments.ends().unwrap(),
+        BTreeMap::from([(process(1).process, Timestamp(NOW.0 + 6 * SECOND))])
+    );
+    folder.clock.advance(Duration::from_secs(15));
+    segments.prune().unwrap();
+    let kept: Vec<String> = segments
+        .list(&SegmentQuery::default())
+        .unwrap()
+        .into_iter()
+        .map(|segment| segment.facts.strategy)
+        .collect();
+    assert_eq!(kept, ["periodic", "ring"]);
+    let gap = SegmentGap {
+        process: process(1),
+        start: Timestamp(NOW.0),
+        stop: Timestamp(NOW.0 + 9 * SECOND),
+        windows: 0,
+        reason: "off".into(),
+    };
+    segments.note_gap(&gap);
+    assert_eq!(segments.ends().unwrap()[&process(1).process], gap.stop);
+}
+
+#[test]
 fn a_damaged_segment_is_said_to_be_damaged() {
     let folder = SegmentFolder::new();
     let segments = folder.open(1 << 20);
@@ -182,7 +222,8 @@ fn a_disk_that_is_to_stay_free_is_left_alone() {
     let folder = SegmentFolder::new();
     let segments = folder.open(1 << 20);
     let min_free = MinFree::Size(Bytes::new(1 << 60));
-    segments.set_limits(SegmentLimits { keep: Duration::from_secs(60), max_bytes: 1, min_free });
+    let age = Duration::from_secs(60);
+    segments.set_limits(SegmentLimits { keep: age, keep_continuous: age, max_bytes: 1, min_free });
     let error = segments.begin().unwrap_err();
     assert!(error.is_no_space() && error.to_string().contains("store.min_free"), "{error}");
 }

@@ -1,0 +1,73 @@
+//! How fast a snapshot is made of what several processes recorded, beside a bare gunzip of the same segments.
+
+use std::{
+    fs::{self, File},
+    io, thread,
+    time::{Duration, Instant},
+};
+
+use fakes::{jax_job::RunningJaxJob, wait::until};
+use flate2::read::GzDecoder;
+
+use super::{BenchAgent, job, scaled};
+use crate::promise;
+
+/// What is promised: the speed, as a share of gunzip's.
+const LEAST_OF_GUNZIP: f64 = 0.5;
+/// How often each is measured.
+const ROUNDS: usize = 3;
+
+/// A minute of eight processes.
+///
+/// # Panics
+/// If a job or the agent fails.
+pub fn snapshot() -> bool {
+    let (count, seconds) = (scaled(8, 2), scaled(60, 15));
+    let id = format!("bench-snapshot-{}", std::process::id());
+    let jobs: Vec<RunningJaxJob> = thread::scope(|scope| {
+        let start = |_| {
+            let job = job(&id, Duration::from_millis(50)).argument("--annotations").argument("200");
+            scope.spawn(|| job.start())
+        };
+        let starting: Vec<_> = (0..count).map(start).collect();
+        starting.into_iter().map(|job| job.join().unwrap()).collect()
+    });
+    let agent = BenchAgent::start("max_write_rate = '0B'\nmax_growth = '4GiB'\nmax_slowdown = '100%'\n");
+    until("all jobs to be found", || agent.processes(&id).len() == count as usize);
+    agent.on(&id, "drain");
+    thread::sleep(Duration::from_secs(u64::from(seconds)));
+    agent.off(&id);
+    drop(jobs);
+    let bytes: u64 = agent.segments(&id).iter().map(|segment| segment["trace_bytes"].as_u64().unwrap()).sum();
+    let files = agent.files();
+    let folder = tempfile::tempdir().unwrap();
+    let mut best = [Duration::MAX; 2];
+    for round in 0..ROUNDS {
+        let begin = Instant::now();
+        for (number, path) in files.iter().enumerate() {
+            let mut out = File::create(folder.path().join(number.to_string())).unwrap();
+            io::copy(&mut GzDecoder::new(File::open(path).unwrap()), &mut out).unwrap();
+        }
+        best[0] = best[0].min(begin.elapsed());
+        let begin = Instant::now();
+        let ended = agent.ask(&["snapshot", "--last", "1h", "--job", &id, "--session", &format!("s{round}")]);
+        best[1] = best[1].min(begin.elapsed());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        fs::read_dir(folder.path())
+            .unwrap()
+            .for_each(|entry| fs::remove_file(entry.unwrap().path()).unwrap());
+    }
+    let rate = |took: Duration| bytes as f64 / 1e6 / took.as_secs_f64();
+    println!(
+        "snapshot of {seconds} s of {count} processes, {} segments, {:.1} MB: {:.0} MB/s; gunzip of the same {:.0} MB/s",
+        files.len(),
+        bytes as f64 / 1e6,
+        rate(best[1]),
+        rate(best[0])
+    );
+    promise::at_least(
+        "speed of a snapshot, of that of gunzip",
+        rate(best[1]) / rate(best[0]),
+        LEAST_OF_GUNZIP,
+    )
+}
