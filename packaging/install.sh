@@ -67,6 +67,9 @@ put 0644 "$top/systemd/tpuscope.tmpfiles" /usr/lib/tmpfiles.d/tpuscope.conf
 put 0644 "$top/LICENSE" /usr/share/doc/tpuscope/copyright
 put 0644 "$top/packaging/prometheus/alerts.yml" /usr/share/tpuscope/prometheus/alerts.yml
 for hook in prolog epilog task-prolog task-epilog; do put 0755 "$top/packaging/slurm/$hook" "/usr/share/tpuscope/slurm/$hook"; done
+for file in pyproject.toml tpuscope/__init__.py tpuscope/marks.py tpuscope/py.typed; do
+  put 0644 "$top/python/$file" "/usr/share/tpuscope/python/$file"
+done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

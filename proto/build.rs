@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// What the agent answers is JSON too, on HTTP and in `--json`: one definition for both. Times are RFC 3339 there.
 fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
-    const MESSAGES: [&str; 25] = [
+    const MESSAGES: [&str; 30] = [
         "Peer",
         "StatusReply",
         "UploadSummary",
@@ -51,8 +51,13 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
         "RecorderTimelineReply",
         "RecordedProcess",
         "RecordedGap",
+        "JobKey",
+        "GoodputReply",
+        "JobGoodput",
+        "GoodputLoss",
+        "LostStretch",
     ];
-    const TIMES: [(&str, &str); 11] = [
+    const TIMES: [(&str, &str); 16] = [
         ("StatusReply.at_unix_ns", "at"),
         ("StatusReply.started_unix_ns", "started"),
         ("SamplesReply.at_unix_ns", "at"),
@@ -64,6 +69,11 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
         ("RecordedSegment.stop_unix_ns", "stop"),
         ("RecordedGap.start_unix_ns", "start"),
         ("RecordedGap.stop_unix_ns", "stop"),
+        ("GoodputReply.at_unix_ns", "at"),
+        ("JobGoodput.from_unix_ns", "from"),
+        ("JobGoodput.until_unix_ns", "until"),
+        ("LostStretch.from_unix_ns", "from"),
+        ("LostStretch.until_unix_ns", "until"),
     ];
     for message in MESSAGES {
         let derive = "#[derive(serde::Serialize)] #[serde(rename_all = \"snake_case\")]";
@@ -75,6 +85,7 @@ fn json(mut builder: tonic_prost_build::Builder) -> tonic_prost_build::Builder {
     }
     let next = "#[serde(rename = \"next\", serialize_with = \"crate::optional_rfc3339\")]";
     builder = builder.field_attribute(".tpuscope.v1.ProcessRecording.next_unix_ns", next);
+    builder = builder.field_attribute(".tpuscope.v1.JobGoodput.states", "#[serde(skip)]");
     let absent_if_none = "#[serde(skip_serializing_if = \"Option::is_none\")]";
     builder.field_attribute(".tpuscope.v1.SeriesValue.histogram", absent_if_none)
 }

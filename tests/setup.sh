@@ -19,13 +19,16 @@ programs="make=make git=git nm=binutils python3=python3 promtool=prometheus prom
 venvs="xprof goodput tpu-info"
 # One libtpu of each SDK table that has metrics: 17, 15 and 12 functions.
 libtpus="0.0.52 0.0.30 0.0.21"
+# Recorders that take a sink as their fourth argument: before and after it was renamed, the last that writes at once, and
+# the first that writes in the background. The newest is in the environment `goodput`.
+goodputs="0.0.4 0.0.6 0.0.16 0.2.0"
 rootfs=rootfs
 previous=previous
 tools="cargo-deny=0.20.2"
 case ${1:-} in
   '') ;;
-  demo) programs='' venvs=xprof libtpus='' rootfs='' previous='' tools='' ;;
-  fuzz) programs='' venvs='' libtpus='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
+  demo) programs='' venvs=xprof libtpus='' goodputs='' rootfs='' previous='' tools='' ;;
+  fuzz) programs='' venvs='' libtpus='' goodputs='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
   *) echo "usage: $0 [demo | fuzz]" >&2; exit 2 ;;
 esac
 
@@ -47,6 +50,12 @@ missing_venvs() {
 missing_libtpus() {
   local version
   for version in $libtpus; do [ -f "$peers/libtpu/$version/libtpu/libtpu.so" ] || echo "$version"; done
+}
+missing_goodputs() {
+  local version
+  for version in $goodputs; do
+    [ -d "$peers/goodput-versions/$version/ml_goodput_measurement" ] || echo "$version"
+  done
 }
 missing_tools() {
   local pair
@@ -88,6 +97,16 @@ libtpu() {
   rm -r "$dir.wheel" && mv "$dir.unpacked" "$dir"
 }
 
+# goodput VERSION: the wheel of that version in its own folder, for the Python of the environment `goodput`, which has what it
+# depends on.
+goodput() {
+  local dir=$peers/goodput-versions/$1
+  rm -rf "$dir" "$dir.new"
+  "$peers/goodput/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-deps --target "$dir.new" \
+    "ml-goodput-measurement==$1"
+  mv "$dir.new" "$dir"
+}
+
 # tool CRATE=VERSION
 tool() {
   cargo install -q --debug --locked --root target/tools --version "${1#*=}" "${1%%=*}"
@@ -102,6 +121,7 @@ fi
 packages=$(missing_packages | sort -u | xargs)
 new_venvs=$(missing_venvs | xargs)
 new_libtpus=$(missing_libtpus | xargs)
+new_goodputs=$(missing_goodputs | xargs)
 new_tools=$(missing_tools | xargs)
 # A small bootable Debian with systemd, for the service tests. Kept clean: containers write to an overlay.
 [ -z "$rootfs" ] || [ ! -e "$peers/rootfs.complete" ] || rootfs=''
@@ -119,6 +139,7 @@ plan=''
 [ -z "$packages" ] || plan+="; Debian packages: $packages"
 [ -z "$new_venvs" ] || plan+="; Python environments in $peers: $new_venvs"
 [ -z "$new_libtpus" ] || plan+="; libtpu in $peers/libtpu: $new_libtpus"
+[ -z "$new_goodputs" ] || plan+="; ml-goodput-measurement in $peers/goodput-versions: $new_goodputs"
 [ -z "$rootfs" ] || plan+="; a Debian root file system in $peers/rootfs"
 [ -z "$previous" ] || plan+="; the release before this one, built from its source, in $peers/previous-release"
 [ -z "$new_tools" ] || plan+="; cargo tools in target/tools: $new_tools"
@@ -134,6 +155,7 @@ mkdir -p "$peers" target/tools
 [ -z "$packages" ] || { say "Debian packages"; debian $packages; }
 for name in $new_venvs; do say "Python environment $name"; venv "$name"; done
 for version in $new_libtpus; do say "libtpu $version"; libtpu "$version"; done
+for version in $new_goodputs; do say "ml-goodput-measurement $version"; goodput "$version"; done
 for pair in $new_tools; do say "cargo tool ${pair/=/ }"; tool "$pair"; done
 [ -z "$previous" ] || { say "the release before this one (about 75 s on two cores)"; tests/scripts/previous_release.sh "$peers"; }
 if [ -n "$rootfs" ]; then

@@ -85,6 +85,16 @@ seed("settings", "flag", "sampler.interval=1s")
 seed("http_query", "all", "metric=tpu_hbm_used_bytes&chip=3&last=5m&limit=10")
 seed("host_list", "ranges", "tpu-[001-003,010],n[0-1]x[2-3]")
 
+step = '1772323200250000000 {"job_name":"j","step_count":3,"step_start_time":1772323200.25}'
+save = (
+    '5 {"job_name":"j","event_type":"save","step":3,"directory":"gs://b","checkpoint_manager_blocking_duration_secs":1.5,'
+    '"checkpointer_blocking_duration_secs":1,"wait_for_prev_duration_secs":"0","get_old_steps_duration_secs":0}'
+)
+slices = '5 {"job_name":"j","active_slices":1,"total_slices":2,"available_slices":2,"elastic_slice_counts_timestamp":5.5}'
+newer = '5 {"job_name":"j","event":"STEP","step":3,"start_time":"2026-03-01T00:00:00Z","end_time":7}'
+seed("marks", "packet", "\n".join(["M1 0af3-41 7", step, save, slices, newer]))
+seed("marks", "line", step)
+
 manifest = {
     "version": 1,
     "session": "s",

@@ -16,6 +16,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 pub mod bare_http2;
 pub mod capture_window;
 pub mod daemon;
+pub mod goodput_library;
 pub mod other_processes;
 pub mod promise;
 pub mod services;

@@ -1,10 +1,11 @@
-//! Answers as JSON objects, under the field names of the golden vectors.
+//! Answers as JSON objects, under the field names of the golden vectors. What is read back lacks the series and scalars
+//! of uploaders.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     badput::Buckets,
-    error::Error,
+    error::{Error, ExceptionKind},
     exact::{
         Calculator, CountedUntil, CumulativeResult, FromBaseline, IntervalResult, SliceEfficiency, StepInfo,
     },
@@ -25,7 +26,7 @@ const LONGEST: usize = 10_000;
 const ENDS: usize = 20;
 
 /// The answer of a ledger to one query.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum LedgerAnswer {
     /// The answer about the whole job, with or without exclusions.
@@ -37,7 +38,7 @@ pub enum LedgerAnswer {
 }
 
 /// The answer about the whole job.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "docs/goodput.md describes every field")]
 pub struct JobAnswer {
     pub goodput_percent: f64,
@@ -63,13 +64,14 @@ pub struct JobAnswer {
     pub stepping_slice_efficiency: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_slice_efficiency: Option<f64>,
+    #[serde(skip_deserializing)]
     pub cloud_monitoring_series: Vec<TimeSeries>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub tensorboard_scalars: Option<Vec<TensorBoardScalar>>,
 }
 
 /// Until when an answer about the whole job counts time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CountedPeriod {
     /// Whether the log says that the job ended. Without a job end, time counts until the time of the query.
     pub job_end_logged: bool,
@@ -83,7 +85,7 @@ pub struct CountedPeriod {
 }
 
 /// Step deviations: all of them, or both ends of a long list.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "docs/goodput.md describes every field")]
 pub struct DeviationList {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,7 +113,7 @@ impl DeviationList {
 }
 
 /// The answer about a window.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "docs/goodput.md describes every field")]
 pub struct WindowAnswer {
     pub goodput_percent: f64,
@@ -127,7 +129,7 @@ pub struct WindowAnswer {
 
 /// The values that an uploader would send for a window. The library queries again for them, which moves its
 /// window; the answer to a query that reuses a calculator therefore has none.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "docs/goodput.md describes every field")]
 pub struct WindowExport {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,14 +137,15 @@ pub struct WindowExport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_slice_efficiency: Option<f64>,
     pub interval_size_seconds: i64,
+    #[serde(skip_deserializing)]
     pub cloud_monitoring_series: Vec<TimeSeries>,
 }
 
 /// Why a query has no answer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FailedAnswer {
     /// The type of the library's exception.
-    pub error: &'static str,
+    pub error: ExceptionKind,
     /// The text of the exception.
     pub message: String,
     /// The values that an uploader would send nevertheless.
@@ -153,7 +156,7 @@ pub struct FailedAnswer {
 impl LedgerAnswer {
     /// An answer that is an error.
     pub fn failed(error: Error, export: Option<WindowExport>) -> Self {
-        LedgerAnswer::Failed(FailedAnswer { error: error.kind.name(), message: error.message, export })
+        LedgerAnswer::Failed(FailedAnswer { error: error.kind, message: error.message, export })
     }
 }
 

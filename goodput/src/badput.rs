@@ -1,6 +1,11 @@
 //! The kinds of lost time, and ordered maps from them to seconds or percent.
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::fmt;
+
+use serde::{
+    de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor},
+    ser::{Serialize, SerializeMap, Serializer},
+};
 
 /// A cause of lost time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,6 +80,11 @@ impl BadputType {
             B::ElasticScaleUp => "ELASTIC_SCALE_UP",
             B::ElasticReinitialization => "ELASTIC_REINITIALIZATION",
         }
+    }
+
+    /// The type with this library's name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::STANDARD.into_iter().chain(Self::ELASTIC).find(|kind| kind.name() == name)
     }
 
     /// The name on the dashboards of the newer API; the library's own where that has none.
@@ -241,5 +251,63 @@ struct Custom<'a>(&'a [(String, f64)]);
 impl Serialize for Custom<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+/// Reads what [`Serialize`] writes, in the same order.
+impl<'de> Deserialize<'de> for Buckets {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(BucketsVisitor)
+    }
+}
+
+struct BucketsVisitor;
+
+impl<'de> Visitor<'de> for BucketsVisitor {
+    type Value = Buckets;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map from types of lost time to numbers")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Buckets, A::Error> {
+        let mut buckets = Buckets::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let kind = BadputType::named(&name)
+                .ok_or_else(|| A::Error::custom(format_args!("{name} is no type of lost time")))?;
+            let amount = match kind {
+                B::CustomEvents => Amount::Custom(map.next_value::<OrderedNumbers>()?.0),
+                _ => Amount::Flat(map.next_value()?),
+            };
+            buckets.set(kind, amount);
+        }
+        Ok(buckets)
+    }
+}
+
+/// Names and numbers in the order of the text.
+struct OrderedNumbers(Vec<(String, f64)>);
+
+impl<'de> Deserialize<'de> for OrderedNumbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OrderedNumbersVisitor)
+    }
+}
+
+struct OrderedNumbersVisitor;
+
+impl<'de> Visitor<'de> for OrderedNumbersVisitor {
+    type Value = OrderedNumbers;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map from names to numbers")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OrderedNumbers, A::Error> {
+        let mut numbers = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            numbers.push(entry);
+        }
+        Ok(OrderedNumbers(numbers))
     }
 }

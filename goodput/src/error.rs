@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-/// The library's exception types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+use serde::{Deserialize, Serialize};
+
+/// The library's exception types. In JSON, each has its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ExceptionKind {
     /// The values are invalid.
     ValueError,

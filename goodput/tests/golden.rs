@@ -5,12 +5,13 @@
 use std::{fs, path::PathBuf};
 
 use goodput::{
-    answer::ask,
+    answer::{LedgerAnswer, ask},
     entry::{EntryParser, ParsedLine},
     exact::{Calculator, CalculatorOptions},
     export::SeriesLabels,
     log::EventLog,
     query::LedgerQuery,
+    strict::{self, StrictAnswer},
     time::Micros,
 };
 use serde::Deserialize;
@@ -92,6 +93,19 @@ fn differences(path: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
     }
 }
 
+/// What is read back is what was written, without the values of uploaders.
+fn assert_read_back<T: serde::Serialize + serde::de::DeserializeOwned>(written: &T) {
+    let json = |value: &T| {
+        let mut json = serde_json::to_value(value).unwrap();
+        for upload in ["cloud_monitoring_series", "tensorboard_scalars"] {
+            json.as_object_mut().unwrap().remove(upload);
+        }
+        json
+    };
+    let read: T = serde_json::from_str(&serde_json::to_string(written).unwrap()).unwrap();
+    assert_eq!(json(&read), json(written));
+}
+
 #[test]
 fn every_exact_vector_in_every_field() {
     let files = golden("goodput");
@@ -115,7 +129,10 @@ fn every_exact_vector_in_every_field() {
             if query.reuse_calculator() != Some(true) {
                 calculator = fresh();
             }
-            let mut answer = serde_json::to_value(ask(&mut calculator, &log, &query, &labels)).unwrap();
+            let given = ask(&mut calculator, &log, &query, &labels);
+            assert_read_back::<LedgerAnswer>(&given);
+            assert_read_back::<StrictAnswer>(&strict::ask(&log, &query, &labels));
+            let mut answer = serde_json::to_value(given).unwrap();
             // The library does not say until when it counts.
             for ours in ["job_end_logged", "counted_until", "last_entry", "until_last_entry"] {
                 answer.as_object_mut().unwrap().remove(ours);

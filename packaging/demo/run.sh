@@ -177,6 +177,9 @@ echo "(exit code $code)"
 [ "$code" = 18 ]
 export TPUSCOPE_SOCKET=$work/run/agent.sock
 
+say "where the job's time went so far, live: tpuscope goodput --explain"
+"$bin/tpuscope" goodput --explain
+
 if [ "${KEEP:-}" = 1 ]; then
   say "running: Ctrl-C or Enter ends it"
   echo "  metrics  http://127.0.0.1:$http/metrics"

@@ -20,6 +20,7 @@ mod hosts;
 mod jax_peer;
 mod jobs;
 mod libtpu;
+mod marks;
 mod merge_real;
 mod previous_release;
 mod profiler_agent;

@@ -431,4 +431,5 @@ def main():
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -20,11 +20,14 @@ use crate::fake_grpc::{GrpcServer, Manner, Reply, ServerAddress};
 
 const SERVICE: &str = "/tpu.monitoring.runtime.RuntimeMetricService/";
 
+/// The duty cycle.
+pub const DUTY: &str = "tpu.runtime.tensorcore.dutycycle.percent";
+
 /// All metrics that libtpu 0.0.52 has.
 pub const NAMES: &[&str] = &[
     "tpu.runtime.hbm.memory.total.bytes",
     "tpu.runtime.hbm.memory.usage.bytes",
-    "tpu.runtime.tensorcore.dutycycle.percent",
+    DUTY,
     "tpu.runtime.hbm.utilization.percent",
     "tpu.runtime.tensorcore.idle_duration.seconds",
     "hlo.queue.size.gauge",

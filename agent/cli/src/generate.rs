@@ -93,6 +93,7 @@ mod tests {
         assert_eq!(has("status"), [true, false, false]);
         assert_eq!(has("agent"), [true, true, true]);
         assert_eq!(has("capture"), [true, true, true]);
-        assert_eq!(has("goodput"), [false; 3]);
+        assert_eq!(has("goodput"), [true, false, false]);
+        assert_eq!(has("version"), [false; 3]);
     }
 }

@@ -20,6 +20,7 @@ mod hosts;
 mod jobs;
 mod libtpu;
 pub mod lifecycle;
+mod mark;
 pub mod output;
 mod output_path;
 mod profilers;
@@ -91,6 +92,8 @@ pub enum Command {
     Jobs(jobs::JobsCommand),
     /// Run a command as a job that the agent knows
     Run(run::Args),
+    /// Mark a step, a phase or an event of your own for `tpuscope goodput`
+    Mark(mark::Args),
     /// List, copy, remove, analyze, merge and export recorded sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
@@ -180,6 +183,7 @@ fn run(command: Command) -> CommandResult {
         Command::Goodput(args) => goodput::run(&args),
         Command::Jobs(command) => jobs::run(&command),
         Command::Run(args) => run::run(&args),
+        Command::Mark(args) => mark::run(&args),
         Command::Sessions(command) => sessions::run(&command),
         Command::Uploads(command) => uploads::run(&command),
         Command::Libtpu(args) => libtpu::run(&args),

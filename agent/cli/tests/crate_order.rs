@@ -8,12 +8,13 @@ use std::{fs, path::Path};
 use toml::Table;
 
 /// From the lowest to the highest. The first line knows nothing of the agent.
-const ORDER: [&[&str]; 12] = [
+const ORDER: [&[&str]; 13] = [
     &["proto", "tpu-sys", "xprof", "goodput"],
     &["model"],
     &["host"],
     &["sampling"],
     &["store"],
+    &["marks"],
     &["cluster"],
     &["sessions"],
     &["jobs"],

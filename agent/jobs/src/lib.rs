@@ -9,6 +9,7 @@ pub mod attempt;
 mod command_end;
 pub mod configuration;
 mod jobs;
+pub mod ledger;
 pub mod name;
 pub mod observed;
 pub mod record;

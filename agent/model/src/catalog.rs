@@ -57,6 +57,8 @@ const CHIP_FAULT: &[&str] = &["chip", "fault"];
 const CHIP_OWNER: &[&str] = &["chip", "state", "command", "user"];
 const TRAY_CHIP: &[&str] = &["tray_chip"];
 const LINK: &[&str] = &["link", "tray_chip"];
+const JOB_LEDGER: &[&str] = &["ledger"];
+const JOB_LOSS: &[&str] = &["ledger", "reason"];
 const TRAY_CHIP_OF: &[&str] = &["tray_chip", "chip"];
 
 const fn gauge() -> MetricKind {
@@ -296,6 +298,37 @@ catalog! {
         "grain_python_data_loader_iterator_get_next", Count, &[],
         "Grain's value for the iterator's next element, in Grain's unit.",
         [orbax_grain("grain_python_data_loader_iterator_get_next", Scale::ONE), sdk("pygrain_dataloader_iterator_get_next_duration", 50, Scale::ONE)]
+    );
+    // Where the time of jobs goes.
+    TPU_JOB_GOODPUT_SECONDS = gauge(
+        "tpu_job_goodput_seconds", Seconds, JOB_LEDGER,
+        "Productive time of a running job since its first second, as this host sees it.",
+        []
+    );
+    TPU_JOB_BADPUT_SECONDS = gauge(
+        "tpu_job_badput_seconds", Seconds, JOB_LOSS,
+        "Lost time of a running job by reason since its first second, as this host sees it.",
+        []
+    );
+    TPU_JOB_GOODPUT_RATIO = gauge(
+        "tpu_job_goodput_ratio", Ratio, JOB_LEDGER,
+        "Productive share of the known time of a running job, as this host sees it; no series when less than a minute, or less than half, is known.",
+        []
+    );
+    TPU_JOB_SCHEDULING_GOODPUT_RATIO = gauge(
+        "tpu_job_scheduling_goodput_ratio", Ratio, JOB_LEDGER,
+        "Share of the observed time since its first second in which a running job had all of its chips open, as this host sees it.",
+        []
+    );
+    TPU_JOB_GOODPUT_COVERAGE_RATIO = gauge(
+        "tpu_job_goodput_coverage_ratio", Ratio, JOB_LEDGER,
+        "Known share of the time of a running job, as this host sees it.",
+        []
+    );
+    TPU_JOB_DISRUPTIONS_TOTAL = counter(
+        "tpu_job_disruptions_total", Count, JOB_LEDGER,
+        "How often a running job started again, as this host sees it.",
+        []
     );
     // The host.
     HOST_CPU_SECONDS_TOTAL = counter(

@@ -114,7 +114,7 @@ pub enum Operation {
     /// Read measurements, health or the description of the services.
     ReadMeasurements,
     /// Profile a process, switch its recording or read its past, or read, list, pin, take in, upload or remove sessions;
-    /// read of jobs.
+    /// read of jobs; send marks, and read what they say of a job.
     UseTraces,
     /// Apply the limits of the store, which concern the sessions of all users.
     ManageStore,
@@ -145,7 +145,9 @@ impl Operation {
                 Some(Self::RegisterJobs)
             }
             "tpuscope.v1.Captures"
+            | "tpuscope.v1.Goodput"
             | "tpuscope.v1.Jobs"
+            | "tpuscope.v1.Marks"
             | "tpuscope.v1.Recorder"
             | "tpuscope.v1.Sessions"
             | "tpuscope.v1.Uploads" => Some(Self::UseTraces),
@@ -418,7 +420,9 @@ pub(crate) mod tests {
                     ("Host", _) => Operation::ReadMeasurements,
                     ("Sessions", "Prune") => Operation::ManageStore,
                     ("Jobs", "RegisterAttempt" | "EndAttempt") => Operation::RegisterJobs,
-                    ("Captures" | "Jobs" | "Recorder" | "Sessions" | "Uploads", _) => Operation::UseTraces,
+                    ("Captures" | "Goodput" | "Jobs" | "Marks" | "Recorder" | "Sessions" | "Uploads", _) => {
+                        Operation::UseTraces
+                    }
                     (other, _) => unreachable!("no row of the table is about {other}"),
                 };
                 assert_eq!(Operation::of(&path), Some(wanted), "{path}");

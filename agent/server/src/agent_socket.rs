@@ -1,18 +1,22 @@
-//! The agent's Unix socket: created without disturbing another agent, removed at the end.
+//! The agent's Unix sockets: created without disturbing another agent, removed at the end.
 //!
 //! A lock file beside the socket belongs to the agent that serves it. With the lock, a socket that a dead agent left is
 //! replaced. Must never remove a file that is not a socket, or a socket on which a process listens.
 
 use std::{
     fs, io,
-    os::unix::{
-        fs::{FileTypeExt, MetadataExt, PermissionsExt},
-        net::{UnixListener, UnixStream},
+    os::{
+        fd::OwnedFd,
+        unix::{
+            fs::{FileTypeExt, MetadataExt, PermissionsExt},
+            net::{UnixListener, UnixStream},
+        },
     },
     path::{Path, PathBuf},
 };
 
 use nix::unistd::Group;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use store::lock::{Lock, LockError};
 
 use crate::settings::FileMode;
@@ -55,12 +59,68 @@ pub struct AgentSocket {
     _lock: Lock,
 }
 
+/// A kind of socket: how one is made, and how it is seen whether a process listens.
+struct SocketKind {
+    listen: fn(&Path) -> io::Result<UnixListener>,
+    connect: fn(&Path) -> io::Result<()>,
+}
+
+/// A stream of bytes.
+const STREAM: SocketKind = SocketKind {
+    listen: |path| {
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    },
+    connect: |path| UnixStream::connect(path).map(drop),
+};
+
+/// Packets that keep their bounds.
+const PACKETS: SocketKind = SocketKind {
+    listen: |path| {
+        let socket = packet_socket()?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, PACKET_BACKLOG)?;
+        Ok(socket.into())
+    },
+    connect: |path| Ok(rustix::net::connect(packet_socket()?, &SocketAddrUnix::new(path)?)?),
+};
+
+/// Connections that wait to be accepted.
+const PACKET_BACKLOG: i32 = 128;
+
+fn packet_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
 impl AgentSocket {
     /// Listens on `path`. Replaces the socket of a dead agent. Blocks: the group comes from the user database.
     ///
     /// # Errors
     /// If another process listens there, or a step fails.
     pub fn claim(path: &Path, mode: FileMode, group: &str) -> Result<(Self, UnixListener), SocketError> {
+        Self::claim_kind(path, mode, group, &STREAM)
+    }
+
+    /// The same with a socket of packets (SOCK_SEQPACKET).
+    ///
+    /// # Errors
+    /// As [`AgentSocket::claim`].
+    pub fn claim_packets(
+        path: &Path,
+        mode: FileMode,
+        group: &str,
+    ) -> Result<(Self, UnixListener), SocketError> {
+        Self::claim_kind(path, mode, group, &PACKETS)
+    }
+
+    fn claim_kind(
+        path: &Path,
+        mode: FileMode,
+        group: &str,
+        kind: &SocketKind,
+    ) -> Result<(Self, UnixListener), SocketError> {
         let system = |action, error| SocketError::System { action, path: path.to_owned(), error };
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(SocketError::NoDirectory(path.to_owned()));
@@ -71,8 +131,8 @@ impl AgentSocket {
         let mut lock_name = name.to_owned();
         lock_name.push(".lock");
         let lock = Lock::file(&dir.join(lock_name))?;
-        clear(path)?;
-        let listener = UnixListener::bind(path).map_err(|error| system("listen on", error))?;
+        clear(path, kind.connect)?;
+        let listener = (kind.listen)(path).map_err(|error| system("listen on", error))?;
         let metadata = fs::symlink_metadata(path).map_err(|error| system("read the metadata of", error))?;
         // From here on a failure removes the socket.
         let socket = Self { path: path.to_owned(), inode: metadata.ino(), _lock: lock };
@@ -84,13 +144,12 @@ impl AgentSocket {
         }
         fs::set_permissions(path, fs::Permissions::from_mode(mode.bits()))
             .map_err(|error| system("set the mode of", error))?;
-        listener.set_nonblocking(true).map_err(|error| system("listen on", error))?;
         Ok((socket, listener))
     }
 }
 
 /// Removes a socket on which no process listens.
-fn clear(path: &Path) -> Result<(), SocketError> {
+fn clear(path: &Path, connect: fn(&Path) -> io::Result<()>) -> Result<(), SocketError> {
     let system = |action, error| SocketError::System { action, path: path.to_owned(), error };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -100,7 +159,7 @@ fn clear(path: &Path) -> Result<(), SocketError> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
+    match connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(|error| system("remove the unused socket", error))
         }
@@ -151,6 +210,22 @@ mod tests {
         let refused = AgentSocket::claim(&second, mode("0600"), "").unwrap_err();
         assert!(matches!(refused, SocketError::Lock(LockError::Held { .. })), "{refused}");
         assert!(UnixStream::connect(&second).is_ok());
+    }
+
+    #[test]
+    fn a_socket_of_packets_is_claimed_in_the_same_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marks.sock");
+        drop((PACKETS.listen)(&path).unwrap());
+        let (first, listener) = AgentSocket::claim_packets(&path, mode("0666"), "").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o666);
+        let second = AgentSocket::claim_packets(&path, mode("0666"), "").unwrap_err();
+        assert!(matches!(second, SocketError::Lock(LockError::Held { .. })), "{second}");
+        (PACKETS.connect)(&path).unwrap();
+        drop((first, listener));
+        assert!(!path.exists());
+        let _foreign = (PACKETS.listen)(&path).unwrap();
+        assert!(matches!(AgentSocket::claim_packets(&path, mode("0666"), ""), Err(SocketError::Live(_))));
     }
 
     #[test]

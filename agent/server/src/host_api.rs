@@ -10,6 +10,7 @@ use std::{
 };
 
 use export::{OwnMetrics, TextFormat};
+use jobs::ledger::LiveLedgers;
 use model::{
     label::CHIP,
     snapshot::HostSnapshot,
@@ -37,6 +38,7 @@ pub struct HostApi {
     notes: watch::Receiver<Vec<String>>,
     own: OwnMetrics,
     uploads: Uploads,
+    ledgers: Arc<LiveLedgers>,
     steps: Arc<StepTimes>,
     certificates: Option<watch::Receiver<Vec<String>>>,
     /// Whether a source has given a sample.
@@ -81,6 +83,8 @@ pub struct HostApiInputs {
     pub own: OwnMetrics,
     /// The uploads.
     pub uploads: Uploads,
+    /// The ledgers of the jobs.
+    pub ledgers: Arc<LiveLedgers>,
     /// The steps of the workloads.
     pub steps: Arc<StepTimes>,
     /// What an administrator should know of the certificates; `None`: there are none.
@@ -90,7 +94,7 @@ pub struct HostApiInputs {
 impl HostApi {
     /// The API of an agent that starts now.
     pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, inputs: HostApiInputs) -> Self {
-        let HostApiInputs { sampler, snapshot, notes, own, uploads, steps, certificates } = inputs;
+        let HostApiInputs { sampler, snapshot, notes, own, uploads, ledgers, steps, certificates } = inputs;
         Self {
             identity,
             started: clock.now(),
@@ -100,6 +104,7 @@ impl HostApi {
             notes,
             own,
             uploads,
+            ledgers,
             steps,
             certificates,
             sampled: AtomicBool::new(false),
@@ -209,6 +214,9 @@ impl HostApi {
         let view = self.sampler.view();
         sampling::own_metrics::update(&view, now);
         own_metrics::ready(self.ready().is_ok());
-        export::render(&view.samples(now), &self.own, now, format)
+        let ledgers = self.ledgers.samples(now);
+        let mut samples = view.samples(now);
+        samples.extend(&ledgers);
+        export::render(&samples, &self.own, now, format)
     }
 }

@@ -16,8 +16,9 @@ const CERTIFICATE_END: &str = "tpuscope_remote_certificate_expiry_timestamp_seco
 const FILES_UNUSED: &str = "tpuscope_remote_files_unused";
 
 /// Every listener with what it may refuse.
-const LISTENERS: [(&str, &[RefusalReason]); 5] = [
+const LISTENERS: [(&str, &[RefusalReason]); 6] = [
     ("socket", &[RefusalReason::NoSlot, RefusalReason::UnknownPeer]),
+    ("marks", &[RefusalReason::NoSlot, RefusalReason::UnknownPeer]),
     ("http", &[RefusalReason::Replaced]),
     ("grpc", &[RefusalReason::Replaced]),
     (

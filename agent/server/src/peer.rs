@@ -12,7 +12,7 @@ use std::{
     fs::{self, File},
     io,
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::MetadataExt,
     },
     sync::{Mutex, PoisonError},
@@ -28,7 +28,7 @@ use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt},
 };
-use tokio::{net::UnixStream, sync::OnceCell, time::Instant};
+use tokio::{sync::OnceCell, time::Instant};
 use tracing::warn;
 
 use crate::access::{ForeignNamespace, PidNamespace, Principal};
@@ -52,23 +52,24 @@ pub struct UnixPeer {
 }
 
 impl UnixPeer {
-    /// The peer of `stream`, which was accepted just now. Does not block.
+    /// The peer of `connection`, which was accepted just now. Does not block.
     ///
     /// # Errors
     /// If the kernel does not name the peer.
-    pub fn of(stream: &UnixStream) -> io::Result<Self> {
-        let credentials = stream.peer_cred()?;
-        let process = match getsockopt(stream, sockopt::PeerPidfd) {
+    pub fn of(connection: &impl AsFd) -> io::Result<Self> {
+        let credentials = getsockopt(connection, sockopt::PeerCredentials)?;
+        // 0: the agent's pid namespace has none for it.
+        let pid = u32::try_from(credentials.pid()).ok().filter(|pid| *pid > 0);
+        let process = match getsockopt(connection, sockopt::PeerPidfd) {
             Ok(pidfd) => PeerProcess::Pidfd(pidfd),
             Err(Errno::ENOPROTOOPT) => {
-                let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok());
                 PeerProcess::Pid { pid: pid.unwrap_or(0), accepted_ticks: boot_clock::ticks()? }
             }
             Err(_) => PeerProcess::Ended,
         };
         Ok(Self {
             uid: credentials.uid(),
-            pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()),
+            pid,
             gid: credentials.gid(),
             process: process.into(),
             pid_namespace: OnceCell::new(),
@@ -82,7 +83,7 @@ impl UnixPeer {
 
     /// The process id at the time of the connection, for the log. `None` if the agent's pid namespace has none for it.
     pub fn pid(&self) -> Option<u32> {
-        self.pid.filter(|pid| *pid > 0)
+        self.pid
     }
 
     /// The primary group id.
@@ -250,6 +251,8 @@ pub fn overflow_uid() -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::UnixStream;
+
     use super::*;
 
     #[tokio::test]

@@ -9,8 +9,8 @@ use tonic::Status;
 pub const PROTOCOL: u32 = 1;
 
 /// What an agent of this build can do beyond the first version of the protocol.
-const CAPABILITIES: [&str; 7] =
-    ["clock", "host_capture", "host_snapshot", "jobs", "parts_only", "recorder", "steps"];
+const CAPABILITIES: [&str; 9] =
+    ["clock", "goodput", "host_capture", "host_snapshot", "jobs", "marks", "parts_only", "recorder", "steps"];
 
 /// Of this process: one agent under two names has one of these.
 static INSTANCE: LazyLock<String> = LazyLock::new(|| format!("{:032x}", fastrand::u128(..)));

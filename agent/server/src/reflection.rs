@@ -95,7 +95,10 @@ mod tests {
         assert!(builder().build_v1().is_ok() && builder().build_v1alpha().is_ok());
         let own = own_descriptors();
         let services: Vec<_> = own.file.iter().flat_map(|file| &file.service).map(|one| one.name()).collect();
-        assert_eq!(services, ["Host", "Captures", "Sessions", "Uploads", "Recorder", "Jobs"]);
+        assert_eq!(
+            services,
+            ["Host", "Captures", "Sessions", "Uploads", "Recorder", "Jobs", "Marks", "Goodput"]
+        );
     }
 
     #[test]

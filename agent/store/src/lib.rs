@@ -1,4 +1,5 @@
-//! What lasts: the sessions of this host, the past that the recorder keeps, the attempts of its jobs, and the lock of the state directory.
+//! What lasts: the sessions of this host, the past that the recorder keeps, the attempts of its jobs, the marks of programs, and the
+//! lock of the state directory.
 //!
 //! Must never show or remove a session that is still being written, or take a path from a caller. A session that a dead
 //! agent left without a manifest is finished, as partial.
@@ -9,7 +10,9 @@ mod catalog;
 pub mod destinations;
 mod import;
 pub mod job_attempts;
+pub mod ledgers;
 pub mod lock;
+pub mod marks;
 pub mod own_metrics;
 mod retention;
 pub mod segments;

@@ -14,6 +14,7 @@ const BYTES: &str = "tpuscope_store_bytes";
 const FREE: &str = "tpuscope_store_free_bytes";
 const SESSIONS: &str = "tpuscope_store_sessions";
 const RECORDED: &str = "tpuscope_recorder_bytes";
+const MARKED: &str = "tpuscope_marks_bytes";
 const UPLOADS_WAITING: &str = "tpuscope_uploads_waiting";
 const UPLOADS_FAILED: &str = "tpuscope_uploads_failed";
 const UPLOADS_OLDEST: &str = "tpuscope_uploads_oldest_age_seconds";
@@ -33,6 +34,8 @@ pub fn describe() {
     stored(StoreTotals::default());
     describe_gauge!(RECORDED, Unit::Bytes, "Bytes of the segments that the recorder keeps.");
     recorded(0);
+    describe_gauge!(MARKED, Unit::Bytes, "Bytes of the marks of programs that are kept.");
+    marked(0);
     describe_uploads();
 }
 
@@ -86,6 +89,11 @@ pub(crate) fn free(bytes: u64) {
 pub(crate) fn stored(totals: StoreTotals) {
     gauge!(SESSIONS).set(totals.sessions as f64);
     gauge!(BYTES).set(totals.bytes as f64);
+}
+
+/// Sets the bytes of the marks.
+pub(crate) fn marked(bytes: u64) {
+    gauge!(MARKED).set(bytes as f64);
 }
 
 /// Sets the bytes of the segments.

@@ -6,8 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 
-use std::{env, fs, path::PathBuf, process::Command, time::Instant};
+use std::{fs, time::Instant};
 
+use benches::goodput_library;
 use goodput::{
     entry::{EntryParser, LogEntry, ParsedLine},
     exact::{Calculator, CalculatorOptions},
@@ -102,28 +103,6 @@ fn entries(rows: &[Value]) -> Vec<LogEntry> {
     read.collect()
 }
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// The library's seconds per query, answers and peak memory.
-fn library(rows: &[Value], asked: &[f64]) -> Value {
-    let file = env::temp_dir().join(format!("goodput-bench-{}.json", std::process::id()));
-    let queries: Vec<Value> = asked.iter().map(|now| json!({ "kind": "cumulative", "now": now })).collect();
-    let scenario = json!({ "job_name": "bench", "elastic": false, "entries": rows, "queries": queries });
-    fs::write(&file, scenario.to_string()).unwrap();
-    let peers = env::var_os("TPUSCOPE_PEERS").map_or_else(|| root().join("target/peers"), PathBuf::from);
-    let out = Command::new(peers.join("goodput/bin/python"))
-        .arg(root().join("tests/peers/goodput_peer.py"))
-        .arg("time")
-        .arg(&file)
-        .output()
-        .expect("the library: run tests/setup.sh");
-    fs::remove_file(&file).unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    serde_json::from_slice(&out.stdout).unwrap()
-}
-
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
@@ -159,7 +138,7 @@ fn compare(name: &str, mut job: Job, next_step: i64) -> bool {
             answers.push(answer.goodput_percent);
         }
     }
-    let peer = library(&rows, &asked);
+    let peer = goodput_library::ask(&rows, &asked);
     for (ours, theirs) in answers.iter().zip(peer["goodput_percent"].as_array().unwrap()) {
         assert!((ours - theirs.as_f64().unwrap()).abs() < 1e-6, "the answers differ");
     }

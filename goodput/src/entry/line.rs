@@ -132,7 +132,7 @@ fn job_of_dict(text: &str) -> Option<&str> {
     Some(name)
 }
 
-fn entry(time: Nanos, id: Box<str>, fields: &PayloadFields) -> LogEntry {
+pub(super) fn entry(time: Nanos, id: Box<str>, fields: &PayloadFields) -> LogEntry {
     let mut events = Vec::with_capacity(1);
     fields.recorded(&mut events);
     event_names::read(fields, &mut events);

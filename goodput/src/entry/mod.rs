@@ -10,6 +10,7 @@ mod event_names;
 mod fields;
 mod line;
 mod log_entry;
+mod payload;
 mod recorder_keys;
 mod scalar;
 
@@ -17,3 +18,4 @@ pub use checkpoint::{Checkpoint, CheckpointOperation};
 pub use event::{Boundary, EntryEvents, JobEvent, SliceCounts, StartupPhase};
 pub use line::{EntryParser, LineError, ParsedLine, SkipReason};
 pub use log_entry::{LogEntry, PayloadTime};
+pub use payload::{Payload, PayloadError};

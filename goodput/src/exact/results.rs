@@ -42,7 +42,7 @@ pub struct ExclusionsResult {
 }
 
 /// An answer over the whole job with time counted until another time.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CountedUntil {
     /// The end of the counted time, in epoch seconds.
     pub time: f64,

@@ -8,7 +8,7 @@ const BASELINE: usize = 1000;
 const PERCENTILE: f64 = 0.9;
 
 /// The exported "deviation from baseline", in the library's two modes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct FromBaseline {
     /// Against the thousand steps before the last hundred.
     pub cumulative: f64,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{
     limits::{MAX_SECONDS, MIN_COVER, MIN_SECONDS},
+    live::Confidence,
     ratios::share,
     slots::{SlotState, Slots},
 };
@@ -30,21 +31,32 @@ pub struct HostSlots {
 
 impl From<&Slots> for HostSlots {
     fn from(slots: &Slots) -> Self {
-        let mut bits = vec![0; slots.len().div_ceil(4)];
-        for (slot, state) in slots.filled.iter().enumerate() {
+        Self::new(slots.first, slots.filled.iter().copied())
+    }
+}
+
+impl HostSlots {
+    /// The slots of a host from a second on, with short gaps filled.
+    pub fn new(first: i64, states: impl IntoIterator<Item = SlotState>) -> Self {
+        let (mut bits, mut length) = (Vec::new(), 0_usize);
+        for state in states {
             let code = match state {
                 SlotState::Closed | SlotState::Partial => DOWN,
                 SlotState::Idle => IDLE,
                 SlotState::Unknown => UNKNOWN,
                 SlotState::Active => ACTIVE,
             };
-            bits[slot / 4] |= code << (slot % 4 * 2);
+            if length.is_multiple_of(4) {
+                bits.push(0);
+            }
+            if let Some(last) = bits.last_mut() {
+                *last |= code << (length % 4 * 2);
+            }
+            length += 1;
         }
-        Self { first: slots.first, length: slots.len(), bits }
+        Self { first, length, bits }
     }
-}
 
-impl HostSlots {
     fn at(&self, second: i64) -> u8 {
         let slot = second.checked_sub(self.first).and_then(|slot| usize::try_from(slot).ok());
         match slot.filter(|slot| *slot < self.length) {
@@ -71,6 +83,8 @@ pub struct Combined {
     pub coverage: f64,
     /// Productive share of the known seconds.
     pub proxy_runtime_goodput: Option<f64>,
+    /// How far that can be believed.
+    pub confidence: Confidence,
 }
 
 /// Combines hosts; `None` without any.
@@ -86,6 +100,7 @@ pub fn combine(hosts: &[HostSlots]) -> Option<Combined> {
     let known = elapsed - counts[usize::from(UNKNOWN)];
     let coverage = share(known, elapsed).unwrap_or(0.0);
     let productive = counts[usize::from(ACTIVE)];
+    let goodput = share(productive, known).filter(|_| elapsed >= MIN_SECONDS && coverage >= MIN_COVER);
     Some(Combined {
         elapsed_s: elapsed,
         productive_s: productive,
@@ -93,8 +108,8 @@ pub fn combine(hosts: &[HostSlots]) -> Option<Combined> {
         idle_s: counts[usize::from(IDLE)],
         unknown_s: counts[usize::from(UNKNOWN)],
         coverage,
-        proxy_runtime_goodput: share(productive, known)
-            .filter(|_| elapsed >= MIN_SECONDS && coverage >= MIN_COVER),
+        proxy_runtime_goodput: goodput,
+        confidence: Confidence::of(goodput, coverage, u64::try_from(known).unwrap_or(u64::MAX)),
     })
 }
 
@@ -138,6 +153,14 @@ mod tests {
         let both = combine(&[long, short]).unwrap();
         assert_eq!((both.productive_s, both.unknown_s, both.coverage), (100, 100, 0.5));
         assert_eq!(both.proxy_runtime_goodput, Some(1.0));
+    }
+
+    #[test]
+    fn a_host_that_does_not_answer_lowers_the_coverage_and_hides_no_idle_second() {
+        let half = host((0..120).map(|at| Some(if at < 60 { 90.0 } else { 0.0 })).collect());
+        let silent = HostSlots::new(half.first, []);
+        let both = combine(&[half, silent]).unwrap();
+        assert_eq!((both.productive_s, both.idle_s, both.unknown_s, both.coverage), (0, 60, 60, 0.5));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod error;
 mod estimated;
 mod hosts;
 mod limits;
+pub mod live;
 mod observations;
 mod ratios;
 mod slots;
@@ -20,6 +21,7 @@ pub use limits::{GAP, HBM0, HOLD, MAX_CHIP_SECONDS, MAX_SECONDS, MIN_COVER, MIN_
 pub use observations::{DeviceOpen, DutySamples, Hbm, HostObservations, StepStart};
 pub use ratios::{Proxy, SlotBuckets};
 pub use slots::{SlotState, Slots};
+pub use wasted::wasted_seconds;
 
 /// The proxy ledger of one host.
 ///
@@ -27,7 +29,7 @@ pub use slots::{SlotState, Slots};
 /// If the observations are invalid or exceed a limit.
 pub fn proxy(observed: &HostObservations) -> Result<Proxy, Error> {
     let slots = Slots::new(observed)?;
-    let wasted = wasted::seconds(observed, &slots);
+    let wasted = observed.steps.as_deref().and_then(|steps| wasted_seconds(steps, &slots));
     let estimated = estimated::estimate(observed, &slots);
     Ok(ratios::ratios(observed, &slots, wasted, estimated))
 }

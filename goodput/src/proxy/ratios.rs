@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{
     estimated::Estimated,
     limits::{HBM0, MIN_COVER, MIN_SECONDS},
-    observations::HostObservations,
+    observations::{Hbm, HostObservations},
     slots::{SlotState, Slots, ceil, floor},
 };
 
@@ -26,6 +26,12 @@ pub struct SlotBuckets {
     pub recovery: usize,
     /// Unknown.
     pub unknown: usize,
+}
+
+impl SlotBuckets {
+    fn elapsed(&self) -> usize {
+        self.productive + self.init + self.prep + self.stall + self.partial + self.recovery + self.unknown
+    }
 }
 
 /// The proxy of one host.
@@ -54,40 +60,64 @@ pub(super) fn share(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
+/// The seconds that the figures follow from.
+pub(super) struct ProxyCounts {
+    pub(super) buckets: SlotBuckets,
+    /// Active, without filled gaps.
+    pub(super) raw: usize,
+    /// With all chips open.
+    pub(super) open: usize,
+    /// Since the creation of the job or the first open.
+    pub(super) since: usize,
+    pub(super) is_created_known: bool,
+    /// Full minutes that were active at their end, of all.
+    pub(super) minutes: (usize, usize),
+}
+
 pub(super) fn ratios(
     observed: &HostObservations,
     slots: &Slots,
     wasted: Option<usize>,
     estimated: Option<Estimated>,
 ) -> Proxy {
-    let buckets = buckets(observed, slots);
-    let elapsed = slots.len();
-    let known = elapsed - buckets.unknown;
-    let coverage = share(known, elapsed).unwrap_or(0.0);
-    let long_enough = elapsed >= MIN_SECONDS;
-    let ratio =
-        |part: usize, whole: usize| share(part, whole).filter(|_| long_enough && coverage >= MIN_COVER);
-    let raw = slots.raw.iter().filter(|state| **state == SlotState::Active).count();
-    let open = slots.all_open.iter().filter(|open| **open).count();
-    let (created, origin) = match observed.created_at {
-        Some(created) => (ceil(created).min(slots.first), "created_at"),
-        None => (slots.first, "first_open"),
+    let created = observed.created_at.map_or(slots.first, |created| ceil(created).min(slots.first));
+    let counts = ProxyCounts {
+        buckets: buckets(observed, slots),
+        raw: slots.raw.iter().filter(|state| **state == SlotState::Active).count(),
+        open: slots.all_open.iter().filter(|open| **open).count(),
+        since: usize::try_from(floor(observed.now).saturating_sub(created)).unwrap_or(0),
+        is_created_known: observed.created_at.is_some(),
+        minutes: (slots.minutes.iter().filter(|active| **active).count(), slots.minutes.len()),
     };
-    let since = usize::try_from(floor(observed.now).saturating_sub(created)).unwrap_or(0);
-    Proxy {
-        elapsed_s: elapsed,
-        buckets,
-        productive_raw_s: raw,
-        coverage,
-        proxy_runtime_goodput: ratio(buckets.productive, known),
-        proxy_runtime_goodput_raw: ratio(raw, known),
-        proxy_runtime_goodput_while_open: ratio(buckets.productive, open - buckets.unknown),
-        proxy_runtime_goodput_60s: minutes(slots),
-        scheduling_goodput: share(open, since).filter(|_| long_enough),
-        scheduling_origin: origin,
-        wasted_s: wasted,
-        proxy_minus_wasted: wasted.and_then(|wasted| ratio(buckets.productive.saturating_sub(wasted), known)),
-        estimated,
+    Proxy::of(&counts, wasted, estimated)
+}
+
+impl Proxy {
+    pub(super) fn of(counts: &ProxyCounts, wasted: Option<usize>, estimated: Option<Estimated>) -> Self {
+        let buckets = counts.buckets;
+        let elapsed = buckets.elapsed();
+        let known = elapsed - buckets.unknown;
+        let coverage = share(known, elapsed).unwrap_or(0.0);
+        let long_enough = elapsed >= MIN_SECONDS;
+        let ratio =
+            |part: usize, whole: usize| share(part, whole).filter(|_| long_enough && coverage >= MIN_COVER);
+        let known_open = buckets.productive + buckets.init + buckets.prep + buckets.stall;
+        Self {
+            elapsed_s: elapsed,
+            buckets,
+            productive_raw_s: counts.raw,
+            coverage,
+            proxy_runtime_goodput: ratio(buckets.productive, known),
+            proxy_runtime_goodput_raw: ratio(counts.raw, known),
+            proxy_runtime_goodput_while_open: ratio(buckets.productive, known_open),
+            proxy_runtime_goodput_60s: share(counts.minutes.0, counts.minutes.1),
+            scheduling_goodput: share(counts.open, counts.since).filter(|_| long_enough),
+            scheduling_origin: if counts.is_created_known { "created_at" } else { "first_open" },
+            wasted_s: wasted,
+            proxy_minus_wasted: wasted
+                .and_then(|wasted| ratio(buckets.productive.saturating_sub(wasted), known)),
+            estimated,
+        }
     }
 }
 
@@ -115,9 +145,12 @@ fn buckets(observed: &HostObservations, slots: &Slots) -> SlotBuckets {
     buckets
 }
 
-/// Whether a chip has memory in use, by the latest sample at each second.
+/// Whether a chip has memory in use, by the latest sample at each second. A sample does not hold beyond a close.
+#[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
 fn loaded(observed: &HostObservations, slots: &Slots) -> Vec<bool> {
-    let mut samples = observed.hbm.clone();
+    let closes = observed.opens.iter().filter_map(|open| Some(Hbm(open.0, ceil(open.3?) as f64, 0.0)));
+    let mut samples: Vec<Hbm> = closes.chain(observed.hbm.iter().copied()).collect();
+    // Stable: in the second of a close the close comes first.
     samples.sort_by(|a, b| a.1.total_cmp(&b.1));
     let mut samples = samples.iter().peekable();
     let mut full = std::collections::BTreeSet::new();
@@ -134,9 +167,4 @@ fn loaded(observed: &HostObservations, slots: &Slots) -> Vec<bool> {
         loaded.push(!full.is_empty());
     }
     loaded
-}
-
-/// The share of full minutes whose last ten seconds have a mean duty above 10 % on every chip.
-fn minutes(slots: &Slots) -> Option<f64> {
-    share(slots.minutes.iter().filter(|active| **active).count(), slots.minutes.len())
 }

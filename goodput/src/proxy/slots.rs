@@ -75,6 +75,20 @@ impl Slots {
         Ok(Self { first, filled: fill(&raw), raw, all_open, minutes })
     }
 
+    /// So many slots that nobody observed.
+    pub(super) fn unobserved(first: i64, length: usize) -> Self {
+        let unknown = vec![SlotState::Unknown; length];
+        let minutes = vec![false; length / 60];
+        Self { first, raw: unknown.clone(), filled: unknown, all_open: vec![false; length], minutes }
+    }
+
+    /// Says what a slot was. One that is not there stays so.
+    pub(super) fn set(&mut self, slot: usize, raw: SlotState, filled: SlotState, all_open: bool) {
+        if slot < self.len() {
+            (self.raw[slot], self.filled[slot], self.all_open[slot]) = (raw, filled, all_open);
+        }
+    }
+
     /// The number of slots.
     pub fn len(&self) -> usize {
         self.raw.len()

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 
 use super::{
-    observations::HostObservations,
+    observations::StepStart,
     slots::{SlotState, Slots},
 };
 
 /// Productive seconds from the first start of each repeated step to the end of its attempt, or to its second
 /// start if the chips stayed open. `None` without step numbers.
-pub(super) fn seconds(observed: &HostObservations, slots: &Slots) -> Option<usize> {
-    let steps = observed.steps.as_deref().filter(|steps| !steps.is_empty())?;
+pub fn wasted_seconds(steps: &[StepStart], slots: &Slots) -> Option<usize> {
+    if steps.is_empty() {
+        return None;
+    }
     let mut seen: HashMap<i64, f64> = HashMap::new();
     let mut wasted = 0;
     for step in steps {

@@ -15,7 +15,7 @@ mod spans;
 
 pub use repair::{Repair, Repairs};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     answer::{CountedPeriod, DeviationList, JobAnswer, LedgerAnswer, WindowAnswer, window_export},
@@ -32,15 +32,23 @@ use facts::JobFacts;
 use pieces::{PieceLabel, Timeline};
 
 /// An answer of the strict ledger.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StrictAnswer {
     /// The name of the ledger.
-    pub ledger: &'static str,
+    pub ledger: StrictLedger,
     /// The same fields as the exact ledger's.
     #[serde(flatten)]
     pub answer: LedgerAnswer,
     /// The differences from the library's rules.
     pub repairs: Repairs,
+}
+
+/// The name of the strict ledger in its answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StrictLedger {
+    /// `strict`.
+    Strict,
 }
 
 /// The job until a given time.
@@ -61,7 +69,7 @@ pub fn ask(log: &EventLog, query: &LedgerQuery, labels: &SeriesLabels) -> Strict
     let mut repairs = Repairs::default();
     let answer = answer(log, query, labels, &mut repairs)
         .unwrap_or_else(|error| LedgerAnswer::failed(error, failed_window(query, labels)));
-    StrictAnswer { ledger: "strict", answer, repairs }
+    StrictAnswer { ledger: StrictLedger::Strict, answer, repairs }
 }
 
 fn failed_window(query: &LedgerQuery, labels: &SeriesLabels) -> Option<crate::answer::WindowExport> {

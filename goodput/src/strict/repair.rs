@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, ser::SerializeSeq};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _, ser::SerializeSeq};
 
 /// A difference from the library's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +42,26 @@ pub enum Repair {
 }
 
 impl Repair {
+    /// All of them.
+    const ALL: [Repair; 16] = [
+        Repair::DuplicateEntries,
+        Repair::DuplicateSteps,
+        Repair::ReorderedSteps,
+        Repair::MissingSteps,
+        Repair::RestartAtNextStep,
+        Repair::RestartFromScratch,
+        Repair::EndThenMoreWork,
+        Repair::OpenStep,
+        Repair::NoJobStart,
+        Repair::IncompleteCheckpoint,
+        Repair::UnreadableValue,
+        Repair::UnpairedEvent,
+        Repair::CustomAnywhere,
+        Repair::SaveInLostTime,
+        Repair::OverlappingPhases,
+        Repair::WindowEdges,
+    ];
+
     /// The name in the output.
     pub fn name(self) -> &'static str {
         match self {
@@ -128,5 +148,23 @@ impl Serialize for Repairs {
             seq.serialize_element(&RepairLine { name: repair.name(), count, about: repair.about() })?;
         }
         seq.end()
+    }
+}
+
+/// Reads what [`Serialize`] writes.
+impl<'de> Deserialize<'de> for Repairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Counted {
+            name: String,
+            count: u64,
+        }
+        let mut repairs = Self::default();
+        for Counted { name, count } in Vec::<Counted>::deserialize(deserializer)? {
+            let repair = Repair::ALL.into_iter().find(|repair| repair.name() == name);
+            let unknown = || D::Error::custom(format_args!("{name} is no repair"));
+            repairs.add(repair.ok_or_else(unknown)?, count);
+        }
+        Ok(repairs)
     }
 }

@@ -138,7 +138,7 @@ fn hosts_without_a_past_are_missing_with_their_reasons() {
     // Nothing is kept with too few hosts, and no agent makes a part.
     let few = [&arguments[..], &["--min-hosts", "2"]].concat();
     let few: Vec<&str> = few.iter().map(|word| if *word == "some" { "few" } else { word }).collect();
-    cluster.snapshot("a,off", &few).failed(14, "1 of 2 hosts are left and 2 must have a trace");
+    cluster.snapshot("a,off", &few).failed(14, "1 of 2 hosts left, and 2 must have a trace");
     assert!(!cluster.session("few").exists());
     assert_eq!(cluster.agent("a").sessions(), ["some"]);
     cluster.snapshot("a,off", &["--min-hosts", "3"]).failed(2, "--min-hosts 3 is more than the 2 hosts");

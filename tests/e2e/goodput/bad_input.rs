@@ -223,8 +223,14 @@ fn wrong_command_lines_and_queries() {
     let log = file(folder.path(), "log", sound().join("\n"));
     let queries = file(folder.path(), "queries", r#"[{"kind":"cumulative"}]"#);
     for args in [
-        &[][..],
-        &["--from-log", &log],
+        &["--from-log", &log][..],
+        &["--now", "1"],
+        &["--proxy", "--strict"],
+        &["--window", "0s"],
+        &["--window", "1h", "--start", "1", "--end", "2"],
+        &["--start", "6", "--end", "5"],
+        &["--explain", "--from-log", &log, "--job", "j"],
+        &["--from-slots", &log, "--hosts", "a", "--via", "ssh"],
         &["--from-log", &log, "--job", "j", "--start", "1"],
         &["--from-log", &log, "--job", "j", "--now", "tomorrow"],
         &["--from-log", &log, "--job", "j", "--start", "5", "--end", "5"],

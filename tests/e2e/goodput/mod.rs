@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod field;
+mod live;
 mod peer;
 mod schema;
 mod vectors;
@@ -17,14 +18,14 @@ use goodput::time::Micros;
 use serde_json::{Map, Value, value::RawValue};
 
 /// How a command ended.
-struct Ended {
+pub(crate) struct Ended {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
 impl Ended {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
     }
@@ -39,7 +40,7 @@ impl Ended {
 }
 
 /// Runs `tpuscope goodput` with these arguments.
-fn run(args: &[&str]) -> Ended {
+pub(crate) fn run(args: &[&str]) -> Ended {
     let out = Command::new(tpuscope()).arg("goodput").args(args).stdin(Stdio::null()).output().unwrap();
     Ended {
         code: out.status.code(),
@@ -49,7 +50,7 @@ fn run(args: &[&str]) -> Ended {
 }
 
 /// A text file in a folder.
-fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
+pub(crate) fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
@@ -96,13 +97,13 @@ fn vector(file: &Path) -> Vector {
 }
 
 /// A line of an exported log; `id` and `payload` are JSON.
-fn line(time: f64, id: &str, payload: &str) -> String {
+pub(crate) fn line(time: f64, id: &str, payload: &str) -> String {
     let time = Micros::from_seconds(time).unwrap().to_string().replacen(' ', "T", 1);
     format!(r#"{{"timestamp":"{time}","insertId":{id},"jsonPayload":{payload}}}"#)
 }
 
 /// Every field of `want` must be in `got`: numbers within 1e-6, all else equal.
-fn differences(path: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
+pub(crate) fn differences(path: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
     match (want, got) {
         (Value::Number(w), Value::Number(g)) => {
             let (w, g) = (w.as_f64().unwrap(), g.as_f64().unwrap());
@@ -128,6 +129,6 @@ fn differences(path: &str, want: &Value, got: &Value, out: &mut Vec<String>) {
     }
 }
 
-fn assert_same(out: &[String]) {
+pub(crate) fn assert_same(out: &[String]) {
     assert!(out.is_empty(), "{} differences, such as\n{}", out.len(), out[..out.len().min(30)].join("\n"));
 }

@@ -8,12 +8,13 @@ use std::{
 };
 
 use fakes::{
-    command::{Ended, start_as},
+    command::{Ended, run, start_as},
     fake_host::FakeHost,
     harness::tpuscope,
+    jax_job::JaxJob,
     running_agent::{Home, RunningAgent},
     small_disk::SmallDisk,
-    wait::eventually,
+    wait::{eventually, until},
 };
 use model::device::Generation;
 use nix::sys::signal::Signal;
@@ -241,4 +242,30 @@ fn a_report_is_written_where_the_user_asked_for_it_and_nowhere_else() {
     root.failed(4, "no report is written as root");
     assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     assert_eq!(fs::read_dir(work).unwrap().count(), 3);
+}
+
+#[test]
+fn the_uploads_of_a_job_that_ended_go_first() {
+    let job = JaxJob::new().variable("SLURM_JOB_ID", "4711").start();
+    // It is not mounted: what is to go there waits.
+    let settings = "[workload]\ndiscover = 'any'\nprobe = 'listeners'\n\
+        [[destination]]\nname = 'away'\nurl = 'file:///nonexistent/away'\n";
+    let agent = RunningAgent::start(&FakeHost::new(), settings);
+    let socket = agent.home().socket();
+    let at = socket.display().to_string();
+    let ask = |words: &[&str]| run(agent.home().path(), &[words, &["--socket", &at]].concat());
+    let pid = job.pid().to_string();
+    let capture = ["capture", "--pid", &pid, "--duration", "100ms", "--session", "s", "--to", "away"];
+    assert_eq!(ask(&capture).code, Some(0), "{}", agent.log());
+    let priority = || ask(&["uploads", "list", "--json"]).json()["uploads"][0]["priority"].clone();
+    assert_eq!(priority(), "asked");
+    quiet(&hook(&["epilog", "--strict"], &socket, &[("SLURM_JOB_ID", "4712")]));
+    quiet(&hook(&["epilog", "--strict"], &socket, &[]));
+    until("the upload to go first", || priority() == "triggered");
+    let log = agent.log();
+    let told: Vec<_> =
+        log.lines().filter(|line| line.contains("the uploads of a job that ended go first")).collect();
+    assert!(told.len() == 1 && told[0].contains("job=slurm:4711 count=1"), "{log}");
+    let text = hook(&["report", "4711"], &socket, &[]);
+    assert!(text.stdout.contains("\nSESSION") && text.stdout.contains("away: "), "{text:?}");
 }

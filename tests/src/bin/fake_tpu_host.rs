@@ -16,16 +16,17 @@ use fakes::{
     fake_grpc::{Reply, ServerAddress},
     fake_host_service::{self, FakeHostService},
     fake_orbax::{self, FakeOrbax, Page},
-    fake_runtime::{FakeRuntime, workload},
+    fake_runtime::{DUTY, FakeRuntime, per_device, workload},
 };
 
 const USAGE: &str =
     "fake-tpu-host [--chips N] [--cores-per-chip N] [--first-device N] [--runtime ADDRESS[,ADDRESS…]]
               [--host-service ADDRESS|unix:///PATH] [--orbax ADDRESS] [--hold PATH]… [--reuse-port] [--still]
-              [--while-stdin]
+              [--while-stdin | --scripted]
 ADDRESS is like 127.0.0.1:8431; [::]:8431 is dual stack; port 0 takes a free one.
 The chips are dealt out evenly to the runtime addresses. --hold opens a device node, as the holder of a
-chip does. --still keeps the values as they are.";
+chip does. --still keeps the values as they are. --scripted does too, except for what each line of standard input
+says, which it answers with the line: {\"duty\": PERCENT, \"orbax\": PAGE}.";
 
 #[derive(Default)]
 struct Args {
@@ -39,6 +40,7 @@ struct Args {
     reuse_port: bool,
     still: bool,
     while_stdin: bool,
+    scripted: bool,
 }
 
 fn parse() -> Args {
@@ -57,6 +59,7 @@ fn parse() -> Args {
             "--reuse-port" => args.reuse_port = true,
             "--still" => args.still = true,
             "--while-stdin" => args.while_stdin = true,
+            "--scripted" => args.scripted = true,
             _ => panic!("unknown flag {word}\n{USAGE}"),
         }
     }
@@ -102,6 +105,9 @@ fn main() {
     println!("{addresses}");
     std::io::stdout().flush().unwrap();
 
+    if args.scripted {
+        return follow_script(&runtimes, orbax.as_ref());
+    }
     if args.while_stdin {
         std::thread::spawn(|| {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -122,5 +128,24 @@ fn main() {
         if let Some(fake) = &orbax {
             fake.set(Page::Text(fake_orbax::page(step)));
         }
+    }
+}
+
+/// Shows what the lines of standard input say, until it closes.
+fn follow_script(runtimes: &[(FakeRuntime, &[i64])], orbax: Option<&FakeOrbax>) {
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let wanted: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if let Some(duty) = wanted["duty"].as_f64() {
+            for (fake, devices) in runtimes {
+                let values: Vec<(i64, f64)> = devices.iter().map(|device| (*device, duty)).collect();
+                fake.set(&per_device(DUTY, &values, false));
+            }
+        }
+        if let (Some(page), Some(fake)) = (wanted["orbax"].as_str(), orbax) {
+            fake.set(Page::Text(page.to_owned()));
+        }
+        println!("{line}");
+        std::io::stdout().flush().unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! The listeners of the agent. They are bound before any task starts, so that a conflict ends the start.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, os::unix::net, path::PathBuf, sync::Arc};
 
 use model::time::Clock;
 use proto::tpuscope::v1::host_server::HostServer;
@@ -11,7 +11,9 @@ use server::{
     grpc_host::GrpcHost,
     grpc_server::{self, REQUEST_BYTES},
     host_api::HostApi,
-    http_server, peer,
+    http_server,
+    marks_listener::{MarkIntake, MarksListener},
+    peer,
     remote::{OpenedFiles, RemoteListener, settings::RemoteSettings},
     scrape::ScrapeListener,
     settings::{LoopbackListen, Settings},
@@ -25,7 +27,11 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tracing::info;
 
-use super::{job_services::JobServices, session_services::SessionServices};
+use super::{
+    job_services::JobServices,
+    mark_services::{self, MarkServices},
+    session_services::SessionServices,
+};
 use crate::{
     failure::Failure,
     lifecycle::task_supervisor::{OnEnd, Stage, TaskSupervisor},
@@ -38,6 +44,7 @@ use crate::{
 pub(super) struct Listeners {
     socket: AgentSocket,
     unix: Arc<ServerListener>,
+    marks: Option<(AgentSocket, net::UnixListener)>,
     http: Option<(Arc<ServerListener>, SocketAddr)>,
     grpc: Option<(Arc<ServerListener>, SocketAddr)>,
     metrics: Option<(Arc<ScrapeListener>, SocketAddr)>,
@@ -56,22 +63,25 @@ impl Listeners {
     ) -> Result<Self, Failure> {
         let settings = &config.api;
         let Settings { socket, socket_mode, socket_group, .. } = settings.clone();
-        let slurm = config.slurm.clone();
+        let (slurm, marks_path) = (config.slurm.clone(), mark_services::socket_path(config));
         // The user database may be a directory server, and the socket's folder a slow disk.
         let claim = tokio::task::spawn_blocking(move || {
             let slurm_uid = slurm.uid().map_err(|error| remedies::slurm_user(&error))?;
             let claimed = AgentSocket::claim(&socket, socket_mode, &socket_group)
                 .map_err(|error| remedies::agent_socket(&error, socket_setting))?;
-            Ok::<_, Failure>((claimed, peer::overflow_uid(), slurm_uid))
+            let marks = marks_path.map(|path| AgentSocket::claim_packets(&path, socket_mode, &socket_group));
+            let marks = marks.transpose().map_err(|error| remedies::agent_socket(&error, "marks.socket"))?;
+            Ok::<_, Failure>((claimed, marks, peer::overflow_uid(), slurm_uid))
         });
-        let ((socket, unix), overflow_uid, slurm_uid) = claim
+        let ((socket, unix), marks, overflow_uid, slurm_uid) = claim
             .await
-            .map_err(|error| Failure::internal(format_args!("cannot create the socket: {error}")))??;
+            .map_err(|error| Failure::internal(format_args!("cannot create the sockets: {error}")))??;
         let unix = UnixListener::from_std(unix)
             .map_err(|error| Failure::internal(format_args!("cannot watch the socket: {error}")))?;
         Ok(Self {
             socket,
             unix: Arc::new(ServerListener::Unix(unix)),
+            marks,
             http: bind_tcp("api.http", settings.http)?,
             grpc: bind_tcp("api.grpc", settings.grpc)?,
             metrics: bind_metrics(settings, Arc::clone(&clock)).await?,
@@ -99,7 +109,7 @@ impl Listeners {
         self,
         supervisor: &mut TaskSupervisor,
         host_api: &Arc<HostApi>,
-        (session_services, job_services): (SessionServices, JobServices),
+        (session_services, job_services, mark_services): (SessionServices, JobServices, MarkServices),
         settings: &Settings,
         allowed_hosts: watch::Receiver<Vec<String>>,
     ) -> Result<HealthReporter, Failure> {
@@ -128,9 +138,13 @@ impl Listeners {
                 listener.clone().serve(host_api.clone(), stop)
             });
         }
-        let SessionServices { captures, recorder, sessions, uploads, .. } = session_services;
+        let SessionServices { captures, goodput, recorder, sessions, uploads, .. } = session_services;
         let traces = read_only.add_service(captures).add_service(recorder);
         let all = traces.add_service(sessions).add_service(uploads).add_service(job_services.service);
+        let all = all.add_service(mark_services.service).add_service(goodput);
+        if let Some(socket) = self.marks {
+            serve_marks(supervisor, socket, mark_services.intake, max, self.overflow_uid)?;
+        }
         if let Some((listener, address)) = self.remote {
             info!(%address, "serving gRPC to other hosts (mutual TLS)");
             let (auth_layer, all) = (auth_layer.clone(), all.clone());
@@ -150,6 +164,28 @@ impl Listeners {
         });
         Ok(health)
     }
+}
+
+/// Starts the task of the marks socket.
+fn serve_marks(
+    supervisor: &mut TaskSupervisor,
+    (socket, listener): (AgentSocket, net::UnixListener),
+    intake: MarkIntake,
+    max_connections: u16,
+    overflow_uid: Option<u32>,
+) -> Result<(), Failure> {
+    let listener = MarksListener::new(listener, intake, max_connections, overflow_uid)
+        .map_err(|error| Failure::internal(format_args!("cannot watch the socket of marks: {error}")))?;
+    let serving = Arc::new((socket, listener));
+    supervisor.task(Stage::Listeners, "marks socket", OnEnd::Restart, move |stop| {
+        let serving = Arc::clone(&serving);
+        async move {
+            // Dropping the socket removes the file.
+            let (_socket, listener) = &*serving;
+            listener.serve(stop).await
+        }
+    });
+    Ok(())
 }
 
 /// The services of every listener.

@@ -2,6 +2,7 @@
 
 mod job_services;
 mod listeners;
+mod mark_services;
 mod own_metrics;
 mod reload;
 mod session_services;
@@ -11,6 +12,8 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use host::discovery::{Discovery, DiscoveryConfig};
 use job_services::JobServices;
+use jobs::ledger::{LedgerInputs, LiveLedgers};
+use mark_services::MarkServices;
 use model::{
     pace::Pace,
     step_times::StepTimes,
@@ -147,6 +150,9 @@ async fn serve(
     let ended = EndedJobs::new(session_services.store.clone(), session_services.queue.clone());
     let job_services =
         JobServices::start(&mut supervisor, &config, db, discovery.clone(), ended, clock.clone()).await?;
+    let db = Arc::clone(&session_services.state);
+    let mark_services =
+        MarkServices::start(&mut supervisor, &config, db, discovery.snapshot(), clock.clone());
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
@@ -161,6 +167,7 @@ async fn serve(
         notes: discovery.notes(),
         own,
         uploads: session_services.queue.clone(),
+        ledgers: Arc::clone(&session_services.ledgers),
         steps: Arc::clone(&steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
@@ -171,6 +178,7 @@ async fn serve(
     let scan_pace = sampler.pace(config.sampler.interval.get().min(scan)).no_idler_than(scan);
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
+    start_ledgers(&mut supervisor, &session_services.ledgers, &sampler, &discovery);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {
@@ -181,10 +189,11 @@ async fn serve(
         uploads: session_services.queue.clone(),
         past: session_services.past.clone(),
         jobs: job_services.jobs.clone(),
+        marks: mark_services.clone(),
         remote,
     };
     reload::start(&mut supervisor, args, &config, reloadable, reload_signals);
-    let services = (session_services, job_services);
+    let services = (session_services, job_services, mark_services);
     let health = listeners.serve(&mut supervisor, &host_api, services, &config.api, hosts)?;
     let ready = tokio::spawn(report_ready(sampler, host_api, health));
     info!(version = env!("CARGO_PKG_VERSION"), socket = %config.api.socket.display(), "started");
@@ -221,6 +230,31 @@ fn start_discovery(supervisor: &mut TaskSupervisor, discovery: &Discovery, epoch
     supervisor.task(Stage::Sampling, "discovery", OnEnd::Restart, move |stop| {
         let discovery = discovery.clone();
         async move { discovery.run(epoch, pace, stop).await }
+    });
+}
+
+/// Starts the task of the ledgers, which listens to the samples from the first scan on.
+fn start_ledgers(
+    supervisor: &mut TaskSupervisor,
+    ledgers: &Arc<LiveLedgers>,
+    sampler: &Sampler,
+    discovery: &Discovery,
+) {
+    let (ledgers, sampler, discovery) = (Arc::clone(ledgers), sampler.clone(), discovery.clone());
+    supervisor.task(Stage::Sampling, "ledgers", OnEnd::Restart, move |stop| {
+        let (ledgers, sampler, discovery) = (Arc::clone(&ledgers), sampler.clone(), discovery.clone());
+        async move {
+            // Before the first scan, no job seems to have a chip.
+            if stop.run_until_cancelled(discovery.first_scan()).await.is_some() {
+                let inputs = LedgerInputs {
+                    batches: sampler.batches(),
+                    host: discovery.snapshot(),
+                    epoch: sampler.epoch(),
+                };
+                ledgers.run(inputs, stop).await;
+            }
+            TaskResult::Ok(())
+        }
     });
 }
 

@@ -16,6 +16,7 @@ fn describe() {
     host::own_metrics::describe();
     sampling::own_metrics::describe();
     store::own_metrics::describe();
+    ::marks::own_metrics::describe();
     ::sessions::own_metrics::describe();
     export::own_metrics::describe();
     server::own_metrics::describe();

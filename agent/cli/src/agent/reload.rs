@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use super::{
     Args,
+    mark_services::MarkServices,
     session_services::{Past, upload_settings},
 };
 use crate::{
@@ -39,6 +40,7 @@ pub(super) struct Reloadable {
     pub(super) uploads: Uploads,
     pub(super) past: Past,
     pub(super) jobs: Jobs,
+    pub(super) marks: MarkServices,
     pub(super) remote: Option<Arc<RemoteListener>>,
 }
 
@@ -101,6 +103,7 @@ impl Reloader {
         self.parts.uploads.set_settings(upload_settings(&config));
         self.parts.past.set_settings(&config);
         self.parts.jobs.set_settings(&config.jobs);
+        self.parts.marks.set_settings(&config);
         if let Some(remote) = &self.parts.remote {
             remote.set_settings(&config.api_remote);
         }
@@ -176,6 +179,11 @@ fn with_reloadable_of(running: &Config, read: &Config) -> Config {
     config.api.allowed_hosts.clone_from(&read.api.allowed_hosts);
     // Another address needs another listener.
     config.api_remote = RemoteSettings { listen: running.api_remote.listen, ..read.api_remote.clone() };
+    // Whether there is a socket is decided at the start.
+    if running.marks.max_size.get() > 0 && read.marks.max_size.get() > 0 {
+        config.marks =
+            ::marks::settings::Settings { socket: running.marks.socket.clone(), ..read.marks.clone() };
+    }
     config.capture =
         sessions::settings::Settings { max_captures: running.capture.max_captures, ..read.capture.clone() };
     config
@@ -241,6 +249,8 @@ mod tests {
             "upload.parallel=3",
             "recorder.mode=on",
             "jobs.max_age=30d",
+            "marks.max_rate=7",
+            "marks.socket=/run/other.sock",
             "destination=[{name='a', url='file:///mnt'}]",
         ]);
         let in_force = with_reloadable_of(&running, &read);
@@ -251,13 +261,16 @@ mod tests {
             "capture.max_duration",
             "recorder.mode",
             "jobs.max_age",
+            "marks.max_rate",
             "store.max_age",
             "upload.parallel",
             "destination",
         ];
         assert_eq!(differences(&running, &in_force), changed);
-        let at_restart = ["agent.host", "sampler.interval", "capture.max_captures"];
+        let at_restart = ["agent.host", "sampler.interval", "capture.max_captures", "marks.socket"];
         assert_eq!(differences(&in_force, &read), at_restart);
         assert_eq!(differences(&read, &read), [""; 0]);
+        let without = with_reloadable_of(&running, &config(&["marks.max_size=0B"]));
+        assert_eq!(differences(&running, &without), [""; 0], "the socket is there until the next start");
     }
 }

@@ -11,17 +11,19 @@ use ::sessions::{
     trace_reading::TraceReader,
 };
 use host::discovery::Discovery;
+use jobs::ledger::LiveLedgers;
 use model::{step_times::StepTimes, time::Clock};
 use proto::tpuscope::v1::{
-    captures_server::CapturesServer, recorder_server::RecorderServer, sessions_server::SessionsServer,
-    uploads_server::UploadsServer,
+    captures_server::CapturesServer, goodput_server::GoodputServer, recorder_server::RecorderServer,
+    sessions_server::SessionsServer, uploads_server::UploadsServer,
 };
 use server::{
-    grpc_captures::GrpcCaptures, grpc_recorder::GrpcRecorder, grpc_server::REQUEST_BYTES,
-    grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
+    grpc_captures::GrpcCaptures, grpc_goodput::GrpcGoodput, grpc_recorder::GrpcRecorder,
+    grpc_server::REQUEST_BYTES, grpc_sessions::GrpcSessions, grpc_uploads::GrpcUploads,
 };
 use store::{
     AsyncStore, SessionStore,
+    ledgers::Ledgers,
     segments::{SegmentLimits, Segments},
     state::StateDb,
     uploads::{UploadSettings, Uploads},
@@ -43,9 +45,10 @@ const MANIFEST_BYTES: usize = 8 << 20;
 /// Time between two reads of the free disk.
 const DISK_EVERY: Duration = Duration::from_secs(60);
 
-/// The gRPC services of captures, the recorder, sessions and uploads.
+/// The gRPC services of captures, goodput, the recorder, sessions and uploads.
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
+    pub(super) goodput: GoodputServer<GrpcGoodput>,
     pub(super) recorder: RecorderServer<GrpcRecorder>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
     pub(super) uploads: UploadsServer<GrpcUploads>,
@@ -59,6 +62,8 @@ pub(super) struct SessionServices {
     pub(super) past: Past,
     /// The database in which the agent keeps what lasts.
     pub(super) state: Arc<StateDb>,
+    /// Where the time of the jobs goes.
+    pub(super) ledgers: Arc<LiveLedgers>,
 }
 
 /// The recorder, and what it keeps.
@@ -101,9 +106,11 @@ impl SessionServices {
         steps: Arc<StepTimes>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
+        let name = host.to_owned();
         let host = HostName::sanitised(host);
         let OpenedStore { store, queue, segments, state } =
             open_store(config, &host, Arc::clone(&clock)).await?;
+        let ledgers = LiveLedgers::new(Ledgers::new(Arc::clone(&state)), Arc::clone(&clock));
         let profilers = Profilers::new(config.paths.procfs.clone());
         let continuous = continuous(config, &profilers).await;
         let reader = TraceReader::new(Arc::clone(&clock));
@@ -142,6 +149,7 @@ impl SessionServices {
                 TaskResult::Ok(())
             }
         });
+        let goodput = GrpcGoodput::new(Arc::clone(&ledgers), name, Arc::clone(&clock));
         let runner = captures.clone();
         let sessions = GrpcSessions::new(store.clone(), queue.clone(), clock, config.capture.max_size.get());
         let uploads = GrpcUploads::new(&sessions);
@@ -151,6 +159,7 @@ impl SessionServices {
         Ok(Self {
             uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
+            goodput: GoodputServer::new(goodput).max_decoding_message_size(REQUEST_BYTES),
             recorder: RecorderServer::new(recorder).max_decoding_message_size(REQUEST_BYTES),
             sessions: SessionsServer::new(sessions).max_decoding_message_size(REQUEST_BYTES),
             runner,
@@ -158,6 +167,7 @@ impl SessionServices {
             queue,
             past,
             state,
+            ledgers,
         })
     }
 }

@@ -1,6 +1,10 @@
 //! `tpuscope goodput`: the share of a job's time that was progress, and the causes of the lost time.
 
 mod json;
+mod live;
+mod live_hosts;
+mod live_text;
+mod marked;
 mod read;
 mod show;
 mod skipped;
@@ -23,9 +27,10 @@ use serde::Serialize;
 
 use self::skipped::{SkippedEntries, SkippedLines};
 use super::{
-    CommandResult,
+    CommandResult, client,
     exit::Exit,
     failure::Failure,
+    hosts::WHICH,
     output::{self, one_line},
     remedies::{self, NoAnswer},
 };
@@ -37,19 +42,22 @@ const QUERIES_BYTES: u64 = 16 << 20;
 /// Arguments of `goodput`.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "tpuscope goodput --from-log <FILE> --job <NAME> [OPTIONS]\n       tpuscope goodput --from-slots <FILE> [--json]"
+    override_usage = "tpuscope goodput [--job <JOB>] [--window <TIME>] [--explain] [--hosts <LIST>] [OPTIONS]\n       tpuscope goodput --from-log <FILE> --job <NAME> [OPTIONS]\n       tpuscope goodput --from-slots <FILE> [--json]"
 )]
-#[command(group = clap::ArgGroup::new("source").required(true).args(["from_log", "from_slots"]))]
 pub struct Args {
     /// Exported event log of ml-goodput-measurement: one JSON entry per line, or one JSON array; `-` reads stdin
-    #[arg(long, value_name = "FILE", requires = "job")]
+    #[arg(long, value_name = "FILE", requires = "job", conflicts_with_all = ["from_slots", "user", WHICH])]
     from_log: Option<PathBuf>,
     /// Device opens, duty cycles and step starts of one host as a JSON object; `-` reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "strict", "compat"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "exact", "strict", "compat", "user", WHICH])]
     from_slots: Option<PathBuf>,
-    /// Name of the job: the `job_name` in its entries; --from-log needs it
-    #[arg(long, value_name = "NAME")]
+    /// The job: its name in its marks, [KIND:]ID, or its label in series [default: the jobs that run, else the last
+    /// one]; with --from-log the `job_name` in its entries
+    #[arg(long, value_name = "JOB")]
     job: Option<String>,
+    /// Only a job of the user with this id
+    #[arg(long, value_name = "UID", requires = "job")]
+    user: Option<u32>,
     /// Time of the query, RFC 3339 or epoch seconds [default: the current time]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant)]
     now: Option<Micros>,
@@ -59,20 +67,23 @@ pub struct Args {
     /// End of the window
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "start")]
     end: Option<Micros>,
+    /// Compute the numbers from the program's own events as ml-goodput-measurement does
+    #[arg(long, conflicts_with_all = ["strict", "window", "explain", WHICH])]
+    exact: bool,
     /// Compute the numbers of this version of ml-goodput-measurement, including its faults
-    #[arg(long, value_name = "VERSION", default_value_t, conflicts_with = "strict")]
+    #[arg(long, requires = "from_log", value_name = "VERSION", default_value_t, conflicts_with = "strict")]
     compat: Compat,
     /// Compute the numbers without the faults of ml-goodput-measurement, and list every repair
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["window", "explain", WHICH])]
     strict: bool,
     /// Answer the queries in this file, a JSON array, in order; print a JSON array
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["now", "start", "end"])]
+    #[arg(long, value_name = "FILE", requires = "from_log", conflicts_with_all = ["now", "start", "end"])]
     queries: Option<PathBuf>,
     /// Use the elastic calculator [default: if the log has elastic entries]
     #[arg(long)]
     elastic: bool,
     /// Number of days that the first read of ml-goodput-measurement looks back
-    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    #[arg(long, value_name = "DAYS", requires = "from_log", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
     lookback_days: u32,
     /// Print the bucket names that the dashboards of ml-goodput-measurement's newer API use
     #[arg(long)]
@@ -89,6 +100,10 @@ pub struct Args {
     /// Cluster label of the Cloud Monitoring series
     #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
+    #[command(flatten)]
+    live: live::LiveArgs,
+    #[command(flatten)]
+    agent: client::SocketArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -105,16 +120,50 @@ pub(super) fn run(args: &Args) -> CommandResult {
     match (&args.from_slots, &args.from_log, &args.job) {
         (Some(file), ..) => slots::run(file, args.json),
         (None, Some(file), Some(job)) => from_log(args, file, job),
-        _ => Err(Failure::new(Exit::Usage, "expected --from-log with --job, or --from-slots")),
+        (None, Some(_), None) => Err(Failure::new(Exit::Usage, "--from-log needs --job")),
+        (None, None, job) => of_agent(args, job.as_deref()),
+    }
+}
+
+/// The agent answers from the marks of the job where it has some, else from its own ledger.
+fn of_agent(args: &Args, job: Option<&str>) -> CommandResult {
+    check_window(args)?;
+    let wants_events = args.exact
+        || args.strict
+        || args.now.is_some()
+        || args.elastic
+        || args.dashboard_names
+        || args.user.is_some();
+    let Some(job) = job else {
+        if wants_events {
+            return Err(Failure::new(Exit::Usage, "an answer from marks needs the name of the job: --job"));
+        }
+        return live(args, None);
+    };
+    if args.live.is_asked_for() {
+        return live(args, Some(job));
+    }
+    match marked::ask(args, job) {
+        Ok(reply) => marked::show(args, &reply),
+        Err(failure) if failure.exit == Exit::NotFound && !wants_events => live(args, Some(job)),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn live(args: &Args, job: Option<&str>) -> CommandResult {
+    let question = live::LiveQuestion { job, range: args.start.zip(args.end), json: args.json };
+    live::run(&args.live, &args.agent, &question)
+}
+
+fn check_window(args: &Args) -> Result<(), Failure> {
+    match (args.start, args.end) {
+        (Some(start), Some(end)) if start >= end => Err(remedies::reversed_window(start, end)),
+        _ => Ok(()),
     }
 }
 
 fn from_log(args: &Args, file: &Path, job: &str) -> CommandResult {
-    if let (Some(start), Some(end)) = (args.start, args.end)
-        && start >= end
-    {
-        return Err(remedies::reversed_window(start, end));
-    }
+    check_window(args)?;
     let queries = args.queries.as_deref().map(read_queries).transpose()?;
     let read = read::entries(file, job)?;
     if read.entries.is_empty() {
@@ -263,7 +312,7 @@ impl Ledger<'_> {
         repairs: Option<&strict::Repairs>,
     ) -> CommandResult {
         if let LedgerAnswer::Failed(failed) = answer {
-            let what = format_args!("{about}: {}: {}", failed.error, failed.message);
+            let what = format_args!("{about}: {}: {}", failed.error.name(), failed.message);
             return Err(remedies::no_answer_of_log(what, self.why_no_answer(failed)));
         }
         output::print(&show::answer(about, answer, names, repairs))?;
@@ -285,7 +334,7 @@ impl Ledger<'_> {
             return NoAnswer::WithoutEpochSeconds(at);
         }
         match self.not_looked_back_to() {
-            Some((first, needed_days)) if failed.error == ExceptionKind::ValueError.name() => {
+            Some((first, needed_days)) if failed.error == ExceptionKind::ValueError => {
                 NoAnswer::NotLookedBackTo { first, lookback_days: self.args.lookback_days, needed_days }
             }
             _ => NoAnswer::Other,

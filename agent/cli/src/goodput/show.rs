@@ -110,7 +110,7 @@ pub(super) fn answer(
     let mut out = match answer {
         LedgerAnswer::Job(answer) => job(about, answer, names),
         LedgerAnswer::Window(answer) => window(about, answer, names),
-        LedgerAnswer::Failed(failed) => format!("{about}: {}: {}\n", failed.error, failed.message),
+        LedgerAnswer::Failed(failed) => format!("{about}: {}: {}\n", failed.error.name(), failed.message),
     };
     for (repair, count) in repairs.iter().flat_map(|repairs| repairs.iter()) {
         let _ = writeln!(out, "  repaired: {} ({})", repair.about(), counted(count, "time"));

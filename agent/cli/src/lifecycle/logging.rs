@@ -34,8 +34,8 @@ pub fn start(log: &Settings) -> LogLevel {
 }
 
 /// The crates of the agent. Their log targets start with these names. `libtpu` is what the library prints.
-const CRATES: [&str; 10] =
-    ["cli", "cluster", "export", "host", "jobs", "model", "sampling", "server", "sessions", "store"];
+const CRATES: [&str; 11] =
+    ["cli", "cluster", "export", "host", "jobs", "marks", "model", "sampling", "server", "sessions", "store"];
 
 /// Messages of libraries below warnings are about the libraries themselves.
 fn targets(level: LevelFilter) -> Targets {

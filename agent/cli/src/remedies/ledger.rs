@@ -6,6 +6,21 @@ use goodput::{proxy, time::Micros};
 
 use crate::{exit::Exit, failure::Failure};
 
+/// The agent has no ledger of a job, or of several of this name.
+pub(crate) fn no_ledger(failure: Failure) -> Failure {
+    match failure.exit {
+        Exit::NotFound => failure.remedy("`tpuscope goodput` without --job shows the jobs that run"),
+        Exit::Usage => failure.remedy("name one of them with its kind, such as --job slurm:7"),
+        _ => failure,
+    }
+}
+
+/// Hosts answered about several jobs.
+pub(crate) fn several_ledgers(called: &[String]) -> Failure {
+    Failure::new(Exit::Usage, format_args!("the hosts answer about several jobs: {}", called.join(", ")))
+        .remedy("name one of them with --job")
+}
+
 /// A file that cannot be opened or read.
 pub(crate) fn unreadable_input(file: &Path, error: &io::Error) -> Failure {
     let failure = |exit| Failure::new(exit, format_args!("{}: {error}", file.display()));

@@ -15,6 +15,7 @@ mod jobs;
 mod joined_sessions;
 mod ledger;
 mod libtpu;
+mod marks;
 mod output;
 mod profilers;
 mod series;
@@ -57,9 +58,14 @@ pub(crate) use joined_sessions::{
 };
 pub(crate) use ledger::{
     LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,
-    no_answer_of_log, no_entry, other_encoding, refused_observations, reversed_window, unreadable_input,
+    no_answer_of_log, no_entry, no_ledger, other_encoding, refused_observations, reversed_window,
+    several_ledgers, unreadable_input,
 };
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
+pub(crate) use marks::{
+    end_of_step, no_answer_of_marks, no_marked_answer, number_without_step, phase_without_end, refused_mark,
+    step_without_number,
+};
 pub(crate) use output::{manual_pages, unprinted};
 pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};

@@ -97,6 +97,8 @@ sections! {
     recorder: sessions::recorder::RecorderSettings,
     /// The jobs of the host over time.
     jobs: ::jobs::settings::JobSettings,
+    /// What programs say of themselves.
+    marks: ::marks::settings::Settings,
     /// The retention of sessions.
     store: store::settings::Settings,
     /// The hooks of Slurm.

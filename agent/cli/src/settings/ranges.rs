@@ -23,6 +23,8 @@ const MIN_WINDOW: Duration = Duration::from_millis(100);
 const MIN_EVERY: Duration = Duration::from_secs(5);
 const MIN_PAST: u64 = 1 << 20;
 const ATTEMPTS: RangeInclusive<u32> = 100..=1_000_000;
+const MIN_MARKS: u64 = 1 << 20;
+const MIN_KEEP_MARKS: Duration = Duration::from_secs(60);
 /// A piece of an upload has this size, and waits for its turn within the idle timeout.
 const MIN_UPLOAD_RATE: u64 = 64 << 10;
 const MAX_UPLOADS: u16 = 16;
@@ -30,8 +32,9 @@ const MIN_UPLOAD_IDLE: Duration = Duration::from_secs(1);
 
 /// The settings that are out of their range.
 pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
-    let Config { sampler, libtpu, device, workload, capture, recorder, jobs, upload, destination, .. } =
-        config;
+    let Config {
+        sampler, libtpu, device, workload, capture, recorder, jobs, marks, upload, destination, ..
+    } = config;
     let (window, every) = (recorder.window.get(), recorder.every.get());
     let ids: BTreeSet<u16> = device.extra.iter().map(|chip| chip.device).collect();
     let step = sampler.history_step.get();
@@ -109,6 +112,13 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             &["recorder.max_size"],
             "recorder.max_size is under 1MiB: expected 1MiB or more",
         ),
+        (marks.max_rate == 0, &["marks.max_rate"], "marks.max_rate is 0: expected 1 or more"),
+        (marks.keep.get() < MIN_KEEP_MARKS, &["marks.keep"], "marks.keep is under 1m: expected 1m or more"),
+        (
+            (1..MIN_MARKS).contains(&marks.max_size.get()),
+            &["marks.max_size"],
+            "marks.max_size is under 1MiB: expected 1MiB or more, or 0B to take no marks",
+        ),
         (
             !ATTEMPTS.contains(&jobs.max_attempts),
             &["jobs.max_attempts"],
@@ -180,6 +190,10 @@ mod tests {
             ("recorder.keep=10s", "expected at least the same"),
             ("recorder.max_size=0B", "expected 1MiB or more"),
             ("jobs.max_attempts=99", "expected 100 to 1000000"),
+            ("marks.max_rate=0", "expected 1 or more"),
+            ("marks.keep=59s", "expected 1m or more"),
+            ("marks.max_size=1B", "expected 1MiB or more"),
+            ("marks.socket=marks.sock", "expected an absolute path"),
             (extra, "expected one chip for each id"),
             ("upload.max_rate=1B", "expected 64KiB or more"),
             ("upload.parallel=0", "expected 1 to 16"),
@@ -208,6 +222,8 @@ mod tests {
             "store.max_age=0s",
             "store.max_size=0B",
             "capture.max_tracer_level=0",
+            "marks.max_size=0B",
+            "marks.socket=",
             "device.tpu_env=",
         ] {
             assert_eq!(faults(good), [""; 0], "{good}");

@@ -16,6 +16,7 @@ const OTHERS: &[&str] = &[
     "CONFIG",
     "SOCKET",
     "TLS_DIR",
+    "MARKS_SOCKET",
     "IGNORE",
     "RECORD",
     "PROFILER_PORT",

@@ -14,7 +14,7 @@ const LONGEST_LOOK: Duration = Duration::from_millis(50);
 
 /// The steps that were seen.
 #[derive(Debug)]
-pub(super) struct ClockSteps {
+pub struct ClockSteps {
     /// The time since boot and the wall clock at the last look.
     seen: (Duration, Timestamp),
     /// Of all steps, in nanoseconds.
@@ -23,12 +23,12 @@ pub(super) struct ClockSteps {
 
 impl ClockSteps {
     /// None so far.
-    pub(super) fn new(clock: &dyn Clock) -> Self {
+    pub fn new(clock: &dyn Clock) -> Self {
         Self { seen: (clock.uptime(), clock.now()), total_ns: 0 }
     }
 
     /// By how many nanoseconds the wall clock was stepped since the last look, if it was.
-    pub(super) fn look(&mut self, clock: &dyn Clock) -> Option<i64> {
+    pub fn look(&mut self, clock: &dyn Clock) -> Option<i64> {
         let (before, now, uptime) = (clock.uptime(), clock.now(), clock.uptime());
         if uptime.saturating_sub(before) > LONGEST_LOOK {
             return None;
@@ -43,7 +43,7 @@ impl ClockSteps {
     }
 
     /// By how many nanoseconds it was stepped in all.
-    pub(super) fn total_ns(&self) -> i64 {
+    pub fn total_ns(&self) -> i64 {
         self.total_ns
     }
 }

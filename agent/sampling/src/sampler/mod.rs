@@ -39,7 +39,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use batch::BatchPublisher;
-use clock_steps::ClockSteps;
 use failures::FailureLog;
 
 use crate::{
@@ -49,6 +48,7 @@ use crate::{
 };
 
 pub use batch::{Batch, BatchListener, Delivery};
+pub use clock_steps::ClockSteps;
 pub use history::{History, HistoryPoint, HistorySeries, RangeQuery, SeriesKey, Statistic};
 pub use view::{FreshSample, SourceCounters, SourceView, View};
 

@@ -1,0 +1,213 @@
+//! The ledger of a job that runs: a real agent, a process that holds chips, and services that a test sets.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use fakes::{
+    command::{Ended, start_as},
+    fake_host::FakeHost,
+    harness::{artifact, tpuscope},
+    jax_job::free_port,
+    running_agent::{Home, RunningAgent},
+    wait::eventually,
+};
+use model::device::Generation;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::schema::Schema;
+
+const SETTINGS: &str = "[workload]\nscan_interval = '250ms'\n[sampler]\norbax_grain_interval = '1s'\n[libtpu]\nenabled = 'off'\n";
+
+/// A host of two chips for the Slurm job 77.
+struct JobHost {
+    host: FakeHost,
+    runtime: u16,
+    orbax: u16,
+}
+
+impl JobHost {
+    fn new() -> Self {
+        Self { host: FakeHost::with(Generation::V6e, 2), runtime: free_port(), orbax: free_port() }
+    }
+
+    /// A process of the job that holds both chips.
+    fn job(&self) -> ScriptedJob {
+        let at = |port: u16| format!("127.0.0.1:{port}");
+        let mut command = Command::new(artifact("fake-tpu-host"));
+        command.args([
+            "--scripted",
+            "--chips",
+            "2",
+            "--runtime",
+            &at(self.runtime),
+            "--orbax",
+            &at(self.orbax),
+        ]);
+        for node in self.host.chips().into_iter().flat_map(|chip| chip.nodes) {
+            command.arg("--hold").arg(node);
+        }
+        command
+            .env("SLURM_JOB_ID", "77")
+            .env("SLURM_JOB_NAME", "train")
+            .env("TPU_RUNTIME_METRICS_PORTS", self.runtime.to_string())
+            .env("ENABLE_ORBAX_PROMETHEUS_TELEMETRY", "true")
+            .env("ORBAX_PROMETHEUS_PORT", self.orbax.to_string());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut job = ScriptedJob { child, stdin, stdout: BufReader::new(stdout) };
+        job.line();
+        job.shows(95.0, 0, 0.0);
+        job
+    }
+
+    fn agent(&self, home: Home) -> RunningAgent {
+        let command = home.command(&self.host.config(SETTINGS));
+        RunningAgent::ready(home, command)
+    }
+}
+
+/// A job whose figures a test sets; killed when dropped.
+struct ScriptedJob {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl ScriptedJob {
+    /// The duty cycle of both chips in percent, how many checkpoint writes have started, and for how long the last blocked.
+    fn shows(&mut self, duty: f64, started: u32, blocked: f64) {
+        let page = format!(
+            "# TYPE jax_orbax_write_async_start gauge\njax_orbax_write_async_start {started}\n\
+             # TYPE jax_checkpoint_write_async_blocking_duration_secs gauge\n\
+             jax_checkpoint_write_async_blocking_duration_secs {blocked}\n"
+        );
+        writeln!(self.stdin, "{}", serde_json::json!({ "duty": duty, "orbax": page })).unwrap();
+        self.line();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the job ended");
+        line
+    }
+}
+
+impl Drop for ScriptedJob {
+    fn drop(&mut self) {
+        // Already over is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn goodput(agent: &RunningAgent, arguments: &[&str]) -> Ended {
+    let mut command = Command::new(tpuscope());
+    command.arg("goodput").args(arguments).arg("--socket").arg(agent.home().socket());
+    start_as(command).end()
+}
+
+fn seconds(job: &Value, state: &str) -> u64 {
+    job["seconds"][state].as_u64().unwrap()
+}
+
+/// The job, once it is as `check` wants it.
+fn job_with(agent: &RunningAgent, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, || {
+        let ended = goodput(agent, &["--job", "slurm:77", "--json"]);
+        let job = (ended.code == Some(0)).then(|| ended.json()["jobs"][0].clone())?;
+        check(&job).then_some(job)
+    })
+}
+
+#[test]
+fn a_job_has_a_ledger_that_outlives_the_agent_and_its_own_restart() {
+    let host = JobHost::new();
+    let agent = host.agent(Home::new());
+    let ended = goodput(&agent, &["--job", "77"]);
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    assert!(ended.stderr.contains("there is no ledger of a job 77"), "{}", ended.stderr);
+    assert_eq!(goodput(&agent, &["--exact"]).code, Some(2));
+    assert_eq!(goodput(&agent, &["--exact", "--job", "77"]).code, Some(5));
+
+    let mut job = host.job();
+    let worked = job_with(&agent, "work", |job| seconds(job, "productive") >= 4);
+    assert_eq!((&worked["chips"], &worked["name"]), (&serde_json::json!([0, 1]), &"train".into()));
+
+    // A checkpoint of more than ten seconds, which would be part of a step.
+    job.shows(0.0, 1, 0.0);
+    let idle = job_with(&agent, "a checkpoint", |job| seconds(job, "checkpoint") >= 12);
+    job.shows(95.0, 1, 13.0);
+    let productive = seconds(&idle, "productive");
+    let before = job_with(&agent, "more work", |job| seconds(job, "productive") >= productive + 2);
+    assert!(seconds(&before, "stall") <= 2, "{before}");
+    assert_eq!(before["losses"][0]["reason"], "checkpoint");
+    assert_eq!(before["losses"][0]["longest"][0]["chips"], serde_json::json!([0, 1]));
+
+    agent.signal(Signal::SIGKILL);
+    let (_, home) = agent.end();
+    let agent = host.agent(home);
+    // What was written in the last ten seconds is there, and what was not is unobserved.
+    let is_on = |job: &Value| seconds(job, "unobserved") >= 1 && job["running"] == true;
+    let after = job_with(&agent, "the ledger after a kill", is_on);
+    assert_eq!((&after["from"], &after["disruptions"]), (&before["from"], &0.into()));
+    assert!(seconds(&after, "productive") >= 1 && seconds(&after, "recovery") == 0, "{after}");
+
+    drop(job);
+    job_with(&agent, "its end", |job| job["running"] == false);
+    let next = host.job();
+    let again =
+        job_with(&agent, "its restart", |job| job["disruptions"] == 1 && seconds(job, "recovery") >= 1);
+    let sum: u64 = again["seconds"].as_object().unwrap().values().map(|value| value.as_u64().unwrap()).sum();
+    assert_eq!(again["elapsed_seconds"], sum);
+
+    let reply = goodput(&agent, &["--json"]).json();
+    Schema::open("goodput-live").admits(&reply);
+    let text = goodput(&agent, &["--job", "train", "--explain"]).stdout;
+    for words in [
+        "train (slurm:77), running: proxy goodput ",
+        "(coverage ",
+        "confidence ",
+        "\n1. ",
+        "source: ",
+        "what to do: ",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let page = agent.get("/metrics", "").body;
+    for series in [
+        "tpu_job_goodput_seconds{ledger=\"proxy\",workload=\"77\",workload_kind=\"slurm\"} ",
+        "tpu_job_badput_seconds{ledger=\"proxy\",reason=\"checkpoint\",workload=\"77\",workload_kind=\"slurm\"} ",
+        "tpu_job_disruptions_total{ledger=\"proxy\",workload=\"77\",workload_kind=\"slurm\"} 1.0",
+    ] {
+        assert!(page.contains(series), "{series} in\n{page}");
+    }
+    several_hosts(&agent, &host);
+    drop(next);
+}
+
+/// Two hosts, of which one does not answer: its seconds are unknown.
+fn several_hosts(agent: &RunningAgent, host: &JobHost) {
+    let folder = host.host.root();
+    std::os::unix::fs::symlink(agent.home().socket(), folder.join("host-1")).unwrap();
+    let via = format!("{} dial-stdio --socket {}/{{host}}", tpuscope().display(), folder.display());
+    let ask = |hosts: &str| {
+        let mut command = Command::new(tpuscope());
+        command.args(["goodput", "--job", "77", "--json", "--hosts", hosts, "--via-command", &via]);
+        start_as(command).end()
+    };
+    let one = ask("host-1");
+    assert_eq!(one.code, Some(0), "{}", one.stderr);
+    let one = one.json();
+    Schema::open("goodput-hosts").admits(&one);
+    assert!(one["combined"]["productive_s"].as_u64().unwrap() >= 1, "{one}");
+    let two = ask("host-[1-2]");
+    assert_eq!(two.code, Some(18), "{}", two.stderr);
+    let two = two.json();
+    Schema::open("goodput-hosts").admits(&two);
+    assert_eq!(two["combined"]["productive_s"], 0);
+    assert!(two["combined"]["unknown_s"].as_u64().unwrap() >= 1, "{two}");
+    assert!(two["hosts"][1]["missing"]["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{two}");
+}
