@@ -120,7 +120,18 @@ fn the_command_is_in_the_foreground_of_its_terminal() {
     let shown = "import os, time; print(os.isatty(0) and os.getpgrp() == os.tcgetpgrp(0), 'ready', flush=True); time.sleep(600)";
     let program = tpuscope().display().to_string();
     let mut command = Command::new("/usr/bin/python3");
-    command.args(["-c", TERMINAL, &program, "run", "--socket", "/nonexistent/agent.sock", "--quiet", "--"]);
+    command.args([
+        "-c",
+        TERMINAL,
+        "env",
+        "--default-signal",
+        &program,
+        "run",
+        "--socket",
+        "/nonexistent/agent.sock",
+        "--quiet",
+        "--",
+    ]);
     command.args(["/usr/bin/python3", "-c", shown]);
     let done = start_as(command).end();
     assert_eq!((done.code, done.stdout.trim()), (Some(0), "True 2"), "{done:?}");
