@@ -15,6 +15,7 @@ pub mod fetch;
 pub mod host_labels;
 pub mod joined_manifest;
 pub mod manifest_messages;
+mod old_jaxlib;
 pub mod own_metrics;
 mod port_users;
 pub mod profiler;

@@ -17,6 +17,8 @@ use xprof::{
     wording::counted,
 };
 
+use crate::old_jaxlib;
+
 /// One profiler to capture from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureTarget {
@@ -197,6 +199,7 @@ impl Targets {
     fn add(&mut self, owner: &Owner, chips: &[Chip], host: &HostName) {
         let mut obstacle = None;
         let mut reached = false;
+        let hangs = old_jaxlib::that_hangs(&owner.versions);
         for endpoint in owner.endpoints.iter().filter(|endpoint| endpoint.kind == EndpointKind::Profiler) {
             match (&endpoint.unreachable, &endpoint.address) {
                 (Some(why), at) => {
@@ -206,6 +209,7 @@ impl Targets {
                     });
                 }
                 (None, Address::Unix(_)) => {}
+                (None, Address::Tcp(_)) if hangs.is_some() => obstacle = hangs.map(old_jaxlib::reason),
                 (None, Address::Tcp(at)) if !reached => {
                     reached = true;
                     let at = Target::from(*at);
@@ -340,6 +344,21 @@ mod tests {
         let workloads = Workloads { owners, ..Workloads::default() };
         let may = |owner: Option<&Owner>| uid.is_none() || uid == owner.map(|owner| owner.uid);
         of_workloads(&workloads, &[], &HostName::sanitised("h"), pids, may)
+    }
+
+    #[test]
+    fn a_process_with_a_jaxlib_that_hangs_is_asked_only_where_it_is_named() {
+        let old = [("jaxlib".to_owned(), "0.7.2".to_owned())].into();
+        let owner = Owner { versions: old, ..owner(10, 1000, &[9012], &[0]) };
+        let workloads = Workloads { owners: vec![owner], ..Workloads::default() };
+        let host: HostName = "h".parse().unwrap();
+        let found = of_workloads(&workloads, &[], &host, &[], |_| true);
+        assert!(
+            found.targets.is_empty() && found.missing[0].why.starts_with("its jaxlib 0.7.2 stops for ever"),
+            "{found:?}"
+        );
+        let named = direct_with_owners(&["localhost:9012".parse().unwrap()], &host, &workloads, &[]);
+        assert_eq!(named.targets.len(), 1);
     }
 
     #[test]

@@ -173,10 +173,12 @@ impl ProcessReader {
         }
         let Some((package, library)) = framework else { return };
         let library = inside(proc, &process, &library);
-        let jax = beside(&library, "jaxlib", "jax");
+        let near = |package: &'static str| Some((package, beside(&library, "jaxlib", package)?));
+        // jaxlib imports TensorFlow, where it is, when it is profiled.
+        let near = ["jax", "tensorflow"].map(near);
         self.version(package, library, details);
-        if let Some(jax) = jax {
-            self.version("jax", jax, details);
+        for (package, library) in near.into_iter().flatten() {
+            self.version(package, library, details);
         }
     }
 

@@ -11,6 +11,7 @@ use super::{
     settings::{RecorderMode, RecorderSettings},
     strategy::Strategy,
 };
+use crate::old_jaxlib;
 
 /// Why a process is not recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -33,10 +34,7 @@ pub enum NotRecorded {
     )]
     SharedPort(u16),
     /// A profile from outside may stop it for ever.
-    #[error(
-        "its jaxlib {0} may hang for ever when it is profiled from outside, whoever asks: jaxlib before 0.9 does where it finds \
-         no TensorFlow; update jaxlib"
-    )]
+    #[error("{}", old_jaxlib::reason(.0))]
     OldJaxlib(String),
     /// Another program uses its profiler, or it traces itself.
     #[error(
@@ -103,22 +101,13 @@ pub(super) fn plan(
         _ => {}
     }
     let strategy = strategy(settings, choice);
-    if let Some(version) = jaxlib_that_hangs(owner) {
+    if let Some(version) = old_jaxlib::that_hangs(&owner.versions) {
         return Err(NotRecorded::OldJaxlib(version.to_owned()));
     }
     if let Some(what) = foreign_use {
         return Err(NotRecorded::ForeignUse(what.to_owned()));
     }
     Ok(RecordingPlan { strategy, at: profiler(owner)? })
-}
-
-/// The version of the owner's jaxlib if that takes Python's lock twice at the begin of a profile, and so never goes on:
-/// 0.7.0, 0.7.2 and 0.8.2 do where TensorFlow cannot be imported, 0.9.2 does not.
-fn jaxlib_that_hangs(owner: &Owner) -> Option<&str> {
-    let version = owner.versions.get("jaxlib")?;
-    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
-    let (major, minor) = (numbers.next()??, numbers.next()??);
-    ((major, minor) < (0, 9)).then_some(version.as_str())
 }
 
 /// The strategy for the processes of a job: a session that is always open is only for those whose owner asked for it.
