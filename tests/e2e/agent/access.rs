@@ -106,7 +106,7 @@ fn no_user_can_take_all_connections() {
     holder.wait().unwrap();
     assert_eq!(line, "held\n");
     assert_eq!((root.code, other.code), (Some(0), Some(0)), "{root:?} {other:?}");
-    refused.failed(6, "too many connections");
+    refused.failed(6, "the agent closed the connection");
     assert!(agent.log().contains("too many connections"), "{}", agent.log());
 }
 
