@@ -453,12 +453,14 @@ fn the_schema_knows_every_field_of_the_manifest() {
         count: Some(1),
     }];
     entry.recorded = entry.window.into_iter().collect();
+    entry.steps = Some(PartSteps { count: 2, median_ns: 1, first: Some(7), last: Some(8) });
     entry.gaps = vec![GapEntry {
         start: jiff::Timestamp::from_second(1).unwrap(),
         stop: jiff::Timestamp::from_second(2).unwrap(),
         why: "w".into(),
     }];
     let mut whole = manifest(vec![entry]);
+    whole.at_step = Some(AtStep::of(6, &whole.hosts));
     whole.id = serde_json::from_value("0123456789abcdef0123456789abcdef".into()).unwrap();
     whole.missing.push(Missing { host: "d".into(), process: Some("p".into()), why: "w".into() });
     let (context, json) = (SessionContext::of(&whole), serde_json::to_value(whole).unwrap());
@@ -474,6 +476,8 @@ fn the_schema_knows_every_field_of_the_manifest() {
     assert_eq!(keys(&json["hosts"][0]["parts"][0]["job"]), properties("/$defs/job"));
     assert_eq!(keys(&json["hosts"][0]["parts"][0]["losses"][0]), properties("/$defs/loss"));
     assert_eq!(keys(&json["hosts"][0]["parts"][0]["gaps"][0]), properties("/$defs/gap"));
+    assert_eq!(keys(&json["hosts"][0]["parts"][0]["steps"]), properties("/$defs/part/properties/steps"));
+    assert_eq!(keys(&json["at_step"]), properties("/$defs/at_step"));
     assert_eq!(keys(&json["tracer_levels"]), properties("/$defs/tracer_levels"));
     let context = serde_json::to_value(context).unwrap();
     assert_eq!(keys(&context), properties("/$defs/context"));

@@ -107,7 +107,8 @@ fn what_is_no_session_leaves_nothing() {
     assert!(matches!(twice, ImportError::Twice(_)), "{twice}");
     assert!(store.list(9, |_| true).unwrap().is_empty());
     for folder in ["plugins/.tpuscope", "owners"] {
-        let left = fs::read_dir(state.path().join("sessions").join(folder)).unwrap().count();
+        // The folder of what is being written goes with the last of it.
+        let left = fs::read_dir(state.path().join("sessions").join(folder)).map_or(0, Iterator::count);
         assert_eq!(left, 0, "{folder}");
     }
 }
