@@ -35,7 +35,7 @@ const LOOK_BACK: i64 = i64::MAX / 4;
 
 /// A question about a marked job.
 #[derive(Debug, Clone)]
-pub struct LedgerQuestion {
+pub struct MarkLedgerQuestion {
     /// The ledger.
     pub ledger: MarkLedger,
     /// The time of the query; `None`: now.
@@ -68,7 +68,7 @@ pub enum MarkAnswer {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum LedgerError {
+pub enum MarkLedgerError {
     /// The job has no marks any more.
     #[error("the job has no marks any more")]
     Gone,
@@ -118,7 +118,11 @@ impl MarkLedgers {
     ///
     /// # Errors
     /// If the job is gone or too large, or the store refuses.
-    pub fn ask(&self, job: i64, question: &LedgerQuestion) -> Result<(MarkedJob, MarkAnswer), LedgerError> {
+    pub fn ask(
+        &self,
+        job: i64,
+        question: &MarkLedgerQuestion,
+    ) -> Result<(MarkedJob, MarkAnswer), MarkLedgerError> {
         let log = self.log(job);
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         let read = log.read_new(&self.marks, job);
@@ -133,7 +137,7 @@ impl MarkLedgers {
                 *log = JobLog::default();
                 self.kept().remove(&job);
                 match (error, window) {
-                    (LedgerError::TooLarge { .. }, Some(window)) => {
+                    (MarkLedgerError::TooLarge { .. }, Some(window)) => {
                         let mut part = JobLog::of_window(window);
                         let row = part.read_new(&self.marks, job)?;
                         Ok((row, part.answer(question, present)))
@@ -205,15 +209,15 @@ impl JobLog {
     }
 
     /// Reads the marks that are new.
-    fn read_new(&mut self, marks: &Marks, job: i64) -> Result<MarkedJob, LedgerError> {
+    fn read_new(&mut self, marks: &Marks, job: i64) -> Result<MarkedJob, MarkLedgerError> {
         loop {
-            let row = marks.job(job)?.ok_or(LedgerError::Gone)?;
+            let row = marks.job(job)?.ok_or(MarkLedgerError::Gone)?;
             if row.removed != self.removed {
                 *self = Self { removed: row.removed, window: self.window, ..Self::default() };
             }
             let least = row.marks.saturating_mul(size_of::<LogEntry>() as u64);
             if self.window.is_none() && least > MAX_BYTES as u64 {
-                return Err(LedgerError::TooLarge { marks: row.marks });
+                return Err(MarkLedgerError::TooLarge { marks: row.marks });
             }
             let page = marks.read(job, self.read_to, PAGE, self.window)?;
             let done = page.len() < PAGE;
@@ -221,7 +225,7 @@ impl JobLog {
                 self.add(&mark)?;
             }
             if self.bytes > MAX_BYTES {
-                return Err(LedgerError::TooLarge { marks: row.marks });
+                return Err(MarkLedgerError::TooLarge { marks: row.marks });
             }
             // Marks may have been removed between the pages.
             if done && marks.job(job)?.is_some_and(|now| now.removed == self.removed) {
@@ -255,7 +259,7 @@ impl JobLog {
         *latest
     }
 
-    fn answer(&mut self, question: &LedgerQuestion, present: Micros) -> MarkAnswer {
+    fn answer(&mut self, question: &MarkLedgerQuestion, present: Micros) -> MarkAnswer {
         // After a clock was set back, the last marks lie in the future: they belong to the answer all the same.
         let last = self.last.map_or(present, |last| Micros(last.micros().0 + 1));
         let now = question.now.unwrap_or(present.max(last)).seconds();

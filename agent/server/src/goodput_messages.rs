@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use goodput::proxy::live::{ChipBits, Loss, LossRun, SecondState};
+use goodput::proxy::live::{ChipBits, LossRun, SecondState, TimeLoss};
 use jobs::ledger::{JobGoodput, LEDGER};
 use proto::tpuscope::v1::{self, GoodputLoss, LostStretch};
 
@@ -46,7 +46,7 @@ fn nanoseconds(second: i64) -> i64 {
     second.saturating_mul(SECOND_NS)
 }
 
-fn loss(loss: &Loss) -> GoodputLoss {
+fn loss(loss: &TimeLoss) -> GoodputLoss {
     GoodputLoss {
         reason: loss.state.name().to_owned(),
         seconds: loss.seconds,

@@ -6,7 +6,7 @@ use goodput::{export::SeriesLabels, time::Micros};
 use marks::{
     attribution::{MarkingWorkload, attributed},
     inbox::NotStored,
-    ledgers::{LedgerError, LedgerQuestion, MarkAnswer, MarkLedger, MarkLedgers},
+    ledgers::{MarkAnswer, MarkLedger, MarkLedgerError, MarkLedgerQuestion, MarkLedgers},
     mark_line::MarkLine,
     own_metrics,
     packet::{PACKET_MARKS, RecorderId},
@@ -90,11 +90,13 @@ fn not_stored(error: &NotStored) -> Status {
     }
 }
 
-fn no_ledger(error: &LedgerError) -> Status {
+fn no_ledger(error: &MarkLedgerError) -> Status {
     match error {
-        LedgerError::Gone => Status::not_found(error.to_string()),
-        LedgerError::TooLarge { .. } | LedgerError::Full(_) => Status::out_of_range(error.to_string()),
-        LedgerError::Marks(error) => unreadable(error),
+        MarkLedgerError::Gone => Status::not_found(error.to_string()),
+        MarkLedgerError::TooLarge { .. } | MarkLedgerError::Full(_) => {
+            Status::out_of_range(error.to_string())
+        }
+        MarkLedgerError::Marks(error) => unreadable(error),
     }
 }
 
@@ -131,7 +133,7 @@ fn readable(scope: &Scope, wanted: Option<u32>) -> Result<Option<u32>, Status> {
 }
 
 /// The question of a request.
-fn question(request: &MarkedGoodputRequest) -> Result<LedgerQuestion, Status> {
+fn question(request: &MarkedGoodputRequest) -> Result<MarkLedgerQuestion, Status> {
     let instant = |seconds: f64| {
         Micros::from_seconds(seconds).map_err(|_| Status::invalid_argument("a time is out of range"))
     };
@@ -145,7 +147,7 @@ fn question(request: &MarkedGoodputRequest) -> Result<LedgerQuestion, Status> {
         (Some(start), Some(end)) if start < end => Some((instant(start)?, instant(end)?)),
         _ => return Err(Status::invalid_argument("a window has a start, and an end after it")),
     };
-    Ok(LedgerQuestion {
+    Ok(MarkLedgerQuestion {
         ledger,
         now: request.now.map(instant).transpose()?,
         window,
@@ -230,7 +232,7 @@ impl marks_server::Marks for GrpcMarks {
             };
             Ok((job, json))
         });
-        let (job, json) = answered.await?.map_err(|error: LedgerError| no_ledger(&error))?;
+        let (job, json) = answered.await?.map_err(|error: MarkLedgerError| no_ledger(&error))?;
         let answer = json.map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(MarkedGoodputReply {
             peer: Some(protocol::agent()),

@@ -16,7 +16,7 @@ use benches::{
 };
 use fakes::{fake_host::FakeHost, running_agent::RunningAgent};
 use goodput::{answer::LedgerAnswer, export::SeriesLabels};
-use marks::ledgers::{LedgerQuestion, MarkAnswer, MarkLedger, MarkLedgers};
+use marks::ledgers::{MarkAnswer, MarkLedger, MarkLedgerQuestion, MarkLedgers};
 use model::time::{Clock, ManualClock, Timestamp};
 use serde_json::{Value, json};
 use store::{
@@ -93,8 +93,8 @@ fn library(entries: &[(f64, Value)], asked: &[f64]) -> (Vec<f64>, Vec<f64>) {
     (numbers("seconds"), numbers("goodput_percent"))
 }
 
-fn question() -> LedgerQuestion {
-    LedgerQuestion {
+fn question() -> MarkLedgerQuestion {
+    MarkLedgerQuestion {
         ledger: MarkLedger::Exact,
         now: None,
         window: None,

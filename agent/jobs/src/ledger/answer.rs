@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use goodput::proxy::live::{
-    BLOCK_SECONDS, LedgerBlock, LiveLedger, Loss, LossPiece, MinuteBlock, SecondCounts, SecondState, losses,
+    BLOCK_SECONDS, LedgerBlock, LiveLedger, LossPiece, MinuteBlock, SecondCounts, SecondState, TimeLoss,
+    losses,
 };
 use model::{
     job::{JobKey, JobKind},
@@ -74,7 +75,7 @@ pub struct JobGoodput {
     /// The chips that it needs on this host.
     pub chips: Vec<u32>,
     /// Its losses, the largest first.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<TimeLoss>,
     /// Whether a part of the answer is by the minute.
     pub has_minutes: bool,
     /// The state of each of the last seconds before `until`, where that was wanted.
@@ -383,14 +384,14 @@ fn seconds(pieces: &[LossPiece], from: i64, until: i64) -> Vec<SecondState> {
 }
 
 /// The losses of the whole life, with the evidence that is still kept.
-fn with_all(evidence: Vec<Loss>, counts: &SecondCounts) -> Vec<Loss> {
+fn with_all(evidence: Vec<TimeLoss>, counts: &SecondCounts) -> Vec<TimeLoss> {
     let lost = SecondState::ALL.into_iter().filter(|state| state.is_known() && !state.is_productive());
-    let mut all: Vec<Loss> = lost
+    let mut all: Vec<TimeLoss> = lost
         .filter(|state| counts.of(*state) > 0)
         .map(|state| {
             let known = evidence.iter().find(|loss| loss.state == state).cloned();
-            let known = known.unwrap_or(Loss { state, seconds: 0, runs: 0, longest: Vec::new() });
-            Loss { seconds: counts.of(state), ..known }
+            let known = known.unwrap_or(TimeLoss { state, seconds: 0, runs: 0, longest: Vec::new() });
+            TimeLoss { seconds: counts.of(state), ..known }
         })
         .collect();
     all.sort_by(|a, b| b.seconds.cmp(&a.seconds).then(a.state.cmp(&b.state)));

@@ -92,7 +92,7 @@ fn limits(max_bytes: u64) -> MarkLimits {
     MarkLimits { keep: Duration::from_secs(1 << 40), max_bytes, min_free: MinFree::Share(0) }
 }
 
-fn question(ledger: MarkLedger) -> LedgerQuestion {
+fn question(ledger: MarkLedger) -> MarkLedgerQuestion {
     let labels = SeriesLabels {
         location: String::new(),
         workload_id: "j".into(),
@@ -100,7 +100,7 @@ fn question(ledger: MarkLedger) -> LedgerQuestion {
         accelerator_type: String::new(),
         cluster_name: None,
     };
-    LedgerQuestion { ledger, now: None, window: None, elastic: false, labels }
+    MarkLedgerQuestion { ledger, now: None, window: None, elastic: false, labels }
 }
 
 #[test]
@@ -164,13 +164,13 @@ fn windows_and_past_times_are_answered_without_the_kept_state() {
     host.advance(60);
     let before = host.exact();
     let at = |second: i64| Micros((START + second) * 1_000_000);
-    let window = LedgerQuestion { window: Some((at(11), at(20))), ..question(MarkLedger::Exact) };
+    let window = MarkLedgerQuestion { window: Some((at(11), at(20))), ..question(MarkLedger::Exact) };
     let (_, MarkAnswer::Exact(LedgerAnswer::Window(answer))) = host.ledgers.ask(host.job(), &window).unwrap()
     else {
         panic!("a window")
     };
     assert_eq!((answer.total_seconds, answer.goodput_percent), (8.0, 100.0));
-    let past = LedgerQuestion { now: Some(at(21)), ..question(MarkLedger::Exact) };
+    let past = MarkLedgerQuestion { now: Some(at(21)), ..question(MarkLedger::Exact) };
     let (_, MarkAnswer::Exact(LedgerAnswer::Job(answer))) = host.ledgers.ask(host.job(), &past).unwrap()
     else {
         panic!("a job")
@@ -187,7 +187,7 @@ fn a_part_of_a_job_is_read_as_the_whole_job_says_it() {
     host.advance(60);
     let at = |second: i64| Micros((START + second) * 1_000_000);
     let window = (at(11), at(20));
-    let question = LedgerQuestion { window: Some(window), ..question(MarkLedger::Exact) };
+    let question = MarkLedgerQuestion { window: Some(window), ..question(MarkLedger::Exact) };
     let (_, MarkAnswer::Exact(whole)) = host.ledgers.ask(host.job(), &question).unwrap() else { panic!() };
     let mut part = JobLog::of_window(window);
     part.read_new(&host.marks, host.job()).unwrap();
@@ -215,7 +215,7 @@ fn marks_that_were_removed_are_not_remembered() {
     let number = host.job();
     host.marks.set_limits(limits(0));
     host.marks.prune().unwrap();
-    assert!(matches!(host.ledgers.ask(number, &question), Err(LedgerError::Gone)));
+    assert!(matches!(host.ledgers.ask(number, &question), Err(MarkLedgerError::Gone)));
     assert!(host.ledgers.kept().is_empty());
 }
 

@@ -35,7 +35,7 @@ pub struct LossRun {
 
 /// Time that was lost for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
+pub struct TimeLoss {
     /// The reason.
     pub state: SecondState,
     /// All seconds.
@@ -46,7 +46,7 @@ pub struct Loss {
     pub longest: Vec<LossRun>,
 }
 
-impl Loss {
+impl TimeLoss {
     fn add(&mut self, run: LossRun) {
         self.runs += 1;
         self.seconds += run.seconds;
@@ -57,8 +57,8 @@ impl Loss {
 }
 
 /// The losses in pieces that rise in time, the largest first. Neither progress nor what is unknown is a loss.
-pub fn losses(pieces: impl IntoIterator<Item = LossPiece>) -> Vec<Loss> {
-    let mut losses: Vec<Loss> = Vec::new();
+pub fn losses(pieces: impl IntoIterator<Item = LossPiece>) -> Vec<TimeLoss> {
+    let mut losses: Vec<TimeLoss> = Vec::new();
     let mut open: Option<(SecondState, LossRun)> = None;
     for piece in pieces {
         if let Some((state, run)) = &mut open
@@ -79,14 +79,14 @@ pub fn losses(pieces: impl IntoIterator<Item = LossPiece>) -> Vec<Loss> {
     losses
 }
 
-fn end(run: Option<(SecondState, LossRun)>, losses: &mut Vec<Loss>) {
+fn end(run: Option<(SecondState, LossRun)>, losses: &mut Vec<TimeLoss>) {
     let Some((state, run)) = run.filter(|(state, _)| state.is_known() && !state.is_productive()) else {
         return;
     };
     match losses.iter_mut().find(|loss| loss.state == state) {
         Some(loss) => loss.add(run),
         None => {
-            let mut loss = Loss { state, seconds: 0, runs: 0, longest: Vec::new() };
+            let mut loss = TimeLoss { state, seconds: 0, runs: 0, longest: Vec::new() };
             loss.add(run);
             losses.push(loss);
         }

@@ -30,7 +30,7 @@ use super::{
 pub use block::{BLOCK_SECONDS, ChipBits, LedgerBlock};
 pub use chip::ChipSecond;
 pub use counts::{Confidence, SecondCounts};
-pub use losses::{Loss, LossPiece, LossRun, losses};
+pub use losses::{LossPiece, LossRun, TimeLoss, losses};
 pub use minutes::MinuteBlock;
 pub use second::{SecondState, StallCause};
 
