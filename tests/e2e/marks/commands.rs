@@ -50,7 +50,7 @@ fn a_mistake_is_one_line_with_its_remedy() {
         (&["mark", "eval", "--job", "a\nb"], 8, "the mark was refused: job_name"),
         (&["mark", "eval"], 8, "the mark names no job"),
         (&["goodput", "--job", "none"], 5, "no job `none`"),
-        (&["goodput"], 2, "expected --job"),
+        (&["goodput", "--exact"], 2, "--job"),
         (&["goodput", "--job", "j", "--start", "2", "--end", "1"], 2, "start"),
     ] {
         host.ask(words).failed(code, says);

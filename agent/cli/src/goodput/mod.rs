@@ -145,7 +145,14 @@ fn of_agent(args: &Args, job: Option<&str>) -> CommandResult {
     }
     match marked::ask(args, job) {
         Ok(reply) => marked::show(args, &reply),
-        Err(failure) if failure.exit == Exit::NotFound && !wants_events => live(args, Some(job)),
+        Err(no_marks) if no_marks.exit == Exit::NotFound && !wants_events => {
+            live(args, Some(job)).map_err(|failure| match failure.exit {
+                Exit::NotFound => {
+                    Failure { what: format!("{}; {}", no_marks.what, failure.what), ..no_marks }
+                }
+                _ => failure,
+            })
+        }
         Err(failure) => Err(failure),
     }
 }
