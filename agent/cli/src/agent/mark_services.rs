@@ -96,7 +96,9 @@ fn start_writer(supervisor: &mut TaskSupervisor, writer: Writer) {
     supervisor.task(Stage::Sampling, "marks", OnEnd::Restart, move |stop| {
         let writer = Arc::clone(&writer);
         async move {
-            writer.lock().await.run(stop).await;
+            writer.lock().await.run(stop.clone()).await;
+            // The listeners stop first: then nobody submits, and all is stored.
+            stop.cancelled().await;
             TaskResult::Ok(())
         }
     });
