@@ -50,9 +50,9 @@ impl Ending {
 /// The end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttemptEnd {
-    /// When.
+    /// The time of its end.
     pub at: Timestamp,
-    /// How.
+    /// The way it ended.
     pub how: Ending,
     /// Whether a hook said so. If not, it was concluded from processes that are gone, and a process that is seen again
     /// disproves it.
