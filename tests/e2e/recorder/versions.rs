@@ -41,8 +41,8 @@ fn a_jaxlib_that_hangs_when_it_is_profiled_is_left_alone() {
         (&false.into(), &"old_jaxlib".into()),
         "{status}"
     );
-    assert!(status["reason"].as_str().unwrap().contains("its jaxlib 0.7.2 may hang"), "{status}");
-    agent.ask(&["snapshot", "--job", &id]).failed(14, "may hang for ever");
+    assert!(status["reason"].as_str().unwrap().contains("its jaxlib 0.7.2 stops for ever"), "{status}");
+    agent.ask(&["snapshot", "--job", &id]).failed(14, "stops for ever");
     while job.said_now().is_some() {}
     until("the job to go on", || job.next_line(LIMIT).is_some_and(|line| line.starts_with("step ")));
 }
