@@ -147,8 +147,6 @@ min_free = "0B"
 socket = "$work/run/host-2"
 http = "off"
 grpc = "off"
-[marks]
-socket = "$work/run/marks-2.sock"
 [paths]
 procfs = "$work/no-processes"
 sysfs = "$work/no-chips"

@@ -20,7 +20,7 @@ use crate::{
     command_end::FollowedProcess,
     configuration::SystemFacts,
     observed::ObservedJobs,
-    record::{Happening, JobEvent, JobRecord},
+    record::{AttemptEvent, Happening, JobRecord},
     registry::{MAX_OPEN, Registry, ToldAttempt},
     settings::JobSettings,
 };
@@ -101,7 +101,7 @@ impl Jobs {
     ///
     /// # Errors
     /// If the disk refuses, or its user has too many that have not ended.
-    pub async fn start(&self, key: JobKey, event: JobEvent) -> Result<Option<ToldAttempt>, JobsError> {
+    pub async fn start(&self, key: JobKey, event: AttemptEvent) -> Result<Option<ToldAttempt>, JobsError> {
         let uid = key.uid;
         if !self.call(move |registry| registry.has_room(uid)).await? {
             return Err(JobsError::TooManyOpen);
@@ -113,7 +113,7 @@ impl Jobs {
     ///
     /// # Errors
     /// If the disk refuses.
-    pub async fn tell(&self, key: JobKey, event: JobEvent) -> Result<Option<ToldAttempt>, JobsError> {
+    pub async fn tell(&self, key: JobKey, event: AttemptEvent) -> Result<Option<ToldAttempt>, JobsError> {
         self.call(move |registry| registry.tell(&key, &event)).await
     }
 
@@ -136,7 +136,7 @@ impl Jobs {
         let followed = opened.map_err(|error| JobsError::Panicked(error.to_string()))?;
         let followed = followed.map_err(JobsError::NotFollowed)?;
         let what = Happening::RunStarted(description, followed.process());
-        let told = self.start(key, JobEvent { attempt, at, what }).await?;
+        let told = self.start(key, AttemptEvent { attempt, at, what }).await?;
         if let Some(told) = &told {
             self.follow(followed, told.clone(), permit);
         }
@@ -162,7 +162,7 @@ impl Jobs {
     async fn command_ended(&self, told: ToldAttempt, at: Timestamp, how: Option<Ending>) {
         let ToldAttempt { key, attempt } = told;
         debug!(job = %key, attempt, "command ended");
-        let event = JobEvent { attempt: Some(attempt), at, what: Happening::CommandEnded(how) };
+        let event = AttemptEvent { attempt: Some(attempt), at, what: Happening::CommandEnded(how) };
         // A disk that is full may have room later.
         while let Err(error) = self.tell(key.clone(), event.clone()).await {
             warn!(job = %key, %error, "the end of a command cannot be kept yet");

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Path of the socket for marks. Empty: `marks.sock` in the folder of `api.socket`. It has the mode and the group of
-    /// `api.socket`.
+    /// Path of the socket for marks. Empty: `marks.sock` beside an `api.socket` that is named `agent.sock`, and `NAME.marks.sock`
+    /// beside one with another name. It has the mode and the group of `api.socket`.
     #[serde(deserialize_with = "absolute_path::or_empty")]
     pub socket: PathBuf,
     /// Marks per second that one user may send, on average. More wait in the program, which drops and counts what its

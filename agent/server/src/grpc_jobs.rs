@@ -9,7 +9,7 @@ use jobs::{
     Jobs, JobsError,
     attempt::{Ending, JobDescription},
     name::{JobName, NamedJob, RunId},
-    record::{Happening, JobEvent},
+    record::{AttemptEvent, Happening},
     registry::{Registry, ToldAttempt},
 };
 use model::{
@@ -210,7 +210,7 @@ impl jobs_server::Jobs for GrpcJobs {
                 ));
             }
             let what = Happening::HookStarted(description);
-            self.jobs.start(key, JobEvent { attempt: request.attempt, at, what }).await
+            self.jobs.start(key, AttemptEvent { attempt: request.attempt, at, what }).await
         };
         let told = told.map_err(|error| refused(&error))?;
         let ToldAttempt { key, attempt } =
@@ -239,7 +239,7 @@ impl jobs_server::Jobs for GrpcJobs {
             ));
         }
         let what = Happening::HookEnded(ending(request.ending)?);
-        let event = JobEvent { attempt: request.attempt, at: self.told_time(request.end_unix_ns), what };
+        let event = AttemptEvent { attempt: request.attempt, at: self.told_time(request.end_unix_ns), what };
         let told = self.jobs.tell(key, event).await.map_err(|error| refused(&error))?;
         let ToldAttempt { key, attempt } =
             told.ok_or_else(|| Status::internal("the attempt was not kept"))?;

@@ -49,7 +49,7 @@ impl RunningAgent {
         let (home, socket) = (folder.join(format!("home-{host}")), folder.join(host));
         fs::create_dir_all(home.join("proc")).unwrap();
         let settings = format!(
-            "[agent]\nhost = 'vm-{host}'\nstate_dir = '{0}/state'\n[api]\nhttp = 'off'\ngrpc = 'off'\nsocket = '{1}'\n[marks]\nsocket = '{0}/marks.sock'\n\
+            "[agent]\nhost = 'vm-{host}'\nstate_dir = '{0}/state'\n[api]\nhttp = 'off'\ngrpc = 'off'\nsocket = '{1}'\n\
              [paths]\nprocfs = '{0}/proc'\n[[workload.endpoints]]\nkind = 'profiler'\naddress = '{profiler}'\n",
             home.display(),
             socket.display()

@@ -9,7 +9,7 @@ use super::{
     exclusions::{self, Exclusions},
     results::{CountedUntil, CumulativeResult, ExclusionsResult, IntervalResult, LastResult},
     step_info::StepInfo,
-    step_times::{self, StepTimes},
+    step_times::{self, ExactStepTimes},
     walk::{LogWalk, WalkTotals},
 };
 use crate::{
@@ -65,7 +65,7 @@ pub struct Calculator {
     last_event: Option<f64>,
     damage: Option<Error>,
     walk: LogWalk,
-    steps: StepTimes,
+    steps: ExactStepTimes,
     remembered: Option<LastResult>,
     step_info: Option<StepInfo>,
     interruptions: u64,
@@ -85,7 +85,7 @@ impl Calculator {
             last_event: None,
             damage: None,
             walk: LogWalk::new(options.elastic),
-            steps: StepTimes::default(),
+            steps: ExactStepTimes::default(),
             remembered: None,
             step_info: None,
             interruptions: 0,

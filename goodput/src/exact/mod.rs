@@ -4,7 +4,7 @@
 //! EventLog ──read rule──▶ Calculator ──new entries──▶ LogWalk ──▶ StepSegment (steps of one attempt)
 //!                             │                         │  └────▶ custom events, checkpoints, elastic events
 //!                             │                         └───────▶ productive seconds and buckets
-//!                             └───────────────────────▶ StepTimes (order statistics) ──▶ StepInfo
+//!                             └───────────────────────▶ ExactStepTimes (order statistics) ──▶ StepInfo
 //! ```
 //!
 //! The library walks all entries at every query. Here a [`LogWalk`] is kept between queries and reads only

@@ -1,6 +1,6 @@
 //! Ideal step time and deviations of the last query that computed them.
 
-use super::step_times::StepTimes;
+use super::step_times::ExactStepTimes;
 
 /// The number of recent steps of the exported scalar, and of the steps before them that are its baseline.
 const RECENT: usize = 100;
@@ -39,7 +39,7 @@ pub(crate) enum Deviations {
 
 impl StepInfo {
     /// Deviations of all step times from `ideal`.
-    pub(crate) fn of_times(times: &mut StepTimes, ideal: f64) -> Self {
+    pub(crate) fn of_times(times: &mut ExactStepTimes, ideal: f64) -> Self {
         let first = times.times().len().saturating_sub(RECENT + BASELINE);
         let tail: Vec<f64> = times.times()[first..].iter().map(|(_, time)| (time - ideal).abs()).collect();
         let from_baseline = from_baseline(&tail);
@@ -67,7 +67,7 @@ impl StepInfo {
     }
 
     /// Step and deviation, in order.
-    pub(crate) fn deviations(&self, times: &StepTimes) -> Vec<(i64, f64)> {
+    pub(crate) fn deviations(&self, times: &ExactStepTimes) -> Vec<(i64, f64)> {
         match &self.deviations {
             Deviations::OfTimes(count) => {
                 let marked = times.marked(*count);

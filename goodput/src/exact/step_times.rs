@@ -12,7 +12,7 @@ const SHORTEST: f64 = 1.0;
 
 /// All step times of a walk.
 #[derive(Debug, Default)]
-pub(crate) struct StepTimes {
+pub(crate) struct ExactStepTimes {
     previous: Option<(i64, f64)>,
     times: Vec<(i64, f64)>,
     /// Position by step; built when a step is not in ascending order.
@@ -20,12 +20,12 @@ pub(crate) struct StepTimes {
     ranked: Ranked,
     /// Changes that `ranked` does not contain yet: removed time, added time.
     changes: Vec<(Option<f64>, f64)>,
-    /// Position and time of the values overwritten since the last [`StepTimes::mark`].
+    /// Position and time of the values overwritten since the last [`ExactStepTimes::mark`].
     overwritten: Vec<(usize, f64)>,
     work: u64,
 }
 
-impl StepTimes {
+impl ExactStepTimes {
     /// Logs a step start.
     pub(crate) fn push(&mut self, step: i64, start: f64) {
         self.work += 1;
@@ -71,7 +71,7 @@ impl StepTimes {
         &self.times
     }
 
-    /// Saves the current times for [`StepTimes::marked`].
+    /// Saves the current times for [`ExactStepTimes::marked`].
     pub(crate) fn mark(&mut self) -> usize {
         self.overwritten.clear();
         self.times.len()
@@ -165,7 +165,7 @@ fn middle(count: usize, mut at: impl FnMut(usize) -> f64) -> f64 {
 
 /// The ideal step time of a plain list.
 pub(crate) fn ideal_of(times: &[(i64, f64)]) -> Option<f64> {
-    let mut all = StepTimes { times: times.to_vec(), ..StepTimes::default() };
+    let mut all = ExactStepTimes { times: times.to_vec(), ..ExactStepTimes::default() };
     all.changes.push((None, 0.0));
     all.ideal()
 }
@@ -200,7 +200,7 @@ mod tests {
             steps in prop::collection::vec((0..40i64, 0..64u8), 1..200),
             every in 1..20usize,
         ) {
-            let mut times = StepTimes::default();
+            let mut times = ExactStepTimes::default();
             let mut now = 0.0;
             for (at, (step, quarter)) in steps.iter().enumerate() {
                 // Runs of consecutive steps with jumps between them.

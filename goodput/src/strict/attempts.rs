@@ -14,7 +14,7 @@ use super::{
 
 /// One attempt with at least one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Attempt {
+pub(super) struct LoggedAttempt {
     /// The last job start before its first step.
     pub(super) job_start: Option<i64>,
     /// Steps by number, each with its first start.
@@ -33,7 +33,7 @@ pub(super) struct Attempt {
     pub(super) finished: bool,
 }
 
-impl Attempt {
+impl LoggedAttempt {
     fn new(
         job_start: Option<i64>,
         steps: BTreeMap<i64, i64>,
@@ -93,7 +93,7 @@ struct MarkedSpan {
 #[derive(Debug)]
 pub(super) struct FoundAttempts {
     /// Attempts with at least one step.
-    pub(super) attempts: Vec<Attempt>,
+    pub(super) attempts: Vec<LoggedAttempt>,
     /// The last job end, if nothing follows it.
     pub(super) end: Option<i64>,
     /// A job start without a step after it.
@@ -157,7 +157,7 @@ fn keep(spans: &mut Vec<MarkedSpan>, span: MarkedSpan, repairs: &mut Repairs) {
 }
 
 /// Splits the marks at rollbacks and keeps each step once.
-fn split(span: MarkedSpan, attempts: &mut Vec<Attempt>, repairs: &mut Repairs) {
+fn split(span: MarkedSpan, attempts: &mut Vec<LoggedAttempt>, repairs: &mut Repairs) {
     let mut job_start = span.job_start;
     let mut steps: BTreeMap<i64, i64> = BTreeMap::new();
     let (mut duplicates, mut no_rollback_before) = (0, 0);
@@ -180,14 +180,14 @@ fn split(span: MarkedSpan, attempts: &mut Vec<Attempt>, repairs: &mut Repairs) {
         };
         if rolls_back.is_some() {
             let done = std::mem::replace(&mut steps, BTreeMap::from([(step, at)]));
-            attempts.push(Attempt::new(job_start.take(), done, None, repairs));
+            attempts.push(LoggedAttempt::new(job_start.take(), done, None, repairs));
         } else {
             duplicates += 1;
         }
     }
     repairs.add(Repair::DuplicateSteps, duplicates);
     if !steps.is_empty() {
-        attempts.push(Attempt::new(job_start, steps, span.end, repairs));
+        attempts.push(LoggedAttempt::new(job_start, steps, span.end, repairs));
     }
 }
 
@@ -214,7 +214,7 @@ fn rolls_back(steps: &[(i64, i64)], step: i64, largest: i64) -> Result<(), usize
 }
 
 /// Sets the limit of each attempt: steps that a later attempt repeated are lost.
-fn limits(attempts: &mut [Attempt], repairs: &mut Repairs) {
+fn limits(attempts: &mut [LoggedAttempt], repairs: &mut Repairs) {
     let mut limit: Option<i64> = None;
     for attempt in attempts.iter_mut().rev() {
         let smallest = attempt.smallest();
@@ -225,8 +225,8 @@ fn limits(attempts: &mut [Attempt], repairs: &mut Repairs) {
 }
 
 /// Sets the end of training of each attempt.
-fn training_ends(attempts: &mut [Attempt], pending: Option<i64>, now: i64, repairs: &mut Repairs) {
-    let all = usual(attempts.iter().flat_map(Attempt::lengths).map(|(_, length)| length).collect());
+fn training_ends(attempts: &mut [LoggedAttempt], pending: Option<i64>, now: i64, repairs: &mut Repairs) {
+    let all = usual(attempts.iter().flat_map(LoggedAttempt::lengths).map(|(_, length)| length).collect());
     for at in 0..attempts.len() {
         let next = attempts.get(at + 1).map(|next| (next.started_at(), next.smallest()));
         let attempt = &mut attempts[at];
@@ -255,13 +255,13 @@ fn usual(mut lengths: Vec<i64>) -> Option<i64> {
 }
 
 /// The number of attempts that start inside a window, without the first attempt of the job.
-pub(super) fn disruptions(attempts: &[Attempt], start: i64, end: i64) -> u64 {
+pub(super) fn disruptions(attempts: &[LoggedAttempt], start: i64, end: i64) -> u64 {
     let begins = attempts.iter().skip(1).map(|attempt| attempt.first);
     begins.filter(|first| start < *first && *first <= end).count() as u64
 }
 
 /// The largest step that finished inside a window and was not lost; 0 if there is none.
-pub(super) fn max_productive(attempts: &[Attempt], start: i64, end: i64) -> i64 {
+pub(super) fn max_productive(attempts: &[LoggedAttempt], start: i64, end: i64) -> i64 {
     let mut max = 0;
     for attempt in attempts {
         let kept = |step| attempt.limit.is_none_or(|limit| step < limit);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    attempts::{Attempt, FoundAttempts},
+    attempts::{FoundAttempts, LoggedAttempt},
     facts::{JobFacts, LoggedCheckpoint, SpanKind},
     pieces::{Claim, PieceLabel},
     repair::{Repair, Repairs},
@@ -29,7 +29,7 @@ pub(super) fn all(
     let mut claims = Vec::with_capacity(paired.len() + attempts.len() * 4);
     let custom_time = SpanUnion::new(customs.iter().copied());
     for (at, attempt) in attempts.iter().enumerate() {
-        let next_start = attempts.get(at + 1).map(Attempt::started_at).or(found.pending);
+        let next_start = attempts.get(at + 1).map(LoggedAttempt::started_at).or(found.pending);
         training(attempt, next_start, &custom_time, &mut claims);
     }
     for (what, from, to) in &paired {
@@ -58,7 +58,7 @@ fn label(facts: &JobFacts, what: &SpanKind) -> PieceLabel {
 }
 
 /// The claims of one attempt: training, its start-up, lost training, and the outage after it.
-fn training(attempt: &Attempt, next_start: Option<i64>, customs: &SpanUnion, claims: &mut Vec<Claim>) {
+fn training(attempt: &LoggedAttempt, next_start: Option<i64>, customs: &SpanUnion, claims: &mut Vec<Claim>) {
     let mut claim = |label, start, end| claims.push(Claim { label, start, end });
     claim(PieceLabel::Productive, attempt.first, attempt.trained_until);
     if let Some(lost_from) = attempt.lost_from() {
@@ -72,7 +72,7 @@ fn training(attempt: &Attempt, next_start: Option<i64>, customs: &SpanUnion, cla
 
 /// The time of the first step above the mean of the others, by the library's rule: without custom events and
 /// without lost steps.
-fn startup(attempt: &Attempt, customs: &SpanUnion) -> i64 {
+fn startup(attempt: &LoggedAttempt, customs: &SpanUnion) -> i64 {
     let kept_until = attempt.lost_from().unwrap_or(i64::MAX);
     let net = |(start, length): (i64, i64)| (length - customs.measure(start, start + length)).max(0);
     let mut lengths = attempt.lengths().filter(|(start, length)| start + length <= kept_until);
@@ -82,7 +82,7 @@ fn startup(attempt: &Attempt, customs: &SpanUnion) -> i64 {
 }
 
 /// One claim for each operation of each attempt. If several hosts logged it, its length is the mean of theirs.
-fn checkpoints(facts: &JobFacts, attempts: &[Attempt], claims: &mut Vec<Claim>, repairs: &mut Repairs) {
+fn checkpoints(facts: &JobFacts, attempts: &[LoggedAttempt], claims: &mut Vec<Claim>, repairs: &mut Repairs) {
     let mut groups: BTreeMap<(CheckpointOperation, usize, &str, i64), Vec<&LoggedCheckpoint>> =
         BTreeMap::new();
     for checkpoint in &facts.checkpoints {
@@ -108,7 +108,7 @@ fn checkpoints(facts: &JobFacts, attempts: &[Attempt], claims: &mut Vec<Claim>, 
 
 /// The library counts a custom event only inside one finished step. Attempts follow one another, so only the
 /// last one that started before the event can have such a step.
-fn count_customs(customs: &[(i64, i64)], attempts: &[Attempt], end: i64, repairs: &mut Repairs) {
+fn count_customs(customs: &[(i64, i64)], attempts: &[LoggedAttempt], end: i64, repairs: &mut Repairs) {
     let starts: Vec<Vec<i64>> = attempts.iter().map(sorted_starts).collect();
     let inside_a_step = |from: i64, to: i64| {
         let started = attempts.partition_point(|attempt| attempt.first <= from);
@@ -120,7 +120,7 @@ fn count_customs(customs: &[(i64, i64)], attempts: &[Attempt], end: i64, repairs
     repairs.add(Repair::CustomAnywhere, elsewhere as u64);
 }
 
-fn sorted_starts(attempt: &Attempt) -> Vec<i64> {
+fn sorted_starts(attempt: &LoggedAttempt) -> Vec<i64> {
     let mut starts: Vec<i64> = attempt.steps.iter().map(|(_, at)| *at).collect();
     starts.sort_unstable();
     starts

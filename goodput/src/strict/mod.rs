@@ -21,13 +21,13 @@ use crate::{
     answer::{CountedPeriod, DeviationList, JobAnswer, LedgerAnswer, WindowAnswer, window_export},
     badput::{Amount, BadputType, Buckets},
     error::Error,
-    exact::{CountedUntil, FromBaseline, SliceEfficiency, StepInfo, step_times::StepTimes},
+    exact::{CountedUntil, FromBaseline, SliceEfficiency, StepInfo, step_times::ExactStepTimes},
     export::{CumulativeUpload, SeriesLabels, cumulative_series, tensorboard},
     log::EventLog,
     query::{LedgerQuery, instants},
     time::Micros,
 };
-use attempts::Attempt;
+use attempts::LoggedAttempt;
 use facts::JobFacts;
 use pieces::{PieceLabel, Timeline};
 
@@ -58,7 +58,7 @@ struct JobHistory {
     end: i64,
     job_end_logged: bool,
     pieces: Timeline,
-    attempts: Vec<Attempt>,
+    attempts: Vec<LoggedAttempt>,
     loads: spans::SpanUnion,
     facts: JobFacts,
     repairs: Repairs,
@@ -220,7 +220,7 @@ impl JobHistory {
             productive_seconds: sums.productive,
             unproductive_seconds: sums.buckets.clone(),
             max_productive_step: max_step,
-            last_recorded_step: self.attempts.last().map_or(0, Attempt::largest),
+            last_recorded_step: self.attempts.last().map_or(0, LoggedAttempt::largest),
             disruptions: upload.disruptions,
             excluded_seconds: excluded_time,
             period: self.period(excluding),
@@ -289,7 +289,7 @@ impl JobHistory {
 
     /// Step statistics by the library's rules, without step times that contain an outage.
     fn step_info(&self, ideal: Option<f64>) -> (Option<StepInfo>, Vec<(i64, f64)>) {
-        let mut times = StepTimes::default();
+        let mut times = ExactStepTimes::default();
         for attempt in &self.attempts {
             times.interrupt();
             for (step, at) in &attempt.steps {

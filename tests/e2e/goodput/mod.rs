@@ -18,13 +18,13 @@ use goodput::time::Micros;
 use serde_json::{Map, Value, value::RawValue};
 
 /// How a command ended.
-pub(crate) struct Ended {
+pub(crate) struct GoodputRun {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-impl Ended {
+impl GoodputRun {
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
@@ -40,9 +40,9 @@ impl Ended {
 }
 
 /// Runs `tpuscope goodput` with these arguments.
-pub(crate) fn run(args: &[&str]) -> Ended {
+pub(crate) fn run(args: &[&str]) -> GoodputRun {
     let out = Command::new(tpuscope()).arg("goodput").args(args).stdin(Stdio::null()).output().unwrap();
-    Ended {
+    GoodputRun {
         code: out.status.code(),
         stdout: String::from_utf8(out.stdout).unwrap(),
         stderr: String::from_utf8(out.stderr).unwrap(),

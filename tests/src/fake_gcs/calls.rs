@@ -29,7 +29,7 @@ pub(super) struct StorageCall<'a> {
 }
 
 /// The body of a request.
-pub(super) enum Payload {
+pub(super) enum CallPayload {
     /// Bytes for an object.
     Segment(Segment),
     /// Everything else.
@@ -60,11 +60,11 @@ impl StorageCall<'_> {
     }
 
     /// Answers it.
-    pub(super) fn run(&self, state: &mut State, payload: Payload, now: Timestamp) -> GcsReply {
+    pub(super) fn run(&self, state: &mut State, payload: CallPayload, now: Timestamp) -> GcsReply {
         self.answer(state, payload, now).unwrap_or_else(|refusal| refusal)
     }
 
-    fn answer(&self, state: &mut State, payload: Payload, now: Timestamp) -> Answered {
+    fn answer(&self, state: &mut State, payload: CallPayload, now: Timestamp) -> Answered {
         state.access.authenticate(self.header("authorization"), Instant::now())?;
         state.buckets.get(self.bucket).ok_or_else(no_bucket)?;
         if self.object.is_empty() {
@@ -73,11 +73,11 @@ impl StorageCall<'_> {
         let upload = self.query.get("uploadId").map(String::as_str);
         match (self.method, payload, upload) {
             ("GET" | "HEAD", ..) => self.get(state),
-            ("PUT", Payload::Segment(segment), None) => self.put(state, segment, now),
-            ("PUT", Payload::Segment(segment), Some(upload)) => self.part(state, upload, segment),
-            ("PUT", Payload::Text(_), _) => self.copy(state, now),
+            ("PUT", CallPayload::Segment(segment), None) => self.put(state, segment, now),
+            ("PUT", CallPayload::Segment(segment), Some(upload)) => self.part(state, upload, segment),
+            ("PUT", CallPayload::Text(_), _) => self.copy(state, now),
             ("POST", _, None) if self.query.contains_key("uploads") => self.start(state),
-            ("POST", Payload::Text(list), Some(upload)) => self.complete(state, upload, &list, now),
+            ("POST", CallPayload::Text(list), Some(upload)) => self.complete(state, upload, &list, now),
             ("DELETE", _, None) => self.delete(state),
             ("DELETE", _, Some(upload)) => self.abort(state, upload),
             _ => Err(error(400, "InvalidArgument", "Invalid argument.", "unknown call")),

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::{
     Shared,
-    calls::{Payload, StorageCall},
+    calls::{CallPayload, StorageCall},
     faults::{GcsEffect, GcsFault, Moment},
     link::{Link, SharedSpeed},
     lock, metadata,
@@ -160,7 +160,7 @@ async fn receive(
     state: &Shared,
     number: usize,
     cut: Option<u64>,
-) -> Result<Payload, Dropped> {
+) -> Result<CallPayload, Dropped> {
     let mut writer = call.carries_content().then(|| lock(state).buckets.writer(call.is_whole()));
     let mut text = Vec::new();
     let mut received = 0;
@@ -182,8 +182,8 @@ async fn receive(
         return Err("cut by the test".into());
     }
     match writer {
-        Some(writer) => Ok(Payload::Segment(writer.finish())),
-        None => Ok(Payload::Text(String::from_utf8(text)?)),
+        Some(writer) => Ok(CallPayload::Segment(writer.finish())),
+        None => Ok(CallPayload::Text(String::from_utf8(text)?)),
     }
 }
 

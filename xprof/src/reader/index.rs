@@ -16,7 +16,7 @@ use super::{
     stat::OwnedValue,
     time::{ENVIRONMENT, EPOCH_NS, SessionTimes},
 };
-use crate::wire::{Error, Header, Payload, Scanner, Span};
+use crate::wire::{Error, FieldPayload, Header, Scanner, Span};
 
 /// How many planes, lines of the whole file and texts of the file are held.
 const MOST_PLANES: usize = 4096;
@@ -335,7 +335,7 @@ fn keep(texts: &mut Vec<String>, text: Option<String>) {
 
 /// Moves over a field, and gives its text if it is length-delimited.
 pub(super) fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<Option<String>, Error> {
-    let Payload::Bytes(len) = header.kind else { return Ok(None) };
+    let FieldPayload::Bytes(len) = header.kind else { return Ok(None) };
     let kept = len.min(LONGEST_TEXT as u64);
     let text = String::from_utf8_lossy(scanner.bytes(kept, "a text")?).into_owned();
     scanner.skip(len - kept)?;
@@ -344,7 +344,7 @@ pub(super) fn read_text<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Re
 
 pub(super) fn skip_value<R: Read>(scanner: &mut Scanner<R>, header: Header) -> Result<(), Error> {
     match header.kind {
-        Payload::Bytes(len) => scanner.skip(len),
+        FieldPayload::Bytes(len) => scanner.skip(len),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use std::{io::Read, ops::ControlFlow};
 
 use super::event::TraceEvent;
-use crate::wire::{Error, Found, Header, Payload, Scanner, Span, varint};
+use crate::wire::{Error, FieldPayload, Found, Header, Scanner, Span, varint};
 
 /// The field of a line that holds its events.
 const EVENTS: u32 = 4;
@@ -35,7 +35,7 @@ pub(super) fn walk<R: Read>(
         // Something else than an event, or one that is not whole in the buffer.
         let Some(header) = scanner.header(Some(end))? else { break };
         match header {
-            Header { number: EVENTS, kind: Payload::Bytes(len), .. } => {
+            Header { number: EVENTS, kind: FieldPayload::Bytes(len), .. } => {
                 let from = scanner.position();
                 let event = TraceEvent::decode(scanner.bytes(len, "an event")?, from)?;
                 if on_event(&event)?.is_break() {

@@ -3,7 +3,7 @@
 use std::io::{Read, Seek};
 
 use super::stat::Stats;
-use crate::wire::{Error, Fields, Payload, Scanner, Span};
+use crate::wire::{Error, FieldPayload, Fields, Scanner, Span};
 
 /// Entries up to this size are read whole. In larger ones (a program's HLO is one stat) only the small fields
 /// are read.
@@ -66,7 +66,7 @@ pub(super) fn visit<R: Read + Seek, E: From<Error>>(
                 value = Some(Span { offset: scanner.position(), len });
                 scanner.skip(len)?;
             }
-            (_, Payload::Bytes(len)) => scanner.skip(len)?,
+            (_, FieldPayload::Bytes(len)) => scanner.skip(len)?,
             _ => {}
         }
     }
@@ -88,7 +88,7 @@ fn small_fields<R: Read + Seek>(scanner: &mut Scanner<R>, span: Span) -> Result<
     let mut raw = Vec::new();
     scanner.seek(span.offset)?;
     while let Some(header) = scanner.header(Some(span.end()))? {
-        if let Payload::Bytes(len) = header.kind {
+        if let FieldPayload::Bytes(len) = header.kind {
             let whole = Span { offset: header.at, len: scanner.position() - header.at + len };
             let after = scanner.position() + len;
             if len <= SMALL && raw.len() + whole.len as usize <= MOST_SMALL {

@@ -42,7 +42,7 @@ pub(crate) use time::{ENVIRONMENT, EPOCH_NS};
 
 use crate::{
     input::ReadSeek,
-    wire::{Error, Header, Payload, Scanner, Span},
+    wire::{Error, FieldPayload, Header, Scanner, Span},
 };
 
 /// The largest record (an event, a stat metadata entry) that is read.
@@ -125,7 +125,7 @@ impl<R: Read + Seek> Reader<R> {
                 }))
             },
             |scanner, header| match header.kind {
-                Payload::Bytes(len) => scanner.skip(len),
+                FieldPayload::Bytes(len) => scanner.skip(len),
                 _ => Ok(()),
             },
         )?;
@@ -142,10 +142,10 @@ impl<R: Read + Seek> Reader<R> {
             self.scanner.seek(run.offset)?;
             while let Some(header) = self.scanner.header(Some(run.end()))? {
                 match header {
-                    Header { number: 4, kind: Payload::Bytes(len), .. } => {
+                    Header { number: 4, kind: FieldPayload::Bytes(len), .. } => {
                         metadata::visit(&mut self.scanner, len, &mut visitor)?;
                     }
-                    Header { kind: Payload::Bytes(len), .. } => self.scanner.skip(len)?,
+                    Header { kind: FieldPayload::Bytes(len), .. } => self.scanner.skip(len)?,
                     _ => {}
                 }
             }
@@ -163,7 +163,7 @@ impl<R: Read + Seek> Reader<R> {
         for &run in &plane.others {
             self.scanner.seek(run.offset)?;
             while let Some(header) = self.scanner.header(Some(run.end()))? {
-                if let Payload::Bytes(len) = header.kind {
+                if let FieldPayload::Bytes(len) = header.kind {
                     self.scanner.skip(len)?;
                 }
                 visitor(header.number, Span { offset: header.at, len: self.scanner.position() - header.at })?;

@@ -12,7 +12,7 @@ mod slice;
 use std::{fmt, io};
 
 pub(crate) use push::PushedVarint;
-pub use scanner::{Header, Payload, Scanner};
+pub use scanner::{FieldPayload, Header, Scanner};
 pub use slice::{Field, FieldValue, Fields, varint};
 
 /// Why the bytes could not be read.

@@ -11,7 +11,7 @@ const LONGEST_HEADER: usize = 20;
 
 /// What follows a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Payload {
+pub enum FieldPayload {
     /// A number, already read.
     Varint(u64),
     /// Eight bytes, already read.
@@ -28,7 +28,7 @@ pub struct Header {
     /// The field's number.
     pub number: u32,
     /// Kind of the value that follows the tag.
-    pub kind: Payload,
+    pub kind: FieldPayload,
     /// Where the tag lies.
     pub at: u64,
 }
@@ -37,7 +37,7 @@ impl Header {
     /// The length of a length-delimited field.
     pub fn len(&self, expected: &'static str) -> Result<u64, Error> {
         match self.kind {
-            Payload::Bytes(len) => Ok(len),
+            FieldPayload::Bytes(len) => Ok(len),
             _ => Err(Error::damaged(self.at, expected, Found::OtherType)),
         }
     }
@@ -45,7 +45,7 @@ impl Header {
     /// The number in a varint field.
     pub fn varint(&self, expected: &'static str) -> Result<u64, Error> {
         match self.kind {
-            Payload::Varint(value) => Ok(value),
+            FieldPayload::Varint(value) => Ok(value),
             _ => Err(Error::damaged(self.at, expected, Found::OtherType)),
         }
     }
@@ -103,20 +103,20 @@ impl<R: Read> Scanner<R> {
         let tag = varint(bytes, &mut used).ok_or_else(|| Error::damaged(at, "a field tag", found(held)))?;
         let number = field_number(tag, at)?;
         let kind = match tag & 7 {
-            0 => Payload::Varint(
+            0 => FieldPayload::Varint(
                 varint(bytes, &mut used).ok_or_else(|| Error::damaged(at, "a number", found(held - used)))?,
             ),
-            1 => Payload::Fixed64(u64::from_le_bytes(fixed(bytes, &mut used, at)?)),
-            2 => Payload::Bytes(
+            1 => FieldPayload::Fixed64(u64::from_le_bytes(fixed(bytes, &mut used, at)?)),
+            2 => FieldPayload::Bytes(
                 varint(bytes, &mut used).ok_or_else(|| Error::damaged(at, "a length", found(held - used)))?,
             ),
-            5 => Payload::Fixed32(u32::from_le_bytes(fixed(bytes, &mut used, at)?)),
+            5 => FieldPayload::Fixed32(u32::from_le_bytes(fixed(bytes, &mut used, at)?)),
             wire => {
                 return Err(Error::damaged(at, "a field of a known wire type", Found::WireType(wire as u8)));
             }
         };
         self.advance(used);
-        if let Payload::Bytes(claimed) = kind {
+        if let FieldPayload::Bytes(claimed) = kind {
             let left = left - used as u64;
             if claimed > left {
                 let found = Found::Length { claimed, left };

@@ -1,6 +1,10 @@
 //! The marks of programs: their queue, their limits, the ledgers of marked jobs, and the service for both.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use ::marks::{
     inbox::{Writer, inbox},
@@ -31,6 +35,8 @@ const LIMITS_EVERY: Duration = Duration::from_secs(60);
 const REQUEST_BYTES: usize = 5 << 20;
 /// The name of the socket beside `api.socket`.
 const SOCKET_NAME: &str = "marks.sock";
+/// The name of the API socket of the only agent of a folder.
+const API_NAME: &str = "agent.sock";
 
 /// The parts of the agent that are about marks.
 #[derive(Clone)]
@@ -46,11 +52,20 @@ pub(super) fn socket_path(config: &Config) -> Option<PathBuf> {
         return None;
     }
     let named = &config.marks.socket;
-    Some(if named.as_os_str().is_empty() {
-        config.api.socket.with_file_name(SOCKET_NAME)
-    } else {
-        named.clone()
-    })
+    Some(if named.as_os_str().is_empty() { beside(&config.api.socket) } else { named.clone() })
+}
+
+/// The marks socket of an agent with this API socket. Agents that share a folder have a name each, so they do here.
+fn beside(api: &Path) -> PathBuf {
+    match api.file_name() {
+        Some(name) if name != API_NAME => {
+            let mut name = name.to_owned();
+            name.push(".");
+            name.push(SOCKET_NAME);
+            api.with_file_name(name)
+        }
+        _ => api.with_file_name(SOCKET_NAME),
+    }
 }
 
 /// The limits of the settings.
@@ -123,4 +138,17 @@ fn apply_limits(supervisor: &mut TaskSupervisor, marks: &Arc<Marks>, ledgers: &A
             TaskResult::Ok(())
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_that_share_a_folder_have_a_marks_socket_each() {
+        let of = |api: &str| beside(Path::new(api)).display().to_string();
+        assert_eq!(of("/run/tpuscope/agent.sock"), "/run/tpuscope/marks.sock");
+        assert_eq!(of("/run/tpuscope/host-2"), "/run/tpuscope/host-2.marks.sock");
+        assert_eq!(of("/run/tpuscope/b.sock"), "/run/tpuscope/b.sock.marks.sock");
+    }
 }

@@ -20,7 +20,7 @@ use server::protocol;
 use tokio::time::Instant;
 
 use super::{
-    report::JobReport,
+    report::SlurmReport,
     report_file,
     variables::{HookJob, Variables},
 };
@@ -220,7 +220,7 @@ fn task_epilog(agent: &client::SocketArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let folder = variables.text("SLURM_JOB_WORK_DIR").map_err(remedies::hook_variable)?;
-    let report = JobReport::ask(&JobArgs::of_agent(agent.clone()), &job.id.to_string())?;
+    let report = SlurmReport::ask(&JobArgs::of_agent(agent.clone()), &job.id.to_string())?;
     // Where the variable is missing, Slurm has started the hook in this folder.
     let folder = folder.as_deref().unwrap_or(".");
     report_file::write(folder.as_ref(), &name, &report.text()).map_err(remedies::report_file)

@@ -31,7 +31,7 @@ pub struct Args {
 }
 
 /// A job, and the sessions of it.
-pub(super) struct JobReport {
+pub(super) struct SlurmReport {
     job: JobStatus,
     /// The attempt that was asked for.
     attempt: u32,
@@ -39,9 +39,9 @@ pub(super) struct JobReport {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let report = JobReport::ask(&args.of, &args.job)?;
+    let report = SlurmReport::ask(&args.of, &args.job)?;
     if args.json {
-        let JobReport { job, attempt, sessions } = &report;
+        let SlurmReport { job, attempt, sessions } = &report;
         let sessions: Vec<_> = sessions.iter().map(list::value).collect();
         output::json(&json!({ "job": JobRow::from(job), "attempt": attempt, "sessions": sessions }))?;
     } else {
@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::Ok)
 }
 
-impl JobReport {
+impl SlurmReport {
     /// Asks the agent.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use model::{
 use crate::{
     attempt::{JobDescription, MAX_HOSTS},
     configuration::{self, SystemFacts},
-    record::{Happening, JobEvent, JobRecord, Sighting},
+    record::{AttemptEvent, Happening, JobRecord, Sighting},
 };
 
 /// A job as processes show it: they may not know their attempt.
@@ -82,7 +82,7 @@ impl ObservedJobs {
         snapshot: &HostSnapshot,
         system: &SystemFacts,
         at: Timestamp,
-    ) -> (Vec<(JobKey, JobEvent)>, Self) {
+    ) -> (Vec<(JobKey, AttemptEvent)>, Self) {
         let mut now = shown_jobs(snapshot, system);
         let running: BTreeSet<ProcessKey> =
             snapshot.running.iter().flat_map(|workload| workload.owners.iter().copied()).collect();
@@ -95,7 +95,7 @@ impl ObservedJobs {
         for ((key, attempt), seen) in &now {
             if self.seen.get(&(key.clone(), *attempt)) != Some(seen) {
                 let what = Happening::Seen(seen.sighting.clone());
-                events.push((key.clone(), JobEvent { attempt: *attempt, at, what }));
+                events.push((key.clone(), AttemptEvent { attempt: *attempt, at, what }));
             }
         }
         for (shown, before) in self.seen.iter().filter(|(shown, _)| !seen_now.contains(shown)) {
@@ -113,7 +113,7 @@ impl ObservedJobs {
                 continue;
             }
             let at = before.last_heard_of.unwrap_or(at);
-            events.push((shown.0.clone(), JobEvent { attempt: shown.1, at, what: Happening::Gone }));
+            events.push((shown.0.clone(), AttemptEvent { attempt: shown.1, at, what: Happening::Gone }));
         }
         (events, Self { seen: now })
     }

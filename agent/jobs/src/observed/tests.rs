@@ -49,7 +49,7 @@ impl Watched {
         for (key, event) in &events {
             self.records.entry(key.clone()).or_insert_with(|| JobRecord::new(key.clone())).apply(event);
         }
-        let shown = |(key, event): &(JobKey, JobEvent)| {
+        let shown = |(key, event): &(JobKey, AttemptEvent)| {
             let what = if event.what == Happening::Gone { "gone" } else { "seen" };
             format!("{what} {}@{}", key.id, event.at.0)
         };
@@ -113,10 +113,10 @@ fn a_job_whose_cluster_a_hook_told_goes_on_for_the_next_agent() {
     let key = JobKey { cluster: "a".into(), ..key_of(&slurm(1, "7", Some(0))) };
     let mut record = JobRecord::new(key);
     let hook = Happening::HookStarted(JobDescription::default());
-    record.apply(&JobEvent { attempt: Some(0), at: Timestamp(1), what: hook });
+    record.apply(&AttemptEvent { attempt: Some(0), at: Timestamp(1), what: hook });
     let processes = vec![ProcessKey { pid: 1, start_ticks: 1 }];
     let what = Happening::Seen(Sighting { processes, ..Sighting::default() });
-    record.apply(&JobEvent { attempt: Some(0), at: Timestamp(2), what });
+    record.apply(&AttemptEvent { attempt: Some(0), at: Timestamp(2), what });
     host.jobs.resume(&[record]);
     assert_eq!(host.look(vec![slurm(1, "7", Some(0))]), ["seen 7@10"]);
     assert_eq!(host.look(vec![]), ["gone 7@20"]);

@@ -37,7 +37,7 @@ pub const MAX_ATTEMPTS: usize = 64;
 
 /// Something that was said or seen of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobEvent {
+pub struct AttemptEvent {
     /// The number of the attempt, where known.
     pub attempt: Option<u32>,
     /// When it happened.
@@ -113,7 +113,7 @@ impl JobRecord {
     }
 
     /// Merges what happened. Returns the number of the attempt that the event was about, if there is one.
-    pub fn apply(&mut self, event: &JobEvent) -> Option<u32> {
+    pub fn apply(&mut self, event: &AttemptEvent) -> Option<u32> {
         if event.what == Happening::Rebooted {
             self.end_all(Ending::NodeLost);
             return None;
@@ -132,7 +132,7 @@ impl JobRecord {
         Some(number)
     }
 
-    fn target(&self, event: &JobEvent) -> Target {
+    fn target(&self, event: &AttemptEvent) -> Target {
         let known = |number: u32| self.attempts.binary_search_by_key(&number, |attempt| attempt.number);
         let last = self.attempts.len().checked_sub(1);
         match (&event.what, event.attempt) {
@@ -200,7 +200,7 @@ impl JobRecord {
 }
 
 /// Merges an event into its attempt. `early_end`: it is the end of this attempt, told with the number of the next one.
-fn apply_to(attempt: &mut Attempt, event: &JobEvent, early_end: bool) {
+fn apply_to(attempt: &mut Attempt, event: &AttemptEvent, early_end: bool) {
     let at = event.at;
     if event.what != Happening::Silent {
         attempt.last_event = attempt.last_event.max(at);

@@ -30,7 +30,7 @@ fn run_started(pid: u32) -> Happening {
 }
 
 fn tell(job: &mut JobRecord, attempt: Option<u32>, at: i64, what: Happening) -> Option<u32> {
-    job.apply(&JobEvent { attempt, at: Timestamp(at), what })
+    job.apply(&AttemptEvent { attempt, at: Timestamp(at), what })
 }
 
 /// Number, start, end.
@@ -181,9 +181,9 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-fn events() -> impl Strategy<Value = Vec<JobEvent>> {
+fn events() -> impl Strategy<Value = Vec<AttemptEvent>> {
     let event = (prop::option::of(0_u32..4), 0_i64..100, happening());
-    let event = event.prop_map(|(attempt, at, what)| JobEvent { attempt, at: Timestamp(at), what });
+    let event = event.prop_map(|(attempt, at, what)| AttemptEvent { attempt, at: Timestamp(at), what });
     prop::collection::vec(event, 1..60)
 }
 

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::{
     name::{JobName, NamedJob},
-    record::{Happening, JobEvent, JobRecord},
+    record::{AttemptEvent, Happening, JobRecord},
     settings::JobSettings,
     stored,
 };
@@ -103,7 +103,7 @@ impl Registry {
         let open = self.open_jobs()?;
         let is_other = !self.boot.is_empty() && self.attempts.boot()?.is_some_and(|boot| boot != self.boot);
         for record in open.iter().filter(|_| is_other) {
-            let event = JobEvent { attempt: None, at: self.clock.now(), what: Happening::Rebooted };
+            let event = AttemptEvent { attempt: None, at: self.clock.now(), what: Happening::Rebooted };
             self.tell(&record.key, &event)?;
         }
         self.boot_is_stored.store(false, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the disk refuses: then nothing is changed.
-    pub fn tell(&self, key: &JobKey, event: &JobEvent) -> Result<Option<ToldAttempt>, StateError> {
+    pub fn tell(&self, key: &JobKey, event: &AttemptEvent) -> Result<Option<ToldAttempt>, StateError> {
         if !self.boot_is_stored.load(Ordering::Relaxed) {
             self.attempts.set_boot(&self.boot)?;
             self.boot_is_stored.store(true, Ordering::Relaxed);
@@ -204,7 +204,8 @@ impl Registry {
         for record in self.open_jobs()? {
             for attempt in &record.attempts {
                 if attempt.last_event.age(now) > MAX_SILENCE {
-                    let event = JobEvent { attempt: Some(attempt.number), at: now, what: Happening::Silent };
+                    let event =
+                        AttemptEvent { attempt: Some(attempt.number), at: now, what: Happening::Silent };
                     self.tell(&record.key, &event)?;
                 }
             }

@@ -41,7 +41,7 @@ impl Host {
         attempt: Option<u32>,
         what: Happening,
     ) -> Option<ToldAttempt> {
-        registry.tell(key, &JobEvent { attempt, at: self.clock.now(), what }).unwrap()
+        registry.tell(key, &AttemptEvent { attempt, at: self.clock.now(), what }).unwrap()
     }
 }
 

@@ -124,12 +124,12 @@ pub(super) enum ReservationEnd {
 }
 
 /// A fault, or the end of the commands: the capture is over.
-pub(super) enum Ended {
+pub(super) enum ConversationEnd {
     Fault(HostFault),
     Over,
 }
 
-impl From<HostFault> for Ended {
+impl From<HostFault> for ConversationEnd {
     fn from(fault: HostFault) -> Self {
         Self::Fault(fault)
     }
@@ -150,9 +150,9 @@ impl Conversation {
         };
         let ended = tokio::select! {
             ended = self.converse(dialed.channel(), dialed.time_left()) => ended,
-            () = leave.cancelled() => Ended::Over,
+            () = leave.cancelled() => ConversationEnd::Over,
         };
-        let Ended::Fault(fault) = ended else { return dialed.close().await };
+        let ConversationEnd::Fault(fault) = ended else { return dialed.close().await };
         match fault.lost() {
             Some(status) => {
                 let why = tokio::select! {
@@ -174,19 +174,19 @@ impl Conversation {
         let _ = self.events.send((self.number, happened)).await;
     }
 
-    async fn command(&mut self) -> Result<HostCommand, Ended> {
-        self.commands.recv().await.ok_or(Ended::Over)
+    async fn command(&mut self) -> Result<HostCommand, ConversationEnd> {
+        self.commands.recv().await.ok_or(ConversationEnd::Over)
     }
 
     /// `first`: the longest wait for the first answer.
-    async fn converse(&mut self, channel: Channel, first: Duration) -> Ended {
+    async fn converse(&mut self, channel: Channel, first: Duration) -> ConversationEnd {
         match self.stages(channel, first).await {
-            Ok(()) => Ended::Over,
+            Ok(()) => ConversationEnd::Over,
             Err(ended) => ended,
         }
     }
 
-    async fn stages(&mut self, channel: Channel, first: Duration) -> Result<(), Ended> {
+    async fn stages(&mut self, channel: Channel, first: Duration) -> Result<(), ConversationEnd> {
         let instance = self.reach(channel.clone(), first).await?;
         self.tell(Happened::Reached { instance }).await;
         self.record(&channel).await?;
@@ -260,7 +260,7 @@ impl Conversation {
     }
 
     /// Until the host has recorded. A busy host may be told to reserve again.
-    async fn record(&mut self, channel: &Channel) -> Result<(), Ended> {
+    async fn record(&mut self, channel: &Channel) -> Result<(), ConversationEnd> {
         loop {
             while !matches!(self.command().await?, HostCommand::Reserve) {}
             let ended = match self.common.request.clone() {
@@ -268,7 +268,7 @@ impl Conversation {
                 HostsRequest::Snapshot(past) => self.make_snapshot(channel, past).await,
             };
             match ended {
-                Err(Ended::Fault(fault)) if fault.is_busy() => {
+                Err(ConversationEnd::Fault(fault)) if fault.is_busy() => {
                     self.tell(Happened::Failed(fault)).await;
                 }
                 Ok(ReservationEnd::Released) => {}
@@ -307,7 +307,7 @@ impl Conversation {
     }
 
     /// Whether it went on to its end: a command to remove the session ends it.
-    async fn collect(&mut self, channel: &Channel, parts: Vec<HostPart>) -> Result<bool, Ended> {
+    async fn collect(&mut self, channel: &Channel, parts: Vec<HostPart>) -> Result<bool, ConversationEnd> {
         let common = Arc::clone(&self.common);
         let (number, events) = (self.number, self.events.clone());
         // What finds no room is followed by more.
@@ -360,10 +360,10 @@ pub(super) fn of_failure(failure: CaptureFailure) -> HostFault {
 }
 
 /// Waits for the command to remove the session.
-async fn removal(commands: &mut mpsc::Receiver<HostCommand>) -> Result<bool, Ended> {
+async fn removal(commands: &mut mpsc::Receiver<HostCommand>) -> Result<bool, ConversationEnd> {
     loop {
         match commands.recv().await {
-            None => return Err(Ended::Over),
+            None => return Err(ConversationEnd::Over),
             Some(HostCommand::Remove) => return Ok(true),
             Some(_) => {}
         }

@@ -15,7 +15,7 @@ use tonic::{Streaming, transport::Channel};
 
 use super::{
     collect::Collection,
-    conversation::{Conversation, Ended, Happened, HostCommand, ReservationEnd, kept, of_failure},
+    conversation::{Conversation, ConversationEnd, Happened, HostCommand, ReservationEnd, kept, of_failure},
     fault::HostFault,
     machine::ReservedHost,
 };
@@ -36,7 +36,7 @@ impl Conversation {
         &mut self,
         channel: &Channel,
         capture: CaptureRequest,
-    ) -> Result<ReservationEnd, Ended> {
+    ) -> Result<ReservationEnd, ConversationEnd> {
         let clock = self.measured_clock(channel.clone()).await?;
         let (requests, mut events) = self.reserve(channel.clone(), capture).await?;
         let limit = self.common.limit;
@@ -46,7 +46,7 @@ impl Conversation {
         self.tell(Happened::Ready { host: reserved_host(ready, clock)?, targets }).await;
         loop {
             tokio::select! {
-                command = self.commands.recv() => match command.ok_or(Ended::Over)? {
+                command = self.commands.recv() => match command.ok_or(ConversationEnd::Over)? {
                     HostCommand::Start(at) => ask(&requests, Ask::Start(StartHost { start_unix_ns: at.0 })),
                     HostCommand::Renew => ask(&requests, Ask::Renew(RenewLease {})),
                     HostCommand::Release => {
@@ -56,7 +56,7 @@ impl Conversation {
                     HostCommand::Remove => {
                         self.release(requests, events, channel).await;
                         self.tell(Happened::Removed).await;
-                        return Err(Ended::Over);
+                        return Err(ConversationEnd::Over);
                     }
                     HostCommand::Reserve | HostCommand::Collect(_) | HostCommand::PutManifest(_) => {}
                 },

@@ -14,7 +14,7 @@ use tonic::{Streaming, transport::Channel};
 
 use super::{
     collect::Collection,
-    conversation::{Conversation, Ended, Happened, HostCommand, ReservationEnd, kept, of_failure},
+    conversation::{Conversation, ConversationEnd, Happened, HostCommand, ReservationEnd, kept, of_failure},
     fault::HostFault,
     machine::ReservedHost,
 };
@@ -29,7 +29,7 @@ impl Conversation {
         &mut self,
         channel: &Channel,
         wanted: SnapshotRequest,
-    ) -> Result<ReservationEnd, Ended> {
+    ) -> Result<ReservationEnd, ConversationEnd> {
         let clock = self.measured_clock(channel.clone()).await?;
         let of_host = |at: i64| Timestamp(at).stepped(clock.offset_ns).0;
         let request = SnapshotRequest {
@@ -49,12 +49,12 @@ impl Conversation {
         let ready = ReservedHost { name, clock, lead: Duration::ZERO, destination: destination_url };
         self.tell(Happened::Ready { host: ready, targets: processes as usize }).await;
         loop {
-            match self.commands.recv().await.ok_or(Ended::Over)? {
+            match self.commands.recv().await.ok_or(ConversationEnd::Over)? {
                 HostCommand::Start(_) => break,
                 HostCommand::Release => return Ok(ReservationEnd::Released),
                 HostCommand::Remove => {
                     self.tell(Happened::Removed).await;
-                    return Err(Ended::Over);
+                    return Err(ConversationEnd::Over);
                 }
                 _ => {}
             }
@@ -71,15 +71,15 @@ impl Conversation {
         &mut self,
         channel: &Channel,
         mut events: Streaming<SnapshotEvent>,
-    ) -> Result<CaptureFinished, Ended> {
+    ) -> Result<CaptureFinished, ConversationEnd> {
         loop {
             let event = tokio::select! {
-                command = self.commands.recv() => match command.ok_or(Ended::Over)? {
+                command = self.commands.recv() => match command.ok_or(ConversationEnd::Over)? {
                     HostCommand::Remove => {
                         drop(events);
                         self.remove(channel.clone()).await;
                         self.tell(Happened::Removed).await;
-                        return Err(Ended::Over);
+                        return Err(ConversationEnd::Over);
                     }
                     _ => continue,
                 },

@@ -71,7 +71,7 @@ enum Waiting {
 }
 
 /// How an action ended, and what is left to do then.
-pub(super) struct Ended {
+pub(super) struct EndedOperation {
     outcome: Outcome,
     /// The connection that a probe made.
     client: Option<ProfilerClient>,
@@ -79,7 +79,7 @@ pub(super) struct Ended {
     answer: Box<dyn FnOnce() + Send>,
 }
 
-pub(super) type OperationFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
+pub(super) type OperationFuture = Pin<Box<dyn Future<Output = EndedOperation> + Send>>;
 
 /// The task; see the module.
 pub(super) struct ProfilerTask {
@@ -255,7 +255,7 @@ impl ProfilerTask {
         None
     }
 
-    fn ended(&mut self, ended: Ended) {
+    fn ended(&mut self, ended: EndedOperation) {
         if ended.client.is_some() {
             self.client = ended.client;
         }
@@ -301,14 +301,14 @@ async fn sleep_until(wake: Option<Instant>) {
     }
 }
 
-async fn pending_or(running: &mut Option<OperationFuture>) -> Ended {
+async fn pending_or(running: &mut Option<OperationFuture>) -> EndedOperation {
     match running {
         Some(running) => running.await,
         None => std::future::pending().await,
     }
 }
 
-async fn probe(target: Target, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer>) -> Ended {
+async fn probe(target: Target, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer>) -> EndedOperation {
     let asked = async {
         let client = ProfilerClient::connect(&target, timeouts.connect).await?;
         let fresh = format!("tpuscope-probe-{:016x}", fastrand::u64(..));
@@ -322,7 +322,7 @@ async fn probe(target: Target, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer
         }
         Err(error) => (None, Err(ProfilerError::Call { error, connected: Vec::new() })),
     };
-    Ended { outcome: Outcome::Done, client, answer: Box::new(move || drop(reply.send(answer))) }
+    EndedOperation { outcome: Outcome::Done, client, answer: Box::new(move || drop(reply.send(answer))) }
 }
 
 async fn profile(
@@ -330,7 +330,7 @@ async fn profile(
     procfs: Option<PathBuf>,
     job: Box<ProfileJob>,
     mut reply: Reply<Received<TraceSink>>,
-) -> Ended {
+) -> EndedOperation {
     let ProfileJob { request, sink, bounds, progress, cancel, enough } = *job;
     let result = match client {
         None => Err(not_connected()),
@@ -358,7 +358,7 @@ async fn profile(
         }
     };
     let outcome = if result.is_ok() { Outcome::Done } else { Outcome::Failed };
-    Ended { outcome, client: None, answer: Box::new(move || drop(reply.send(result))) }
+    EndedOperation { outcome, client: None, answer: Box::new(move || drop(reply.send(result))) }
 }
 
 /// A call of a user that is none of the others.
@@ -367,7 +367,7 @@ pub(super) async fn call<T: Send + 'static, Answer>(
     procfs: Option<PathBuf>,
     make: impl FnOnce(ProfilerClient) -> Answer,
     mut reply: Reply<T>,
-) -> Ended
+) -> EndedOperation
 where
     Answer: Future<Output = Result<T, client::Error>>,
 {
@@ -389,7 +389,11 @@ where
             }
         }
     };
-    Ended { outcome: Outcome::Done, client: None, answer: Box::new(move || drop(reply.send(result))) }
+    EndedOperation {
+        outcome: Outcome::Done,
+        client: None,
+        answer: Box::new(move || drop(reply.send(result))),
+    }
 }
 
 /// Ends the session once it is `enough`: the profile then returns what it has. Never returns.
@@ -411,7 +415,7 @@ async fn foreign<T: Send + 'static>(
     procfs: Option<PathBuf>,
     port: u16,
     reply: Reply<T>,
-) -> Ended {
+) -> EndedOperation {
     let connected = match procfs {
         Some(procfs) => users_of(procfs, port).await,
         None => Vec::new(),
@@ -423,7 +427,7 @@ async fn foreign<T: Send + 'static>(
     };
     let known = ForeignUse { continuous, message, connected: connected.clone() };
     let result = Err(ProfilerError::Call { error, connected });
-    Ended {
+    EndedOperation {
         outcome: Outcome::Foreign(known),
         client: None,
         answer: Box::new(move || drop(reply.send(result))),
@@ -439,9 +443,9 @@ async fn users_of(procfs: PathBuf, port: u16) -> Vec<String> {
 
 /// Ends a session of ours. Resetting the stream has freed the workload's profiler; this is for one that did not notice.
 /// It cannot end the session of another program: no other program has this id.
-async fn end(client: Option<ProfilerClient>, session: String) -> Ended {
+async fn end(client: Option<ProfilerClient>, session: String) -> EndedOperation {
     if let Some(client) = client {
         let _ = client.terminate(&session, END).await;
     }
-    Ended { outcome: Outcome::Done, client: None, answer: Box::new(|| {}) }
+    EndedOperation { outcome: Outcome::Done, client: None, answer: Box::new(|| {}) }
 }
