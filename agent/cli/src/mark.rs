@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(value_name = "NAME")]
     name: String,
     /// Number of the step that starts
-    #[arg(long, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
     step: Option<u64>,
     /// It starts now
     #[arg(long, conflicts_with = "end")]
