@@ -8,6 +8,7 @@ mod capabilities;
 mod early_scan;
 mod endpoints;
 mod environment;
+mod hidden_processes;
 mod job_identity;
 pub mod leftovers;
 mod libraries;
@@ -36,6 +37,7 @@ pub use environment::{CONFIGURATION as CONFIGURATION_VARIABLES, RECORD as RECORD
 
 use early_scan::{EarlyScan, OwnerCheck};
 use endpoints::{EndpointInputs, EndpointPlan, OwnerInputs, OwnerPlan};
+use hidden_processes::hidden_processes;
 use model::{
     device::{Chip, ChipIndex},
     time::Timestamp,
@@ -466,48 +468,6 @@ impl OwnerScanner {
         let known = self.probe.profilers().clone();
         endpoints::plan(&inputs(&known))
     }
-}
-
-/// Why a chip may be held by a process that the scan did not see; and a note for each reason, with what would change
-/// it.
-fn hidden_processes(proc: &Procfs, scan: &ProcessScan) -> (Option<String>, Vec<String>) {
-    let mut hidden = None;
-    let mut notes = Vec::new();
-    if let Some(pid) = scan.denied {
-        hidden = Some(format!("the descriptors of some processes, such as {pid}, cannot be read"));
-        notes.push(format!(
-            "the descriptors of some processes, such as {pid}, cannot be read: a chip that they hold has no known \
-             owner; {}",
-            capabilities::remedy()
-        ));
-    }
-    if scan.pids.first() != Some(&1) {
-        let at = proc.path().display();
-        hidden = Some(format!("{at} hides the processes of other users"));
-        notes.push(format!(
-            "{at} does not show process 1: it is mounted with hidepid, which hides the processes of other users; add \
-             the agent's user to the group of the mount option gid="
-        ));
-    } else if !shows_all_namespaces(proc) {
-        hidden = Some("processes outside this pid namespace are invisible".to_owned());
-        notes.push(
-            "processes outside this pid namespace are invisible, and may hold a chip: a sidecar that shares the \
-             workload's namespace (shareProcessNamespace: true) sees that workload alone, which is enough for it; to \
-             see the whole host, use its namespace (hostPID: true)"
-                .to_owned(),
-        );
-    }
-    (hidden, notes)
-}
-
-/// Whether this procfs shows the processes of the first pid namespace, and so all of them. There process 2 is a thread
-/// of the kernel.
-fn shows_all_namespaces(proc: &Procfs) -> bool {
-    // The first pid namespace of a machine has this fixed number.
-    const FIRST_PID_NAMESPACE: u64 = 4_026_531_836;
-    let mut name = Vec::new();
-    ["1", "self"].iter().any(|process| proc.namespace(process, "pid") == Some(FIRST_PID_NAMESPACE))
-        || (proc.read("2", "comm", 64, &mut name).is_ok() && name == b"kthreadd\n")
 }
 
 #[cfg(test)]
