@@ -13,6 +13,7 @@ use export::{OwnMetrics, TextFormat};
 use jobs::ledger::LiveLedgers;
 use model::{
     label::CHIP,
+    sample::Sample,
     snapshot::HostSnapshot,
     step_times::StepTimes,
     time::{Clock, Timestamp},
@@ -210,6 +211,13 @@ impl HostApi {
 
     /// The metrics page.
     pub fn metrics(&self, format: TextFormat) -> String {
+        let mut page = String::new();
+        self.gather(&mut |samples, own, at| page = export::render(samples, own, at, format));
+        page
+    }
+
+    /// Gives what the agent exports at this moment to `export`: the fresh samples, and its own metrics.
+    pub fn gather(&self, export: &mut dyn FnMut(&[&Sample], &OwnMetrics, Timestamp)) {
         let now = self.clock.now();
         let view = self.sampler.view();
         sampling::own_metrics::update(&view, now);
@@ -217,6 +225,6 @@ impl HostApi {
         let ledgers = self.ledgers.samples(now);
         let mut samples = view.samples(now);
         samples.extend(&ledgers);
-        export::render(&samples, &self.own, now, format)
+        export(&samples, &self.own, now);
     }
 }

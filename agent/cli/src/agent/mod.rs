@@ -3,6 +3,7 @@
 mod job_services;
 mod listeners;
 mod mark_services;
+mod otlp_export;
 mod own_metrics;
 mod reload;
 mod session_services;
@@ -10,6 +11,7 @@ mod sources;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use export::otlp::ExportingHost;
 use host::discovery::{Discovery, DiscoveryConfig};
 use job_services::JobServices;
 use jobs::ledger::{LedgerInputs, LiveLedgers};
@@ -125,7 +127,8 @@ async fn serve(
     let reload_signals = ReloadSignals::new().map_err(no_signals)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let listeners = listeners::Listeners::bind(&config, socket_setting, clock.clone()).await?;
-    let own = own_metrics::install(clock.now());
+    let started = clock.now();
+    let own = own_metrics::install(started);
     let sampler = Sampler::new(&config.sampler, clock.clone());
     let discovery_config = DiscoveryConfig {
         paths: config.paths.clone(),
@@ -159,6 +162,7 @@ async fn serve(
         MarkServices::start(&mut supervisor, &config, db, discovery.snapshot(), clock.clone());
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
+    let exporting = ExportingHost { host: host.clone(), started };
     let identity = AgentIdentity {
         host,
         http: listeners.http_address(),
@@ -183,6 +187,7 @@ async fn serve(
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
     start_ledgers(&mut supervisor, &session_services.ledgers, &sampler, &discovery);
+    otlp_export::start(&mut supervisor, &config, &host_api, exporting);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {

@@ -105,6 +105,8 @@ sections! {
     slurm: server::hook_users::SlurmSettings,
     /// Uploads.
     upload: store::uploads::settings::Settings,
+    /// Exports to a collector of OpenTelemetry.
+    export_otlp in "export.otlp": export::otlp::settings::OtlpSettings,
     ;
     /// Where sessions are uploaded to.
     destination: store::destinations::Destinations, each store::destinations::Destination,
