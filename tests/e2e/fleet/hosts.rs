@@ -25,9 +25,9 @@ use serde_json::json;
 use super::JOB;
 use crate::hosts::remote_agent::{Authority, agent_here, now};
 
-/// What all agents have.
+/// What all agents have. The disk of the machine that tests may be nearly full.
 const QUICK: &str = "[sampler]\ninterval = '250ms'\norbax_grain_interval = '1s'\n[libtpu]\nenabled = 'off'\n\
-                     [workload]\nscan_interval = '250ms'\n";
+                     [workload]\nscan_interval = '250ms'\n[store]\nmin_free = '0B'\n";
 
 fn endpoint(kind: &str, address: impl std::fmt::Display) -> String {
     format!("[[workload.endpoints]]\nkind = '{kind}'\naddress = '{address}'\n")
