@@ -14,6 +14,7 @@ mod continuous;
 mod diff;
 mod discovery;
 mod documented;
+mod fleet;
 mod goodput;
 mod host_capture;
 mod hosts;
