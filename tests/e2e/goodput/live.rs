@@ -52,10 +52,14 @@ fn shows(job: &mut ScriptedJob, duty: f64, started: u32, blocked: f64) {
     job.show(&serde_json::json!({ "duty": duty, "orbax": page }));
 }
 
-fn goodput(agent: &RunningAgent, arguments: &[&str]) -> Ended {
+fn ask(agent: &RunningAgent, arguments: &[&str]) -> Ended {
     let mut command = Command::new(tpuscope());
-    command.arg("goodput").args(arguments).arg("--socket").arg(agent.home().socket());
+    command.args(arguments).arg("--socket").arg(agent.home().socket());
     start_as(command).end()
+}
+
+fn goodput(agent: &RunningAgent, arguments: &[&str]) -> Ended {
+    ask(agent, &[&["goodput"][..], arguments].concat())
 }
 
 fn seconds(job: &Value, state: &str) -> u64 {
@@ -134,7 +138,39 @@ fn a_job_has_a_ledger_that_outlives_the_agent_and_its_own_restart() {
         assert!(page.contains(series), "{series} in\n{page}");
     }
     several_hosts(&agent, &host);
+    the_log_has_the_summary_when_the_epilog_tells_the_end(&agent);
     drop(next);
+}
+
+/// The hook of the end: the log says where the time of the job went.
+fn the_log_has_the_summary_when_the_epilog_tells_the_end(agent: &RunningAgent) {
+    let uid = nix::unistd::getuid().to_string();
+    let mut epilog = Command::new(tpuscope());
+    epilog.env_clear().args(["slurm", "epilog", "--strict", "--socket"]).arg(agent.home().socket());
+    epilog.envs([("SLURM_JOB_ID", "77"), ("SLURM_JOB_UID", &uid), ("SLURM_JOB_RESTART_COUNT", "0")]);
+    let ended = start_as(epilog).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let line = eventually("the goodput in the log", || {
+        let log = agent.log();
+        log.lines().find(|line| line.contains("goodput of a job that ended")).map(str::to_owned)
+    });
+    for words in [" job=slurm:77 ", "goodput=", "coverage=", " seconds=", " disruptions=1"] {
+        assert!(line.contains(words), "{words}: {line}");
+    }
+    // An attempt is a window of the ledger.
+    let attempt = goodput(agent, &["--job", "train#0"]);
+    assert!(attempt.stdout.starts_with("attempt 0 of train (slurm:77), "), "{attempt:?}");
+    let shown = ask(agent, &["jobs", "show", "slurm:77", "--json"]).json();
+    let ran = &shown["job"]["attempts"][0];
+    let answer = goodput(agent, &["--job", "slurm:77#0", "--json"]).json();
+    let second = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second();
+    for end in ["until", "from"] {
+        let (wanted, got) = (&ran[if end == "from" { "start" } else { "end" }], &answer["jobs"][0][end]);
+        assert!((second(wanted) - second(got)).abs() <= 1, "{end}: {ran} {answer}");
+    }
+    goodput(agent, &["--job", "slurm:77#5"]).failed(5, "has no attempt 5; known: 0");
+    let early = ["--job", "slurm:77#0", "--start", "1", "--end", "2"];
+    goodput(agent, &early).failed(5, "slurm:77#0 did not run in the window");
 }
 
 /// Two hosts, of which one does not answer: its seconds are unknown.
@@ -142,17 +178,19 @@ fn several_hosts(agent: &RunningAgent, host: &JobHost) {
     let folder = host.host.root();
     std::os::unix::fs::symlink(agent.home().socket(), folder.join("host-1")).unwrap();
     let via = format!("{} dial-stdio --socket {}/{{host}}", tpuscope().display(), folder.display());
-    let ask = |hosts: &str| {
+    let ask = |job: &str, hosts: &str| {
         let mut command = Command::new(tpuscope());
-        command.args(["goodput", "--job", "77", "--json", "--hosts", hosts, "--via-command", &via]);
+        command.args(["goodput", "--job", job, "--json", "--hosts", hosts, "--via-command", &via]);
         start_as(command).end()
     };
-    let one = ask("host-1");
-    assert_eq!(one.code, Some(0), "{}", one.stderr);
-    let one = one.json();
-    Schema::open("goodput-hosts").admits(&one);
-    assert!(one["combined"]["productive_s"].as_u64().unwrap() >= 1, "{one}");
-    let two = ask("host-[1-2]");
+    for job in ["77", "slurm:77#0"] {
+        let one = ask(job, "host-1");
+        assert_eq!(one.code, Some(0), "{}", one.stderr);
+        let one = one.json();
+        Schema::open("goodput-hosts").admits(&one);
+        assert!(one["combined"]["productive_s"].as_u64().unwrap() >= 1, "{one}");
+    }
+    let two = ask("77", "host-[1-2]");
     assert_eq!(two.code, Some(18), "{}", two.stderr);
     let two = two.json();
     Schema::open("goodput-hosts").admits(&two);
