@@ -10,6 +10,7 @@ mod capture_agent;
 mod capture_bad;
 mod capture_hosts;
 mod capture_real;
+mod cloud_monitoring;
 mod continuous;
 mod diff;
 mod discovery;

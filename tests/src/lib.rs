@@ -14,6 +14,7 @@ pub mod fake_gcs;
 pub mod fake_grpc;
 pub mod fake_host;
 pub mod fake_host_service;
+pub mod fake_monitoring;
 pub mod fake_orbax;
 pub mod fake_proc;
 pub mod fake_profiler;

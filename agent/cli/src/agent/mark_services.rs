@@ -46,7 +46,8 @@ pub(super) struct MarkServices {
     pub(super) intake: MarkIntake,
     /// The steps that were marked.
     pub(super) steps: Arc<StepSeries>,
-    marks: Arc<Marks>,
+    pub(super) marks: Arc<Marks>,
+    pub(super) ledgers: Arc<MarkLedgers>,
 }
 
 /// The path of the marks socket. `None`: no marks are taken.
@@ -97,9 +98,9 @@ impl MarkServices {
         apply_limits(supervisor, &marks, &ledgers);
         let intake = MarkIntake { inbox, quotas: Arc::new(Quotas::new(config.marks.max_rate)), workloads };
         let takes_marks = socket_path(config).is_some();
-        let service = GrpcMarks::new(intake.clone(), takes_marks, Arc::clone(&marks), ledgers);
+        let service = GrpcMarks::new(intake.clone(), takes_marks, Arc::clone(&marks), Arc::clone(&ledgers));
         let service = MarksServer::new(service).max_decoding_message_size(REQUEST_BYTES);
-        Self { service, intake, steps, marks }
+        Self { service, intake, steps, marks, ledgers }
     }
 
     /// The settings hold for the next marks.
