@@ -39,3 +39,4 @@ mod slurm_hooks;
 mod sources;
 mod state;
 mod uploads;
+mod xprof_endpoint;
