@@ -13,7 +13,7 @@ peers=${TPUSCOPE_PEERS:-target/peers}
 # Name=package of each program that a Debian package provides.
 programs="make=make git=git nm=binutils python3=python3 promtool=prometheus prometheus=prometheus
   prometheus-node-exporter=prometheus-node-exporter ip=iproute2 mmdebstrap=mmdebstrap systemd-nspawn=systemd-container
-  dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun
+  chromium=chromium dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun
   /usr/sbin/sshd=openssh-server ssh=openssh-client
   /usr/sbin/slurmctld=slurm-wlm /usr/sbin/slurmd=slurm-wlm srun=slurm-wlm /usr/sbin/munged=munge"
 venvs="xprof goodput tpu-info"

@@ -1,6 +1,7 @@
 //! `api.xprof`: XProf's own clients capture a whole host through the agent.
 
 mod bad_input;
+mod browser;
 mod clients;
 mod recorded;
 mod rights;
@@ -8,7 +9,7 @@ mod rights;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use fakes::{
@@ -50,6 +51,17 @@ impl XprofAgent {
         fakes::wait::until("no session to be kept", || {
             self.agent.sessions().is_empty() && self.agent.staged().is_empty()
         });
+    }
+}
+
+/// A process; killed on drop.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Already over is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

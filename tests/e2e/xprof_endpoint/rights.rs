@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use fakes::{
@@ -15,7 +15,7 @@ use proto::tensorflow::{
 };
 use tonic::{Code, Status, transport::Endpoint};
 
-use super::{XprofAgent, request};
+use super::{Killed, XprofAgent, request};
 
 const SOMEBODY: u32 = 54321;
 
@@ -38,35 +38,27 @@ while True:
         threading.Thread(target=pump, args=ends, daemon=True).start()
 ";
 
-/// A relay that runs as another user, and where it listens; killed on drop.
+/// A relay that runs as another user, and where it listens.
 struct Relay {
-    child: Child,
+    _child: Killed,
     at: String,
 }
 
 impl Relay {
     fn start(prefix: &[&str], port: u16) -> Self {
         let port = port.to_string();
-        let words = [prefix, &["python3", "-c", RELAY, &port]].concat();
+        let words = [prefix, &["/usr/bin/python3", "-c", RELAY, &port]].concat();
         let mut command = Command::new(words[0]);
         let mut child =
             command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { child, at: format!("127.0.0.1:{}", line.trim()) }
+        Self { _child: Killed(child), at: format!("127.0.0.1:{}", line.trim()) }
     }
 
     fn of_user(uid: u32, port: u16) -> Self {
         let user = [format!("--reuid={uid}"), format!("--regid={uid}")];
         Self::start(&["setpriv", &user[0], &user[1], "--clear-groups"], port)
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        // Already over is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -16,7 +16,7 @@ use proto::{
 use crate::host_api::HostApi;
 
 const TENSORCORE: &str = "tpu_chip_tensorcore_utilization_ratio";
-const GIB: f64 = (1_u64 << 30) as f64;
+const GIB: f64 = 1_073_741_824.0;
 
 pub(super) fn monitor(host_api: &HostApi, request: &MonitorRequest) -> MonitorResponse {
     let utilization = host_api.samples(&[TENSORCORE.to_owned()]).samples.into_iter();

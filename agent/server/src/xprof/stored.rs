@@ -174,7 +174,7 @@ fn send(
             let inputs: Vec<FileInput> = paths.iter().map(FileInput::new).collect();
             let processes: Vec<(&dyn Input, ProcessLabel)> =
                 inputs.iter().map(|input| input as &dyn Input).zip(labels).collect();
-            let mut joined = segments.scratch()?;
+            let mut joined = segments.begin()?;
             let bytes = merge::join(&processes, &mut joined, warnings)?;
             send_trace(&mut joined, bytes, carrier, answer)
         }
