@@ -41,3 +41,4 @@ mod slurm_hooks;
 mod sources;
 mod state;
 mod uploads;
+mod xprof_endpoint;
