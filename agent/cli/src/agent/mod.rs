@@ -1,9 +1,9 @@
 //! `tpuscope agent`: assembles and runs the daemon.
 
+mod exporters;
 mod job_services;
 mod listeners;
 mod mark_services;
-mod otlp_export;
 mod own_metrics;
 mod reload;
 mod session_services;
@@ -12,6 +12,7 @@ mod sources;
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use export::otlp::ExportingHost;
+use exporters::ExportedParts;
 use host::discovery::{Discovery, DiscoveryConfig};
 use job_services::JobServices;
 use jobs::ledger::{LedgerInputs, LiveLedgers};
@@ -160,6 +161,14 @@ async fn serve(
     let db = Arc::clone(&session_services.state);
     let mark_services =
         MarkServices::start(&mut supervisor, &config, db, discovery.snapshot(), clock.clone());
+    let exported = ExportedParts {
+        host: &host,
+        marks: &mark_services,
+        sampler: &sampler,
+        discovery: &discovery,
+        clock: &clock,
+    };
+    exporters::start(&mut supervisor, &config, &exported);
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let exporting = ExportingHost { host: host.clone(), started };
@@ -177,6 +186,7 @@ async fn serve(
         uploads: session_services.queue.clone(),
         ledgers: Arc::clone(&session_services.ledgers),
         steps: Arc::clone(&steps),
+        marked_steps: Arc::clone(&mark_services.steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));
@@ -187,7 +197,7 @@ async fn serve(
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
     start_ledgers(&mut supervisor, &session_services.ledgers, &sampler, &discovery);
-    otlp_export::start(&mut supervisor, &config, &host_api, exporting);
+    exporters::start_otlp(&mut supervisor, &config, &host_api, exporting);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {

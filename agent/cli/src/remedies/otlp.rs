@@ -11,10 +11,14 @@ pub(crate) fn otlp(fault: ExportFault) -> &'static str {
              docs/export.md has the drop-in"
         }
         ExportFault::Tls => {
-            "name the authority of the collector's certificate in export.otlp.ca; name export.otlp.cert and key if it asks for a \
+            "name the authority of the collector's certificate in export.otlp.ca, and in export.otlp.endpoint a host of that \
              certificate"
         }
-        ExportFault::Lost | ExportFault::NoService => {
+        ExportFault::Lost => {
+            "export.otlp.endpoint has to be a receiver of OTLP metrics over gRPC (usually port 4317; 4318 is OTLP over HTTP); one \
+             with TLS may ask for a certificate, which export.otlp.cert and key name"
+        }
+        ExportFault::NoService => {
             "export.otlp.endpoint has to be a receiver of OTLP metrics over gRPC (usually port 4317; 4318 is OTLP over HTTP)"
         }
         ExportFault::Silent => {

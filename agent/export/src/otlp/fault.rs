@@ -163,6 +163,7 @@ fn retry_delay(details: &[u8]) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use prost_types::Any;
 
     use super::*;
@@ -226,5 +227,24 @@ mod tests {
         let rejected = OtlpError::rejected(3, 10, "too old\n").to_string();
         assert_eq!(rejected, "the collector rejected 3 of 10 points: too old\u{fffd}");
         assert_eq!(OtlpError::rejected(0, 10, "old names").to_string(), "the collector warns: old names");
+    }
+
+    proptest! {
+        /// Whatever a collector puts into the details, the wait is one that can be waited for.
+        #[test]
+        fn any_details_are_read_without_harm(
+            bytes in prop::collection::vec(any::<u8>(), 0..100),
+            seconds in any::<i64>(),
+            nanos in any::<i32>(),
+        ) {
+            let _ = retry_delay(&bytes);
+            let info = rpc::RetryInfo { retry_delay: Some(prost_types::Duration { seconds, nanos }) };
+            let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_owned();
+            let details = vec![Any { type_url, value: info.encode_to_vec() }];
+            let status = rpc::Status { code: 8, message: String::new(), details };
+            let asked = retry_delay(&status.encode_to_vec());
+            prop_assert_eq!(asked.is_some(), seconds > 0 && i64::from(nanos) > -seconds.saturating_mul(1_000_000_000)
+                || seconds == 0 && nanos >= 0 || seconds < 0 && i64::from(nanos) >= seconds.saturating_mul(-1_000_000_000));
+        }
     }
 }
