@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     future::Future,
+    io::Read,
     net::SocketAddr,
     path::{Path, PathBuf},
     pin::Pin,
@@ -16,6 +17,7 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use bytes::{BufMut, Bytes, BytesMut};
+use flate2::read::GzDecoder;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::{
     HeaderMap, Request, Response,
@@ -251,9 +253,19 @@ async fn call(request: Request<Incoming>, shared: Shared) -> Result<Response<Bod
         Ok(body) => body.to_bytes(),
         Err(_) => return Ok(status(13, "the request was cut off")),
     };
-    let message = bytes.get(5..).unwrap_or_default();
-    let reply = (shared.handler)(&path, message);
+    let reply = (shared.handler)(&path, &message_of(&bytes));
     Ok(answer(reply).await)
+}
+
+/// The message of a body, without its prefix. One that is compressed, as those of collectors are, is unpacked.
+fn message_of(body: &Bytes) -> Bytes {
+    let message = if body.len() < 5 { Bytes::new() } else { body.slice(5..) };
+    if body.first() != Some(&1) {
+        return message;
+    }
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&*message).read_to_end(&mut unpacked).expect("gzip is the only compression");
+    unpacked.into()
 }
 
 fn answer(reply: Reply) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> {

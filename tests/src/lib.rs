@@ -29,6 +29,7 @@ pub mod jax_job;
 pub mod libtpu;
 pub mod loopback_sshd;
 pub mod net_ns;
+pub mod otlp_peers;
 pub mod pid_ns;
 pub mod python_peer;
 pub mod running_agent;

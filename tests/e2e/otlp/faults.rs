@@ -16,18 +16,18 @@ use prost::Message;
 use prost_types::Any;
 use proto::google::rpc;
 
-use super::ExportingAgent;
+use super::OtlpAgent;
 
 const TOLD: &str = "metrics were not exported";
 const AGAIN: &str = "metrics are exported again";
 
 /// How often the log has a text.
-fn count(exporting: &ExportingAgent, text: &str) -> usize {
+fn count(exporting: &OtlpAgent, text: &str) -> usize {
     exporting.agent.log().matches(text).count()
 }
 
 /// Waits for a line about a failure with these texts, which is written once.
-fn told(exporting: &ExportingAgent, texts: &[&str]) {
+fn told(exporting: &OtlpAgent, texts: &[&str]) {
     let line = eventually(texts[0], || {
         let log = exporting.agent.log();
         log.lines().find(|line| line.contains(TOLD) && line.contains(texts[0])).map(str::to_owned)
@@ -38,7 +38,7 @@ fn told(exporting: &ExportingAgent, texts: &[&str]) {
 }
 
 /// Lets the collector take what comes, and waits until the log says so.
-fn recovers(exporting: &ExportingAgent, collector: &FakeCollector) {
+fn recovers(exporting: &OtlpAgent, collector: &FakeCollector) {
     let before = count(exporting, AGAIN);
     collector.set_reply(None);
     collector.set_manner(Manner::Polite);
@@ -62,7 +62,7 @@ fn with_delay(code: u16, seconds: i64) -> Reply {
 #[test]
 fn an_agent_outlives_what_a_collector_does_and_exports_again() {
     let collector = FakeCollector::start();
-    let exporting = ExportingAgent::to(&collector, "timeout = '300ms'\n");
+    let exporting = OtlpAgent::to(&collector, "timeout = '300ms'\n");
     until("an export", || collector.messages() > 0);
 
     collector.set_reply(Some(Reply::Hang));
@@ -118,7 +118,7 @@ fn an_agent_outlives_what_a_collector_does_and_exports_again() {
 #[test]
 fn a_collector_that_says_when_is_not_asked_before() {
     let collector = FakeCollector::start();
-    let exporting = ExportingAgent::to(&collector, "");
+    let exporting = OtlpAgent::to(&collector, "");
     until("an export", || collector.messages() > 0);
     collector.set_reply(Some(with_delay(8, 4)));
     told(&exporting, &["the collector answers ResourceExhausted: full"]);
@@ -136,7 +136,7 @@ fn a_collector_that_says_when_is_not_asked_before() {
 fn a_collector_that_starts_later_gets_the_newest_values() {
     let address = free_address();
     let exporting =
-        ExportingAgent::start(&format!("[export.otlp]\nendpoint = 'http://{address}'\ninterval = '1s'\n"));
+        OtlpAgent::start(&format!("[export.otlp]\nendpoint = 'http://{address}'\ninterval = '1s'\n"));
     told(
         &exporting,
         &[
@@ -158,7 +158,7 @@ fn a_collector_that_starts_later_gets_the_newest_values() {
 fn points_that_a_collector_rejects_are_counted_and_told_once() {
     let collector = FakeCollector::start();
     collector.reject(3, "timestamps are too old");
-    let exporting = ExportingAgent::to(&collector, "");
+    let exporting = OtlpAgent::to(&collector, "");
     until("some exports", || collector.messages() > 2);
     let log = exporting.agent.log();
     let lines: Vec<_> = log.lines().filter(|line| line.contains("metrics were exported in part")).collect();
@@ -194,7 +194,7 @@ fn headers_come_from_a_file_and_are_never_shown() {
     fs::write(&file, "authorization: Bearer hunter2\n").unwrap();
     let mode = |mode| fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
     mode(0o644);
-    let exporting = ExportingAgent::to(&collector, &format!("headers_file = '{}'\n", file.display()));
+    let exporting = OtlpAgent::to(&collector, &format!("headers_file = '{}'\n", file.display()));
     told(
         &exporting,
         &[

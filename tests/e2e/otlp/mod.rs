@@ -1,6 +1,7 @@
 //! The export over OTLP: to a real collector and a real database, and to collectors that misbehave.
 
 mod faults;
+mod real;
 mod tls;
 mod values;
 
@@ -11,13 +12,13 @@ use fakes::{
 use model::device::Generation;
 
 /// An agent that samples a fake workload's metrics, distributions included, and exports them.
-struct ExportingAgent {
+struct OtlpAgent {
     agent: RunningAgent,
     _host: FakeHost,
     runtime: FakeRuntime,
 }
 
-impl ExportingAgent {
+impl OtlpAgent {
     fn start(settings: &str) -> Self {
         let host = FakeHost::with(Generation::V6e, 4);
         let runtime = FakeRuntime::with_devices(&[0, 1, 2, 3]);

@@ -13,7 +13,7 @@ use proto::opentelemetry::proto::metrics::v1::{
     AggregationTemporality, HistogramDataPoint, Metric, metric::Data,
 };
 
-use super::ExportingAgent;
+use super::OtlpAgent;
 
 /// Name and labels of each series of a page, without those of its histograms' buckets.
 fn of_page(page: &str) -> BTreeSet<String> {
@@ -60,7 +60,7 @@ fn named<'m>(messages: &'m [fake_collector::OtlpMessage], name: &str) -> &'m Met
 #[test]
 fn a_collector_gets_the_series_of_the_page_with_their_kinds_units_and_starts() {
     let collector = FakeCollector::start();
-    let exporting = ExportingAgent::to(&collector, "");
+    let exporting = OtlpAgent::to(&collector, "");
     // What comes and goes with the seconds is on one of two pages.
     let (page, messages) = eventually("the series of the page", || {
         let before = of_page(&exporting.agent.get("/metrics", "").body);
