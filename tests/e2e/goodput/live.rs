@@ -1,16 +1,13 @@
 //! The ledger of a job that runs: a real agent, a process that holds chips, and services that a test sets.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-};
+use std::process::Command;
 
 use fakes::{
     command::{Ended, start_as},
     fake_host::FakeHost,
-    harness::{artifact, tpuscope},
-    jax_job::free_port,
+    harness::tpuscope,
     running_agent::{Home, RunningAgent},
+    scripted_job::{ScriptedJob, ScriptedPorts},
     wait::eventually,
 };
 use model::device::Generation;
@@ -24,42 +21,18 @@ const SETTINGS: &str = "[workload]\nscan_interval = '250ms'\n[sampler]\norbax_gr
 /// A host of two chips for the Slurm job 77.
 struct JobHost {
     host: FakeHost,
-    runtime: u16,
-    orbax: u16,
+    ports: ScriptedPorts,
 }
 
 impl JobHost {
     fn new() -> Self {
-        Self { host: FakeHost::with(Generation::V6e, 2), runtime: free_port(), orbax: free_port() }
+        Self { host: FakeHost::with(Generation::V6e, 2), ports: ScriptedPorts::free() }
     }
 
     /// A process of the job that holds both chips.
     fn job(&self) -> ScriptedJob {
-        let at = |port: u16| format!("127.0.0.1:{port}");
-        let mut command = Command::new(artifact("fake-tpu-host"));
-        command.args([
-            "--scripted",
-            "--chips",
-            "2",
-            "--runtime",
-            &at(self.runtime),
-            "--orbax",
-            &at(self.orbax),
-        ]);
-        for node in self.host.chips().into_iter().flat_map(|chip| chip.nodes) {
-            command.arg("--hold").arg(node);
-        }
-        command
-            .env("SLURM_JOB_ID", "77")
-            .env("SLURM_JOB_NAME", "train")
-            .env("TPU_RUNTIME_METRICS_PORTS", self.runtime.to_string())
-            .env("ENABLE_ORBAX_PROMETHEUS_TELEMETRY", "true")
-            .env("ORBAX_PROMETHEUS_PORT", self.orbax.to_string());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let mut job = ScriptedJob { child, stdin, stdout: BufReader::new(stdout) };
-        job.line();
-        job.shows(95.0, 0, 0.0);
+        let mut job = ScriptedJob::start("77", &self.host.chips(), self.ports);
+        shows(&mut job, 95.0, 0, 0.0);
         job
     }
 
@@ -69,38 +42,14 @@ impl JobHost {
     }
 }
 
-/// A job whose figures a test sets; killed when dropped.
-struct ScriptedJob {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl ScriptedJob {
-    /// The duty cycle of both chips in percent, how many checkpoint writes have started, and for how long the last blocked.
-    fn shows(&mut self, duty: f64, started: u32, blocked: f64) {
-        let page = format!(
-            "# TYPE jax_orbax_write_async_start gauge\njax_orbax_write_async_start {started}\n\
-             # TYPE jax_checkpoint_write_async_blocking_duration_secs gauge\n\
-             jax_checkpoint_write_async_blocking_duration_secs {blocked}\n"
-        );
-        writeln!(self.stdin, "{}", serde_json::json!({ "duty": duty, "orbax": page })).unwrap();
-        self.line();
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the job ended");
-        line
-    }
-}
-
-impl Drop for ScriptedJob {
-    fn drop(&mut self) {
-        // Already over is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The duty cycle of both chips in percent, how many checkpoint writes have started, and for how long the last blocked.
+fn shows(job: &mut ScriptedJob, duty: f64, started: u32, blocked: f64) {
+    let page = format!(
+        "# TYPE jax_orbax_write_async_start gauge\njax_orbax_write_async_start {started}\n\
+         # TYPE jax_checkpoint_write_async_blocking_duration_secs gauge\n\
+         jax_checkpoint_write_async_blocking_duration_secs {blocked}\n"
+    );
+    job.show(&serde_json::json!({ "duty": duty, "orbax": page }));
 }
 
 fn ask(agent: &RunningAgent, arguments: &[&str]) -> Ended {
@@ -141,9 +90,9 @@ fn a_job_has_a_ledger_that_outlives_the_agent_and_its_own_restart() {
     assert_eq!((&worked["chips"], &worked["name"]), (&serde_json::json!([0, 1]), &"train".into()));
 
     // A checkpoint of more than ten seconds, which would be part of a step.
-    job.shows(0.0, 1, 0.0);
+    shows(&mut job, 0.0, 1, 0.0);
     let idle = job_with(&agent, "a checkpoint", |job| seconds(job, "checkpoint") >= 12);
-    job.shows(95.0, 1, 13.0);
+    shows(&mut job, 95.0, 1, 13.0);
     let productive = seconds(&idle, "productive");
     let before = job_with(&agent, "more work", |job| seconds(job, "productive") >= productive + 2);
     assert!(seconds(&before, "stall") <= 2, "{before}");

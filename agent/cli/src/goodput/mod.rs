@@ -250,14 +250,11 @@ fn warn(warning: &str) {
 }
 
 fn labels(args: &Args, job: &str) -> SeriesLabels {
-    let derived = goodput::export::accelerator_type(&args.accelerator_type);
-    // A machine type is lower case; a name such as `TPU-v6e` stands for itself.
-    let given = args.accelerator_type.chars().any(char::is_uppercase) || derived == "UNKNOWN";
     SeriesLabels {
         location: args.location.clone(),
         workload_id: job.to_owned(),
         replica_id: args.replica_id.clone(),
-        accelerator_type: if given { args.accelerator_type.clone() } else { derived.to_owned() },
+        accelerator_type: goodput::export::given_accelerator_type(&args.accelerator_type),
         cluster_name: args.cluster_name.clone(),
     }
 }

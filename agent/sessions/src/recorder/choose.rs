@@ -149,6 +149,7 @@ impl Recorder {
             for (process, known) in &mut state.processes {
                 if processes.contains(&process.process) {
                     (known.failures, known.to_leave_out) = (0, 0);
+                    known.continuous_again = Duration::ZERO;
                 }
             }
         }
