@@ -14,6 +14,7 @@ pub mod ledgers;
 pub mod lock;
 pub mod marks;
 pub mod own_metrics;
+pub mod own_thread;
 mod retention;
 pub mod segments;
 mod session_store;

@@ -1,5 +1,6 @@
 //! `tpuscope agent`: assembles and runs the daemon.
 
+mod exporters;
 mod job_services;
 mod listeners;
 mod mark_services;
@@ -10,6 +11,7 @@ mod sources;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use exporters::ExportedParts;
 use host::discovery::{Discovery, DiscoveryConfig};
 use job_services::JobServices;
 use jobs::ledger::{LedgerInputs, LiveLedgers};
@@ -157,6 +159,14 @@ async fn serve(
     let db = Arc::clone(&session_services.state);
     let mark_services =
         MarkServices::start(&mut supervisor, &config, db, discovery.snapshot(), clock.clone());
+    let exported = ExportedParts {
+        host: &host,
+        marks: &mark_services,
+        sampler: &sampler,
+        discovery: &discovery,
+        clock: &clock,
+    };
+    exporters::start(&mut supervisor, &config, &exported);
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
@@ -173,6 +183,7 @@ async fn serve(
         uploads: session_services.queue.clone(),
         ledgers: Arc::clone(&session_services.ledgers),
         steps: Arc::clone(&steps),
+        marked_steps: Arc::clone(&mark_services.steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));

@@ -25,8 +25,8 @@ const WARNING: &str = "a program that traces itself fails if it starts a trace w
 /// Arguments of `recorder status`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only the job with this id [default: all jobs that you own]
-    #[arg(long, value_name = "ID")]
+    /// Only the job with this [KIND:]ID, such as train or slurm:12 [default: all jobs that you own]
+    #[arg(long, value_name = "JOB")]
     job: Option<String>,
     #[command(flatten)]
     agent: client::SocketArgs,

@@ -85,14 +85,32 @@ impl SettingsFile {
     }
 }
 
-/// Makes a section of its own of each section that is in another one: `[api.remote]` becomes `["api.remote"]`.
+/// Makes a section of its own of each section that is in another one: `[api.remote]` becomes `["api.remote"]`. What is in a
+/// table that is no section itself, such as `[export]`, becomes one too, also if there is none of this name.
 fn lift_inner_sections(document: &mut DeTable<'_>) {
     for section in SECTIONS {
         let Some((outer, inner)) = section.name.split_once('.') else { continue };
+        if find(outer).is_none() {
+            lift_all(document, outer);
+            continue;
+        }
         let Some(DeValue::Table(table)) = document.get_mut(outer).map(Spanned::get_mut) else { continue };
         if let Some((key, value)) = table.remove_entry(inner) {
             document.insert(Spanned::new(key.span(), Cow::Borrowed(section.name)), value);
         }
+    }
+}
+
+/// Makes a section of its own of each one in the table `outer`.
+fn lift_all(document: &mut DeTable<'_>, outer: &str) {
+    // What is no table stays, and is refused as an unknown section.
+    if !document.get(outer).is_some_and(|value| value.get_ref().is_table()) {
+        return;
+    }
+    let Some(DeValue::Table(table)) = document.remove(outer).map(Spanned::into_inner) else { return };
+    for (key, value) in table {
+        let name = Cow::Owned(setting_name(outer, key.get_ref()));
+        document.insert(Spanned::new(key.span(), name), value);
     }
 }
 

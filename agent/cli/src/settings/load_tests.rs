@@ -148,6 +148,36 @@ fn later_layers_win() {
 }
 
 #[test]
+fn a_section_below_a_name_that_is_none_is_read_and_a_wrong_one_is_named() {
+    let config = load(&Layers {
+        text: Some((
+            Path::new("a.toml"),
+            "[export.cloud_monitoring]\nenabled = true\nrolling_windows = ['10m']\n",
+        )),
+        environment: vec![("TPUSCOPE_EXPORT__CLOUD_MONITORING__PROJECT".into(), "p-1".into())],
+        flags: &["export.cloud_monitoring.interval=30s".to_owned()],
+    });
+    let monitoring = config.unwrap().config.export_cloud_monitoring;
+    assert_eq!((monitoring.enabled, monitoring.project.as_str()), (true, "p-1"));
+    assert_eq!((monitoring.interval.get().as_secs(), monitoring.rolling_windows.len()), (30, 1));
+    for (text, says) in [
+        (
+            "[export.cloud_monitorin]\nenabled = true\n",
+            "a.toml line 1: there is no section `export.cloud_monitorin` (did you mean `export.cloud_monitoring`?)",
+        ),
+        (
+            "[export.cloud_monitoring]\nenable = true\n",
+            "a.toml line 2: there is no setting `export.cloud_monitoring.enable` (did you mean `enabled`?)",
+        ),
+        ("[export]\nx = 1\n", "a.toml line 2: there is no section `export.x`"),
+        ("export = 1\n", "a.toml line 1: there is no section `export`"),
+    ] {
+        assert_eq!(from_text(text).unwrap_err(), says, "{text}");
+    }
+    assert!(from_text("[export]\n").is_ok());
+}
+
+#[test]
 fn a_section_in_another_one_has_settings_of_its_own() {
     let text = "[api]\nmax_connections = 3\n[api.remote]\ncert = '/c'\n[[api.remote.allow]]\nsan = 'x'\nrole = 'viewer'\n";
     let config = from_text(text).unwrap();

@@ -105,6 +105,8 @@ sections! {
     slurm: server::hook_users::SlurmSettings,
     /// Uploads.
     upload: store::uploads::settings::Settings,
+    /// Points to Cloud Monitoring.
+    export_cloud_monitoring in "export.cloud_monitoring": export::cloud_monitoring::settings::CloudMonitoringSettings,
     ;
     /// Where sessions are uploaded to.
     destination: store::destinations::Destinations, each store::destinations::Destination,

@@ -1,0 +1,47 @@
+//! The exporters that the settings switch on. One that is off has no task, no connection and no memory.
+
+use std::sync::Arc;
+
+use export::cloud_monitoring::{self, CloudMonitoringInputs};
+use host::discovery::Discovery;
+use model::time::Clock;
+use sampling::sampler::Sampler;
+
+use super::mark_services::MarkServices;
+use crate::{
+    lifecycle::task_supervisor::{OnEnd, Stage, TaskSupervisor},
+    remedies,
+    settings::Config,
+};
+
+/// What exporters read.
+pub(super) struct ExportedParts<'a> {
+    pub(super) host: &'a str,
+    pub(super) marks: &'a MarkServices,
+    pub(super) sampler: &'a Sampler,
+    pub(super) discovery: &'a Discovery,
+    pub(super) clock: &'a Arc<dyn Clock>,
+}
+
+/// Starts them.
+pub(super) fn start(supervisor: &mut TaskSupervisor, config: &Config, parts: &ExportedParts<'_>) {
+    if config.export_cloud_monitoring.enabled {
+        start_cloud_monitoring(supervisor, config, parts);
+    }
+}
+
+fn start_cloud_monitoring(supervisor: &mut TaskSupervisor, config: &Config, parts: &ExportedParts<'_>) {
+    let inputs = CloudMonitoringInputs {
+        settings: config.export_cloud_monitoring.clone(),
+        host: parts.host.to_owned(),
+        marks: Arc::clone(&parts.marks.marks),
+        ledgers: Arc::clone(&parts.marks.ledgers),
+        workloads: parts.discovery.snapshot(),
+        sampler: parts.sampler.clone(),
+        clock: Arc::clone(parts.clock),
+        remedy: remedies::cloud_monitoring,
+    };
+    supervisor.task(Stage::Sampling, "cloud monitoring", OnEnd::Restart, move |stop| {
+        cloud_monitoring::run(inputs.clone(), stop)
+    });
+}
