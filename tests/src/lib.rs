@@ -31,6 +31,7 @@ pub mod net_ns;
 pub mod pid_ns;
 pub mod python_peer;
 pub mod running_agent;
+pub mod scripted_job;
 pub mod simulated_hosts;
 pub mod slurm_cluster;
 pub mod small_disk;

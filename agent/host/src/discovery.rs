@@ -167,7 +167,7 @@ impl Discovery {
                 return Ok(());
             }
             let served = self.0.take_request(&mut state);
-            if !self.0.is_idle(&state) {
+            if !self.0.has_nothing_to_read(&mut state) {
                 let shared = self.0.clone();
                 let tick = tokio::task::spawn_blocking(move || shared.tick(state));
                 let Some(done) = stop.run_until_cancelled(tick).await else { return Ok(()) };
@@ -214,8 +214,9 @@ impl SharedDiscovery {
     }
 
     /// Whether a tick has nothing to read now, and so needs no blocking thread.
-    fn is_idle(&self, state: &ScanState) -> bool {
-        Instant::now() < state.chips_due && state.scanner.is_idle(self.clock.now())
+    fn has_nothing_to_read(&self, state: &mut ScanState) -> bool {
+        let now = self.clock.now();
+        Instant::now() < state.chips_due && (state.scanner.is_idle(now) || state.scanner.is_unchanged(now))
     }
 
     /// Logs an event and hands it to all listeners.

@@ -183,6 +183,7 @@ async fn serve(
         uploads: session_services.queue.clone(),
         ledgers: Arc::clone(&session_services.ledgers),
         steps: Arc::clone(&steps),
+        marked_steps: Arc::clone(&mark_services.steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
     let host_api = Arc::new(HostApi::new(identity, clock, inputs));

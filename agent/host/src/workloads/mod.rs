@@ -16,6 +16,7 @@ mod node_watch;
 mod owners;
 mod port_listeners;
 mod process_details;
+mod process_life;
 mod process_scan;
 pub mod process_status;
 pub mod process_texts;
@@ -45,7 +46,8 @@ use model::{
 };
 use node_watch::NodeWatch;
 use owners::{KnownOwner, forked_from, mark_shared_chips};
-use process_details::ProcessReader;
+use process_details::{ProcessDetails, ProcessReader};
+use process_life::ProcessLife;
 use process_scan::{DeviceNodes, HeldDevice, ProcessScan, ProcessScanner};
 use process_status::ProcessStat;
 use procfs::Procfs;
@@ -64,11 +66,11 @@ const MIN_SCAN_GAP: Duration = Duration::from_secs(1);
 const DUE_TOLERANCE: Duration = Duration::from_millis(100);
 /// On a host where no owner is expected the scan interval is multiplied by this; a capture asks for a scan at once.
 const IDLE_FACTOR: u32 = 30;
-/// [`SETTLING`] after the last owner came the scan interval is multiplied by this: its ports are open, and another owner
-/// is seen between two scans.
+/// The scan interval grows with the time since the last owner came, up to this many times: by then its ports are open, and
+/// another owner is seen between two scans.
 const SETTLED_FACTOR: u32 = 6;
-/// How long an owner may take to open its ports.
-const SETTLING: Duration = Duration::from_secs(60);
+/// While nothing tells of a change, the files of known owners are read at this interval.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of owners that are listed.
 const MAX_OWNERS: usize = 512;
 
@@ -95,6 +97,8 @@ pub struct OwnerScanner {
     sockets: Vec<(u64, u32)>,
     current: Arc<Workloads>,
     last_scan: Option<Timestamp>,
+    /// When the files of the known owners were read last.
+    last_check: Option<Timestamp>,
     /// When a scan found an owner that the one before did not know.
     newest_owner: Option<Timestamp>,
     full: bool,
@@ -128,6 +132,7 @@ impl OwnerScanner {
             sockets: Vec::new(),
             current: Arc::default(),
             last_scan: None,
+            last_check: None,
             newest_owner: None,
             full: false,
         }
@@ -166,6 +171,19 @@ impl OwnerScanner {
         self.chips.is_empty() && self.known.is_empty() && !self.due(now, false)
     }
 
+    /// Whether nothing tells that the owners have changed since the last tick: each chip has an owner, all owners live, no
+    /// node of a chip was used, and neither a scan nor a check is due. Does not block.
+    pub fn is_unchanged(&mut self, now: Timestamp) -> bool {
+        let used = self.watch.was_used();
+        self.early.node_used |= used;
+        let checked = |at: Timestamp| now >= at && at.age(now) + DUE_TOLERANCE < CHECK_INTERVAL;
+        !used
+            && self.last_check.is_some_and(checked)
+            && !self.due(now, self.early.wanted(now))
+            && self.all_chips_owned()
+            && process_life::all_live(self.known.values().map(|known| &known.life))
+    }
+
     /// The owners now. Known owners and young processes are checked; a full scan is made when the interval has passed, a
     /// known owner has changed, or a chip was opened. Returns the same `Arc` as before when nothing changed.
     pub fn tick(&mut self, now: Timestamp) -> Arc<Workloads> {
@@ -174,6 +192,7 @@ impl OwnerScanner {
             Err(error) => return self.unreadable(&error),
         };
         let OwnerCheck { gone, other_state } = self.check_owners(&proc);
+        self.last_check = Some(now);
         if let Err(error) = self.look_for_new_owners(&mut proc, now) {
             return self.unreadable(&error);
         }
@@ -224,23 +243,21 @@ impl OwnerScanner {
             && self.settings.endpoints.is_empty()
     }
 
-    /// Whether there are owners and the last one came some time ago. Without chips nothing tells of a new owner between
-    /// two scans.
-    fn has_settled(&self) -> bool {
-        let (Some(last), Some(newest)) = (self.last_scan, self.newest_owner) else { return false };
-        !self.chips.is_empty() && !self.known.is_empty() && newest.age(last) >= SETTLING
+    /// How long the last owner was known at the last scan. `None` without owners, and without chips: nothing tells of a
+    /// new owner between two scans then.
+    fn settled_for(&self) -> Option<Duration> {
+        let (last, newest) = (self.last_scan?, self.newest_owner?);
+        (!self.chips.is_empty() && !self.known.is_empty()).then(|| newest.age(last))
     }
 
     /// The time between two full scans.
     fn interval(&self) -> Duration {
         let interval = self.settings.scan_interval.get();
         if self.no_owner_expected() {
-            interval.saturating_mul(IDLE_FACTOR)
-        } else if self.has_settled() {
-            interval.saturating_mul(SETTLED_FACTOR)
-        } else {
-            interval
+            return interval.saturating_mul(IDLE_FACTOR);
         }
+        let longest = interval.saturating_mul(SETTLED_FACTOR);
+        self.settled_for().map_or(interval, |settled| settled.clamp(interval, longest))
     }
 
     /// Moves the last scan back so that the next one is due [`MIN_SCAN_GAP`] after it.
@@ -267,13 +284,13 @@ impl OwnerScanner {
     }
 
     /// Looks for signs of a new owner between two scans: only on a host with chips. Young processes are left out while
-    /// no chip is free for them: a program that starts many would pay for it.
+    /// no chip is free for them: a program that starts many would pay for it, and a fork is found by the next scan.
     fn look_for_new_owners(&mut self, proc: &mut Procfs, now: Timestamp) -> io::Result<()> {
         if self.chips.is_empty() {
             return Ok(());
         }
         self.early.node_used |= self.watch.was_used();
-        if self.has_settled() && self.all_chips_owned() {
+        if self.all_chips_owned() {
             return Ok(());
         }
         self.young.look(proc, now)?;
@@ -386,14 +403,11 @@ impl OwnerScanner {
             let known = match same {
                 Some((stat, mut old)) => {
                     self.reader.refresh(proc, stat, *pid, held.is_some(), &mut old.details);
-                    Some((old.details, old.profilers))
+                    Some((old.details, old.profilers, old.life))
                 }
-                None => self
-                    .reader
-                    .read(proc, *pid, held.is_some())
-                    .map(|details| (details, ProfilerHistory::default())),
+                None => self.read_new(proc, *pid, held.is_some()),
             };
-            let Some((details, profilers)) = known else { continue };
+            let Some((details, profilers, life)) = known else { continue };
             if environment::ignored(&details.environment) {
                 ignored += 1;
                 ignored_chips.extend(held.into_iter().flatten().filter_map(|(_, held)| match held {
@@ -403,12 +417,25 @@ impl OwnerScanner {
                 continue;
             }
             let held = held.cloned().unwrap_or_default();
-            self.known.insert(*pid, KnownOwner { details, held, profilers });
+            self.known.insert(*pid, KnownOwner { details, held, profilers, life });
         }
         if self.settings.discover == Discover::Any {
             self.mapped_checks.retain(|pid, _| scan.pids.binary_search(pid).is_ok());
         }
         (ignored, ignored_chips.into_iter().collect())
+    }
+
+    /// Reads an owner that was not known; `None` when it has ended.
+    fn read_new(
+        &mut self,
+        proc: &Procfs,
+        pid: u32,
+        holds_chip: bool,
+    ) -> Option<(ProcessDetails, ProfilerHistory, ProcessLife)> {
+        // Followed first: the process that is read then is the one that is followed, or that one has ended.
+        let life = ProcessLife::follow(proc, pid);
+        let details = self.reader.read(proc, pid, holds_chip)?;
+        Some((details, ProfilerHistory::default(), life))
     }
 
     /// Whether a process has jaxlib, torch_xla or libtpu mapped. Its map is read only when its address space has

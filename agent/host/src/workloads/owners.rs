@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use model::workload::{Owner, ProcessKey};
 
 use super::{
-    process_details::ProcessDetails, process_scan::HeldDevice, process_status::ProcessStat,
-    profiler_history::ProfilerHistory,
+    process_details::ProcessDetails, process_life::ProcessLife, process_scan::HeldDevice,
+    process_status::ProcessStat, profiler_history::ProfilerHistory,
 };
 
 /// An owner between two ticks.
@@ -17,6 +17,8 @@ pub(super) struct KnownOwner {
     pub(super) held: Vec<(u32, HeldDevice)>,
     /// The profilers that it has had.
     pub(super) profilers: ProfilerHistory,
+    /// Tells when it has ended.
+    pub(super) life: ProcessLife,
 }
 
 impl KnownOwner {

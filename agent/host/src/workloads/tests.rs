@@ -335,9 +335,9 @@ fn a_host_whose_owners_are_known_is_scanned_less_often() {
     };
     assert_eq!(scans(&mut discovery, 0..25), [0, 10, 20], "no owner");
     let _one = host.hold(0, &[]);
-    assert_eq!(scans(&mut discovery, 25..150), [25, 35, 45, 55, 65, 75, 85, 145]);
+    assert_eq!(scans(&mut discovery, 25..270), [25, 35, 45, 65, 105, 165, 225]);
     let _two = host.hold(1, &[]);
-    assert_eq!(scans(&mut discovery, 150..180), [150, 160, 170], "a new owner");
+    assert_eq!(scans(&mut discovery, 270..300), [270, 280, 290], "a new owner");
 }
 
 #[test]
@@ -353,11 +353,7 @@ fn new_processes_are_looked_at_while_a_chip_is_free() {
     assert_eq!(owners(&mut discovery, 71), 2, "chip 1 was free");
     (72..=140).for_each(|second| assert_eq!(owners(&mut discovery, second), 2));
     let shared = host.hold(1, &[]);
-    assert_eq!(
-        owners(&mut discovery, 141),
-        2,
-        "both have had owners for a minute: this waits for the next scan"
-    );
+    assert_eq!(owners(&mut discovery, 141), 2, "both have owners: this waits for the next scan");
     assert_eq!(owners(&mut discovery, 200), 3);
     drop(shared);
     (201..=270).for_each(|second| assert_eq!(owners(&mut discovery, second), 2));
@@ -365,6 +361,43 @@ fn new_processes_are_looked_at_while_a_chip_is_free() {
     assert_eq!(owners(&mut discovery, 271), 1);
     let _next = host.hold(1, &[]);
     assert_eq!(owners(&mut discovery, 272), 2, "chip 1 has become free");
+}
+
+#[test]
+fn what_tells_of_no_change_is_not_read() {
+    let host = Host::new();
+    let mut discovery = host.discovery();
+    let _one = host.hold(0, &[]);
+    let unchanged = |discovery: &mut OwnerScanner, second: i64| discovery.is_unchanged(at(second));
+    assert!(!unchanged(&mut discovery, 0), "no scan yet");
+    discovery.tick(at(0));
+    assert!(!unchanged(&mut discovery, 1), "chip 1 is free");
+    let two = host.hold(1, &[]);
+    assert_eq!(discovery.tick(at(1)).owners.len(), 2);
+    discovery.watch.was_used();
+    assert!((2..=5).all(|second| unchanged(&mut discovery, second)));
+    assert!(!unchanged(&mut discovery, 6), "a check is due");
+    discovery.tick(at(6));
+    assert!(!discovery.was_full_scan());
+    assert!(unchanged(&mut discovery, 7));
+    discovery.request_full_scan();
+    assert!(!unchanged(&mut discovery, 7), "a scan is requested");
+    discovery.tick(at(7));
+    assert!(discovery.was_full_scan());
+    assert!(unchanged(&mut discovery, 8));
+    drop(File::open(&host.chips[0].nodes[0]).unwrap());
+    assert!(!unchanged(&mut discovery, 8), "a node was used");
+    discovery.tick(at(8));
+    discovery.watch = NodeWatch::default();
+    assert!(unchanged(&mut discovery, 9));
+    drop(two);
+    assert!(!unchanged(&mut discovery, 9), "an owner has ended");
+    assert_eq!(discovery.tick(at(9)).owners.len(), 1);
+    // The clock was set back.
+    let _two = host.hold(1, &[]);
+    assert_eq!(discovery.tick(at(20)).owners.len(), 2);
+    assert!(unchanged(&mut discovery, 21));
+    assert!(!unchanged(&mut discovery, 19));
 }
 
 #[test]

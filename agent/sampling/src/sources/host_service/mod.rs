@@ -2,22 +2,21 @@
 //!
 //! Must never call anything but GetHostMetrics: the service's other calls change the state of the host.
 
-#![expect(clippy::cast_precision_loss, reason = "a sample is an f64, and scores are small")]
+mod named_series;
 
-use std::{collections::HashSet, future::Future, pin::Pin};
+use std::{future::Future, pin::Pin};
 
 use model::{
     catalog,
-    device::Chip,
-    label::{CHIP, Labels},
+    label::Labels,
     metric::Descriptor,
     sample::{Origin, Sample, SampleValue},
     time::Timestamp,
-    untrusted::clean_label,
     workload::{Address, EndpointKind, EndpointOrigin},
 };
+use named_series::NamedSeries;
 use prost::Message;
-use proto::libtpu::tpunetd::{GetHostMetricsRequest, MetricType, UtilizationMetricData};
+use proto::libtpu::tpunetd::{GetHostMetricsRequest, UtilizationMetricData};
 use tokio::time::Instant;
 use xprof::wire::Fields;
 
@@ -25,14 +24,11 @@ use super::{
     Absence, Reading, Source, Tick,
     grpc::{GrpcCallError, GrpcConnection, Malformed, UnaryCall},
     retry::Retry,
-    tray_chip::{self, TrayChips},
 };
 
 const GET: &str = "/libtpu.tpunetd.VBARControl/GetHostMetrics";
 /// More chips than any host has.
 const MOST_CHIPS: usize = 256;
-/// The most values that are taken from one reply.
-const MOST_VALUES: usize = 4096;
 
 const NOT_FOUND: &str = "no host service was found: it listens on 127.0.0.1:8353, on hosts that have it";
 
@@ -45,6 +41,7 @@ pub struct HostServiceSource {
     connection: Option<GrpcConnection>,
     retry: Retry,
     fault: Option<String>,
+    named: NamedSeries,
 }
 
 impl Default for HostServiceSource {
@@ -56,6 +53,7 @@ impl Default for HostServiceSource {
             connection: None,
             retry: Retry::default(),
             fault: None,
+            named: NamedSeries::default(),
         }
     }
 }
@@ -118,7 +116,8 @@ impl HostServiceSource {
             Ok(None) => {}
             Ok(Some(reply)) => {
                 self.retry.succeeded();
-                self.fault = samples(&reply, tick, &mut reading.samples).err().map(|error| error.to_string());
+                let read = samples(&reply, tick, &mut self.named, &mut reading.samples);
+                self.fault = read.err().map(|error| error.to_string());
             }
             Err(error) => {
                 self.retry.failed(Instant::now());
@@ -145,38 +144,33 @@ impl Source for HostServiceSource {
 /// The samples of a reply to GetHostMetrics, without I/O; `None` where it cannot be read.
 pub fn decode_reply(reply: &[u8], tick: &Tick) -> Option<Vec<Sample>> {
     let mut decoded = Vec::new();
-    samples(reply, tick, &mut decoded).ok()?;
+    samples(reply, tick, &mut NamedSeries::default(), &mut decoded).ok()?;
     Some(decoded)
 }
 
-/// The samples of a GetHostMetricsResponse.
-fn samples(reply: &[u8], tick: &Tick, samples: &mut Vec<Sample>) -> Result<(), Malformed> {
-    let mut seen = HashSet::new();
-    let mut names = TrayChips::default();
-    let mut chips = 0;
+/// The samples of a GetHostMetricsResponse. `named` is what the reply before named, and is renewed where this one differs.
+fn samples(
+    reply: &[u8],
+    tick: &Tick,
+    named: &mut NamedSeries,
+    samples: &mut Vec<Sample>,
+) -> Result<(), Malformed> {
+    let mut entries = Vec::with_capacity(named.entries());
     Fields::new(reply, 0).each(1, |entry| -> Result<(), Malformed> {
-        chips += 1;
-        if chips > MOST_CHIPS {
-            return Ok(());
+        if entries.len() < MOST_CHIPS {
+            entries.push(UtilizationMetricData::decode(entry)?);
         }
-        let entry = UtilizationMetricData::decode(entry)?;
-        let of_chip = chip_labels(&entry.chip_identifier, chips - 1, &tick.host.chips);
-        let at = measured(&entry, tick.at);
-        for (name, labels, value) in values(&entry, &of_chip) {
-            let Some((metric, named)) = catalog::by_origin(Origin::HostService, name) else { continue };
-            if !value.is_finite()
-                || samples.len() >= MOST_VALUES
-                || !seen.insert((named.name, labels.clone()))
-            {
-                continue;
-            }
-            samples.push(gauge(metric, labels, named.scale.apply(value), at));
-        }
-        tray_chips(&entry).for_each(|name| names.add(name, of_chip.number(CHIP)));
         Ok(())
     })?;
-    let info = |labels| gauge(&catalog::TPU_TRAY_CHIP_INFO, labels, 1.0, tick.at);
-    samples.extend(names.series().map(info));
+    named.follow(&mut entries, &tick.host.chips);
+    samples.reserve(named.len());
+    for (value, at, series) in named.values(tick.at) {
+        if value.is_finite() {
+            samples.push(gauge(series.metric, series.labels.clone(), series.scale.apply(value), at));
+        }
+    }
+    let info = |labels: &Labels| gauge(&catalog::TPU_TRAY_CHIP_INFO, labels.clone(), 1.0, tick.at);
+    samples.extend(named.infos().iter().map(info));
     Ok(())
 }
 
@@ -185,61 +179,12 @@ fn gauge(metric: &'static Descriptor, labels: Labels, value: f64, at: Timestamp)
     Sample { metric: metric.into(), labels, value, origin: Origin::HostService, at, workload: None }
 }
 
-/// The values of an entry: name in the reply, labels, value.
-fn values(entry: &UtilizationMetricData, of_chip: &Labels) -> Vec<(&'static str, Labels, f64)> {
-    let mut values: Vec<_> = entry
-        .metrics
-        .iter()
-        .filter(|metric| metric.metric_type() != MetricType::Unspecified)
-        .map(|metric| (metric.metric_type().as_str_name(), of_chip.clone(), metric.utilization.into()))
-        .collect();
-    let Some(health) = &entry.tpu_health_metrics else { return values };
-    if let Some(it) = &health.chip_throttling_metric {
-        let labels = tray_chip::labels(&tray_chip::name(it.tray_id, it.chip_id));
-        values.push(("throttling_score", labels, it.throttling_score as f64));
-    }
-    for link in &health.ici_link_metrics {
-        values.push(("link_health", tray_chip::link_labels(&link.port_id), link.link_health as f64));
-    }
-    values
-}
-
-/// What the entry calls its chip where it speaks of throttling and links.
-fn tray_chips(entry: &UtilizationMetricData) -> impl Iterator<Item = String> {
-    entry.tpu_health_metrics.iter().flat_map(|health| {
-        let throttled =
-            health.chip_throttling_metric.iter().map(|it| tray_chip::name(it.tray_id, it.chip_id));
-        throttled.chain(health.ici_link_metrics.iter().filter_map(|link| tray_chip::of_link(&link.port_id)))
-    })
-}
-
-/// The chip, if the identifier is its position or its PCI address; else the identifier as it is. Where a chip was removed
-/// or added, nothing tells which one the service counts as which.
-fn chip_labels(identifier: &str, position: usize, chips: &[Chip]) -> Labels {
-    let by_pci = chips.iter().find(|chip| !identifier.is_empty() && chip.pci == identifier);
-    let by_index = || {
-        let position: u32 = identifier.parse().ok()?;
-        let counted = (0..).zip(chips).all(|(position, chip)| chip.index.0 == position);
-        chips.iter().find(|chip| counted && chip.index.0 == position)
-    };
-    match by_pci.or_else(by_index) {
-        Some(chip) => Labels::chip(chip.index),
-        None if identifier.is_empty() => Labels::one("chip_id", format!("entry {position}")),
-        None => Labels::one("chip_id", clean_label(identifier)),
-    }
-}
-
-/// When an entry was measured: as it says, if that is within a minute before now.
-fn measured(entry: &UtilizationMetricData, read: Timestamp) -> Timestamp {
-    let Some(said) = &entry.timestamp else { return read };
-    super::said_at(said.seconds, said.nanos, read)
-}
-
 #[cfg(test)]
 mod tests {
-    use model::snapshot::HostSnapshot;
+    use model::{device::Chip, snapshot::HostSnapshot};
     use proto::libtpu::tpunetd::{
-        ChipThrottlingMetric, GetHostMetricsResponse, IciLinkMetric, TpuHealthMetrics, UtilizationMetric,
+        ChipThrottlingMetric, GetHostMetricsResponse, IciLinkMetric, MetricType, TpuHealthMetrics,
+        UtilizationMetric,
     };
 
     use super::*;
@@ -287,7 +232,8 @@ mod tests {
             metrics_data: vec![entry("1", 0), entry("0000:00:04", 1), entry("x\n", 1)],
         };
         let mut found = Vec::new();
-        samples(&reply.encode_to_vec(), &tick(), &mut found).unwrap();
+        let mut named = NamedSeries::default();
+        samples(&reply.encode_to_vec(), &tick(), &mut named, &mut found).unwrap();
         let shown: Vec<_> = found
             .iter()
             .map(|sample| {
@@ -316,10 +262,50 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_reply_that_names_others_than_the_last_gets_their_series() {
+        let entry =
+            |identifier: &str, kinds: &[MetricType], links: &[&str], value: f32| UtilizationMetricData {
+                metrics: kinds.iter().map(|kind| used(*kind, value)).collect(),
+                chip_identifier: identifier.into(),
+                tpu_health_metrics: Some(TpuHealthMetrics {
+                    chip_throttling_metric: None,
+                    ici_link_metrics: links
+                        .iter()
+                        .map(|link| IciLinkMetric { port_id: (*link).into(), link_health: 1 })
+                        .collect(),
+                }),
+                ..UtilizationMetricData::default()
+            };
+        let (cores, memory) = (&[MetricType::Tensorcore][..], &[MetricType::Hbm][..]);
+        let links = ["tray0.chip0.ici0.int", "tray0.chip0.ici1.int"];
+        let replies = [
+            vec![entry("0", cores, &links[..1], 1.0), entry("1", cores, &[], 2.0)],
+            vec![entry("0", cores, &links[..1], 3.0), entry("1", cores, &[], 4.0)],
+            vec![entry("1", cores, &links[..1], 5.0), entry("0", cores, &[], 6.0)],
+            vec![entry("1", memory, &links[..1], 5.0), entry("0", cores, &[], f32::NAN)],
+            vec![entry("1", memory, &links, 5.0), entry("0", cores, &[], 6.0)],
+            vec![entry("1", memory, &links[1..], 5.0)],
+            vec![],
+        ];
+        let mut named = NamedSeries::default();
+        let mut tick = tick();
+        for (position, metrics_data) in replies.into_iter().enumerate() {
+            if position == 5 {
+                tick.host.chips = [chip(1, "0000:00:05")].into();
+            }
+            let reply = GetHostMetricsResponse { metrics_data }.encode_to_vec();
+            let (mut again, mut anew) = (Vec::new(), Vec::new());
+            samples(&reply, &tick, &mut named, &mut again).unwrap();
+            samples(&reply, &tick, &mut NamedSeries::default(), &mut anew).unwrap();
+            assert_eq!(again, anew, "reply {position}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
-            let _ = samples(&bytes, &tick(), &mut Vec::new());
+            let _ = samples(&bytes, &tick(), &mut NamedSeries::default(), &mut Vec::new());
         }
     }
 }
