@@ -18,6 +18,7 @@ pub mod capture_window;
 pub mod daemon;
 pub mod goodput_library;
 pub mod other_processes;
+pub mod otlp_export;
 pub mod promise;
 pub mod recorder;
 pub mod services;

@@ -24,6 +24,7 @@ mod jobs;
 mod libtpu;
 mod marks;
 mod merge_real;
+mod otlp;
 mod previous_release;
 mod profiler_agent;
 mod recorder;

@@ -10,6 +10,7 @@ pub mod bridged_networks;
 pub mod command;
 pub mod containers;
 pub mod fake_agent;
+pub mod fake_collector;
 pub mod fake_gcs;
 pub mod fake_grpc;
 pub mod fake_host;

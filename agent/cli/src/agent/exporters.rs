@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use export::cloud_monitoring::{self, CloudMonitoringInputs};
+use export::{
+    cloud_monitoring::{self, CloudMonitoringInputs},
+    otlp::{ExportingHost, OtlpExporter},
+};
 use host::discovery::Discovery;
 use model::time::Clock;
 use sampling::sampler::Sampler;
+use server::host_api::HostApi;
 
 use super::mark_services::MarkServices;
 use crate::{
@@ -43,5 +47,25 @@ fn start_cloud_monitoring(supervisor: &mut TaskSupervisor, config: &Config, part
     };
     supervisor.task(Stage::Sampling, "cloud monitoring", OnEnd::Restart, move |stop| {
         cloud_monitoring::run(inputs.clone(), stop)
+    });
+}
+
+/// Starts the exporter to a collector of OpenTelemetry, if the settings name one. It sends what the metrics page shows.
+pub(super) fn start_otlp(
+    supervisor: &mut TaskSupervisor,
+    config: &Config,
+    host_api: &Arc<HostApi>,
+    host: ExportingHost,
+) {
+    let settings = config.export_otlp.clone();
+    let Some(url) = settings.endpoint.url().cloned() else { return };
+    let api = Arc::clone(host_api);
+    supervisor.task(Stage::Sampling, "otlp", OnEnd::Restart, move |stop| {
+        let mut exporter = OtlpExporter::new(settings.clone(), url.clone(), &host, remedies::otlp);
+        let api = Arc::clone(&api);
+        async move {
+            stop.run_until_cancelled(exporter.run(|take| api.gather(take))).await;
+            Ok(())
+        }
     });
 }

@@ -391,3 +391,39 @@ fn every_setting_has_its_source() {
         ]
     );
 }
+
+#[test]
+fn the_collector_of_an_export_is_checked() {
+    let config = from_text("[export.otlp]\nendpoint = 'https://c.example'\ninterval = '1m'\n").unwrap();
+    let url = config.export_otlp.endpoint.url().unwrap().to_string();
+    assert_eq!((url.as_str(), config.export_otlp.interval.get().as_secs()), ("https://c.example:4317", 60));
+    let set = from_environment("TPUSCOPE_EXPORT__OTLP__ENDPOINT", "http://127.0.0.1:9").unwrap();
+    assert_eq!(
+        set.export_otlp.endpoint.url().map(ToString::to_string).as_deref(),
+        Some("http://127.0.0.1:9")
+    );
+    assert!(Config::default().export_otlp.endpoint.url().is_none());
+    let fault = |text: &str| from_text(text).unwrap_err();
+    for (text, says) in [
+        (
+            "[export.otlp]\nendpoint = 'http://10.0.0.1:4317'\n",
+            "line 2: export.otlp.endpoint: expected https:// for",
+        ),
+        (
+            "[export.otlp]\nendpoint = 'https://u:pw@c'\n",
+            "line 2: export.otlp.endpoint: expected a URL without user",
+        ),
+        (
+            "[export.otlp]\ninterval = '10ms'\n",
+            "line 2: export.otlp.interval is out of its range: expected 1s to 1h",
+        ),
+        (
+            "[export.otlp]\nheaders_file = 'x'\n",
+            "line 2: export.otlp.headers_file: expected an absolute path",
+        ),
+        ("[export.otlp]\nendpoin = 'off'\n", "(did you mean `endpoint`?)"),
+        ("[export.oltp]\nendpoint = 'off'\n", "(did you mean `export.otlp`?)"),
+    ] {
+        assert!(fault(text).contains(says), "{text}: {}", fault(text));
+    }
+}
