@@ -49,6 +49,8 @@ use observed::ObservedJob;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECOND_NS: i64 = 1_000_000_000;
+/// So long a tick waits for the batch of its second: then one wake-up does for both.
+const FOR_A_BATCH: Duration = Duration::from_millis(400);
 
 /// The ledgers of this host.
 pub struct LiveLedgers {
@@ -95,14 +97,16 @@ impl LiveLedgers {
                 () = stop.cancelled() => break,
                 delivery = batches.next() => match delivery {
                     Some(Delivery::Batch(batch)) if is_idle => task.ledgers.set().idle(second_of(batch.at)),
-                    Some(Delivery::Batch(batch)) => task.ledgers.batch(&batch),
+                    Some(Delivery::Batch(batch)) => {
+                        task.ledgers.batch(&batch);
+                        task.tick_if_due(&mut schedule).await;
+                    }
                     // Seconds without a sample are not known.
                     Some(Delivery::Lost(_)) => {}
                     None => break,
                 },
-                () = sleep_until(schedule.due()), if !is_idle => {
-                    schedule.advance(Instant::now());
-                    task.tick().await;
+                () = sleep_until(schedule.due() + FOR_A_BATCH), if !is_idle => {
+                    task.tick_if_due(&mut schedule).await;
                 }
                 // An idle host has no ticks.
                 Ok(()) = host.changed(), if is_idle => {}
@@ -136,6 +140,14 @@ impl LedgerTask {
     /// Whether no job has a chip open, and all of those that had one are kept.
     fn is_idle(&self) -> bool {
         self.ledgers.set().is_empty() && self.host.borrow().running.is_empty()
+    }
+
+    async fn tick_if_due(&mut self, schedule: &mut Schedule) {
+        let now = Instant::now();
+        if now >= schedule.due() {
+            schedule.advance(now);
+            self.tick().await;
+        }
     }
 
     async fn tick(&mut self) {
