@@ -23,6 +23,7 @@ mod observed;
 mod tests;
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -90,26 +91,30 @@ impl LiveLedgers {
         host.mark_changed();
         let mut task = LedgerTask::new(self, host.clone());
         let mut schedule = Schedule::new(epoch, SECOND);
+        // Made once: each is registered anew when it is made.
+        let mut stopped = pin!(stop.cancelled());
+        let mut without_batch = pin!(sleep_until(schedule.due()));
         loop {
             let is_idle = task.is_idle();
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break,
+                () = &mut stopped => break,
                 delivery = batches.next() => match delivery {
                     Some(Delivery::Batch(batch)) if is_idle => task.ledgers.set().idle(second_of(batch.at)),
-                    Some(Delivery::Batch(batch)) => {
-                        task.ledgers.batch(&batch);
-                        task.tick_if_due(&mut schedule).await;
-                    }
+                    Some(Delivery::Batch(batch)) => task.ledgers.batch(&batch),
                     // Seconds without a sample are not known.
                     Some(Delivery::Lost(_)) => {}
                     None => break,
                 },
-                () = sleep_until(schedule.due() + FOR_A_BATCH), if !is_idle => {
-                    task.tick_if_due(&mut schedule).await;
-                }
+                () = &mut without_batch, if !is_idle => {}
                 // An idle host has no ticks.
                 Ok(()) = host.changed(), if is_idle => {}
+            }
+            let now = Instant::now();
+            if !is_idle && now >= schedule.due() {
+                schedule.advance(now);
+                without_batch.as_mut().reset(schedule.due() + FOR_A_BATCH);
+                task.tick().await;
             }
         }
         task.keeping.finish(&task.ledgers).await;
@@ -140,14 +145,6 @@ impl LedgerTask {
     /// Whether no job has a chip open, and all of those that had one are kept.
     fn is_idle(&self) -> bool {
         self.ledgers.set().is_empty() && self.host.borrow().running.is_empty()
-    }
-
-    async fn tick_if_due(&mut self, schedule: &mut Schedule) {
-        let now = Instant::now();
-        if now >= schedule.due() {
-            schedule.advance(now);
-            self.tick().await;
-        }
     }
 
     async fn tick(&mut self) {
