@@ -31,7 +31,7 @@ struct RecorderAgent {
 
 /// The shortest interval, and windows that fit into it.
 const SETTINGS: &str = "[workload]\ndiscover = 'any'\nscan_interval = '250ms'\n[sampler]\ninterval = '250ms'\n\
-                        [recorder]\n";
+                        [store]\nmin_free = '0B'\n[recorder]\n";
 const SHORT: &str = "every = '5s'\nwindow = '400ms'\nmax_window = '400ms'\n";
 /// Room for what happens inside a window, and between two.
 const LONG: &str = "every = '8s'\nwindow = '2400ms'\nmax_window = '2400ms'\n";
