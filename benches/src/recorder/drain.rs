@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use fakes::{jax_job::RunningJaxJob, wait::until};
+use fakes::{
+    jax_job::RunningJaxJob,
+    wait::{LIMIT, wait_with},
+};
 
 use super::{BenchAgent, LoggedStep, job, mean, quantile, scaled, skip_logged, steps_for};
 use crate::promise;
@@ -78,9 +81,11 @@ fn steps_of_block(
     } else if !agent.processes(id).is_empty() {
         agent.off(id);
     }
-    until("the session to be as wanted", || {
+    let evidence = || format!("{:?}\n{}", agent.processes(id), agent.agent.log());
+    wait_with("the session to be as wanted", LIMIT, evidence, || {
         let processes = agent.processes(id);
-        processes.first().is_some_and(|process| process["drain_seconds"].is_null() != is_on)
+        let is_open = processes.first().is_some_and(|process| !process["drain_seconds"].is_null());
+        (is_open == is_on).then_some(())
     });
     let mut traced = is_on;
     skip_logged(job, &mut traced);

@@ -37,8 +37,9 @@ struct BenchAgent {
 impl BenchAgent {
     fn start(recorder: &str) -> Self {
         let host = FakeHost::new();
-        let settings =
-            format!("[workload]\ndiscover = 'any'\nscan_interval = '250ms'\n[recorder]\n{recorder}");
+        let settings = format!(
+            "[workload]\ndiscover = 'any'\nscan_interval = '250ms'\n[store]\nmin_free = '0B'\n[recorder]\n{recorder}"
+        );
         Self { agent: RunningAgent::start(&host, &settings), _host: host }
     }
 

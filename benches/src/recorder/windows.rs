@@ -70,7 +70,7 @@ fn of_plan(plan: &WindowPlan) -> bool {
     let timeline = agent.ask(&["recorder", "timeline", "--job", &id]).stdout;
     assert!(!ours.is_empty(), "no window was kept: {timeline}\n{}", agent.agent.log());
     let status = &agent.processes(&id)[0];
-    assert_eq!(status["recorded"], true, "the windows did not meet: {status}");
+    assert_eq!(status["recorded"], true, "a window met one of the client: {status}");
     let steps = without_edges(&steps);
     report(plan, &before, &steps, &ours, &agent.processes(&id)[0]["cost"])
 }
@@ -128,7 +128,10 @@ fn report(
         ("in windows of xprof's client", &theirs),
         ("between windows", &after),
     ] {
-        assert!(!steps.is_empty(), "no step {what}");
+        if steps.is_empty() {
+            println!("  BROKEN: no whole step {what}, as on a machine with other work");
+            return false;
+        }
         println!(
             "  {what:<30} {:>6} steps, mean {:>9.3} ms, p99 {:>9.3} ms, longest {:>9.3} ms",
             steps.len(),

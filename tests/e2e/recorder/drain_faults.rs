@@ -30,7 +30,7 @@ fn a_full_disk_and_a_profiler_that_hangs_leave_nothing_in_the_workload() {
     let host = FakeHost::new();
     let home = Home::new();
     symlink(disk.path(), home.path().join("state")).unwrap();
-    let settings = format!("{SETTINGS}{SHORT}[store]\nmin_free = '0B'\n");
+    let settings = format!("{SETTINGS}{SHORT}");
     let command = home.command(&host.config(&settings));
     let agent = RecorderAgent { agent: RunningAgent::ready(home, command), host };
     agent.drain(&id);

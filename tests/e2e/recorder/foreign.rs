@@ -42,12 +42,7 @@ fn a_program_that_traces_itself_when_a_window_is_due_is_left_alone_until_its_own
         agent.agent.signal(nix::sys::signal::Signal::SIGKILL);
         agent.again(SHORT)
     };
-    fakes::wait::until("the job to be found", || {
-        !agent.ask(&["recorder", "status", "--job", &id, "--json"]).json()["processes"]
-            .as_array()
-            .unwrap()
-            .is_empty()
-    });
+    agent.finds(&id);
     assert_eq!(agent.status(&id)["reason_code"], "foreign_use");
     let gaps = agent.gaps(&id);
     assert!(gaps.iter().any(|reason| reason.contains("another program used the profiler")), "{gaps:?}");

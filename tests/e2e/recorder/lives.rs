@@ -2,19 +2,22 @@
 
 use nix::sys::signal::Signal;
 
-use super::{LONG, SHORT, jax, next_window, recorded, wait_for_time};
+use super::{LONG, jax, next_window, recorded, wait_for_time};
 use crate::continuous::is_free;
 
 #[test]
 fn what_was_recorded_outlives_a_killed_agent_and_the_choice_holds() {
-    let (agent, mut job, id) = recorded("killed", LONG);
+    let (mut agent, mut job, id) = recorded("killed", LONG);
     agent.windows(&id, 1);
-    // In mid-window.
-    wait_for_time(next_window(&agent, &id) + 0.5);
-    agent.agent.signal(Signal::SIGKILL);
-    let agent = agent.again(SHORT);
+    // Before a window, in it, and when its trace arrives.
+    for after in [-0.2, 0.5, 2.5] {
+        wait_for_time(next_window(&agent, &id) + after);
+        agent.agent.signal(Signal::SIGKILL);
+        agent = agent.again(LONG);
+        agent.finds(&id);
+        assert!(!agent.windows(&id, 1).is_empty() && job.alive());
+    }
     let kept = agent.windows(&id, 1);
-    assert!(!kept.is_empty() && job.alive());
     // The window that was open ended with its agent: the profiler is free for the next one.
     agent.windows(&id, kept.len() + 1);
     let status = agent.status(&id);

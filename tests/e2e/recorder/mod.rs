@@ -18,7 +18,7 @@ use fakes::{
     fake_host::FakeHost,
     jax_job::{JaxJob, RunningJaxJob, free_port},
     running_agent::{Home, RunningAgent},
-    wait::{LIMIT, eventually, wait_with},
+    wait::{LIMIT, eventually, until, wait_with},
 };
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ struct RecorderAgent {
 
 /// The shortest interval, and windows that fit into it.
 const SETTINGS: &str = "[workload]\ndiscover = 'any'\nscan_interval = '250ms'\n[sampler]\ninterval = '250ms'\n\
-                        [recorder]\n";
+                        [store]\nmin_free = '0B'\n[recorder]\n";
 const SHORT: &str = "every = '5s'\nwindow = '400ms'\nmax_window = '400ms'\n";
 /// Room for what happens inside a window, and between two.
 const LONG: &str = "every = '8s'\nwindow = '2400ms'\nmax_window = '2400ms'\n";
@@ -72,6 +72,14 @@ impl RecorderAgent {
         eventually("the job to be found", || {
             let ended = self.ask(&["recorder", "on", "--job", job]);
             (ended.code == Some(0)).then_some(())
+        });
+    }
+
+    /// Waits until the agent has found the job.
+    fn finds(&self, job: &str) {
+        until("the job to be found", || {
+            let status = self.ask(&["recorder", "status", "--job", job, "--json"]).json();
+            !status["processes"].as_array().unwrap().is_empty()
         });
     }
 
@@ -162,7 +170,7 @@ fn seconds(time: &Value) -> f64 {
 
 /// Waits until the wall clock says so.
 fn wait_for_time(unix_seconds: f64) {
-    fakes::wait::until("the time", || jiff::Timestamp::now().as_nanosecond() as f64 / 1e9 >= unix_seconds);
+    until("the time", || jiff::Timestamp::now().as_nanosecond() as f64 / 1e9 >= unix_seconds);
 }
 
 /// When the next window of the only process of a job begins.

@@ -177,10 +177,7 @@ fn an_empty_past_says_what_would_have_had_to_be_on() {
     let id = super::unique("empty");
     let _job = super::jax(&id).start();
     let agent = RecorderAgent::start(SHORT);
-    fakes::wait::until("the job to be found", || {
-        let status = agent.ask(&["recorder", "status", "--job", &id, "--json"]).json();
-        status["processes"].as_array().unwrap().len() == 1
-    });
+    agent.finds(&id);
     let none = agent.ask(&["snapshot", "--job", &id]);
     none.failed(14, "recorder.mode is off");
     assert!(none.stderr.contains("tpuscope recorder on"), "{none:?}");
