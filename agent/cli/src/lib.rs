@@ -36,6 +36,7 @@ mod slurm;
 mod status;
 mod uploads;
 mod version;
+mod xprof_writer;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -116,6 +117,9 @@ pub enum Command {
     /// Kill the commands of a tpuscope that died, which starts this command
     #[command(hide = true)]
     DialGuard,
+    /// Write a trace for a client of XProf, for the agent, which starts this command
+    #[command(hide = true)]
+    XprofWriter(xprof_writer::Args),
     /// Stop what an agent that was killed has left in workloads, which the systemd unit starts
     #[command(hide = true)]
     StopProfilers(profilers::Args),
@@ -193,6 +197,7 @@ fn run(command: Command) -> CommandResult {
         Command::Slurm(command) => slurm::run(&command),
         Command::DialStdio(args) => dial_stdio::run(&args),
         Command::DialGuard => dial_stdio::guard(),
+        Command::XprofWriter(args) => xprof_writer::run(&args),
         Command::StopProfilers(args) => profilers::stop(&args),
         Command::Metrics(args) => series::metrics::run(&args),
         Command::History(args) => series::history::run(&args),

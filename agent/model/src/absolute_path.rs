@@ -39,6 +39,16 @@ pub fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D
     Ok(path)
 }
 
+/// A list of absolute paths.
+///
+/// # Errors
+/// If one is no path, or relative.
+pub fn each<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    let paths = Vec::<PathBuf>::deserialize(deserializer)?;
+    paths.iter().try_for_each(|path| check(path)).map_err(D::Error::custom)?;
+    Ok(paths)
+}
+
 /// An absolute path that may be left out.
 ///
 /// # Errors

@@ -46,6 +46,11 @@ pub struct Settings {
     /// Let every user of this host, and every container in its network, profile every process by `xprof`. By default a
     /// caller may do what its user may do on the socket.
     pub xprof_anyone: bool,
+    /// Folders, such as ["/home"], below which the agent writes the trace itself if a client of `xprof` names a folder there:
+    /// as the user of the client, which an agent can that runs as root or as this user. Elsewhere the client gets the
+    /// trace and writes it.
+    #[serde(deserialize_with = "absolute_path::each")]
+    pub xprof_roots: Vec<PathBuf>,
     /// Host names that the Host header of an HTTP request may have, in addition to localhost and loopback addresses.
     pub allowed_hosts: Vec<String>,
     /// Maximum number of connections of each listener. On TCP a new connection replaces the least active one. On the
@@ -67,6 +72,7 @@ impl Default for Settings {
             metrics_plaintext: false,
             xprof: LoopbackListen::Off,
             xprof_anyone: false,
+            xprof_roots: Vec::new(),
             allowed_hosts: Vec::new(),
             max_connections: 64,
         }

@@ -144,7 +144,7 @@ impl Listeners {
         if let Some((listener, address)) = self.xprof {
             info!(%address, "serving clients of XProf");
             let auth_layer = auth_layer.clone().with_anyone_profiling(settings.xprof_anyone);
-            let service = XprofService::new(xprof_inputs(&session_services, host_api));
+            let service = XprofService::new(xprof_inputs(&session_services, host_api, settings));
             supervisor.task(Stage::Listeners, "xprof", OnEnd::Restart, move |stop| {
                 xprof_listener::serve(listener.clone(), auth_layer.clone(), service.clone(), max, stop)
             });
@@ -199,13 +199,14 @@ fn serve_marks(
     Ok(())
 }
 
-fn xprof_inputs(services: &SessionServices, host_api: &Arc<HostApi>) -> XprofInputs {
+fn xprof_inputs(services: &SessionServices, host_api: &Arc<HostApi>, settings: &Settings) -> XprofInputs {
     XprofInputs {
         captures: services.captures_service.clone(),
         recorder: Arc::clone(&services.past.recorder),
         store: services.store.clone(),
         segments: Arc::clone(&services.past.segments),
         host_api: Arc::clone(host_api),
+        roots: settings.xprof_roots.clone(),
     }
 }
 

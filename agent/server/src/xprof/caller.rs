@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::Path};
 
 use host::tcp_peer;
 
+use super::written::FileOwner;
 use crate::access::{ForeignNamespace, PidNamespace, Principal};
 
 /// The tables of this network namespace, in which the listener is.
@@ -59,6 +60,12 @@ impl LoopbackPeer {
 
     pub(crate) fn pid(&self) -> Option<u32> {
         self.0.as_ref().map(|found| found.pid).filter(|pid| *pid > 0)
+    }
+
+    /// Who writes files for the caller: nobody where it is in another pid namespace, as containers are, whose files are others.
+    pub(crate) fn file_owner(&self) -> Option<FileOwner> {
+        let found = self.0.as_ref().filter(|found| found.pid_namespace == PidNamespace::Agent)?;
+        Some(FileOwner { uid: found.uid, gid: found.gid })
     }
 
     /// The caller. `overflow_uid` is the id that stands for all users that the agent's user namespace does not map.

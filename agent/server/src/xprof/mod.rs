@@ -1,18 +1,20 @@
 //! `api.xprof`: the protocol of XProf's own clients, `tensorflow.ProfilerService`, for the whole host.
 //!
 //! ```text
-//! listener  connections, each with its user       service    which call it is, and its answer
-//! caller    the user of a connection               request    what a client asks for, checked
-//! profile   a capture: one process, or several     answer     an answer while it is made
-//! stored    a session as one trace                 monitor    the samples of the chips as text
-//! recorded  the recorder as continuous profiling
+//! listener     connections, each with its user     service   which call it is, and its answer
+//! caller       the user of a connection            request   what a client asks for, checked
+//! profile      a capture: one process, or several  answer    an answer while it is made
+//! destination  into the answer, or into a file     written   a file of the client's user
+//! stored       a session as one trace              monitor   the samples of the chips as text
+//! recorded     the recorder as continuous profiling
 //! ```
 //!
 //! A profiler is used as by any capture: through its one handle, so that reservations, the recorder and other captures hold.
-//! Must never write where a client says, pass a path on to a workload, or hold a trace in memory.
+//! Must never write with other rights than those of the client's user, pass a path on to a workload, or hold a trace in memory.
 
 mod answer;
 pub(crate) mod caller;
+mod destination;
 pub mod listener;
 mod monitor;
 mod profile;
@@ -20,9 +22,11 @@ mod recorded;
 mod request;
 mod service;
 mod stored;
+pub mod written;
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -33,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use service::XprofService;
 
+use self::written::FileOwner;
 use crate::{access::Scope, grpc_captures::GrpcCaptures, host_api::HostApi};
 
 /// What the service works with.
@@ -47,6 +52,8 @@ pub struct XprofInputs {
     pub segments: Arc<Segments>,
     /// The samples.
     pub host_api: Arc<HostApi>,
+    /// The folders below which files are written for clients.
+    pub roots: Vec<PathBuf>,
 }
 
 /// The calls of the service, and what runs.
@@ -62,6 +69,8 @@ struct XprofApi {
 struct XprofCaller {
     scope: Scope,
     caller: Caller,
+    /// Who writes a file for it. `None` where its paths may be others than those of the agent.
+    owner: Option<FileOwner>,
 }
 
 /// The profiles that run, which another call can end.

@@ -18,16 +18,14 @@ use store::uploads::UploadChoice;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
-use xprof::{
-    client::TracePiece,
-    service::{MAX_ANSWER_TRACE, answer_head, carries_trace},
-};
+use xprof::{client::TracePiece, service::MAX_ANSWER_TRACE};
 
 use super::{
     XprofApi, XprofCaller,
     answer::Answer,
+    destination::{Destination, TraceOut},
     request::CheckedRequest,
-    stored::{self, ChipOrder, KeptSession},
+    stored::{self, ChipOrder, KeptSession, StoredCarrier},
 };
 use crate::session_messages;
 
@@ -41,16 +39,17 @@ pub(super) async fn profile(
     answer: &Answer,
 ) -> Result<(), Status> {
     let captures = &api.inputs.captures;
-    let request = CheckedRequest::new(request, captures.captures.now())?;
+    let mut request = CheckedRequest::new(request, captures.captures.now())?;
     let (_entry, enough) = api.begin(request.session_id.clone(), caller.caller.uid);
+    let destination = match (request.file.take(), caller.owner) {
+        (Some(file), Some(owner)) if file.is_below(&api.inputs.roots) => Destination::File(file, owner),
+        _ => Destination::Answer(request.carrier),
+    };
     let mut targets = captures.targets(&caller.scope, &CaptureRequest::default()).await;
+    let pass = Pass { api, caller: &caller, answer, destination, enough };
     match targets.targets.len() {
-        1 => {
-            let target = targets.targets.remove(0);
-            let pass = Pass { api, caller: &caller, answer, enough };
-            pass.one(request, target).await
-        }
-        _ => Pass { api, caller: &caller, answer, enough }.several(request, targets).await,
+        1 => pass.one(request, targets.targets.remove(0)).await,
+        _ => pass.several(request, targets).await,
     }
 }
 
@@ -59,6 +58,7 @@ struct Pass<'a> {
     api: &'a Arc<XprofApi>,
     caller: &'a XprofCaller,
     answer: &'a Answer,
+    destination: Destination,
     enough: CancellationToken,
 }
 
@@ -76,22 +76,21 @@ impl Pass<'_> {
         let running = self.api.inputs.captures.captures.forward(capture).await;
         // Dropping the guard ends the capture.
         let RunningForward { cancel: _guard, result } = running.map_err(|error| status(&error))?;
-        let mut carries = false;
-        while let Some(piece) = tokio::select! {
-            piece = pieces.recv() => piece,
-            () = self.answer.hung_up() => return Err(Status::cancelled("the caller has hung up")),
-        } {
-            match piece {
-                TracePiece::Begin(head) => {
-                    carries = carries_trace(request.carrier, head);
-                    let head = answer_head(request.carrier, head).map_err(too_large)?;
-                    self.answer.send(head).await?;
+        let mut out = TraceOut::new(self.answer, self.destination);
+        let passing = async {
+            while let Some(piece) = pieces.recv().await {
+                match piece {
+                    TracePiece::Begin(head) => out.begin(head).await?,
+                    TracePiece::Bytes(bytes) => out.bytes(bytes).await?,
                 }
-                TracePiece::Bytes(bytes) if carries => self.answer.send(bytes).await?,
-                TracePiece::Bytes(_) => {}
             }
+            result.await.unwrap_or_else(|_| Err(lost())).map_err(|error| status(&error))?;
+            out.end().await
+        };
+        tokio::select! {
+            passed = passing => passed,
+            () = self.answer.hung_up() => Err(Status::cancelled("the caller has hung up")),
         }
-        result.await.unwrap_or_else(|_| Err(lost())).map_err(|error| status(&error))
     }
 
     async fn several(self, request: CheckedRequest, targets: Targets) -> Result<(), Status> {
@@ -113,7 +112,8 @@ impl Pass<'_> {
             () = self.answer.hung_up() => return Err(Status::cancelled("the caller has hung up")),
         };
         let kept = KeptSession::new(self.api.inputs.store.clone(), captured, chips);
-        stored::answer(kept, Arc::clone(&self.api.inputs.segments), request.carrier.into(), self.answer).await
+        let carrier = StoredCarrier::One(self.destination);
+        stored::answer(kept, Arc::clone(&self.api.inputs.segments), carrier, self.answer).await
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a client of XProf asks for, checked: the parameters of a capture, and how the answer carries the trace.
 //!
 //! A client that names a folder of its own (`repository_root`) expects a trace there. The workload's own server would write
-//! it, with the workload's rights. The agent never does: it answers with a file, and the client writes that where it keeps
-//! its sessions, with its own rights. Must never let a name through that leads out of a folder.
+//! it, with the workload's rights. The agent answers with a file, and the client writes that where it keeps its sessions, with
+//! its own rights; only below the folders of the settings it has the file written, with the same rights
+//! ([`written`](super::written)). Must never let a name through that leads out of a folder.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,6 +15,8 @@ use xprof::{
     service::TraceCarrier,
     session::{HostName, SessionName},
 };
+
+use super::written::WantedFile;
 
 /// The longest path.
 const MAX_PATH: usize = 4096;
@@ -27,6 +30,8 @@ pub(super) struct CheckedRequest {
     pub(super) carrier: TraceCarrier,
     /// The name by which the client may end it early.
     pub(super) session_id: String,
+    /// The file that a workload's own server would write.
+    pub(super) file: Option<WantedFile>,
 }
 
 impl CheckedRequest {
@@ -44,8 +49,12 @@ impl CheckedRequest {
         check_host("host_name", &request.host_name)?;
         check_host("opts.override_hostname", &options.override_hostname)?;
         let wants_file = !request.emit_xspace && !request.repository_root.is_empty();
+        let host = file_host(&request.host_name, &options);
+        let file = (wants_file && !request.session_id.is_empty() && !host.is_empty())
+            .then(|| WantedFile::new(&request.repository_root, &request.session_id, &host));
         Ok(Self {
             params: params(request.duration_ms, options, now)?,
+            file,
             carrier: if wants_file { TraceCarrier::File } else { TraceCarrier::XSpace },
             session_id: request.session_id,
         })
@@ -107,10 +116,25 @@ fn check_name<T: std::str::FromStr<Err: std::fmt::Display>>(field: &str, name: &
     parsed.map_err(|error| Status::invalid_argument(format!("{field}: {error}")))
 }
 
+/// The host in the name of a file: the one that replaces another, if any.
+fn file_host(host_name: &str, options: &ProfileOptions) -> String {
+    let option = options.advanced_configuration.get(HOST_OPTIONS[0]).and_then(|value| value.value.as_ref());
+    let name = match option {
+        Some(Value::StringValue(name)) if !name.is_empty() => name,
+        _ if !options.override_hostname.is_empty() => &options.override_hostname,
+        _ => host_name,
+    };
+    plain_host(name)
+}
+
+/// A host as it can be in the name of a file.
+fn plain_host(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '[' | ']')).map(|c| if c == ':' { '_' } else { c }).collect()
+}
+
 /// The name of a host: a client takes the address that it called, `localhost:4392` or `[::1]:4392`.
 fn check_host(field: &str, name: &str) -> Result<(), Status> {
-    let name: String = name.chars().filter(|c| !matches!(c, '[' | ']')).collect();
-    check_name::<HostName>(field, &name.replace(':', "_"))
+    check_name::<HostName>(field, &plain_host(name))
 }
 
 #[cfg(test)]
@@ -156,6 +180,12 @@ mod tests {
         assert_eq!(asked.params.duration, Duration::from_secs(1));
         let levels = Levels { host: Some(2), device: Some(1), python: Some(0) };
         assert_eq!(asked.params.levels, levels);
+        let file = |session, host| Some(WantedFile::new("/tmp/logs/plugins/profile", session, host));
+        assert_eq!(asked.file, file("2026_11_30_12_00_00", "127.0.0.1_4392"));
+        let named = changed(|r| r.opts.as_mut().unwrap().override_hostname = "host-7".to_owned()).unwrap();
+        assert_eq!(named.file, file("2026_11_30_12_00_00", "host-7"));
+        assert_eq!(changed(|r| r.session_id.clear()).unwrap().file, None);
+        assert_eq!(changed(|r| r.emit_xspace = true).unwrap().file, None);
         assert_eq!(changed(|r| r.emit_xspace = true).unwrap().carrier, TraceCarrier::XSpace);
         assert_eq!(changed(|r| r.repository_root.clear()).unwrap().carrier, TraceCarrier::XSpace);
     }

@@ -99,7 +99,12 @@ fn caller(extensions: &http::Extensions) -> Result<XprofCaller, Status> {
     let scope = extensions.get::<Scope>().cloned();
     let scope =
         scope.ok_or_else(|| Status::permission_denied("the call did not pass the authorization layer"))?;
-    Ok(XprofCaller { scope, caller: grpc_sessions::caller_of(extensions.get::<ConnectInfo>()) })
+    let info = extensions.get::<ConnectInfo>();
+    let owner = match info {
+        Some(ConnectInfo::Loopback(peer)) => peer.file_owner(),
+        _ => None,
+    };
+    Ok(XprofCaller { scope, caller: grpc_sessions::caller_of(info), owner })
 }
 
 /// The message of a request, bounded.

@@ -17,17 +17,22 @@ use store::{
     AsyncStore, SessionStore, StoreError,
     segments::{SegmentError, Segments},
 };
+use tokio::runtime::Handle;
 use tonic::Status;
 use tracing::warn;
 use xprof::{
     client::TraceHead,
     input::{FileInput, Input},
     merge::{self, MergeError, ProcessLabel},
-    service::{self, TooLargeToAnswer, TraceCarrier},
+    service::{self, TooLargeToAnswer},
     session::{Manifest, PART_SUFFIX, SessionName},
 };
 
-use super::{answer::Answer, profile::too_large};
+use super::{
+    answer::Answer,
+    destination::{Destination, TraceOut},
+    profile::too_large,
+};
 
 /// What is read at a time.
 const PIECE: usize = 256 << 10;
@@ -36,18 +41,12 @@ const PIECE: usize = 256 << 10;
 pub(super) type ChipOrder = BTreeMap<u32, u32>;
 
 /// How an answer carries a stored trace.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum StoredCarrier {
     /// Once.
-    One(TraceCarrier),
+    One(Destination),
     /// As a file and in the field of the trace: the request does not say which one the client reads.
     Both,
-}
-
-impl From<TraceCarrier> for StoredCarrier {
-    fn from(carrier: TraceCarrier) -> Self {
-        Self::One(carrier)
-    }
 }
 
 /// A session that is removed once it was answered.
@@ -75,6 +74,14 @@ enum AnswerError {
     Gone,
     #[error("the caller has hung up")]
     HungUp,
+    #[error("{}", .0.message())]
+    Passed(Box<Status>),
+}
+
+impl From<Status> for AnswerError {
+    fn from(status: Status) -> Self {
+        Self::Passed(Box::new(status))
+    }
 }
 
 impl KeptSession {
@@ -150,6 +157,7 @@ fn status(error: &AnswerError) -> Status {
     match error {
         AnswerError::TooLarge(_) => too_large(error),
         AnswerError::HungUp => Status::cancelled(error.to_string()),
+        AnswerError::Passed(status) => (**status).clone(),
         _ => Status::internal(error.to_string()),
     }
 }
@@ -187,30 +195,37 @@ fn send_trace(
     carrier: StoredCarrier,
     answer: &Answer,
 ) -> Result<(), AnswerError> {
-    let head = TraceHead { bytes, is_empty: false };
     match carrier {
-        StoredCarrier::One(carrier) => {
-            put(service::answer_head(carrier, head)?, answer)?;
-            send_bytes(trace, bytes, answer)
+        StoredCarrier::One(destination) => {
+            // This thread may wait; the runtime's own thread does what it waits for.
+            let runtime = Handle::current();
+            let mut out = TraceOut::new(answer, destination);
+            runtime.block_on(out.begin(TraceHead { bytes, is_empty: false }))?;
+            each_piece(trace, bytes, |piece| Ok(runtime.block_on(out.bytes(piece))?))?;
+            Ok(runtime.block_on(out.end())?)
         }
         StoredCarrier::Both => {
             let [first, second] = service::both_heads(bytes)?;
             put(first, answer)?;
-            send_bytes(trace, bytes, answer)?;
+            each_piece(trace, bytes, |piece| put(piece, answer))?;
             put(second, answer)?;
-            send_bytes(trace, bytes, answer)
+            each_piece(trace, bytes, |piece| put(piece, answer))
         }
     }
 }
 
-fn send_bytes(trace: &mut (impl Read + Seek), bytes: u64, answer: &Answer) -> Result<(), AnswerError> {
+fn each_piece(
+    trace: &mut (impl Read + Seek),
+    bytes: u64,
+    mut take: impl FnMut(Bytes) -> Result<(), AnswerError>,
+) -> Result<(), AnswerError> {
     trace.seek(SeekFrom::Start(0))?;
     let mut left = bytes;
     while left > 0 {
         let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
         let mut piece = vec![0; length];
         trace.read_exact(&mut piece)?;
-        put(Bytes::from(piece), answer)?;
+        take(Bytes::from(piece))?;
         left -= length as u64;
     }
     Ok(())
