@@ -1,5 +1,5 @@
 //! What leaves the agent as time series: the Prometheus page, rendered at scrape time from the latest samples,
-//! so that a series that went stale is gone.
+//! so that a series that went stale is gone; and what is sent or written elsewhere, a module for each.
 //!
 //! The agent's own metrics become samples as the measured ones are, and there is one rule for all. Must never keep
 //! measured values between scrapes, know a metric by name, or let text from outside break the page.
@@ -10,6 +10,7 @@ mod families;
 pub mod own_metrics;
 mod page_writer;
 mod recorder;
+pub mod tensorboard;
 
 use model::{sample::Sample, time::Timestamp};
 

@@ -22,19 +22,19 @@ use crate::schema::Schema;
 const SETTINGS: &str = "[workload]\nscan_interval = '250ms'\n[sampler]\norbax_grain_interval = '1s'\n[libtpu]\nenabled = 'off'\n";
 
 /// A host of two chips for the Slurm job 77.
-struct JobHost {
-    host: FakeHost,
+pub(crate) struct JobHost {
+    pub(crate) host: FakeHost,
     runtime: u16,
     orbax: u16,
 }
 
 impl JobHost {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { host: FakeHost::with(Generation::V6e, 2), runtime: free_port(), orbax: free_port() }
     }
 
     /// A process of the job that holds both chips.
-    fn job(&self) -> ScriptedJob {
+    pub(crate) fn job(&self) -> ScriptedJob {
         let at = |port: u16| format!("127.0.0.1:{port}");
         let mut command = Command::new(artifact("fake-tpu-host"));
         command.args([
@@ -64,13 +64,18 @@ impl JobHost {
     }
 
     fn agent(&self, home: Home) -> RunningAgent {
-        let command = home.command(&self.host.config(SETTINGS));
+        self.agent_with(home, "")
+    }
+
+    /// An agent with these further settings.
+    pub(crate) fn agent_with(&self, home: Home, settings: &str) -> RunningAgent {
+        let command = home.command(&self.host.config(&format!("{SETTINGS}{settings}")));
         RunningAgent::ready(home, command)
     }
 }
 
 /// A job whose figures a test sets; killed when dropped.
-struct ScriptedJob {
+pub(crate) struct ScriptedJob {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,

@@ -43,7 +43,8 @@ const API_NAME: &str = "agent.sock";
 pub(super) struct MarkServices {
     pub(super) service: MarksServer<GrpcMarks>,
     pub(super) intake: MarkIntake,
-    marks: Arc<Marks>,
+    pub(super) marks: Arc<Marks>,
+    pub(super) ledgers: Arc<MarkLedgers>,
 }
 
 /// The path of the marks socket. `None`: no marks are taken.
@@ -93,9 +94,9 @@ impl MarkServices {
         apply_limits(supervisor, &marks, &ledgers);
         let intake = MarkIntake { inbox, quotas: Arc::new(Quotas::new(config.marks.max_rate)), workloads };
         let takes_marks = socket_path(config).is_some();
-        let service = GrpcMarks::new(intake.clone(), takes_marks, Arc::clone(&marks), ledgers);
+        let service = GrpcMarks::new(intake.clone(), takes_marks, Arc::clone(&marks), Arc::clone(&ledgers));
         let service = MarksServer::new(service).max_decoding_message_size(REQUEST_BYTES);
-        Self { service, intake, marks }
+        Self { service, intake, marks, ledgers }
     }
 
     /// The settings hold for the next marks.

@@ -1,5 +1,6 @@
 //! `tpuscope agent`: assembles and runs the daemon.
 
+mod exporters;
 mod job_services;
 mod listeners;
 mod mark_services;
@@ -160,7 +161,7 @@ async fn serve(
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
-        host,
+        host: host.clone(),
         http: listeners.http_address(),
         grpc: listeners.grpc_address(),
         remote: remote_address,
@@ -175,7 +176,7 @@ async fn serve(
         steps: Arc::clone(&steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
-    let host_api = Arc::new(HostApi::new(identity, clock, inputs));
+    let host_api = Arc::new(HostApi::new(identity, clock.clone(), inputs));
 
     // Processes are scanned at the interval of the settings, even if the sampler is slower or the host idle.
     let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
@@ -183,6 +184,13 @@ async fn serve(
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
     start_ledgers(&mut supervisor, &session_services.ledgers, &sampler, &discovery);
+    let sources = exporters::ExportSources {
+        host: &host,
+        marks: &mark_services,
+        ledgers: &session_services.ledgers,
+        clock: &clock,
+    };
+    exporters::start(&mut supervisor, &config, &sources);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {

@@ -11,10 +11,9 @@ use server::protocol;
 use tokio::time::timeout;
 use xprof::wording::counted;
 
-use super::{Args, show};
+use super::{Args, show, tensorboard};
 use crate::{
     CommandResult, client,
-    exit::Exit,
     failure::Failure,
     output::{self, one_line},
     remedies,
@@ -47,11 +46,11 @@ pub(super) fn ask(args: &Args, job: &str) -> Result<MarkedGoodputReply, Failure>
 
 /// Prints the answer.
 pub(super) fn show(args: &Args, reply: &MarkedGoodputReply) -> CommandResult {
+    let (answer, repairs) = typed(reply, args.strict)?;
     if args.json {
         output::json(&as_json(reply)?)?;
-        return Ok(Exit::Ok);
+        return tensorboard::of_events(args, &answer);
     }
-    let (answer, repairs) = typed(reply, args.strict)?;
     let ledger = if args.strict { "strict" } else { "exact" };
     let about = format!("{} ({ledger}, from marks)", reply.job);
     if let LedgerAnswer::Failed(failed) = &answer {
@@ -64,7 +63,7 @@ pub(super) fn show(args: &Args, reply: &MarkedGoodputReply) -> CommandResult {
         page.push_str(&format!("  incomplete: {gap}\n"));
     }
     output::print(&page)?;
-    Ok(Exit::Ok)
+    tensorboard::of_events(args, &answer)
 }
 
 fn unreadable(error: &serde_json::Error) -> Failure {
@@ -111,6 +110,7 @@ fn gaps(reply: &MarkedGoodputReply) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
 
     fn reply(answer: &str) -> MarkedGoodputReply {
         MarkedGoodputReply { job: "j".into(), uid: 7, answer: answer.into(), ..MarkedGoodputReply::default() }

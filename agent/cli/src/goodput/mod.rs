@@ -9,6 +9,7 @@ mod read;
 mod show;
 mod skipped;
 mod slots;
+mod tensorboard;
 
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,7 @@ use super::{
     failure::Failure,
     hosts::WHICH,
     output::{self, one_line},
+    output_path,
     remedies::{self, NoAnswer},
 };
 pub(crate) use show::duration;
@@ -100,6 +102,9 @@ pub struct Args {
     /// Cluster label of the Cloud Monitoring series
     #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
+    /// Write the figures of the whole job as an event file for TensorBoard too, below this folder
+    #[arg(long, value_name = "DIR", value_parser = output_path::parser(), requires = "job", conflicts_with_all = ["from_slots", "start", "end", "queries", "window", WHICH])]
+    tensorboard: Option<PathBuf>,
     #[command(flatten)]
     live: live::LiveArgs,
     #[command(flatten)]
@@ -158,7 +163,12 @@ fn of_agent(args: &Args, job: Option<&str>) -> CommandResult {
 }
 
 fn live(args: &Args, job: Option<&str>) -> CommandResult {
-    let question = live::LiveQuestion { job, range: args.start.zip(args.end), json: args.json };
+    let question = live::LiveQuestion {
+        job,
+        range: args.start.zip(args.end),
+        json: args.json,
+        tensorboard: args.tensorboard.as_deref(),
+    };
     live::run(&args.live, &args.agent, &question)
 }
 
@@ -298,17 +308,21 @@ impl Ledger<'_> {
         if self.args.strict {
             let answer = self.strict(&query);
             if self.args.json {
-                return print(&self.with_log(answer));
+                print(&self.with_log(&answer))?;
+            } else {
+                let about = format!("{job} (strict)");
+                self.show(&about, &answer.answer, names, Some(&answer.repairs))?;
             }
-            let about = format!("{job} (strict)");
-            return self.show(&about, &answer.answer, names, Some(&answer.repairs));
+            return tensorboard::of_events(self.args, &answer.answer);
         }
         let answer = answer::ask(&mut self.calculator(), &self.log, &query, &self.labels);
         if self.args.json {
-            return print(&self.with_log(answer));
+            print(&self.with_log(&answer))?;
+        } else {
+            let about = format!("{job} (as ml-goodput-measurement {})", self.args.compat);
+            self.show(&about, &answer, names, None)?;
         }
-        let about = format!("{job} (as ml-goodput-measurement {})", self.args.compat);
-        self.show(&about, &answer, names, None)
+        tensorboard::of_events(self.args, &answer)
     }
 
     fn show(

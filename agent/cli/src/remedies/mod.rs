@@ -66,7 +66,7 @@ pub(crate) use marks::{
     end_of_step, no_answer_of_marks, no_marked_answer, number_without_step, phase_without_end, refused_mark,
     step_without_number,
 };
-pub(crate) use output::{manual_pages, unprinted};
+pub(crate) use output::{event_file, manual_pages, unprinted};
 pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};

@@ -85,14 +85,31 @@ impl SettingsFile {
     }
 }
 
-/// Makes a section of its own of each section that is in another one: `[api.remote]` becomes `["api.remote"]`.
+/// Makes a section of its own of each section that is in another one: `[api.remote]` becomes `["api.remote"]`. Where the other
+/// one is no section, all that is in it is one.
 fn lift_inner_sections(document: &mut DeTable<'_>) {
     for section in SECTIONS {
         let Some((outer, inner)) = section.name.split_once('.') else { continue };
+        if find(outer).is_none() {
+            lift_all(document, outer);
+            continue;
+        }
         let Some(DeValue::Table(table)) = document.get_mut(outer).map(Spanned::get_mut) else { continue };
         if let Some((key, value)) = table.remove_entry(inner) {
             document.insert(Spanned::new(key.span(), Cow::Borrowed(section.name)), value);
         }
+    }
+}
+
+/// Makes a section of each table in this one, which goes.
+fn lift_all(document: &mut DeTable<'_>, outer: &str) {
+    if document.get(outer).is_none_or(|value| value.get_ref().as_table().is_none()) {
+        return;
+    }
+    let Some(DeValue::Table(inner)) = document.remove(outer).map(Spanned::into_inner) else { return };
+    for (key, value) in inner {
+        let name = format!("{outer}.{}", key.get_ref());
+        document.insert(Spanned::new(key.span(), Cow::Owned(name)), value);
     }
 }
 

@@ -148,6 +148,22 @@ fn later_layers_win() {
 }
 
 #[test]
+fn all_of_a_table_that_is_no_section_are_sections() {
+    let text = "[export.tensorboard]\ndirectory = '/boards'\n";
+    assert_eq!(from_text(text).unwrap().export_tensorboard.directory, Path::new("/boards"));
+    let set = from_environment("TPUSCOPE_EXPORT__TENSORBOARD__DIRECTORY", "/boards").unwrap();
+    assert_eq!(set.export_tensorboard.directory, Path::new("/boards"));
+    let fault = |text: &str| from_text(text).unwrap_err();
+    let section = fault("[export.tensorbord]\ndirectory = '/boards'\n");
+    assert!(section.contains("export.tensorbord") && section.contains("export.tensorboard"), "{section}");
+    let key = fault("[export.tensorboard]\ndirectry = '/boards'\n");
+    assert!(key.contains("export.tensorboard.directry") && key.contains("`directory`"), "{key}");
+    for bad in ["[export]\non = true\n", "export = 1\n"] {
+        assert!(fault(bad).contains("export"), "{bad}");
+    }
+}
+
+#[test]
 fn a_section_in_another_one_has_settings_of_its_own() {
     let text = "[api]\nmax_connections = 3\n[api.remote]\ncert = '/c'\n[[api.remote.allow]]\nsan = 'x'\nrole = 'viewer'\n";
     let config = from_text(text).unwrap();

@@ -105,6 +105,8 @@ sections! {
     slurm: server::hook_users::SlurmSettings,
     /// Uploads.
     upload: store::uploads::settings::Settings,
+    /// Event files for TensorBoard.
+    export_tensorboard in "export.tensorboard": export::tensorboard::settings::TensorBoardSettings,
     ;
     /// Where sessions are uploaded to.
     destination: store::destinations::Destinations, each store::destinations::Destination,

@@ -31,11 +31,25 @@ const MIN_KEEP_MARKS: Duration = Duration::from_secs(60);
 const MIN_UPLOAD_RATE: u64 = 64 << 10;
 const MAX_UPLOADS: u16 = 16;
 const MIN_UPLOAD_IDLE: Duration = Duration::from_secs(1);
+const MIN_EXPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// A few files of one job.
+const MIN_EVENT_FILES: u64 = 16 << 20;
 
 /// The settings that are out of their range.
 pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
     let Config {
-        sampler, libtpu, device, workload, capture, recorder, jobs, marks, upload, destination, ..
+        sampler,
+        libtpu,
+        device,
+        workload,
+        capture,
+        recorder,
+        jobs,
+        marks,
+        upload,
+        export_tensorboard,
+        destination,
+        ..
     } = config;
     let (window, every) = (recorder.window.get(), recorder.every.get());
     let ids: BTreeSet<u16> = device.extra.iter().map(|chip| chip.device).collect();
@@ -166,6 +180,16 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             &["upload.idle_timeout"],
             "upload.idle_timeout is under 1s: expected 1s or more",
         ),
+        (
+            export_tensorboard.interval.get() < MIN_EXPORT_INTERVAL,
+            &["export.tensorboard.interval"],
+            "export.tensorboard.interval is under 1s: expected 1s or more",
+        ),
+        (
+            export_tensorboard.max_size.get() < MIN_EVENT_FILES,
+            &["export.tensorboard.max_size"],
+            "export.tensorboard.max_size is under 16MiB: expected 16MiB or more",
+        ),
     ];
     let broken = rules.into_iter().filter(|(broken, ..)| *broken);
     broken.map(|(_, settings, message)| BrokenRule { settings, message }).collect()
@@ -219,6 +243,9 @@ mod tests {
             ("upload.parallel=0", "expected 1 to 16"),
             ("upload.parallel=17", "expected 1 to 16"),
             ("upload.idle_timeout=0s", "expected 1s or more"),
+            ("export.tensorboard.interval=999ms", "expected 1s or more"),
+            ("export.tensorboard.max_size=15MiB", "expected 16MiB or more"),
+            ("export.tensorboard.directory=boards", "expected an absolute path"),
             (key_of_a_folder, "expected `credentials` only with a gs:// URL"),
             ("api.socket=relative.sock", "expected an absolute path"),
             ("paths.procfs=sys", "expected an absolute path"),

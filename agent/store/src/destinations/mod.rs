@@ -7,7 +7,6 @@ mod credentials;
 mod folder;
 mod http_client;
 mod idle;
-mod open_folder;
 mod rate;
 mod reader;
 mod settings;
