@@ -2,7 +2,8 @@
 # make e2e T=name   the end-to-end tests whose name contains T; all of them without T
 # make test         lint, licences, all tests against real peers; the line `setup: …` says what it installs
 # make bench        the promises of speed and memory beside peers of the same run; BENCH=name runs one
-# make soak         an agent that is killed ROUNDS times (200) at random instants of captures and uploads; one capture of 1,024 hosts
+# make soak         an agent that is killed ROUNDS times (200) at random instants of captures and uploads; one capture of 1,024 hosts; the
+#                   memory of a job that is drained for 10 minutes; every step of a minute in a snapshot
 # make fuzz T=name  the fuzz target T for FUZZ_SECONDS (60); without T, the list of targets
 # make demo         a small TPU host: fake chips, a real JAX job, the agent, captures of one host and of two
 # make fmt          format the sources
@@ -35,6 +36,8 @@ soak:
 	$(CARGO) build --locked -p tpuscope -p tpuscope-tests
 	TPUSCOPE_SOAK_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p tpuscope-tests --test e2e -- --nocapture uploads::killed
 	TPUSCOPE_SIMULATED_HOSTS=1024 $(CARGO) test --locked -p tpuscope-tests --test e2e -- --nocapture capture_hosts::many
+	TPUSCOPE_FLAT_SECONDS=600 $(CARGO) test --locked -p tpuscope-tests --test e2e -- --nocapture memory_of_a_workload_stays_flat
+	TPUSCOPE_SNAPSHOT_SECONDS=60 $(CARGO) test --locked -p tpuscope-tests --test e2e -- --nocapture every_step_of_a_drained_job
 
 fuzz:
 	@[ -z "$(T)" ] || tests/setup.sh fuzz

@@ -62,10 +62,11 @@ put 0644 "$top/systemd/tpuscope.service" /usr/lib/systemd/system/tpuscope.servic
 put 0644 "$top/systemd/tpuscope.sysusers" /usr/lib/sysusers.d/tpuscope.conf
 put 0644 "$top/systemd/tpuscope.tmpfiles" /usr/lib/tmpfiles.d/tpuscope.conf
 # The documents, with the files that they link to.
-(cd "$top" && find docs ./*.md packaging/Containerfile packaging/prometheus/alerts.yml packaging/slurm systemd/tpuscope.service \
+(cd "$top" && find docs ./*.md packaging/Containerfile packaging/prometheus/alerts.yml packaging/grafana packaging/slurm systemd/tpuscope.service \
   proto/proto/tpuscope/v1/agent.proto -type f) | while read -r page; do put 0644 "$top/$page" "/usr/share/doc/tpuscope/$page"; done
 put 0644 "$top/LICENSE" /usr/share/doc/tpuscope/copyright
 put 0644 "$top/packaging/prometheus/alerts.yml" /usr/share/tpuscope/prometheus/alerts.yml
+for board in fleet host job; do put 0644 "$top/packaging/grafana/$board.json" "/usr/share/tpuscope/grafana/$board.json"; done
 for hook in prolog epilog task-prolog task-epilog; do put 0755 "$top/packaging/slurm/$hook" "/usr/share/tpuscope/slurm/$hook"; done
 for file in pyproject.toml tpuscope/__init__.py tpuscope/marks.py tpuscope/py.typed; do
   put 0644 "$top/python/$file" "/usr/share/tpuscope/python/$file"

@@ -13,7 +13,7 @@ peers=${TPUSCOPE_PEERS:-target/peers}
 # Name=package of each program that a Debian package provides.
 programs="make=make git=git nm=binutils python3=python3 promtool=prometheus prometheus=prometheus
   prometheus-node-exporter=prometheus-node-exporter ip=iproute2 mmdebstrap=mmdebstrap systemd-nspawn=systemd-container
-  dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun
+  chromium=chromium dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun
   /usr/sbin/sshd=openssh-server ssh=openssh-client
   /usr/sbin/slurmctld=slurm-wlm /usr/sbin/slurmd=slurm-wlm srun=slurm-wlm /usr/sbin/munged=munge"
 venvs="xprof goodput tpu-info tensorboard mcp"
@@ -24,13 +24,15 @@ libtpus="0.0.52 0.0.30 0.0.21"
 goodputs="0.0.4 0.0.6 0.0.16 0.2.0"
 # jaxlib that hangs when it is profiled, and one whose continuous profiling cannot be stopped.
 jaxes="0.7.2 0.9.2"
+# Google's command that collects a profile of many hosts.
+mldiagnostics=1.0.10
 rootfs=rootfs
 previous=previous
 tools="cargo-deny=0.20.2"
 case ${1:-} in
   '') ;;
-  demo) programs='' venvs=xprof libtpus='' goodputs='' jaxes='' rootfs='' previous='' tools='' ;;
-  fuzz) programs='' venvs='' libtpus='' goodputs='' jaxes='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
+  demo) programs='' venvs=xprof libtpus='' goodputs='' jaxes='' mldiagnostics='' rootfs='' previous='' tools='' ;;
+  fuzz) programs='' venvs='' libtpus='' goodputs='' jaxes='' mldiagnostics='' rootfs='' previous='' tools="cargo-fuzz=0.13.2" ;;
   *) echo "usage: $0 [demo | fuzz]" >&2; exit 2 ;;
 esac
 
@@ -62,6 +64,10 @@ missing_goodputs() {
 missing_jaxes() {
   local version
   for version in $jaxes; do [ -f "$peers/jax/$version/complete" ] || echo "$version"; done
+}
+missing_mldiagnostics() {
+  [ -z "$mldiagnostics" ] || [ -d "$peers/mldiagnostics/google_cloud_mldiagnostics-$mldiagnostics.dist-info" ] ||
+    echo "$mldiagnostics"
 }
 missing_tools() {
   local pair
@@ -122,6 +128,15 @@ jax() {
   touch "$dir/complete"
 }
 
+# mldiagnostics VERSION: the wheel of that version in a folder of its own, for the Python of xprof.
+mldiagnostics() {
+  local dir=$peers/mldiagnostics
+  rm -rf "$dir" "$dir.new"
+  "$peers/xprof/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-deps --target "$dir.new" \
+    "google-cloud-mldiagnostics==$1"
+  mv "$dir.new" "$dir"
+}
+
 # tool CRATE=VERSION
 tool() {
   cargo install -q --debug --locked --root target/tools --version "${1#*=}" "${1%%=*}"
@@ -138,6 +153,7 @@ new_venvs=$(missing_venvs | xargs)
 new_libtpus=$(missing_libtpus | xargs)
 new_goodputs=$(missing_goodputs | xargs)
 new_jaxes=$(missing_jaxes | xargs)
+new_mldiagnostics=$(missing_mldiagnostics)
 new_tools=$(missing_tools | xargs)
 # A small bootable Debian with systemd, for the service tests. Kept clean: containers write to an overlay.
 [ -z "$rootfs" ] || [ ! -e "$peers/rootfs.complete" ] || rootfs=''
@@ -157,6 +173,7 @@ plan=''
 [ -z "$new_libtpus" ] || plan+="; libtpu in $peers/libtpu: $new_libtpus"
 [ -z "$new_goodputs" ] || plan+="; ml-goodput-measurement in $peers/goodput-versions: $new_goodputs"
 [ -z "$new_jaxes" ] || plan+="; JAX in $peers/jax: $new_jaxes"
+[ -z "$new_mldiagnostics" ] || plan+="; google-cloud-mldiagnostics in $peers/mldiagnostics"
 [ -z "$rootfs" ] || plan+="; a Debian root file system in $peers/rootfs"
 [ -z "$previous" ] || plan+="; the release before this one, built from its source, in $peers/previous-release"
 [ -z "$new_tools" ] || plan+="; cargo tools in target/tools: $new_tools"
@@ -174,6 +191,7 @@ for name in $new_venvs; do say "Python environment $name"; venv "$name"; done
 for version in $new_libtpus; do say "libtpu $version"; libtpu "$version"; done
 for version in $new_goodputs; do say "ml-goodput-measurement $version"; goodput "$version"; done
 for version in $new_jaxes; do say "JAX $version"; jax "$version"; done
+[ -z "$new_mldiagnostics" ] || { say "google-cloud-mldiagnostics $new_mldiagnostics"; mldiagnostics "$new_mldiagnostics"; }
 for pair in $new_tools; do say "cargo tool ${pair/=/ }"; tool "$pair"; done
 [ -z "$previous" ] || { say "the release before this one (about 75 s on two cores)"; tests/scripts/previous_release.sh "$peers"; }
 if [ -n "$rootfs" ]; then

@@ -9,10 +9,14 @@ pub fn workspace() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
+/// The folder of the peers.
+pub fn peers() -> PathBuf {
+    env::var_os("TPUSCOPE_PEERS").map_or_else(|| workspace().join("target/peers"), PathBuf::from)
+}
+
 /// The Python of the library.
 pub fn python() -> PathBuf {
-    let peers = env::var_os("TPUSCOPE_PEERS").map_or_else(|| workspace().join("target/peers"), PathBuf::from);
-    peers.join("goodput/bin/python")
+    peers().join("goodput/bin/python")
 }
 
 /// The library's seconds per query, answers and peak memory. Rows are entries with their log time and insert id; the

@@ -46,6 +46,14 @@ pub fn accelerator_type(machine_type: &str) -> &'static str {
     TABLE.iter().find(|(part, _)| machine_type.contains(part)).map_or("UNKNOWN", |(_, name)| name)
 }
 
+/// The accelerator type of a text that is a machine type or already the name of an accelerator: a machine type is lower
+/// case, a name such as `TPU-v6e` stands for itself.
+pub fn given_accelerator_type(text: &str) -> String {
+    let derived = accelerator_type(text);
+    let is_name = text.chars().any(char::is_uppercase) || derived == "UNKNOWN";
+    if is_name { text.to_owned() } else { derived.to_owned() }
+}
+
 /// A series' value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PointValue {
@@ -229,7 +237,7 @@ pub fn tensorboard(goodput: f64, badput: &Buckets, step: i64) -> Vec<TensorBoard
 
 #[cfg(test)]
 mod tests {
-    use super::accelerator_type;
+    use super::*;
 
     #[test]
     fn machine_types() {
@@ -242,6 +250,11 @@ mod tests {
             ("n2-standard-4", "UNKNOWN"),
         ] {
             assert_eq!(accelerator_type(machine), accelerator, "{machine}");
+        }
+        for (text, accelerator) in
+            [("ct6e-standard-8t", "TPU-v6e"), ("TPU-v6e", "TPU-v6e"), ("other", "other")]
+        {
+            assert_eq!(given_accelerator_type(text), accelerator);
         }
     }
 }

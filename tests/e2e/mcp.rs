@@ -2,6 +2,7 @@
 
 use std::{
     io::Write,
+    os::unix::net::UnixListener,
     path::Path,
     process::{Command, Stdio},
 };
@@ -216,32 +217,61 @@ fn an_agent_that_is_away_or_hangs_is_said_to_be() {
         let (code, message, remedy) = failure(answer);
         assert!([6, 15].contains(&code) && message.contains("answer") && !remedy.is_empty(), "{answer}");
     }
-    text(&answers("auto", &agent.home().socket(), &steps)[1]);
+}
+
+/// What a server for this socket answers to these lines, whose input then ends, and its exit code.
+fn answered(socket: &Path, lines: &[String]) -> (Vec<Value>, Option<i32>) {
+    let mut command = Command::new(tpuscope());
+    command.arg("mcp").arg("--socket").arg(socket);
+    without_inherited_settings(&mut command);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for line in lines {
+        writeln!(input, "{line}").unwrap();
+    }
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), output.status.code())
+}
+
+fn request(id: &Value, method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
 }
 
 #[test]
 fn the_input_may_end_before_the_answers_and_may_be_bad() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(tpuscope());
-    command.arg("mcp").arg("--socket").arg(folder.path().join("none.sock"));
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut input = child.stdin.take().unwrap();
     let long = "x".repeat(2 << 20);
-    let call =
-        json!({ "jsonrpc": "2.0", "id": "last", "method": "tools/call", "params": { "name": "status" } });
+    let call = request(&json!("last"), "tools/call", &json!({ "name": "status" }));
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-    for line in ["{", "[]", "7", &long, &deep, "", &call.to_string()] {
-        writeln!(input, "{line}").unwrap();
-    }
-    drop(input);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    let lines: Vec<Value> = String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let codes: Vec<i64> = lines.iter().filter_map(|line| line["error"]["code"].as_i64()).collect();
+    let lines = ["{", "[]", "7", &long, &deep, "", &call].map(str::to_owned);
+    let (answers, code) = answered(&folder.path().join("none.sock"), &lines);
+    assert_eq!(code, Some(0));
+    let codes: Vec<i64> = answers.iter().filter_map(|line| line["error"]["code"].as_i64()).collect();
     assert_eq!(codes, [-32700, -32600, -32600, -32600, -32700]);
-    assert_eq!((&lines[5]["id"], &lines[5]["result"]["isError"]), (&json!("last"), &json!(true)));
+    assert_eq!((&answers[5]["id"], &answers[5]["result"]["isError"]), (&json!("last"), &json!(true)));
+}
+
+#[test]
+fn a_call_can_be_cancelled_and_there_are_not_too_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    // It takes connections, and never answers.
+    let _agent = UnixListener::bind(&socket).unwrap();
+    let status = json!({ "name": "status" });
+    let mut lines: Vec<String> = (0..10).map(|id| request(&json!(id), "tools/call", &status)).collect();
+    let cancelled =
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 0 } });
+    lines.push(cancelled.to_string());
+    lines.push(request(&json!("ping"), "ping", &json!({})));
+    let (answers, code) = answered(&socket, &lines);
+    assert_eq!(code, Some(0));
+    let ids: Vec<&Value> = answers.iter().map(|answer| &answer["id"]).collect();
+    assert!(!ids.contains(&&json!(0)) && ids.len() == 10, "{ids:?}");
+    let codes: Vec<i64> = answers
+        .iter()
+        .filter_map(|answer| answer["result"]["structuredContent"]["error"]["exit_code"].as_i64())
+        .collect();
+    assert_eq!((codes.iter().filter(|code| **code == 7).count(), codes.len()), (2, 9), "{answers:?}");
 }

@@ -65,8 +65,10 @@ fn what_is_installed_is_removed_except_the_settings() {
         assert!(output.status.success(), "{output:?}");
     };
     install(&["--network".as_ref(), tpuscope().as_ref(), root.path().as_ref()]);
-    let rules = fs::read(root.path().join("usr/share/tpuscope/prometheus/alerts.yml")).expect("installed");
-    assert_eq!(rules, fs::read(workspace().join("packaging/prometheus/alerts.yml")).expect("there"));
+    for file in ["prometheus/alerts.yml", "grafana/fleet.json", "grafana/host.json", "grafana/job.json"] {
+        let installed = fs::read(root.path().join("usr/share/tpuscope").join(file)).expect("installed");
+        assert_eq!(installed, fs::read(workspace().join("packaging").join(file)).expect("there"), "{file}");
+    }
     for (_, hook) in HOOKS {
         let installed = root.path().join("usr/share/tpuscope/slurm").join(hook);
         assert_eq!(fs::metadata(&installed).expect("installed").permissions().mode() & 0o777, 0o755);

@@ -226,6 +226,50 @@ fn succeeds(sidecar: &Pod, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Jobs, marks and ledgers in the sidecar: a command that registers itself, what a shell marks, and the neighbour's chips.
+fn knows_jobs_and_where_their_time_goes(sidecar: &Pod) {
+    let said = succeeds(sidecar, &["tpuscope", "run", "--name", "inside", "--", "cat", "/proc/self/comm"]);
+    assert_eq!(said, "cat\n");
+    let json = |arguments: &[&str]| {
+        let text = succeeds(sidecar, arguments);
+        serde_json::from_str::<Value>(&text).expect("JSON")
+    };
+    let listed = wait_with(
+        "the end of the command",
+        LIMIT,
+        || sidecar.logs(),
+        || {
+            let listed = json(&["tpuscope", "jobs", "list", "--json"]);
+            let jobs = listed["jobs"].as_array()?;
+            jobs.iter().any(|job| job["id"] == "inside" && job["state"] == "ended").then(|| listed.clone())
+        },
+    );
+    let neighbour = listed["jobs"].as_array().expect("a list").iter().find(|job| job["kind"] == "process");
+    let neighbour = neighbour.unwrap_or_else(|| panic!("{listed}"));
+    assert_eq!(
+        (&neighbour["uid"], &neighbour["chips"], &neighbour["state"]),
+        (&USER.into(), &serde_json::json!([0, 1]), &"running".into()),
+        "{listed}"
+    );
+    for words in
+        [&["JOB", "--start"][..], &["STEP", "--step", "0"], &["STEP", "--step", "1"], &["JOB", "--end"]]
+    {
+        succeeds(sidecar, &[&["tpuscope", "mark", "--strict", "--job", "inside"], words].concat());
+    }
+    let marked = succeeds(sidecar, &["tpuscope", "goodput", "--job", "inside"]);
+    assert!(marked.starts_with("inside (exact, from marks): goodput "), "{marked}");
+    let live = wait_with(
+        "seconds of the neighbour",
+        LIMIT,
+        || sidecar.logs(),
+        || {
+            let live = json(&["tpuscope", "goodput", "--json"]);
+            (live["jobs"][0]["known_seconds"].as_u64()? > 0).then_some(live)
+        },
+    );
+    assert_eq!(live["jobs"][0]["key"]["id"], neighbour["id"], "{live}");
+}
+
 /// The sidecar records its neighbour in windows, and makes a session of them; it refuses what nothing would stop.
 fn records_its_neighbour(sidecar: &Pod) {
     succeeds(sidecar, &["tpuscope", "recorder", "on"]);
@@ -396,6 +440,7 @@ fn a_sidecar_without_root_samples_and_captures_its_neighbour_and_is_scraped() {
     let found = sidecar.exec(&["find", "/var/lib/tpuscope", "-name", "*.xplane.pb", "-size", "+0"]);
     // That of this capture, and that of the one from outside.
     assert_eq!(String::from_utf8_lossy(&found.stdout).lines().count(), 2, "{found:?}");
+    knows_jobs_and_where_their_time_goes(&sidecar);
     records_its_neighbour(&sidecar);
     leaves_nothing_when_it_is_killed_in_a_window(&network, &sidecar, &workload);
     assert_eq!(workload.inspect("{{.State.Running}}"), "true");

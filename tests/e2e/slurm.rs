@@ -216,7 +216,10 @@ fn a_job_that_ends_during_its_capture_frees_its_hosts(nodes: &SlurmNodes, job: &
     until("the reservations", || nodes.agents[..2].iter().all(begun));
     assert_eq!(nodes.slurm.run(ALICE, "scancel", &[job]).code, Some(0));
     let ended = capture.end();
-    ended.failed(10, "n0: the connection was lost: srun: error: n0: task 0: Terminated");
+    ended.failed(10, "n0: the connection was lost: srun: ");
+    // Which of its lines Slurm still delivers differs from run to run.
+    let said = [" ON n0 CANCELLED AT ", "error: n0: task 0: Terminated"];
+    assert!(said.iter().any(|said| ended.stderr.contains(said)), "{ended:?}");
     assert!(!nodes.work().join("plugins/profile/ending").exists());
     let over = |agent: &RunningAgent| agent.log().contains("the capture over several hosts ends here early");
     until("the agents to be free", || nodes.agents[..2].iter().all(over));

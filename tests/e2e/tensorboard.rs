@@ -129,6 +129,7 @@ fn a_mistake_is_one_line_with_its_remedy() {
     let of_log = ["--from-log", &log, "--job", "one-lost", "--now", "2026-03-01T00:07:03Z", "--tensorboard"];
     for (words, code, says) in [
         (vec!["--tensorboard", dir], 2, "--job"),
+        (vec!["--job", "j", "--tensorboard", dir, "--window", "1h"], 2, "--window"),
         ([&of_log[..], &[dir, "--start", "1", "--end", "2"]].concat(), 2, "--start"),
         ([&of_log[..], &["gs://bucket/x"]].concat(), 2, "a URL"),
         ([&of_log[..], &[&a_file]].concat(), 4, "cannot write an event file"),
@@ -203,8 +204,11 @@ fn jobs_that_run_have_event_files_that_outlive_a_kill() {
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o640, 0o750), "{}", path.display());
     }
     let page = agent.get("/metrics", "").body;
-    assert!(page.contains("tpuscope_tensorboard_failures_total 0"), "{page}");
-    assert!(!page.contains("tpuscope_tensorboard_points_total 0"), "{page}");
+    assert!(
+        page.contains("tpuscope_export_points_total{exporter=\"tensorboard\",result=\"dropped\"} 0"),
+        "{page}"
+    );
+    assert!(!page.contains("tpuscope_export_failures_total{exporter=\"tensorboard\""), "{page}");
 
     // What a kill leaves is whole but for its end, and so it is if that is torn.
     agent.signal(Signal::SIGKILL);
@@ -275,8 +279,9 @@ fn a_folder_that_cannot_be_written_is_said_once_and_written_later() {
     marks(&agent, &["STEP", "--step", "1"]);
     let failures = || -> f64 {
         let page = agent.get("/metrics", "").body;
-        let line = page.lines().find(|line| line.starts_with("tpuscope_tensorboard_failures_total "));
-        line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap()
+        let series = "tpuscope_export_failures_total{exporter=\"tensorboard\",reason=\"folder\"} ";
+        let line = page.lines().find_map(|line| line.strip_prefix(series));
+        line.map_or(0.0, |value| value.parse().unwrap())
     };
     eventually("three failures", || (failures() >= 3.0).then_some(()));
     let said = agent.log().matches("event files for TensorBoard cannot be written").count();

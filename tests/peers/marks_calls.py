@@ -1,15 +1,17 @@
-"""What one mark costs in Python: marks_calls.py SOCKET COUNT prints medians in nanoseconds as JSON.
+"""What one mark costs in Python, in nanoseconds as JSON. Calls are some time apart, as in a training loop.
 
-    send      a bare `send` of the same bytes on a connected socket of the same agent
-    step      `Recorder.step`, whole
-    sink      `GoodputRecorder.record_step_start_time` with the sink
-    library   the same with the library's own logger, whose client writes to a server of this machine
-
-Calls are some time apart, as in a training loop.
+    marks_calls.py agent SOCKET COUNT   of the agent on this socket:
+        send      the median of a bare `send` of the same bytes on a connected socket
+        step      the median of `Recorder.step`, whole
+        sink      the median of `GoodputRecorder.record_step_start_time` with the sink
+        nothing   the same with a logger that does nothing: what no sink can save
+        cpu       CPU time of the process for one mark of the sink
+    marks_calls.py library COUNT        of GoodputRecorder with its own logger, in whatever version is on the path; Google's client
+                                        writes to a server of this machine, without TLS:
+        call      the median of `record_step_start_time`
+        cpu       CPU time of the process for one mark, with what the library's thread does for it
 """
 
-import functools
-import http.server
 import json
 import multiprocessing
 import os
@@ -17,6 +19,7 @@ import socket
 import statistics
 import sys
 import time
+from concurrent import futures
 
 from ml_goodput_measurement.src import goodput
 from tpuscope import marks
@@ -24,47 +27,39 @@ from tpuscope import marks
 PAUSE = 0.0005
 
 
-class Accepts(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def do_GET(self):
-        self.send_error(404)
-
-    def log_message(self, *_):
-        pass
-
-
 def serve(port):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Accepts)
-    port.send(server.server_address[1])
-    server.serve_forever()
+    """Cloud Logging: accepts whatever is written."""
+    import grpc
+
+    class Accepts(grpc.GenericRpcHandler):
+        def service(self, _):
+            return grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"")
+
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=2), handlers=[Accepts()])
+    port.send(server.add_insecure_port("127.0.0.1:0"))
+    server.start()
+    server.wait_for_termination()
 
 
 def library_recorder(port):
     """The library's recorder with its own logger and Google's own client, which talks to the port."""
     import google.cloud.logging
+    import grpc
     from google.auth.credentials import AnonymousCredentials
+    from google.cloud.logging_v2 import _gapic
+    from google.cloud.logging_v2.services import logging_service_v2
+    from google.cloud.logging_v2.services.logging_service_v2 import transports
 
-    google.cloud.logging.Client = functools.partial(
-        google.cloud.logging.Client,
-        project="p",
-        credentials=AnonymousCredentials(),
-        _use_grpc=False,
-        client_options={"api_endpoint": f"http://127.0.0.1:{port}"},
-    )
+    channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    transport = transports.LoggingServiceV2GrpcTransport(channel=channel)
+    client = google.cloud.logging.Client(project="p", credentials=AnonymousCredentials())
+    client._logging_api = _gapic._LoggingAPI(logging_service_v2.LoggingServiceV2Client(transport=transport), client)
+    google.cloud.logging.Client = lambda: client
     return goodput.GoodputRecorder("bench", "log", True)
 
 
-def measured(count, *calls):
-    """The median of each call in nanoseconds; the calls take turns."""
+def medians(count, *calls):
+    """The median of each call; the calls take turns."""
     times = [[] for _ in calls]
     clock = time.perf_counter_ns
     for number in range(count):
@@ -76,8 +71,32 @@ def measured(count, *calls):
     return [statistics.median(taken) for taken in times]
 
 
-def main():
-    path, count = sys.argv[1], int(sys.argv[2])
+def cpu(count, call, flush):
+    """CPU time of this process for one call, with all that comes of it until `flush` returns."""
+
+    def spent(call, flush):
+        start = time.process_time_ns()
+        for number in range(count):
+            call(number)
+            time.sleep(PAUSE)
+        flush()
+        return time.process_time_ns() - start
+
+    nothing = spent(lambda _: None, lambda: None)
+    return (spent(call, flush) - nothing) / count
+
+
+class Nothing:
+    """A logger that keeps nothing."""
+
+    def write_cloud_logging_entry(self, entry):
+        pass
+
+    def flush(self):
+        pass
+
+
+def agent(path, count):
     bare = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     bare.connect(path)
     header = f"M1 {'a' * 32}-{os.getpid()} ".encode()
@@ -88,22 +107,38 @@ def main():
     recorder = marks.Recorder("bench", socket_path=path)
     sink = marks.Sink(socket_path=path)
     with_sink = goodput.GoodputRecorder("bench", "log", True, sink)
+    with_nothing = goodput.GoodputRecorder("bench", "log", True, Nothing())
 
     def step(number):
         with recorder.step(number):
             pass
 
-    send, own, through_sink = measured(count, lambda number: bare.send(packets[number]), step, with_sink.record_step_start_time)
-    lost = recorder.stats().dropped + sink.stats().dropped
+    calls = (
+        lambda number: bare.send(packets[number]),
+        step,
+        with_sink.record_step_start_time,
+        with_nothing.record_step_start_time,
+    )
+    result = dict(zip(("send", "step", "sink", "nothing"), medians(count, *calls)))
+    # All of a mark is in its call.
+    result["cpu"] = cpu(count, with_sink.record_step_start_time, lambda: None)
+    result["lost"] = recorder.stats().dropped + sink.stats().dropped
+    return result
+
+
+def library(count):
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
     server.start()
-    library = library_recorder(ours.recv())
-    [with_library] = measured(count, library.record_step_start_time)
-    library.flush()
+    recorder = library_recorder(ours.recv())
+    flush = getattr(recorder, "flush", lambda: None)
+    [call] = medians(count, recorder.record_step_start_time)
+    flush()
+    result = {"call": call, "cpu": cpu(count, recorder.record_step_start_time, flush)}
     server.kill()
-    print(json.dumps({"send": send, "step": own, "sink": through_sink, "library": with_library, "lost": lost}))
+    return result
 
 
 if __name__ == "__main__":
-    main()
+    what, *arguments, count = sys.argv[1:]
+    print(json.dumps({"agent": agent, "library": library}[what](*arguments, int(count))))

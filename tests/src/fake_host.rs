@@ -156,6 +156,41 @@ impl FakeHost {
         self.procfs = procfs;
     }
 
+    /// Shows one more process, after [`show_only`](Self::show_only).
+    ///
+    /// # Panics
+    /// If the link cannot be made.
+    pub fn show(&self, pid: u32) {
+        symlink(format!("/proc/{pid}"), self.procfs.join(pid.to_string())).expect("a link");
+    }
+
+    /// Gives it a network device, a disk and the pressure of its resources, after [`show_only`](Self::show_only): not
+    /// every machine has them.
+    ///
+    /// # Panics
+    /// If a file cannot be made.
+    pub fn add_counters(&self) {
+        let net = self.procfs.join("net");
+        fs::remove_file(&net).expect("a link");
+        fs::create_dir(&net).expect("a folder");
+        for entry in fs::read_dir("/proc/net").expect("a procfs").flatten() {
+            symlink(entry.path(), net.join(entry.file_name())).expect("a link");
+        }
+        let pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\n";
+        for (file, text) in [
+            ("net/dev", "Inter-| Receive\n face |bytes\n  ens9: 500 5 0 0 0 0 0 0 700 7 0 0 0 0 0 0\n"),
+            ("diskstats", "   8       0 sda 1 0 16 0 2 0 32 0 0 250 250\n"),
+            ("pressure/cpu", pressure),
+            ("pressure/memory", pressure),
+            ("pressure/io", pressure),
+        ] {
+            replace(&self.procfs.join(file), text);
+        }
+        for device in ["class/net/ens9/device", "block/sda/device"] {
+            fs::create_dir_all(self.sys().join(device)).expect("a folder");
+        }
+    }
+
     /// The settings' `[paths]`.
     pub fn paths(&self) -> Paths {
         Paths { sysfs: self.sys(), procfs: self.procfs.clone(), dev: self.dev() }
@@ -180,6 +215,19 @@ impl Default for FakeHost {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Puts a file in the place of a link, or of a link to its folder.
+fn replace(path: &Path, text: &str) {
+    let folder = path.parent().expect("a file has a folder");
+    if folder.is_symlink() {
+        fs::remove_file(folder).expect("a link");
+    }
+    fs::create_dir_all(folder).expect("a folder");
+    if path.is_symlink() {
+        fs::remove_file(path).expect("a link");
+    }
+    fs::write(path, text).expect("a file");
 }
 
 /// The group of the n-th function: 10, 9, 12, 11, …, so that neither text nor PCI order sorts them.

@@ -22,11 +22,17 @@ const SERVICE: &str = "/tpu.monitoring.runtime.RuntimeMetricService/";
 
 /// The duty cycle.
 pub const DUTY: &str = "tpu.runtime.tensorcore.dutycycle.percent";
+/// The memory in use.
+pub const HBM_USED: &str = "tpu.runtime.hbm.memory.usage.bytes";
+/// The memory of each device.
+pub const HBM_BYTES: f64 = 32.0 * GIB;
+
+const GIB: f64 = 1_073_741_824.0;
 
 /// All metrics that libtpu 0.0.52 has.
 pub const NAMES: &[&str] = &[
     "tpu.runtime.hbm.memory.total.bytes",
-    "tpu.runtime.hbm.memory.usage.bytes",
+    HBM_USED,
     DUTY,
     "tpu.runtime.hbm.utilization.percent",
     "tpu.runtime.tensorcore.idle_duration.seconds",
@@ -234,14 +240,13 @@ pub fn workload(devices: &[i64], step: i64) -> Vec<TpuMetric> {
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let wave = |device: i64, top: f64| top * (0.75 + 0.2 * ((step + 3 * device) as f64 / 7.0).sin());
     let spread = |value: &dyn Fn(i64) -> f64| devices.iter().map(|&d| (d, value(d))).collect::<Vec<_>>();
-    let gib = f64::from(1 << 30);
     let queue = |&d: &i64| series(Some(core(d, false)), int_gauge((step + d) % 3));
     let timing = |&d: &i64| {
         series(Some(core(d, false)), doubling(&[0, step, 4 * step, 9 * step, 5 * step, step, 0], 7.5))
     };
     let mut all = vec![
-        per_device(NAMES[0], &spread(&|_| 32.0 * gib), true),
-        per_device(NAMES[1], &spread(&|d| wave(d, 30.0 * gib).round()), true),
+        per_device(NAMES[0], &spread(&|_| HBM_BYTES), true),
+        per_device(NAMES[1], &spread(&|d| wave(d, 30.0 * GIB).round()), true),
         per_device(NAMES[2], &spread(&|d| wave(d, 100.0)), false),
         per_device(NAMES[3], &spread(&|d| wave(d, 80.0)), false),
         per_device(NAMES[4], &spread(&|_| 0.0), false),

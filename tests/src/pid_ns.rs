@@ -1,11 +1,16 @@
 //! A pid namespace with a /proc of its own, as a container has. Gone when dropped.
 
 use std::{
+    ffi::OsStr,
     fs,
-    io::Read,
+    io::{Read, Write},
     os::unix::fs::MetadataExt,
+    path::Path,
     process::{Child, Command, Stdio},
 };
+
+/// The first process: it waits for a command that it becomes.
+const INIT: &str = "echo up && read -r command && eval \"exec $command\"";
 
 /// The namespace.
 #[derive(Debug)]
@@ -24,7 +29,7 @@ impl PidNs {
     #[expect(clippy::new_without_default, reason = "it starts a process")]
     pub fn new() -> Self {
         let mut unshare = Command::new("unshare")
-            .args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", "echo up && exec cat"])
+            .args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", INIT])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -47,6 +52,18 @@ impl PidNs {
     /// If its first process ended.
     pub fn inode(&self) -> u64 {
         fs::metadata(format!("/proc/{}/ns/pid", self.init)).expect("it lives").ino()
+    }
+
+    /// Makes its first process this command, without input, whose output goes to `log`.
+    ///
+    /// # Panics
+    /// If it is one already.
+    pub fn first_process(&mut self, command: &Command, log: &Path) {
+        let quoted = |word: &OsStr| format!("'{}'", word.to_str().expect("a text").replace('\'', r"'\''"));
+        let words = std::iter::once(command.get_program()).chain(command.get_args()).map(quoted);
+        let words = words.collect::<Vec<_>>().join(" ");
+        let mut input = self.unshare.stdin.take().expect("its first process waits");
+        writeln!(input, "{words} </dev/null >{} 2>&1", quoted(log.as_os_str())).expect("it reads");
     }
 
     /// The words that start a command inside.

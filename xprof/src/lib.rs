@@ -21,6 +21,7 @@ pub mod input;
 pub mod loss;
 pub mod merge;
 pub mod reader;
+pub mod service;
 pub mod session;
 mod versions;
 pub mod wire;

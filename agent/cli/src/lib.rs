@@ -28,6 +28,7 @@ mod profilers;
 mod recorder;
 mod remedies;
 mod run;
+mod runtime_thread;
 mod series;
 mod sessions;
 pub mod settings;

@@ -27,7 +27,8 @@ const ATTEMPT: &str = "TPUSCOPE_JOB_ATTEMPT";
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of the job, which is its id too: each start is its next attempt [default: TPUSCOPE_JOB_ID, else a random id]
+    /// Name of the job, which is its id too: each start is its next attempt [default: the id in TPUSCOPE_JOB_ID, else a
+    /// random one, and the name in TPUSCOPE_JOB_NAME]
     #[arg(long, value_name = "NAME")]
     name: Option<RunId>,
     /// Do not say on standard error that the job could not be registered
@@ -50,11 +51,12 @@ pub(super) fn run(args: &Args) -> CommandResult {
     if args.name.is_some() || !is_inside_of_a_run() {
         let id =
             args.name.clone().or_else(id_of_environment).unwrap_or_else(|| RunId::random(fastrand::u32(..)));
-        command.env(ID, id.as_str()).env_remove(ATTEMPT).env_remove(NAME);
-        if let Some(name) = &args.name {
-            command.env(NAME, name.as_str());
+        let name = args.name.as_ref().map(RunId::to_string).or_else(|| std::env::var(NAME).ok());
+        command.env(ID, id.as_str()).env_remove(ATTEMPT);
+        if let Some(name) = &name {
+            command.env(NAME, name);
         }
-        match register(args, &id) {
+        match register(args, &id, name.unwrap_or_default()) {
             Ok(reply) => {
                 command.env(ATTEMPT, reply.attempt.to_string());
             }
@@ -81,9 +83,9 @@ fn id_of_environment() -> Option<RunId> {
 }
 
 /// Asks the agent on a thread of its own: a file system or a name service that hangs must not keep the command.
-fn register(args: &Args, id: &RunId) -> Result<RegisterAttemptReply, Failure> {
+fn register(args: &Args, id: &RunId, name: String) -> Result<RegisterAttemptReply, Failure> {
     let uid = Uid::current();
-    let (agent, id, name) = (args.agent.clone(), id.clone(), args.name.clone());
+    let (agent, id) = (args.agent.clone(), id.clone());
     let (tell, told) = mpsc::channel();
     let ask = move || {
         let user = User::from_uid(uid).ok().flatten().map(|user| user.name);
@@ -91,7 +93,7 @@ fn register(args: &Args, id: &RunId) -> Result<RegisterAttemptReply, Failure> {
         let request = RegisterAttemptRequest {
             peer: Some(protocol::own()),
             key: Some(key),
-            name: name.map(|name| name.to_string()).unwrap_or_default(),
+            name,
             ends_with_caller: true,
             user: user.unwrap_or_default(),
             ..RegisterAttemptRequest::default()

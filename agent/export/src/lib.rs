@@ -1,11 +1,13 @@
 //! What leaves the agent as time series: the Prometheus page, rendered at scrape time from the latest samples,
-//! so that a series that went stale is gone; and what is sent or written elsewhere, a module for each.
+//! so that a series that went stale is gone; and exporters, which send or write points elsewhere. Those are off by default and
+//! cost nothing then.
 //!
 //! The agent's own metrics become samples as the measured ones are, and there is one rule for all. Must never keep
 //! measured values between scrapes, know a metric by name, or let text from outside break the page.
 
 #![forbid(unsafe_code)]
 
+pub mod cloud_monitoring;
 mod families;
 pub mod own_metrics;
 mod page_writer;

@@ -17,6 +17,7 @@ pub mod own_rights;
 pub mod process_memory;
 pub mod regular_file;
 pub mod settings;
+pub mod tcp_peer;
 pub mod tcp_table;
 pub mod tpu_env;
 pub mod workloads;

@@ -19,7 +19,7 @@ use procfs_core::{
 /// Largest part of a table that is searched for listeners: more than any namespace has.
 const MAX_LISTENER_BYTES: u64 = 4 << 20;
 /// Largest part of a table that is searched for connections.
-const MAX_TABLE_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_TABLE_BYTES: u64 = 16 << 20;
 /// Bytes read at a time, fewer than a line has: for the next line after the last listener the kernel searches its
 /// table of connections, and the more it is asked for, the farther it searches.
 const CHUNK: usize = 128;
@@ -106,7 +106,7 @@ fn connections(table: impl Read, port: u16) -> Vec<u64> {
 }
 
 /// One line of a table.
-fn entry(line: &[u8]) -> Option<TcpNetEntry> {
+pub(crate) fn entry(line: &[u8]) -> Option<TcpNetEntry> {
     const KERNEL: ExplicitSystemInfo = ExplicitSystemInfo {
         boot_time_secs: 0,
         ticks_per_second: 0,
@@ -119,7 +119,7 @@ fn entry(line: &[u8]) -> Option<TcpNetEntry> {
 }
 
 /// An IPv4 address in IPv6 clothing is an IPv4 address.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{device::ChipIndex, time::Timestamp, workload::ProcessKey};
+use serde::{Deserialize, Serialize};
 
 /// Software and system, such as `version.jax`, `variable.XLA_FLAGS` and `system.kernel`, with their values.
 pub type Configuration = BTreeMap<String, String>;
@@ -93,6 +94,21 @@ impl JobDescription {
     }
 }
 
+/// The most leftovers of an attempt that are kept.
+pub const MAX_LEFTOVERS: usize = 64;
+
+/// What an attempt had left on this host when its hook looked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptLeftover {
+    /// A process that lived on; `None`: a lock file that no process has locked.
+    pub pid: Option<u32>,
+    /// The command of that process.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// The device nodes and lock files that it held, or the lock file.
+    pub files: Vec<String>,
+}
+
 /// One attempt of a job on this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attempt {
@@ -118,6 +134,8 @@ pub struct Attempt {
     pub chips: Vec<ChipIndex>,
     /// Its software and system.
     pub configuration: Configuration,
+    /// What it had left when its hook told its end: the first [`MAX_LEFTOVERS`].
+    pub leftovers: Vec<AttemptLeftover>,
 }
 
 impl Attempt {

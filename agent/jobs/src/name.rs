@@ -108,6 +108,13 @@ impl FromStr for JobName {
 }
 
 impl JobName {
+    /// The job without the attempt, and the attempt, if one is named.
+    pub fn attempt(&self) -> Option<(String, u32)> {
+        let attempt = self.attempt?;
+        let kind = self.kind.map(|kind| format!("{}:", kind.as_str())).unwrap_or_default();
+        Some((kind + &self.id, attempt))
+    }
+
     /// The ids and names of jobs that it may be about: without kind and attempt, and as it was written, for names such as
     /// `train#2`.
     pub fn candidates(&self) -> impl Iterator<Item = &str> {
@@ -157,6 +164,9 @@ mod tests {
         assert_eq!(attempt("train#2", false), None, "the name of another user's job");
         assert_eq!(attempt("train", true), None);
         assert_eq!(attempt("12#x", true), None);
+        let of = |text: &str| text.parse::<JobName>().unwrap().attempt();
+        assert_eq!(of("slurm:12#3"), Some(("slurm:12".to_owned(), 3)));
+        assert_eq!((of("a#b#3"), of("slurm:12")), (Some(("a#b".to_owned(), 3)), None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use store::job_attempts::StoredAttempt;
 
 use crate::{
-    attempt::{Attempt, AttemptEnd, Configuration, Ending, JobDescription},
+    attempt::{Attempt, AttemptEnd, AttemptLeftover, Configuration, Ending, JobDescription},
     record::JobRecord,
 };
 
@@ -26,6 +26,8 @@ struct AttemptFacts {
     processes: Vec<(u32, u64)>,
     chips: Vec<u32>,
     configuration: Configuration,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    leftovers: Vec<AttemptLeftover>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -93,6 +95,7 @@ fn row(key: &JobKey, attempt: &Attempt) -> StoredAttempt {
         processes: attempt.processes.iter().copied().map(pair).collect(),
         chips: attempt.chips.iter().map(|chip| chip.0).collect(),
         configuration: attempt.configuration.clone(),
+        leftovers: attempt.leftovers.clone(),
     };
     StoredAttempt {
         key: key.clone(),
@@ -136,6 +139,7 @@ fn attempt(row: &StoredAttempt) -> Attempt {
         processes: facts.processes.into_iter().map(process).collect(),
         chips: facts.chips.into_iter().map(ChipIndex).collect(),
         configuration: facts.configuration,
+        leftovers: facts.leftovers,
     }
 }
 
@@ -163,6 +167,7 @@ mod tests {
             description,
             chips: vec![ChipIndex(3)],
             configuration: [("version.jax".to_owned(), "0.10.2".to_owned())].into(),
+            leftovers: vec![AttemptLeftover { pid: None, command: String::new(), files: vec!["/l".into()] }],
             ..Attempt::default()
         };
         let process = ProcessKey { pid: 7, start_ticks: 8 };

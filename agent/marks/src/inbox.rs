@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::own_metrics;
+use crate::{own_metrics, step_series::StepSeries};
 
 /// Batches that wait, each of at most one packet.
 const QUEUE: usize = 64;
@@ -74,16 +74,17 @@ pub struct Inbox(mpsc::Sender<Submission>);
 pub struct Writer {
     queue: mpsc::Receiver<Submission>,
     marks: Arc<Marks>,
+    steps: Arc<StepSeries>,
     written: Option<Instant>,
     failures: LogBudget,
     losses: LogBudget,
 }
 
-/// A queue, and what stores the marks in it.
-pub fn inbox(marks: Arc<Marks>) -> (Inbox, Writer) {
+/// A queue, and what stores the marks in it and counts the steps of those that are stored.
+pub fn inbox(marks: Arc<Marks>, steps: Arc<StepSeries>) -> (Inbox, Writer) {
     let (sender, queue) = mpsc::channel(QUEUE);
-    let writer = Writer { queue, marks, written: None, failures: LogBudget::new(), losses: LogBudget::new() };
-    (Inbox(sender), writer)
+    let (failures, losses) = (LogBudget::new(), LogBudget::new());
+    (Inbox(sender), Writer { queue, marks, steps, written: None, failures, losses })
 }
 
 impl Inbox {
@@ -193,8 +194,12 @@ impl Writer {
         if batches.is_empty() {
             return;
         }
-        let marks = Arc::clone(&self.marks);
-        let append = move || marks.append(&batches).map(|appended| (batches, appended));
+        let (marks, steps) = (Arc::clone(&self.marks), Arc::clone(&self.steps));
+        let append = move || {
+            let appended = marks.append(&batches)?;
+            batches.iter().zip(&appended).for_each(|(batch, appended)| steps.stored(batch, appended));
+            Ok::<_, MarksError>((batches, appended))
+        };
         let stored = tokio::task::spawn_blocking(append).await;
         self.written = Some(Instant::now());
         match stored {
@@ -299,8 +304,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
         let db = Arc::new(StateDb::new(folder.path(), clock.clone()));
+        let steps = Arc::new(StepSeries::new(clock.clone()));
         let marks = Arc::new(Marks::new(folder.path(), db, limits(), clock));
-        let (inbox, writer) = inbox(Arc::clone(&marks));
+        let (inbox, writer) = inbox(Arc::clone(&marks), steps);
         Host { _folder: folder, marks, inbox, writer }
     }
 

@@ -1,7 +1,7 @@
 //! Marks: what a program says of itself, such as the start of a step.
 //!
-//! A packet is decoded here, its marks are checked and queued, a task stores them, and the exact ledger answers where the
-//! time of a marked job went. Must never let one user's marks count for another user's job, keep more than its bounds, or
+//! A packet is decoded here, its marks are checked and queued, a task stores them, the exact ledger answers where the
+//! time of a marked job went, and the metrics page shows its steps. Must never let one user's marks count for another user's job, keep more than its bounds, or
 //! acknowledge a mark that is not on the disk.
 
 #![forbid(unsafe_code)]
@@ -14,3 +14,4 @@ pub mod own_metrics;
 pub mod packet;
 pub mod quota;
 pub mod settings;
+pub mod step_series;

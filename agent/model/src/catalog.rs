@@ -330,6 +330,27 @@ catalog! {
         "How often a running job started again, as this host sees it.",
         []
     );
+    // The steps of jobs, by their marks.
+    TPU_JOB_STEP_SECONDS = histogram(
+        "tpu_job_step_seconds", Seconds, JOB_LEDGER,
+        "Time of a step of a running job, from its mark to that of the next step, as this host sees it.",
+        []
+    );
+    TPU_JOB_STEP_IDEAL_SECONDS = gauge(
+        "tpu_job_step_ideal_seconds", Seconds, JOB_LEDGER,
+        "Mean time of the last 1100 marked steps of a running job without outliers, as this host sees it; no series when no step takes a second.",
+        []
+    );
+    TPU_JOB_STEP_DEVIATION_SECONDS = gauge(
+        "tpu_job_step_deviation_seconds", Seconds, JOB_LEDGER,
+        "Deviation of the last marked steps of a running job from tpu_job_step_ideal_seconds, as this host sees it; negative when it was larger before.",
+        []
+    );
+    TPU_JOB_LAST_STEP = gauge(
+        "tpu_job_last_step", Count, JOB_LEDGER,
+        "Number of the step that a running job marked last, as this host sees it.",
+        []
+    );
     // The host.
     HOST_CPU_SECONDS_TOTAL = counter(
         "host_cpu_seconds_total", Seconds, &["mode"],

@@ -50,6 +50,21 @@ pub struct JobKey {
     pub id: String,
 }
 
+/// Whether a text names the job of this kind and id: `ID` or `KIND:ID`.
+pub fn is_named(kind: JobKind, id: &str, text: &str) -> bool {
+    let of_kind = text.strip_prefix(kind.as_str()).and_then(|rest| rest.strip_prefix(':'));
+    text == id || of_kind == Some(id)
+}
+
+impl JobKey {
+    /// Whether both may name one job: a cluster that is not known may be any.
+    pub fn may_be(&self, other: &Self) -> bool {
+        let Self { kind, cluster, uid, id } = other;
+        let is_cluster = self.cluster == *cluster || self.cluster.is_empty() || cluster.is_empty();
+        is_cluster && (self.kind, self.uid, &self.id) == (*kind, *uid, id)
+    }
+}
+
 /// As the command line takes it: `slurm:12`.
 impl fmt::Display for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,4 +89,39 @@ pub struct Job {
     pub rank: Option<u32>,
     /// All its hosts in rank order, where known.
     pub hosts: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_by_its_id_with_and_without_its_kind() {
+        for (text, wanted) in [
+            ("12", true),
+            ("slurm:12", true),
+            ("run:12", false),
+            ("slurm12", false),
+            ("slurm:", false),
+            ("1", false),
+        ] {
+            assert_eq!(is_named(JobKind::Slurm, "12", text), wanted, "{text}");
+        }
+        assert!(is_named(JobKind::Run, "slurm:12", "slurm:12"), "an id that looks like a kind");
+    }
+
+    #[test]
+    fn a_cluster_that_is_not_known_may_be_any() {
+        let key =
+            |cluster: &str, uid| JobKey { cluster: cluster.into(), uid, id: "7".into(), ..JobKey::default() };
+        for (one, other, wanted) in [
+            (key("a", 1), key("a", 1), true),
+            (key("a", 1), key("", 1), true),
+            (key("", 1), key("b", 1), true),
+            (key("a", 1), key("b", 1), false),
+            (key("a", 1), key("a", 2), false),
+        ] {
+            assert_eq!(one.may_be(&other), wanted, "{one:?} {other:?}");
+        }
+    }
 }

@@ -13,6 +13,10 @@
 //! | remote, role viewer | read | none | none | none |
 //! | remote, role agent | none | none | none | none |
 //! | anonymous (TCP on the loopback) | read | none | none | none |
+//! | unidentified (`api.xprof`, no user found for the connection) | none | none | none | none |
+//!
+//! A caller of `api.xprof` whose user is found is a local one. Where `api.xprof_anyone` is set, every caller of it may
+//! profile all processes, and nothing more.
 //!
 //! Hosts are shared, so a loopback address is no authentication. A container that mounts the agent's socket is in
 //! another pid namespace: its root is not the host's root.
@@ -38,6 +42,8 @@ pub enum Principal {
     Remote(Arc<RemotePeer>),
     /// A TCP connection over the loopback: the kernel does not name its user.
     Anonymous,
+    /// A connection to `api.xprof` whose user was looked for and not found.
+    Unidentified,
 }
 
 /// For the log.
@@ -57,6 +63,7 @@ impl fmt::Display for Principal {
             }
             Self::Remote(peer) => peer.fmt(f),
             Self::Anonymous => f.write_str("anonymous"),
+            Self::Unidentified => f.write_str("unidentified"),
         }
     }
 }
@@ -113,6 +120,8 @@ impl Eq for ForeignNamespace {}
 pub enum Operation {
     /// Read measurements, health or the description of the services.
     ReadMeasurements,
+    /// Profile processes by XProf's own protocol.
+    Profile,
     /// Profile a process, switch its recording or read its past, or read, list, pin, take in, upload or remove sessions;
     /// read of jobs; send marks, and read what they say of a job.
     UseTraces,
@@ -140,6 +149,16 @@ impl Operation {
             | "grpc.health.v1.Health"
             | "grpc.reflection.v1.ServerReflection"
             | "grpc.reflection.v1alpha.ServerReflection" => Some(Self::ReadMeasurements),
+            "tensorflow.ProfilerService" => match method {
+                "Monitor" => Some(Self::ReadMeasurements),
+                "Profile" => Some(Self::Profile),
+                "Terminate"
+                | "StartContinuousProfiling"
+                | "StopContinuousProfiling"
+                | "GetSnapshot"
+                | "GetSnapShot" => Some(Self::UseTraces),
+                _ => None,
+            },
             "tpuscope.v1.Sessions" if method == "Prune" => Some(Self::ManageStore),
             "tpuscope.v1.Jobs" if matches!(method, "RegisterAttempt" | "EndAttempt") => {
                 Some(Self::RegisterJobs)
@@ -201,6 +220,8 @@ impl Scope {
 pub enum Denied {
     /// The caller connected to a read-only address.
     Anonymous,
+    /// No user was found for the caller's connection.
+    Unidentified,
     /// The agent's user namespace does not map the caller's user.
     UnknownUser,
     /// The agent cannot tell the caller's pid namespace.
@@ -220,6 +241,9 @@ impl fmt::Display for Denied {
         f.write_str(match self {
             Self::Anonymous => {
                 "this address is read-only (health, reflection, status, samples, history); use the agent's Unix socket"
+            }
+            Self::Unidentified => {
+                "the agent cannot tell which user opened this connection: call from the agent's own network namespace"
             }
             Self::UnknownUser => {
                 "the agent's user namespace does not map your user; call as root or as a user that it maps"
@@ -260,6 +284,7 @@ pub fn authorize(
 ) -> Result<Scope, Denied> {
     let scope = match principal {
         Principal::Remote(peer) if peer.role == Role::Agent => Err(Denied::Agent),
+        Principal::Unidentified => Err(Denied::Unidentified),
         _ if operation == Operation::ReadMeasurements => return Ok(Scope::All),
         Principal::Anonymous => Err(Denied::Anonymous),
         Principal::Remote(peer) if peer.role == Role::Operator => Ok(Scope::All),
@@ -316,6 +341,7 @@ pub(crate) mod tests {
         // Principal, traces outside the admin group, traces as its member.
         let mut table = vec![
             (Principal::Anonymous, Err(Denied::Anonymous), Err(Denied::Anonymous)),
+            (Principal::Unidentified, Err(Denied::Unidentified), Err(Denied::Unidentified)),
             (remote(Role::Viewer), Err(Denied::Viewer), Err(Denied::Viewer)),
             (remote(Role::Agent), Err(Denied::Agent), Err(Denied::Agent)),
             (remote(Role::Operator), all.clone(), all.clone()),
@@ -352,9 +378,12 @@ pub(crate) mod tests {
                 let read = authorize(USERS, &principal, member, Operation::ReadMeasurements);
                 let wanted = match &principal {
                     Principal::Remote(peer) if peer.role == Role::Agent => Err(Denied::Agent),
+                    Principal::Unidentified => Err(Denied::Unidentified),
                     _ => Ok(Scope::All),
                 };
                 assert_eq!(read, wanted, "{principal:?}");
+                let profile = authorize(USERS, &principal, member, Operation::Profile);
+                assert_eq!(profile, *traces, "{principal:?}");
             }
         }
     }
@@ -375,6 +404,7 @@ pub(crate) mod tests {
             (remote(Role::Viewer), Err(Denied::Viewer)),
             (remote(Role::Agent), Err(Denied::Agent)),
             (Principal::Anonymous, Err(Denied::Anonymous)),
+            (Principal::Unidentified, Err(Denied::Unidentified)),
         ] {
             for member in [false, true] {
                 let registers = authorize(USERS, &principal, member, Operation::RegisterJobs);
@@ -427,6 +457,17 @@ pub(crate) mod tests {
                 };
                 assert_eq!(Operation::of(&path), Some(wanted), "{path}");
             }
+        }
+        let xprof =
+            descriptors.file.iter().find(|file| file.package() == "tensorflow" && !file.service.is_empty());
+        for method in &xprof.unwrap().service[0].method {
+            let wanted = match method.name() {
+                "Monitor" => Operation::ReadMeasurements,
+                "Profile" => Operation::Profile,
+                _ => Operation::UseTraces,
+            };
+            let path = format!("/tensorflow.ProfilerService/{}", method.name());
+            assert_eq!(Operation::of(&path), Some(wanted), "{path}");
         }
         for none in
             ["", "/", "tpuscope.v1.Host/Status", "/tpuscope.v1.HostX/Status", "/tensorflow.ProfilerService/X"]

@@ -23,7 +23,6 @@ use tracing::{debug, info, warn};
 use super::{
     access::{self, Denied, Operation, Principal, Scope, TrustedUsers},
     connections::ConnectInfo,
-    peer::UnixPeer,
 };
 
 /// The longest that the user database, which may be a directory server, may take.
@@ -39,6 +38,16 @@ pub struct AuthLayer {
     /// One look-up at a time: a user database that hangs occupies one thread.
     lookup: Arc<Semaphore>,
     refusals: Arc<Mutex<LogBudget>>,
+    /// Every caller may profile every process.
+    anyone_profiles: bool,
+}
+
+/// A local caller, as its transport names it.
+#[derive(Debug, Clone, Copy)]
+struct LocalCaller {
+    uid: u32,
+    gid: u32,
+    pid: Option<u32>,
 }
 
 impl AuthLayer {
@@ -52,22 +61,43 @@ impl AuthLayer {
             overflow_uid,
             lookup: Arc::new(Semaphore::new(1)),
             refusals: Arc::default(),
+            anyone_profiles: false,
         }
+    }
+
+    /// The same, but every caller may profile every process by XProf's protocol if `anyone` is set.
+    #[must_use]
+    pub fn with_anyone_profiling(self, anyone: bool) -> Self {
+        Self { anyone_profiles: anyone, ..self }
     }
 
     /// The scope of one request, or the status that refuses it.
     async fn admit(&self, path: &str, info: &ConnectInfo) -> Result<Scope, Status> {
         let Some(operation) = Operation::of(path) else {
             return Err(match info {
-                ConnectInfo::Unix(_) | ConnectInfo::Remote(_) => {
+                ConnectInfo::Unix(_) | ConnectInfo::Remote(_) | ConnectInfo::Loopback(_) => {
                     Status::unimplemented("the agent has no such call")
                 }
                 // The same answer for every path, whether it exists on the socket or not.
                 ConnectInfo::Tcp => Status::permission_denied(Denied::Anonymous.to_string()),
             });
         };
+        if operation == Operation::Profile && self.anyone_profiles {
+            return Ok(Scope::All);
+        }
         let (principal, peer) = match info {
-            ConnectInfo::Unix(peer) => (peer.principal(self.overflow_uid).await, Some(peer)),
+            ConnectInfo::Unix(peer) => {
+                let caller = LocalCaller { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() };
+                (peer.principal(self.overflow_uid).await, Some(caller))
+            }
+            ConnectInfo::Loopback(peer) => {
+                let caller = peer.identity().map(|found| LocalCaller {
+                    uid: found.uid,
+                    gid: found.gid,
+                    pid: Some(found.pid),
+                });
+                (peer.principal(self.overflow_uid), caller)
+            }
             ConnectInfo::Remote(peer) => (Principal::Remote(Arc::clone(peer)), None),
             ConnectInfo::Tcp => (Principal::Anonymous, None),
         };
@@ -77,10 +107,10 @@ impl AuthLayer {
             }
             _ => false,
         };
-        debug!(path, %principal, pid = peer.and_then(|peer| peer.pid()), "call");
+        debug!(path, %principal, pid = peer.and_then(|peer| peer.pid), "call");
         access::authorize(self.users, &principal, in_admin_group, operation).map_err(|denied| {
             if let Some(permit) = self.log_permit() {
-                let pid = peer.and_then(|peer| peer.pid());
+                let pid = peer.and_then(|peer| peer.pid);
                 info!(path, %principal, pid, %denied, "call refused{permit}");
             }
             Status::permission_denied(denied.to_string())
@@ -92,9 +122,9 @@ impl AuthLayer {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
     }
 
-    async fn in_admin_group(&self, peer: &UnixPeer) -> bool {
+    async fn in_admin_group(&self, peer: LocalCaller) -> bool {
         let Some(group) = self.admin_group.clone() else { return false };
-        let (uid, gid, permit) = (peer.uid(), peer.gid(), self.lookup.clone());
+        let (LocalCaller { uid, gid, .. }, permit) = (peer, self.lookup.clone());
         let lookup = async {
             let permit = permit.acquire_owned().await.ok()?;
             let looked_up = tokio::task::spawn_blocking(move || {

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -25,12 +25,13 @@ use super::{
     peer::UnixPeer,
     refusals::{RefusalReason, Refusals, RefusedPeer},
     remote::RemotePeer,
+    xprof::caller::LoopbackPeer,
 };
 
 /// A connection that has sent nothing by then is closed.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The wait after a failed accept, for example when no file descriptors are left.
-const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// A TCP connection whose peer acknowledges nothing for this long is closed.
 const USER_TIMEOUT_MS: u32 = 20_000;
 
@@ -62,18 +63,20 @@ pub enum ConnectInfo {
     Unix(Arc<UnixPeer>),
     /// A TCP connection, whose user is unknown.
     Tcp,
+    /// A TCP connection over the loopback, whose user was looked for.
+    Loopback(Arc<LoopbackPeer>),
     /// A connection of another host, whose certificate is verified.
     Remote(Arc<RemotePeer>),
 }
 
 #[derive(Debug)]
-enum Stream {
+pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl ServerListener {
-    /// Its name in metrics and in the log, without `http`, `metrics` and `remote`, which accept connections themselves.
+    /// Its name in metrics and in the log, without `http`, `metrics`, `remote` and `xprof`, which accept connections themselves.
     pub(super) fn grpc_name(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "grpc",
@@ -81,7 +84,7 @@ impl ServerListener {
         }
     }
 
-    async fn accept(&self) -> io::Result<Stream> {
+    pub(super) async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -99,8 +102,16 @@ impl ServerListener {
 }
 
 impl Stream {
+    /// The addresses of the other end and of this end of a TCP connection.
+    pub(super) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        match self {
+            Self::Tcp(stream) => Some((stream.peer_addr().ok()?, stream.local_addr().ok()?)),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// The address of the other end of a TCP connection.
-    fn peer_ip(&self) -> Option<IpAddr> {
+    pub(super) fn peer_ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
             Self::Unix(_) => None,
@@ -120,13 +131,14 @@ impl ConnectInfo {
     fn uid(&self) -> Option<u32> {
         match self {
             Self::Tcp | Self::Remote(_) => None,
+            Self::Loopback(peer) => peer.uid(),
             Self::Unix(peer) => Some(peer.uid()),
         }
     }
 }
 
 impl ServerConnection {
-    fn new(stream: Stream, info: ConnectInfo, slot: ConnectionSlot) -> Self {
+    pub(super) fn new(stream: Stream, info: ConnectInfo, slot: ConnectionSlot) -> Self {
         Self {
             stream,
             info,

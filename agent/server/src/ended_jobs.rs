@@ -5,18 +5,14 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use jobs::ledger::{JobGoodput, LedgerQuestion, LedgerSubject, LiveLedgers};
-use model::{
-    job::JobKey,
-    untrusted::{LABEL, MESSAGE, clean},
+use jobs::{
+    attempt::AttemptLeftover,
+    ledger::{JobGoodput, LedgerQuestion, LedgerSubject, LiveLedgers},
 };
-use proto::tpuscope::v1::Leftover;
+use model::job::JobKey;
 use store::{AsyncStore, SessionStore, StoreError, uploads::Uploads};
 use tracing::{info, warn};
-
-/// The most leftovers of a job that are named, and the most files of one.
-const MAX_LEFTOVERS: usize = 64;
-const MAX_FILES: usize = 16;
+use xprof::session::SessionContext;
 
 /// What is told when a job has ended.
 #[derive(Clone)]
@@ -33,7 +29,7 @@ impl EndedJobs {
     }
 
     /// The hook of a job said that it ended, and what it found. Returns at once.
-    pub(crate) fn ended(&self, job: &JobKey, leftovers: &[Leftover]) {
+    pub(crate) fn ended(&self, job: &JobKey, leftovers: &[AttemptLeftover]) {
         name_leftovers(job, leftovers);
         let (this, job) = (self.clone(), job.clone());
         tokio::spawn(async move {
@@ -44,11 +40,8 @@ impl EndedJobs {
 
     /// Says in the log where the time of a job went, if there is a ledger of it.
     async fn say_goodput(&self, job: &JobKey) {
-        let (kind, uid, id) = (job.kind, job.uid, job.id.clone());
-        let of_job = move |subject: &LedgerSubject| {
-            let key = &subject.key;
-            (key.kind, key.uid, key.id.as_str()) == (kind, uid, id.as_str())
-        };
+        let ended = job.clone();
+        let of_job = move |subject: &LedgerSubject| ended.may_be(&subject.key);
         match self.ledgers.ask(LedgerQuestion::default(), of_job).await {
             Ok(answers) => {
                 for JobGoodput { counts, disruptions, .. } in answers {
@@ -68,12 +61,10 @@ impl EndedJobs {
         if waiting.is_empty() {
             return;
         }
-        let (kind, id, uploads) = (job.kind, job.id.clone(), self.uploads.clone());
+        let (ended, uploads) = (job.clone(), self.uploads.clone());
         let of_job = move |store: &SessionStore| {
             let mut listed = store.list(usize::MAX, |key| waiting.contains(key.name.as_str()))?;
-            listed.retain(|stored| {
-                stored.context.jobs.iter().any(|of| of.kind == kind.as_str() && of.id == id)
-            });
+            listed.retain(|stored| is_of(&stored.context, &ended));
             let names = listed.into_iter().map(|stored| stored.name.to_string()).collect();
             Ok::<_, StoreError>(uploads.go_first(&names)?)
         };
@@ -85,25 +76,62 @@ impl EndedJobs {
     }
 }
 
+/// Whether a session has a part of this job. A manifest names no cluster: its host belongs to one.
+fn is_of(context: &SessionContext, job: &JobKey) -> bool {
+    let mut jobs = context.jobs.iter();
+    let mut users = context.users.iter();
+    jobs.any(|of| of.kind == job.kind.as_str() && of.id == job.id)
+        && users.any(|user| user.uid == Some(job.uid))
+}
+
 fn percent(ratio: f64) -> String {
     format!("{:.1}%", ratio * 100.0)
 }
 
 /// Names in the log what a job has left.
-fn name_leftovers(job: &JobKey, leftovers: &[Leftover]) {
-    for Leftover { pid, command, files } in leftovers.iter().take(MAX_LEFTOVERS) {
-        let files: Vec<String> = files.iter().take(MAX_FILES).map(|file| clean(file, MESSAGE)).collect();
-        let (uid, files, command) = (job.uid, files.join(","), clean(command, LABEL));
-        if *pid == 0 {
-            warn!(
+fn name_leftovers(job: &JobKey, leftovers: &[AttemptLeftover]) {
+    for AttemptLeftover { pid, command, files } in leftovers {
+        let (uid, files) = (job.uid, files.join(","));
+        match pid {
+            None => warn!(
                 %job, uid, files,
                 "a job has left the lock file of libtpu, which no process has locked: other users cannot use the chips until it is removed"
-            );
-        } else {
-            warn!(
+            ),
+            Some(pid) => warn!(
                 %job, uid, pid, command, files,
                 "a job has left a process that still holds chips: the next job cannot use them until it ends"
-            );
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::job::JobKind;
+    use xprof::session::{PartJob, SessionUser};
+
+    use super::*;
+
+    #[test]
+    fn a_session_is_of_the_job_of_its_user() {
+        let key = |kind, id: &str, uid| JobKey { kind, id: id.into(), uid, cluster: "a".into() };
+        let job = PartJob {
+            kind: "slurm".into(),
+            id: "7".into(),
+            attempt: Some(1),
+            name: None,
+            user: None,
+            rank: None,
+        };
+        let users = vec![SessionUser { uid: Some(1000), name: None }];
+        let context = SessionContext { jobs: vec![job], users, ..SessionContext::default() };
+        for (wanted, of) in [
+            (true, key(JobKind::Slurm, "7", 1000)),
+            (false, key(JobKind::Slurm, "7", 1001)),
+            (false, key(JobKind::Slurm, "8", 1000)),
+            (false, key(JobKind::Run, "7", 1000)),
+        ] {
+            assert_eq!(is_of(&context, &of), wanted, "{of:?}");
         }
     }
 }

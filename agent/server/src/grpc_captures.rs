@@ -9,7 +9,7 @@ use ::sessions::{
     target::{self, Targets},
 };
 use host::discovery::Discovery;
-use model::{time::Timestamp, workload::Owner};
+use model::{snapshot::HostSnapshot, time::Timestamp, workload::Owner};
 use proto::tpuscope::v1::{
     CaptureEvent, CaptureFinished, CaptureRequest, HostCaptureEvent, HostCaptureRequest, capture_event,
     captures_server,
@@ -20,6 +20,7 @@ use store::{
 };
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 use xprof::session::HostName;
 
@@ -59,22 +60,36 @@ impl GrpcCaptures {
         Self { captures, discovery, host, grants: sessions.grants(), uploads: sessions.uploads() }
     }
 
+    /// The host as it was found last.
+    pub(super) fn host_snapshot(&self) -> HostSnapshot {
+        self.discovery.snapshot().borrow().clone()
+    }
+
+    /// The first scan may not be finished. Without it no workload is known.
+    pub(super) async fn first_scan(&self) {
+        let _ = tokio::time::timeout(FIRST_SCAN_TIMEOUT, self.discovery.first_scan()).await;
+    }
+
+    /// Scans the host again: a workload may have started after the last scan.
+    pub(super) async fn scan_again(&self) {
+        self.discovery.scan_now(RESCAN_TIMEOUT).await;
+    }
+
     /// The requested workloads. If some are missing, the host is scanned again: they may have started after the last
     /// scan.
     pub(super) async fn targets(&self, scope: &Scope, request: &CaptureRequest) -> Targets {
-        // The first scan may not be finished. Without it no workload is known.
-        let _ = tokio::time::timeout(FIRST_SCAN_TIMEOUT, self.discovery.first_scan()).await;
+        self.first_scan().await;
         let found = self.found(scope, &request.pids);
         let wanted = request.pids.len().max(usize::try_from(request.min_processes).unwrap_or(0)).max(1);
         if found.targets.len() >= wanted {
             return found;
         }
-        self.discovery.scan_now(RESCAN_TIMEOUT).await;
+        self.scan_again().await;
         self.found(scope, &request.pids)
     }
 
     fn found(&self, scope: &Scope, pids: &[u32]) -> Targets {
-        let snapshot = self.discovery.snapshot().borrow().clone();
+        let snapshot = self.host_snapshot();
         let may = |owner: Option<&Owner>| match owner {
             Some(owner) => scope.covers_process(owner.uid, owner.pid_namespace),
             None => *scope == Scope::All,
@@ -124,6 +139,7 @@ impl captures_server::Captures for GrpcCaptures {
             upload,
             listener: listener(events.clone(), |event| event),
             caller,
+            enough: CancellationToken::new(),
             share: None,
         };
         let RunningCapture { cancel, result } = match self.captures.start(job).await {

@@ -238,13 +238,14 @@ impl jobs_server::Jobs for GrpcJobs {
                 "what a job left is told by root and the user of slurm.user only",
             ));
         }
-        let what = Happening::HookEnded(ending(request.ending)?);
+        let leftovers = job_messages::told_leftovers(&request.leftovers);
+        let what = Happening::HookEnded(ending(request.ending)?, leftovers.clone());
         let event = AttemptEvent { attempt: request.attempt, at: self.told_time(request.end_unix_ns), what };
         let told = self.jobs.tell(key, event).await.map_err(|error| refused(&error))?;
         let ToldAttempt { key, attempt } =
             told.ok_or_else(|| Status::internal("the attempt was not kept"))?;
         info!(job = %key, attempt, uid = key.uid, "job ended");
-        self.ended.ended(&key, &request.leftovers);
+        self.ended.ended(&key, &leftovers);
         Ok(Response::new(EndAttemptReply { peer: Some(protocol::agent()), attempt }))
     }
 

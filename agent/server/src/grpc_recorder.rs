@@ -142,13 +142,13 @@ fn checked(request: &SnapshotRequest, scope: &Scope) -> Result<CheckedSnapshot, 
 }
 
 /// Whether the caller may switch the recorder for a process, and see whether it is recorded.
-fn may_switch(scope: &Scope) -> impl Fn(&Owner) -> bool + Send + Sync + use<> {
+pub(super) fn may_switch(scope: &Scope) -> impl Fn(&Owner) -> bool + Send + Sync + use<> {
     let scope = scope.clone();
     move |owner| scope.covers_process(owner.uid, owner.pid_namespace)
 }
 
 /// Whether the caller may read what was recorded of a process: as for sessions.
-fn may_read(scope: &Scope) -> impl Fn(&RecordedProcess) -> bool + Send + Sync + use<> {
+pub(super) fn may_read(scope: &Scope) -> impl Fn(&RecordedProcess) -> bool + Send + Sync + use<> {
     let scope = scope.clone();
     move |process| scope.covers_users(&[process.uid])
 }
@@ -163,7 +163,7 @@ pub(super) fn failed(error: &StateError) -> Status {
     }
 }
 
-fn not_chosen(error: &ChoiceRefused) -> Status {
+pub(super) fn not_chosen(error: &ChoiceRefused) -> Status {
     match error {
         ChoiceRefused::Strategy(..) => session_messages::refusal(
             Code::FailedPrecondition,

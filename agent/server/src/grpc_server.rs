@@ -33,7 +33,7 @@ const WINDOW_BYTES: u32 = 64 << 10;
 pub const REQUEST_BYTES: usize = 64 << 10;
 /// Streams that the peer opened and reset before the server handled them.
 const RESET_STREAMS: usize = 20;
-const LOOPBACK_KEEPALIVE: Keepalive =
+pub(crate) const LOOPBACK_KEEPALIVE: Keepalive =
     Keepalive { interval: Duration::from_secs(30), timeout: Duration::from_secs(10) };
 /// Where the caller may be on another host, also behind the Unix socket (`tpuscope dial-stdio`): a cut cable shows in nothing
 /// else.

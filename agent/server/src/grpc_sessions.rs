@@ -283,13 +283,19 @@ pub(super) fn scope<T>(request: &Request<T>) -> Result<Scope, Status> {
 
 /// The caller of the request, for the log.
 pub(super) fn caller<T>(request: &Request<T>) -> Caller {
-    match request.extensions().get::<ConnectInfo>() {
+    caller_of(request.extensions().get::<ConnectInfo>())
+}
+
+/// The caller at the other end of a connection, for the log.
+pub(super) fn caller_of(info: Option<&ConnectInfo>) -> Caller {
+    match info {
         Some(ConnectInfo::Unix(peer)) => {
             Caller { uid: Some(peer.uid()), pid: peer.pid(), ..Caller::default() }
         }
         Some(ConnectInfo::Remote(peer)) => {
             Caller { remote: Some(peer.to_string().into()), ..Caller::default() }
         }
+        Some(ConnectInfo::Loopback(peer)) => Caller { uid: peer.uid(), pid: peer.pid(), ..Caller::default() },
         Some(ConnectInfo::Tcp) | None => Caller::default(),
     }
 }

@@ -11,6 +11,7 @@ use std::{
 
 use export::{OwnMetrics, TextFormat};
 use jobs::ledger::LiveLedgers;
+use marks::step_series::StepSeries;
 use model::{
     label::CHIP,
     snapshot::HostSnapshot,
@@ -40,6 +41,7 @@ pub struct HostApi {
     uploads: Uploads,
     ledgers: Arc<LiveLedgers>,
     steps: Arc<StepTimes>,
+    marked_steps: Arc<StepSeries>,
     certificates: Option<watch::Receiver<Vec<String>>>,
     /// Whether a source has given a sample.
     sampled: AtomicBool,
@@ -85,8 +87,10 @@ pub struct HostApiInputs {
     pub uploads: Uploads,
     /// The ledgers of the jobs.
     pub ledgers: Arc<LiveLedgers>,
-    /// The steps of the workloads.
+    /// The steps of the workloads, by traces.
     pub steps: Arc<StepTimes>,
+    /// The same, by marks.
+    pub marked_steps: Arc<StepSeries>,
     /// What an administrator should know of the certificates; `None`: there are none.
     pub certificates: Option<watch::Receiver<Vec<String>>>,
 }
@@ -94,7 +98,17 @@ pub struct HostApiInputs {
 impl HostApi {
     /// The API of an agent that starts now.
     pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, inputs: HostApiInputs) -> Self {
-        let HostApiInputs { sampler, snapshot, notes, own, uploads, ledgers, steps, certificates } = inputs;
+        let HostApiInputs {
+            sampler,
+            snapshot,
+            notes,
+            own,
+            uploads,
+            ledgers,
+            steps,
+            marked_steps,
+            certificates,
+        } = inputs;
         Self {
             identity,
             started: clock.now(),
@@ -106,6 +120,7 @@ impl HostApi {
             uploads,
             ledgers,
             steps,
+            marked_steps,
             certificates,
             sampled: AtomicBool::new(false),
         }
@@ -215,8 +230,10 @@ impl HostApi {
         sampling::own_metrics::update(&view, now);
         own_metrics::ready(self.ready().is_ok());
         let ledgers = self.ledgers.samples(now);
+        let running = Arc::clone(&self.snapshot.borrow().running);
+        let steps = self.marked_steps.samples(&running, now);
         let mut samples = view.samples(now);
-        samples.extend(&ledgers);
+        samples.extend(ledgers.iter().chain(&steps));
         export::render(&samples, &self.own, now, format)
     }
 }

@@ -23,6 +23,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until, timeout},
 };
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::info;
 use xprof::session::{SessionId, SessionName};
@@ -148,6 +149,7 @@ impl HostCall {
             upload,
             listener: listener(self.events.clone(), of_capture),
             caller: self.caller.clone(),
+            enough: CancellationToken::new(),
             share: Some(HostShare { id: order.id.clone(), ready: Box::new(announce), start: started }),
         };
         Ok((job, ReservationControl { ready, start }))

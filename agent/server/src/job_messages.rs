@@ -1,11 +1,18 @@
 //! Jobs and their attempts as messages.
 
 use jobs::{
-    attempt::{Attempt, AttemptEnd},
+    attempt::{Attempt, AttemptEnd, AttemptLeftover, MAX_LEFTOVERS},
     record::JobRecord,
 };
-use model::{device::ChipIndex, job::JobKey};
-use proto::tpuscope::v1::{self, AttemptEnding, AttemptStatus, JobStatus};
+use model::{
+    device::ChipIndex,
+    job::JobKey,
+    untrusted::{LABEL, MESSAGE, clean},
+};
+use proto::tpuscope::v1::{self, AttemptEnding, AttemptStatus, JobStatus, Leftover};
+
+/// The most files of a leftover that are kept.
+const MAX_FILES: usize = 16;
 
 /// The name of a state.
 pub(super) fn state(is_running: bool) -> &'static str {
@@ -62,7 +69,23 @@ fn attempt(attempt: &Attempt) -> AttemptStatus {
         pids: attempt.processes.iter().map(|process| process.pid).collect(),
         chips: numbers(&attempt.chips),
         configuration: attempt.configuration.clone(),
+        leftovers: attempt.leftovers.iter().map(leftover).collect(),
     }
+}
+
+fn leftover(left: &AttemptLeftover) -> Leftover {
+    let AttemptLeftover { pid, command, files } = left.clone();
+    Leftover { pid: pid.unwrap_or(0), command, files }
+}
+
+/// What a hook found, as far as it is kept.
+pub(super) fn told_leftovers(told: &[Leftover]) -> Vec<AttemptLeftover> {
+    let checked = |Leftover { pid, command, files }: &Leftover| AttemptLeftover {
+        pid: (*pid != 0).then_some(*pid),
+        command: clean(command, LABEL),
+        files: files.iter().take(MAX_FILES).map(|file| clean(file, MESSAGE)).collect(),
+    };
+    told.iter().take(MAX_LEFTOVERS).map(checked).collect()
 }
 
 fn numbers(chips: &[ChipIndex]) -> Vec<u32> {
@@ -79,11 +102,13 @@ mod tests {
     #[test]
     fn of_jobs_of_others_key_state_and_chips_are_shown() {
         let end = AttemptEnd { at: Timestamp(9), how: Ending::Exit(3), told: true };
+        let left = Leftover { pid: 7, command: "python".into(), files: vec!["/dev/vfio/0".into()] };
         let named = Attempt {
             start: Some(Timestamp(5)),
             end: Some(end),
             description: JobDescription { name: Some("train".into()), ..JobDescription::default() },
             configuration: [("version.jax".to_owned(), "0.10.2".to_owned())].into(),
+            leftovers: told_leftovers(std::slice::from_ref(&left)),
             ..Attempt::default()
         };
         let newest = Attempt {
@@ -107,7 +132,16 @@ mod tests {
         assert_eq!(others, wanted);
         let all = shown(&record);
         assert_eq!(all.attempts[0].configuration["version.jax"], "0.10.2");
+        assert_eq!(all.attempts[0].leftovers, [left]);
         assert_eq!(all.attempts[0].ending, Some(AttemptEnding { how: "exit".into(), code: Some(3) }));
         assert_eq!((all.attempts[1].state.as_str(), all.attempts[1].end_unix_ns), ("running", None));
+    }
+
+    #[test]
+    fn what_a_hook_tells_is_bounded_and_cleaned() {
+        let lock = Leftover { files: vec!["/tmp/\u{1b}[31m".into(); 20], ..Leftover::default() };
+        let kept = told_leftovers(&vec![lock; 100]);
+        assert_eq!((kept.len(), kept[0].files.len(), kept[0].pid), (MAX_LEFTOVERS, MAX_FILES, None));
+        assert!(!kept[0].files[0].contains('\u{1b}'), "{:?}", kept[0]);
     }
 }

@@ -47,6 +47,7 @@ pub mod session_messages;
 pub mod settings;
 mod step_messages;
 pub mod upload_messages;
+pub mod xprof;
 
 /// The result of a listener's task. The error says why the listener failed.
 pub type ServeResult = Result<(), String>;

@@ -12,7 +12,7 @@ use documented::{Documented, DocumentedFields};
 use model::absolute_path::{self, RelativePathError};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-/// The addresses on which the agent serves. `http` and `grpc` must be loopback addresses: they have no TLS.
+/// The addresses on which the agent serves. `http`, `grpc` and `xprof` must be loopback addresses: they have no TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Documented, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -40,6 +40,12 @@ pub struct Settings {
     /// Serve `metrics` to other hosts without TLS. Everyone who can connect can read all series, and everyone who can
     /// read the network traffic can read the passwords.
     pub metrics_plaintext: bool,
+    /// Address of the listener for clients of XProf, such as "127.0.0.1:4392", or "off". A capture by XProf there profiles
+    /// all processes of this host that its user may profile.
+    pub xprof: LoopbackListen,
+    /// Let every user of this host, and every container in its network, profile every process by `xprof`. By default a
+    /// caller may do what its user may do on the socket.
+    pub xprof_anyone: bool,
     /// Host names that the Host header of an HTTP request may have, in addition to localhost and loopback addresses.
     pub allowed_hosts: Vec<String>,
     /// Maximum number of connections of each listener. On TCP a new connection replaces the least active one. On the
@@ -59,6 +65,8 @@ impl Default for Settings {
             metrics: ListenAny::Off,
             metrics_web_config: PathBuf::new(),
             metrics_plaintext: false,
+            xprof: LoopbackListen::Off,
+            xprof_anyone: false,
             allowed_hosts: Vec::new(),
             max_connections: 64,
         }

@@ -1,4 +1,7 @@
-//! The captures of this agent: a bounded number at a time, each into a session of the store.
+//! The captures of this agent: a bounded number at a time, each into a session of the store, or passed on to its caller
+//! ([`forwarding`]).
+
+pub mod forwarding;
 
 use std::{
     collections::BTreeSet,
@@ -85,6 +88,8 @@ pub struct CaptureJob {
     pub listener: ProgressListener,
     /// Who asks, for the log.
     pub caller: Caller,
+    /// Ends the window early: what was recorded so far is kept.
+    pub enough: CancellationToken,
     /// `None` for a capture of this host alone.
     pub share: Option<HostShare>,
 }
@@ -161,22 +166,26 @@ impl CaptureRunner {
     /// # Errors
     /// If it cannot begin; then no workload was disturbed.
     pub async fn start(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let Caller { uid, pid, remote } = job.caller.clone();
-        let started = self.begin(job).await;
-        if let Err(error) = &started {
-            own_metrics::refused();
-            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(permit) = refusals.take(Instant::now()) {
-                let (remote, reason) = (remote.as_deref(), error.reason().as_str());
-                info!(uid, pid, remote, reason, %error, "capture refused{permit}");
-            }
+        let caller = job.caller.clone();
+        self.begin(job).await.inspect_err(|error| self.note_refusal(&caller, error))
+    }
+
+    fn note_refusal(&self, Caller { uid, pid, remote }: &Caller, error: &CaptureError) {
+        own_metrics::refused();
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(permit) = refusals.take(Instant::now()) {
+            let (remote, reason) = (remote.as_deref(), error.reason().as_str());
+            info!(uid, pid, remote, reason, %error, "capture refused{permit}");
         }
-        started
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn begin(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let CaptureJob { params, session, targets, upload, listener, caller, share } = job;
-        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let CaptureJob { params, session, targets, upload, listener, caller, enough, share } = job;
+        let settings = self.settings();
         let spec = CaptureSpec::new(params, ParamsSource::Agent, &settings, self.clock.now())?;
         // Who has nothing to profile learns nothing of the store's sessions.
         if targets.targets.is_empty() {
@@ -196,6 +205,7 @@ impl CaptureRunner {
             steps: Some(Arc::clone(&self.steps)),
             listener,
             cancel: cancel.clone(),
+            enough,
             share,
         };
         let this = Arc::clone(self);

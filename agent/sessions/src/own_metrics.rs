@@ -36,6 +36,11 @@ pub(crate) fn ended(result: &Result<StoredCapture, CaptureError>) {
     counter!(CAPTURES, "result" => result).increment(1);
 }
 
+/// Counts a capture that was passed on.
+pub(crate) fn passed_on(result: &Result<(), CaptureError>) {
+    counter!(CAPTURES, "result" => if result.is_ok() { "complete" } else { "failed" }).increment(1);
+}
+
 /// Counts a capture that was refused before any profiler was called.
 pub(crate) fn refused() {
     counter!(CAPTURES, "result" => "refused").increment(1);

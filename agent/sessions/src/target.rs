@@ -209,7 +209,9 @@ impl Targets {
                     });
                 }
                 (None, Address::Unix(_)) => {}
-                (None, Address::Tcp(_)) if hangs.is_some() => obstacle = hangs.map(old_jaxlib::reason),
+                (None, Address::Tcp(at)) if hangs.is_some() => {
+                    obstacle = hangs.map(|version| old_jaxlib::left_out(version, *at));
+                }
                 (None, Address::Tcp(at)) if !reached => {
                     reached = true;
                     let at = Target::from(*at);

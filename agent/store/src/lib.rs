@@ -15,6 +15,7 @@ pub mod lock;
 pub mod marks;
 pub mod open_folder;
 pub mod own_metrics;
+pub mod own_thread;
 mod retention;
 pub mod segments;
 mod session_store;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fakes::{jax_job::RunningJaxJob, wait::until};
 
-use super::{BenchAgent, job, mean, scaled, skip_logged, steps_for};
+use super::{BenchAgent, LoggedStep, job, mean, quantile, scaled, skip_logged, steps_for};
 use crate::promise;
 
 /// What is promised: the slowdown that is certain, the lower end of the interval.
@@ -26,13 +26,15 @@ pub fn drain() -> bool {
     let id = format!("bench-drain-{}", std::process::id());
     let running = job(&id, STEP).log_steps().start();
     let agent = BenchAgent::start("");
-    let mut slower = Vec::new();
+    let (mut slower, mut all_on, mut all_off) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..pairs {
         let first = pair % 2 == 0;
-        let one = mean_step(&agent, &running, &id, first, block);
-        let other = mean_step(&agent, &running, &id, !first, block);
+        let one = steps_of_block(&agent, &running, &id, first, block);
+        let other = steps_of_block(&agent, &running, &id, !first, block);
         let (on, off) = if first { (one, other) } else { (other, one) };
-        slower.push(on / off - 1.0);
+        slower.push(mean_step(&on) / mean_step(&off) - 1.0);
+        all_on.extend(on.into_iter().map(LoggedStep::seconds));
+        all_off.extend(off.into_iter().map(LoggedStep::seconds));
     }
     let deviation = slower.iter().map(|value| (value - mean(&slower)).powi(2)).sum::<f64>();
     let error = (deviation / f64::from(pairs - 1) / f64::from(pairs)).sqrt();
@@ -46,11 +48,31 @@ pub fn drain() -> bool {
         low * 100.0,
         high * 100.0
     );
+    for (what, steps) in [("drained", &all_on), ("not drained", &all_off)] {
+        println!(
+            "  {what:<12} {:>6} steps, mean {:.3} ms, p99 {:.3} ms, longest {:.3} ms",
+            steps.len(),
+            mean(steps) * 1e3,
+            quantile(steps, 0.99) * 1e3,
+            quantile(steps, 1.0) * 1e3
+        );
+    }
     promise::at_most("lower end of the interval of the slowdown", low, MOST)
 }
 
-/// The mean step of a block, in seconds: its time over its steps.
-fn mean_step(agent: &BenchAgent, job: &RunningJaxJob, id: &str, is_on: bool, block: Duration) -> f64 {
+/// The mean step, in seconds: the whole time over the steps, so that what lies between two steps is in it.
+fn mean_step(steps: &[LoggedStep]) -> f64 {
+    (steps[steps.len() - 1].end_ns - steps[0].begin_ns) as f64 / steps.len() as f64 / 1e9
+}
+
+/// The steps of a block.
+fn steps_of_block(
+    agent: &BenchAgent,
+    job: &RunningJaxJob,
+    id: &str,
+    is_on: bool,
+    block: Duration,
+) -> Vec<LoggedStep> {
     if is_on {
         agent.on(id, "drain");
     } else if !agent.processes(id).is_empty() {
@@ -62,6 +84,5 @@ fn mean_step(agent: &BenchAgent, job: &RunningJaxJob, id: &str, is_on: bool, blo
     });
     let mut traced = is_on;
     skip_logged(job, &mut traced);
-    let steps = steps_for(job, block, &mut traced);
-    (steps[steps.len() - 1].end_ns - steps[0].begin_ns) as f64 / steps.len() as f64 / 1e9
+    steps_for(job, block, &mut traced)
 }

@@ -6,7 +6,7 @@ pub mod recording;
 pub mod snapshot;
 pub mod windows;
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, fs, path::PathBuf, time::Duration};
 
 use fakes::{
     command::{self, Ended},
@@ -77,7 +77,7 @@ impl BenchAgent {
 
     /// The files of all segments.
     fn files(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.agent.home().path().join("state/recorder")).unwrap();
+        let entries = fs::read_dir(self.agent.home().path().join("state/recorder")).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
         paths.filter(|path| path.extension().is_some_and(|end| end == "gz")).collect()
     }
@@ -148,4 +148,11 @@ fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
+}
+
+/// The largest memory that a process has had since its start.
+fn peak_mib(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
 }

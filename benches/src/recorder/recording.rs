@@ -1,15 +1,11 @@
 //! What recording costs the agent: CPU for each megabyte, beside gzip -1 of the same bytes, and memory.
 
-use std::{
-    fs::{self, File},
-    io,
-    time::Duration,
-};
+use std::{fs::File, io, time::Duration};
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use nix::{time::clock_getcpuclockid, unistd::Pid};
 
-use super::{BenchAgent, job, scaled};
+use super::{BenchAgent, job, peak_mib, scaled};
 use crate::promise;
 
 /// What is promised: CPU as a multiple of gzip's, and memory beyond an agent that does not record.
@@ -76,10 +72,4 @@ fn used(pid: u32, work: impl FnOnce()) -> Duration {
     let before = so_far();
     work();
     so_far() - before
-}
-
-fn peak_mib(pid: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
 }

@@ -9,7 +9,7 @@ use std::{
 use fakes::{jax_job::RunningJaxJob, wait::until};
 use flate2::read::GzDecoder;
 
-use super::{BenchAgent, job, scaled};
+use super::{BenchAgent, job, peak_mib, scaled};
 use crate::promise;
 
 /// What is promised: the speed, as a share of gunzip's.
@@ -41,6 +41,7 @@ pub fn snapshot() -> bool {
     let bytes: u64 = agent.segments(&id).iter().map(|segment| segment["trace_bytes"].as_u64().unwrap()).sum();
     let files = agent.files();
     let folder = tempfile::tempdir().unwrap();
+    let memory_before = peak_mib(agent.agent.pid());
     let mut best = [Duration::MAX; 2];
     for round in 0..ROUNDS {
         let begin = Instant::now();
@@ -65,6 +66,8 @@ pub fn snapshot() -> bool {
         rate(best[1]),
         rate(best[0])
     );
+    // What is kept of a trace meanwhile are the names in it.
+    println!("  the agent needed {:.1} MiB more for it", peak_mib(agent.agent.pid()) - memory_before);
     promise::at_least(
         "speed of a snapshot, of that of gunzip",
         rate(best[1]) / rate(best[0]),

@@ -55,15 +55,19 @@ fn of_plan(plan: &WindowPlan) -> bool {
     agent.on(&id, "periodic");
     let mut steps = Vec::new();
     for _ in 0..plan.rounds {
-        // Between two windows of ours, so that both see the same job and machine.
+        // Between two windows of ours, so that both see the same job and machine. The client's window begins up to 3 s after
+        // its call.
         let next = agent.processes(&id)[0]["next"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
         let until = next.duration_since(jiff::Timestamp::now());
-        let until = Duration::try_from(until).unwrap_or_default() + plan.every / 2;
+        let until = Duration::try_from(until).unwrap_or_default() + plan.window + plan.every / 10;
         let client = xprof_after(&running, until, plan.window);
         steps.extend(steps_for(&running, plan.every, &mut traced));
         ended(client);
     }
     let ours: Vec<(i64, i64)> = agent.segments(&id).iter().map(stretch).collect();
+    let status = &agent.processes(&id)[0];
+    assert_eq!(status["recorded"], true, "the windows did not meet: {status}");
+    let steps = without_edges(&steps);
     report(plan, &before, &steps, &ours, &agent.processes(&id)[0]["cost"])
 }
 
@@ -82,6 +86,12 @@ fn ended(mut client: Child) {
         sleep(Duration::from_millis(50));
     }
     let _ = std::fs::remove_dir_all(crate::data().join("recorder-xprof"));
+}
+
+/// Without the steps in which a trace began or ended: they are of neither kind.
+fn without_edges(steps: &[LoggedStep]) -> Vec<LoggedStep> {
+    let pairs = steps.windows(2).filter(|pair| pair[0].traced == pair[1].traced);
+    pairs.map(|pair| pair[0]).collect()
 }
 
 fn stretch(segment: &Value) -> (i64, i64) {

@@ -29,4 +29,4 @@ pub use calculator::{Calculator, CalculatorOptions};
 pub use compat::{Compat, UnknownVersion};
 pub use elastic::SliceEfficiency;
 pub use results::{CountedUntil, CumulativeResult, ExclusionsResult, IntervalResult, LastResult};
-pub use step_info::{FromBaseline, StepInfo};
+pub use step_info::{DEVIATION_STEPS, FromBaseline, StepInfo};

@@ -2,6 +2,8 @@
 
 use super::step_times::ExactStepTimes;
 
+/// The number of last step times that the exported scalar depends on, once the ideal step time is known.
+pub const DEVIATION_STEPS: usize = RECENT + BASELINE;
 /// The number of recent steps of the exported scalar, and of the steps before them that are its baseline.
 const RECENT: usize = 100;
 const BASELINE: usize = 1000;
@@ -38,9 +40,17 @@ pub(crate) enum Deviations {
 }
 
 impl StepInfo {
+    /// The statistics of step times in the order in which the steps were first logged. `None` if none of them is long
+    /// enough to count for the ideal step time.
+    pub fn of_list(times: Vec<(i64, f64)>) -> Option<Self> {
+        let mut times = ExactStepTimes::listed(times);
+        let ideal = times.ideal()?;
+        Some(Self::of_times(&mut times, ideal))
+    }
+
     /// Deviations of all step times from `ideal`.
     pub(crate) fn of_times(times: &mut ExactStepTimes, ideal: f64) -> Self {
-        let first = times.times().len().saturating_sub(RECENT + BASELINE);
+        let first = times.times().len().saturating_sub(DEVIATION_STEPS);
         let tail: Vec<f64> = times.times()[first..].iter().map(|(_, time)| (time - ideal).abs()).collect();
         let from_baseline = from_baseline(&tail);
         let deviations = Deviations::OfTimes(times.mark());
@@ -50,7 +60,7 @@ impl StepInfo {
     /// Deviations as listed.
     #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     pub(crate) fn listed(ideal: f64, deviations: Vec<(i64, f64)>) -> Self {
-        let first = deviations.len().saturating_sub(RECENT + BASELINE);
+        let first = deviations.len().saturating_sub(DEVIATION_STEPS);
         let tail: Vec<f64> = deviations[first..].iter().map(|(_, deviation)| deviation.abs()).collect();
         let sum: f64 = deviations.iter().map(|(_, deviation)| deviation).sum();
         Self {
@@ -78,7 +88,7 @@ impl StepInfo {
     }
 }
 
-/// The scalar over the last deviations, at most [`RECENT`] + [`BASELINE`] of them.
+/// The scalar over the last deviations, at most [`DEVIATION_STEPS`] of them.
 #[expect(clippy::cast_precision_loss, reason = "a count of at most 1100")]
 fn from_baseline(tail: &[f64]) -> FromBaseline {
     if tail.is_empty() {

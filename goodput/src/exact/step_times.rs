@@ -26,6 +26,14 @@ pub(crate) struct ExactStepTimes {
 }
 
 impl ExactStepTimes {
+    /// Step times in their order.
+    pub(crate) fn listed(times: Vec<(i64, f64)>) -> Self {
+        let mut listed = Self { times, ..Self::default() };
+        // The order statistics are to be built.
+        listed.changes.push((None, 0.0));
+        listed
+    }
+
     /// Logs a step start.
     pub(crate) fn push(&mut self, step: i64, start: f64) {
         self.work += 1;
@@ -165,9 +173,7 @@ fn middle(count: usize, mut at: impl FnMut(usize) -> f64) -> f64 {
 
 /// The ideal step time of a plain list.
 pub(crate) fn ideal_of(times: &[(i64, f64)]) -> Option<f64> {
-    let mut all = ExactStepTimes { times: times.to_vec(), ..ExactStepTimes::default() };
-    all.changes.push((None, 0.0));
-    all.ideal()
+    ExactStepTimes::listed(times.to_vec()).ideal()
 }
 
 #[cfg(test)]

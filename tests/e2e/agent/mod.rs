@@ -1,7 +1,6 @@
 //! The daemon: how it starts and stops, whom it serves, and what scrapers see.
 
 mod access;
-mod alerts;
 mod chips;
 mod http;
 mod hung_settings;
@@ -9,6 +8,6 @@ mod life;
 mod log;
 pub(crate) mod metrics_listener;
 mod own_metrics;
-mod scrape;
+pub(crate) mod scrape;
 mod series;
 mod status;

@@ -1,6 +1,7 @@
 //! The metrics page before the real judges: promtool, and a Prometheus that scrapes it.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -113,8 +114,8 @@ fn a_series_that_nobody_renews_disappears() {
     });
 }
 
-/// A Prometheus that scrapes one address.
-pub(super) struct Prometheus {
+/// A Prometheus that scrapes agents every second.
+pub(crate) struct Prometheus {
     child: Child,
     api: SocketAddr,
     _home: Home,
@@ -127,20 +128,23 @@ impl Prometheus {
 
     /// With these further keys of its scrape configuration, in YAML's flow style.
     pub(super) fn scraping_with(target: SocketAddr, options: &str) -> Self {
-        Self::start(target, options, "groups: []\n")
+        Self::start(&format!("{{targets: ['{target}']}}"), options, "groups: []\n")
     }
 
-    /// With these alert rules, evaluated every second.
-    pub(super) fn with_rules(target: SocketAddr, rules: &str) -> Self {
-        Self::start(target, "", rules)
+    /// One that scrapes several targets, each with its own value of `instance`, and evaluates these rules every second.
+    pub(crate) fn over(targets: &[(&str, SocketAddr)], rules: &str) -> Self {
+        let target = |(name, address): &(&str, SocketAddr)| {
+            format!("{{targets: ['{address}'], labels: {{instance: '{name}'}}}}")
+        };
+        Self::start(&targets.iter().map(target).collect::<Vec<_>>().join(", "), "", rules)
     }
 
-    fn start(target: SocketAddr, options: &str, rules: &str) -> Self {
+    fn start(targets: &str, options: &str, rules: &str) -> Self {
         let options = if options.is_empty() { String::new() } else { format!("{options}, ") };
         let home = Home::new();
         let config = home.path().join("prometheus.yml");
         let text = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yml]\nscrape_configs: [{{job_name: t, {options}static_configs: [{{targets: ['{target}']}}]}}]\n"
+            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\nrule_files: [rules.yml]\nscrape_configs: [{{job_name: t, {options}static_configs: [{targets}]}}]\n"
         );
         fs::write(&config, text).unwrap();
         fs::write(home.path().join("rules.yml"), rules).unwrap();
@@ -162,25 +166,38 @@ impl Prometheus {
         serde_json::from_str(&answer.body).unwrap_or(Value::Null)
     }
 
-    /// The names of the alerts that fire.
-    pub(super) fn firing(&self) -> Vec<String> {
+    /// The alerts that fire, each with the instance that it is about (empty: none).
+    pub(crate) fn firing(&self) -> BTreeSet<(String, String)> {
         let alerts = self.ask("/api/v1/alerts");
         let alerts = alerts["data"]["alerts"].as_array().cloned().unwrap_or_default();
+        let label = |alert: &Value, name: &str| alert["labels"][name].as_str().unwrap_or_default().to_owned();
         let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
-        firing.filter_map(|alert| Some(alert["labels"]["alertname"].as_str()?.to_owned())).collect()
+        firing.map(|alert| (label(alert, "alertname"), label(alert, "instance"))).collect()
     }
 
     /// Waits until every rule was evaluated once more.
-    pub(super) fn evaluated_again(&self) {
+    pub(crate) fn evaluated_again(&self) {
         let last = || self.ask("/api/v1/rules")["data"]["groups"][0]["lastEvaluation"].clone();
         let before = eventually("an evaluation", || Some(last()).filter(Value::is_string));
         eventually("the next evaluation", || (last() != before).then_some(()));
     }
 
-    /// The number of series of an instant query, at this moment.
-    pub(super) fn count(&self, query: &str) -> usize {
-        let found = self.ask(&format!("/api/v1/query?query={query}"));
-        found["data"]["result"].as_array().expect("an answer").len()
+    /// The series of an instant query, each with its labels and its value.
+    ///
+    /// # Panics
+    /// If Prometheus does not understand it.
+    pub(crate) fn query(&self, expression: &str) -> Vec<(Value, f64)> {
+        let encoded: String = form_urlencoded::byte_serialize(expression.as_bytes()).collect();
+        let path = format!("/api/v1/query?query={encoded}");
+        // It listens before it is ready.
+        let answer = eventually("prometheus to be ready", || Some(self.ask(&path)).filter(Value::is_object));
+        let found = answer["data"]["result"].as_array();
+        let found = found.unwrap_or_else(|| panic!("{expression}: {answer}"));
+        let series = |series: &Value| {
+            let value = series["value"][1].as_str().and_then(|text| text.parse().ok()).expect("a number");
+            (series["metric"].clone(), value)
+        };
+        found.iter().map(series).collect()
     }
 
     /// The instant values of a metric by chip, once it scraped some.

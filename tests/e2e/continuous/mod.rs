@@ -125,7 +125,8 @@ fn is_guard(pid: u32) -> bool {
         .is_ok_and(|words| words.starts_with(b"tpuscope\0profiler-guard\0"))
 }
 
-fn send(pid: u32, signal: Signal) {
+/// Sends a signal to a process that runs.
+pub(crate) fn send(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
@@ -146,7 +147,7 @@ fn records(state: &Path) -> usize {
 }
 
 /// Makes calls of a foreign client.
-fn as_foreign_client<T>(target: &str, calls: impl AsyncFnOnce(ProfilerClient) -> T) -> T {
+pub(crate) fn as_foreign_client<T>(target: &str, calls: impl AsyncFnOnce(ProfilerClient) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = ProfilerClient::connect(&target.parse().unwrap(), LIMIT).await.unwrap();

@@ -1,16 +1,13 @@
 //! The ledger of a job that runs: a real agent, a process that holds chips, and services that a test sets.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-};
+use std::process::Command;
 
 use fakes::{
     command::{Ended, start_as},
     fake_host::FakeHost,
-    harness::{artifact, tpuscope},
-    jax_job::free_port,
+    harness::tpuscope,
     running_agent::{Home, RunningAgent},
+    scripted_job::{ScriptedJob, ScriptedPorts},
     wait::eventually,
 };
 use model::device::Generation;
@@ -24,42 +21,18 @@ const SETTINGS: &str = "[workload]\nscan_interval = '250ms'\n[sampler]\norbax_gr
 /// A host of two chips for the Slurm job 77.
 pub(crate) struct JobHost {
     pub(crate) host: FakeHost,
-    runtime: u16,
-    orbax: u16,
+    ports: ScriptedPorts,
 }
 
 impl JobHost {
     pub(crate) fn new() -> Self {
-        Self { host: FakeHost::with(Generation::V6e, 2), runtime: free_port(), orbax: free_port() }
+        Self { host: FakeHost::with(Generation::V6e, 2), ports: ScriptedPorts::free() }
     }
 
     /// A process of the job that holds both chips.
     pub(crate) fn job(&self) -> ScriptedJob {
-        let at = |port: u16| format!("127.0.0.1:{port}");
-        let mut command = Command::new(artifact("fake-tpu-host"));
-        command.args([
-            "--scripted",
-            "--chips",
-            "2",
-            "--runtime",
-            &at(self.runtime),
-            "--orbax",
-            &at(self.orbax),
-        ]);
-        for node in self.host.chips().into_iter().flat_map(|chip| chip.nodes) {
-            command.arg("--hold").arg(node);
-        }
-        command
-            .env("SLURM_JOB_ID", "77")
-            .env("SLURM_JOB_NAME", "train")
-            .env("TPU_RUNTIME_METRICS_PORTS", self.runtime.to_string())
-            .env("ENABLE_ORBAX_PROMETHEUS_TELEMETRY", "true")
-            .env("ORBAX_PROMETHEUS_PORT", self.orbax.to_string());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let mut job = ScriptedJob { child, stdin, stdout: BufReader::new(stdout) };
-        job.line();
-        job.shows(95.0, 0, 0.0);
+        let mut job = ScriptedJob::start("77", &self.host.chips(), self.ports);
+        shows(&mut job, 95.0, 0, 0.0);
         job
     }
 
@@ -74,44 +47,24 @@ impl JobHost {
     }
 }
 
-/// A job whose figures a test sets; killed when dropped.
-pub(crate) struct ScriptedJob {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+/// The duty cycle of both chips in percent, how many checkpoint writes have started, and for how long the last blocked.
+fn shows(job: &mut ScriptedJob, duty: f64, started: u32, blocked: f64) {
+    let page = format!(
+        "# TYPE jax_orbax_write_async_start gauge\njax_orbax_write_async_start {started}\n\
+         # TYPE jax_checkpoint_write_async_blocking_duration_secs gauge\n\
+         jax_checkpoint_write_async_blocking_duration_secs {blocked}\n"
+    );
+    job.show(&serde_json::json!({ "duty": duty, "orbax": page }));
 }
 
-impl ScriptedJob {
-    /// The duty cycle of both chips in percent, how many checkpoint writes have started, and for how long the last blocked.
-    fn shows(&mut self, duty: f64, started: u32, blocked: f64) {
-        let page = format!(
-            "# TYPE jax_orbax_write_async_start gauge\njax_orbax_write_async_start {started}\n\
-             # TYPE jax_checkpoint_write_async_blocking_duration_secs gauge\n\
-             jax_checkpoint_write_async_blocking_duration_secs {blocked}\n"
-        );
-        writeln!(self.stdin, "{}", serde_json::json!({ "duty": duty, "orbax": page })).unwrap();
-        self.line();
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the job ended");
-        line
-    }
-}
-
-impl Drop for ScriptedJob {
-    fn drop(&mut self) {
-        // Already over is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn ask(agent: &RunningAgent, arguments: &[&str]) -> Ended {
+    let mut command = Command::new(tpuscope());
+    command.args(arguments).arg("--socket").arg(agent.home().socket());
+    start_as(command).end()
 }
 
 fn goodput(agent: &RunningAgent, arguments: &[&str]) -> Ended {
-    let mut command = Command::new(tpuscope());
-    command.arg("goodput").args(arguments).arg("--socket").arg(agent.home().socket());
-    start_as(command).end()
+    ask(agent, &[&["goodput"][..], arguments].concat())
 }
 
 fn seconds(job: &Value, state: &str) -> u64 {
@@ -142,9 +95,9 @@ fn a_job_has_a_ledger_that_outlives_the_agent_and_its_own_restart() {
     assert_eq!((&worked["chips"], &worked["name"]), (&serde_json::json!([0, 1]), &"train".into()));
 
     // A checkpoint of more than ten seconds, which would be part of a step.
-    job.shows(0.0, 1, 0.0);
+    shows(&mut job, 0.0, 1, 0.0);
     let idle = job_with(&agent, "a checkpoint", |job| seconds(job, "checkpoint") >= 12);
-    job.shows(95.0, 1, 13.0);
+    shows(&mut job, 95.0, 1, 13.0);
     let productive = seconds(&idle, "productive");
     let before = job_with(&agent, "more work", |job| seconds(job, "productive") >= productive + 2);
     assert!(seconds(&before, "stall") <= 2, "{before}");
@@ -190,7 +143,39 @@ fn a_job_has_a_ledger_that_outlives_the_agent_and_its_own_restart() {
         assert!(page.contains(series), "{series} in\n{page}");
     }
     several_hosts(&agent, &host);
+    the_log_has_the_summary_when_the_epilog_tells_the_end(&agent);
     drop(next);
+}
+
+/// The hook of the end: the log says where the time of the job went.
+fn the_log_has_the_summary_when_the_epilog_tells_the_end(agent: &RunningAgent) {
+    let uid = nix::unistd::getuid().to_string();
+    let mut epilog = Command::new(tpuscope());
+    epilog.env_clear().args(["slurm", "epilog", "--strict", "--socket"]).arg(agent.home().socket());
+    epilog.envs([("SLURM_JOB_ID", "77"), ("SLURM_JOB_UID", &uid), ("SLURM_JOB_RESTART_COUNT", "0")]);
+    let ended = start_as(epilog).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let line = eventually("the goodput in the log", || {
+        let log = agent.log();
+        log.lines().find(|line| line.contains("goodput of a job that ended")).map(str::to_owned)
+    });
+    for words in [" job=slurm:77 ", "goodput=", "coverage=", " seconds=", " disruptions=1"] {
+        assert!(line.contains(words), "{words}: {line}");
+    }
+    // An attempt is a window of the ledger.
+    let attempt = goodput(agent, &["--job", "train#0"]);
+    assert!(attempt.stdout.starts_with("attempt 0 of train (slurm:77), "), "{attempt:?}");
+    let shown = ask(agent, &["jobs", "show", "slurm:77", "--json"]).json();
+    let ran = &shown["job"]["attempts"][0];
+    let answer = goodput(agent, &["--job", "slurm:77#0", "--json"]).json();
+    let second = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second();
+    for end in ["until", "from"] {
+        let (wanted, got) = (&ran[if end == "from" { "start" } else { "end" }], &answer["jobs"][0][end]);
+        assert!((second(wanted) - second(got)).abs() <= 1, "{end}: {ran} {answer}");
+    }
+    goodput(agent, &["--job", "slurm:77#5"]).failed(5, "has no attempt 5; known: 0");
+    let early = ["--job", "slurm:77#0", "--start", "1", "--end", "2"];
+    goodput(agent, &early).failed(5, "slurm:77#0 did not run in the window");
 }
 
 /// Two hosts, of which one does not answer: its seconds are unknown.
@@ -198,17 +183,19 @@ fn several_hosts(agent: &RunningAgent, host: &JobHost) {
     let folder = host.host.root();
     std::os::unix::fs::symlink(agent.home().socket(), folder.join("host-1")).unwrap();
     let via = format!("{} dial-stdio --socket {}/{{host}}", tpuscope().display(), folder.display());
-    let ask = |hosts: &str| {
+    let ask = |job: &str, hosts: &str| {
         let mut command = Command::new(tpuscope());
-        command.args(["goodput", "--job", "77", "--json", "--hosts", hosts, "--via-command", &via]);
+        command.args(["goodput", "--job", job, "--json", "--hosts", hosts, "--via-command", &via]);
         start_as(command).end()
     };
-    let one = ask("host-1");
-    assert_eq!(one.code, Some(0), "{}", one.stderr);
-    let one = one.json();
-    Schema::open("goodput-hosts").admits(&one);
-    assert!(one["combined"]["productive_s"].as_u64().unwrap() >= 1, "{one}");
-    let two = ask("host-[1-2]");
+    for job in ["77", "slurm:77#0"] {
+        let one = ask(job, "host-1");
+        assert_eq!(one.code, Some(0), "{}", one.stderr);
+        let one = one.json();
+        Schema::open("goodput-hosts").admits(&one);
+        assert!(one["combined"]["productive_s"].as_u64().unwrap() >= 1, "{one}");
+    }
+    let two = ask("77", "host-[1-2]");
     assert_eq!(two.code, Some(18), "{}", two.stderr);
     let two = two.json();
     Schema::open("goodput-hosts").admits(&two);

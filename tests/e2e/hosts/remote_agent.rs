@@ -38,7 +38,7 @@ use super::run;
 const LONG: Duration = Duration::from_secs(60);
 
 /// The time of this host.
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     SystemClock.now().into()
 }
 
@@ -76,7 +76,7 @@ impl Authority {
     }
 
     /// Issues one that was valid for some days from this time.
-    pub(super) fn issued_at(
+    pub(crate) fn issued_at(
         &self,
         name: &str,
         subject: &CertificateSubject,
@@ -97,7 +97,7 @@ impl Authority {
     }
 
     /// The settings of an agent with the certificate in this folder.
-    pub(super) fn settings(&self, name: &str, rest: &str) -> String {
+    pub(crate) fn settings(&self, name: &str, rest: &str) -> String {
         format!("{}{rest}\n", self.listener("127.0.0.1:0", name))
     }
 
@@ -159,7 +159,7 @@ pub(super) fn peer() -> Option<Peer> {
     Some(Peer { protocol: 1, ..Peer::default() })
 }
 
-pub(super) fn agent_here() -> CertificateSubject {
+pub(crate) fn agent_here() -> CertificateSubject {
     CertificateSubject::Agent(vec!["127.0.0.1".parse().unwrap()])
 }
 

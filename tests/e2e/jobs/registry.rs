@@ -2,7 +2,11 @@
 
 use std::fs;
 
-use fakes::wait::{eventually, until};
+use fakes::{
+    command::run,
+    harness::tpuscope,
+    wait::{eventually, until},
+};
 use proto::tpuscope::v1::{
     AttemptEnding, EndAttemptRequest, JobKey, Peer, RegisterAttemptRequest, jobs_client::JobsClient,
 };
@@ -70,9 +74,32 @@ fn two_attempts_of_a_named_run_and_what_changed_between_them() {
         let found = bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
         assert!(!found, "the secret is in {}", path.display());
     }
+    of_two_hosts(&host);
     host.ask(&["jobs", "show", "train#9"]).failed(5, "has no attempt 9; known: 0, 1");
     host.ask(&["jobs", "show", "slurm:train"]).failed(5, "no job is named slurm:train");
     host.ask(&["jobs", "show", "#3"]).failed(2, "is empty");
+}
+
+/// The list of two hosts, of which one does not answer.
+fn of_two_hosts(host: &JobHost) {
+    let folder = host.host.root();
+    std::os::unix::fs::symlink(host.agent.home().socket(), folder.join("host-1")).unwrap();
+    let via = format!("{} dial-stdio --socket {}/{{host}}", tpuscope().display(), folder.display());
+    let list = |more: &[&str]| {
+        let words = ["jobs", "list", "--hosts", "host-[1-2]", "--via-command", &via];
+        run(folder, &[&words[..], more].concat())
+    };
+    let text = list(&[]);
+    assert!(text.stdout.starts_with("2 hosts, 1 without an answer; 1 job\n"), "{text:?}");
+    let json = list(&["--json", "--running"]);
+    assert_eq!(json.code, Some(18), "{json:?}");
+    let json = json.json();
+    Schema::open("jobs-list-hosts").admits(&json);
+    assert_eq!(
+        (&json["hosts"][0]["jobs"][0]["id"], &json["missing"]),
+        (&"train".into(), &1.into()),
+        "{json}"
+    );
 }
 
 #[test]

@@ -148,6 +148,9 @@ fn without_an_agent_one_line_says_so_and_quiet_says_nothing() {
     assert!(done.stderr.contains("the job train starts unregistered: no agent"), "{done:?}");
     let quiet = ended(&["sh", "-c", "echo $TPUSCOPE_JOB_ID"]);
     assert!(quiet.stdout.starts_with("run-") && quiet.stderr.is_empty(), "{quiet:?}");
+    let mut named = run(&["sh", "-c", "echo $TPUSCOPE_JOB_ID $TPUSCOPE_JOB_NAME"]);
+    named.env("TPUSCOPE_JOB_ID", "r7").env("TPUSCOPE_JOB_NAME", "nightly");
+    assert_eq!(start_as(named).end().stdout, "r7 nightly\n");
 }
 
 #[test]

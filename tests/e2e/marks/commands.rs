@@ -32,10 +32,27 @@ fn a_shell_marks_a_job_and_asks_for_its_goodput() {
     let strict = host.ask(&["goodput", "--job", "my job", "--strict"]);
     assert!(strict.stdout.starts_with("my job (strict, from marks): goodput "), "{strict:?}");
     let schema = crate::schema::Schema::open("goodput");
-    for more in [&[][..], &["--strict"], &["--start", "1", "--end", "4000000000"], &["--now", "1"]] {
+    for more in [
+        &[][..],
+        &["--strict"],
+        &["--start", "1", "--end", "4000000000"],
+        &["--now", "1"],
+        &["--exact", "--window", "1h"],
+        &["--strict", "--window", "1h"],
+    ] {
         schema.admits(&host.goodput("my job", more));
     }
     assert_eq!(host.counts("my job"), (11, 0, 0));
+}
+
+#[test]
+fn a_command_of_run_marks_its_own_job() {
+    let host = MarkedHost::new("");
+    let (program, socket) = (tpuscope().display().to_string(), host.home().socket().display().to_string());
+    let mark = [program.as_str(), "mark", "JOB", "--start", "--strict"];
+    let ended = host.ask(&[&["run", "--name", "nightly", "--socket", &socket, "--"][..], &mark].concat());
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    assert_eq!(host.counts("nightly"), (1, 0, 0));
 }
 
 #[test]

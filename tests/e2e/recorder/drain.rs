@@ -16,10 +16,7 @@ fn a_job_is_drained_and_free_after_whatever_happens_to_the_agent() {
     let mut job = jax(&id).step_ms(20).start();
     let (target, pid) = (job.target(), job.pid().to_string());
     let agent = RecorderAgent::start(SHORT);
-    eventually("the job to be found", || {
-        let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
-        (on.code == Some(0)).then_some(())
-    });
+    agent.drain(&id);
     let segments = agent.windows(&id, 2);
     assert!(!is_free(&target), "a session is open");
     let between = seconds(&segments[1]["start"]) - seconds(&segments[0]["stop"]);
@@ -63,10 +60,7 @@ fn of_long_steps_at_least_four_fifths_are_kept() {
     let id = unique("long-steps");
     let _job = jax(&id).step_ms(800).start();
     let agent = RecorderAgent::start(SHORT);
-    eventually("the job to be found", || {
-        let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
-        (on.code == Some(0)).then_some(())
-    });
+    agent.drain(&id);
     let status = eventually("the interval to follow the steps", || {
         let status = agent.status(&id);
         status["drain_seconds"].as_f64().filter(|every| *every >= 7.0)?;
@@ -95,10 +89,7 @@ fn a_job_that_writes_more_than_allowed_is_recorded_with_less_and_then_left_alone
     let mut job = jax(&id).step_ms(5).start();
     let target = job.target();
     let agent = RecorderAgent::start(&format!("{SHORT}max_write_rate = '1KiB'\n"));
-    eventually("the job to be found", || {
-        let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
-        (on.code == Some(0)).then_some(())
-    });
+    agent.drain(&id);
     eventually("less to be recorded", || {
         (agent.status(&id)["levels"] == "host 1, device 0, python 0").then_some(())
     });
@@ -123,10 +114,7 @@ fn a_job_that_grows_by_far_is_left_alone_at_once_and_for_good() {
     let mut job = jax(&id).step_ms(1).argument("--annotations").argument("700").start();
     let target = job.target();
     let agent = RecorderAgent::start(&format!("{SHORT}max_growth = '16MiB'\n"));
-    eventually("the job to be found", || {
-        let on = agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
-        (on.code == Some(0)).then_some(())
-    });
+    agent.drain(&id);
     let reason = eventually("the recorder to give up", || {
         let process = agent.status(&id);
         process["reason"].as_str().filter(|reason| reason.contains("recorder.max_growth")).map(str::to_owned)

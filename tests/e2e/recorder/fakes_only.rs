@@ -3,11 +3,11 @@
 use std::{fs, path::Path};
 
 use fakes::{
-    command::{self, Ended},
+    command::{self, Ended, RunningCommand},
     fake_proc::FakeProcess,
     fake_profiler::{FakeProfiler, Mode, trace_of},
     small_disk::SmallDisk,
-    wait::until,
+    wait::{eventually, until},
 };
 use serde_json::Value;
 
@@ -112,6 +112,25 @@ fn the_write_rate_is_kept_by_leaving_windows_out() {
     until("a window", || process(&agent).is_some_and(|process| process["segments"] == 1));
     until("a gap", || gaps(&agent).iter().any(|reason| reason.contains("max_write_rate")));
     assert_eq!(profiler.seen().profiles.len(), 1);
+}
+
+#[test]
+fn the_second_of_two_snapshots_is_told_that_another_one_is_made() {
+    let profiler = FakeProfiler::start(Mode::Trace(trace_of(8 << 20, 7)));
+    let agent = start("");
+    workload(&agent, &profiler, &[]);
+    until("a window", || process(&agent).is_some_and(|process| process["segments"].as_u64() > Some(0)));
+    // When the fakes' traces were recorded, as they say.
+    let past = ["--from", "2027-01-15T07:59:00Z", "--until", "2027-01-15T08:01:00Z"];
+    let arguments = agent.arguments(&[&["snapshot"], &past[..]].concat());
+    // One may be done before the other one is asked for: then again.
+    let refused = eventually("two at once", || {
+        let both = [(); 2].map(|()| command::start(agent.home.path(), &arguments)).map(RunningCommand::end);
+        assert!(both.iter().any(|ended| ended.code == Some(0)), "one of them is made: {both:?}");
+        both.into_iter().find(|ended| ended.code != Some(0))
+    });
+    refused.failed(7, "another snapshot is being made");
+    assert!(refused.stderr.contains("wait until the other snapshot is done"), "{refused:?}");
 }
 
 #[test]

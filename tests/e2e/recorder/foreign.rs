@@ -1,8 +1,14 @@
 //! Others who use a profiler: the program itself, and foreign clients.
 
-use fakes::command::run;
+use fakes::{
+    command::run,
+    wait::{LIMIT, eventually, until},
+};
+use proto::tensorflow::{ProfileOptions, ProfileRequest};
+use xprof::client;
 
-use super::{LONG, SHORT, next_window, recorded, wait_for_time};
+use super::{LONG, RecorderAgent, SHORT, next_window, recorded, wait_for_time};
+use crate::continuous::{as_foreign_client, is_free};
 
 #[test]
 fn a_program_that_traces_itself_between_windows_is_not_disturbed() {
@@ -83,4 +89,56 @@ fn a_foreign_client_is_never_ended_and_the_process_is_left_alone() {
     assert_eq!(status["reason_code"], "foreign_use", "{status}");
     let gaps = agent.gaps(&id);
     assert!(gaps.iter().any(|reason| reason.contains("tpuscope")), "it says who has it: {gaps:?}");
+}
+
+/// Another client that starts and stops continuous profiling, and another agent that records the same job.
+#[test]
+fn a_foreign_session_and_another_agent_are_left_alone() {
+    let (agent, mut job, id) = recorded("others", SHORT);
+    agent.windows(&id, 1);
+    let target = job.target();
+    // A stop in a window stops nothing of ours.
+    wait_for_time(next_window(&agent, &id) + 0.2);
+    let nothing = as_foreign_client(&target, async |client| client.stop_continuous(LIMIT).await);
+    assert!(matches!(nothing, Err(client::Error::NoSession(_))), "{nothing:?}");
+    let held = agent.windows(&id, 1).len();
+    agent.windows(&id, held + 1);
+    assert_eq!(agent.status(&id)["last_failure"], "");
+    // A session that runs when a window is due.
+    wait_for_time(next_window(&agent, &id) + 1.2);
+    let request = ProfileRequest {
+        opts: Some(ProfileOptions { version: 1, host_tracer_level: 1, ..ProfileOptions::default() }),
+        ..ProfileRequest::default()
+    };
+    as_foreign_client(&target, async |client| client.start_continuous(&request, LIMIT).await.unwrap());
+    until("the recorder to leave it alone", || agent.status(&id)["reason_code"] == "foreign_use");
+    agent.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
+    until("the drain to be refused too", || agent.status(&id)["reason_code"] == "foreign_use");
+    assert!(!is_free(&target), "the foreign session is open");
+    as_foreign_client(&target, async |client| client.stop_continuous(LIMIT).await.unwrap());
+
+    // Two agents have the windows of a job at the same instants: one of them is first, and the other one leaves the job alone.
+    let other = RecorderAgent::start(SHORT);
+    let agents = [&agent, &other];
+    agents.iter().for_each(|agent| {
+        eventually("the job to be found", || {
+            let on = ["recorder", "on", "--job", &id, "--strategy", "periodic"];
+            (agent.ask(&on).code == Some(0)).then_some(())
+        });
+    });
+    let is_foreign = |agent: &RecorderAgent| agent.status(&id)["reason_code"] == "foreign_use";
+    until("one of them to leave it alone", || agents.iter().any(|agent| is_foreign(agent)));
+    let [first, second] = if is_foreign(&agent) { [&other, &agent] } else { [&agent, &other] };
+    assert!(second.status(&id)["reason"].as_str().unwrap().contains("tpuscope"), "{}", second.status(&id));
+    let held = first.timeline(&id).iter().map(|process| process["segments"].as_array().unwrap().len()).sum();
+    first.windows(&id, usize::max(held, 1) + 1);
+    assert_eq!(first.status(&id)["recorded"], true);
+    // The session of the one is never that of the other.
+    first.drain(&id);
+    let drains = first.windows(&id, 1).len();
+    eventually("a drain", || first.status(&id)["drain_seconds"].as_f64());
+    second.ask(&["recorder", "on", "--job", &id, "--strategy", "drain"]);
+    until("the second to leave it alone again", || is_foreign(second));
+    first.windows(&id, drains + 2);
+    assert!(job.alive());
 }

@@ -3,6 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::{LONG, SHORT, jax, next_window, recorded, wait_for_time};
+use crate::continuous::is_free;
 
 #[test]
 fn what_was_recorded_outlives_a_killed_agent_and_the_choice_holds() {
@@ -27,26 +28,34 @@ fn what_was_recorded_outlives_a_killed_agent_and_the_choice_holds() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
+/// A workload that is killed in a window, and one that is killed while it is drained.
 #[test]
-fn a_workload_that_starts_again_is_recorded_again_and_the_past_of_both_is_kept() {
-    let (agent, mut job, id) = recorded("restart", SHORT);
+fn a_workload_that_starts_again_is_recorded_again_and_the_past_of_all_is_kept() {
+    let (agent, mut job, id) = recorded("restart", LONG);
     agent.windows(&id, 1);
-    // In mid-window or not: whatever it was doing.
+    wait_for_time(next_window(&agent, &id) + 0.5);
     job.kill();
-    let second = jax(&id).start();
-    fakes::wait::until("windows of the second", || {
-        agent.timeline(&id).iter().any(|process| {
-            process["pid"] == second.pid() && !process["segments"].as_array().unwrap().is_empty()
-        })
-    });
+    let mut second = jax(&id).start();
+    agent.windows_of(&id, second.pid(), 1);
+    agent.drain(&id);
+    let held = agent.windows_of(&id, second.pid(), 1);
+    agent.windows_of(&id, second.pid(), held + 1);
+    second.kill();
+    let records = agent.home().path().join("state/continuous");
+    fakes::wait::until("its session to be forgotten", || std::fs::read_dir(&records).unwrap().count() == 0);
+    // Its owner asked for drains of this job.
+    let mut third = jax(&id).start();
+    agent.windows_of(&id, third.pid(), 1);
+    assert!(!is_free(&third.target()), "a session is open");
     let ended = agent.ask(&["snapshot", "--last", "10m", "--job", &id, "--json"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let mut pids: Vec<u64> =
         ended.json()["parts"].as_array().unwrap().iter().map(|part| part["pid"].as_u64().unwrap()).collect();
     pids.sort_unstable();
-    let mut both = [u64::from(job.pid()), u64::from(second.pid())];
-    both.sort_unstable();
-    assert_eq!(pids, both);
+    let mut all = [&job, &second, &third].map(|job| u64::from(job.pid()));
+    all.sort_unstable();
+    assert_eq!(pids, all);
+    assert!(third.alive());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The recorder on real JAX jobs and on fake ones.
 
 mod drain;
+mod drain_faults;
 mod fakes_only;
 mod foreign;
 mod gaps;
@@ -74,6 +75,14 @@ impl RecorderAgent {
         });
     }
 
+    /// Drains a job, once the agent has found it.
+    fn drain(&self, job: &str) {
+        eventually("the job to be found", || {
+            let on = self.ask(&["recorder", "on", "--job", job, "--strategy", "drain"]);
+            (on.code == Some(0)).then_some(())
+        });
+    }
+
     /// What `recorder status` says of the only process of a job.
     fn status(&self, job: &str) -> Value {
         let status = self.ask(&["recorder", "status", "--job", job, "--json"]).json();
@@ -97,6 +106,20 @@ impl RecorderAgent {
             let segments: Vec<Value> = segments.cloned().collect();
             (segments.len() >= count).then_some(segments)
         })
+    }
+
+    /// Waits until so many windows of a process of a job are kept, and gives how many there are.
+    fn windows_of(&self, job: &str, pid: u32, count: usize) -> usize {
+        wait_with(
+            "windows of a process",
+            LIMIT,
+            || self.agent.log(),
+            || {
+                let processes = self.timeline(job);
+                let process = processes.iter().find(|process| process["pid"] == pid)?;
+                process["segments"].as_array().map(Vec::len).filter(|kept| *kept >= count)
+            },
+        )
     }
 
     /// The reasons of the gaps of a job.

@@ -1,12 +1,16 @@
 //! Sessions made of the past, opened by the real xprof.
 
-use std::{path::Path, process::Command};
+use std::{env, path::Path, process::Command, time::Duration};
 
-use fakes::harness::{peer, workspace};
+use fakes::{
+    harness::{peer, workspace},
+    jax_job::RunningJaxJob,
+    wait::{LIMIT, wait_with},
+};
 use serde_json::Value;
 use xprof::session::{Session, sessions_folder};
 
-use super::{RecorderAgent, SHORT, recorded, seconds};
+use super::{RecorderAgent, SHORT, jax, recorded, seconds, unique};
 use crate::schema::Schema;
 
 fn python(script: &str, part: &Path) -> Value {
@@ -77,6 +81,95 @@ fn a_snapshot_is_a_session_that_xprof_opens_with_every_step_once() {
         left.iter().all(|path| path.extension().is_some_and(|end| end == "gz")) || left.len() > 3,
         "{left:?}"
     );
+}
+
+/// One step as its job says: its number, and when it began and ended, in seconds since the epoch.
+struct LoggedStep {
+    number: i64,
+    begin: f64,
+    end: f64,
+}
+
+fn logged_steps(job: &RunningJaxJob) -> Vec<LoggedStep> {
+    let step = |line: String| {
+        let words: Vec<i64> = line.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
+        LoggedStep { number: words[0], begin: words[1] as f64 / 1e9, end: words[2] as f64 / 1e9 }
+    };
+    std::iter::from_fn(|| job.said_now()).map(step).collect()
+}
+
+/// The seconds of a snapshot of drains; `TPUSCOPE_SNAPSHOT_SECONDS` takes more (`make soak`).
+const SECONDS: f64 = 20.0;
+
+/// Each step of the job is in the snapshot once if it was recorded from its begin to its end, and is in a gap with a reason if it
+/// is not there.
+#[test]
+fn every_step_of_a_drained_job_is_there_once_or_in_a_gap_with_a_reason() {
+    let wanted = env::var("TPUSCOPE_SNAPSHOT_SECONDS").map_or(SECONDS, |text| text.parse().unwrap());
+    let id = unique("every-step");
+    let job = jax(&id).step_ms(20).log_steps().start();
+    let agent = RecorderAgent::start(SHORT);
+    agent.drain(&id);
+    let first = seconds(&agent.windows(&id, 1)[0]["start"]);
+    let pid = job.pid().to_string();
+    let captured = agent.ask(&["capture", "--pid", &pid, "--duration", "500ms"]);
+    assert_eq!(captured.code, Some(0), "{captured:?}");
+    let limit = LIMIT + Duration::from_secs_f64(wanted);
+    wait_with(
+        "a past of this length",
+        limit,
+        || agent.agent.log(),
+        || {
+            let last = seconds(&agent.windows(&id, 1).last()?["stop"]);
+            (last - first > wanted).then_some(())
+        },
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().display().to_string();
+    let last = format!("{wanted}s");
+    let ended =
+        agent.ask(&["snapshot", "--last", &last, "--job", &id, "-o", &out, "--session", "all", "--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report = ended.json();
+    let part = &report["parts"][0];
+    let stretches = |field: &str| {
+        let stretches = part[field].as_array().unwrap().iter();
+        stretches
+            .map(|stretch| (seconds(&stretch["start"]), seconds(&stretch["stop"])))
+            .collect::<Vec<(f64, f64)>>()
+    };
+    let (recorded, gaps) = (stretches("recorded"), stretches("gaps"));
+    let whys: Vec<&str> =
+        part["gaps"].as_array().unwrap().iter().map(|gap| gap["why"].as_str().unwrap()).collect();
+    assert!(
+        whys.iter().all(|why| !why.is_empty()) && whys.iter().any(|why| why.contains("capture")),
+        "{whys:?}"
+    );
+
+    let session = Session::open(&sessions_folder(folder.path()).join("all")).unwrap().unwrap();
+    let path = &session.parts[0].path;
+    let xprof = python("xprof_tools.py", path);
+    assert!(xprof["trace_events"].as_u64().unwrap() > 100, "{xprof}");
+    let shown: Vec<i64> = serde_json::from_value(python("trace_steps.py", path)).unwrap();
+    let (from, to) = (recorded[0].0, recorded[recorded.len() - 1].1);
+    let (mut whole, mut cut) = (0, 0);
+    for step in logged_steps(&job).iter().filter(|step| step.begin >= from && step.end <= to) {
+        let times = shown.iter().filter(|number| **number == step.number).count();
+        let is_whole = recorded.iter().any(|(start, stop)| step.begin >= *start && step.end <= *stop);
+        let (number, begin, end) = (step.number, step.begin, step.end);
+        if is_whole {
+            whole += 1;
+            assert_eq!(times, 1, "step {number} from {begin} to {end} was recorded whole: {part}");
+        } else if times == 0 {
+            cut += 1;
+            let in_gap = gaps.iter().any(|(start, stop)| begin < *stop && end > *start);
+            assert!(in_gap, "step {number} from {begin} to {end} is nowhere: {part}");
+        } else {
+            assert_eq!(times, 1, "step {number} at an edge: {part}");
+        }
+    }
+    println!("{whole} steps recorded whole, {cut} in {} gaps, {} segments", gaps.len(), recorded.len());
+    assert!(f64::from(whole) > wanted * 25.0 && cut > 0, "{whole} steps in {wanted} s, {cut} in gaps");
 }
 
 #[test]

@@ -63,6 +63,10 @@ fn over_hosts(agent: &RecorderAgent, id: &str) {
     symlink(agent.home().socket(), folder.path().join("a")).unwrap();
     let via = format!("{} dial-stdio --socket {}/{{host}}", tpuscope().display(), folder.path().display());
     let out = folder.path().display().to_string();
+    let status = command::run(folder.path(), &["status", "--hosts", "a,b", "--via-command", &via]);
+    assert_eq!(status.code, Some(18), "{status:?}");
+    let row = status.stdout.lines().find(|line| line.starts_with(id)).map(str::split_whitespace);
+    assert_eq!(row.and_then(|mut row| row.nth(1)), Some("a"), "{status:?}");
     let step = step_in(agent, id, 12.0);
     let at = step.to_string();
     let hosts = ["capture", "--hosts", "a,b", "--via-command", &via, "--session", "hosts", "-o", &out];

@@ -1,6 +1,9 @@
 //! Other versions of jaxlib: windows where a profile does no harm, continuous profiling only where it can be stopped.
 
 use fakes::{
+    command,
+    fake_host::FakeHost,
+    harness::tpuscope,
     jax_job::RunningJaxJob,
     wait::{LIMIT, until},
 };
@@ -33,7 +36,10 @@ fn an_older_jaxlib_is_recorded_in_windows_and_never_continuously() {
 #[test]
 fn a_jaxlib_that_hangs_when_it_is_profiled_is_left_alone() {
     let (id, job) = job("0.7.2");
-    let agent = RecorderAgent::start(SHORT);
+    // Captures of all workloads are this job's alone.
+    let mut host = FakeHost::new();
+    host.show_only(&[job.pid()]);
+    let agent = RecorderAgent::on(host, SHORT);
     agent.record(&id);
     let status: Value = agent.status(&id);
     assert_eq!(
@@ -43,6 +49,14 @@ fn a_jaxlib_that_hangs_when_it_is_profiled_is_left_alone() {
     );
     assert!(status["reason"].as_str().unwrap().contains("its jaxlib 0.7.2 stops for ever"), "{status}");
     agent.ask(&["snapshot", "--job", &id]).failed(14, "stops for ever");
+    // Over many hosts no profiler can be named: the reason has the command for its own host.
+    let folder = tempfile::tempdir().unwrap();
+    let via =
+        format!("{} dial-stdio --socket {}/{{host}}", tpuscope().display(), agent.home().path().display());
+    let hosts = ["capture", "--hosts", "agent.sock", "--via-command", &via, "--duration", "100ms"];
+    let ended = command::run(folder.path(), &hosts);
+    assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("tpuscope capture --target {}", job.target())), "{ended:?}");
     while job.said_now().is_some() {}
     until("the job to go on", || job.next_line(LIMIT).is_some_and(|line| line.starts_with("step ")));
 }

@@ -1,4 +1,4 @@
-//! The hooks in a real Slurm of three nodes with an agent each. One cluster for all cases; none of them may drain a node.
+//! The hooks in a real Slurm of four nodes with an agent each. One cluster for all cases; none of them may drain a node.
 
 use std::{
     fs::{self, Permissions},
@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::schema::Schema;
 
-const NODES: [&str; 3] = ["n0", "n1", "n2"];
+const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
 
 /// The cluster, and the agents of its nodes, which see the chips of their node alone.
 struct SlurmWithHooks {
@@ -118,7 +118,7 @@ fn every_end_of_a_job_is_told_and_no_node_is_drained() {
     let nodes = SlurmWithHooks::start();
     // Slurm takes its time to see that a node is lost: the other cases run meanwhile.
     let lost = a_node_is_killed(&nodes);
-    a_job_of_two_nodes(&nodes);
+    a_job_of_three_nodes(&nodes);
     a_failing_batch_and_an_array(&nodes);
     a_cancelled_and_a_requeued_job(&nodes);
     what_a_job_leaves_is_named(&nodes);
@@ -131,26 +131,29 @@ fn every_end_of_a_job_is_told_and_no_node_is_drained() {
 }
 
 fn a_node_is_killed(nodes: &SlurmWithHooks) -> String {
-    let options = ["--nodes=2", "--nodelist=n[1-2]", "--mem=50", "--job-name=lost"];
+    let options = ["--nodes=2", "--nodelist=n[2-3]", "--mem=50", "--job-name=lost"];
     let job = nodes.slurm.submit(ALICE, &options, "srun --mem=0 sleep 1000");
     nodes.slurm.state(ALICE, &job, "RUNNING");
     until("the step of the job", || {
         let steps = nodes.slurm.run(ALICE, "squeue", &["-h", "-s", "-j", &job]).stdout;
         steps.contains(&format!("{job}.0"))
     });
-    nodes.slurm.kill_node("n2");
+    nodes.slurm.kill_node("n3");
     job
 }
 
-fn a_job_of_two_nodes(nodes: &SlurmWithHooks) {
-    let options = ["--nodes=2", "--nodelist=n[0-1]", "--mem=50", "--job-name=train", "--ntasks-per-node=2"];
+fn a_job_of_three_nodes(nodes: &SlurmWithHooks) {
+    let options = ["--nodes=3", "--nodelist=n[0-2]", "--mem=50", "--job-name=train", "--ntasks-per-node=2"];
     let job = nodes.slurm.submit(ALICE, &options, "srun true");
-    for (node, rank) in [("n0", 0), ("n1", 1)] {
+    for (node, rank) in [("n0", 0), ("n1", 1), ("n2", 2)] {
         let report = nodes.ended(ALICE, node, &job);
         // Slurm tells the same of a job that was cancelled.
         assert_eq!(SlurmWithHooks::endings(&report), [(0, "unknown", None)], "{report}");
         let (job, newest) = (&report["job"], &report["job"]["attempts"][0]);
-        assert_eq!((&newest["rank"], &newest["hosts"]), (&rank.into(), &serde_json::json!(["n0", "n1"])));
+        assert_eq!(
+            (&newest["rank"], &newest["hosts"]),
+            (&rank.into(), &serde_json::json!(["n0", "n1", "n2"]))
+        );
         assert_eq!((&job["cluster"], &job["name"]), (&"test".into(), &"train".into()), "{report}");
         assert_eq!((&job["uid"], &job["user"]), (&ALICE.uid.into(), &"alice".into()), "{report}");
     }
@@ -198,7 +201,9 @@ fn what_a_job_leaves_is_named(nodes: &SlurmWithHooks) {
     let chip = nodes.hosts[0].chips()[0].nodes[0].display().to_string();
     let script = format!("(setsid sh -c 'exec sleep 1000 <{chip}' &) && sleep 1");
     let job = nodes.slurm.submit(ALICE, &["--nodelist=n0", "--mem=50"], &script);
-    nodes.ended(ALICE, "n0", &job);
+    let report = nodes.ended(ALICE, "n0", &job);
+    let left = &report["job"]["attempts"][0]["leftovers"];
+    assert!(left[0]["pid"].as_u64() > Some(0) && left[0]["files"] == serde_json::json!([chip]), "{report}");
     let log = || nodes.agent("n0").log();
     wait_with("the leftover in the log", LIMIT, log, || {
         let log = nodes.agent("n0").log();
@@ -281,8 +286,8 @@ fn check_says_what_this_cluster_lacks(nodes: &SlurmWithHooks) {
 }
 
 fn the_survivor_of_a_lost_node_knows_the_end(nodes: &SlurmWithHooks, job: &str) {
-    let report = nodes.ended(ALICE, "n1", job);
+    let report = nodes.ended(ALICE, "n2", job);
     assert_eq!(report["job"]["attempts"].as_array().unwrap().len(), 1, "{report}");
-    let lost = nodes.slurm.nodes().into_iter().find(|node| node.starts_with("n2 ")).unwrap();
-    assert!(lost.starts_with("n2 down"), "{lost}");
+    let lost = nodes.slurm.nodes().into_iter().find(|node| node.starts_with("n3 ")).unwrap();
+    assert!(lost.starts_with("n3 down"), "{lost}");
 }

@@ -16,7 +16,7 @@ use fakes::{
     fake_grpc::{Reply, ServerAddress},
     fake_host_service::{self, FakeHostService},
     fake_orbax::{self, FakeOrbax, Page},
-    fake_runtime::{DUTY, FakeRuntime, per_device, workload},
+    fake_runtime::{DUTY, FakeRuntime, HBM_BYTES, HBM_USED, per_device, workload},
 };
 
 const USAGE: &str =
@@ -26,7 +26,8 @@ const USAGE: &str =
 ADDRESS is like 127.0.0.1:8431; [::]:8431 is dual stack; port 0 takes a free one.
 The chips are dealt out evenly to the runtime addresses. --hold opens a device node, as the holder of a
 chip does. --still keeps the values as they are. --scripted does too, except for what each line of standard input
-says, which it answers with the line: {\"duty\": PERCENT, \"orbax\": PAGE}.";
+says, which it answers with the line: {\"step\": N, \"duty\": PERCENT or one for each device, \"hbm\": PERCENT in use,
+\"orbax\": PAGE}. The other values are those of the step.";
 
 #[derive(Default)]
 struct Args {
@@ -131,15 +132,29 @@ fn main() {
     }
 }
 
+/// A value for each device, by its position among them.
+fn of_devices(devices: &[i64], value: impl Fn(usize) -> f64) -> Vec<(i64, f64)> {
+    devices.iter().enumerate().map(|(at, device)| (*device, value(at))).collect()
+}
+
 /// Shows what the lines of standard input say, until it closes.
 fn follow_script(runtimes: &[(FakeRuntime, &[i64])], orbax: Option<&FakeOrbax>) {
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let wanted: serde_json::Value = serde_json::from_str(&line).unwrap();
-        if let Some(duty) = wanted["duty"].as_f64() {
-            for (fake, devices) in runtimes {
-                let values: Vec<(i64, f64)> = devices.iter().map(|device| (*device, duty)).collect();
-                fake.set(&per_device(DUTY, &values, false));
+        for (fake, devices) in runtimes {
+            if let Some(step) = wanted["step"].as_i64() {
+                fake.set_all(workload(devices, step));
+            }
+            if let Some(used) = wanted["hbm"].as_f64() {
+                let bytes = used / 100.0 * HBM_BYTES;
+                fake.set(&per_device(HBM_USED, &of_devices(devices, |_| bytes), true));
+            }
+            let duty = &wanted["duty"];
+            if let Some(duty) = duty.as_f64() {
+                fake.set(&per_device(DUTY, &of_devices(devices, |_| duty), false));
+            } else if duty.is_array() {
+                fake.set(&per_device(DUTY, &of_devices(devices, |at| duty[at].as_f64().unwrap()), false));
             }
         }
         if let (Some(page), Some(fake)) = (wanted["orbax"].as_str(), orbax) {

@@ -119,6 +119,11 @@ impl Envelope {
         Ok(())
     }
 
+    /// The fields of the answer so far.
+    pub(super) fn fields(&self) -> ResponseFields {
+        self.fields
+    }
+
     /// The fields of the answer, after the last bytes of the body.
     ///
     /// # Errors

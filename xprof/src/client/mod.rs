@@ -7,6 +7,7 @@
 mod continuous;
 pub mod envelope;
 mod error;
+mod forward;
 mod receive;
 mod status;
 mod target;
@@ -25,6 +26,7 @@ use tokio::{net::TcpStream, time::Instant};
 
 pub use continuous::ContinuousMethods;
 pub use error::Error;
+pub use forward::{TraceHead, TracePiece};
 pub use receive::Received;
 pub use target::{BadTarget, Target};
 

@@ -55,8 +55,8 @@ pub(super) struct SentCall {
 
 /// An answer with content that began.
 pub(super) struct AnswerBody {
-    method: &'static str,
-    body: RecvStream,
+    pub(super) method: &'static str,
+    pub(super) body: RecvStream,
 }
 
 /// An answer whose content does not matter.
@@ -185,7 +185,8 @@ async fn pump(
     Ok(Pumped::Complete)
 }
 
-async fn trailers(method: &'static str, body: &mut RecvStream) -> Result<(), Error> {
+/// The status after the last byte.
+pub(super) async fn trailers(method: &'static str, body: &mut RecvStream) -> Result<(), Error> {
     let trailers = body.trailers().await.map_err(status::in_answer)?;
     trailers
         .and_then(|trailers| status::grpc(method, &trailers))

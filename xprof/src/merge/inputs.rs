@@ -1,12 +1,14 @@
 //! The inputs: indexed one after another, put in order, then read as if they were one long file.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, VecDeque},
     io::{self, Read, Seek, SeekFrom},
 };
 
 use super::{
     MergeError,
+    join::{ProcessLabel, Processes},
     report::{Gap, MergeReport, Segment},
 };
 use crate::{
@@ -32,27 +34,44 @@ pub(super) struct Inputs<'a> {
     /// Where each input begins in the whole.
     bases: Vec<u64>,
     pub(super) reader: Reader<Chain<'a>>,
+    /// What tells several processes apart; `None` for segments of one.
+    pub(super) processes: Option<Processes>,
 }
 
 impl<'a> Inputs<'a> {
-    pub(super) fn open(
+    /// The segments of one process.
+    pub(super) fn of_segments(
         inputs: &[&'a dyn Input],
         progress: &'a mut dyn FnMut(u64, u64),
     ) -> Result<Self, MergeError> {
-        let mut found = Vec::new();
-        for &input in inputs {
-            found.push((input, index(input)?));
-            // The whole length is not known yet; twice what was seen is what remains at least.
-            let read = found.iter().map(|(_, index)| index.len).sum();
-            progress(read, 2 * read);
+        let mut found = indexed(inputs.iter().map(|&input| (input, ())), progress)?;
+        found.sort_by_key(|(_, index, ())| index.session.start_ns);
+        let names: Vec<_> = found.iter().map(|(input, ..)| input.name()).collect();
+        check_one_process(&names, found.iter().map(|(_, index, ())| index))?;
+        Ok(Self::chained(found.into_iter().map(|(input, index, ())| (input, index)).collect(), progress))
+    }
+
+    /// The traces of several processes of one host.
+    pub(super) fn of_processes(
+        processes: &[(&'a dyn Input, ProcessLabel)],
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Result<Self, MergeError> {
+        let each = processes.iter().map(|(input, label)| (*input, label.clone()));
+        let mut found = indexed(each, progress)?;
+        found.sort_by_key(|(_, index, _)| index.session.start_ns);
+        let (mut inputs, mut labels) = (Vec::new(), Vec::new());
+        for (input, index, label) in found {
+            inputs.push((input, index));
+            labels.push(label);
         }
-        if found.is_empty() {
-            return Err(MergeError::Nothing);
-        }
-        check_starts(&found)?;
-        found.sort_by_key(|(_, index)| index.session.start_ns);
-        let names: Vec<_> = found.iter().map(|(input, _)| input.name()).collect();
-        check_one_process(&names, found.iter().map(|(_, index)| index))?;
+        let mut joined = Self::chained(inputs, progress);
+        joined.processes = Some(Processes::new(labels, &joined.indexes));
+        Ok(joined)
+    }
+
+    /// The inputs, in order, one after another.
+    fn chained(mut found: Vec<(&'a dyn Input, Index)>, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
+        let names = found.iter().map(|(input, _)| input.name()).collect();
         let mut bases = Vec::new();
         let mut base = 0;
         for (_, index) in &mut found {
@@ -71,7 +90,12 @@ impl<'a> Inputs<'a> {
             read: 0,
             progress,
         };
-        Ok(Self { indexes, names, bases, reader: Reader::unindexed(chain) })
+        Self { indexes, names, bases, reader: Reader::unindexed(chain), processes: None }
+    }
+
+    /// Whether they are of several processes.
+    pub(super) fn are_processes(&self) -> bool {
+        self.processes.is_some()
     }
 
     pub(super) fn plane(&self, member: Member) -> &PlaneIndex {
@@ -87,7 +111,7 @@ impl<'a> Inputs<'a> {
             let mut count = BTreeMap::<&str, usize>::new();
             for (at, plane) in index.planes.iter().enumerate() {
                 let nth = count.entry(&plane.name).or_default();
-                let place = *place.entry((plane.name.as_str(), *nth)).or_insert(planes.len());
+                let place = *place.entry((self.plane_name((input, at)), *nth)).or_insert(planes.len());
                 *nth += 1;
                 if place == planes.len() {
                     planes.push(Vec::new());
@@ -96,6 +120,21 @@ impl<'a> Inputs<'a> {
             }
         }
         planes
+    }
+
+    /// The name of a plane in the output.
+    pub(super) fn plane_name(&self, member: Member) -> Cow<'_, str> {
+        let name = &self.plane(member).name;
+        match &self.processes {
+            Some(processes) => processes.plane_name(member.0, name),
+            None => Cow::Borrowed(name),
+        }
+    }
+
+    /// The id of a plane in the output.
+    pub(super) fn plane_id(&self, member: Member) -> i64 {
+        let plane = self.plane(member);
+        self.processes.as_ref().map_or(plane.id, |processes| processes.plane_id(member, plane))
     }
 
     /// The fields of the inputs that are no planes.
@@ -147,6 +186,27 @@ impl<'a> Inputs<'a> {
     }
 }
 
+/// Each input with its index.
+fn indexed<'a, L>(
+    inputs: impl Iterator<Item = (&'a dyn Input, L)>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<(&'a dyn Input, Index, L)>, MergeError> {
+    let mut found = Vec::new();
+    for (input, label) in inputs {
+        found.push((input, index(input)?, label));
+        // The whole length is not known yet; twice what was seen is what remains at least.
+        let read = found.iter().map(|(_, index, _)| index.len).sum();
+        progress(read, 2 * read);
+    }
+    // A single input needs no start: nothing has to be placed beside it.
+    let placeless = found.iter().find(|(_, index, _)| index.session.start_ns.is_none());
+    match (found.len(), placeless) {
+        (0, _) => Err(MergeError::Nothing),
+        (2.., Some((input, ..))) => Err(MergeError::NoStart(input.name())),
+        _ => Ok(found),
+    }
+}
+
 fn index(input: &dyn Input) -> Result<Index, MergeError> {
     let read = |source| MergeError::Read { file: input.name(), source };
     let opened = input.open().map_err(read)?;
@@ -158,15 +218,6 @@ fn index(input: &dyn Input) -> Result<Index, MergeError> {
     match index.no_trace() {
         Some(why) => Err(MergeError::NoTrace { file: input.name(), why }),
         None => Ok(index),
-    }
-}
-
-/// A single input needs no start: nothing has to be placed beside it.
-fn check_starts(found: &[(&dyn Input, Index)]) -> Result<(), MergeError> {
-    let placeless = found.iter().find(|(_, index)| index.session.start_ns.is_none());
-    match placeless {
-        Some((input, _)) if found.len() > 1 => Err(MergeError::NoStart(input.name())),
-        _ => Ok(()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Merges the segments of one process into one valid XSpace.
+//! Merges the segments of one process into one valid XSpace; joins the traces of several processes of a host likewise.
 //!
 //! ```text
 //! segment 1 ─┐ index      order by        per plane, joined by name:
@@ -18,6 +18,7 @@
 
 mod ids;
 mod inputs;
+mod join;
 mod output;
 mod plane;
 mod report;
@@ -25,10 +26,13 @@ mod rewrite;
 mod steps;
 
 #[cfg(test)]
+mod join_tests;
+#[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeSet, io};
 
+pub use join::ProcessLabel;
 pub use output::WriteSeek;
 pub use report::{Gap, MergeReport, MergedSteps, MissingSteps, Segment};
 
@@ -43,6 +47,9 @@ pub const MERGED: &str = "merged by tpuscope: ";
 
 /// A protobuf parser refuses messages of 2 GiB and more.
 const PROTOBUF_LIMIT: u64 = (1 << 31) - 1;
+
+/// The tag of a host name.
+const HOSTNAME: u8 = 4 << 3 | 2;
 
 /// Why nothing was merged.
 #[derive(Debug, thiserror::Error)]
@@ -112,24 +119,52 @@ pub fn merge(
     out: &mut dyn WriteSeek,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<MergeReport, MergeError> {
-    let mut inputs = Inputs::open(inputs, progress)?;
+    let mut inputs = Inputs::of_segments(inputs, progress)?;
     let mut report = inputs.report();
-    let mut steps = Steps::default();
-    let mut output = Output::new(out);
-    match write(&mut inputs, &mut output, &mut steps, &mut report) {
-        Ok(()) => {}
-        Err(PassError::Write(error)) => return Err(MergeError::Write(error)),
-        Err(PassError::Wire(error)) => return Err(inputs.at_fault(error)),
-    }
-    report.bytes = output.finish()?;
+    write_all(&mut inputs, out, &mut report, &[])?;
     if report.bytes > PROTOBUF_LIMIT {
         report.warnings.push(format!(
             "the merged trace has {} bytes; XProf cannot open more than {PROTOBUF_LIMIT}: merge fewer segments",
             report.bytes
         ));
     }
-    report.steps = steps.finish(report.gaps.len());
     Ok(report)
+}
+
+/// Joins the traces of several processes of one host, recorded at the same time, into `out`: one XSpace in which they can be
+/// told apart. Returns its length in bytes. `warnings` are added to it.
+///
+/// # Errors
+/// When a trace is unreadable or damaged, or does not say when it began, or when `out` cannot be written: what was written to
+/// it so far is then of no use.
+pub fn join(
+    processes: &[(&dyn Input, ProcessLabel)],
+    out: &mut dyn WriteSeek,
+    warnings: &[String],
+) -> Result<u64, MergeError> {
+    let mut progress = |_, _| {};
+    let mut inputs = Inputs::of_processes(processes, &mut progress)?;
+    let mut report = MergeReport::default();
+    write_all(&mut inputs, out, &mut report, warnings)?;
+    Ok(report.bytes)
+}
+
+fn write_all(
+    inputs: &mut Inputs<'_>,
+    out: &mut dyn WriteSeek,
+    report: &mut MergeReport,
+    warnings: &[String],
+) -> Result<(), MergeError> {
+    let mut steps = Steps::default();
+    let mut output = Output::new(out);
+    match write(inputs, &mut output, &mut steps, report, warnings) {
+        Ok(()) => {}
+        Err(PassError::Write(error)) => return Err(MergeError::Write(error)),
+        Err(PassError::Wire(error)) => return Err(inputs.at_fault(error)),
+    }
+    report.bytes = output.finish()?;
+    report.steps = steps.finish(report.gaps.len());
+    Ok(())
 }
 
 fn write(
@@ -137,20 +172,26 @@ fn write(
     out: &mut Output<'_>,
     steps: &mut Steps,
     report: &mut MergeReport,
+    warnings: &[String],
 ) -> Result<(), PassError> {
     for members in inputs.planes() {
         report.planes += 1;
         PlaneMerge::new(inputs, &members).write(out, steps, report)?;
     }
-    if let Some(warning) = unrecorded(report) {
+    for warning in warnings.iter().cloned().chain(unrecorded(report)) {
         let mut raw = Vec::new();
         prost::encoding::string::encode(3, &warning, &mut raw);
         out.raw(&raw)?;
     }
     // Host names, errors and warnings, each once.
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut has_host) = (BTreeSet::new(), false);
     for span in inputs.others() {
         let raw = inputs.bytes(span)?;
+        // Processes of one host in several containers may call it by several names; a trace has one.
+        let is_host = raw.first() == Some(&HOSTNAME);
+        if is_host && inputs.are_processes() && std::mem::replace(&mut has_host, true) {
+            continue;
+        }
         if seen.insert(ids::digest(&raw)) {
             out.raw(&raw)?;
         }

@@ -9,13 +9,14 @@ use super::{
     PassError,
     ids::{ContentId, IdMap, digest},
     inputs::{Inputs, Member},
+    join::{CORE_DETAILS, LineIds},
     output::Output,
     report::MergeReport,
     rewrite::{self, Maps, Move, MovedStats, Tables},
     steps::Steps,
 };
 use crate::{
-    reader::{ENVIRONMENT, LineIndex, PlaneIndex, Stat},
+    reader::{ENVIRONMENT, LineIndex, PlaneIndex, Stat, StatValue},
     wire::{self, Span},
 };
 
@@ -61,16 +62,19 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
         report: &mut MergeReport,
     ) -> Result<(), PassError> {
         out.begin(1)?;
-        let first = self.plane(0);
+        let (id, name) =
+            (self.inputs.plane_id(self.members[0]), self.inputs.plane_name(self.members[0]).into_owned());
         let mut head = Vec::new();
-        prost::encoding::int64::encode(1, &first.id, &mut head);
-        prost::encoding::string::encode(2, &first.name, &mut head);
+        prost::encoding::int64::encode(1, &id, &mut head);
+        prost::encoding::string::encode(2, &name, &mut head);
         out.raw(&head)?;
         for member in 0..self.members.len() {
             self.metadata(member, out)?;
         }
         self.stats(out)?;
-        for pieces in self.lines() {
+        let mut lines = self.lines();
+        self.tell_lines_apart(&mut lines);
+        for pieces in lines {
             report.lines += 1;
             self.line(&pieces, out, steps, report)?;
         }
@@ -176,6 +180,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
                 self.plane(member).stat_names.id("profile_start_time"),
                 self.plane(member).stat_names.id("profile_stop_time"),
             ];
+            let core_details = self.plane(member).stat_names.id(CORE_DETAILS);
             let covered = self.covered();
             for (number, span) in self.fields(member)? {
                 if number <= 5 {
@@ -200,7 +205,13 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
                     names.iter().zip(covered).find(|(name, _)| **name == Some(old)).map(|(_, ns)| ns)
                 });
                 let mut written = Vec::new();
-                rewrite::plane_stat(stat, at, number, maps, &mut self.tables, &mut written)?;
+                let details = self.inputs.processes.as_ref().filter(|_| core_details == Some(old));
+                if let (Some(processes), StatValue::Bytes(value)) = (details, Stat::decode(stat, at)?.value) {
+                    let value = processes.core_details(self.members[member].0, value, at)?;
+                    rewrite::bytes_stat(old, &value, maps, &mut self.tables, &mut written);
+                } else {
+                    rewrite::plane_stat(stat, at, number, maps, &mut self.tables, &mut written)?;
+                }
                 out.raw(&written)?;
             }
         }
@@ -229,7 +240,9 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
             let mut count = BTreeMap::<(i64, &str), usize>::new();
             for line in &self.plane(member).lines {
                 let nth = count.entry((line.id, &line.name)).or_default();
-                let place = *place.entry((line.id, line.name.clone(), *nth)).or_insert(lines.len());
+                // Threads of two processes are two lines, whatever they are called.
+                let process = self.inputs.are_processes().then_some(input);
+                let place = *place.entry((line.id, line.name.clone(), *nth, process)).or_insert(lines.len());
                 *nth += 1;
                 if place == lines.len() {
                     lines.push(Vec::new());
@@ -239,6 +252,23 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
             }
         }
         lines
+    }
+
+    /// Gives the lines of several processes ids and names of their own.
+    fn tell_lines_apart(&self, lines: &mut [Vec<Piece>]) {
+        let Some(processes) = self.inputs.processes.as_ref().filter(|_| self.members.len() > 1) else {
+            return;
+        };
+        let reserved = lines.iter().flatten().map(|piece| piece.line.id).collect();
+        let mut ids = LineIds::default();
+        for piece in lines.iter_mut().flatten() {
+            let input = self.members[piece.member].0;
+            piece.line.id = ids.of(input, piece.line.id, &reserved);
+            piece.line.name = processes.line_name(input, &piece.line.name);
+            if !piece.line.display_name.is_empty() {
+                piece.line.display_name = processes.line_name(input, &piece.line.display_name);
+            }
+        }
     }
 
     fn line(
@@ -274,6 +304,7 @@ impl<'m, 'a> PlaneMerge<'m, 'a> {
             session_ps: self.inputs.session_ns(input).saturating_mul(1000),
             line_start_ps: self.inputs.indexes[input].session.line_start_ps(&piece.line),
             stats: self.moved_stats[piece.member],
+            devices: self.inputs.processes.as_ref().map(|processes| processes.devices(input)),
         };
         let maps = &mut self.maps[piece.member];
         let tables = &mut self.tables;

@@ -1,5 +1,7 @@
 //! Copies XEvents, XStats and metadata entries with their ids and times changed, all else as it stands.
 
+use std::collections::BTreeMap;
+
 use prost::encoding::encode_varint;
 
 use super::ids::{IdMap, Table};
@@ -28,7 +30,7 @@ pub(super) struct Tables {
 
 /// How far the events of one line of one segment move, and which of their stats tell more than themselves.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Move {
+pub(super) struct Move<'a> {
     /// Added to offsets.
     pub(super) offset_ps: i64,
     /// Added to the device clock.
@@ -37,6 +39,8 @@ pub(super) struct Move {
     pub(super) line_start_ps: i64,
     /// The segment's stats that matter.
     pub(super) stats: MovedStats,
+    /// The numbers of its devices in the merged trace, where they are others.
+    pub(super) devices: Option<&'a BTreeMap<i64, i64>>,
 }
 
 /// A segment's ids of the stats that matter.
@@ -44,11 +48,16 @@ pub(super) struct Move {
 pub(super) struct MovedStats {
     device_offset: Option<i64>,
     step_num: Option<i64>,
+    device_ordinal: Option<i64>,
 }
 
 impl MovedStats {
     pub(super) fn of(names: &StatNames) -> Self {
-        Self { device_offset: names.id("device_offset_ps"), step_num: names.id("step_num") }
+        Self {
+            device_offset: names.id("device_offset_ps"),
+            step_num: names.id("step_num"),
+            device_ordinal: names.id("device_ordinal"),
+        }
     }
 }
 
@@ -92,7 +101,7 @@ fn whole<'a>(raw: &'a [u8], base: u64, field: &Field<'_>, fields: &Fields<'_>) -
 /// Writes `event` as a field of its line, moved. Returns its merged metadata id and its step number, if any.
 pub(super) fn event(
     event: &TraceEvent<'_>,
-    by: &Move,
+    by: &Move<'_>,
     maps: &mut Maps,
     tables: &mut Tables,
     out: &mut Vec<u8>,
@@ -149,7 +158,7 @@ fn event_stat(
     raw: &[u8],
     at: u64,
     start_ps: i64,
-    by: &Move,
+    by: &Move<'_>,
     maps: &mut Maps,
     tables: &mut Tables,
     step: &mut Option<i64>,
@@ -168,6 +177,13 @@ fn event_stat(
         out.truncate(from);
         varint_field(1, maps.stats.get(id, &mut tables.stats) as u64, out);
         varint_field(3, moved as u64, out);
+    } else if let Some(devices) = by.devices
+        && Some(id) == by.stats.device_ordinal
+        && let Some(&device) = Stat::decode(raw, at)?.value.int().and_then(|old| devices.get(&old))
+    {
+        out.truncate(from);
+        varint_field(1, maps.stats.get(id, &mut tables.stats) as u64, out);
+        varint_field(4, device as u64, out);
     }
     Ok(())
 }
@@ -313,6 +329,14 @@ pub(super) fn put_children(children: &[i64], body: &mut Vec<u8>) {
     for &child in children {
         varint_field(6, child as u64, body);
     }
+}
+
+/// Writes a plane's stat with this value as field 6.
+pub(super) fn bytes_stat(old: i64, value: &[u8], maps: &mut Maps, tables: &mut Tables, out: &mut Vec<u8>) {
+    nested(6, out, |out| {
+        varint_field(1, maps.stats.get(old, &mut tables.stats) as u64, out);
+        nested(6, out, |out| out.extend_from_slice(value));
+    });
 }
 
 /// Writes a plane's stat as field 6; `number` replaces its value where given.

@@ -1,42 +1,69 @@
-//! What sends or writes time series elsewhere, as the settings want it. An exporter that is off has no task, and costs nothing.
+//! The exporters that the settings switch on. One that is off has no task, no connection and no memory.
 
 use std::sync::Arc;
 
-use export::tensorboard::live::{self, ExportInputs};
+use export::{
+    cloud_monitoring::{self, CloudMonitoringInputs},
+    tensorboard::live::{self, EventFileInputs},
+};
+use host::discovery::Discovery;
 use jobs::ledger::LiveLedgers;
 use model::time::Clock;
+use sampling::sampler::Sampler;
 
 use super::mark_services::MarkServices;
 use crate::{
     lifecycle::task_supervisor::{OnEnd, Stage, TaskSupervisor},
+    remedies,
     settings::Config,
 };
 
-/// What exporters ask.
-pub(super) struct ExportSources<'a> {
+/// What exporters read.
+pub(super) struct ExportedParts<'a> {
     pub(super) host: &'a str,
     pub(super) marks: &'a MarkServices,
+    pub(super) sampler: &'a Sampler,
+    pub(super) discovery: &'a Discovery,
     pub(super) ledgers: &'a Arc<LiveLedgers>,
     pub(super) clock: &'a Arc<dyn Clock>,
 }
 
-/// Starts the exporters that are on.
-pub(super) fn start(supervisor: &mut TaskSupervisor, config: &Config, sources: &ExportSources<'_>) {
+/// Starts them.
+pub(super) fn start(supervisor: &mut TaskSupervisor, config: &Config, parts: &ExportedParts<'_>) {
+    if config.export_cloud_monitoring.enabled {
+        start_cloud_monitoring(supervisor, config, parts);
+    }
     if !config.export_tensorboard.directory.as_os_str().is_empty() {
-        start_tensorboard(supervisor, config, sources);
+        start_tensorboard(supervisor, config, parts);
     }
 }
 
-fn start_tensorboard(supervisor: &mut TaskSupervisor, config: &Config, sources: &ExportSources<'_>) {
-    let (settings, host) = (config.export_tensorboard.clone(), sources.host.to_owned());
-    let inputs = ExportInputs {
-        marks: Arc::clone(&sources.marks.marks),
-        mark_ledgers: Arc::clone(&sources.marks.ledgers),
-        ledgers: Arc::clone(sources.ledgers),
-        clock: Arc::clone(sources.clock),
+fn start_cloud_monitoring(supervisor: &mut TaskSupervisor, config: &Config, parts: &ExportedParts<'_>) {
+    let inputs = CloudMonitoringInputs {
+        settings: config.export_cloud_monitoring.clone(),
+        host: parts.host.to_owned(),
+        marks: Arc::clone(&parts.marks.marks),
+        ledgers: Arc::clone(&parts.marks.ledgers),
+        workloads: parts.discovery.snapshot(),
+        sampler: parts.sampler.clone(),
+        clock: Arc::clone(parts.clock),
+        remedy: remedies::cloud_monitoring,
     };
-    supervisor.task(Stage::Sampling, "tensorboard", OnEnd::Restart, move |stop| {
-        let (settings, host, inputs) = (settings.clone(), host.clone(), inputs.clone());
-        async move { live::run(settings, &host, inputs, stop).await }
+    supervisor.task(Stage::Sampling, "cloud monitoring", OnEnd::Restart, move |stop| {
+        cloud_monitoring::run(inputs.clone(), stop)
     });
+}
+
+fn start_tensorboard(supervisor: &mut TaskSupervisor, config: &Config, parts: &ExportedParts<'_>) {
+    let inputs = EventFileInputs {
+        settings: config.export_tensorboard.clone(),
+        host: parts.host.to_owned(),
+        marks: Arc::clone(&parts.marks.marks),
+        mark_ledgers: Arc::clone(&parts.marks.ledgers),
+        ledgers: Arc::clone(parts.ledgers),
+        clock: Arc::clone(parts.clock),
+        remedy: remedies::event_files,
+    };
+    supervisor
+        .task(Stage::Sampling, "tensorboard", OnEnd::Restart, move |stop| live::run(inputs.clone(), stop));
 }

@@ -17,6 +17,7 @@ use server::{
     remote::{OpenedFiles, RemoteListener, settings::RemoteSettings},
     scrape::ScrapeListener,
     settings::{LoopbackListen, Settings},
+    xprof::{XprofInputs, XprofService, listener as xprof_listener},
 };
 use tokio::{
     net::{TcpListener, UnixListener},
@@ -49,6 +50,7 @@ pub(super) struct Listeners {
     grpc: Option<(Arc<ServerListener>, SocketAddr)>,
     metrics: Option<(Arc<ScrapeListener>, SocketAddr)>,
     remote: Option<(Arc<RemoteListener>, SocketAddr)>,
+    xprof: Option<(Arc<ServerListener>, SocketAddr)>,
     overflow_uid: Option<u32>,
     /// The user whose hooks are believed.
     slurm_uid: Option<u32>,
@@ -86,6 +88,7 @@ impl Listeners {
             grpc: bind_tcp("api.grpc", settings.grpc)?,
             metrics: bind_metrics(settings, Arc::clone(&clock)).await?,
             remote: bind_remote(&config.api_remote, settings.max_connections, clock).await?,
+            xprof: bind_tcp("api.xprof", settings.xprof)?,
             overflow_uid,
             slurm_uid,
         })
@@ -138,6 +141,14 @@ impl Listeners {
                 listener.clone().serve(host_api.clone(), stop)
             });
         }
+        if let Some((listener, address)) = self.xprof {
+            info!(%address, "serving clients of XProf");
+            let auth_layer = auth_layer.clone().with_anyone_profiling(settings.xprof_anyone);
+            let service = XprofService::new(xprof_inputs(&session_services, host_api));
+            supervisor.task(Stage::Listeners, "xprof", OnEnd::Restart, move |stop| {
+                xprof_listener::serve(listener.clone(), auth_layer.clone(), service.clone(), max, stop)
+            });
+        }
         let SessionServices { captures, goodput, recorder, sessions, uploads, .. } = session_services;
         let traces = read_only.add_service(captures).add_service(recorder);
         let all = traces.add_service(sessions).add_service(uploads).add_service(job_services.service);
@@ -186,6 +197,16 @@ fn serve_marks(
         }
     });
     Ok(())
+}
+
+fn xprof_inputs(services: &SessionServices, host_api: &Arc<HostApi>) -> XprofInputs {
+    XprofInputs {
+        captures: services.captures_service.clone(),
+        recorder: Arc::clone(&services.past.recorder),
+        store: services.store.clone(),
+        segments: Arc::clone(&services.past.segments),
+        host_api: Arc::clone(host_api),
+    }
 }
 
 /// The services of every listener.

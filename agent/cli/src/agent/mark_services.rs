@@ -10,6 +10,7 @@ use ::marks::{
     inbox::{Writer, inbox},
     ledgers::MarkLedgers,
     quota::Quotas,
+    step_series::StepSeries,
 };
 use model::{snapshot::HostSnapshot, time::Clock};
 use proto::tpuscope::v1::marks_server::MarksServer;
@@ -43,6 +44,8 @@ const API_NAME: &str = "agent.sock";
 pub(super) struct MarkServices {
     pub(super) service: MarksServer<GrpcMarks>,
     pub(super) intake: MarkIntake,
+    /// The steps that were marked.
+    pub(super) steps: Arc<StepSeries>,
     pub(super) marks: Arc<Marks>,
     pub(super) ledgers: Arc<MarkLedgers>,
 }
@@ -88,15 +91,16 @@ impl MarkServices {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let marks = Arc::new(Marks::new(&config.agent.state_dir, db, limits(config), Arc::clone(&clock)));
-        let ledgers = Arc::new(MarkLedgers::new(Arc::clone(&marks), clock));
-        let (inbox, writer) = inbox(Arc::clone(&marks));
+        let ledgers = Arc::new(MarkLedgers::new(Arc::clone(&marks), Arc::clone(&clock)));
+        let steps = Arc::new(StepSeries::new(clock));
+        let (inbox, writer) = inbox(Arc::clone(&marks), Arc::clone(&steps));
         start_writer(supervisor, writer);
         apply_limits(supervisor, &marks, &ledgers);
         let intake = MarkIntake { inbox, quotas: Arc::new(Quotas::new(config.marks.max_rate)), workloads };
         let takes_marks = socket_path(config).is_some();
         let service = GrpcMarks::new(intake.clone(), takes_marks, Arc::clone(&marks), Arc::clone(&ledgers));
         let service = MarksServer::new(service).max_decoding_message_size(REQUEST_BYTES);
-        Self { service, intake, marks, ledgers }
+        Self { service, intake, steps, marks, ledgers }
     }
 
     /// The settings hold for the next marks.

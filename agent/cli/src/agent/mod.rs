@@ -11,6 +11,7 @@ mod sources;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use exporters::ExportedParts;
 use host::discovery::{Discovery, DiscoveryConfig};
 use job_services::JobServices;
 use jobs::ledger::{LedgerInputs, LiveLedgers};
@@ -158,10 +159,19 @@ async fn serve(
     let db = Arc::clone(&session_services.state);
     let mark_services =
         MarkServices::start(&mut supervisor, &config, db, discovery.snapshot(), clock.clone());
+    let exported = ExportedParts {
+        host: &host,
+        marks: &mark_services,
+        sampler: &sampler,
+        discovery: &discovery,
+        ledgers: &session_services.ledgers,
+        clock: &clock,
+    };
+    exporters::start(&mut supervisor, &config, &exported);
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
     let identity = AgentIdentity {
-        host: host.clone(),
+        host,
         http: listeners.http_address(),
         grpc: listeners.grpc_address(),
         remote: remote_address,
@@ -174,9 +184,10 @@ async fn serve(
         uploads: session_services.queue.clone(),
         ledgers: Arc::clone(&session_services.ledgers),
         steps: Arc::clone(&steps),
+        marked_steps: Arc::clone(&mark_services.steps),
         certificates: remote.as_ref().map(|listener| listener.notes()),
     };
-    let host_api = Arc::new(HostApi::new(identity, clock.clone(), inputs));
+    let host_api = Arc::new(HostApi::new(identity, clock, inputs));
 
     // Processes are scanned at the interval of the settings, even if the sampler is slower or the host idle.
     let scan = config.workload.scan_interval.get().max(ReadInterval::MIN.get());
@@ -184,13 +195,6 @@ async fn serve(
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
     start_ledgers(&mut supervisor, &session_services.ledgers, &sampler, &discovery);
-    let sources = exporters::ExportSources {
-        host: &host,
-        marks: &mark_services,
-        ledgers: &session_services.ledgers,
-        clock: &clock,
-    };
-    exporters::start(&mut supervisor, &config, &sources);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {

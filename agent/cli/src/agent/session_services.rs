@@ -48,6 +48,8 @@ const DISK_EVERY: Duration = Duration::from_secs(60);
 /// The gRPC services of captures, goodput, the recorder, sessions and uploads.
 pub(super) struct SessionServices {
     pub(super) captures: CapturesServer<GrpcCaptures>,
+    /// The service behind it, for another protocol.
+    pub(super) captures_service: GrpcCaptures,
     pub(super) goodput: GoodputServer<GrpcGoodput>,
     pub(super) recorder: RecorderServer<GrpcRecorder>,
     pub(super) sessions: SessionsServer<GrpcSessions>,
@@ -159,6 +161,7 @@ impl SessionServices {
         let captures = GrpcCaptures::new(captures, discovery, host, &sessions);
         Ok(Self {
             uploads: UploadsServer::new(uploads).max_decoding_message_size(MANIFEST_BYTES),
+            captures_service: captures.clone(),
             captures: CapturesServer::new(captures).max_decoding_message_size(REQUEST_BYTES),
             goodput: GoodputServer::new(goodput).max_decoding_message_size(REQUEST_BYTES),
             recorder: RecorderServer::new(recorder).max_decoding_message_size(REQUEST_BYTES),

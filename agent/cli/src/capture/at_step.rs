@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use model::time::{Clock, SystemClock, Timestamp};
+use model::{
+    job::{JobKind, is_named},
+    time::{Clock, SystemClock, Timestamp},
+};
 use proto::tpuscope::v1::{StatusReply, StatusRequest, WorkloadSteps, host_client::HostClient};
 use server::protocol;
 use sessions::step_prediction::SeenStep;
@@ -33,7 +36,7 @@ const CAPABILITY: &str = "steps";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WantedStep<'a> {
     pub(super) step: i64,
-    /// Only of this job, by its id or label.
+    /// Only of this job: `ID`, `KIND:ID`, or its label.
     pub(super) job: Option<&'a str>,
     /// Only of jobs with one of these processes; all if empty.
     pub(super) pids: &'a [u32],
@@ -146,7 +149,8 @@ fn knows_steps(status: &StatusReply) -> bool {
 }
 
 fn is_wanted(wanted: WantedStep<'_>, steps: &WorkloadSteps) -> bool {
-    let is_job = |job: &str| job == steps.job || job == steps.workload;
+    let kind = JobKind::named(&steps.job_kind).unwrap_or_default();
+    let is_job = |job: &str| is_named(kind, &steps.job, job) || job == steps.workload;
     let has = |pid: &u32| steps.pids.contains(pid);
     wanted.job.is_none_or(is_job) && (wanted.pids.is_empty() || wanted.pids.iter().any(has))
 }

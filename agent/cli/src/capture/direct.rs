@@ -77,6 +77,7 @@ pub(super) fn capture(args: &Args) -> Result<CaptureReport, Failure> {
         steps: None,
         listener,
         cancel: cancel.clone(),
+        enough: CancellationToken::new(),
         share: None,
     };
     // One thread moves the bytes, a second checks and writes them.

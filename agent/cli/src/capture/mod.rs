@@ -68,8 +68,8 @@ pub struct Args {
     /// numbers of the job's steps
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["start_at", "start_in", "target"])]
     at_step: Option<i64>,
-    /// With --at-step: job whose steps count, by its id; needed where several jobs have step numbers
-    #[arg(long, value_name = "ID", requires = "at_step")]
+    /// With --at-step: job whose steps count, [KIND:]ID; needed where several jobs have step numbers
+    #[arg(long, value_name = "JOB", requires = "at_step")]
     step_job: Option<String>,
     /// Time limit for receiving the traces, counted from the end of the recording [default: the setting
     /// capture.timeout]

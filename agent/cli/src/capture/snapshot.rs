@@ -45,8 +45,8 @@ pub struct Args {
     /// End of the time that is wanted [default: now]
     #[arg(long = "until", value_name = "TIME", value_parser = instant, requires = "from")]
     until: Option<jiff::Timestamp>,
-    /// Only the job with this id [default: all jobs that you own]
-    #[arg(long, value_name = "ID")]
+    /// Only the job with this [KIND:]ID, such as train or slurm:12 [default: all jobs that you own]
+    #[arg(long, value_name = "JOB")]
     job: Option<String>,
     /// Name of the session [default: the time in UTC, such as 2027_01_31_12_00_00]
     #[arg(long, value_name = "NAME")]

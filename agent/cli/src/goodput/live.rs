@@ -8,7 +8,7 @@ use server::protocol;
 
 use goodput::time::Micros;
 
-use super::{live_text, tensorboard};
+use super::{asked::AskedTime, live_text, tensorboard};
 use crate::{
     CommandResult, client,
     exit::Exit,
@@ -35,7 +35,17 @@ pub(super) struct LiveArgs {
 impl LiveArgs {
     /// Whether only the agent's own ledger can answer.
     pub(super) fn is_asked_for(&self) -> bool {
-        self.window.is_some() || self.proxy || self.explain || self.hosts.is_given()
+        self.proxy || self.explain || self.hosts.is_given()
+    }
+
+    /// Whether only the last time is asked for.
+    pub(super) fn has_window(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Both ends of the time that is asked for, of which `now` is the end where no other one is; `None`: the whole job.
+    pub(super) fn ends(&self, time: AskedTime, now: Micros) -> Option<(Micros, Micros)> {
+        time.ends(self.window, now)
     }
 }
 
@@ -43,8 +53,9 @@ impl LiveArgs {
 #[derive(Debug, Clone)]
 pub(super) struct LiveQuestion<'a> {
     pub(super) job: Option<&'a str>,
-    /// The window from a time to another one.
-    pub(super) range: Option<(Micros, Micros)>,
+    /// The attempt that `time` is of.
+    pub(super) attempt: Option<u32>,
+    pub(super) time: AskedTime,
     pub(super) json: bool,
     /// Where an event file is wanted.
     pub(super) tensorboard: Option<&'a Path>,
@@ -57,8 +68,8 @@ impl LiveQuestion<'_> {
         GoodputRequest {
             peer: Some(protocol::own()),
             job: self.job.unwrap_or_default().to_owned(),
-            from_unix_ns: self.range.map(|range| nanoseconds(range.0)),
-            until_unix_ns: self.range.map(|range| nanoseconds(range.1)),
+            from_unix_ns: self.time.from.map(nanoseconds),
+            until_unix_ns: self.time.until.map(nanoseconds),
             last_ns: last,
             with_states,
         }
@@ -85,7 +96,8 @@ pub(super) fn run(args: &LiveArgs, agent: &client::SocketArgs, question: &LiveQu
         output::print("no job of yours had a chip open on this host since the agent keeps ledgers\n")?;
         return Ok(Exit::Ok);
     }
+    let of_attempt = question.attempt.map(|number| format!("attempt {number} of ")).unwrap_or_default();
     let pages = reply.jobs.iter().map(|job| live_text::page(job, &reply.host, args.explain));
-    output::print(&pages.collect::<Vec<_>>().join("\n"))?;
+    output::print(&(of_attempt + &pages.collect::<Vec<_>>().join("\n")))?;
     tensorboard::of_proxy(question.tensorboard, &reply)
 }

@@ -5,16 +5,22 @@
 use std::fmt::Write;
 
 use cluster::clock_offset::{OffsetEstimate, RoundTrip, clock_offset};
-use goodput::proxy::{Combined, HostSlots, combine, live::SecondState};
+use goodput::{
+    proxy::{Combined, HostSlots, combine, live::SecondState},
+    time::Micros,
+};
 use model::time::{Clock, SystemClock};
 use proto::tpuscope::v1::{
     ClockRequest, GoodputReply, GoodputRequest, JobGoodput, goodput_client::GoodputClient,
     host_client::HostClient,
 };
 use serde::Serialize;
-use tonic::{Status, transport::Channel};
+use tonic::{Code, Status, transport::Channel};
 
-use super::{live_text, show};
+use super::{
+    asked::{self, AskedAttempt, AskedTime},
+    live_text, show,
+};
 use crate::{
     CommandResult, client,
     failure::Failure,
@@ -67,8 +73,33 @@ async fn ask(channel: Channel, request: GoodputRequest) -> Result<HostGoodput, S
         }
     }
     let clock = clock_offset(&trips).map_err(|error| Status::aborted(error.to_string()))?;
-    let reply = GoodputClient::new(channel).ask(request).await?.into_inner();
-    Ok(HostGoodput { reply, clock })
+    let mut goodput = GoodputClient::new(channel.clone());
+    let reply = match goodput.ask(request.clone()).await {
+        // The name of a job may end like that of an attempt, so that one is looked for first.
+        Err(status) if status.code() == Code::NotFound => match of_attempt(channel, request).await? {
+            Some(request) => goodput.ask(request).await?,
+            None => return Err(status),
+        },
+        reply => reply?,
+    };
+    Ok(HostGoodput { reply: reply.into_inner(), clock })
+}
+
+/// The same question about the time in which the attempt that is named ran on the host; `None` if none is named.
+async fn of_attempt(channel: Channel, request: GoodputRequest) -> Result<Option<GoodputRequest>, Status> {
+    let Some(AskedAttempt { key, ran, .. }) = asked::attempt(channel, &request.job, None).await? else {
+        return Ok(None);
+    };
+    let micros = |unix_ns: i64| Micros(unix_ns.div_euclid(1000));
+    let window =
+        AskedTime { from: request.from_unix_ns.map(micros), until: request.until_unix_ns.map(micros) };
+    let time = window.and(ran);
+    if !time.is_some_time() {
+        return Err(Status::not_found(format!("{} did not run here in the window", request.job)));
+    }
+    let nanoseconds = |at: Micros| at.0.saturating_mul(1000);
+    let (from_unix_ns, until_unix_ns) = (time.from.map(nanoseconds), time.until.map(nanoseconds));
+    Ok(Some(GoodputRequest { job: key, from_unix_ns, until_unix_ns, ..request }))
 }
 
 /// Without a name, all hosts must mean one job.

@@ -11,7 +11,7 @@ use server::protocol;
 use tokio::time::timeout;
 use xprof::wording::counted;
 
-use super::{Args, show, tensorboard};
+use super::{Args, AskedJob, show, tensorboard};
 use crate::{
     CommandResult, client,
     failure::Failure,
@@ -19,16 +19,18 @@ use crate::{
     remedies,
 };
 
-/// The answer of the agent about a job by this name.
-pub(super) fn ask(args: &Args, job: &str) -> Result<MarkedGoodputReply, Failure> {
+/// The answer of the agent about a job by its name in marks.
+pub(super) fn ask(args: &Args, asked: AskedJob<'_>) -> Result<MarkedGoodputReply, Failure> {
+    let AskedJob { marked: job, time, .. } = asked;
+    let ends = args.live.ends(time, args.now.unwrap_or_else(super::present));
     let request = MarkedGoodputRequest {
         peer: Some(protocol::own()),
         job: job.to_owned(),
         uid: args.user,
         ledger: if args.strict { "strict" } else { "exact" }.to_owned(),
         now: args.now.map(|at| at.seconds()),
-        start: args.start.map(|at| at.seconds()),
-        end: args.end.map(|at| at.seconds()),
+        start: ends.map(|(start, _)| start.seconds()),
+        end: ends.map(|(_, end)| end.seconds()),
         elastic: args.elastic,
         location: args.location.clone(),
         accelerator_type: super::labels(args, job).accelerator_type,
@@ -45,14 +47,15 @@ pub(super) fn ask(args: &Args, job: &str) -> Result<MarkedGoodputReply, Failure>
 }
 
 /// Prints the answer.
-pub(super) fn show(args: &Args, reply: &MarkedGoodputReply) -> CommandResult {
+pub(super) fn show(args: &Args, reply: &MarkedGoodputReply, attempt: Option<u32>) -> CommandResult {
     let (answer, repairs) = typed(reply, args.strict)?;
     if args.json {
         output::json(&as_json(reply)?)?;
         return tensorboard::of_events(args, &answer);
     }
     let ledger = if args.strict { "strict" } else { "exact" };
-    let about = format!("{} ({ledger}, from marks)", reply.job);
+    let of_attempt = attempt.map(|number| format!("attempt {number} of ")).unwrap_or_default();
+    let about = format!("{of_attempt}{} ({ledger}, from marks)", reply.job);
     if let LedgerAnswer::Failed(failed) = &answer {
         let what = format!("{about}: {}: {}", failed.error.name(), failed.message);
         return Err(remedies::no_answer_of_marks(what, &gaps(reply)));

@@ -1,5 +1,6 @@
 //! `tpuscope goodput`: the share of a job's time that was progress, and the causes of the lost time.
 
+mod asked;
 mod json;
 mod live;
 mod live_hosts;
@@ -26,7 +27,10 @@ use goodput::{
 use model::time::{Clock, SystemClock};
 use serde::Serialize;
 
-use self::skipped::{SkippedEntries, SkippedLines};
+use self::{
+    asked::{AskedAttempt, AskedTime},
+    skipped::{SkippedEntries, SkippedLines},
+};
 use super::{
     CommandResult, client,
     exit::Exit,
@@ -53,8 +57,8 @@ pub struct Args {
     /// Device opens, duty cycles and step starts of one host as a JSON object; `-` reads stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["job", "now", "start", "end", "queries", "exact", "strict", "compat", "user", WHICH])]
     from_slots: Option<PathBuf>,
-    /// The job: its name in its marks, [KIND:]ID, or its label in series [default: the jobs that run, else the last
-    /// one]; with --from-log the `job_name` in its entries
+    /// The job: its name in its marks, [KIND:]ID, or its label in series; with #ATTEMPT only that attempt [default: the jobs
+    /// that run, else the last one]; with --from-log the `job_name` in its entries
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
     /// Only a job of the user with this id
@@ -70,13 +74,13 @@ pub struct Args {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = instant, requires = "start")]
     end: Option<Micros>,
     /// Compute the numbers from the program's own events as ml-goodput-measurement does
-    #[arg(long, conflicts_with_all = ["strict", "window", "explain", WHICH])]
+    #[arg(long, conflicts_with_all = ["strict", "explain", WHICH])]
     exact: bool,
     /// Compute the numbers of this version of ml-goodput-measurement, including its faults
     #[arg(long, requires = "from_log", value_name = "VERSION", default_value_t, conflicts_with = "strict")]
     compat: Compat,
     /// Compute the numbers without the faults of ml-goodput-measurement, and list every repair
-    #[arg(long, conflicts_with_all = ["window", "explain", WHICH])]
+    #[arg(long, conflicts_with_all = ["explain", WHICH])]
     strict: bool,
     /// Answer the queries in this file, a JSON array, in order; print a JSON array
     #[arg(long, value_name = "FILE", requires = "from_log", conflicts_with_all = ["now", "start", "end"])]
@@ -133,42 +137,88 @@ pub(super) fn run(args: &Args) -> CommandResult {
 /// The agent answers from the marks of the job where it has some, else from its own ledger.
 fn of_agent(args: &Args, job: Option<&str>) -> CommandResult {
     check_window(args)?;
-    let wants_events = args.exact
+    let window = AskedTime { from: args.start, until: args.end };
+    let Some(job) = job else {
+        if wants_events(args) {
+            return Err(Failure::new(Exit::Usage, "an answer from marks needs the name of the job: --job"));
+        }
+        return live(args, None, None, window);
+    };
+    let asked = AskedJob { marked: job, key: job, attempt: None, time: window };
+    match asked.answer(args) {
+        // The name of a job may end like that of an attempt, so that one is looked for first.
+        Err(failure) if failure.exit == Exit::NotFound && asked::names_an_attempt(job) => {
+            let found = client::block_on(async {
+                let found = asked::attempt(args.agent.connect().await?, job, args.user);
+                client::within(client::CALL_TIMEOUT, found).await
+            });
+            let Some(attempt) = found.map_err(remedies::job)? else { return Err(failure) };
+            if args.tensorboard.is_some() {
+                let what = "--tensorboard writes the figures of a whole job, not of one attempt";
+                return Err(
+                    Failure::new(Exit::Usage, what).remedy(format!("name the job alone: {}", attempt.key))
+                );
+            }
+            let time = window.and(attempt.ran);
+            if !time.is_some_time() {
+                return Err(remedies::window_without_attempt(job, attempt.ran.from, attempt.ran.until));
+            }
+            let AskedAttempt { name, key, number, .. } = &attempt;
+            let (marked, key, attempt) = (name.as_str(), key.as_str(), Some(*number));
+            AskedJob { marked, key, attempt, time }.answer(args)
+        }
+        answered => answered,
+    }
+}
+
+/// Whether only the program's own events can answer.
+fn wants_events(args: &Args) -> bool {
+    args.exact
         || args.strict
         || args.now.is_some()
         || args.elastic
         || args.dashboard_names
-        || args.user.is_some();
-    let Some(job) = job else {
-        if wants_events {
-            return Err(Failure::new(Exit::Usage, "an answer from marks needs the name of the job: --job"));
+        || args.user.is_some()
+}
+
+/// A job that the agent is asked about, or an attempt of it.
+#[derive(Debug, Clone, Copy)]
+struct AskedJob<'a> {
+    /// Its name in marks.
+    marked: &'a str,
+    /// Its name for the agent's own ledger.
+    key: &'a str,
+    attempt: Option<u32>,
+    time: AskedTime,
+}
+
+impl AskedJob<'_> {
+    fn answer(self, args: &Args) -> CommandResult {
+        if args.live.is_asked_for() || (args.live.has_window() && !wants_events(args)) {
+            return self.live(args);
         }
-        return live(args, None);
-    };
-    if args.live.is_asked_for() {
-        return live(args, Some(job));
+        match marked::ask(args, self) {
+            Ok(reply) => marked::show(args, &reply, self.attempt),
+            Err(no_marks) if no_marks.exit == Exit::NotFound && !wants_events(args) => {
+                self.live(args).map_err(|failure| match failure.exit {
+                    Exit::NotFound => {
+                        Failure { what: format!("{}; {}", no_marks.what, failure.what), ..no_marks }
+                    }
+                    _ => failure,
+                })
+            }
+            Err(failure) => Err(failure),
+        }
     }
-    match marked::ask(args, job) {
-        Ok(reply) => marked::show(args, &reply),
-        Err(no_marks) if no_marks.exit == Exit::NotFound && !wants_events => {
-            live(args, Some(job)).map_err(|failure| match failure.exit {
-                Exit::NotFound => {
-                    Failure { what: format!("{}; {}", no_marks.what, failure.what), ..no_marks }
-                }
-                _ => failure,
-            })
-        }
-        Err(failure) => Err(failure),
+
+    fn live(self, args: &Args) -> CommandResult {
+        live(args, Some(self.key), self.attempt, self.time)
     }
 }
 
-fn live(args: &Args, job: Option<&str>) -> CommandResult {
-    let question = live::LiveQuestion {
-        job,
-        range: args.start.zip(args.end),
-        json: args.json,
-        tensorboard: args.tensorboard.as_deref(),
-    };
+fn live(args: &Args, job: Option<&str>, attempt: Option<u32>, time: AskedTime) -> CommandResult {
+    let tensorboard = args.tensorboard.as_deref();
+    let question = live::LiveQuestion { job, attempt, time, json: args.json, tensorboard };
     live::run(&args.live, &args.agent, &question)
 }
 
@@ -213,14 +263,11 @@ fn warn(warning: &str) {
 }
 
 fn labels(args: &Args, job: &str) -> SeriesLabels {
-    let derived = goodput::export::accelerator_type(&args.accelerator_type);
-    // A machine type is lower case; a name such as `TPU-v6e` stands for itself.
-    let given = args.accelerator_type.chars().any(char::is_uppercase) || derived == "UNKNOWN";
     SeriesLabels {
         location: args.location.clone(),
         workload_id: job.to_owned(),
         replica_id: args.replica_id.clone(),
-        accelerator_type: if given { args.accelerator_type.clone() } else { derived.to_owned() },
+        accelerator_type: goodput::export::given_accelerator_type(&args.accelerator_type),
         cluster_name: args.cluster_name.clone(),
     }
 }

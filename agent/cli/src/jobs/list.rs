@@ -4,12 +4,20 @@ use model::time::{Clock, SystemClock, Timestamp};
 use proto::tpuscope::v1::{JobStatus, ListJobsRequest, jobs_client::JobsClient};
 use server::protocol;
 
-use super::row::{self, JobRow};
+use super::{
+    list_hosts,
+    row::{self, JobRow},
+};
 use crate::{
     CommandResult, client,
     exit::Exit,
+    hosts::HostsArgs,
     output::{self, TextTable},
 };
+
+/// The heads of [`cells`].
+pub(super) const HEADS: [&str; 8] =
+    ["JOB", "ATTEMPT", "STATE", "NAME", "USER", "CHIPS", "START (UTC)", "LASTED"];
 
 /// Jobs that are listed without `--limit`.
 const LIMIT: u32 = 100;
@@ -25,13 +33,18 @@ pub struct Args {
     limit: u32,
     #[command(flatten)]
     agent: client::SocketArgs,
-    /// Print JSON (docs/schemas/jobs-list.schema.json)
+    /// Print JSON (docs/schemas/jobs-list.schema.json; of other hosts jobs-list-hosts.schema.json)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    hosts: HostsArgs,
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let request = ListJobsRequest { peer: Some(protocol::own()), limit: args.limit, running: args.running };
+    if args.hosts.is_given() {
+        return list_hosts::run(&args.hosts, request, args.json);
+    }
     let reply = client::block_on(async {
         let mut jobs = JobsClient::new(args.agent.connect().await?);
         client::within(client::CALL_TIMEOUT, jobs.list(request)).await
@@ -53,23 +66,25 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 fn page(jobs: &[JobStatus], now: Timestamp) -> String {
-    let heads = ["JOB", "ATTEMPT", "STATE", "NAME", "USER", "CHIPS", "START (UTC)", "LASTED"];
-    let mut table = TextTable::new(heads);
-    for job in jobs {
-        let newest = job.attempts.last();
-        let cell = |text: Option<String>| text.unwrap_or_default();
-        table.row([
-            row::job_name(job),
-            cell(newest.map(|attempt| attempt.attempt.to_string())),
-            newest.map_or_else(|| job.state.clone(), row::state),
-            job.name.clone(),
-            job.user.clone(),
-            row::chips(&job.chips),
-            cell(newest.and_then(|attempt| attempt.start_unix_ns).map(row::instant)),
-            cell(newest.and_then(|attempt| row::lasted(attempt, now))),
-        ]);
-    }
+    let mut table = TextTable::new(HEADS);
+    jobs.iter().for_each(|job| table.row(cells(job, now)));
     table.text()
+}
+
+/// A job as a row of a table.
+pub(super) fn cells(job: &JobStatus, now: Timestamp) -> [String; 8] {
+    let newest = job.attempts.last();
+    let cell = |text: Option<String>| text.unwrap_or_default();
+    [
+        row::job_name(job),
+        cell(newest.map(|attempt| attempt.attempt.to_string())),
+        newest.map_or_else(|| job.state.clone(), row::state),
+        job.name.clone(),
+        job.user.clone(),
+        row::chips(&job.chips),
+        cell(newest.and_then(|attempt| attempt.start_unix_ns).map(row::instant)),
+        cell(newest.and_then(|attempt| row::lasted(attempt, now))),
+    ]
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod configuration_diff;
 mod diff;
 mod list;
+mod list_hosts;
 pub(crate) mod row;
 pub(crate) mod show;
 

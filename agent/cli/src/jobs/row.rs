@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::time::Timestamp;
-use proto::tpuscope::v1::{AttemptEnding, AttemptStatus, JobKey, JobStatus};
+use proto::tpuscope::v1::{AttemptEnding, AttemptStatus, JobKey, JobStatus, Leftover};
 use serde::Serialize;
 
 use crate::{goodput::duration, output::one_line};
@@ -37,6 +37,14 @@ pub(super) struct AttemptRow {
     pids: Vec<u32>,
     chips: Vec<u32>,
     configuration: BTreeMap<String, String>,
+    leftovers: Vec<LeftoverRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct LeftoverRow {
+    pid: Option<u32>,
+    command: Option<String>,
+    files: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,7 +90,15 @@ impl From<&AttemptStatus> for AttemptRow {
             pids: attempt.pids.clone(),
             chips: attempt.chips.clone(),
             configuration: attempt.configuration.clone(),
+            leftovers: attempt.leftovers.iter().map(LeftoverRow::from).collect(),
         }
+    }
+}
+
+impl From<&Leftover> for LeftoverRow {
+    fn from(left: &Leftover) -> Self {
+        let pid = (left.pid != 0).then_some(left.pid);
+        Self { pid, command: known(&left.command), files: left.files.clone() }
     }
 }
 

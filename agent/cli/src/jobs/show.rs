@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use model::time::{Clock, SystemClock, Timestamp};
-use proto::tpuscope::v1::{AttemptStatus, JobStatus, ShowJobReply};
+use proto::tpuscope::v1::{AttemptStatus, JobStatus, Leftover, ShowJobReply};
 
 use super::{
     JobArgs,
@@ -95,6 +95,13 @@ fn write_details(text: &mut String, attempt: &AttemptStatus) -> fmt::Result {
         let pids: Vec<String> = attempt.pids.iter().map(u32::to_string).collect();
         writeln!(text, "  pids  {}", pids.join(", "))?;
     }
+    for Leftover { pid, command, files } in &attempt.leftovers {
+        let files = files.iter().map(|file| one_line(file)).collect::<Vec<_>>().join(", ");
+        match pid {
+            0 => writeln!(text, "  left  {files}, which no process had locked")?,
+            _ => writeln!(text, "  left  process {pid} ({}), which held {files}", one_line(command))?,
+        }
+    }
     let configuration = &attempt.configuration;
     configuration
         .iter()
@@ -114,6 +121,10 @@ mod tests {
             end_unix_ns: Some(60_000_000_000),
             ending: Some(AttemptEnding { how: "requeued".into(), code: None }),
             configuration: [("version.jax".to_owned(), "0.9".to_owned())].into(),
+            leftovers: vec![
+                Leftover { pid: 9, command: "python".into(), files: vec!["/dev/vfio/0".into()] },
+                Leftover { files: vec!["/tmp/libtpu_lockfile".into()], ..Leftover::default() },
+            ],
             ..AttemptStatus::default()
         };
         let second = AttemptStatus {
@@ -143,6 +154,10 @@ mod tests {
         assert_eq!(lines[3..6], ["  chips  0", "  pids  7, 8", "  version.jax  0.10\\u{1b}"]);
         assert_eq!(lines[6], "attempt 0: requeued, from an unknown time to 1970-01-01T00:01:00Z");
         assert_eq!(lines.len(), 7);
-        assert!(page(&job, 0, now).ends_with("  version.jax  0.9\n"));
+        let left = "  left  process 9 (python), which held /dev/vfio/0\n\
+                    \x20 left  /tmp/libtpu_lockfile, which no process had locked\n\
+                    \x20 version.jax  0.9\n";
+        let first = page(&job, 0, now);
+        assert!(first.ends_with(left), "{first}");
     }
 }

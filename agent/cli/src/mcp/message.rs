@@ -20,7 +20,7 @@ const SHOWN: usize = 60;
 
 /// A request, or a notification, which has no id.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct McpMessage {
     pub(super) id: Option<Value>,
     pub(super) method: String,
     pub(super) params: Value,
@@ -101,7 +101,7 @@ fn server() -> Value {
     json!({ "name": "tpuscope", "version": env!("CARGO_PKG_VERSION") })
 }
 
-impl Message {
+impl McpMessage {
     /// The message in a line.
     pub(super) fn of(line: InputLine) -> Result<Self, RpcError> {
         let InputLine::Line(line) = line else {

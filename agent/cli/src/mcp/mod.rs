@@ -23,8 +23,8 @@ use self::{
     arguments::ToolArguments,
     call::{MAX_OUTPUT, ToolFailure},
     input::InputLine,
-    message::{Message, RpcError, VersionForm},
-    tools::Tool,
+    message::{McpMessage, RpcError, VersionForm},
+    tools::McpTool,
 };
 use super::{CommandResult, client, exit::Exit, failure::Failure, output};
 
@@ -100,7 +100,7 @@ impl McpServer {
 
     /// The answer to a line; none if it wants none, or it comes later.
     fn answer(&mut self, line: InputLine) -> Option<Value> {
-        let message = match Message::of(line) {
+        let message = match McpMessage::of(line) {
             Ok(message) => message,
             Err(error) => return Some(error.answer(&Value::Null)),
         };
@@ -115,14 +115,14 @@ impl McpServer {
     }
 
     /// The answer to a request; none if it comes later.
-    fn result(&mut self, id: &Value, message: &Message) -> Result<Option<Value>, RpcError> {
+    fn result(&mut self, id: &Value, message: &McpMessage) -> Result<Option<Value>, RpcError> {
         let form = VersionForm::of(&message.params)?;
         let result = match message.method.as_str() {
             "initialize" => message::initialized(&message.params, &instructions()),
             "server/discover" => message::discovered(&instructions()),
             "ping" => json!({}),
             "tools/list" => {
-                form.kept(json!({ "tools": tools::TOOLS.iter().map(Tool::listed).collect::<Vec<_>>() }))
+                form.kept(json!({ "tools": tools::TOOLS.iter().map(McpTool::listed).collect::<Vec<_>>() }))
             }
             "tools/call" => match self.call(id, &message.params, form)? {
                 Some(refused) => refused.result(),

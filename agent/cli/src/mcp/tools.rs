@@ -21,7 +21,7 @@ const JSON: Argument = optional("json", Switch, "JSON instead of text. It is exa
 
 /// A tool.
 #[derive(Debug)]
-pub(super) struct Tool {
+pub(super) struct McpTool {
     pub(super) name: &'static str,
     about: &'static str,
     pub(super) arguments: &'static [Argument],
@@ -39,8 +39,8 @@ const fn required(name: &'static str, kind: ArgumentKind, about: &'static str) -
 }
 
 /// All tools.
-pub(super) static TOOLS: [Tool; 8] = [
-    Tool {
+pub(super) static TOOLS: [McpTool; 8] = [
+    McpTool {
         name: "status",
         about: "The TPU chips of this host now: health, owner, load, memory, temperature; the processes that hold them, the \
                 step times of jobs, and why a source has no values.",
@@ -56,7 +56,7 @@ pub(super) static TOOLS: [Tool; 8] = [
             words(&["status"], [sent.option("chip"), sent.option("pid"), verbose])
         },
     },
-    Tool {
+    McpTool {
         name: "metrics",
         about: "The latest value of every series of this host and its workloads, or of the metrics whose name contains a text.",
         arguments: &[
@@ -66,7 +66,7 @@ pub(super) static TOOLS: [Tool; 8] = [
         limit: ONE_QUESTION,
         command: |sent| positional(words(&["metrics"], []), [sent.get("pattern")]),
     },
-    Tool {
+    McpTool {
         name: "history",
         about: "The past values of a metric; of a counter its rise per second. As text: extremes, last value and course of \
                 each series.",
@@ -81,7 +81,7 @@ pub(super) static TOOLS: [Tool; 8] = [
             positional(words(&["history"], [sent.option("chip"), sent.option("last")]), [sent.get("metric")])
         },
     },
-    Tool {
+    McpTool {
         name: "sessions",
         about: "The recorded XProf sessions in the agent's store that the caller may read, oldest first.",
         arguments: &[optional("limit", Number(1, 1000), "Only the newest; 50 if it is not given."), JSON],
@@ -91,7 +91,7 @@ pub(super) static TOOLS: [Tool; 8] = [
             words(&["sessions", "list"], [Some(limit)])
         },
     },
-    Tool {
+    McpTool {
         name: "show",
         about: "The figures of a recorded session: step times, operations, idle time, stragglers, input.",
         arguments: &[
@@ -109,7 +109,7 @@ pub(super) static TOOLS: [Tool; 8] = [
             positional(words(&["sessions", "show"], [Some(top)]), [sent.get("session")])
         },
     },
-    Tool {
+    McpTool {
         name: "diff",
         about: "What differs between two recorded sessions: step times, operations, stragglers, and from which step on.",
         arguments: &[
@@ -124,7 +124,7 @@ pub(super) static TOOLS: [Tool; 8] = [
             positional(words(&["sessions", "diff"], [Some(top)]), [sent.get("a"), sent.get("b")])
         },
     },
-    Tool {
+    McpTool {
         name: "goodput_explain",
         about: "Where the time of a job went: the share that was progress, the causes of the lost time with their evidence, and \
                 what to do. From duty cycles and open chips (proxy), or from what the program recorded of itself (exact, strict).",
@@ -156,7 +156,7 @@ pub(super) static TOOLS: [Tool; 8] = [
             words(&["goodput", ledger], [sent.option("job"), sent.option("window")])
         },
     },
-    Tool {
+    McpTool {
         name: "jobs",
         about: "The jobs of this host over time, the newest first; or one job with all its attempts, how each ended, and its \
                 software and system.",
@@ -189,7 +189,7 @@ fn positional<const N: usize>(mut words: Vec<String>, values: [Option<&str>; N])
     words
 }
 
-impl Tool {
+impl McpTool {
     /// The words of the command for these arguments.
     pub(super) fn words(&self, sent: &ToolArguments) -> Vec<String> {
         let mut words = (self.command)(sent);

@@ -9,6 +9,7 @@ use proto::tpuscope::v1::{
     recorder_client::RecorderClient,
 };
 use server::protocol;
+use sessions::recorder::Strategy;
 use xprof::wording::counted;
 
 use crate::{
@@ -24,8 +25,8 @@ const WARNING: &str = "a program that traces itself fails if it starts a trace w
 /// Arguments of `recorder status`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only the job with this id [default: all jobs that you own]
-    #[arg(long, value_name = "ID")]
+    /// Only the job with this [KIND:]ID, such as train or slurm:12 [default: all jobs that you own]
+    #[arg(long, value_name = "JOB")]
     job: Option<String>,
     #[command(flatten)]
     agent: client::SocketArgs,
@@ -88,6 +89,9 @@ fn write_process(text: &mut String, process: &ProcessRecording) -> std::fmt::Res
                 "  its profiler is still in use: a trace that the program starts now fails; ask again"
             )?;
         }
+    } else if is_refused(process) {
+        let (strategy, why) = (one_line(&process.strategy), one_line(&process.last_failure));
+        writeln!(text, "{}: {strategy}, not recorded now: {why}", one_line(&name))?;
     } else {
         let next = process.next_unix_ns.map(|next| format!("; next window at {}", Timestamp(next)));
         let window = process.window_seconds.map(|seconds| format!(", windows of {seconds} s"));
@@ -119,10 +123,16 @@ fn write_process(text: &mut String, process: &ProcessRecording) -> std::fmt::Res
     } else if process.segments > 0 {
         writeln!(text, "  cost: not known, it needs numbered steps in two windows or more")?;
     }
-    if !process.last_failure.is_empty() {
+    if !process.last_failure.is_empty() && !is_refused(process) {
         writeln!(text, "  the last window was not recorded: {}", one_line(&process.last_failure))?;
     }
     Ok(())
+}
+
+/// Whether continuous recording is wanted, and does not start.
+fn is_refused(process: &ProcessRecording) -> bool {
+    let is_continuous = process.recorded && process.strategy != Strategy::Periodic.as_str();
+    is_continuous && !process.open && !process.last_failure.is_empty()
 }
 
 fn cost_text(cost: &RecordingCost) -> String {
@@ -134,4 +144,37 @@ fn cost_text(cost: &RecordingCost) -> String {
         cost.slowdown_ratio * 100.0,
         cost.share_ratio * 100.0
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strategy_that_does_not_start_is_said_with_the_reason() {
+        let process = ProcessRecording {
+            pid: 7,
+            command: "python".into(),
+            recorded: true,
+            strategy: "drain".into(),
+            last_failure: "the agent is process 1".into(),
+            ..ProcessRecording::default()
+        };
+        let of = |process: ProcessRecording| {
+            page(&RecorderStatusReply { processes: vec![process], ..RecorderStatusReply::default() })
+        };
+        let refused = of(process.clone());
+        let said = "pid 7 (python), job : drain, not recorded now: the agent is process 1\n";
+        assert!(refused.contains(said) && !refused.contains("last window"), "{refused}");
+        for recorded in [
+            ProcessRecording { open: true, ..process.clone() },
+            ProcessRecording { strategy: "periodic".into(), ..process },
+        ] {
+            let page = of(recorded);
+            assert!(
+                page.contains(": recorded, ") && page.contains("window was not recorded: the agent"),
+                "{page}"
+            );
+        }
+    }
 }

@@ -27,8 +27,8 @@ pub struct OffArgs {
 /// Which jobs, and how to answer.
 #[derive(Debug, clap::Args)]
 struct Which {
-    /// Only the job with this id [default: all jobs that you may switch]
-    #[arg(long, value_name = "ID")]
+    /// Only the job with this [KIND:]ID, such as train or slurm:12 [default: all jobs that you may switch]
+    #[arg(long, value_name = "JOB")]
     job: Option<String>,
     #[command(flatten)]
     agent: client::SocketArgs,

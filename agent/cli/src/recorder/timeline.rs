@@ -19,8 +19,8 @@ use crate::{
 /// Arguments of `recorder timeline`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only the job with this id [default: all jobs that you own]
-    #[arg(long, value_name = "ID")]
+    /// Only the job with this [KIND:]ID, such as train or slurm:12 [default: all jobs that you own]
+    #[arg(long, value_name = "JOB")]
     job: Option<String>,
     #[command(flatten)]
     agent: client::SocketArgs,

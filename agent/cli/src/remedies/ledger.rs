@@ -179,6 +179,18 @@ pub(crate) fn reversed_window(start: Micros, end: Micros) -> Failure {
         .remedy("set --start to the earlier time")
 }
 
+/// An attempt did not run in the window.
+pub(crate) fn window_without_attempt(job: &str, from: Option<Micros>, until: Option<Micros>) -> Failure {
+    let at =
+        |time: Option<Micros>, other: &str| time.map_or_else(|| other.to_owned(), |time| time.to_string());
+    let (from, until) = (at(from, "an unknown time"), at(until, "now"));
+    Failure::new(
+        Exit::NotFound,
+        format_args!("{job} did not run in the window: it ran from {from} to {until}"),
+    )
+    .remedy("choose a window in this time, or leave --start and --end out")
+}
+
 /// Queries that cannot be read.
 pub(crate) fn bad_queries(file: &Path, what: impl fmt::Display) -> Failure {
     Failure::new(Exit::BadInput, format_args!("{} {what}", file.display())).remedy(

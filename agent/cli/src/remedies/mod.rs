@@ -9,6 +9,7 @@ mod buckets;
 mod capture;
 mod certs;
 mod connection;
+mod exporters;
 mod host_captures;
 mod hosts;
 mod jobs;
@@ -44,6 +45,7 @@ pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
     no_connection, not_removed, refused,
 };
+pub(crate) use exporters::{cloud_monitoring, event_files};
 pub(crate) use host_captures::{
     hosts_capture, hosts_snapshot, min_hosts_over_hosts, missing_host, missing_hosts, option_of_one_host,
 };
@@ -59,7 +61,7 @@ pub(crate) use joined_sessions::{
 pub(crate) use ledger::{
     LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,
     no_answer_of_log, no_entry, no_ledger, other_encoding, refused_observations, reversed_window,
-    several_ledgers, unreadable_input,
+    several_ledgers, unreadable_input, window_without_attempt,
 };
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use marks::{

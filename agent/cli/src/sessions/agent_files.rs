@@ -9,12 +9,11 @@ use proto::tpuscope::v1::{
     sessions_client::SessionsClient,
 };
 use server::protocol;
-use tokio::runtime::{self, Runtime};
 use tonic::transport::Channel;
 use xprof::session::SessionName;
 
 use super::remote_files::{RangeSource, RemoteSession};
-use crate::{client, exit::Exit, failure::Failure, remedies};
+use crate::{client, exit::Exit, failure::Failure, remedies, runtime_thread::RuntimeThread};
 
 /// The size of the ranges: the largest that the agent reads in one call.
 const BLOCK: u32 = 1 << 20;
@@ -25,7 +24,7 @@ struct Calls {
     session: SessionName,
     client: SessionsClient<Channel>,
     /// Its thread answers the agent's pings while the command computes. Dropped last.
-    runtime: Arc<Runtime>,
+    runtime: Arc<RuntimeThread>,
 }
 
 /// The session of this name, and what the agent says of it.
@@ -33,8 +32,7 @@ pub(super) fn open(
     agent: &client::SocketArgs,
     session: &SessionName,
 ) -> Result<(RemoteSession, ShowSessionReply), Failure> {
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(Failure::internal)?;
+    let runtime = RuntimeThread::start().map_err(Failure::internal)?;
     let (client, reply) = runtime.block_on(async {
         let channel = agent.connect().await.map_err(|failure| remedies::no_store(failure, session))?;
         let mut client = SessionsClient::new(channel);
@@ -55,7 +53,7 @@ pub(super) fn open(
 }
 
 /// The session of this name of the agent behind `channel`, which `runtime` keeps.
-pub(super) fn remote(session: &SessionName, channel: Channel, runtime: Arc<Runtime>) -> RemoteSession {
+pub(super) fn remote(session: &SessionName, channel: Channel, runtime: Arc<RuntimeThread>) -> RemoteSession {
     let client = SessionsClient::new(channel);
     RemoteSession::new(session.as_str(), Calls { session: session.clone(), client, runtime })
 }

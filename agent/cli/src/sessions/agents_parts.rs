@@ -11,7 +11,6 @@ use proto::tpuscope::v1::{ShowSessionReply, ShowSessionRequest, sessions_client:
 use serde::Serializer;
 use server::protocol;
 use sessions::{coordinator::HostFault, host_labels};
-use tokio::runtime::{self, Runtime};
 use tonic::Code;
 use xprof::{
     analysis::MissingPart,
@@ -29,6 +28,7 @@ use crate::{
     hosts::{HostsArgs, NoHostAnswer, OpenHost, ask_all_open},
     output::one_line,
     remedies,
+    runtime_thread::RuntimeThread,
 };
 
 /// The part of a session that the agent of one host has.
@@ -186,7 +186,7 @@ impl AgentsParts {
 #[derive(Debug)]
 pub(super) struct OpenAgents {
     dialed: Vec<DialedHost>,
-    runtime: Arc<Runtime>,
+    runtime: Arc<RuntimeThread>,
 }
 
 impl Drop for OpenAgents {
@@ -204,8 +204,7 @@ pub(super) fn open(
     args: &HostsArgs,
     name: &SessionName,
 ) -> Result<(OpenAgents, JoinedSessions, Vec<AbsentHost>), Failure> {
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = Arc::new(runtime.map_err(Failure::internal)?);
+    let runtime = Arc::new(RuntimeThread::start().map_err(Failure::internal)?);
     let AgentsParts { found, mut absent } = runtime.block_on(find(args, name))?;
     let mut agents = OpenAgents { dialed: Vec::new(), runtime: Arc::clone(&runtime) };
     let mut sources: Vec<Loaded> = Vec::new();

@@ -11,11 +11,10 @@ use store::destinations::{
     BucketListing, BucketObject, BucketReader, BucketUrl, SendRate, Transport,
     target::{FailureClass, TransferError},
 };
-use tokio::runtime::{self, Runtime};
 use xprof::session::{FaultKind, MANIFEST_FILE, Manifest, PART_SUFFIX, Session, claim_path, parse_manifest};
 
 use super::remote_files::{RangeSource, RemoteSession};
-use crate::{failure::Failure, remedies};
+use crate::{failure::Failure, remedies, runtime_thread::RuntimeThread};
 
 /// The size of the ranges. A call takes some tens of milliseconds, whatever its size.
 const BLOCK: u32 = 4 << 20;
@@ -34,7 +33,7 @@ const AT_ONCE: usize = 8;
 struct Bucket {
     reader: BucketReader,
     url: BucketUrl,
-    runtime: Runtime,
+    runtime: RuntimeThread,
 }
 
 /// A session in a bucket.
@@ -76,8 +75,7 @@ struct Found {
 
 impl Bucket {
     fn open(url: &BucketUrl) -> Result<Self, Failure> {
-        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(Failure::internal)?;
+        let runtime = RuntimeThread::start().map_err(Failure::internal)?;
         let reader = {
             let _entered = runtime.enter();
             BucketReader::open(&url.bucket, Transport::new(IDLE, SendRate::default()))

@@ -85,8 +85,8 @@ impl SettingsFile {
     }
 }
 
-/// Makes a section of its own of each section that is in another one: `[api.remote]` becomes `["api.remote"]`. Where the other
-/// one is no section, all that is in it is one.
+/// Makes a section of its own of each section that is in another one: `[api.remote]` becomes `["api.remote"]`. What is in a
+/// table that is no section itself, such as `[export]`, becomes one too, also if there is none of this name.
 fn lift_inner_sections(document: &mut DeTable<'_>) {
     for section in SECTIONS {
         let Some((outer, inner)) = section.name.split_once('.') else { continue };
@@ -101,15 +101,16 @@ fn lift_inner_sections(document: &mut DeTable<'_>) {
     }
 }
 
-/// Makes a section of each table in this one, which goes.
+/// Makes a section of its own of each one in the table `outer`.
 fn lift_all(document: &mut DeTable<'_>, outer: &str) {
-    if document.get(outer).is_none_or(|value| value.get_ref().as_table().is_none()) {
+    // What is no table stays, and is refused as an unknown section.
+    if !document.get(outer).is_some_and(|value| value.get_ref().is_table()) {
         return;
     }
-    let Some(DeValue::Table(inner)) = document.remove(outer).map(Spanned::into_inner) else { return };
-    for (key, value) in inner {
-        let name = format!("{outer}.{}", key.get_ref());
-        document.insert(Spanned::new(key.span(), Cow::Owned(name)), value);
+    let Some(DeValue::Table(table)) = document.remove(outer).map(Spanned::into_inner) else { return };
+    for (key, value) in table {
+        let name = Cow::Owned(setting_name(outer, key.get_ref()));
+        document.insert(Spanned::new(key.span(), name), value);
     }
 }
 

@@ -148,19 +148,34 @@ fn later_layers_win() {
 }
 
 #[test]
-fn all_of_a_table_that_is_no_section_are_sections() {
-    let text = "[export.tensorboard]\ndirectory = '/boards'\n";
-    assert_eq!(from_text(text).unwrap().export_tensorboard.directory, Path::new("/boards"));
-    let set = from_environment("TPUSCOPE_EXPORT__TENSORBOARD__DIRECTORY", "/boards").unwrap();
-    assert_eq!(set.export_tensorboard.directory, Path::new("/boards"));
-    let fault = |text: &str| from_text(text).unwrap_err();
-    let section = fault("[export.tensorbord]\ndirectory = '/boards'\n");
-    assert!(section.contains("export.tensorbord") && section.contains("export.tensorboard"), "{section}");
-    let key = fault("[export.tensorboard]\ndirectry = '/boards'\n");
-    assert!(key.contains("export.tensorboard.directry") && key.contains("`directory`"), "{key}");
-    for bad in ["[export]\non = true\n", "export = 1\n"] {
-        assert!(fault(bad).contains("export"), "{bad}");
+fn a_section_below_a_name_that_is_none_is_read_and_a_wrong_one_is_named() {
+    let config = load(&Layers {
+        text: Some((
+            Path::new("a.toml"),
+            "[export.cloud_monitoring]\nenabled = true\nrolling_windows = ['10m']\n",
+        )),
+        environment: vec![("TPUSCOPE_EXPORT__CLOUD_MONITORING__PROJECT".into(), "p-1".into())],
+        flags: &["export.cloud_monitoring.interval=30s".to_owned()],
+    });
+    let monitoring = config.unwrap().config.export_cloud_monitoring;
+    assert_eq!((monitoring.enabled, monitoring.project.as_str()), (true, "p-1"));
+    assert_eq!((monitoring.interval.get().as_secs(), monitoring.rolling_windows.len()), (30, 1));
+    for (text, says) in [
+        (
+            "[export.cloud_monitorin]\nenabled = true\n",
+            "a.toml line 1: there is no section `export.cloud_monitorin` (did you mean `export.cloud_monitoring`?)",
+        ),
+        (
+            "[export.cloud_monitoring]\nenable = true\n",
+            "a.toml line 2: there is no setting `export.cloud_monitoring.enable` (did you mean `enabled`?)",
+        ),
+        ("[export]\nx = 1\n", "a.toml line 2: there is no section `export.x`"),
+        ("export = 1\n", "a.toml line 1: there is no section `export`"),
+    ] {
+        let fault = from_text(text).unwrap_err();
+        assert!(fault.starts_with(says), "{text}: {fault}");
     }
+    assert!(from_text("[export]\n").is_ok());
 }
 
 #[test]

@@ -105,6 +105,8 @@ sections! {
     slurm: server::hook_users::SlurmSettings,
     /// Uploads.
     upload: store::uploads::settings::Settings,
+    /// Points to Cloud Monitoring.
+    export_cloud_monitoring in "export.cloud_monitoring": export::cloud_monitoring::settings::CloudMonitoringSettings,
     /// Event files for TensorBoard.
     export_tensorboard in "export.tensorboard": export::tensorboard::settings::TensorBoardSettings,
     ;

@@ -31,6 +31,10 @@ const MIN_KEEP_MARKS: Duration = Duration::from_secs(60);
 const MIN_UPLOAD_RATE: u64 = 64 << 10;
 const MAX_UPLOADS: u16 = 16;
 const MIN_UPLOAD_IDLE: Duration = Duration::from_secs(1);
+/// Cloud Monitoring refuses more than one point of a series in 5 s.
+const MIN_EXPORT: Duration = Duration::from_secs(10);
+const MAX_EXPORT: Duration = Duration::from_secs(3600);
+const MAX_WINDOWS: usize = 8;
 const MIN_EXPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// A few files of one job.
 const MIN_EVENT_FILES: u64 = 16 << 20;
@@ -47,10 +51,14 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
         jobs,
         marks,
         upload,
-        export_tensorboard,
         destination,
+        export_cloud_monitoring: monitoring,
+        export_tensorboard,
         ..
     } = config;
+    // In the label of a series, a window has whole seconds.
+    let windows: BTreeSet<u64> =
+        monitoring.rolling_windows.iter().map(|size| size.get().as_secs()).filter(|size| *size > 0).collect();
     let (window, every) = (recorder.window.get(), recorder.every.get());
     let ids: BTreeSet<u16> = device.extra.iter().map(|chip| chip.device).collect();
     let step = sampler.history_step.get();
@@ -181,6 +189,17 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             "upload.idle_timeout is under 1s: expected 1s or more",
         ),
         (
+            !(MIN_EXPORT..=MAX_EXPORT).contains(&monitoring.interval.get()),
+            &["export.cloud_monitoring.interval"],
+            "export.cloud_monitoring.interval is out of its range: expected 10s to 1h",
+        ),
+        (
+            windows.len() != monitoring.rolling_windows.len() || windows.len() > MAX_WINDOWS,
+            &["export.cloud_monitoring.rolling_windows"],
+            "export.cloud_monitoring.rolling_windows has a window that cannot be sent: expected at most 8 different ones of \
+             1s or more",
+        ),
+        (
             export_tensorboard.interval.get() < MIN_EXPORT_INTERVAL,
             &["export.tensorboard.interval"],
             "export.tensorboard.interval is under 1s: expected 1s or more",
@@ -243,6 +262,12 @@ mod tests {
             ("upload.parallel=0", "expected 1 to 16"),
             ("upload.parallel=17", "expected 1 to 16"),
             ("upload.idle_timeout=0s", "expected 1s or more"),
+            ("export.cloud_monitoring.interval=9s", "expected 10s to 1h"),
+            ("export.cloud_monitoring.interval=2h", "expected 10s to 1h"),
+            ("export.cloud_monitoring.rolling_windows=['500ms']", "expected at most 8 different ones"),
+            ("export.cloud_monitoring.rolling_windows=['1.2s', '1.9s']", "expected at most 8 different ones"),
+            ("export.cloud_monitoring.endpoint=http://10.0.0.1", "expected https://HOST"),
+            ("export.cloud_monitoring.credentials=key.json", "expected an absolute path"),
             ("export.tensorboard.interval=999ms", "expected 1s or more"),
             ("export.tensorboard.max_size=15MiB", "expected 16MiB or more"),
             ("export.tensorboard.directory=boards", "expected an absolute path"),

@@ -3,7 +3,7 @@
 
 use model::time::{Clock, SystemClock};
 use proto::tpuscope::v1::{
-    JobStatus, ListSessionsRequest, SessionSummary, ShowJobReply, sessions_client::SessionsClient,
+    JobKey, JobStatus, ListSessionsRequest, SessionSummary, ShowJobReply, sessions_client::SessionsClient,
 };
 use serde_json::json;
 use server::protocol;
@@ -66,11 +66,12 @@ impl SlurmReport {
             let request = ListSessionsRequest { peer: Some(protocol::own()), limit: 0 };
             client::within(client::CALL_TIMEOUT, sessions.list(request)).await
         })?;
-        let id = job.key.as_ref().map(|key| key.id.clone()).unwrap_or_default();
+        let JobKey { id, uid, .. } = job.key.clone().unwrap_or_default();
         let mut sessions = listed.into_inner().sessions;
         sessions.retain(|session| {
             let mut jobs = session.context.iter().flat_map(|context| &context.jobs);
-            jobs.any(|of| of.kind == "slurm" && of.id == id)
+            let mut users = session.context.iter().flat_map(|context| &context.users);
+            jobs.any(|of| of.kind == "slurm" && of.id == id) && users.any(|user| user.uid == Some(uid))
         });
         Ok(Self { job, attempt, sessions })
     }

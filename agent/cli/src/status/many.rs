@@ -1,5 +1,5 @@
 //! The status of many hosts: one table of all chips, those that are not in order first, a row with the reason for each
-//! host that does not answer, and what the agents say of their hosts.
+//! host that does not answer, the steps of the workloads, and what the agents say of their hosts.
 
 use std::fmt::Write;
 
@@ -7,7 +7,10 @@ use proto::tpuscope::v1::{ChipStatus, StatusReply, StatusRequest, host_client::H
 use serde::Serialize;
 use server::protocol;
 
-use super::page::{chip_owners, last_read, usual_cells};
+use super::{
+    page::{chip_owners, last_read, usual_cells},
+    steps,
+};
 use crate::{
     CommandResult, client,
     hosts::{HostAnswer, HostsArgs, NoHostAnswer, ask_all, each_agent_once, report},
@@ -90,6 +93,11 @@ fn page(answers: &Answers) -> String {
         table.row(row);
     }
     text.push_str(&table.text());
+    let steps = answers.iter().flat_map(|host| {
+        let workloads = host.answer.as_ref().map(|status| &status.steps[..]).unwrap_or_default();
+        workloads.iter().map(|workload| (host.host.to_string(), workload))
+    });
+    text.push_str(&steps::section_of_hosts(steps));
     text + &report::remarks(answers) + &notes(answers)
 }
 
@@ -147,7 +155,7 @@ fn without_chip(host: String, state: &str, note: &str) -> Row {
 
 #[cfg(test)]
 mod tests {
-    use proto::tpuscope::v1::Peer;
+    use proto::tpuscope::v1::{Peer, WorkloadSteps};
 
     use super::*;
 
@@ -193,6 +201,22 @@ d     -     -     -          -     -    -    -       no TPU chips on this host
 - b, e: run it again
 ";
         assert_eq!(page, wanted);
+    }
+
+    #[test]
+    fn the_steps_of_all_hosts_are_shown() {
+        let steps = |host: &str, steps: WorkloadSteps| {
+            let status =
+                StatusReply { steps: vec![steps], chips: vec![chip(0, "ok", &[])], ..StatusReply::default() };
+            HostAnswer { host: host.parse().unwrap(), answer: Ok(status) }
+        };
+        let known =
+            WorkloadSteps { workload: "train".into(), last_step: Some(7), ..WorkloadSteps::default() };
+        let unknown = WorkloadSteps { workload: "train".into(), missing: "no trace".into(), ..known.clone() };
+        let page = page(&[steps("a", known), steps("b", unknown), missing("c", "ssh: gone", "run it again")]);
+        assert!(page.contains("\n\nWORKLOAD  HOST  STEP"), "{page}");
+        assert!(page.contains("\ntrain     a     7 "), "{page}");
+        assert!(page.ends_with("\n\n- b: steps of train: no trace\n\n- c: run it again\n"), "{page}");
     }
 
     #[test]

@@ -177,11 +177,16 @@ impl DialError {
             FarStatus::Signal => "was ended by a signal".to_owned(),
             FarStatus::Killed => "did not end and was killed".to_owned(),
         };
-        match last_line(said).or_else(|| last_line(output)) {
+        match cancelled_line(said).or_else(|| last_line(said)).or_else(|| last_line(output)) {
             Some(line) => Self::new(DialFault::Other, reach, line),
             None => Self::new(DialFault::Other, reach, &format!("it {status}, and said nothing")),
         }
     }
+}
+
+/// What Slurm says of a step that it ends, and why: the lines after it and their order differ from run to run.
+fn cancelled_line(said: &str) -> Option<&str> {
+    said.lines().map(str::trim).find(|line| line.starts_with("slurmstepd") && line.contains(" CANCELLED AT "))
 }
 
 fn last_line(text: &str) -> Option<&str> {
@@ -253,6 +258,14 @@ mod tests {
             let (found, reason) = of("srun", 1, said);
             assert_eq!(found, fault, "{said}");
             assert!(reason.starts_with("srun: "), "{reason}");
+        }
+        let ends = [
+            "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+            "slurmstepd-n0: error: *** STEP 7.3 ON n0 CANCELLED AT 2026-11-30T22:44:05 ***",
+            "srun: error: n0: task 0: Terminated",
+        ];
+        for said in [ends.join("\n"), [ends[1], ends[2], ends[0]].join("\n"), [ends[2], ends[1]].join("\n")] {
+            assert_eq!(of("srun", 143, &said).1, format!("srun: {}", ends[1]));
         }
         let pod = "Error from server (NotFound): pods \"p\" not found";
         assert_eq!(of("kubectl", 1, pod), (DialFault::UnknownName, format!("kubectl: {pod}")));

@@ -1,4 +1,4 @@
-//! The workers of the TPU slice that this virtual machine is a part of, from its metadata server.
+//! What the metadata server of this virtual machine says: the workers of its TPU slice, and where it is.
 
 use std::{env, time::Duration};
 
@@ -18,20 +18,26 @@ use tokio::time::timeout;
 
 use super::{HostAddress, HostProvider, HostsError, distinct};
 
+/// Below this all values lie.
+const ROOT: &str = "/computeMetadata/v1/";
 /// The attribute: `unknown:unknown:10.130.0.2,unknown:unknown:10.130.0.3`.
-const PATH: &str = "/computeMetadata/v1/instance/attributes/worker-network-endpoints";
+const WORKERS: &str = "instance/attributes/worker-network-endpoints";
 /// The most bytes of it.
 const MOST_BYTES: usize = 4 << 20;
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The workers of this machine's slice.
+/// The metadata server of this machine.
 #[derive(Debug, Clone)]
-pub struct GceWorkers {
-    /// `HOST[:PORT]` of the metadata server.
+pub struct GceMetadata {
+    /// `HOST[:PORT]`.
     pub server: String,
 }
 
-/// Why they are not known.
+/// The workers of this machine's slice.
+#[derive(Debug, Clone, Default)]
+pub struct GceWorkers(GceMetadata);
+
+/// Why a value is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum GceError {
     /// The address is none.
@@ -63,7 +69,7 @@ pub enum GceError {
     },
 }
 
-impl Default for GceWorkers {
+impl Default for GceMetadata {
     /// The server that `GCE_METADATA_HOST` or `GCE_METADATA_IP` names, else the usual one.
     fn default() -> Self {
         let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
@@ -75,16 +81,21 @@ impl Default for GceWorkers {
 #[async_trait]
 impl HostProvider for GceWorkers {
     async fn hosts(&self) -> Result<Vec<HostAddress>, HostsError> {
-        workers(&self.attribute().await?)
+        let server = || GceError::NoWorkers(clean(&self.0.server, MESSAGE));
+        workers(&self.0.value(WORKERS).await?.ok_or_else(server)?)
     }
 }
 
-impl GceWorkers {
-    async fn attribute(&self) -> Result<String, GceError> {
+impl GceMetadata {
+    /// The value at this path below `/computeMetadata/v1/`; `None` if the server has none there.
+    ///
+    /// # Errors
+    /// If no metadata server answers within 5 s.
+    pub async fn value(&self, path: &str) -> Result<Option<String>, GceError> {
         let server = || clean(&self.server, MESSAGE);
         let no_answer = |reason: String| GceError::NoAnswer { server: server(), reason };
         let request =
-            Request::get(format!("http://{}{PATH}", self.server)).header("Metadata-Flavor", "Google");
+            Request::get(format!("http://{}{ROOT}{path}", self.server)).header("Metadata-Flavor", "Google");
         let request = request.body(Empty::<Bytes>::new()).map_err(|_| GceError::Server(server()))?;
         let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
         let exchange = async {
@@ -95,12 +106,12 @@ impl GceWorkers {
             }
             match head.status {
                 StatusCode::OK => {}
-                StatusCode::NOT_FOUND => return Err(GceError::NoWorkers(server())),
+                StatusCode::NOT_FOUND => return Ok(None),
                 status => return Err(GceError::Status { server: server(), status }),
             }
             let body = Limited::new(body, MOST_BYTES).collect().await;
             let body = body.map_err(|error| no_answer(clean(&error.to_string(), MESSAGE)))?;
-            Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+            Ok(Some(String::from_utf8_lossy(&body.to_bytes()).into_owned()))
         };
         timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(no_answer(format!("not within {LIMIT:?}"))))
     }
@@ -146,7 +157,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_cannot_be_asked_is_named() {
         let failed = |server: &str| {
-            let workers = GceWorkers { server: server.to_owned() };
+            let workers = GceWorkers(GceMetadata { server: server.to_owned() });
             async move { workers.hosts().await.unwrap_err().to_string() }
         };
         let closed = failed("127.0.0.1:1").await;

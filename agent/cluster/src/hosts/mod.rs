@@ -17,7 +17,7 @@ use model::host_list::{self, HostListError};
 
 pub use address::{HostAddress, HostAddressError};
 pub use file::HostsFile;
-pub use gce::{GceError, GceWorkers};
+pub use gce::{GceError, GceMetadata, GceWorkers};
 pub use k8s::{HeadlessService, ServiceError};
 pub use query_command::QueryCommandError;
 pub use slurm::{SlurmError, SlurmJob, slurm_configuration};

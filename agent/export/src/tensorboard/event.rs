@@ -9,7 +9,7 @@ const FILE_VERSION: &str = "brain.Event:2";
 
 /// What `file_version` and `summary` are a choice of has no other members here.
 #[derive(Clone, PartialEq, Message)]
-struct Event {
+struct BoardEvent {
     /// Seconds since the epoch.
     #[prost(double, tag = "1")]
     wall_time: f64,
@@ -18,17 +18,17 @@ struct Event {
     #[prost(string, optional, tag = "3")]
     file_version: Option<String>,
     #[prost(message, optional, tag = "5")]
-    summary: Option<Summary>,
+    summary: Option<ScalarSummary>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Summary {
+struct ScalarSummary {
     #[prost(message, repeated, tag = "1")]
-    value: Vec<Value>,
+    value: Vec<SummaryValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Value {
+struct SummaryValue {
     #[prost(string, tag = "1")]
     tag: String,
     /// Present also where it is 0.
@@ -40,7 +40,10 @@ struct Value {
 pub(super) fn first_record(wall_time: f64) -> Vec<u8> {
     let file_version = Some(FILE_VERSION.to_owned());
     let mut records = Vec::new();
-    record::push(&Event { wall_time, file_version, ..Event::default() }.encode_to_vec(), &mut records);
+    record::push(
+        &BoardEvent { wall_time, file_version, ..BoardEvent::default() }.encode_to_vec(),
+        &mut records,
+    );
     records
 }
 
@@ -49,10 +52,14 @@ pub(super) fn records(groups: &[ScalarGroup], wall_time: f64) -> Vec<u8> {
     let mut records = Vec::new();
     for group in groups {
         let finite = group.values.iter().filter(|(_, value)| value.is_finite());
-        let value: Vec<Value> = finite.map(|(tag, value)| scalar(tag, *value)).collect();
+        let value: Vec<SummaryValue> = finite.map(|(tag, value)| scalar(tag, *value)).collect();
         if !value.is_empty() {
-            let event =
-                Event { wall_time, step: group.step, summary: Some(Summary { value }), ..Event::default() };
+            let event = BoardEvent {
+                wall_time,
+                step: group.step,
+                summary: Some(ScalarSummary { value }),
+                ..BoardEvent::default()
+            };
             record::push(&event.encode_to_vec(), &mut records);
         }
     }
@@ -60,8 +67,8 @@ pub(super) fn records(groups: &[ScalarGroup], wall_time: f64) -> Vec<u8> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "TensorBoard keeps scalars as f32")]
-fn scalar(tag: &str, value: f64) -> Value {
-    Value { tag: clean(tag), simple_value: Some(value as f32) }
+fn scalar(tag: &str, value: f64) -> SummaryValue {
+    SummaryValue { tag: clean(tag), simple_value: Some(value as f32) }
 }
 
 /// A tag as TensorBoard's writers make it: other characters than letters, digits, `-`, `_`, `.` and `/` are `_`.
@@ -76,11 +83,11 @@ mod tests {
     use super::*;
 
     /// The data of each record.
-    fn events(mut records: &[u8]) -> Vec<Event> {
+    fn events(mut records: &[u8]) -> Vec<BoardEvent> {
         let mut events = Vec::new();
         while !records.is_empty() {
             let length = usize::try_from(u64::from_le_bytes(records[..8].try_into().unwrap())).unwrap();
-            events.push(Event::decode(&records[12..12 + length]).unwrap());
+            events.push(BoardEvent::decode(&records[12..12 + length]).unwrap());
             records = &records[12 + length + 4..];
         }
         events
@@ -106,9 +113,12 @@ mod tests {
         ];
         let events = events(&records(&groups, 3.0));
         assert_eq!(events.len(), 2);
-        let values = |event: &Event| event.summary.clone().unwrap().value;
+        let values = |event: &BoardEvent| event.summary.clone().unwrap().value;
         assert_eq!(events[0].step, 7);
-        assert_eq!(values(&events[0]), [Value { tag: "goodput/goodput".into(), simple_value: Some(0.0) }]);
+        assert_eq!(
+            values(&events[0]),
+            [SummaryValue { tag: "goodput/goodput".into(), simple_value: Some(0.0) }]
+        );
         assert_eq!(events[1].step, -1);
         assert_eq!(values(&events[1])[0].tag, "badput/custom_badput_events/a_b_é");
     }

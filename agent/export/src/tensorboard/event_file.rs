@@ -76,7 +76,7 @@ impl EventFolder {
             let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
             match folder.file(Path::new(&name), flags) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < ATTEMPTS => {
-                    number += 1
+                    number += 1;
                 }
                 opened => return Ok(OpenEventFile { file: opened?, name, bytes: 0 }),
             }
@@ -191,6 +191,21 @@ mod tests {
         assert_eq!(size, (event::first_record(1.0).len() + 3 * one + 2 * 2) as u64);
         RunWriter::new("train-u0/goodput").write(&folder, &group(0), NOW).unwrap();
         assert_eq!(names(&runs).len(), 2);
+    }
+
+    #[test]
+    fn a_full_file_is_followed_by_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = EventFolder::new(dir.path(), "h", 7);
+        let mut run = RunWriter::new("j/goodput");
+        let many = ScalarGroup { step: 1, values: vec![("goodput/goodput".into(), 50.0); 200_000] };
+        assert!(run.begins_file());
+        run.write(&folder, &[many], NOW).unwrap();
+        assert!(run.begins_file());
+        run.write(&folder, &group(2), NOW).unwrap();
+        assert!(!run.begins_file());
+        let names = names(&dir.path().join("j/goodput"));
+        assert_eq!(names.iter().map(|name| name.ends_with(".0.tpuscope")).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::{
 
 use goodput::{answer::LedgerAnswer, export::SeriesLabels, proxy::live::SecondState};
 use jobs::ledger::{JobGoodput, LiveLedgers};
-use marks::ledgers::{MarkAnswer, MarkLedger, MarkLedgerQuestion, MarkLedgers};
+use marks::ledgers::{MarkAnswer, MarkLedger, MarkLedgerError, MarkLedgerQuestion, MarkLedgers};
 use model::{
     job::JobKey,
     time::{Clock, Timestamp},
@@ -22,15 +22,15 @@ use model::{
 use store::marks::{MarkedJob, Marks};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     event_file::{EventFolder, RunWriter},
     job_folder, retention,
-    scalars::{self, ProxyFigures},
+    scalars::{self, ProxyFigures, ScalarGroup},
     settings::TensorBoardSettings,
 };
-use crate::own_metrics;
+use crate::own_metrics::ExportCounters;
 
 /// A job is written for so long after its last mark, unless it said that it ended.
 const SILENT_FOR: Duration = Duration::from_secs(3600);
@@ -39,9 +39,13 @@ const MOST_JOBS: usize = 64;
 /// A disk that needs longer for one write is said to hang.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 
-/// What is asked.
+/// What the exporter reads.
 #[derive(Clone)]
-pub struct ExportInputs {
+pub struct EventFileInputs {
+    /// The settings.
+    pub settings: TensorBoardSettings,
+    /// The name of this host.
+    pub host: String,
     /// The marks of programs.
     pub marks: Arc<Marks>,
     /// The ledgers of marks.
@@ -50,27 +54,46 @@ pub struct ExportInputs {
     pub ledgers: Arc<LiveLedgers>,
     /// The time of each point.
     pub clock: Arc<dyn Clock>,
+    /// What to do about a fault.
+    pub remedy: fn(EventFileFault) -> &'static str,
 }
 
-impl fmt::Debug for ExportInputs {
+impl fmt::Debug for EventFileInputs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExportInputs").finish_non_exhaustive()
+        f.debug_struct("EventFileInputs").finish_non_exhaustive()
     }
 }
+
+/// Why points are not in an event file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventFileFault {
+    /// The folder cannot be written.
+    Folder,
+    /// The ledger of a job does not answer.
+    Marks,
+}
+
+impl EventFileFault {
+    /// Its name in labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Folder => "folder",
+            Self::Marks => "marks",
+        }
+    }
+}
+
+/// A fault with what the log has of it.
+type SaidFault = (EventFileFault, String);
 
 /// Writes at the interval of the settings until `stop`.
 ///
 /// # Errors
 /// If a write panicked.
-pub async fn run(
-    settings: TensorBoardSettings,
-    host: &str,
-    inputs: ExportInputs,
-    stop: CancellationToken,
-) -> Result<(), String> {
-    let mut ticks = interval(settings.interval.get());
+pub async fn run(inputs: EventFileInputs, stop: CancellationToken) -> Result<(), String> {
+    let mut ticks = interval(inputs.settings.interval.get());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut export = LiveExport::new(settings, host, inputs);
+    let mut export = LiveExport::new(inputs);
     let endless = async {
         loop {
             ticks.tick().await;
@@ -82,7 +105,7 @@ pub async fn run(
 
 /// One write, on a thread that may block.
 async fn written(mut export: LiveExport) -> Result<LiveExport, String> {
-    let directory = export.settings.directory.clone();
+    let directory = export.inputs.settings.directory.clone();
     let mut writing = tokio::task::spawn_blocking(move || {
         export.write();
         export
@@ -99,9 +122,9 @@ async fn written(mut export: LiveExport) -> Result<LiveExport, String> {
 
 /// The runs that are written.
 struct LiveExport {
-    settings: TensorBoardSettings,
+    inputs: EventFileInputs,
     folder: EventFolder,
-    inputs: ExportInputs,
+    counters: ExportCounters,
     /// By the number of the job in the store.
     marked: BTreeMap<i64, MarkedRun>,
     observed: BTreeMap<JobKey, RunWriter>,
@@ -118,42 +141,45 @@ struct MarkedRun {
     has_ended: bool,
     /// The last step whose deviation is written.
     last_step: Option<i64>,
+    /// The ledger has no room for the job: it would be read in vain each time.
+    is_too_large: bool,
 }
 
 impl LiveExport {
-    fn new(settings: TensorBoardSettings, host: &str, inputs: ExportInputs) -> Self {
-        let folder = EventFolder::new(&settings.directory, host, std::process::id());
-        Self { settings, folder, inputs, marked: BTreeMap::new(), observed: BTreeMap::new(), warned: None }
+    fn new(inputs: EventFileInputs) -> Self {
+        let folder = EventFolder::new(&inputs.settings.directory, &inputs.host, std::process::id());
+        let counters = ExportCounters::new("tensorboard");
+        Self { inputs, folder, counters, marked: BTreeMap::new(), observed: BTreeMap::new(), warned: None }
     }
 
     /// Writes a point of each job. A fault of one job does not keep the others from theirs.
     fn write(&mut self) {
         let now = self.inputs.clock.now();
-        let mut faults = Vec::new();
-        faults.extend(self.write_marked(now));
+        let mut faults = self.write_marked(now);
         faults.extend(self.write_observed(now));
-        own_metrics::tensorboard_failures(faults.len());
-        match faults.into_iter().next() {
-            None if self.warned.take().is_some() => info!("event files for TensorBoard are written again"),
-            None => {}
-            Some(fault) if self.warned.as_ref() == Some(&fault) => {}
-            Some(fault) => {
-                let directory = self.settings.directory.display();
-                warn!(
-                    %directory, fault,
-                    "event files for TensorBoard cannot be written; the folder of export.tensorboard.directory must be \
-                     there, have room, and let the agent's user write (docs/export.md)"
-                );
-                self.warned = Some(fault);
+        faults.iter().for_each(|(fault, _)| self.counters.failed(fault.as_str()));
+        let Some((fault, error)) = faults.into_iter().min() else {
+            self.counters.succeeded(now);
+            if self.warned.take().is_some() {
+                info!("event files for TensorBoard are written again");
             }
+            return;
+        };
+        // What a ledger says may have another number each time.
+        let reason = if fault == EventFileFault::Folder { error.clone() } else { fault.as_str().to_owned() };
+        if self.warned.as_ref() != Some(&reason) {
+            let directory = self.inputs.settings.directory.display();
+            let remedy = (self.inputs.remedy)(fault);
+            warn!(%directory, error, remedy, "event files for TensorBoard cannot be written");
+            self.warned = Some(reason);
         }
     }
 
     /// Jobs that mark, by the exact ledger. Gives the faults.
-    fn write_marked(&mut self, now: Timestamp) -> Vec<String> {
+    fn write_marked(&mut self, now: Timestamp) -> Vec<SaidFault> {
         let mut jobs = match self.inputs.marks.jobs(None, None) {
             Ok(jobs) => jobs,
-            Err(error) => return vec![error.to_string()],
+            Err(error) => return vec![(EventFileFault::Marks, error.to_string())],
         };
         let silent_ns = i64::try_from(SILENT_FOR.as_nanos()).unwrap_or(i64::MAX);
         jobs.retain(|job| now.0.saturating_sub(job.last.0) < silent_ns);
@@ -164,16 +190,15 @@ impl LiveExport {
         jobs.iter().filter_map(|job| self.write_marked_job(job, now).err()).collect()
     }
 
-    fn write_marked_job(&mut self, job: &MarkedJob, now: Timestamp) -> Result<(), String> {
+    fn write_marked_job(&mut self, job: &MarkedJob, now: Timestamp) -> Result<(), SaidFault> {
         let run = self.marked.entry(job.number).or_insert_with(|| MarkedRun::new(job));
-        if run.has_ended && run.marks == job.marks {
+        if run.is_too_large || (run.has_ended && run.marks == job.marks) {
             return Ok(());
         }
-        let (row, answer) = self
-            .inputs
-            .mark_ledgers
-            .ask(job.number, &question(&job.name))
-            .map_err(|error| format!("{}: {error}", job.name))?;
+        let answered = self.inputs.mark_ledgers.ask(job.number, &question(&job.name));
+        run.is_too_large = matches!(answered, Err(MarkLedgerError::TooLarge { .. }));
+        let (row, answer) =
+            answered.map_err(|error| (EventFileFault::Marks, format!("{}: {error}", job.name)))?;
         // A job without a figure has none to be written.
         let MarkAnswer::Exact(LedgerAnswer::Job(answer)) = answer else { return Ok(()) };
         let mut last_step = run.last_step;
@@ -182,14 +207,13 @@ impl LiveExport {
             self.make_room();
         }
         let Some(run) = self.marked.get_mut(&job.number) else { return Ok(()) };
-        run.writer.write(&self.folder, &groups, now).map_err(|error| error.to_string())?;
-        own_metrics::tensorboard_points(1);
+        write_run(&mut run.writer, &self.folder, &groups, now, &self.counters)?;
         (run.marks, run.has_ended, run.last_step) = (row.marks, answer.period.job_end_logged, last_step);
         Ok(())
     }
 
     /// Jobs that have chips open, by the proxy ledger. Gives the faults.
-    fn write_observed(&mut self, now: Timestamp) -> Vec<String> {
+    fn write_observed(&mut self, now: Timestamp) -> Vec<SaidFault> {
         let running = self.inputs.ledgers.running();
         let present: BTreeSet<&JobKey> = running.iter().map(|job| &job.key).collect();
         self.observed.retain(|key, _| present.contains(key));
@@ -202,10 +226,7 @@ impl LiveExport {
             let host = self.folder.host();
             let run = || PathBuf::from(job_folder::of_key(&job.key)).join(format!("proxy-{host}"));
             let writer = self.observed.entry(job.key.clone()).or_insert_with(|| RunWriter::new(run()));
-            match writer.write(&self.folder, &groups, now) {
-                Ok(()) => own_metrics::tensorboard_points(groups.len()),
-                Err(error) => faults.push(error.to_string()),
-            }
+            faults.extend(write_run(writer, &self.folder, &groups, now, &self.counters).err());
         }
         faults
     }
@@ -217,9 +238,9 @@ impl LiveExport {
         let made = self
             .folder
             .open()
-            .and_then(|top| retention::make_room(&top, self.settings.max_size.get(), &open));
+            .and_then(|top| retention::make_room(&top, self.inputs.settings.max_size.get(), &open));
         if let Err(error) = made {
-            tracing::debug!(%error, "old event files are not removed");
+            debug!(%error, "old event files are not removed");
         }
     }
 }
@@ -227,8 +248,27 @@ impl LiveExport {
 impl MarkedRun {
     fn new(job: &MarkedJob) -> Self {
         let run = PathBuf::from(job_folder::of_name(&job.name, job.uid)).join("goodput");
-        Self { writer: RunWriter::new(run), marks: 0, has_ended: false, last_step: None }
+        Self { writer: RunWriter::new(run), marks: 0, has_ended: false, last_step: None, is_too_large: false }
     }
+}
+
+/// Appends to a run, and counts its points.
+fn write_run(
+    run: &mut RunWriter,
+    folder: &EventFolder,
+    groups: &[ScalarGroup],
+    now: Timestamp,
+    counters: &ExportCounters,
+) -> Result<(), SaidFault> {
+    let points = groups.iter().map(|group| group.values.len() as u64).sum();
+    match run.write(folder, groups, now) {
+        Ok(()) => counters.sent(points),
+        Err(error) => {
+            counters.dropped(points);
+            return Err((EventFileFault::Folder, error.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// The whole job as the library computes it, now.

@@ -30,7 +30,9 @@ use model::{
     workload::ProcessKey,
 };
 
-use crate::attempt::{Attempt, AttemptEnd, Configuration, Ending, JobDescription};
+use crate::attempt::{
+    Attempt, AttemptEnd, AttemptLeftover, Configuration, Ending, JobDescription, MAX_LEFTOVERS,
+};
 
 /// The most attempts of one job; the oldest are forgotten first.
 pub const MAX_ATTEMPTS: usize = 64;
@@ -59,8 +61,8 @@ pub enum Happening {
     Gone,
     /// The process of its `tpuscope run` has ended; how, where that is known.
     CommandEnded(Option<Ending>),
-    /// A hook said that it ended.
-    HookEnded(Ending),
+    /// A hook said that it ended, and what it had left then.
+    HookEnded(Ending, Vec<AttemptLeftover>),
     /// This host was started since the last event: no attempt outlives that.
     Rebooted,
     /// Nothing was heard of it for so long that its end must have been missed.
@@ -136,14 +138,14 @@ impl JobRecord {
         let known = |number: u32| self.attempts.binary_search_by_key(&number, |attempt| attempt.number);
         let last = self.attempts.len().checked_sub(1);
         match (&event.what, event.attempt) {
-            (Happening::HookEnded(_), Some(number)) => match known(number) {
+            (Happening::HookEnded(..), Some(number)) => match known(number) {
                 Ok(index) => Target::Known(index),
                 Err(next) => match next.checked_sub(1) {
                     Some(before) if self.attempts[before].is_open() => Target::Known(before),
                     _ => Target::New(number),
                 },
             },
-            (Happening::HookEnded(_), None) => last.map_or(Target::New(0), Target::Known),
+            (Happening::HookEnded(..), None) => last.map_or(Target::New(0), Target::Known),
             (Happening::Gone | Happening::CommandEnded(_) | Happening::Silent, Some(number)) => {
                 known(number).map_or(Target::None, Target::Known)
             }
@@ -234,8 +236,12 @@ fn apply_to(attempt: &mut Attempt, event: &AttemptEvent, early_end: bool) {
             attempt.command_ending = *how;
             conclude(attempt, at);
         }
-        Happening::HookEnded(how) => {
+        Happening::HookEnded(how, leftovers) => {
             let how = if early_end { Ending::Requeued } else { *how };
+            // Of hooks that run twice the first one counts: what it found may be gone since.
+            if attempt.end.is_none_or(|end| !end.told) {
+                attempt.leftovers = leftovers.iter().take(MAX_LEFTOVERS).cloned().collect();
+            }
             attempt.finish(AttemptEnd { at, how, told: true });
             attempt.command = None;
         }
@@ -249,6 +255,7 @@ fn started(attempt: &mut Attempt, at: Timestamp) {
     match attempt.end {
         Some(end) if at > end.at => {
             attempt.end = None;
+            attempt.leftovers.clear();
             attempt.start = Some(at);
         }
         _ => attempt.started_no_later(at),

@@ -52,7 +52,7 @@ fn hooks_say_when_a_job_ran_and_processes_between_them_change_nothing() {
     tell(&mut job, Some(0), 30, Happening::Gone);
     assert_eq!(shown(&job), [(0, Some(10), None)], "between two steps");
     tell(&mut job, Some(0), 40, seen(&[8]));
-    tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(3)));
+    tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(3), Vec::new()));
     let ended = [(0, Some(10), Some((50, Ending::Exit(3))))];
     assert_eq!(shown(&job), ended);
     tell(&mut job, Some(0), 60, seen(&[8]));
@@ -67,8 +67,8 @@ fn a_hook_that_comes_late_or_twice_adds_what_was_not_known() {
     tell(&mut job, Some(0), 10, hook_started());
     tell(&mut job, Some(0), 11, hook_started());
     assert_eq!(shown(&job), [(0, Some(10), None)]);
-    tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(0)));
-    tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(0)));
+    tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(0), Vec::new()));
+    tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(0), Vec::new()));
     tell(&mut job, Some(0), 9, hook_started());
     assert_eq!(shown(&job), [(0, Some(9), Some((50, Ending::Exit(0))))]);
 }
@@ -79,14 +79,14 @@ fn a_hook_corrects_an_end_that_was_concluded() {
     tell(&mut job, None, 20, seen(&[7]));
     tell(&mut job, None, 30, Happening::Gone);
     assert_eq!(shown(&job), [(0, Some(20), Some((30, Ending::Unknown)))]);
-    tell(&mut job, Some(0), 31, Happening::HookEnded(Ending::Signal(9)));
+    tell(&mut job, Some(0), 31, Happening::HookEnded(Ending::Signal(9), Vec::new()));
     assert_eq!(shown(&job), [(0, Some(20), Some((31, Ending::Signal(9))))]);
 }
 
 #[test]
 fn the_end_of_a_job_never_seen_is_kept() {
     let mut job = slurm();
-    tell(&mut job, Some(2), 50, Happening::HookEnded(Ending::Exit(1)));
+    tell(&mut job, Some(2), 50, Happening::HookEnded(Ending::Exit(1), Vec::new()));
     assert_eq!(shown(&job), [(2, None, Some((50, Ending::Exit(1))))]);
 }
 
@@ -94,10 +94,10 @@ fn the_end_of_a_job_never_seen_is_kept() {
 fn the_end_of_a_requeued_job_has_the_number_of_the_next_attempt() {
     let mut job = slurm();
     tell(&mut job, Some(0), 10, hook_started());
-    tell(&mut job, Some(1), 20, Happening::HookEnded(Ending::Signal(15)));
+    tell(&mut job, Some(1), 20, Happening::HookEnded(Ending::Signal(15), Vec::new()));
     assert_eq!(shown(&job), [(0, Some(10), Some((20, Ending::Requeued)))]);
     tell(&mut job, Some(1), 140, hook_started());
-    tell(&mut job, Some(1), 150, Happening::HookEnded(Ending::Exit(0)));
+    tell(&mut job, Some(1), 150, Happening::HookEnded(Ending::Exit(0), Vec::new()));
     let both = [(0, Some(10), Some((20, Ending::Requeued))), (1, Some(140), Some((150, Ending::Exit(0))))];
     assert_eq!(shown(&job), both);
 }
@@ -109,7 +109,7 @@ fn the_next_attempt_ends_one_whose_end_nobody_told() {
     tell(&mut job, Some(1), 140, hook_started());
     assert_eq!(shown(&job), [(0, Some(10), Some((140, Ending::Requeued))), (1, Some(140), None)]);
     // Its own hook comes minutes late: a node that was away.
-    tell(&mut job, Some(0), 160, Happening::HookEnded(Ending::Signal(9)));
+    tell(&mut job, Some(0), 160, Happening::HookEnded(Ending::Signal(9), Vec::new()));
     assert_eq!(shown(&job)[0], (0, Some(10), Some((160, Ending::Signal(9)))));
     assert_eq!(shown(&job)[1], (1, Some(140), None));
 }
@@ -162,7 +162,7 @@ fn a_reboot_ends_what_ran_when_it_was_last_heard_of() {
 fn a_clock_that_steps_back_makes_no_end_before_a_start() {
     let mut job = slurm();
     tell(&mut job, Some(0), 5000, hook_started());
-    tell(&mut job, Some(0), 1400, Happening::HookEnded(Ending::Exit(0)));
+    tell(&mut job, Some(0), 1400, Happening::HookEnded(Ending::Exit(0), Vec::new()));
     assert_eq!(shown(&job), [(0, Some(5000), Some((5000, Ending::Exit(0))))]);
 }
 
@@ -174,8 +174,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         Just(Happening::Gone),
         Just(Happening::CommandEnded(None)),
         any::<u8>().prop_map(|code| Happening::CommandEnded(Some(Ending::Exit(code)))),
-        any::<u8>().prop_map(|code| Happening::HookEnded(Ending::Exit(code))),
-        Just(Happening::HookEnded(Ending::Requeued)),
+        any::<u8>().prop_map(|code| Happening::HookEnded(Ending::Exit(code), Vec::new())),
+        Just(Happening::HookEnded(Ending::Requeued, Vec::new())),
         Just(Happening::Rebooted),
         Just(Happening::Silent),
     ]
@@ -259,7 +259,7 @@ proptest! {
         for (at, what) in between {
             tell(&mut job, Some(0), at, what);
         }
-        tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(0)));
+        tell(&mut job, Some(0), 50, Happening::HookEnded(Ending::Exit(0), Vec::new()));
         prop_assert_eq!(shown(&job), [(0, Some(10), Some((50, Ending::Exit(0))))]);
     }
 }
@@ -272,7 +272,7 @@ fn a_job_of_which_nothing_is_heard_ended_when_it_was_last_heard_of_until_its_hoo
     tell(&mut job, Some(0), 30, Happening::Gone);
     tell(&mut job, Some(0), 900, Happening::Silent);
     assert_eq!(shown(&job), [(0, Some(10), Some((30, Ending::Unknown)))]);
-    tell(&mut job, Some(0), 950, Happening::HookEnded(Ending::Exit(0)));
+    tell(&mut job, Some(0), 950, Happening::HookEnded(Ending::Exit(0), Vec::new()));
     assert_eq!(shown(&job), [(0, Some(10), Some((950, Ending::Exit(0))))]);
 }
 

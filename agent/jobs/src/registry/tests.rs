@@ -131,7 +131,7 @@ fn a_thousand_jobs_in_an_hour_are_bounded_and_what_runs_stays() {
         host.clock.advance(HOUR / 1000);
         let key = slurm(&number.to_string(), "a");
         host.tell(&registry, &key, Some(0), named("array"));
-        host.tell(&registry, &key, Some(0), Happening::HookEnded(Ending::Exit(0)));
+        host.tell(&registry, &key, Some(0), Happening::HookEnded(Ending::Exit(0), Vec::new()));
     }
     registry.prune(Instant::now()).unwrap();
     let kept = shown(&registry.list(false, usize::MAX).unwrap());
@@ -154,7 +154,7 @@ fn a_job_of_400_days_and_a_clock_that_steps_back_an_hour() {
     }
     assert_eq!(shown(&registry.list(true, 10).unwrap()), ["a/7#0 runs"]);
     host.clock.step(-3_600_000_000_000);
-    host.tell(&registry, &key, Some(0), Happening::HookEnded(Ending::Exit(0)));
+    host.tell(&registry, &key, Some(0), Happening::HookEnded(Ending::Exit(0), Vec::new()));
     let ended = registry.list(false, 10).unwrap()[0].attempts[0].clone();
     assert_eq!(ended.start, Some(NOW));
     assert_eq!(ended.end.unwrap().at, NOW.plus(400 * 24 * HOUR - HOUR));

@@ -2,7 +2,10 @@
 
 use std::{os::fd::OwnedFd, path::Path};
 
-use marks::inbox::{self, Writer};
+use marks::{
+    inbox::{self, Writer},
+    step_series::StepSeries,
+};
 use model::time::SystemClock;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use store::{
@@ -35,8 +38,9 @@ impl Agent {
         let db = Arc::new(StateDb::new(folder.path(), clock.clone()));
         let limits =
             MarkLimits { keep: Duration::from_secs(60), max_bytes: 1 << 30, min_free: MinFree::Share(0) };
+        let steps = Arc::new(StepSeries::new(clock.clone()));
         let marks = Arc::new(Marks::new(folder.path(), db, limits, clock));
-        let (inbox, writer) = inbox::inbox(Arc::clone(&marks));
+        let (inbox, writer) = inbox::inbox(Arc::clone(&marks), steps);
         let quotas = Arc::new(Quotas::new(RATE));
         let (_, workloads) = watch::channel(HostSnapshot::default());
         let intake = MarkIntake { inbox, quotas: Arc::clone(&quotas), workloads };

@@ -16,7 +16,7 @@ mod listeners;
 mod progress;
 mod publish;
 mod record;
-mod reserve;
+pub(crate) mod reserve;
 mod second_reading;
 mod staged_part;
 
@@ -103,6 +103,8 @@ pub struct CaptureRun {
     pub listener: ProgressListener,
     /// Ends it early, with nothing kept.
     pub cancel: CancellationToken,
+    /// Ends the window early: what was recorded so far is kept.
+    pub enough: CancellationToken,
     /// `None` for a capture of this host alone.
     pub share: Option<HostShare>,
 }

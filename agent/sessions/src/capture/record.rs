@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use model::time::Timestamp;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use xprof::{
     check::TraceSummary,
@@ -79,7 +78,7 @@ impl CaptureRun {
             bounds: Bounds { within: window.within, max_bytes: self.spec.max_bytes },
             progress: Box::new(move |bytes| listener(CaptureProgress::Received(index, bytes))),
             cancel: self.cancel.clone(),
-            enough: CancellationToken::new(),
+            enough: self.enough.clone(),
         };
         debug!(id, target = %lease.target(), "profile requested");
         let listeners = ListenerWatch::start(self.profilers.procfs(), lease.target());

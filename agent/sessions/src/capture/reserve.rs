@@ -24,9 +24,9 @@ use crate::{
 
 /// Lead of a common start beyond the slowest round trip: time for the requests to arrive and be set up.
 const LEAD: Duration = Duration::from_millis(15);
-const MAX_LEAD: Duration = Duration::from_millis(500);
+pub(crate) const MAX_LEAD: Duration = Duration::from_millis(500);
 /// A lease holds so much longer than the capture may take: its own end frees the profiler before that.
-const LEASE_SLACK: Duration = Duration::from_secs(30);
+pub(crate) const LEASE_SLACK: Duration = Duration::from_secs(30);
 
 /// One target's profiler, or why it cannot be used.
 pub(super) type Reserved = Result<ProfilerLease, CaptureError>;
@@ -141,13 +141,13 @@ impl CaptureRun {
 }
 
 /// How long it is until the start that the caller asked for.
-fn until(start: Option<Timestamp>, now: Timestamp) -> Duration {
+pub(crate) fn until(start: Option<Timestamp>, now: Timestamp) -> Duration {
     let ahead = start.map_or(0, |start| start.0.saturating_sub(now.0));
     Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))
 }
 
 /// A reservation that was refused, as the failure of its target.
-fn refused(target: Target, refusal: Refusal) -> CaptureError {
+pub(crate) fn refused(target: Target, refusal: Refusal) -> CaptureError {
     match refusal {
         Refusal::Reserved(ProfilerUser::Capture(session)) => CaptureError::InUse { target, session },
         Refusal::Reserved(ProfilerUser::Recorder) => CaptureError::BeingRecorded { target },
@@ -162,7 +162,7 @@ fn refused(target: Target, refusal: Refusal) -> CaptureError {
 }
 
 /// A call that failed, as the failure of its target.
-pub(super) fn failed(target: Target, call: ProfilerCall, error: ProfilerError) -> CaptureError {
+pub(crate) fn failed(target: Target, call: ProfilerCall, error: ProfilerError) -> CaptureError {
     match error {
         ProfilerError::Call { error, connected } => {
             CaptureError::Profiler { target, call, error: Arc::new(error), connected, age: None }

@@ -4,6 +4,7 @@
 //! decided by the [`queue`]; the task ([`task`]) does it. Dropping a lease ends what it began in the workload.
 //! Must never end a session that the queue does not call its own.
 
+mod open_session;
 pub mod queue;
 mod sink;
 mod task;
@@ -22,7 +23,7 @@ use model::workload::ProcessKey;
 use proto::tensorflow::ProfileRequest;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use xprof::client::{self, Bounds, ProfilerClient, Received, Target};
+use xprof::client::{self, Bounds, ProfilerClient, Received, Target, TracePiece};
 
 use self::{
     queue::{ForeignUse, LeaseId, ProfilerUser, Refusal},
@@ -83,6 +84,20 @@ pub struct ProfileJob {
     /// Ends it early, with nothing received.
     pub cancel: CancellationToken,
     /// Ends its window early: what was recorded so far is received.
+    pub enough: CancellationToken,
+}
+
+/// One profile whose trace is passed on as it arrives.
+pub struct ForwardJob {
+    /// The request. Its session id must be fresh.
+    pub request: ProfileRequest,
+    /// Who gets the trace.
+    pub to: mpsc::Sender<TracePiece>,
+    /// Deadline and size.
+    pub bounds: Bounds,
+    /// Ends it early.
+    pub cancel: CancellationToken,
+    /// Ends its window early: what was recorded so far is passed on.
     pub enough: CancellationToken,
 }
 
@@ -212,6 +227,16 @@ impl ProfilerLease {
     pub async fn profile(&self, job: ProfileJob) -> Result<Received<TraceSink>, ProfilerError> {
         let (reply, answer) = oneshot::channel();
         self.ask(Message::Profile { lease: self.lease, job: Box::new(job), reply }, answer).await
+    }
+
+    /// Records a profile and passes its trace on. A session that may be left in the workload after an error is ended before
+    /// this returns.
+    ///
+    /// # Errors
+    /// If not all of the trace was passed on.
+    pub async fn forward(&self, job: ForwardJob) -> Result<(), ProfilerError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Message::Forward { lease: self.lease, job: Box::new(job), reply }, answer).await
     }
 
     /// Makes another call, on the connection of the last probe. If the call starts something in the workload, the caller

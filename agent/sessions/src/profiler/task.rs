@@ -17,7 +17,8 @@ use tracing::debug;
 use xprof::client::{self, ProfilerClient, Received, Target};
 
 use super::{
-    ProbeAnswer, ProbeTimeouts, ProfileJob, ProfilerError, TraceSink,
+    ForwardJob, ProbeAnswer, ProbeTimeouts, ProfileJob, ProfilerError, TraceSink,
+    open_session::{forward, profile},
     queue::{
         Action, ForeignUse, LeaseId, MAX_WAITING, Outcome, ProfilerOperation, ProfilerUser, Refusal,
         RequestId, RequestQueue,
@@ -26,19 +27,20 @@ use super::{
 use crate::port_users;
 
 /// How long ending a session of ours may take.
-const END: Duration = Duration::from_millis(500);
+pub(super) const END: Duration = Duration::from_millis(500);
 /// How long the search for the users of a busy profiler may take.
 const LOOK: Duration = Duration::from_millis(500);
 /// A task without anything to do ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
-type Reply<T> = oneshot::Sender<Result<T, ProfilerError>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, ProfilerError>>;
 
 /// What a user tells the task.
 pub(super) enum Message {
     Reserve(ReserveRequest),
     Probe { lease: LeaseId, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer> },
     Profile { lease: LeaseId, job: Box<ProfileJob>, reply: Reply<Received<TraceSink>> },
+    Forward { lease: LeaseId, job: Box<ForwardJob>, reply: Reply<()> },
     Call { lease: LeaseId, call: CallOnProfiler },
 }
 
@@ -67,16 +69,17 @@ pub(super) type CallOnProfiler =
 enum Waiting {
     Probe(ProbeTimeouts, Reply<ProbeAnswer>),
     Profile(Box<ProfileJob>, Reply<Received<TraceSink>>),
+    Forward(Box<ForwardJob>, Reply<()>),
     Call(CallOnProfiler),
 }
 
 /// How an action ended, and what is left to do then.
 pub(super) struct EndedOperation {
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
     /// The connection that a probe made.
-    client: Option<ProfilerClient>,
+    pub(super) client: Option<ProfilerClient>,
     /// Answers the user, once no session of ours can be open.
-    answer: Box<dyn FnOnce() + Send>,
+    pub(super) answer: Box<dyn FnOnce() + Send>,
 }
 
 pub(super) type OperationFuture = Pin<Box<dyn Future<Output = EndedOperation> + Send>>;
@@ -172,6 +175,12 @@ impl ProfilerTask {
                     self.waiting.insert(request, Waiting::Profile(job, reply));
                 }
             }
+            Message::Forward { lease, job, reply } => {
+                let session = job.request.session_id.clone();
+                if let Ok(request) = self.queue.push(lease, ProfilerOperation::Profile(session)) {
+                    self.waiting.insert(request, Waiting::Forward(job, reply));
+                }
+            }
             Message::Call { lease, call } => {
                 if let Ok(request) = self.queue.push(lease, ProfilerOperation::Call) {
                     self.waiting.insert(request, Waiting::Call(call));
@@ -236,6 +245,10 @@ impl ProfilerTask {
                 Some(Waiting::Profile(job, reply)) => {
                     let client = self.client.clone();
                     Some(Box::pin(profile(client, self.procfs.clone(), job, reply)))
+                }
+                Some(Waiting::Forward(job, reply)) => {
+                    let client = self.client.clone();
+                    Some(Box::pin(forward(client, self.procfs.clone(), job, reply)))
                 }
                 _ => self.nothing_to_do(),
             },
@@ -325,42 +338,6 @@ async fn probe(target: Target, timeouts: ProbeTimeouts, reply: Reply<ProbeAnswer
     EndedOperation { outcome: Outcome::Done, client, answer: Box::new(move || drop(reply.send(answer))) }
 }
 
-async fn profile(
-    client: Option<ProfilerClient>,
-    procfs: Option<PathBuf>,
-    job: Box<ProfileJob>,
-    mut reply: Reply<Received<TraceSink>>,
-) -> EndedOperation {
-    let ProfileJob { request, sink, bounds, progress, cancel, enough } = *job;
-    let result = match client {
-        None => Err(not_connected()),
-        Some(client) => {
-            let port = client.target().port();
-            let result = tokio::select! {
-                result = client.profile(&request, sink, bounds, progress) => result.map_err(Some),
-                () = cancel.cancelled() => Err(None),
-                // Its user is gone.
-                () = reply.closed() => Err(None),
-                () = end_early(&client, &request.session_id, enough) => Err(None),
-            };
-            match result {
-                Err(Some(error @ (client::Error::Busy(_) | client::Error::AlreadyExists(_)))) => {
-                    return foreign(error, procfs, port, reply).await;
-                }
-                Err(Some(error)) => Err(ProfilerError::Call { error, connected: Vec::new() }),
-                Err(None) => Err(ProfilerError::Cancelled),
-                Ok(received) if received.said_empty || received.summary.events == 0 => {
-                    let error = client::Error::EmptyTrace;
-                    Err(ProfilerError::Call { error, connected: Vec::new() })
-                }
-                Ok(received) => Ok(received),
-            }
-        }
-    };
-    let outcome = if result.is_ok() { Outcome::Done } else { Outcome::Failed };
-    EndedOperation { outcome, client: None, answer: Box::new(move || drop(reply.send(result))) }
-}
-
 /// A call of a user that is none of the others.
 pub(super) async fn call<T: Send + 'static, Answer>(
     client: Option<ProfilerClient>,
@@ -396,21 +373,13 @@ where
     }
 }
 
-/// Ends the session once it is `enough`: the profile then returns what it has. Never returns.
-async fn end_early(client: &ProfilerClient, session: &str, enough: CancellationToken) {
-    enough.cancelled().await;
-    // If it cannot be ended, it ends with its window or its lease.
-    let _ = client.terminate(session, END).await;
-    std::future::pending::<()>().await;
-}
-
-fn not_connected() -> ProfilerError {
+pub(super) fn not_connected() -> ProfilerError {
     let error = client::Error::Broken("it was not probed".to_owned());
     ProfilerError::Call { error, connected: Vec::new() }
 }
 
 /// Another program has the profiler: says which processes may be it.
-async fn foreign<T: Send + 'static>(
+pub(super) async fn foreign<T: Send + 'static>(
     error: client::Error,
     procfs: Option<PathBuf>,
     port: u16,

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use model::{
     device::Chip,
+    job,
     workload::{Owner, ProcessKey, WorkloadId},
 };
 use store::{StateError, segments::RecorderChoice};
@@ -63,7 +64,7 @@ impl Recorder {
         let host = self.workloads.borrow().clone();
         let mut chosen: BTreeMap<(WorkloadId, u32), Vec<ProcessKey>> = BTreeMap::new();
         for owner in host.workloads.owners.iter().filter(|owner| may(owner)) {
-            if job.is_none_or(|job| job == owner.job.id) {
+            if job.is_none_or(|job| job::is_named(owner.job.kind, &owner.job.id, job)) {
                 let key = (WorkloadId::of(&owner.job), owner.uid);
                 chosen.entry(key).or_default().push(owner.process);
             }
@@ -73,7 +74,9 @@ impl Recorder {
         }
         if is_on {
             let strategy = strategy.unwrap_or(self.settings().recorder.strategy);
-            let wanted = |owner: &&Owner| may(owner) && job.is_none_or(|job| job == owner.job.id);
+            let wanted = |owner: &&Owner| {
+                may(owner) && job.is_none_or(|job| job::is_named(owner.job.kind, &owner.job.id, job))
+            };
             for owner in host.workloads.owners.iter().filter(wanted) {
                 self.check_strategy(strategy, owner, &host.chips).await?;
             }
@@ -146,6 +149,7 @@ impl Recorder {
             for (process, known) in &mut state.processes {
                 if processes.contains(&process.process) {
                     (known.failures, known.to_leave_out) = (0, 0);
+                    known.continuous_again = Duration::ZERO;
                 }
             }
         }

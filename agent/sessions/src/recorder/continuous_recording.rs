@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use model::time::Timestamp;
-use store::segments::{RecordedProcess, Segments, StoredSegment};
+use store::segments::{RawTrace, RecordedProcess, Segments, StoredSegment};
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -191,6 +191,15 @@ impl Recorder {
         state.budget.unpaid(uptime)
     }
 
+    /// A place for the next segment.
+    async fn begin_segment(&self) -> Result<RawTrace, String> {
+        let segments = Arc::clone(&self.segments);
+        let begun = tokio::task::spawn_blocking(move || segments.begin()).await;
+        let begun = begun.map_err(|error| error.to_string());
+        let begun = begun.and_then(|raw| raw.map_err(|error| error.to_string()));
+        begun.map_err(|error| format!("cannot write a segment: {error}"))
+    }
+
     /// Shows a failure in the status while the recording goes on.
     fn note_failure(&self, process: &RecordedProcess, why: &str) {
         warn!(pid = process.process.pid, why, "a drain was not kept");
@@ -277,6 +286,10 @@ impl ContinuousRecording {
         if let Some(turn) = read_memory(pid, &mut memory).await.and_then(|harm| self.harmed(harm)) {
             return turn;
         }
+        // A session whose segments nobody could keep costs the workload, and gives nothing.
+        if let Err(error) = recorder.begin_segment().await {
+            return Turn::Failed(error);
+        }
         let max_bytes =
             self.job.settings.limits.max_size.get().min(self.job.settings.recorder.max_size.get());
         let spec =
@@ -362,15 +375,10 @@ impl ContinuousRecording {
 
     async fn drain(&mut self, recorder: &Arc<Recorder>, session: &mut ContinuousSession) -> Option<Turn> {
         let begin = self.epoch.elapsed();
-        let segments = Arc::clone(&recorder.segments);
-        let begun = tokio::task::spawn_blocking(move || segments.begin()).await;
-        let sink = match begun
-            .map_err(|error| error.to_string())
-            .and_then(|raw| raw.map_err(|error| error.to_string()))
-        {
+        let sink = match recorder.begin_segment().await {
             Ok(raw) => ArrivingTrace::new(raw),
             // Without a place for it the session would only grow.
-            Err(error) => return Some(Turn::Failed(format!("cannot write a segment: {error}"))),
+            Err(error) => return Some(Turn::Failed(error)),
         };
         let drained = match session.drain(sink).await {
             Ok(drained) => drained,

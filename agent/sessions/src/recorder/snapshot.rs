@@ -11,7 +11,7 @@ use std::{
 };
 
 use model::{
-    job::JobKind,
+    job::{self, JobKind},
     time::Timestamp,
     workload::{Owner, WorkloadId},
 };
@@ -49,7 +49,7 @@ pub struct WantedPast {
     pub from: Timestamp,
     /// Its end.
     pub to: Timestamp,
-    /// Only of the job with this id.
+    /// Only of the job that is named so: `ID` or `KIND:ID`.
     pub job: Option<String>,
     /// Whether the caller may read what was recorded of a process.
     pub may_read: Box<dyn Fn(&RecordedProcess) -> bool + Send + Sync>,
@@ -57,7 +57,8 @@ pub struct WantedPast {
 
 impl WantedPast {
     pub(super) fn has(&self, process: &RecordedProcess) -> bool {
-        self.job.as_ref().is_none_or(|job| *job == process.workload.job) && (self.may_read)(process)
+        let WorkloadId { kind, job } = &process.workload;
+        self.job.as_ref().is_none_or(|named| job::is_named(*kind, job, named)) && (self.may_read)(process)
     }
 
     fn query(&self) -> SegmentQuery {

@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use model::{job::Job, time::Timestamp, workload::Owner};
+use model::{
+    job::{self, Job},
+    time::Timestamp,
+    workload::Owner,
+};
 use store::{
     StateError,
     segments::{RecordedProcess, SegmentGap, SegmentQuery, StoredSegment},
@@ -86,9 +90,8 @@ impl Recorder {
         let (host, settings) = (self.workloads.borrow().clone(), self.settings());
         let state = self.state();
         let planned = state.planned(&host, &settings.recorder);
-        let wanted = planned
-            .into_iter()
-            .filter(|planned| may(planned.owner) && job.is_none_or(|job| job == planned.owner.job.id));
+        let is_of = |Job { kind, id, .. }: &Job| job.is_none_or(|named| job::is_named(*kind, id, named));
+        let wanted = planned.into_iter().filter(|planned| may(planned.owner) && is_of(&planned.owner.job));
         let processes = wanted.map(|planned| {
             let Planned { owner, process, plan } = planned;
             let own: Vec<&StoredSegment> =

@@ -59,6 +59,7 @@ fn a_process_with_a_jaxlib_that_hangs_is_asked_only_where_it_is_named() {
         found.targets.is_empty() && found.missing[0].why.starts_with("its jaxlib 0.7.2 stops for ever"),
         "{found:?}"
     );
+    assert!(found.missing[0].why.ends_with("run `tpuscope capture --target 127.0.0.1:9012` on this host"));
     let named = direct_with_owners(&["localhost:9012".parse().unwrap()], &host, &workloads, &[]);
     assert_eq!(named.targets.len(), 1);
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use object_store::{
     GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig, UpdateVersion,
-    gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder},
+    gcp::{GcpCredentialProvider, GoogleCloudStorage, GoogleCloudStorageBuilder},
     multipart::{MultipartStore, PartId},
     path::Path,
 };
@@ -79,6 +79,16 @@ impl Bucket {
         Ok(Self { store, prefix: prefix.to_owned(), identity, server })
     }
 
+    /// Who the server takes the agent for.
+    pub(super) fn account(&self) -> &str {
+        &self.identity
+    }
+
+    /// What gives out the tokens of its account.
+    pub(super) fn credentials(&self) -> GcpCredentialProvider {
+        self.store.credentials().clone()
+    }
+
     fn failure(&self, error: &object_store::Error, parts: bool) -> TransferError {
         failure(error, parts, &self.server)
     }
@@ -109,7 +119,14 @@ fn root(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// What a failed operation at `server` means. `parts`: it was about the parts of an object.
 pub(super) fn failure(error: &object_store::Error, parts: bool, server: &str) -> TransferError {
-    let Some(cause) = TransportError::of(error) else { return unexpected(error, server) };
+    match TransportError::of(error) {
+        Some(cause) => transport_failure(cause, parts),
+        None => unexpected(error, server),
+    }
+}
+
+/// What a failed request means. `parts`: it was about the parts of an object.
+pub(super) fn transport_failure(cause: &TransportError, parts: bool) -> TransferError {
     let class = match cause {
         TransportError::Refused { metadata: true, .. } => FailureClass::Credentials,
         TransportError::Refused { status, code, .. } => match *status {
@@ -128,7 +145,7 @@ pub(super) fn failure(error: &object_store::Error, parts: bool, server: &str) ->
         TransportError::NoMetadata { .. } => FailureClass::Credentials,
         TransportError::Connect { .. } | TransportError::Interrupted(_) => FailureClass::Unreachable,
         TransportError::Idle(_) => FailureClass::Timeout,
-        TransportError::PlainText(_) | TransportError::Authorities(_) | TransportError::Answer => {
+        TransportError::PlainText(_) | TransportError::Authorities(_) | TransportError::Answer(_) => {
             FailureClass::Other
         }
     };

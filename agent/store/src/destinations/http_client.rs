@@ -1,7 +1,7 @@
 //! The HTTP client of the bucket library: hyper with one TLS provider, made once for a worker of uploads.
 //!
 //! A request has no total time limit: it ends when nothing moved for the idle time. Must never send credentials in plain
-//! text to another host, and never hold more of an answer than [`MAX_ANSWER`].
+//! text to another host, and never hold more of an answer than its caller says, at most [`MAX_ANSWER`].
 
 use std::{
     fmt, io,
@@ -103,8 +103,8 @@ pub(crate) enum TransportError {
     PlainText(String),
     #[error("no certificate authority of this host can be read: {0}")]
     Authorities(String),
-    #[error("the answer has more than {MAX_ANSWER} bytes")]
-    Answer,
+    #[error("the answer has more than {0} bytes")]
+    Answer(usize),
 }
 
 impl TransportError {
@@ -177,8 +177,13 @@ impl Transport {
         self.0.tls.get_or_try_init(make).await
     }
 
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let metadata = request.uri().path().starts_with(METADATA);
+    /// Sends a request and receives its whole answer, whatever its status; of more than `most` bytes it fails.
+    pub(super) async fn exchange(
+        &self,
+        request: HttpRequest,
+        most: usize,
+    ) -> Result<(http::response::Parts, Bytes), HttpError> {
+        let metadata = is_metadata(request.uri());
         let is_tls = request.uri().scheme() == Some(&http::uri::Scheme::HTTPS);
         let server = host_and_port(request.uri());
         let (parts, body) = request.into_parts();
@@ -201,7 +206,13 @@ impl Transport {
                 self.interrupted(&error)
             }
         })?;
-        let (parts, body) = self.received(answer).await?;
+        self.received(answer, most).await
+    }
+
+    /// A request of the bucket library. An answer that is no success is an error.
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let metadata = is_metadata(request.uri());
+        let (parts, body) = self.exchange(request, MAX_ANSWER).await?;
         if parts.status.is_success() {
             return Ok(HttpResponse::from_parts(parts, body.into()));
         }
@@ -226,15 +237,16 @@ impl Transport {
     async fn received(
         &self,
         answer: http::Response<Incoming>,
+        most: usize,
     ) -> Result<(http::response::Parts, Bytes), HttpError> {
         let (mut parts, body) = answer.into_parts();
         if let Some(crc) = crc32c_of(&parts.headers) {
             parts.extensions.insert(ObjectCrc(crc));
         }
-        match Limited::new(body, MAX_ANSWER).collect().await {
+        match Limited::new(body, most).collect().await {
             Ok(body) => Ok((parts, body.to_bytes())),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                Err(HttpError::new(HttpErrorKind::Decode, TransportError::Answer))
+                Err(HttpError::new(HttpErrorKind::Decode, TransportError::Answer(most)))
             }
             Err(error) => Err(self.interrupted(&*error)),
         }
@@ -251,11 +263,15 @@ impl Transport {
     }
 }
 
+fn is_metadata(uri: &Uri) -> bool {
+    uri.path().starts_with(METADATA)
+}
+
 /// Whether a request in plain text stays on this host, or asks the machine's metadata server without credentials.
 fn check_plain(uri: &Uri, headers: &HeaderMap) -> Result<(), TransportError> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let metadata = uri.path().starts_with(METADATA) && !headers.contains_key(header::AUTHORIZATION);
+    let metadata = is_metadata(uri) && !headers.contains_key(header::AUTHORIZATION);
     if loopback || metadata { Ok(()) } else { Err(TransportError::PlainText(host.to_owned())) }
 }
 

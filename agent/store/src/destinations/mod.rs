@@ -5,6 +5,7 @@
 mod bucket;
 mod credentials;
 mod folder;
+mod google_account;
 mod http_client;
 mod idle;
 mod rate;
@@ -15,6 +16,7 @@ mod url;
 
 use std::sync::Arc;
 
+pub use google_account::GoogleAccount;
 pub use http_client::Transport;
 pub use rate::SendRate;
 pub use reader::{BucketListing, BucketObject, BucketReader, BucketUrl, BucketUrlError};

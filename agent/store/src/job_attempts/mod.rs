@@ -112,7 +112,7 @@ impl JobAttempts {
         })
     }
 
-    /// The attempts that are wanted, at most `limit`, the newest first.
+    /// The attempts that are wanted, the newest first; at most `limit`, of which one user's never push out those of others.
     ///
     /// # Errors
     /// If the disk refuses.

@@ -23,7 +23,8 @@ pub(super) fn of_job(connection: &Connection, key: &JobKey) -> rusqlite::Result<
     read.filter_map(Result::transpose).collect()
 }
 
-/// The attempts that are wanted, the newest first.
+/// The attempts that are wanted, the newest first. Where they are more than `limit`, those of the users who have most are left
+/// out, the oldest first.
 pub(super) fn list(
     connection: &Connection,
     query: AttemptQuery<'_>,
@@ -35,8 +36,13 @@ pub(super) fn list(
         AttemptQuery::Named(name) => ("(id = ?1 OR name = ?1 OR other_id = ?1)", Some(name)),
     };
     let sql = format!(
-        "SELECT {COLUMNS} FROM job_attempts WHERE {condition}
-         ORDER BY coalesce(start_ns, last_event_ns) DESC, number DESC LIMIT ?2"
+        "SELECT {COLUMNS} FROM job_attempts WHERE number IN (
+             SELECT number FROM (
+                 SELECT number, row_number() OVER (
+                     PARTITION BY uid ORDER BY coalesce(start_ns, last_event_ns) DESC, number DESC) AS place
+                 FROM job_attempts WHERE {condition})
+             ORDER BY place, number DESC LIMIT ?2)
+         ORDER BY coalesce(start_ns, last_event_ns) DESC, number DESC"
     );
     let mut statement = connection.prepare(&sql)?;
     let read = statement.query_map((name, i64::try_from(limit).unwrap_or(i64::MAX)), decoded)?;

@@ -1,6 +1,9 @@
 //! Attempts are kept, found and bounded.
 
+use std::collections::BTreeMap;
+
 use model::{job::JobKind, time::ManualClock};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -127,6 +130,59 @@ fn one_users_jobs_do_not_push_out_those_of_others() {
     let kept = folder.ids(AttemptQuery::All);
     assert_eq!(kept, ["8#19", "8#18", "8#17", "8#16", "9#0", "7#2", "7#1", "7#0"]);
     assert_eq!((folder.attempts.open_of(1000).unwrap(), folder.attempts.open_of(5).unwrap()), (1, 0));
+}
+
+/// How many attempts each user has.
+fn by_user(all: &[StoredAttempt]) -> BTreeMap<u32, usize> {
+    let mut users = BTreeMap::new();
+    for stored in all {
+        *users.entry(stored.key.uid).or_default() += 1;
+    }
+    users
+}
+
+/// Whether nobody who lost an attempt has fewer left than another one, but for attempts that run.
+fn is_fair(before: &BTreeMap<u32, usize>, kept: &[StoredAttempt], open: &BTreeMap<u32, usize>) -> bool {
+    let after = by_user(kept);
+    let has = |of: &BTreeMap<u32, usize>, uid: &u32| of.get(uid).copied().unwrap_or(0);
+    let losers = before.iter().filter(|(uid, count)| has(&after, uid) < **count);
+    losers
+        .map(|(uid, _)| has(&after, uid))
+        .all(|left| after.iter().all(|(other, count)| *count <= left + 1 || *count <= has(open, other)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    /// Whoever registers most loses first, by the limit of the host and by that of an answer.
+    #[test]
+    fn a_limit_is_shared_among_the_users(
+        told in prop::collection::vec((0_u32..4, 0_u64..50, prop::bool::weighted(0.1)), 1..40),
+        flood in 0_u32..60,
+        limit in 1_usize..30,
+    ) {
+        let folder = Folder::new();
+        let of = |uid, at: u64, number, is_open| {
+            let stored = attempt("7", number, NOW.plus(Duration::from_secs(at)));
+            StoredAttempt { key: JobKey { uid, ..stored.key.clone() }, is_open, ..stored }
+        };
+        for (number, (uid, at, is_open)) in (0..).zip(&told) {
+            folder.put(of(*uid, *at, number, *is_open));
+        }
+        for number in 0..flood {
+            // All of them later than those of others.
+            folder.put(of(9, 100, number, false));
+        }
+        let all = folder.attempts.list(AttemptQuery::All, usize::MAX).unwrap();
+        let (before, open) = (by_user(&all), by_user(&folder.attempts.list(AttemptQuery::Open, usize::MAX).unwrap()));
+        let listed = folder.attempts.list(AttemptQuery::All, limit).unwrap();
+        prop_assert_eq!(listed.len(), limit.min(all.len()));
+        prop_assert!(is_fair(&before, &listed, &BTreeMap::new()), "{listed:?}");
+        folder.attempts.prune_number(limit).unwrap();
+        let kept = folder.attempts.list(AttemptQuery::All, usize::MAX).unwrap();
+        prop_assert!(kept.len() <= limit + open.values().sum::<usize>());
+        prop_assert!(is_fair(&before, &kept, &open), "{kept:?}");
+        prop_assert_eq!(by_user(&folder.attempts.list(AttemptQuery::Open, usize::MAX).unwrap()), open);
+    }
 }
 
 #[test]

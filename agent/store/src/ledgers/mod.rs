@@ -1,7 +1,7 @@
 //! What is kept of the ledgers of jobs, in the database of the agent: for each job one row, and one for each hour.
 //!
 //! The hours are kept by the second at first and by the minute later. Bounded by age, by number and by bytes: the oldest
-//! go first. What an hour holds is the business of whoever keeps it. All calls block.
+//! of the user who has most go first. What an hour holds is the business of whoever keeps it. All calls block.
 //! Must never return the ledger of a job for that of another user, or lose one hour because another cannot be kept.
 
 mod rows;

@@ -93,10 +93,12 @@ pub(super) fn by_second(connection: &Connection, before: i64) -> rusqlite::Resul
     found?.into_iter().flatten().map(|(ledger, hour)| Ok((ledger?, hour))).collect()
 }
 
-/// Ledgers that ended before a second, and the oldest beyond the most.
+/// Ledgers that ended before a second, and beyond the most the oldest of the user who has most.
 pub(super) fn surplus(connection: &Connection, before: i64, most: usize) -> rusqlite::Result<Vec<i64>> {
     let sql = "SELECT number FROM ledgers WHERE end_s < ?1
-        UNION SELECT number FROM (SELECT number FROM ledgers ORDER BY end_s DESC, number DESC LIMIT -1 OFFSET ?2)";
+        UNION SELECT number FROM (
+            SELECT number, row_number() OVER (PARTITION BY uid ORDER BY end_s DESC, number DESC) AS place
+            FROM ledgers ORDER BY place, end_s DESC, number DESC LIMIT -1 OFFSET ?2)";
     connection.prepare(sql)?.query_map((before, most), |row| row.get(0))?.collect()
 }
 
@@ -119,13 +121,16 @@ pub(super) fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
     connection.query_row("SELECT coalesce(sum(length(content)), 0) FROM ledger_hours", [], |row| row.get(0))
 }
 
-/// Forgets the oldest hours beyond so many bytes.
+/// Forgets hours beyond so many bytes: the oldest of the user who has most.
 pub(super) fn remove_beyond(connection: &Connection, most: u64) -> rusqlite::Result<()> {
     let sql = "DELETE FROM ledger_hours WHERE (ledger, hour) IN (
         SELECT ledger, hour FROM (
-            SELECT ledger, hour, sum(length(content)) OVER (ORDER BY first_s + hour * 3600 DESC, ledger) AS newer
-            FROM ledger_hours JOIN ledgers ON ledger = number
-        ) WHERE newer > ?1)";
+            SELECT ledger, hour, sum(length(content)) OVER (ORDER BY place, began DESC, ledger) AS sooner
+            FROM (
+                SELECT ledger, hour, content, first_s + hour * 3600 AS began, row_number() OVER (
+                    PARTITION BY uid ORDER BY first_s + hour * 3600 DESC, ledger) AS place
+                FROM ledger_hours JOIN ledgers ON ledger = number)
+        ) WHERE sooner > ?1)";
     connection.execute(sql, [most]).map(drop)
 }
 

@@ -77,19 +77,24 @@ fn hours_get_shorter_and_go_with_age_and_so_do_ledgers() {
 }
 
 #[test]
-fn the_oldest_go_beyond_the_number_and_the_bytes() {
+fn the_oldest_of_the_user_with_most_go_beyond_the_number_and_the_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let ledgers = ledgers(&folder);
     let many: Vec<_> =
         (0..5000).map(|n| (of(&n.to_string(), 1, NOW - 10_000 + n, NOW - 5000 + n), vec![])).collect();
     ledgers.keep(&many).unwrap();
+    // Older than all of those.
+    let quiet = of("quiet", 2, NOW - 3 * 24 * 3600, NOW - 24 * 3600);
+    ledgers.keep(&[(quiet.clone(), vec![by_second(30, 8 << 20)])]).unwrap();
     prune(&ledgers);
     let left = ledgers.list().unwrap();
-    assert_eq!((left.len(), left[0].key.id.as_str(), left[4095].key.id.as_str()), (4096, "4999", "904"));
-    // Twelve hours of 8 MiB: eight have room.
+    assert_eq!((left.len(), left[0].key.id.as_str()), (4096, "4999"));
+    assert_eq!((left[4094].key.id.as_str(), left[4095].key.id.as_str()), ("905", "quiet"));
+    // Twelve hours of 8 MiB and that of the other user: eight have room.
     let long = of("long", 1, NOW - 12 * 3600, NOW);
     ledgers.keep(&[(long.clone(), (0..12).map(|hour| by_second(hour, 8 << 20)).collect())]).unwrap();
     prune(&ledgers);
     let kept: Vec<_> = ledgers.hours(&long.key, 0, 99).unwrap().into_iter().map(|hour| hour.hour).collect();
-    assert_eq!(kept, (4..12).collect::<Vec<_>>());
+    assert_eq!(kept, (5..12).collect::<Vec<_>>());
+    assert_eq!(ledgers.hours(&quiet.key, 0, 99).unwrap().len(), 1);
 }

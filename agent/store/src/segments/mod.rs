@@ -159,7 +159,7 @@ pub struct SegmentQuery {
     pub from: Option<Timestamp>,
     /// Those that begin before this instant.
     pub to: Option<Timestamp>,
-    /// Only of this job, by its id.
+    /// Only of this job: `ID` or `KIND:ID`.
     pub job: Option<String>,
 }
 

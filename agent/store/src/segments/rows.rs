@@ -13,6 +13,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::{RecordedProcess, RecorderChoice, SegmentFacts, SegmentGap, SegmentQuery, StoredSegment};
 
+/// The job of a question: `ID` or `KIND:ID`.
+const OF_JOB: &str = "(?3 IS NULL OR ?3 IN (job_id, job_kind || ':' || job_id))";
 const PROCESS: &str = "job_kind, job_id, uid, pid, start_ticks, port";
 /// Segments of the host that are kept: all are listed in one answer.
 const MAX_SEGMENTS: usize = 4096;
@@ -107,7 +109,7 @@ pub(super) fn forget(connection: &Connection, gaps: Timestamp, choices: Timestam
 pub(super) fn list(connection: &Connection, query: &SegmentQuery) -> rusqlite::Result<Vec<StoredSegment>> {
     let mut statement = connection.prepare(&format!(
         "SELECT {PROCESS}, number, start_ns, stop_ns, bytes, trace_bytes, facts FROM segments
-         WHERE (?1 IS NULL OR stop_ns > ?1) AND (?2 IS NULL OR start_ns < ?2) AND (?3 IS NULL OR job_id = ?3)
+         WHERE (?1 IS NULL OR stop_ns > ?1) AND (?2 IS NULL OR start_ns < ?2) AND {OF_JOB}
          ORDER BY start_ns, number"
     ))?;
     let read = statement.query_map(parameters(query), |row| {
@@ -131,7 +133,7 @@ pub(super) fn list(connection: &Connection, query: &SegmentQuery) -> rusqlite::R
 pub(super) fn gaps(connection: &Connection, query: &SegmentQuery) -> rusqlite::Result<Vec<SegmentGap>> {
     let mut statement = connection.prepare(&format!(
         "SELECT {PROCESS}, start_ns, stop_ns, windows, reason FROM segment_gaps
-         WHERE (?1 IS NULL OR stop_ns > ?1) AND (?2 IS NULL OR start_ns < ?2) AND (?3 IS NULL OR job_id = ?3)
+         WHERE (?1 IS NULL OR stop_ns > ?1) AND (?2 IS NULL OR start_ns < ?2) AND {OF_JOB}
          ORDER BY start_ns, number"
     ))?;
     let read = statement.query_map(parameters(query), |row| {

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::own_thread;
-use crate::destinations::{
-    self, Destination, SendRate, Transport,
-    target::{TransferError, UploadTarget},
+use crate::{
+    destinations::{
+        self, Destination, SendRate, Transport,
+        target::{TransferError, UploadTarget},
+    },
+    own_thread,
 };
 
 /// What a destination permits.

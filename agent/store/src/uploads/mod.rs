@@ -15,7 +15,6 @@ mod check;
 mod file;
 mod live;
 mod manifest_put;
-mod own_thread;
 mod part_memory;
 mod queue;
 mod rows;

@@ -13,13 +13,16 @@ use xprof::session::{MANIFEST_FILE, Manifest, SessionId, SessionName};
 use super::{
     PartsDestination, Uploads,
     manifest_put::{ManifestEvent, ManifestPut, ManifestStep, PutManifestError},
-    own_thread, rows,
+    rows,
     status::UploadShare,
     transfer::{claim_path, file_path},
 };
-use crate::destinations::{
-    self, Destination, SendRate, Transport, UploadUrl,
-    target::{FailureClass, ObjectFacts, TransferError, UploadTarget},
+use crate::{
+    destinations::{
+        self, Destination, SendRate, Transport, UploadUrl,
+        target::{FailureClass, ObjectFacts, TransferError, UploadTarget},
+    },
+    own_thread,
 };
 
 /// Requests at the same time.

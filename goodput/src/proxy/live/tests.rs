@@ -297,7 +297,7 @@ fn real_series_second_by_second_where_they_are_at_hand() {
         eprintln!("SKIPPED: no real series in {folder}");
         return;
     }
-    for (name, wanted) in REAL_RUNS {
+    for (name, wanted, seconds) in REAL_RUNS {
         let (times, values) = logged(&std::fs::read_to_string(format!("{folder}/{name}.csv")).unwrap());
         for repeated in [false, true] {
             let observed = observed_run(&times, &values, repeated);
@@ -319,6 +319,9 @@ fn real_series_second_by_second_where_they_are_at_hand() {
                 })
                 .collect();
             assert_eq!(states, runs(wanted), "{name}");
+            let of = |state| ledger.counts().of(state);
+            let counted = [of(SecondState::Prep), of(SecondState::Stall), of(SecondState::Active)];
+            assert!(!repeated || counted == seconds, "{name}: {counted:?}");
             // A sample holds for its second and five more of 15.
             assert_eq!(ledger.counts().coverage(), if repeated { 1.0 } else { 0.4 }, "{name}");
         }
@@ -334,10 +337,11 @@ fn runs(text: &str) -> String {
     text.split_inclusive(char::is_alphabetic).map(of).collect()
 }
 
-const REAL_RUNS: [(&str, &str); 5] = [
-    ("v5p-8-run1", "20i1A2i3A1i5A"),
-    ("v5p-8-run2", "3i1A2i12A6i2A1i90A"),
-    ("v6e-8-run1", "3i1A3i10A5i"),
-    ("v6e-8-run2", "3i1A2i11A5i1A1i1A1i59A"),
-    ("v6e-8-run3", "5i1A3i8A"),
+/// Name, samples, and the seconds in preparation, stalled and productive where each sample holds until the next.
+const REAL_RUNS: [(&str, &str, [u64; 3]); 5] = [
+    ("v5p-8-run1", "20i1A2i3A1i5A", [300, 45, 135]),
+    ("v5p-8-run2", "3i1A2i12A6i2A1i90A", [45, 135, 1575]),
+    ("v6e-8-run1", "3i1A3i10A5i", [45, 120, 165]),
+    ("v6e-8-run2", "3i1A2i11A5i1A1i1A1i59A", [45, 135, 1095]),
+    ("v6e-8-run3", "5i1A3i8A", [75, 45, 135]),
 ];

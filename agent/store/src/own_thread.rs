@@ -1,4 +1,4 @@
-//! Short work at a destination on a thread of its own, so that TLS and disks never delay the sampler.
+//! Work over the network and with disks on a thread of its own, so that TLS and disks never delay the sampler.
 
 use tokio::sync::oneshot;
 
@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 ///
 /// # Errors
 /// If there is no thread, or it panicked.
-pub(super) async fn run<T, F>(name: &str, work: impl FnOnce() -> F + Send + 'static) -> Result<T, String>
+pub async fn run<T, F>(name: &str, work: impl FnOnce() -> F + Send + 'static) -> Result<T, String>
 where
     T: Send + 'static,
     F: Future<Output = T>,

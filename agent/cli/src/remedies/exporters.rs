@@ -1,0 +1,61 @@
+//! What to do about an exporter whose points do not arrive. The agent has it in its log.
+
+use export::{cloud_monitoring::FailureKind, tensorboard::live::EventFileFault};
+
+/// What to do about a failure of `[export.cloud_monitoring]`.
+pub(crate) fn cloud_monitoring(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Project => {
+            "set export.cloud_monitoring.project, location and accelerator_type; or, on Google Cloud, let the agent's unit \
+             reach the metadata server: docs/storage.md has the drop-in"
+        }
+        FailureKind::Credentials => {
+            "name a key file in export.cloud_monitoring.credentials that the agent's user can read; or give the machine a \
+             service account, and let the agent's unit reach the metadata server: docs/storage.md has the drop-in"
+        }
+        FailureKind::Scope => {
+            "give the machine the access scope monitoring.write or cloud-platform (the machine has to be stopped for \
+             that), or name a key file in export.cloud_monitoring.credentials"
+        }
+        FailureKind::Disabled => {
+            "switch the service on: `gcloud services enable monitoring.googleapis.com --project PROJECT`"
+        }
+        FailureKind::Permission => "grant the account roles/monitoring.metricWriter on the project",
+        FailureKind::Quota => {
+            "raise export.cloud_monitoring.interval, or the project's quota of time series ingestion requests"
+        }
+        FailureKind::Clock => "set the clock of this host, and keep it set (chrony or systemd-timesyncd)",
+        FailureKind::Refused => {
+            "the service names the reason; another writer of the same series, such as the library's own uploader, has to \
+             be switched off"
+        }
+        FailureKind::Server => "the service fails; nothing has to be done here",
+        FailureKind::Unreachable => {
+            "check the network and the unit's rules: IPAddressAllow=, docs/storage.md has the drop-in"
+        }
+        FailureKind::Timeout => "check the network between this host and export.cloud_monitoring.endpoint",
+        FailureKind::Answer => {
+            "check export.cloud_monitoring.endpoint, and whether a proxy answers in its place"
+        }
+        FailureKind::Marks => {
+            "`tpuscope goodput --job NAME` says what is wrong; check the disk of agent.state_dir"
+        }
+        FailureKind::TooMany => {
+            "the others are left out; fewer custom events, or distributions = false, make room"
+        }
+        FailureKind::SameName => "give the jobs of this host names of their own",
+    }
+}
+
+/// What to do about event files that cannot be written.
+pub(crate) fn event_files(fault: EventFileFault) -> &'static str {
+    match fault {
+        EventFileFault::Marks => {
+            "`tpuscope goodput --job NAME` says what is wrong; check the disk of agent.state_dir"
+        }
+        EventFileFault::Folder => {
+            "the folder of export.tensorboard.directory must be there and have room, and the agent's user must be able to write \
+             to it (docs/export.md)"
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A session of the store as one answer: its parts are joined where there are several, sent, and removed.
+//!
+//! The session is the agent's only until its client has it. An agent that ends before leaves a session like any other, which
+//! the limits of the store remove.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use ::sessions::capture_runner::StoredCapture;
+use bytes::Bytes;
+use store::{
+    AsyncStore, SessionStore, StoreError,
+    segments::{SegmentError, Segments},
+};
+use tonic::Status;
+use tracing::warn;
+use xprof::{
+    client::TraceHead,
+    input::{FileInput, Input},
+    merge::{self, MergeError, ProcessLabel},
+    service::{self, TooLargeToAnswer, TraceCarrier},
+    session::{Manifest, PART_SUFFIX, SessionName},
+};
+
+use super::{answer::Answer, profile::too_large};
+
+/// What is read at a time.
+const PIECE: usize = 256 << 10;
+
+/// The first chip of each process, by its pid.
+pub(super) type ChipOrder = BTreeMap<u32, u32>;
+
+/// How an answer carries a stored trace.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum StoredCarrier {
+    /// Once.
+    One(TraceCarrier),
+    /// As a file and in the field of the trace: the request does not say which one the client reads.
+    Both,
+}
+
+impl From<TraceCarrier> for StoredCarrier {
+    fn from(carrier: TraceCarrier) -> Self {
+        Self::One(carrier)
+    }
+}
+
+/// A session that is removed once it was answered.
+pub(super) struct KeptSession {
+    store: AsyncStore,
+    name: SessionName,
+    manifest: Manifest,
+    chips: ChipOrder,
+}
+
+/// Why a session cannot be answered.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    #[error(transparent)]
+    Merge(#[from] MergeError),
+    #[error(transparent)]
+    TooLarge(#[from] TooLargeToAnswer),
+    #[error("cannot read the trace: {0}")]
+    Read(#[from] io::Error),
+    #[error("the session has no trace any more")]
+    Gone,
+    #[error("the caller has hung up")]
+    HungUp,
+}
+
+impl KeptSession {
+    pub(super) fn new(store: AsyncStore, captured: StoredCapture, chips: ChipOrder) -> Self {
+        Self { store, name: captured.stored.name, manifest: captured.manifest, chips }
+    }
+
+    /// The label of the part in `file`.
+    fn label(&self, file: &str) -> ProcessLabel {
+        let mut parts = self.manifest.hosts.iter().flat_map(|host| &host.parts);
+        let pid = parts.find(|part| part.file == file).and_then(|part| part.pid);
+        ProcessLabel {
+            name: pid.map_or_else(
+                || file.strip_suffix(PART_SUFFIX).unwrap_or(file).to_owned(),
+                |pid| format!("pid {pid}"),
+            ),
+            first_chip: pid.and_then(|pid| self.chips.get(&pid).copied()),
+        }
+    }
+
+    /// Why processes have no part.
+    fn warnings(&self) -> Vec<String> {
+        let missing = self.manifest.missing.iter().map(|missing| {
+            format!("{} is missing: {}", missing.process.as_deref().unwrap_or(&missing.host), missing.why)
+        });
+        missing.chain(self.manifest.warnings.iter().cloned()).collect()
+    }
+}
+
+impl Drop for KeptSession {
+    fn drop(&mut self) {
+        let (store, name) = (self.store.clone(), self.name.clone());
+        tokio::spawn(async move {
+            let removed = name.clone();
+            let removed = store.call(move |store: &SessionStore| store.remove(&removed).map(drop)).await;
+            if let Err(error) = removed {
+                warn!(session = %name, %error, "a session that was answered is not removed");
+            }
+        });
+    }
+}
+
+/// Answers with the traces of `kept` as one.
+pub(super) async fn answer(
+    kept: KeptSession,
+    segments: Arc<Segments>,
+    carrier: StoredCarrier,
+    answer: &Answer,
+) -> Result<(), Status> {
+    let name = kept.name.clone();
+    let paths: Vec<PathBuf> = kept
+        .store
+        .call(move |store: &SessionStore| {
+            Ok(store.get(&name)?.session.parts.into_iter().map(|part| part.path).collect())
+        })
+        .await
+        .map_err(|error: StoreError| status(&error.into()))?;
+    let sender = answer.clone();
+    let labels: Vec<ProcessLabel> = paths
+        .iter()
+        .map(|path| kept.label(&path.file_name().unwrap_or_default().to_string_lossy()))
+        .collect();
+    let warnings = kept.warnings();
+    let sent =
+        tokio::task::spawn_blocking(move || send(&paths, labels, &warnings, &segments, carrier, &sender));
+    let sent =
+        sent.await.map_err(|error| Status::internal(format!("the answer ended unexpectedly: {error}")))?;
+    drop(kept);
+    sent.map_err(|error| status(&error))
+}
+
+fn status(error: &AnswerError) -> Status {
+    match error {
+        AnswerError::TooLarge(_) => too_large(error),
+        AnswerError::HungUp => Status::cancelled(error.to_string()),
+        _ => Status::internal(error.to_string()),
+    }
+}
+
+/// Blocks.
+fn send(
+    paths: &[PathBuf],
+    labels: Vec<ProcessLabel>,
+    warnings: &[String],
+    segments: &Segments,
+    carrier: StoredCarrier,
+    answer: &Answer,
+) -> Result<(), AnswerError> {
+    match paths {
+        [] => Err(AnswerError::Gone),
+        [only] => {
+            let mut trace = File::open(only)?;
+            let bytes = trace.metadata()?.len();
+            send_trace(&mut trace, bytes, carrier, answer)
+        }
+        _ => {
+            let inputs: Vec<FileInput> = paths.iter().map(FileInput::new).collect();
+            let processes: Vec<(&dyn Input, ProcessLabel)> =
+                inputs.iter().map(|input| input as &dyn Input).zip(labels).collect();
+            let mut joined = segments.begin()?;
+            let bytes = merge::join(&processes, &mut joined, warnings)?;
+            send_trace(&mut joined, bytes, carrier, answer)
+        }
+    }
+}
+
+fn send_trace(
+    trace: &mut (impl Read + Seek),
+    bytes: u64,
+    carrier: StoredCarrier,
+    answer: &Answer,
+) -> Result<(), AnswerError> {
+    let head = TraceHead { bytes, is_empty: false };
+    match carrier {
+        StoredCarrier::One(carrier) => {
+            put(service::answer_head(carrier, head)?, answer)?;
+            send_bytes(trace, bytes, answer)
+        }
+        StoredCarrier::Both => {
+            let [first, second] = service::both_heads(bytes)?;
+            put(first, answer)?;
+            send_bytes(trace, bytes, answer)?;
+            put(second, answer)?;
+            send_bytes(trace, bytes, answer)
+        }
+    }
+}
+
+fn send_bytes(trace: &mut (impl Read + Seek), bytes: u64, answer: &Answer) -> Result<(), AnswerError> {
+    trace.seek(SeekFrom::Start(0))?;
+    let mut left = bytes;
+    while left > 0 {
+        let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        let mut piece = vec![0; length];
+        trace.read_exact(&mut piece)?;
+        put(Bytes::from(piece), answer)?;
+        left -= length as u64;
+    }
+    Ok(())
+}
+
+fn put(piece: Bytes, answer: &Answer) -> Result<(), AnswerError> {
+    answer.send_blocking(piece).map_err(|_| AnswerError::HungUp)
+}

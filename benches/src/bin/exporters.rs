@@ -1,0 +1,320 @@
+//! What each exporter costs beside the sampler: both in one process, in the same seconds, with 8 chips of one job behind one
+//! port that marks a step each second. The sampler has the main thread, an exporter a thread of its own; the service that
+//! takes the points is another process.
+//!
+//! The promise is a ratio to the sampler of the same run, with the exporter's default interval. Connections are in plain
+//! text. `EXPORTERS_BENCH_SECONDS` is how long it runs (default 180).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
+#![expect(clippy::cast_precision_loss, reason = "figures of a bench are rounded")]
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    process::{Command, ExitCode, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use benches::{
+    daemon::Daemon,
+    promise,
+    services::{CHIPS, fake_tpu_host},
+};
+use export::{
+    cloud_monitoring::{self, CloudMonitoringInputs, settings::CloudMonitoringSettings},
+    tensorboard::{
+        live::{self, EventFileInputs},
+        settings::TensorBoardSettings,
+    },
+};
+use fakes::{fake_gcs::FakeGcs, fake_monitoring::FakeMonitoring, harness::artifact};
+use jobs::ledger::{LedgerInputs, LiveLedgers};
+use marks::ledgers::MarkLedgers;
+use model::{
+    device::{Chip, ChipIndex},
+    job::{Job, JobKind},
+    registry::WorkloadRegistry,
+    snapshot::HostSnapshot,
+    time::{Clock, SystemClock, Timestamp},
+    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner, ProcessKey, WorkloadId, Workloads},
+};
+use sampling::{sampler::Sampler, settings::sampler::Settings, sources::runtime::RuntimeSource};
+use serde_json::Value;
+use store::{
+    ledgers::Ledgers,
+    marks::{MarkBatch, MarkLimits, Marks, NewMark},
+    settings::MinFree,
+    state::StateDb,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// An exporter's CPU, as a share of the sampler's.
+const SHARE: f64 = 0.05;
+/// The argument that makes this program the service that takes the points.
+const SERVICE: &str = "--service";
+/// The thread for what blocks.
+const BLOCKING: &str = "blocking";
+
+fn main() -> ExitCode {
+    if env::args().any(|argument| argument == SERVICE) {
+        serve();
+    }
+    let seconds = env::var("EXPORTERS_BENCH_SECONDS").map_or(180, |text| text.parse().expect("seconds"));
+    let kept = [cloud_monitoring(seconds), event_files(seconds)];
+    if kept.into_iter().all(|kept| kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Serves until this process is killed.
+fn serve() -> ! {
+    let monitoring = FakeMonitoring::start();
+    println!("{}", monitoring.url());
+    let mut written = 0;
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(monitoring.violations().is_empty(), "{:?}", monitoring.violations());
+        if monitoring.series().len() > written {
+            written = monitoring.series().len();
+            println!("{written}");
+        }
+    }
+}
+
+fn cloud_monitoring(seconds: u64) -> bool {
+    let mut command = Command::new(env::current_exe().unwrap());
+    let mut child = command.arg(SERVICE).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let _service = Daemon::from(child);
+    let url = lines.next().unwrap().unwrap();
+    let host = MarkingHost::start();
+    let key = host.folder.path().join("key.json");
+    fs::write(&key, FakeGcs::key_file(&url).to_string()).unwrap();
+    let settings = CloudMonitoringSettings {
+        enabled: true,
+        project: "project".into(),
+        location: "us-central1-a".into(),
+        accelerator_type: "TPU-v6e".into(),
+        rolling_windows: vec!["10m".parse().unwrap()],
+        distributions: true,
+        credentials: key,
+        endpoint: url,
+        ..CloudMonitoringSettings::default()
+    };
+    let cost = host.run("monitoring", seconds, |inputs, stop| {
+        let inputs = CloudMonitoringInputs {
+            settings,
+            host: "host".into(),
+            marks: inputs.marks,
+            ledgers: inputs.ledgers,
+            workloads: inputs.workloads,
+            sampler: inputs.sampler,
+            clock: inputs.clock,
+            remedy: |_| "",
+        };
+        tokio::spawn(async move { cloud_monitoring::run(inputs, stop).await.unwrap() });
+    });
+    let points: u64 = lines.next().map_or(0, |line| line.unwrap().parse().unwrap());
+    assert!(points > 20, "{points} points in the first round");
+    println!("{seconds} s, {CHIPS} chips behind one port, CPU time:");
+    println!("  sampler                 {:9.1} ms", cost.sampler);
+    println!("  Cloud Monitoring        {:9.1} ms, {points} points each minute", cost.exporter);
+    let share = cost.exporter / cost.sampler;
+    promise::at_most("the exporter to Cloud Monitoring, as a share of the sampler's CPU", share, SHARE)
+}
+
+fn event_files(seconds: u64) -> bool {
+    let host = MarkingHost::start();
+    let directory = host.folder.path().join("boards");
+    fs::create_dir(&directory).unwrap();
+    let settings = TensorBoardSettings { directory: directory.clone(), ..TensorBoardSettings::default() };
+    let cost = host.run(BLOCKING, seconds, |inputs, stop| {
+        let inputs = EventFileInputs {
+            settings,
+            host: "host".into(),
+            marks: inputs.marks,
+            mark_ledgers: inputs.ledgers,
+            ledgers: inputs.live,
+            clock: inputs.clock,
+            remedy: |_| "",
+        };
+        tokio::spawn(async move { live::run(inputs, stop).await.unwrap() });
+    });
+    let files = |job: &str, run: &str| {
+        let runs = fs::read_dir(directory.join(job)).unwrap().map(|run| run.unwrap().path());
+        let run = runs.into_iter().find(|path| path.ends_with(run)).expect("a run");
+        fs::read_dir(run).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>()
+    };
+    let bytes = files("train-u0", "goodput") + files("slurm-7-u0", "proxy-host");
+    println!("{seconds} s, {CHIPS} chips behind one port, CPU time:");
+    println!("  sampler                 {:9.1} ms", cost.sampler);
+    println!("  event files             {:9.1} ms, {bytes} bytes", cost.exporter);
+    let share = cost.exporter / cost.sampler;
+    promise::at_most("event files for TensorBoard, as a share of the sampler's CPU", share, SHARE)
+}
+
+/// CPU times in milliseconds.
+struct ExporterCost {
+    sampler: f64,
+    exporter: f64,
+}
+
+/// What exporters read.
+struct ExporterInputs {
+    marks: Arc<Marks>,
+    ledgers: Arc<MarkLedgers>,
+    workloads: watch::Receiver<HostSnapshot>,
+    sampler: Sampler,
+    live: Arc<LiveLedgers>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A host of 8 chips that one job has open, which marks.
+struct MarkingHost {
+    folder: tempfile::TempDir,
+    runtime: String,
+    _services: Daemon,
+}
+
+impl MarkingHost {
+    fn start() -> Self {
+        let mut command = Command::new(artifact("fake-tpu-host"));
+        command.args(["--runtime", "127.0.0.1:0", "--chips", &CHIPS.to_string()]);
+        let (services, addresses): (_, Value) = fake_tpu_host(&mut command);
+        let runtime = addresses["runtime"][0].as_str().unwrap().to_owned();
+        Self { folder: tempfile::tempdir().unwrap(), runtime, _services: services }
+    }
+
+    fn snapshot(&self) -> HostSnapshot {
+        let chips: Vec<Chip> = (0..u32::try_from(CHIPS).unwrap())
+            .map(|chip| Chip { index: ChipIndex(chip), cores: Some(1), ..Chip::default() })
+            .collect();
+        let process = ProcessKey { pid: std::process::id(), start_ticks: 1 };
+        let endpoint = Endpoint {
+            kind: EndpointKind::RuntimeMetrics,
+            address: self.runtime.parse().unwrap(),
+            origin: EndpointOrigin::Config,
+            listeners: vec![process],
+            unreachable: None,
+        };
+        let owner = Owner {
+            process,
+            chips: chips.iter().map(|chip| chip.index).collect(),
+            job: Job { kind: JobKind::Slurm, id: "7".into(), ..Job::default() },
+            shares_our_network: true,
+            endpoints: vec![endpoint],
+            ..Owner::default()
+        };
+        let mut registry = WorkloadRegistry::default();
+        registry.observe(std::slice::from_ref(&owner), SystemClock.now());
+        let running: Vec<_> = registry.running().cloned().collect();
+        HostSnapshot {
+            chips: chips.into(),
+            workloads: Arc::new(Workloads { owners: vec![owner], ..Workloads::default() }),
+            running: running.into(),
+            ..HostSnapshot::default()
+        }
+    }
+
+    /// Runs the sampler on this thread, and what `start` starts, whose thread has this name.
+    fn run(
+        &self,
+        thread: &str,
+        seconds: u64,
+        start: impl FnOnce(ExporterInputs, CancellationToken),
+    ) -> ExporterCost {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let db = Arc::new(StateDb::new(self.folder.path(), Arc::clone(&clock)));
+        let limits =
+            MarkLimits { keep: Duration::from_secs(3600), max_bytes: 64 << 20, min_free: MinFree::Share(0) };
+        let live = LiveLedgers::new(Ledgers::new(Arc::clone(&db)), Arc::clone(&clock));
+        let marks = Arc::new(Marks::new(self.folder.path(), db, limits, Arc::clone(&clock)));
+        let marking = marking(Arc::clone(&marks), seconds);
+        let settings = Settings::default();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        // One thread for what blocks, which keeps its CPU time to the end.
+        runtime.max_blocking_threads(1).thread_name(BLOCKING).thread_keep_alive(Duration::from_secs(3600));
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let sampler = Sampler::new(&settings, Arc::clone(&clock));
+            let (_set, workloads) = watch::channel(self.snapshot());
+            let stop = CancellationToken::new();
+            let inputs = ExporterInputs {
+                ledgers: Arc::new(MarkLedgers::new(Arc::clone(&marks), Arc::clone(&clock))),
+                marks,
+                workloads: workloads.clone(),
+                sampler: sampler.clone(),
+                live: Arc::clone(&live),
+                clock,
+            };
+            let batches = sampler.batches();
+            let listened = LedgerInputs { batches, host: workloads.clone(), epoch: sampler.epoch() };
+            let listening = listening(live, listened, stop.clone());
+            start(inputs, stop.clone());
+            let (source, interval) = (Box::new(RuntimeSource::default()), settings.interval.get());
+            let reading = tokio::spawn({
+                let (sampler, stop) = (sampler.clone(), stop.clone());
+                async move { sampler.drive(source, interval, workloads, stop).await }
+            });
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let cost = ExporterCost { sampler: own_thread_ms(), exporter: thread_ms(thread) };
+            stop.cancel();
+            reading.await.unwrap();
+            marking.join().unwrap();
+            listening.join().unwrap();
+            cost
+        })
+    }
+}
+
+/// A thread with the ledgers of the chips, as the agent keeps them: neither the sampler nor an exporter pays for it.
+fn listening(
+    ledgers: Arc<LiveLedgers>,
+    inputs: LedgerInputs,
+    stop: CancellationToken,
+) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(ledgers.run(inputs, stop));
+    })
+}
+
+/// A thread that marks a step each second, as the agent's writer does: neither the sampler nor an exporter pays for it.
+fn marking(marks: Arc<Marks>, seconds: u64) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let start = SystemClock.now().0 / 1_000_000_000;
+        let mark = |second: i64, payload: String| {
+            let workload = Some(WorkloadId { kind: JobKind::Slurm, job: "7".into() });
+            let at = Timestamp(second * 1_000_000_000);
+            let mark = NewMark { job: "train".into(), workload, at, payload };
+            let batch = MarkBatch { uid: 0, numbered: None, marks: vec![Some(mark)] };
+            marks.append(&[batch]).unwrap();
+        };
+        mark(start, format!(r#"{{"job_start_time": {start}.0}}"#));
+        for step in 0..i64::try_from(seconds).unwrap() {
+            let second = start + step;
+            mark(second, format!(r#"{{"step_count": {step}, "step_start_time": {second}.0}}"#));
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    })
+}
+
+/// CPU time of this thread in milliseconds.
+fn own_thread_ms() -> f64 {
+    let time: Duration =
+        nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into();
+    time.as_secs_f64() * 1e3
+}
+
+/// CPU time of the thread of this process with this name, in milliseconds.
+fn thread_ms(name: &str) -> f64 {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let named = |path: &std::path::PathBuf| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    let path = tasks.into_iter().find(named).expect("the exporter runs");
+    // Nanoseconds on a processor are the first of three figures.
+    let text = fs::read_to_string(path.join("schedstat")).unwrap();
+    let nanoseconds: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
+    nanoseconds as f64 / 1e6
+}

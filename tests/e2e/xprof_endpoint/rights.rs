@@ -1,0 +1,125 @@
+//! A caller may do what the user of its connection may do on the socket.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use fakes::{
+    fake_profiler::{FakeProfiler, Mode, trace},
+    wait::until,
+};
+use nix::unistd::setfsuid;
+use proto::tensorflow::{
+    MonitorRequest, ProfileRequest, ProfileResponse, profiler_service_client::ProfilerServiceClient,
+};
+use tonic::{Code, Status, transport::Endpoint};
+
+use super::{Killed, XprofAgent, request};
+
+const SOMEBODY: u32 = 54321;
+
+/// Passes bytes on between a port of its own and another one, as its user.
+const RELAY: &str = "
+import socket, sys, threading
+def pump(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    near, _ = listener.accept()
+    far = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+    for ends in ((near, far), (far, near)):
+        threading.Thread(target=pump, args=ends, daemon=True).start()
+";
+
+/// A relay that runs as another user, and where it listens.
+struct Relay {
+    _child: Killed,
+    at: String,
+}
+
+impl Relay {
+    fn start(prefix: &[&str], port: u16) -> Self {
+        let port = port.to_string();
+        let words = [prefix, &["/usr/bin/python3", "-c", RELAY, &port]].concat();
+        let mut command = Command::new(words[0]);
+        let mut child =
+            command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { _child: Killed(child), at: format!("127.0.0.1:{}", line.trim()) }
+    }
+
+    fn of_user(uid: u32, port: u16) -> Self {
+        let user = [format!("--reuid={uid}"), format!("--regid={uid}")];
+        Self::start(&["setpriv", &user[0], &user[1], "--clear-groups"], port)
+    }
+}
+
+/// Runs calls on the agent's own client.
+pub(super) fn block_on<T>(calls: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(calls)
+}
+
+pub(super) async fn profile(at: &str, request: ProfileRequest) -> Result<ProfileResponse, Status> {
+    let channel = Endpoint::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();
+    let mut client = ProfilerServiceClient::new(channel).max_decoding_message_size(usize::MAX);
+    client.profile(request).await.map(tonic::Response::into_inner)
+}
+
+async fn monitor(at: &str) -> Result<String, Status> {
+    let channel = Endpoint::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();
+    let mut client = ProfilerServiceClient::new(channel);
+    client.monitor(MonitorRequest::default()).await.map(|shown| shown.into_inner().data)
+}
+
+#[test]
+fn a_user_has_the_rights_of_the_socket_unless_anyone_may_profile() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let xprof = XprofAgent::start(&[fake.target()]);
+    // The tests run as root, who may profile everything.
+    let answer = block_on(profile(&xprof.at(), request(10))).unwrap();
+    assert_eq!(answer.xspace, Some(trace()), "unchanged");
+
+    let somebody = Relay::of_user(SOMEBODY, xprof.port);
+    let refused = block_on(profile(&somebody.at, request(10))).unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert!(block_on(monitor(&somebody.at)).unwrap().contains("No chip"), "everyone may read");
+    // Root of a container in the host's network is not the host's root.
+    let contained = Relay::start(&["unshare", "--pid", "--fork", "--kill-child"], xprof.port);
+    let refused = block_on(profile(&contained.at, request(10))).unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert_eq!(fake.seen().profiles.len(), 1, "nobody else's call reached the workload");
+
+    let anyone = XprofAgent::start_with(&[fake.target()], &["TPUSCOPE_API__XPROF_ANYONE=true"]);
+    let somebody = Relay::of_user(SOMEBODY, anyone.port);
+    assert_eq!(block_on(profile(&somebody.at, request(10))).unwrap().xspace, Some(trace()));
+    let stop = async {
+        let at = format!("http://{}", somebody.at);
+        let channel = Endpoint::from_shared(at).unwrap().connect().await.unwrap();
+        let mut client = ProfilerServiceClient::new(channel);
+        client.stop_continuous_profiling(proto::tensorflow::StopContinuousProfilingRequest {}).await
+    };
+    assert_eq!(block_on(stop).unwrap_err().code(), Code::NotFound, "it has no job");
+}
+
+#[test]
+fn a_socket_whose_process_is_not_its_users_has_no_rights() {
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let xprof = XprofAgent::start(&[fake.target()]);
+    let at = xprof.at();
+    // Only this thread makes sockets of another user.
+    let refused = std::thread::spawn(move || {
+        setfsuid(nix::unistd::Uid::from_raw(SOMEBODY));
+        block_on(profile(&at, request(10))).unwrap_err()
+    });
+    let refused = refused.join().unwrap();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    until("no call to reach the workload", || fake.seen().profiles.is_empty());
+}
