@@ -13,6 +13,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "tpu/tpu_telemetry.proto",
         "tpu/runtime_metric_service.proto",
         "libtpu/vbar_control.proto",
+        "google/rpc.proto",
+        "opentelemetry/metrics_service.proto",
         "tpuscope/v1/agent.proto",
         "tpuscope/v1/child.proto",
     ];

@@ -12,11 +12,12 @@ peers=${TPUSCOPE_PEERS:-target/peers}
 
 # Name=package of each program that a Debian package provides.
 programs="make=make git=git nm=binutils python3=python3 promtool=prometheus prometheus=prometheus
-  prometheus-node-exporter=prometheus-node-exporter ip=iproute2 mmdebstrap=mmdebstrap systemd-nspawn=systemd-container
+  prometheus-node-exporter=prometheus-node-exporter victoria-metrics=victoria-metrics ip=iproute2
+  mmdebstrap=mmdebstrap systemd-nspawn=systemd-container
   chromium=chromium dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun
   /usr/sbin/sshd=openssh-server ssh=openssh-client
   /usr/sbin/slurmctld=slurm-wlm /usr/sbin/slurmd=slurm-wlm srun=slurm-wlm /usr/sbin/munged=munge"
-venvs="xprof goodput tpu-info tensorboard mcp"
+venvs="xprof goodput tpu-info rotel tensorboard mcp"
 # One libtpu of each SDK table that has metrics: 17, 15 and 12 functions.
 libtpus="0.0.52 0.0.30 0.0.21"
 # Recorders that take a sink as their fourth argument: before and after it was renamed, the last that writes at once, and

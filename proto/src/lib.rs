@@ -1,7 +1,7 @@
 //! Every message that tpuscope sends or receives, generated from `proto/proto`.
 //!
 //! The foreign packages keep their names and field numbers exactly: they are the wire contract with
-//! workloads, XProf and libtpu. Nothing here may hold logic.
+//! workloads, XProf, libtpu and collectors. Nothing here may hold logic.
 
 // Generated code carries the comments of the .proto files, and no more.
 #![allow(missing_docs, clippy::all, unreachable_pub)]
@@ -34,6 +34,41 @@ pub mod tpu {
 pub mod libtpu {
     pub mod tpunetd {
         tonic::include_proto!("libtpu.tpunetd");
+    }
+}
+
+/// `google.rpc`: the details of an error of gRPC.
+pub mod google {
+    pub mod rpc {
+        tonic::include_proto!("google.rpc");
+    }
+}
+
+/// `opentelemetry.proto`: the metrics of OTLP, and the service of a collector that takes them.
+pub mod opentelemetry {
+    pub mod proto {
+        pub mod collector {
+            pub mod metrics {
+                pub mod v1 {
+                    tonic::include_proto!("opentelemetry.proto.collector.metrics.v1");
+                }
+            }
+        }
+        pub mod common {
+            pub mod v1 {
+                tonic::include_proto!("opentelemetry.proto.common.v1");
+            }
+        }
+        pub mod metrics {
+            pub mod v1 {
+                tonic::include_proto!("opentelemetry.proto.metrics.v1");
+            }
+        }
+        pub mod resource {
+            pub mod v1 {
+                tonic::include_proto!("opentelemetry.proto.resource.v1");
+            }
+        }
     }
 }
 

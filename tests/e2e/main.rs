@@ -25,6 +25,7 @@ mod libtpu;
 mod marks;
 mod mcp;
 mod merge_real;
+mod otlp;
 mod previous_release;
 mod profiler_agent;
 mod recorder;

@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     convert::Infallible,
     future::Future,
+    io::Read,
     net::SocketAddr,
     path::{Path, PathBuf},
     pin::Pin,
@@ -14,7 +15,9 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use bytes::{BufMut, Bytes, BytesMut};
+use flate2::read::GzDecoder;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::{
     HeaderMap, Request, Response,
@@ -36,6 +39,8 @@ pub enum Reply {
     Message(Bytes),
     /// A gRPC status other than OK, with its text.
     Status(u16, String),
+    /// The same with details: a `google.rpc.Status`.
+    Detailed(u16, String, Bytes),
     /// No answer, ever.
     Hang,
     /// The reply after this long.
@@ -84,6 +89,7 @@ pub struct GrpcServer {
     address: Option<SocketAddr>,
     calls: Arc<Mutex<BTreeMap<String, u64>>>,
     connections: Arc<Mutex<u64>>,
+    headers: Arc<Mutex<HeaderMap>>,
     manner: Arc<Mutex<Manner>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -94,6 +100,7 @@ struct Shared {
     handler: Handler,
     calls: Arc<Mutex<BTreeMap<String, u64>>>,
     connections: Arc<Mutex<u64>>,
+    headers: Arc<Mutex<HeaderMap>>,
     manner: Arc<Mutex<Manner>>,
 }
 
@@ -103,8 +110,13 @@ impl GrpcServer {
     /// # Panics
     /// If it cannot listen there.
     pub fn start(listen: ServerAddress, handler: Handler) -> Self {
-        let shared =
-            Shared { handler, calls: Arc::default(), connections: Arc::default(), manner: Arc::default() };
+        let shared = Shared {
+            handler,
+            calls: Arc::default(),
+            connections: Arc::default(),
+            headers: Arc::default(),
+            manner: Arc::default(),
+        };
         let (stop, stopped) = oneshot::channel();
         let (ready, bound) = mpsc::channel();
         let serving = shared.clone();
@@ -122,6 +134,7 @@ impl GrpcServer {
             address,
             calls: shared.calls,
             connections: shared.connections,
+            headers: shared.headers,
             manner: shared.manner,
             stop: Some(stop),
             thread: Some(thread),
@@ -149,6 +162,11 @@ impl GrpcServer {
     /// How many connections were accepted.
     pub fn connections(&self) -> u64 {
         *self.connections.lock().unwrap()
+    }
+
+    /// The headers of the last call.
+    pub fn headers(&self) -> HeaderMap {
+        self.headers.lock().unwrap().clone()
     }
 
     /// How connections accepted from now on are treated.
@@ -230,13 +248,24 @@ where
 async fn call(request: Request<Incoming>, shared: Shared) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
     *shared.calls.lock().unwrap().entry(path.clone()).or_default() += 1;
+    *shared.headers.lock().unwrap() = request.headers().clone();
     let bytes = match request.into_body().collect().await {
         Ok(body) => body.to_bytes(),
         Err(_) => return Ok(status(13, "the request was cut off")),
     };
-    let message = bytes.get(5..).unwrap_or_default();
-    let reply = (shared.handler)(&path, message);
+    let reply = (shared.handler)(&path, &message_of(&bytes));
     Ok(answer(reply).await)
+}
+
+/// The message of a body, without its prefix. One that is compressed, as those of collectors are, is unpacked.
+fn message_of(body: &Bytes) -> Bytes {
+    let message = if body.len() < 5 { Bytes::new() } else { body.slice(5..) };
+    if body.first() != Some(&1) {
+        return message;
+    }
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&*message).read_to_end(&mut unpacked).expect("gzip is the only compression");
+    unpacked.into()
 }
 
 fn answer(reply: Reply) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> {
@@ -251,6 +280,12 @@ fn answer(reply: Reply) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>> 
             }
             Reply::Raw(body) => good(body),
             Reply::Status(code, text) => status(code, &text),
+            Reply::Detailed(code, text, details) => {
+                let mut answer = status(code, &text);
+                let details = BASE64_STANDARD_NO_PAD.encode(details).parse().unwrap();
+                answer.headers_mut().insert("grpc-status-details-bin", details);
+                answer
+            }
             Reply::Hang => std::future::pending().await,
             Reply::Slow(delay, reply) => {
                 tokio::time::sleep(delay).await;

@@ -1,27 +1,49 @@
-//! Samples as families of series, in order of name.
+//! Samples as families of series, in order of name: what the metrics page and an exporter have in common.
 //!
 //! A sample's descriptor says all that is needed: its name, help and kind; no metric is treated in a way of its own.
 
 use model::{
-    distribution::Histogram,
-    label::RESERVED,
-    metric::MetricKind,
+    label::{LabelValue, RESERVED},
+    metric::{Descriptor, MetricKind},
     sample::{Origin, Sample, SampleValue},
 };
-
-use super::page_writer::{Number, PageWriter, is_name};
 
 /// The labels that are added to every measured sample: none of its own can take their name.
 const ADDED: [&str; 3] = ["source", "workload", "workload_kind"];
 
-/// Writes all samples. Several sources may give a metric; its family is of the kind that the first says.
-pub(super) fn write(mut samples: Vec<&Sample>, page: &mut PageWriter) {
-    samples.retain(|sample| is_name(&sample.metric.name) && value_fits(sample.metric.kind, &sample.value));
-    samples.sort_by(|a, b| a.cmp_series(b));
-    // One sample a series: a page with two is refused as a whole.
-    samples.dedup_by(|a, b| a.is_same_series(b));
-    for family in samples.chunk_by(|a, b| a.metric == b.metric) {
-        write_family(family, page);
+/// Samples, in order of their series, one of each.
+pub(super) struct Families<'a>(Vec<&'a Sample>);
+
+/// The series of one metric, in order of their labels.
+pub(super) struct Family<'s> {
+    /// Its name, help, unit and kind.
+    pub(super) descriptor: &'s Descriptor,
+    samples: &'s [&'s Sample],
+}
+
+impl<'a> Families<'a> {
+    /// Those of some samples. What has no name that every format can write is left out.
+    pub(super) fn of(mut samples: Vec<&'a Sample>) -> Self {
+        samples
+            .retain(|sample| is_name(&sample.metric.name) && value_fits(sample.metric.kind, &sample.value));
+        samples.sort_by(|a, b| a.cmp_series(b));
+        // One sample a series: a page with two is refused as a whole.
+        samples.dedup_by(|a, b| a.is_same_series(b));
+        Self(samples)
+    }
+
+    /// Each family, in order of name. Several sources may give a metric; its family is of the kind that the first says.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Family<'_>> {
+        let families = self.0.chunk_by(|a, b| a.metric == b.metric);
+        families.filter_map(|samples| Some(Family { descriptor: &samples.first()?.metric, samples }))
+    }
+}
+
+impl<'s> Family<'s> {
+    /// Its samples, whose values are of its kind.
+    pub(super) fn samples(&self) -> impl Iterator<Item = &'s Sample> {
+        let kind = self.descriptor.kind;
+        self.samples.iter().copied().filter(move |sample| value_fits(kind, &sample.value))
     }
 }
 
@@ -34,154 +56,59 @@ fn value_fits(kind: MetricKind, value: &SampleValue) -> bool {
     )
 }
 
-fn write_family(family: &[&Sample], page: &mut PageWriter) {
-    let Some(first) = family.first() else { return };
-    let name = &first.metric.name;
-    page.family(name, first.metric.kind, &first.metric.help);
-    for sample in family.iter().filter(|sample| value_fits(first.metric.kind, &sample.value)) {
-        write_labels(sample, page);
-        match &sample.value {
-            SampleValue::Gauge(value) | SampleValue::Counter(value) => page.line(name, "", Number(*value)),
-            SampleValue::Distribution(distribution) => write_histogram(name, &distribution.histogram, page),
+/// The value of a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum LabelText<'a> {
+    Number(u32),
+    Text(&'a str),
+}
+
+impl<'a> From<&'a LabelValue> for LabelText<'a> {
+    fn from(value: &'a LabelValue) -> Self {
+        match value {
+            LabelValue::Number(number) => Self::Number(*number),
+            LabelValue::Text(text) => Self::Text(text),
         }
+    }
+}
+
+impl<'a> From<&'a str> for LabelText<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
     }
 }
 
 /// The sample's own labels in their order, then those of the source and the workload.
-fn write_labels(sample: &Sample, page: &mut PageWriter) {
-    page.series();
+pub(super) fn labels(sample: &Sample) -> impl Iterator<Item = (&str, LabelText<'_>)> {
     let measured = sample.origin != Origin::Agent;
-    for (name, value) in sample.labels.iter() {
-        let taken = RESERVED.contains(&name)
-            && (ADDED.contains(&name) && measured || ["le", "quantile"].contains(&name));
-        if is_name(name) && !taken {
-            page.label(name, value);
-        }
-    }
+    let is_taken = move |name| {
+        RESERVED.contains(&name) && (ADDED.contains(&name) && measured || ["le", "quantile"].contains(&name))
+    };
+    let own = sample.labels.iter().filter(move |(name, _)| is_name(name) && !is_taken(*name));
+    let own = own.map(|(name, value)| (name, value.into()));
     // The agent's own metrics are about a source, or about none.
-    if measured {
-        page.label("source", sample.origin.as_str());
-    }
-    if let Some(label) = sample.workload_label() {
-        page.label("workload", label.workload);
-        page.label("workload_kind", label.kind.as_str());
-    }
+    let source = measured.then(|| ("source", sample.origin.as_str().into()));
+    let workload = sample.workload_label().into_iter();
+    let workload = workload
+        .flat_map(|label| [("workload", label.workload), ("workload_kind", label.kind.as_str())])
+        .map(|(name, value)| (name, value.into()));
+    own.chain(source).chain(workload)
 }
 
-/// Cumulative buckets, as both formats want them. Where the origin excludes a bucket's upper bound, `le` includes it: a
-/// value that equals a bound is counted one bucket higher.
-fn write_histogram(name: &str, histogram: &Histogram, page: &mut PageWriter) {
-    let uppers = histogram.bounds.iter().copied().chain([f64::INFINITY]);
-    let mut up_to: u64 = 0;
-    for (upper, count) in uppers.zip(&histogram.counts) {
-        up_to = up_to.saturating_add(*count);
-        page.bucket(name, upper, up_to);
-    }
-    page.line(name, "_sum", Number(histogram.sum));
-    page.line(name, "_count", up_to);
+/// Whether `name` can name a series or (without colons, which this refuses too) a label.
+pub(super) fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{borrow::Cow, sync::Arc};
-
-    use model::{
-        catalog,
-        distribution::Distribution,
-        job::{Job, JobKind},
-        label::{CHIP, Labels},
-        metric::{Descriptor, MetricRef, Unit},
-        time::Timestamp,
-        workload::{Workload, WorkloadId},
-    };
-
     use super::*;
-    use crate::page_writer::TextFormat;
-
-    fn sample(metric: MetricRef, labels: Labels, value: SampleValue) -> Sample {
-        Sample { metric, labels, value, origin: Origin::Runtime, at: Timestamp(0), workload: None }
-    }
-
-    fn distribution() -> SampleValue {
-        let histogram =
-            Histogram { since: Timestamp(0), bounds: [0.5, 2.0].into(), counts: vec![1, 2, 3], sum: 12.5 };
-        SampleValue::Distribution(Arc::new(Distribution::first(histogram)))
-    }
-
-    fn page(samples: &[Sample], format: TextFormat) -> String {
-        let mut page = PageWriter::new(format, 0);
-        write(samples.iter().collect(), &mut page);
-        page.finish()
-    }
-
-    fn named(name: &'static str, kind: MetricKind) -> MetricRef {
-        let (name, help) = (Cow::Borrowed(name), Cow::Borrowed("Help."));
-        Arc::new(Descriptor { name, help, unit: Unit::Seconds, kind, labels: &[], origins: &[] }).into()
-    }
 
     #[test]
-    fn a_distribution_is_a_cumulative_histogram_in_both_formats() {
-        let job = Job { kind: JobKind::Slurm, id: "42".into(), ..Job::default() };
-        let workload = Workload { id: WorkloadId::of(&job), label: job.id.clone(), job, owners: Vec::new() };
-        let metric = named("x_seconds", MetricKind::Histogram);
-        let of_job = Sample {
-            workload: Some(Arc::new(workload)),
-            ..sample(metric.clone(), Labels::one(CHIP, 1).with("core_type", "tc"), distribution())
-        };
-        let bare = Sample { origin: Origin::Agent, ..sample(metric, Labels::none(), distribution()) };
-        let lines = "x_seconds_bucket{le=\"0.5\"} 1\n\
-                     x_seconds_bucket{le=\"2.0\"} 3\n\
-                     x_seconds_bucket{le=\"+Inf\"} 6\n\
-                     x_seconds_sum 12.5\n\
-                     x_seconds_count 6\n\
-                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\",le=\"0.5\"} 1\n\
-                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\",le=\"2.0\"} 3\n\
-                     x_seconds_bucket{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\",le=\"+Inf\"} 6\n\
-                     x_seconds_sum{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\"} 12.5\n\
-                     x_seconds_count{chip=\"1\",core_type=\"tc\",source=\"runtime\",workload=\"42\",workload_kind=\"slurm\"} 6\n";
-        let head = "# HELP x_seconds Help.\n# TYPE x_seconds histogram\n";
-        let samples = [of_job, bare];
-        assert_eq!(page(&samples, TextFormat::Text), format!("{head}{lines}"));
-        assert_eq!(page(&samples, TextFormat::OpenMetrics), format!("{head}{lines}# EOF\n"));
-    }
-
-    #[test]
-    fn every_metric_of_the_catalog_is_rendered_from_its_descriptor_alone() {
-        for metric in catalog::METRICS {
-            let value = match metric.kind {
-                MetricKind::Gauge => SampleValue::Gauge(1.5),
-                MetricKind::Counter => SampleValue::Counter(1.5),
-                MetricKind::Histogram => distribution(),
-            };
-            let text = page(&[sample((*metric).into(), Labels::none(), value)], TextFormat::Text);
-            let kind = match metric.kind {
-                MetricKind::Gauge => "gauge",
-                MetricKind::Counter => "counter",
-                MetricKind::Histogram => "histogram",
-            };
-            let name = &metric.name;
-            assert!(
-                text.starts_with(&format!("# HELP {name} {}\n# TYPE {name} {kind}\n{name}", metric.help)),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_would_break_the_page_is_left_out() {
-        let gauge = |name, labels| sample(named(name, MetricKind::Gauge), labels, SampleValue::Gauge(1.0));
-        let mut evil = Labels::one("source", "theirs").with("le", "1");
-        evil.push("a-b".into(), "x");
-        evil.push("c".into(), "y\"");
-        let wrong_kind = sample(named("n", MetricKind::Gauge), Labels::none(), distribution());
-        let clash = sample(named("m", MetricKind::Histogram), Labels::one("z", "1"), distribution());
-        let twice = || gauge("m", Labels::none());
-        let samples =
-            [gauge("k", evil), gauge("bad name", Labels::none()), wrong_kind, twice(), twice(), clash];
-        assert_eq!(
-            page(&samples, TextFormat::Text),
-            "# HELP k Help.\n# TYPE k gauge\nk{c=\"y\\\"\",source=\"runtime\"} 1.0\n\
-             # HELP m Help.\n# TYPE m gauge\nm{source=\"runtime\"} 1.0\n"
-        );
+    fn names_are_checked() {
+        assert!(is_name("tpu_x1") && is_name("_x"));
+        assert!(!is_name("") && !is_name("1x") && !is_name("a-b") && !is_name("a b") && !is_name("ä"));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::{Display, Write};
 
-use model::{label::LabelValue, metric::MetricKind};
+use model::metric::MetricKind;
+
+use super::families::LabelText;
 
 /// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,12 +85,17 @@ impl PageWriter {
     }
 
     /// Adds a label.
-    pub(super) fn label(&mut self, name: &str, value: impl LabelText) {
+    pub(super) fn label(&mut self, name: &str, value: LabelText<'_>) {
         if !self.labels.is_empty() {
             self.labels.push(',');
         }
         let _ = write!(self.labels, "{name}=\"");
-        value.write_escaped(&mut self.labels);
+        match value {
+            LabelText::Text(text) => escape(&mut self.labels, text, true),
+            LabelText::Number(number) => {
+                let _ = write!(self.labels, "{number}");
+            }
+        }
         self.labels.push('"');
     }
 
@@ -131,28 +138,6 @@ impl Display for Number {
     }
 }
 
-/// What can be the value of a label.
-pub(super) trait LabelText {
-    fn write_escaped(self, out: &mut String);
-}
-
-impl LabelText for &str {
-    fn write_escaped(self, out: &mut String) {
-        escape(out, self, true);
-    }
-}
-
-impl LabelText for &LabelValue {
-    fn write_escaped(self, out: &mut String) {
-        match self {
-            LabelValue::Text(text) => escape(out, text, true),
-            LabelValue::Number(number) => {
-                let _ = write!(out, "{number}");
-            }
-        }
-    }
-}
-
 fn escape(out: &mut String, text: &str, quotes: bool) {
     for c in text.chars() {
         match c {
@@ -162,13 +147,6 @@ fn escape(out: &mut String, text: &str, quotes: bool) {
             c => out.push(c),
         }
     }
-}
-
-/// Whether `name` can name a series or (without colons, which this refuses too) a label.
-pub(super) fn is_name(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 #[cfg(test)]
@@ -203,8 +181,8 @@ mod tests {
         let mut page = PageWriter::new(format, 0);
         page.family("a_total", MetricKind::Counter, "One \\ line\nof \"help\".");
         page.series();
-        page.label("x", "q\"\\\n");
-        page.label("chip", &LabelValue::Number(3));
+        page.label("x", LabelText::Text("q\"\\\n"));
+        page.label("chip", LabelText::Number(3));
         page.line("a_total", "", Number(5.0));
         page.family("b", MetricKind::Gauge, "B.");
         page.series();
@@ -231,11 +209,5 @@ mod tests {
                  a_total{{x=\"q\\\"\\\\\\n\",chip=\"3\"}} 5.0\n# HELP b B.\n# TYPE b gauge\n{samples}# EOF\n"
             )
         );
-    }
-
-    #[test]
-    fn names_are_checked() {
-        assert!(is_name("tpu_x1") && is_name("_x"));
-        assert!(!is_name("") && !is_name("1x") && !is_name("a-b") && !is_name("a b") && !is_name("ä"));
     }
 }

@@ -117,14 +117,17 @@ impl OwnMetrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn describe(&self, name: &KeyName, kind: MetricKind, help: &SharedString) {
+    fn describe(&self, name: &KeyName, kind: MetricKind, unit: Option<metrics::Unit>, help: &SharedString) {
         let mut metrics = self.metrics();
         if metrics.len() < MAX_METRICS {
             let descriptor = Descriptor {
                 name: name.as_str().to_owned().into(),
                 help: help.to_string().into(),
-                // The name says it.
-                unit: Unit::Count,
+                unit: match unit {
+                    Some(metrics::Unit::Seconds) => Unit::Seconds,
+                    Some(metrics::Unit::Bytes) => Unit::Bytes,
+                    _ => Unit::Count,
+                },
                 kind,
                 labels: &[],
                 origins: &[],
@@ -147,12 +150,12 @@ impl OwnMetrics {
 }
 
 impl Recorder for OwnMetrics {
-    fn describe_counter(&self, name: KeyName, _: Option<metrics::Unit>, help: SharedString) {
-        self.describe(&name, MetricKind::Counter, &help);
+    fn describe_counter(&self, name: KeyName, unit: Option<metrics::Unit>, help: SharedString) {
+        self.describe(&name, MetricKind::Counter, unit, &help);
     }
 
-    fn describe_gauge(&self, name: KeyName, _: Option<metrics::Unit>, help: SharedString) {
-        self.describe(&name, MetricKind::Gauge, &help);
+    fn describe_gauge(&self, name: KeyName, unit: Option<metrics::Unit>, help: SharedString) {
+        self.describe(&name, MetricKind::Gauge, unit, &help);
     }
 
     /// The agent has no histogram of its own.
@@ -177,13 +180,13 @@ mod tests {
     use metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 
     use super::*;
-    use crate::{TextFormat, families, page_writer::PageWriter};
+    use crate::{TextFormat, page, page_writer::PageWriter};
 
     fn page(own: &OwnMetrics) -> String {
         let samples = own.samples(Timestamp(0));
-        let mut page = PageWriter::new(TextFormat::Text, 0);
-        families::write(samples.iter().collect(), &mut page);
-        page.finish()
+        let mut writer = PageWriter::new(TextFormat::Text, 0);
+        page::write(samples.iter().collect(), &mut writer);
+        writer.finish()
     }
 
     #[test]

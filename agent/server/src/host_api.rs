@@ -14,6 +14,7 @@ use jobs::ledger::LiveLedgers;
 use marks::step_series::StepSeries;
 use model::{
     label::CHIP,
+    sample::Sample,
     snapshot::HostSnapshot,
     step_times::StepTimes,
     time::{Clock, Timestamp},
@@ -225,6 +226,13 @@ impl HostApi {
 
     /// The metrics page.
     pub fn metrics(&self, format: TextFormat) -> String {
+        let mut page = String::new();
+        self.gather(&mut |samples, own, at| page = export::render(samples, own, at, format));
+        page
+    }
+
+    /// Gives what the agent exports at this moment to `export`: the fresh samples, and its own metrics.
+    pub fn gather(&self, export: &mut dyn FnMut(&[&Sample], &OwnMetrics, Timestamp)) {
         let now = self.clock.now();
         let view = self.sampler.view();
         sampling::own_metrics::update(&view, now);
@@ -234,6 +242,6 @@ impl HostApi {
         let steps = self.marked_steps.samples(&running, now);
         let mut samples = view.samples(now);
         samples.extend(ledgers.iter().chain(&steps));
-        export::render(&samples, &self.own, now, format)
+        export(&samples, &self.own, now);
     }
 }

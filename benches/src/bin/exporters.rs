@@ -22,13 +22,23 @@ use benches::{
     services::{CHIPS, fake_tpu_host},
 };
 use export::{
+    OwnMetrics,
     cloud_monitoring::{self, CloudMonitoringInputs, settings::CloudMonitoringSettings},
+    otlp::{
+        ExportingHost, OtlpExporter,
+        settings::{OtlpEndpoint, OtlpSettings},
+    },
     tensorboard::{
         live::{self, EventFileInputs},
         settings::TensorBoardSettings,
     },
 };
-use fakes::{fake_gcs::FakeGcs, fake_monitoring::FakeMonitoring, harness::artifact};
+use fakes::{
+    fake_collector::{FakeCollector, metrics, points},
+    fake_gcs::FakeGcs,
+    fake_monitoring::FakeMonitoring,
+    harness::artifact,
+};
 use jobs::ledger::{LedgerInputs, LiveLedgers};
 use marks::ledgers::MarkLedgers;
 use model::{
@@ -62,8 +72,8 @@ fn main() -> ExitCode {
         serve();
     }
     let seconds = env::var("EXPORTERS_BENCH_SECONDS").map_or(180, |text| text.parse().expect("seconds"));
-    let kept = [cloud_monitoring(seconds), event_files(seconds)];
-    if kept.into_iter().all(|kept| kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let kept = [cloud_monitoring(seconds), otlp(seconds), event_files(seconds)];
+    if kept == [true; 3] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Serves until this process is killed.
@@ -151,6 +161,40 @@ fn event_files(seconds: u64) -> bool {
     println!("  event files             {:9.1} ms, {bytes} bytes", cost.exporter);
     let share = cost.exporter / cost.sampler;
     promise::at_most("event files for TensorBoard, as a share of the sampler's CPU", share, SHARE)
+}
+
+/// The collector is a thread of this process, which neither pays for.
+fn otlp(seconds: u64) -> bool {
+    let collector = FakeCollector::start();
+    let endpoint = OtlpEndpoint::try_from(format!("http://{}", collector.address())).unwrap();
+    let url = endpoint.url().unwrap().clone();
+    let settings = OtlpSettings { endpoint, ..OtlpSettings::default() };
+    let cost = MarkingHost::start().run("otlp", seconds, |inputs, stop| {
+        let ExporterInputs { sampler, clock, .. } = inputs;
+        let host = ExportingHost { host: "host".into(), started: clock.now() };
+        let exporting = move || {
+            let own = OwnMetrics::default();
+            let mut exporter = OtlpExporter::new(settings, url, &host, |_| "");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(stop.run_until_cancelled(exporter.run(|take| {
+                let now = clock.now();
+                take(&sampler.view().samples(now), &own, now);
+            })));
+        };
+        std::thread::Builder::new().name("otlp".into()).spawn(exporting).unwrap();
+    });
+    let messages = collector.take();
+    let last: usize = metrics(&messages[messages.len() - 1..]).map(points).sum();
+    assert!(last > 50, "{last} points in the last message");
+    println!("{seconds} s, {CHIPS} chips behind one port, CPU time:");
+    println!("  sampler                 {:9.1} ms", cost.sampler);
+    println!(
+        "  OTLP                    {:9.1} ms, {} messages, {last} points in the last one",
+        cost.exporter,
+        messages.len()
+    );
+    let share = cost.exporter / cost.sampler;
+    promise::at_most("the exporter over OTLP, as a share of the sampler's CPU", share, SHARE)
 }
 
 /// CPU times in milliseconds.

@@ -65,8 +65,7 @@ fn compare() -> bool {
     };
     let agent = Agent::start(&large.at);
     // Both paths are warm then.
-    downloaded(&large.at);
-    downloaded(&agent.at);
+    let _warm = [downloaded(&large.at), downloaded(&agent.at)];
     let (mut own, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         own.push(downloaded(&large.at).as_secs_f64());

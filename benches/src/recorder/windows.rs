@@ -9,6 +9,7 @@ use std::{
 use fakes::{
     harness::{peer, workspace},
     jax_job::RunningJaxJob,
+    wait::until,
 };
 use serde_json::Value;
 
@@ -58,13 +59,16 @@ fn of_plan(plan: &WindowPlan) -> bool {
         // Between two windows of ours, so that both see the same job and machine. The client's window begins up to 3 s after
         // its call.
         let next = agent.processes(&id)[0]["next"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
-        let until = next.duration_since(jiff::Timestamp::now());
-        let until = Duration::try_from(until).unwrap_or_default() + plan.window + plan.every / 10;
-        let client = xprof_after(&running, until, plan.window);
+        let wait = next.duration_since(jiff::Timestamp::now());
+        let wait = Duration::try_from(wait).unwrap_or_default() + plan.window + plan.every / 10;
+        let client = xprof_after(&running, wait, plan.window);
         steps.extend(steps_for(&running, plan.every, &mut traced));
         ended(client);
     }
+    until("the last window to be kept", || agent.processes(&id)[0]["open"] == false);
     let ours: Vec<(i64, i64)> = agent.segments(&id).iter().map(stretch).collect();
+    let timeline = agent.ask(&["recorder", "timeline", "--job", &id]).stdout;
+    assert!(!ours.is_empty(), "no window was kept: {timeline}\n{}", agent.agent.log());
     let status = &agent.processes(&id)[0];
     assert_eq!(status["recorded"], true, "the windows did not meet: {status}");
     let steps = without_edges(&steps);

@@ -11,6 +11,7 @@ use fakes::{
     running_agent::{Home, RunningAgent},
     wait::{until, wait_with},
 };
+use nix::sys::signal::Signal;
 
 use super::*;
 
@@ -96,7 +97,7 @@ fn marks_and_distributions_become_series_with_the_machines_account() {
     assert_eq!(host.monitoring.violations(), [""; 0]);
     let sent = r#"tpuscope_export_points_total{exporter="cloud_monitoring",result="sent"}"#;
     until("the points are counted", || host.own_metric(sent).is_some_and(|points| points >= 20.0));
-    assert!(!host.agent.log().contains("WARN"), "{}", host.agent.log());
+    assert!(!host.agent.log().contains("Cloud Monitoring"), "{}", host.agent.log());
 }
 
 #[test]
@@ -118,6 +119,26 @@ fn a_missing_scope_is_one_line_with_its_remedy_until_it_is_there() {
     host.monitoring.set_manner(MonitoringManner::Sound);
     until("points arrive", || !host.monitoring.series().is_empty());
     until("the log says so", || host.agent.log().contains("Cloud Monitoring takes points again"));
+}
+
+#[test]
+fn a_service_that_hangs_delays_neither_the_sampler_nor_the_stop() {
+    let (gcs, monitoring) = (FakeGcs::start(), FakeMonitoring::start());
+    monitoring.set_manner(MonitoringManner::Hang);
+    let host = ExportingAgent::start(&gcs, monitoring);
+    for words in [&["JOB", "--start"][..], &["STEP", "--step", "0"]] {
+        assert_eq!(host.mark(words).code, Some(0));
+    }
+    let reads = || host.own_metric(r#"tpuscope_source_reads_total{source="runtime"}"#).unwrap();
+    until("a request that hangs", || !host.monitoring.requests().is_empty());
+    let before = reads();
+    until("the sampler goes on", || reads() >= before + 2.0);
+    let ExportingAgent { agent, monitoring: _monitoring, .. } = host;
+    agent.signal(Signal::SIGTERM);
+    let (code, home) = agent.end();
+    let log = fs::read_to_string(home.path().join("log")).unwrap();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("did not stop in time"), "{log}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Authority {
     }
 
     /// Issues the usual ones: an agent at 127.0.0.1, an operator and a viewer.
-    pub(super) fn usual() -> Self {
+    pub(crate) fn usual() -> Self {
         let authority = Self::new();
         authority.certs(&["issue", "ca", "--agent", "127.0.0.1", "--also", "localhost", "--out", "."]);
         authority.certs(&["issue", "ca", "--operator", "alice", "--out", "."]);

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use export::{
     cloud_monitoring::{self, CloudMonitoringInputs},
+    otlp::{ExportingHost, OtlpExporter},
     tensorboard::live::{self, EventFileInputs},
 };
 use host::discovery::Discovery;
 use jobs::ledger::LiveLedgers;
 use model::time::Clock;
 use sampling::sampler::Sampler;
+use server::host_api::HostApi;
 
 use super::mark_services::MarkServices;
 use crate::{
@@ -66,4 +68,24 @@ fn start_tensorboard(supervisor: &mut TaskSupervisor, config: &Config, parts: &E
     };
     supervisor
         .task(Stage::Sampling, "tensorboard", OnEnd::Restart, move |stop| live::run(inputs.clone(), stop));
+}
+
+/// Starts the exporter to a collector of OpenTelemetry, if the settings name one. It sends what the metrics page shows.
+pub(super) fn start_otlp(
+    supervisor: &mut TaskSupervisor,
+    config: &Config,
+    host_api: &Arc<HostApi>,
+    host: ExportingHost,
+) {
+    let settings = config.export_otlp.clone();
+    let Some(url) = settings.endpoint.url().cloned() else { return };
+    let api = Arc::clone(host_api);
+    supervisor.task(Stage::Sampling, "otlp", OnEnd::Restart, move |stop| {
+        let mut exporter = OtlpExporter::new(settings.clone(), url.clone(), &host, remedies::otlp);
+        let api = Arc::clone(&api);
+        async move {
+            stop.run_until_cancelled(exporter.run(|take| api.gather(take))).await;
+            Ok(())
+        }
+    });
 }

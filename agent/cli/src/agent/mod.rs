@@ -11,6 +11,7 @@ mod sources;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use export::otlp::ExportingHost;
 use exporters::ExportedParts;
 use host::discovery::{Discovery, DiscoveryConfig};
 use job_services::JobServices;
@@ -127,7 +128,8 @@ async fn serve(
     let reload_signals = ReloadSignals::new().map_err(no_signals)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let listeners = listeners::Listeners::bind(&config, socket_setting, clock.clone()).await?;
-    let own = own_metrics::install(clock.now());
+    let started = clock.now();
+    let own = own_metrics::install(started);
     let sampler = Sampler::new(&config.sampler, clock.clone());
     let discovery_config = DiscoveryConfig {
         paths: config.paths.clone(),
@@ -170,6 +172,7 @@ async fn serve(
     exporters::start(&mut supervisor, &config, &exported);
     let remote = listeners.remote().map(|(listener, address)| (listener.clone(), address));
     let (remote, remote_address) = remote.unzip();
+    let exporting = ExportingHost { host: host.clone(), started };
     let identity = AgentIdentity {
         host,
         http: listeners.http_address(),
@@ -195,6 +198,7 @@ async fn serve(
     start_discovery(&mut supervisor, &discovery, sampler.epoch(), scan_pace);
     sources::start(&mut supervisor, &config, &sampler, &discovery, &steps);
     start_ledgers(&mut supervisor, &session_services.ledgers, &sampler, &discovery);
+    exporters::start_otlp(&mut supervisor, &config, &host_api, exporting);
     start_watchdog(&mut supervisor, sampler.clone(), discovery);
     let (set_hosts, hosts) = watch::channel(config.api.allowed_hosts.clone());
     let reloadable = Reloadable {

@@ -26,8 +26,8 @@ pub(crate) fn cloud_monitoring(kind: FailureKind) -> &'static str {
         }
         FailureKind::Clock => "set the clock of this host, and keep it set (chrony or systemd-timesyncd)",
         FailureKind::Refused => {
-            "the service names the reason; another writer of the same series, such as the library's own uploader, has to \
-             be switched off"
+            "the service names the reason; switch off another writer of the same series, such as the library's own \
+             uploader; after a clock was set back, points are taken again once it has passed the last one"
         }
         FailureKind::Server => "the service fails; nothing has to be done here",
         FailureKind::Unreachable => {

@@ -17,6 +17,7 @@ mod joined_sessions;
 mod ledger;
 mod libtpu;
 mod marks;
+mod otlp;
 mod output;
 mod profilers;
 mod series;
@@ -68,6 +69,7 @@ pub(crate) use marks::{
     end_of_step, no_answer_of_marks, no_marked_answer, number_without_step, phase_without_end, refused_mark,
     step_without_number,
 };
+pub(crate) use otlp::otlp;
 pub(crate) use output::{event_file, manual_pages, unprinted};
 pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};

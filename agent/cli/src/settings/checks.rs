@@ -103,7 +103,8 @@ pub(super) fn broken_rules(config: &Config) -> Vec<BrokenRule> {
     ];
     let broken = rules.into_iter().filter(|(broken, ..)| *broken);
     let broken = broken.map(|(_, settings, message)| BrokenRule { settings, message });
-    broken.chain(ranges::out_of_range(config)).collect()
+    let otlp = config.export_otlp.broken_rules().map(|(settings, message)| BrokenRule { settings, message });
+    broken.chain(ranges::out_of_range(config)).chain(otlp).collect()
 }
 
 #[cfg(test)]

@@ -169,8 +169,14 @@ fn a_section_below_a_name_that_is_none_is_read_and_a_wrong_one_is_named() {
             "[export.cloud_monitoring]\nenable = true\n",
             "a.toml line 2: there is no setting `export.cloud_monitoring.enable` (did you mean `enabled`?)",
         ),
-        ("[export]\nx = 1\n", "a.toml line 2: there is no section `export.x`"),
-        ("export = 1\n", "a.toml line 1: there is no section `export`"),
+        (
+            "[export]\nx = 1\n",
+            "a.toml line 2: there is no section `export.x` (did you mean `export.cloud_monitoring`?)",
+        ),
+        (
+            "export = 1\n",
+            "a.toml line 1: there is no section `export` (did you mean `export.cloud_monitoring`?)",
+        ),
     ] {
         let fault = from_text(text).unwrap_err();
         assert!(fault.starts_with(says), "{text}: {fault}");
@@ -385,4 +391,40 @@ fn every_setting_has_its_source() {
             "api.max_connections: --set api.max_connections=3",
         ]
     );
+}
+
+#[test]
+fn the_collector_of_an_export_is_checked() {
+    let config = from_text("[export.otlp]\nendpoint = 'https://c.example'\ninterval = '1m'\n").unwrap();
+    let url = config.export_otlp.endpoint.url().unwrap().to_string();
+    assert_eq!((url.as_str(), config.export_otlp.interval.get().as_secs()), ("https://c.example:4317", 60));
+    let set = from_environment("TPUSCOPE_EXPORT__OTLP__ENDPOINT", "http://127.0.0.1:9").unwrap();
+    assert_eq!(
+        set.export_otlp.endpoint.url().map(ToString::to_string).as_deref(),
+        Some("http://127.0.0.1:9")
+    );
+    assert!(Config::default().export_otlp.endpoint.url().is_none());
+    let fault = |text: &str| from_text(text).unwrap_err();
+    for (text, says) in [
+        (
+            "[export.otlp]\nendpoint = 'http://10.0.0.1:4317'\n",
+            "line 2: export.otlp.endpoint: expected https:// for",
+        ),
+        (
+            "[export.otlp]\nendpoint = 'https://u:pw@c'\n",
+            "line 2: export.otlp.endpoint: expected a URL without user",
+        ),
+        (
+            "[export.otlp]\ninterval = '10ms'\n",
+            "line 2: export.otlp.interval is out of its range: expected 1s to 1h",
+        ),
+        (
+            "[export.otlp]\nheaders_file = 'x'\n",
+            "line 2: export.otlp.headers_file: expected an absolute path",
+        ),
+        ("[export.otlp]\nendpoin = 'off'\n", "(did you mean `endpoint`?)"),
+        ("[export.oltp]\nendpoint = 'off'\n", "(did you mean `export.otlp`?)"),
+    ] {
+        assert!(fault(text).contains(says), "{text}: {}", fault(text));
+    }
 }

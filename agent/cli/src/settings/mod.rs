@@ -109,6 +109,8 @@ sections! {
     export_cloud_monitoring in "export.cloud_monitoring": export::cloud_monitoring::settings::CloudMonitoringSettings,
     /// Event files for TensorBoard.
     export_tensorboard in "export.tensorboard": export::tensorboard::settings::TensorBoardSettings,
+    /// Exports to a collector of OpenTelemetry.
+    export_otlp in "export.otlp": export::otlp::settings::OtlpSettings,
     ;
     /// Where sessions are uploaded to.
     destination: store::destinations::Destinations, each store::destinations::Destination,

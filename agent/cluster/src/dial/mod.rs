@@ -8,6 +8,7 @@ mod far_command;
 mod fault;
 mod guard;
 mod preamble;
+pub mod tcp;
 mod tls;
 
 use std::{sync::Arc, time::Duration};

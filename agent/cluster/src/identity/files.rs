@@ -202,7 +202,7 @@ fn private_text(path: &Path) -> Result<String, IdentityError> {
 ///
 /// # Errors
 /// If the file cannot be read, its mode is too open, or it has no key.
-pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
     PrivateKeyDer::from_pem_slice(private_text(path)?.as_bytes())
         .map_err(|error| IdentityError::NoKey { path: path.to_owned(), reason: certificate::damage(&error) })
 }

@@ -35,12 +35,29 @@ const LONGEST_OUTAGE: u64 = 30 * 24 * 3600;
 struct PendingSecond {
     /// Whether the host was looked at; without it nobody knows what was open.
     is_seen: bool,
-    open: Vec<u32>,
-    closed: Vec<u32>,
     has_other_processes: bool,
-    /// Chip, percent, and how much the source is believed.
-    duty: Vec<(u32, f64, u8)>,
-    hbm: Vec<(u32, f64)>,
+    /// In the order of the chips.
+    chips: Vec<PendingChip>,
+}
+
+/// What is collected of one chip in a second.
+#[derive(Debug, Default)]
+struct PendingChip {
+    seen: ChipSecond,
+    /// How much the source of the duty is believed.
+    rank: u8,
+}
+
+impl PendingSecond {
+    /// Of this chip, at first nothing.
+    fn chip(&mut self, chip: u32) -> &mut PendingChip {
+        let at = self.chips.binary_search_by_key(&chip, |pending| pending.seen.chip).unwrap_or_else(|at| {
+            let seen = ChipSecond { chip, ..ChipSecond::default() };
+            self.chips.insert(at, PendingChip { seen, rank: 0 });
+            at
+        });
+        &mut self.chips[at]
+    }
 }
 
 /// One job.
@@ -164,11 +181,16 @@ impl JobLedger {
         for second in from.max(self.end())..=second {
             let Some(pending) = self.pending(second) else { continue };
             pending.is_seen = true;
-            pending.open = job.chips.iter().map(|chip| chip.0).collect();
-            pending.closed = closed.take().unwrap_or_default();
+            for chip in &mut pending.chips {
+                (chip.seen.open, chip.seen.closed) = (false, false);
+            }
+            job.chips.iter().for_each(|(chip, _)| pending.chip(*chip).seen.open = true);
+            closed.take().unwrap_or_default().iter().for_each(|chip| pending.chip(*chip).seen.closed = true);
             pending.has_other_processes = others.take().unwrap_or(false);
         }
-        self.open.clone_from(&job.chips);
+        if self.open != job.chips {
+            self.open.clone_from(&job.chips);
+        }
         if !Arc::ptr_eq(&self.workload, &job.workload) {
             self.workload = Arc::clone(&job.workload);
         }
@@ -202,6 +224,9 @@ impl JobLedger {
 
     /// Which chips are no longer held by the processes that had them, and whether no process is left.
     fn changes(&self, now: &[(u32, ProcessKey)]) -> (Vec<u32>, bool) {
+        if self.open == now {
+            return (Vec::new(), false);
+        }
         let closed = self.open.iter().filter(|held| !now.contains(held)).map(|held| held.0).collect();
         let has_left = |held: &(u32, ProcessKey)| !now.iter().any(|it| it.1 == held.1);
         (closed, !self.open.is_empty() && self.open.iter().all(has_left))
@@ -211,16 +236,11 @@ impl JobLedger {
     pub(super) fn measure(&mut self, second: i64, origin: Origin, reading: &ChipReading) {
         let rank = rank(origin);
         let Some(pending) = self.pending(second) else { return };
-        if let Some(percent) = reading.duty {
-            match pending.duty.iter_mut().find(|known| known.0 == reading.chip) {
-                Some(known) if known.2 > rank => {}
-                Some(known) => *known = (reading.chip, percent, rank),
-                None => pending.duty.push((reading.chip, percent, rank)),
-            }
+        let PendingChip { seen, rank: known } = pending.chip(reading.chip);
+        if reading.duty.is_some() && (seen.duty.is_none() || rank >= *known) {
+            (seen.duty, *known) = (reading.duty, rank);
         }
-        if let Some(share) = reading.hbm {
-            pending.hbm.push((reading.chip, share));
-        }
+        seen.hbm = reading.hbm.or(seen.hbm);
     }
 
     /// Takes what Orbax and Grain said in a second.
@@ -269,20 +289,9 @@ impl JobLedger {
         if second.has_other_processes {
             self.ledger.restart();
         }
-        let mut chips: Vec<u32> = second.open.iter().chain(&second.closed).copied().collect();
-        chips.sort_unstable();
-        chips.dedup();
-        let seen: Vec<ChipSecond> = chips
-            .into_iter()
-            .map(|chip| ChipSecond {
-                chip,
-                open: second.open.contains(&chip),
-                closed: second.closed.contains(&chip),
-                duty: second.duty.iter().find(|duty| duty.0 == chip).map(|duty| duty.1),
-                hbm: second.hbm.iter().rev().find(|hbm| hbm.0 == chip).map(|hbm| hbm.1),
-            })
-            .collect();
-        self.ledger.push(&seen);
+        // A chip that the job did not have is not its own, whatever was measured.
+        let of_job = second.chips.iter().map(|chip| chip.seen).filter(|seen| seen.open || seen.closed);
+        self.ledger.push(&of_job.collect::<Vec<_>>());
     }
 
     /// The clock was stepped by so many seconds: how long ago everything was stays the same.

@@ -23,6 +23,7 @@ mod observed;
 mod tests;
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -49,6 +50,8 @@ use observed::ObservedJob;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECOND_NS: i64 = 1_000_000_000;
+/// So long a tick waits for the batch of its second: then one wake-up does for both.
+const FOR_A_BATCH: Duration = Duration::from_millis(400);
 
 /// The ledgers of this host.
 pub struct LiveLedgers {
@@ -88,11 +91,14 @@ impl LiveLedgers {
         host.mark_changed();
         let mut task = LedgerTask::new(self, host.clone());
         let mut schedule = Schedule::new(epoch, SECOND);
+        // Made once: each is registered anew when it is made.
+        let mut stopped = pin!(stop.cancelled());
+        let mut without_batch = pin!(sleep_until(schedule.due()));
         loop {
             let is_idle = task.is_idle();
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break,
+                () = &mut stopped => break,
                 delivery = batches.next() => match delivery {
                     Some(Delivery::Batch(batch)) if is_idle => task.ledgers.set().idle(second_of(batch.at)),
                     Some(Delivery::Batch(batch)) => task.ledgers.batch(&batch),
@@ -100,12 +106,15 @@ impl LiveLedgers {
                     Some(Delivery::Lost(_)) => {}
                     None => break,
                 },
-                () = sleep_until(schedule.due()), if !is_idle => {
-                    schedule.advance(Instant::now());
-                    task.tick().await;
-                }
+                () = &mut without_batch, if !is_idle => {}
                 // An idle host has no ticks.
                 Ok(()) = host.changed(), if is_idle => {}
+            }
+            let now = Instant::now();
+            if !is_idle && now >= schedule.due() {
+                schedule.advance(now);
+                without_batch.as_mut().reset(schedule.due() + FOR_A_BATCH);
+                task.tick().await;
             }
         }
         task.keeping.finish(&task.ledgers).await;

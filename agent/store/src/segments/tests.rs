@@ -127,6 +127,8 @@ fn a_query_gives_what_overlaps_it() {
         segments.list(&query).unwrap().len()
     };
     assert_eq!((count(1, 11, "7"), count(2, 10, "7"), count(0, 99, "7"), count(0, 99, "8")), (2, 0, 3, 0));
+    let of_kind = |job: &str| count(0, 99, job);
+    assert_eq!((of_kind("slurm:7"), of_kind("run:7"), of_kind("slurm:8")), (3, 0, 0));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //!
 //! Must never send a request before the other side has proved that it is an agent, and never wait without a limit.
 
-mod connect;
 mod verifier;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -24,6 +23,7 @@ use super::{
     KEEPALIVE,
     fault::{DialError, DialFault},
     preamble::AfterPreamble,
+    tcp,
 };
 use crate::{
     channel,
@@ -100,7 +100,7 @@ impl TlsDialer {
                 format!("`{}` is neither a DNS name nor an IP address", host.name()),
             )
         })?;
-        let stream = connect::connect(host.name(), host.port().unwrap_or(DEFAULT_PORT), deadline).await?;
+        let stream = tcp::connect(host.name(), host.port().unwrap_or(DEFAULT_PORT), deadline).await?;
         let silent = || {
             let what = format!("it accepted the connection and did not answer within {limit:?}");
             error(DialFault::Silent, what)

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::super::fault::{DialError, DialFault};
+use super::fault::{DialError, DialFault};
 
 /// The most addresses of a name that are tried.
 const MOST_ADDRESSES: usize = 16;
@@ -24,7 +24,7 @@ const MOST_ADDRESSES: usize = 16;
 ///
 /// # Errors
 /// If the name has no address, or none of them accepts the connection before `deadline`.
-pub(super) async fn connect(name: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
+pub async fn connect(name: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
     let found = match timeout_at(deadline, resolve(name, port)).await {
         Ok(found) => found,
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the name server does not answer")),
