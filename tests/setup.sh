@@ -17,7 +17,7 @@ programs="make=make git=git nm=binutils python3=python3 promtool=prometheus prom
   chromium=chromium dbus-daemon=dbus systemd-analyze=systemd buildah=buildah podman=podman crun=crun
   /usr/sbin/sshd=openssh-server ssh=openssh-client
   /usr/sbin/slurmctld=slurm-wlm /usr/sbin/slurmd=slurm-wlm srun=slurm-wlm /usr/sbin/munged=munge"
-venvs="xprof goodput tpu-info rotel"
+venvs="xprof goodput tpu-info rotel tensorboard mcp"
 # One libtpu of each SDK table that has metrics: 17, 15 and 12 functions.
 libtpus="0.0.52 0.0.30 0.0.21"
 # Recorders that take a sink as their fourth argument: before and after it was renamed, the last that writes at once, and

@@ -1,6 +1,7 @@
 //! The client of the agent's Unix socket. Every call has a deadline.
 
 use std::{
+    ffi::OsString,
     future::Future,
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
@@ -54,6 +55,14 @@ impl SocketArgs {
         match &self.socket {
             Some(socket) if self.is_given() => format!(" --socket {}", socket.display()),
             _ => String::new(),
+        }
+    }
+
+    /// The same as [`SocketArgs::repeated`], as words.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        match &self.socket {
+            Some(socket) if self.is_given() => vec!["--socket".into(), socket.into()],
+            _ => Vec::new(),
         }
     }
 

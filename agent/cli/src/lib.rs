@@ -21,6 +21,7 @@ mod jobs;
 mod libtpu;
 pub mod lifecycle;
 mod mark;
+mod mcp;
 pub mod output;
 mod output_path;
 mod profilers;
@@ -112,6 +113,8 @@ pub enum Command {
     /// The hooks of Slurm, their set-up, and reports of jobs
     #[command(subcommand)]
     Slurm(slurm::SlurmCommand),
+    /// Serve the agent's measurements to a model, as tools of the Model Context Protocol on standard input and output
+    Mcp(mcp::Args),
     /// Connect standard input and output to the agent, for a tpuscope on another host
     DialStdio(dial_stdio::Args),
     /// Kill the commands of a tpuscope that died, which starts this command
@@ -195,6 +198,7 @@ fn run(command: Command) -> CommandResult {
         Command::LibtpuChild(args) => libtpu::run_child(&args),
         Command::Status(args) => status::run(&args),
         Command::Slurm(command) => slurm::run(&command),
+        Command::Mcp(args) => mcp::run(&args),
         Command::DialStdio(args) => dial_stdio::run(&args),
         Command::DialGuard => dial_stdio::guard(),
         Command::XprofWriter(args) => xprof_writer::run(&args),

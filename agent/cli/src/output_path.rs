@@ -56,6 +56,7 @@ mod tests {
             &["sessions", "fetch", "s", "-o"],
             &["sessions", "export", "s", "--format", "csv", "-o"],
             &["sessions", "merge", "s", "-o"],
+            &["goodput", "--job", "j", "--tensorboard"],
             &["man"],
         ] {
             let words = |output| ["tpuscope"].iter().chain(command).copied().chain([output]);

@@ -1,6 +1,6 @@
 //! What leaves the agent as time series: the Prometheus page, rendered at scrape time from the latest samples,
-//! so that a series that went stale is gone; and exporters, which send series and points to services elsewhere. Those are off
-//! by default and cost nothing then.
+//! so that a series that went stale is gone; and exporters, which send series and points to services elsewhere or write them to
+//! a folder. Those are off by default and cost nothing then.
 //!
 //! The agent's own metrics become samples as the measured ones are, and there is one rule for all. Must never keep
 //! measured values between two renderings, know a metric by name, or let text from outside break the page.
@@ -14,6 +14,7 @@ pub mod own_metrics;
 mod page;
 mod page_writer;
 mod recorder;
+pub mod tensorboard;
 
 use model::{sample::Sample, time::Timestamp};
 

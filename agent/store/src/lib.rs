@@ -13,6 +13,7 @@ pub mod job_attempts;
 pub mod ledgers;
 pub mod lock;
 pub mod marks;
+pub mod open_folder;
 pub mod own_metrics;
 pub mod own_thread;
 mod retention;

@@ -28,6 +28,10 @@ use export::{
         ExportingHost, OtlpExporter,
         settings::{OtlpEndpoint, OtlpSettings},
     },
+    tensorboard::{
+        live::{self, EventFileInputs},
+        settings::TensorBoardSettings,
+    },
 };
 use fakes::{
     fake_collector::{FakeCollector, metrics, points},
@@ -35,6 +39,7 @@ use fakes::{
     fake_monitoring::FakeMonitoring,
     harness::artifact,
 };
+use jobs::ledger::{LedgerInputs, LiveLedgers};
 use marks::ledgers::MarkLedgers;
 use model::{
     device::{Chip, ChipIndex},
@@ -47,6 +52,7 @@ use model::{
 use sampling::{sampler::Sampler, settings::sampler::Settings, sources::runtime::RuntimeSource};
 use serde_json::Value;
 use store::{
+    ledgers::Ledgers,
     marks::{MarkBatch, MarkLimits, Marks, NewMark},
     settings::MinFree,
     state::StateDb,
@@ -58,14 +64,16 @@ use tokio_util::sync::CancellationToken;
 const SHARE: f64 = 0.05;
 /// The argument that makes this program the service that takes the points.
 const SERVICE: &str = "--service";
+/// The thread for what blocks.
+const BLOCKING: &str = "blocking";
 
 fn main() -> ExitCode {
     if env::args().any(|argument| argument == SERVICE) {
         serve();
     }
     let seconds = env::var("EXPORTERS_BENCH_SECONDS").map_or(180, |text| text.parse().expect("seconds"));
-    let kept = [cloud_monitoring(seconds), otlp(seconds)];
-    if kept == [true; 2] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let kept = [cloud_monitoring(seconds), otlp(seconds), event_files(seconds)];
+    if kept == [true; 3] { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Serves until this process is killed.
@@ -125,6 +133,36 @@ fn cloud_monitoring(seconds: u64) -> bool {
     promise::at_most("the exporter to Cloud Monitoring, as a share of the sampler's CPU", share, SHARE)
 }
 
+fn event_files(seconds: u64) -> bool {
+    let host = MarkingHost::start();
+    let directory = host.folder.path().join("boards");
+    fs::create_dir(&directory).unwrap();
+    let settings = TensorBoardSettings { directory: directory.clone(), ..TensorBoardSettings::default() };
+    let cost = host.run(BLOCKING, seconds, |inputs, stop| {
+        let inputs = EventFileInputs {
+            settings,
+            host: "host".into(),
+            marks: inputs.marks,
+            mark_ledgers: inputs.ledgers,
+            ledgers: inputs.live,
+            clock: inputs.clock,
+            remedy: |_| "",
+        };
+        tokio::spawn(async move { live::run(inputs, stop).await.unwrap() });
+    });
+    let files = |job: &str, run: &str| {
+        let runs = fs::read_dir(directory.join(job)).unwrap().map(|run| run.unwrap().path());
+        let run = runs.into_iter().find(|path| path.ends_with(run)).expect("a run");
+        fs::read_dir(run).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>()
+    };
+    let bytes = files("train-u0", "goodput") + files("slurm-7-u0", "proxy-host");
+    println!("{seconds} s, {CHIPS} chips behind one port, CPU time:");
+    println!("  sampler                 {:9.1} ms", cost.sampler);
+    println!("  event files             {:9.1} ms, {bytes} bytes", cost.exporter);
+    let share = cost.exporter / cost.sampler;
+    promise::at_most("event files for TensorBoard, as a share of the sampler's CPU", share, SHARE)
+}
+
 /// The collector is a thread of this process, which neither pays for.
 fn otlp(seconds: u64) -> bool {
     let collector = FakeCollector::start();
@@ -171,6 +209,7 @@ struct ExporterInputs {
     ledgers: Arc<MarkLedgers>,
     workloads: watch::Receiver<HostSnapshot>,
     sampler: Sampler,
+    live: Arc<LiveLedgers>,
     clock: Arc<dyn Clock>,
 }
 
@@ -232,10 +271,14 @@ impl MarkingHost {
         let db = Arc::new(StateDb::new(self.folder.path(), Arc::clone(&clock)));
         let limits =
             MarkLimits { keep: Duration::from_secs(3600), max_bytes: 64 << 20, min_free: MinFree::Share(0) };
+        let live = LiveLedgers::new(Ledgers::new(Arc::clone(&db)), Arc::clone(&clock));
         let marks = Arc::new(Marks::new(self.folder.path(), db, limits, Arc::clone(&clock)));
         let marking = marking(Arc::clone(&marks), seconds);
         let settings = Settings::default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        // One thread for what blocks, which keeps its CPU time to the end.
+        runtime.max_blocking_threads(1).thread_name(BLOCKING).thread_keep_alive(Duration::from_secs(3600));
+        let runtime = runtime.enable_all().build().unwrap();
         runtime.block_on(async {
             let sampler = Sampler::new(&settings, Arc::clone(&clock));
             let (_set, workloads) = watch::channel(self.snapshot());
@@ -245,8 +288,12 @@ impl MarkingHost {
                 marks,
                 workloads: workloads.clone(),
                 sampler: sampler.clone(),
+                live: Arc::clone(&live),
                 clock,
             };
+            let batches = sampler.batches();
+            let listened = LedgerInputs { batches, host: workloads.clone(), epoch: sampler.epoch() };
+            let listening = listening(live, listened, stop.clone());
             start(inputs, stop.clone());
             let (source, interval) = (Box::new(RuntimeSource::default()), settings.interval.get());
             let reading = tokio::spawn({
@@ -258,9 +305,22 @@ impl MarkingHost {
             stop.cancel();
             reading.await.unwrap();
             marking.join().unwrap();
+            listening.join().unwrap();
             cost
         })
     }
+}
+
+/// A thread with the ledgers of the chips, as the agent keeps them: neither the sampler nor an exporter pays for it.
+fn listening(
+    ledgers: Arc<LiveLedgers>,
+    inputs: LedgerInputs,
+    stop: CancellationToken,
+) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(ledgers.run(inputs, stop));
+    })
 }
 
 /// A thread that marks a step each second, as the agent's writer does: neither the sampler nor an exporter pays for it.

@@ -19,25 +19,30 @@ use crate::schema::Schema;
 const SETTINGS: &str = "[workload]\nscan_interval = '250ms'\n[sampler]\norbax_grain_interval = '1s'\n[libtpu]\nenabled = 'off'\n";
 
 /// A host of two chips for the Slurm job 77.
-struct JobHost {
-    host: FakeHost,
+pub(crate) struct JobHost {
+    pub(crate) host: FakeHost,
     ports: ScriptedPorts,
 }
 
 impl JobHost {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { host: FakeHost::with(Generation::V6e, 2), ports: ScriptedPorts::free() }
     }
 
     /// A process of the job that holds both chips.
-    fn job(&self) -> ScriptedJob {
+    pub(crate) fn job(&self) -> ScriptedJob {
         let mut job = ScriptedJob::start("77", &self.host.chips(), self.ports);
         shows(&mut job, 95.0, 0, 0.0);
         job
     }
 
     fn agent(&self, home: Home) -> RunningAgent {
-        let command = home.command(&self.host.config(SETTINGS));
+        self.agent_with(home, "")
+    }
+
+    /// An agent with these further settings.
+    pub(crate) fn agent_with(&self, home: Home, settings: &str) -> RunningAgent {
+        let command = home.command(&self.host.config(&format!("{SETTINGS}{settings}")));
         RunningAgent::ready(home, command)
     }
 }

@@ -2,7 +2,7 @@
 
 mod bad_input;
 mod field;
-mod live;
+pub(crate) mod live;
 mod peer;
 mod schema;
 mod vectors;
@@ -19,9 +19,9 @@ use serde_json::{Map, Value, value::RawValue};
 
 /// How a command ended.
 pub(crate) struct GoodputRun {
-    code: Option<i32>,
+    pub(crate) code: Option<i32>,
     stdout: String,
-    stderr: String,
+    pub(crate) stderr: String,
 }
 
 impl GoodputRun {
@@ -56,17 +56,17 @@ pub(crate) fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String 
     path.to_str().unwrap().to_owned()
 }
 
-type Raw = Map<String, Value>;
+pub(crate) type Raw = Map<String, Value>;
 
 /// One golden vector; payloads keep the order of their keys.
-struct Vector {
-    name: String,
-    job: String,
-    lines: Vec<String>,
-    cases: Vec<Raw>,
+pub(crate) struct Vector {
+    pub(crate) name: String,
+    pub(crate) job: String,
+    pub(crate) lines: Vec<String>,
+    pub(crate) cases: Vec<Raw>,
 }
 
-fn golden(folder: &str) -> Vec<PathBuf> {
+pub(crate) fn golden(folder: &str) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(data().join("golden").join(folder))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -76,7 +76,7 @@ fn golden(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-fn vector(file: &Path) -> Vector {
+pub(crate) fn vector(file: &Path) -> Vector {
     let text = fs::read_to_string(file).unwrap();
     let raw: std::collections::BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).unwrap();
     let entries: Vec<std::collections::BTreeMap<String, Box<RawValue>>> =

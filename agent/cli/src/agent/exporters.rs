@@ -5,8 +5,10 @@ use std::sync::Arc;
 use export::{
     cloud_monitoring::{self, CloudMonitoringInputs},
     otlp::{ExportingHost, OtlpExporter},
+    tensorboard::live::{self, EventFileInputs},
 };
 use host::discovery::Discovery;
+use jobs::ledger::LiveLedgers;
 use model::time::Clock;
 use sampling::sampler::Sampler;
 use server::host_api::HostApi;
@@ -24,6 +26,7 @@ pub(super) struct ExportedParts<'a> {
     pub(super) marks: &'a MarkServices,
     pub(super) sampler: &'a Sampler,
     pub(super) discovery: &'a Discovery,
+    pub(super) ledgers: &'a Arc<LiveLedgers>,
     pub(super) clock: &'a Arc<dyn Clock>,
 }
 
@@ -31,6 +34,9 @@ pub(super) struct ExportedParts<'a> {
 pub(super) fn start(supervisor: &mut TaskSupervisor, config: &Config, parts: &ExportedParts<'_>) {
     if config.export_cloud_monitoring.enabled {
         start_cloud_monitoring(supervisor, config, parts);
+    }
+    if !config.export_tensorboard.directory.as_os_str().is_empty() {
+        start_tensorboard(supervisor, config, parts);
     }
 }
 
@@ -48,6 +54,20 @@ fn start_cloud_monitoring(supervisor: &mut TaskSupervisor, config: &Config, part
     supervisor.task(Stage::Sampling, "cloud monitoring", OnEnd::Restart, move |stop| {
         cloud_monitoring::run(inputs.clone(), stop)
     });
+}
+
+fn start_tensorboard(supervisor: &mut TaskSupervisor, config: &Config, parts: &ExportedParts<'_>) {
+    let inputs = EventFileInputs {
+        settings: config.export_tensorboard.clone(),
+        host: parts.host.to_owned(),
+        marks: Arc::clone(&parts.marks.marks),
+        mark_ledgers: Arc::clone(&parts.marks.ledgers),
+        ledgers: Arc::clone(parts.ledgers),
+        clock: Arc::clone(parts.clock),
+        remedy: remedies::event_files,
+    };
+    supervisor
+        .task(Stage::Sampling, "tensorboard", OnEnd::Restart, move |stop| live::run(inputs.clone(), stop));
 }
 
 /// Starts the exporter to a collector of OpenTelemetry, if the settings name one. It sends what the metrics page shows.

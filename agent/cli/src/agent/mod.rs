@@ -166,6 +166,7 @@ async fn serve(
         marks: &mark_services,
         sampler: &sampler,
         discovery: &discovery,
+        ledgers: &session_services.ledgers,
         clock: &clock,
     };
     exporters::start(&mut supervisor, &config, &exported);

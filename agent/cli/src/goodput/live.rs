@@ -1,12 +1,14 @@
 //! `tpuscope goodput` of jobs on this host: asks the agent.
 
+use std::path::Path;
+
 use model::unit::Duration;
 use proto::tpuscope::v1::{GoodputRequest, goodput_client::GoodputClient};
 use server::protocol;
 
 use goodput::time::Micros;
 
-use super::{asked::AskedTime, live_text};
+use super::{asked::AskedTime, live_text, tensorboard};
 use crate::{
     CommandResult, client,
     exit::Exit,
@@ -55,6 +57,8 @@ pub(super) struct LiveQuestion<'a> {
     pub(super) attempt: Option<u32>,
     pub(super) time: AskedTime,
     pub(super) json: bool,
+    /// Where an event file is wanted.
+    pub(super) tensorboard: Option<&'a Path>,
 }
 
 impl LiveQuestion<'_> {
@@ -86,7 +90,7 @@ pub(super) fn run(args: &LiveArgs, agent: &client::SocketArgs, question: &LiveQu
     let reply = reply.map_err(remedies::no_ledger)?.into_inner();
     if question.json {
         output::json(&reply)?;
-        return Ok(Exit::Ok);
+        return tensorboard::of_proxy(question.tensorboard, &reply);
     }
     if reply.jobs.is_empty() {
         output::print("no job of yours had a chip open on this host since the agent keeps ledgers\n")?;
@@ -95,5 +99,5 @@ pub(super) fn run(args: &LiveArgs, agent: &client::SocketArgs, question: &LiveQu
     let of_attempt = question.attempt.map(|number| format!("attempt {number} of ")).unwrap_or_default();
     let pages = reply.jobs.iter().map(|job| live_text::page(job, &reply.host, args.explain));
     output::print(&(of_attempt + &pages.collect::<Vec<_>>().join("\n")))?;
-    Ok(Exit::Ok)
+    tensorboard::of_proxy(question.tensorboard, &reply)
 }

@@ -11,10 +11,9 @@ use server::protocol;
 use tokio::time::timeout;
 use xprof::wording::counted;
 
-use super::{Args, AskedJob, show};
+use super::{Args, AskedJob, show, tensorboard};
 use crate::{
     CommandResult, client,
-    exit::Exit,
     failure::Failure,
     output::{self, one_line},
     remedies,
@@ -49,11 +48,11 @@ pub(super) fn ask(args: &Args, asked: AskedJob<'_>) -> Result<MarkedGoodputReply
 
 /// Prints the answer.
 pub(super) fn show(args: &Args, reply: &MarkedGoodputReply, attempt: Option<u32>) -> CommandResult {
+    let (answer, repairs) = typed(reply, args.strict)?;
     if args.json {
         output::json(&as_json(reply)?)?;
-        return Ok(Exit::Ok);
+        return tensorboard::of_events(args, &answer);
     }
-    let (answer, repairs) = typed(reply, args.strict)?;
     let ledger = if args.strict { "strict" } else { "exact" };
     let of_attempt = attempt.map(|number| format!("attempt {number} of ")).unwrap_or_default();
     let about = format!("{of_attempt}{} ({ledger}, from marks)", reply.job);
@@ -67,7 +66,7 @@ pub(super) fn show(args: &Args, reply: &MarkedGoodputReply, attempt: Option<u32>
         page.push_str(&format!("  incomplete: {gap}\n"));
     }
     output::print(&page)?;
-    Ok(Exit::Ok)
+    tensorboard::of_events(args, &answer)
 }
 
 fn unreadable(error: &serde_json::Error) -> Failure {
@@ -114,6 +113,7 @@ fn gaps(reply: &MarkedGoodputReply) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
 
     fn reply(answer: &str) -> MarkedGoodputReply {
         MarkedGoodputReply { job: "j".into(), uid: 7, answer: answer.into(), ..MarkedGoodputReply::default() }

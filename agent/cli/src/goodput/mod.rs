@@ -10,6 +10,7 @@ mod read;
 mod show;
 mod skipped;
 mod slots;
+mod tensorboard;
 
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,7 @@ use super::{
     failure::Failure,
     hosts::WHICH,
     output::{self, one_line},
+    output_path,
     remedies::{self, NoAnswer},
 };
 pub(crate) use show::duration;
@@ -104,6 +106,9 @@ pub struct Args {
     /// Cluster label of the Cloud Monitoring series
     #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
+    /// Write the figures of the whole job as an event file for TensorBoard too, below this folder
+    #[arg(long, value_name = "DIR", value_parser = output_path::parser(), requires = "job", conflicts_with_all = ["from_slots", "start", "end", "queries", "window", WHICH])]
+    tensorboard: Option<PathBuf>,
     #[command(flatten)]
     live: live::LiveArgs,
     #[command(flatten)]
@@ -148,6 +153,12 @@ fn of_agent(args: &Args, job: Option<&str>) -> CommandResult {
                 client::within(client::CALL_TIMEOUT, found).await
             });
             let Some(attempt) = found.map_err(remedies::job)? else { return Err(failure) };
+            if args.tensorboard.is_some() {
+                let what = "--tensorboard writes the figures of a whole job, not of one attempt";
+                return Err(
+                    Failure::new(Exit::Usage, what).remedy(format!("name the job alone: {}", attempt.key))
+                );
+            }
             let time = window.and(attempt.ran);
             if !time.is_some_time() {
                 return Err(remedies::window_without_attempt(job, attempt.ran.from, attempt.ran.until));
@@ -206,7 +217,9 @@ impl AskedJob<'_> {
 }
 
 fn live(args: &Args, job: Option<&str>, attempt: Option<u32>, time: AskedTime) -> CommandResult {
-    live::run(&args.live, &args.agent, &live::LiveQuestion { job, attempt, time, json: args.json })
+    let tensorboard = args.tensorboard.as_deref();
+    let question = live::LiveQuestion { job, attempt, time, json: args.json, tensorboard };
+    live::run(&args.live, &args.agent, &question)
 }
 
 fn check_window(args: &Args) -> Result<(), Failure> {
@@ -342,17 +355,21 @@ impl Ledger<'_> {
         if self.args.strict {
             let answer = self.strict(&query);
             if self.args.json {
-                return print(&self.with_log(answer));
+                print(&self.with_log(&answer))?;
+            } else {
+                let about = format!("{job} (strict)");
+                self.show(&about, &answer.answer, names, Some(&answer.repairs))?;
             }
-            let about = format!("{job} (strict)");
-            return self.show(&about, &answer.answer, names, Some(&answer.repairs));
+            return tensorboard::of_events(self.args, &answer.answer);
         }
         let answer = answer::ask(&mut self.calculator(), &self.log, &query, &self.labels);
         if self.args.json {
-            return print(&self.with_log(answer));
+            print(&self.with_log(&answer))?;
+        } else {
+            let about = format!("{job} (as ml-goodput-measurement {})", self.args.compat);
+            self.show(&about, &answer, names, None)?;
         }
-        let about = format!("{job} (as ml-goodput-measurement {})", self.args.compat);
-        self.show(&about, &answer, names, None)
+        tensorboard::of_events(self.args, &answer)
     }
 
     fn show(

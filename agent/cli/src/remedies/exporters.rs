@@ -1,6 +1,6 @@
 //! What to do about an exporter whose points do not arrive. The agent has it in its log.
 
-use export::cloud_monitoring::FailureKind;
+use export::{cloud_monitoring::FailureKind, tensorboard::live::EventFileFault};
 
 /// What to do about a failure of `[export.cloud_monitoring]`.
 pub(crate) fn cloud_monitoring(kind: FailureKind) -> &'static str {
@@ -44,5 +44,18 @@ pub(crate) fn cloud_monitoring(kind: FailureKind) -> &'static str {
             "the others are left out; fewer custom events, or distributions = false, make room"
         }
         FailureKind::SameName => "give the jobs of this host names of their own",
+    }
+}
+
+/// What to do about event files that cannot be written.
+pub(crate) fn event_files(fault: EventFileFault) -> &'static str {
+    match fault {
+        EventFileFault::Marks => {
+            "`tpuscope goodput --job NAME` says what is wrong; check the disk of agent.state_dir"
+        }
+        EventFileFault::Folder => {
+            "the folder of export.tensorboard.directory must be there and have room, and the agent's user must be able to write \
+             to it (docs/export.md)"
+        }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) use connection::{
     agent_ended_in_capture, agent_stopped_in_capture, call_timeout, connection_closed, no_answer,
     no_connection, not_removed, refused,
 };
-pub(crate) use exporters::cloud_monitoring;
+pub(crate) use exporters::{cloud_monitoring, event_files};
 pub(crate) use host_captures::{
     hosts_capture, hosts_snapshot, min_hosts_over_hosts, missing_host, missing_hosts, option_of_one_host,
 };
@@ -70,7 +70,7 @@ pub(crate) use marks::{
     step_without_number,
 };
 pub(crate) use otlp::otlp;
-pub(crate) use output::{manual_pages, unprinted};
+pub(crate) use output::{event_file, manual_pages, unprinted};
 pub(crate) use profilers::{open_profilers, records_of_profilers};
 pub(crate) use series::{no_history, no_metric_contains};
 pub(crate) use settings::{first_of_all, no_settings_file, settings_do_not_answer, settings_of_the_agent};

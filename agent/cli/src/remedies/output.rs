@@ -1,4 +1,4 @@
-//! Standard output and the manual pages: what cannot be written.
+//! Standard output, the manual pages and event files: what cannot be written.
 
 use std::{io, path::Path};
 
@@ -17,6 +17,15 @@ pub(crate) fn unprinted(error: &io::Error) -> Failure {
 
 /// The manual pages cannot be written to `folder`.
 pub(crate) fn manual_pages(folder: &Path, error: &io::Error) -> Failure {
+    unwritten_to("the manual pages", folder, error)
+}
+
+/// An event file for TensorBoard cannot be written below `folder`.
+pub(crate) fn event_file(folder: &Path, error: &io::Error) -> Failure {
+    unwritten_to("an event file", folder, error)
+}
+
+fn unwritten_to(what: &str, folder: &Path, error: &io::Error) -> Failure {
     let exit = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
@@ -26,6 +35,6 @@ pub(crate) fn manual_pages(folder: &Path, error: &io::Error) -> Failure {
         }
         _ => Exit::Internal,
     };
-    Failure::new(exit, format_args!("cannot write the manual pages to {}: {error}", folder.display()))
+    Failure::new(exit, format_args!("cannot write {what} to {}: {error}", folder.display()))
         .remedy("name a folder that you can write to")
 }

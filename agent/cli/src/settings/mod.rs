@@ -107,6 +107,8 @@ sections! {
     upload: store::uploads::settings::Settings,
     /// Points to Cloud Monitoring.
     export_cloud_monitoring in "export.cloud_monitoring": export::cloud_monitoring::settings::CloudMonitoringSettings,
+    /// Event files for TensorBoard.
+    export_tensorboard in "export.tensorboard": export::tensorboard::settings::TensorBoardSettings,
     /// Exports to a collector of OpenTelemetry.
     export_otlp in "export.otlp": export::otlp::settings::OtlpSettings,
     ;

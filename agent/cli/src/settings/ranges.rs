@@ -35,6 +35,9 @@ const MIN_UPLOAD_IDLE: Duration = Duration::from_secs(1);
 const MIN_EXPORT: Duration = Duration::from_secs(10);
 const MAX_EXPORT: Duration = Duration::from_secs(3600);
 const MAX_WINDOWS: usize = 8;
+const MIN_EXPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// A few files of one job.
+const MIN_EVENT_FILES: u64 = 16 << 20;
 
 /// The settings that are out of their range.
 pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
@@ -50,6 +53,7 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
         upload,
         destination,
         export_cloud_monitoring: monitoring,
+        export_tensorboard,
         ..
     } = config;
     // In the label of a series, a window has whole seconds.
@@ -195,6 +199,16 @@ pub(super) fn out_of_range(config: &Config) -> Vec<BrokenRule> {
             "export.cloud_monitoring.rolling_windows has a window that cannot be sent: expected at most 8 different ones of \
              1s or more",
         ),
+        (
+            export_tensorboard.interval.get() < MIN_EXPORT_INTERVAL,
+            &["export.tensorboard.interval"],
+            "export.tensorboard.interval is under 1s: expected 1s or more",
+        ),
+        (
+            export_tensorboard.max_size.get() < MIN_EVENT_FILES,
+            &["export.tensorboard.max_size"],
+            "export.tensorboard.max_size is under 16MiB: expected 16MiB or more",
+        ),
     ];
     let broken = rules.into_iter().filter(|(broken, ..)| *broken);
     broken.map(|(_, settings, message)| BrokenRule { settings, message }).collect()
@@ -254,6 +268,9 @@ mod tests {
             ("export.cloud_monitoring.rolling_windows=['1.2s', '1.9s']", "expected at most 8 different ones"),
             ("export.cloud_monitoring.endpoint=http://10.0.0.1", "expected https://HOST"),
             ("export.cloud_monitoring.credentials=key.json", "expected an absolute path"),
+            ("export.tensorboard.interval=999ms", "expected 1s or more"),
+            ("export.tensorboard.max_size=15MiB", "expected 16MiB or more"),
+            ("export.tensorboard.directory=boards", "expected an absolute path"),
             (key_of_a_folder, "expected `credentials` only with a gs:// URL"),
             ("api.socket=relative.sock", "expected an absolute path"),
             ("paths.procfs=sys", "expected an absolute path"),

@@ -24,9 +24,9 @@ use nix::{
 
 use super::{
     SendRate,
-    open_folder::{IfMissing, OpenFolder},
     target::{FailureClass, ObjectFacts, PartData, TransferError, UploadTarget},
 };
+use crate::open_folder::{IfMissing, OpenFolder};
 
 /// Bytes read at a time.
 const PIECE: usize = 1 << 20;

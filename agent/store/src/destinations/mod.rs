@@ -8,7 +8,6 @@ mod folder;
 mod google_account;
 mod http_client;
 mod idle;
-mod open_folder;
 mod rate;
 mod reader;
 mod settings;

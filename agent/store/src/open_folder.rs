@@ -2,13 +2,15 @@
 //! and the agent may write where that user may not.
 
 use std::{
+    ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Component, Path},
 };
 
 use nix::{
+    dir::Dir,
     errno::Errno,
     fcntl::{AT_FDCWD, OFlag, RenameFlags, openat, renameat2},
     sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat},
@@ -19,7 +21,7 @@ const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
 
 /// Whether folders that are missing are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IfMissing {
+pub enum IfMissing {
     /// They are.
     Made,
     /// They are an error.
@@ -28,16 +30,22 @@ pub(super) enum IfMissing {
 
 /// A folder that is open.
 #[derive(Debug)]
-pub(super) struct OpenFolder(OwnedFd);
+pub struct OpenFolder(OwnedFd);
 
 impl OpenFolder {
     /// The folder at `path`, which may have links in it.
-    pub(super) fn at(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is none.
+    pub fn at(path: &Path) -> io::Result<Self> {
         Ok(Self(openat(AT_FDCWD, path, FOLDER, Mode::empty())?))
     }
 
     /// The folder at `path` below this one.
-    pub(super) fn below(&self, path: &Path, missing: IfMissing) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If a link is on the way, or a folder cannot be opened or made.
+    pub fn below(&self, path: &Path, missing: IfMissing) -> io::Result<Self> {
         let mut folder = self.folder(Path::new("."), IfMissing::Refused)?;
         for component in path.components() {
             let Component::Normal(name) = component else { return Err(io::ErrorKind::InvalidInput.into()) };
@@ -62,13 +70,19 @@ impl OpenFolder {
     }
 
     /// The file with this name in it. A new one is for this user and its group.
-    pub(super) fn file(&self, name: &Path, flags: OFlag) -> io::Result<File> {
+    ///
+    /// # Errors
+    /// If it is a link, or cannot be opened.
+    pub fn file(&self, name: &Path, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         Ok(openat(&self.0, name, flags, Mode::from_bits_truncate(0o640))?.into())
     }
 
     /// Moves the file `from` of this folder to `to` in another one of the same file system.
-    pub(super) fn rename(&self, from: &Path, folder: &Self, to: &Path, replace: bool) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If there is none, or `to` is there and is not to be replaced.
+    pub fn rename(&self, from: &Path, folder: &Self, to: &Path, replace: bool) -> io::Result<()> {
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::RENAME_NOREPLACE };
         match renameat2(&self.0, from, &folder.0, to, flags) {
             // Some network file systems cannot do both in one step. Names are claimed first, so that nobody else has this
@@ -85,8 +99,32 @@ impl OpenFolder {
         fstatat(&self.0, name, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW)
     }
 
+    /// The names in it, at most `most` of them, in no order.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn names(&self, most: usize) -> io::Result<Vec<OsString>> {
+        let mut folder = Dir::openat(&self.0, ".", FOLDER, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in folder.iter() {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            if names.len() == most {
+                break;
+            }
+            names.push(name.to_owned());
+        }
+        Ok(names)
+    }
+
     /// The bytes of the file with this name; `None` if there is none, or it is no file.
-    pub(super) fn file_size(&self, name: &Path) -> io::Result<Option<u64>> {
+    ///
+    /// # Errors
+    /// If the folder does not say.
+    pub fn file_size(&self, name: &Path) -> io::Result<Option<u64>> {
         match self.status(name) {
             Err(Errno::ENOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -98,17 +136,26 @@ impl OpenFolder {
     }
 
     /// Removes a file.
-    pub(super) fn remove(&self, name: &Path) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If it is not there, or may not be removed.
+    pub fn remove(&self, name: &Path) -> io::Result<()> {
         Ok(unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir)?)
     }
 
     /// Removes an empty folder.
-    pub(super) fn remove_folder(&self, name: &Path) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If it is not there, not empty, or may not be removed.
+    pub fn remove_folder(&self, name: &Path) -> io::Result<()> {
         Ok(unlinkat(&self.0, name, UnlinkatFlags::RemoveDir)?)
     }
 
     /// Makes its names last.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn sync(&self) -> io::Result<()> {
         Ok(nix::unistd::fsync(&self.0)?)
     }
 }
@@ -146,6 +193,10 @@ mod tests {
         assert!(a.file(Path::new("file"), OFlag::O_RDONLY).is_err());
         assert!(a.file(Path::new("file"), OFlag::O_WRONLY | OFlag::O_CREAT).is_err());
         assert!(first.below(Path::new("none"), IfMissing::Refused).is_err());
+        let mut names = a.names(9).unwrap();
+        names.sort();
+        assert_eq!(names, ["b", "file", "link"]);
+        assert_eq!(a.names(2).unwrap().len(), 2);
     }
 
     #[test]
