@@ -1,12 +1,16 @@
 //! A caller may do what the user of its connection may do on the socket.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
+    os::unix::fs::{MetadataExt, chown},
+    path::Path,
     process::{Command, Stdio},
 };
 
 use fakes::{
     fake_profiler::{FakeProfiler, Mode, trace},
+    running_agent::Home,
     wait::until,
 };
 use nix::unistd::setfsuid;
@@ -15,7 +19,7 @@ use proto::tensorflow::{
 };
 use tonic::{Code, Status, transport::Endpoint};
 
-use super::{Killed, XprofAgent, request};
+use super::{Killed, XprofAgent, read, request};
 
 const SOMEBODY: u32 = 54321;
 
@@ -107,6 +111,47 @@ fn a_user_has_the_rights_of_the_socket_unless_anyone_may_profile() {
         client.stop_continuous_profiling(proto::tensorflow::StopContinuousProfilingRequest {}).await
     };
     assert_eq!(block_on(stop).unwrap_err().code(), Code::NotFound, "it has no job");
+}
+
+#[test]
+fn a_file_is_written_as_the_user_of_the_client_or_not_at_all() {
+    let home = Home::new();
+    let (own, others) = (home.path().join("own"), home.path().join("others"));
+    for folder in [&own, &others] {
+        fs::create_dir(folder).unwrap();
+    }
+    chown(&own, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+    let fake = FakeProfiler::start(Mode::Trace(trace()));
+    let roots = format!("TPUSCOPE_API__XPROF_ROOTS=['{}']", home.path().display());
+    let xprof = XprofAgent::start_with(&[fake.target()], &["TPUSCOPE_API__XPROF_ANYONE=true", &roots]);
+    let somebody = Relay::of_user(SOMEBODY, xprof.port);
+    let asked = |root: &Path| ProfileRequest {
+        emit_xspace: false,
+        repository_root: root.join("plugins/profile").display().to_string(),
+        host_name: "localhost:4392".to_owned(),
+        ..request(10)
+    };
+    let answer = block_on(profile(&somebody.at, asked(&own))).unwrap();
+    assert_eq!(answer, ProfileResponse::default(), "as a server that has written the file");
+    let file = own.join("plugins/profile/asked/localhost_4392.xplane.pb");
+    assert_eq!(read(&file), trace());
+    let metadata = fs::metadata(&file).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o777), (SOMEBODY, SOMEBODY, 0o644));
+
+    let refused = block_on(profile(&somebody.at, asked(&others))).unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert!(refused.message().contains("the trace was not written: "), "{refused:?}");
+    assert_eq!(fs::read_dir(&others).unwrap().count(), 0);
+
+    // Elsewhere the client writes.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let answer = block_on(profile(&somebody.at, asked(elsewhere.path()))).unwrap();
+    assert_eq!(answer.tool_data.len(), 1);
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    // The files of a container are others.
+    let contained = Relay::start(&["unshare", "--pid", "--fork", "--kill-child"], xprof.port);
+    assert_eq!(block_on(profile(&contained.at, asked(&others))).unwrap().tool_data.len(), 1);
+    assert_eq!(fs::read_dir(&others).unwrap().count(), 0);
 }
 
 #[test]
