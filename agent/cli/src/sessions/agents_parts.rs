@@ -41,6 +41,14 @@ pub(super) struct AgentPart {
     pub(super) names: Option<HostNames>,
 }
 
+impl AgentPart {
+    /// The id of the capture, and when its session was created. `None` where the manifest has no id.
+    fn capture(&self) -> Option<(&str, i64)> {
+        let manifest = self.reply.manifest.as_ref()?;
+        Some((manifest.id.as_deref()?, manifest.created_unix_ns.unwrap_or(0)))
+    }
+}
+
 /// The names of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostNames {
@@ -112,8 +120,29 @@ pub(super) async fn find(args: &HostsArgs, name: &SessionName) -> Result<AgentsP
     if parts.found.is_empty() {
         return Err(no_host_has(name, &parts.absent));
     }
+    parts.keep_one_capture(name).await;
     parts.name_hosts();
     Ok(parts)
+}
+
+fn other_capture(name: &SessionName) -> NoHostAnswer {
+    NoHostAnswer {
+        kind: "other_capture",
+        reason: format!("its session {name} is of another capture than those of the other hosts"),
+        remedy: format!("`tpuscope sessions show {name}` with the hosts of that capture alone reads it"),
+    }
+}
+
+/// Which of these captures is meant: that of the most hosts, and of as many the newest. `None` where no two hosts have
+/// a session of one capture: then each was captured by itself.
+fn chosen_capture(captures: &[Option<(&str, i64)>]) -> Option<String> {
+    let mut known: HashMap<&str, (usize, i64)> = HashMap::new();
+    for (id, created) in captures.iter().flatten() {
+        let (hosts, newest) = known.entry(id).or_default();
+        (*hosts, *newest) = (*hosts + 1, (*newest).max(*created));
+    }
+    let chosen = known.into_iter().max_by_key(|(id, (hosts, newest))| (*hosts, *newest, *id));
+    chosen.filter(|(_, (hosts, _))| *hosts > 1).map(|(id, _)| id.to_owned())
 }
 
 fn no_session(name: &SessionName) -> NoHostAnswer {
@@ -155,6 +184,19 @@ pub(super) fn no_host_has(name: &SessionName, absent: &[AbsentHost]) -> Failure 
 }
 
 impl AgentsParts {
+    /// A host has one session of a name, and a capture that found the name taken there left it as it was: what is not of
+    /// the capture that is meant is no part of it.
+    async fn keep_one_capture(&mut self, name: &SessionName) {
+        let captures: Vec<_> = self.found.iter().map(AgentPart::capture).collect();
+        let Some(chosen) = chosen_capture(&captures) else { return };
+        let is_of_another = |part: &mut AgentPart| part.capture().is_some_and(|(id, _)| id != chosen);
+        let others: Vec<AgentPart> = self.found.extract_if(.., is_of_another).collect();
+        for AgentPart { host, dialed, .. } in others {
+            dialed.close().await;
+            self.absent.push(AbsentHost { host, why: other_capture(name) });
+        }
+    }
+
     /// Names the hosts as a capture over several hosts does.
     fn name_hosts(&mut self) {
         let own = |part: &AgentPart| -> Option<HostName> {
@@ -239,5 +281,26 @@ fn rename(loaded: &mut Loaded, names: &HostNames) {
     }
     for host in loaded.session.manifest.iter_mut().flat_map(|manifest| &mut manifest.hosts) {
         host.host.clone_from(&label);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_capture_of_the_most_hosts_is_meant_and_of_as_many_the_newest() {
+        let (a, b, c) = (Some(("a", 5)), Some(("b", 7)), Some(("c", 9)));
+        for (captures, chosen) in [
+            (&[][..], None),
+            (&[None, a], None),
+            (&[a, b, c], None),
+            (&[a, a], Some("a")),
+            (&[a, None, b, a, c], Some("a")),
+            (&[a, b, a, b], Some("b")),
+            (&[c, a, a, a, c], Some("a")),
+        ] {
+            assert_eq!(chosen_capture(captures).as_deref(), chosen, "{captures:?}");
+        }
     }
 }

@@ -195,6 +195,9 @@ async fn copy_host(
     }
 }
 
+/// A warning of a session whose parts have no id in common.
+const SEVERAL_CAPTURES: &str = "the hosts were not captured by one command, so that their windows may differ: only their names are the same";
+
 /// Makes the session of all hosts visible.
 fn publish(
     writer: &Arc<SessionWriter>,
@@ -213,7 +216,8 @@ fn publish(
     let recorded = hosts.iter().map(|host| (&host.host, Ok(&host.recorded)));
     let missing = absent.iter().map(|absent| (&absent.host, Err(absent.why.reason.clone())));
     let all: Vec<_> = recorded.chain(missing).collect();
-    let manifest = joined_manifest::joined(writer.name(), id, window, created, &all, Vec::new());
+    let warnings = if is_one { Vec::new() } else { vec![SEVERAL_CAPTURES.to_owned()] };
+    let manifest = joined_manifest::joined(writer.name(), id, window, created, &all, warnings);
     drop(all);
     let files = manifest.hosts.iter().map(|host| host.parts.len()).sum::<usize>() + 1;
     let size = manifest.parts_bytes() + manifest.text().len() as u64;

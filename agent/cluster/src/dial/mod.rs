@@ -21,7 +21,7 @@ use tokio::{
 use tonic::{Status, transport::Channel};
 
 use crate::{
-    channel,
+    channel::{self, ConnectionLoss},
     hosts::HostAddress,
     reach::{Reach, ReachCommand},
 };
@@ -190,7 +190,11 @@ impl DialedHost {
         match command {
             Some(command) => command.lost().await,
             None => {
-                let seen = if channel::timed_out(status) { STOPPED } else { "the agent closed it" };
+                let seen = match channel::loss(status) {
+                    ConnectionLoss::Silent => STOPPED.to_owned(),
+                    ConnectionLoss::Closed => "the agent closed it".to_owned(),
+                    ConnectionLoss::Failed(why) => clean(&why, MESSAGE),
+                };
                 DialError { fault: DialFault::Lost, reason: format!("the connection was lost: {seen}") }
             }
         }
@@ -214,8 +218,8 @@ impl DialCommand {
         if echo.is_set() {
             return DialError::echo(&reach);
         }
-        if ended.status == FarStatus::Code(0) && ended.said.trim().is_empty() {
-            // It ended because we hung up.
+        if matches!(ended.status, FarStatus::Code(0) | FarStatus::Killed) && ended.said.trim().is_empty() {
+            // It ended because we hung up, or did not even then: what is known is that no answer came.
             return DialError {
                 fault: DialFault::Lost,
                 reason: format!("the connection was lost: {STOPPED}"),
