@@ -1,3 +1,5 @@
+//! Tests of the series of marked steps.
+
 use model::{
     job::{Job, JobKind},
     time::ManualClock,
