@@ -1,49 +1,53 @@
 //! What to do about an exporter whose points do not arrive. The agent has it in its log.
 
-use export::{cloud_monitoring::FailureKind, tensorboard::live::EventFileFault};
+use export::{cloud_monitoring::ExportFailureKind, tensorboard::live::EventFileFault};
 
 /// What to do about a failure of `[export.cloud_monitoring]`.
-pub(crate) fn cloud_monitoring(kind: FailureKind) -> &'static str {
+pub(crate) fn cloud_monitoring(kind: ExportFailureKind) -> &'static str {
     match kind {
-        FailureKind::Project => {
+        ExportFailureKind::Project => {
             "set export.cloud_monitoring.project, location and accelerator_type; or, on Google Cloud, let the agent's unit \
              reach the metadata server: docs/storage.md has the drop-in"
         }
-        FailureKind::Credentials => {
+        ExportFailureKind::Credentials => {
             "name a key file in export.cloud_monitoring.credentials that the agent's user can read; or give the machine a \
              service account, and let the agent's unit reach the metadata server: docs/storage.md has the drop-in"
         }
-        FailureKind::Scope => {
+        ExportFailureKind::Scope => {
             "give the machine the access scope monitoring.write or cloud-platform (the machine has to be stopped for \
              that), or name a key file in export.cloud_monitoring.credentials"
         }
-        FailureKind::Disabled => {
+        ExportFailureKind::Disabled => {
             "switch the service on: `gcloud services enable monitoring.googleapis.com --project PROJECT`"
         }
-        FailureKind::Permission => "grant the account roles/monitoring.metricWriter on the project",
-        FailureKind::Quota => {
+        ExportFailureKind::Permission => "grant the account roles/monitoring.metricWriter on the project",
+        ExportFailureKind::Quota => {
             "raise export.cloud_monitoring.interval, or the project's quota of time series ingestion requests"
         }
-        FailureKind::Clock => "set the clock of this host, and keep it set (chrony or systemd-timesyncd)",
-        FailureKind::Refused => {
+        ExportFailureKind::Clock => {
+            "set the clock of this host, and keep it set (chrony or systemd-timesyncd)"
+        }
+        ExportFailureKind::Refused => {
             "the service names the reason; switch off another writer of the same series, such as the library's own \
              uploader; after a clock was set back, points are taken again once it has passed the last one"
         }
-        FailureKind::Server => "the service fails; nothing has to be done here",
-        FailureKind::Unreachable => {
+        ExportFailureKind::Server => "the service fails; nothing has to be done here",
+        ExportFailureKind::Unreachable => {
             "check the network and the unit's rules: IPAddressAllow=, docs/storage.md has the drop-in"
         }
-        FailureKind::Timeout => "check the network between this host and export.cloud_monitoring.endpoint",
-        FailureKind::Answer => {
+        ExportFailureKind::Timeout => {
+            "check the network between this host and export.cloud_monitoring.endpoint"
+        }
+        ExportFailureKind::Answer => {
             "check export.cloud_monitoring.endpoint, and whether a proxy answers in its place"
         }
-        FailureKind::Marks => {
+        ExportFailureKind::Marks => {
             "`tpuscope goodput --job NAME` says what is wrong; check the disk of agent.state_dir"
         }
-        FailureKind::TooMany => {
+        ExportFailureKind::TooMany => {
             "the others are left out; fewer custom events, or distributions = false, make room"
         }
-        FailureKind::SameName => "give the jobs of this host names of their own",
+        ExportFailureKind::SameName => "give the jobs of this host names of their own",
     }
 }
 

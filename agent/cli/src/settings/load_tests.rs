@@ -169,14 +169,8 @@ fn a_section_below_a_name_that_is_none_is_read_and_a_wrong_one_is_named() {
             "[export.cloud_monitoring]\nenable = true\n",
             "a.toml line 2: there is no setting `export.cloud_monitoring.enable` (did you mean `enabled`?)",
         ),
-        (
-            "[export]\nx = 1\n",
-            "a.toml line 2: there is no section `export.x` (did you mean `export.otlp`?)",
-        ),
-        (
-            "export = 1\n",
-            "a.toml line 1: there is no section `export` (did you mean `export.otlp`?)",
-        ),
+        ("[export]\nx = 1\n", "a.toml line 2: there is no section `export.x` (did you mean `export.otlp`?)"),
+        ("export = 1\n", "a.toml line 1: there is no section `export` (did you mean `export.otlp`?)"),
     ] {
         let fault = from_text(text).unwrap_err();
         assert!(fault.starts_with(says), "{text}: {fault}");

@@ -17,7 +17,7 @@ const CLOCK_TOLERANCE: u64 = 60_000_000_000;
 
 /// The kinds of failures, for metrics and for what to do about them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FailureKind {
+pub enum ExportFailureKind {
     /// Nothing says which project or zone it is, or there is no such project.
     Project,
     /// There are no credentials, or they are not accepted.
@@ -50,7 +50,7 @@ pub enum FailureKind {
     SameName,
 }
 
-impl FailureKind {
+impl ExportFailureKind {
     /// All kinds.
     pub const ALL: [Self; 15] = [
         Self::Project,
@@ -102,7 +102,7 @@ impl FailureKind {
 #[error("{message}")]
 pub struct ExportFailure {
     /// Its kind.
-    pub kind: FailureKind,
+    pub kind: ExportFailureKind,
     /// What failed, in one line.
     pub message: String,
     /// The points of the request that were written all the same.
@@ -110,7 +110,7 @@ pub struct ExportFailure {
 }
 
 impl ExportFailure {
-    pub(super) fn new(kind: FailureKind, message: impl ToString) -> Self {
+    pub(super) fn new(kind: ExportFailureKind, message: impl ToString) -> Self {
         Self { kind, message: message.to_string(), written: 0 }
     }
 }
@@ -119,14 +119,14 @@ impl ExportFailure {
 impl From<TransferError> for ExportFailure {
     fn from(error: TransferError) -> Self {
         let kind = match error.class() {
-            FailureClass::Unreachable => FailureKind::Unreachable,
-            FailureClass::Timeout => FailureKind::Timeout,
+            FailureClass::Unreachable => ExportFailureKind::Unreachable,
+            FailureClass::Timeout => ExportFailureKind::Timeout,
             FailureClass::Credentials | FailureClass::CredentialsFile | FailureClass::Denied => {
-                FailureKind::Credentials
+                ExportFailureKind::Credentials
             }
-            FailureClass::Throttled => FailureKind::Quota,
-            FailureClass::Server => FailureKind::Server,
-            _ => FailureKind::Answer,
+            FailureClass::Throttled => ExportFailureKind::Quota,
+            FailureClass::Server => ExportFailureKind::Server,
+            _ => ExportFailureKind::Answer,
         };
         Self::new(kind, error)
     }
@@ -164,29 +164,29 @@ pub(super) fn check(answer: &Response<impl AsRef<[u8]>>, now: Timestamp) -> Resu
         // It is an empty object. A proxy that asks for a password answers with a page.
         let is_object = serde_json::from_slice::<Map<String, Value>>(body).is_ok();
         let what = "the answer is not one of Cloud Monitoring";
-        return if is_object { Ok(()) } else { Err(ExportFailure::new(FailureKind::Answer, what)) };
+        return if is_object { Ok(()) } else { Err(ExportFailure::new(ExportFailureKind::Answer, what)) };
     }
     let ErrorAnswer { error } = serde_json::from_slice(body).unwrap_or_default();
     let clock = clock_difference(answer, now);
     let has = |reason: &str| error.details.iter().any(|detail| detail.reason == reason);
     let kind = match status {
-        StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED if clock.is_some() => FailureKind::Clock,
-        StatusCode::BAD_REQUEST => FailureKind::Refused,
-        StatusCode::UNAUTHORIZED => FailureKind::Credentials,
-        StatusCode::FORBIDDEN if has("ACCESS_TOKEN_SCOPE_INSUFFICIENT") => FailureKind::Scope,
-        StatusCode::FORBIDDEN if has("SERVICE_DISABLED") => FailureKind::Disabled,
-        StatusCode::FORBIDDEN => FailureKind::Permission,
-        StatusCode::NOT_FOUND => FailureKind::Project,
-        StatusCode::TOO_MANY_REQUESTS => FailureKind::Quota,
-        StatusCode::REQUEST_TIMEOUT => FailureKind::Timeout,
-        status if status.is_server_error() => FailureKind::Server,
-        _ => FailureKind::Answer,
+        StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED if clock.is_some() => ExportFailureKind::Clock,
+        StatusCode::BAD_REQUEST => ExportFailureKind::Refused,
+        StatusCode::UNAUTHORIZED => ExportFailureKind::Credentials,
+        StatusCode::FORBIDDEN if has("ACCESS_TOKEN_SCOPE_INSUFFICIENT") => ExportFailureKind::Scope,
+        StatusCode::FORBIDDEN if has("SERVICE_DISABLED") => ExportFailureKind::Disabled,
+        StatusCode::FORBIDDEN => ExportFailureKind::Permission,
+        StatusCode::NOT_FOUND => ExportFailureKind::Project,
+        StatusCode::TOO_MANY_REQUESTS => ExportFailureKind::Quota,
+        StatusCode::REQUEST_TIMEOUT => ExportFailureKind::Timeout,
+        status if status.is_server_error() => ExportFailureKind::Server,
+        _ => ExportFailureKind::Answer,
     };
     let said = [error.status.as_str(), error.message.as_str()];
     let said = said.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ");
     let space = if said.is_empty() { "" } else { " " };
     let mut message = format!("status {}{space}{}", status.as_u16(), clean(&said, MESSAGE));
-    if let Some(clock) = clock.filter(|_| kind == FailureKind::Clock) {
+    if let Some(clock) = clock.filter(|_| kind == ExportFailureKind::Clock) {
         message = format!("{clock}; {message}");
     }
     let written = error.details.iter().map(|detail| detail.success_point_count).max().unwrap_or(0);
@@ -216,7 +216,7 @@ mod tests {
         Response::builder().status(status).header("date", date).body(body.to_owned()).unwrap()
     }
 
-    fn kind(status: u16, body: &str) -> (FailureKind, String, u64) {
+    fn kind(status: u16, body: &str) -> (ExportFailureKind, String, u64) {
         let failure = check(&answer(status, "Sun, 01 Mar 2026 00:07:03 GMT", body), NOW).unwrap_err();
         (failure.kind, failure.message, failure.written)
     }
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn an_answer_has_one_meaning() {
-        use FailureKind as Kind;
+        use ExportFailureKind as Kind;
         assert_eq!(check(&answer(200, "x", "{}"), NOW), Ok(()));
         for (status, body, wanted) in [
             (200, "<html>Please log in</html>", Kind::Answer),
@@ -274,10 +274,10 @@ mod tests {
         ] {
             for status in [400, 401] {
                 let failure = check(&answer(status, date, ""), NOW).unwrap_err();
-                assert_eq!(failure.kind, FailureKind::Clock);
+                assert_eq!(failure.kind, ExportFailureKind::Clock);
                 assert!(failure.message.contains(says), "{}", failure.message);
             }
-            assert_eq!(check(&answer(429, date, ""), NOW).unwrap_err().kind, FailureKind::Quota);
+            assert_eq!(check(&answer(429, date, ""), NOW).unwrap_err().kind, ExportFailureKind::Quota);
             assert!(clock_difference(&answer(200, date, "{}"), NOW).unwrap().contains(says));
         }
         for near in ["Sun, 01 Mar 2026 00:08:03 GMT", "Sun, 01 Mar 2026 00:06:03 GMT", "no date"] {

@@ -7,22 +7,22 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::failure::{ExportFailure, FailureKind};
+use super::failure::{ExportFailure, ExportFailureKind};
 
 /// A kind of failure that goes on is named again after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
 
 /// What was written so far.
 pub(super) struct FailureLog {
-    written: BTreeMap<FailureKind, Instant>,
+    written: BTreeMap<ExportFailureKind, Instant>,
     /// Whether the last line says that points are not taken.
     failing: bool,
-    remedy: fn(FailureKind) -> &'static str,
+    remedy: fn(ExportFailureKind) -> &'static str,
 }
 
 impl FailureLog {
     /// A log without lines, whose lines say what to do.
-    pub(super) fn new(remedy: fn(FailureKind) -> &'static str) -> Self {
+    pub(super) fn new(remedy: fn(ExportFailureKind) -> &'static str) -> Self {
         Self { written: BTreeMap::new(), failing: false, remedy }
     }
 
@@ -39,7 +39,7 @@ impl FailureLog {
     }
 
     /// Something that is wrong although points are taken.
-    pub(super) fn remark(&mut self, kind: FailureKind, what: &str, now: Instant) {
+    pub(super) fn remark(&mut self, kind: ExportFailureKind, what: &str, now: Instant) {
         if self.is_due(kind, now) {
             warn!(reason = kind.as_str(), "{what}: {}", (self.remedy)(kind));
         }
@@ -52,7 +52,7 @@ impl FailureLog {
         }
     }
 
-    fn is_due(&mut self, kind: FailureKind, now: Instant) -> bool {
+    fn is_due(&mut self, kind: ExportFailureKind, now: Instant) -> bool {
         let last = self.written.get(&kind);
         let due = last.is_none_or(|last| now.saturating_duration_since(*last) >= REPEAT);
         if due {
@@ -70,11 +70,16 @@ mod tests {
     fn a_kind_is_named_once_an_hour() {
         let (mut log, start) = (FailureLog::new(|_| ""), Instant::now());
         let minutes = |minutes: u64| start + Duration::from_secs(60 * minutes);
-        let due: Vec<bool> = [(FailureKind::Quota, 0), (FailureKind::Server, 0), (FailureKind::Quota, 59)]
-            .into_iter()
-            .chain([(FailureKind::Quota, 60), (FailureKind::Quota, 119), (FailureKind::Server, 119)])
-            .map(|(kind, at)| log.is_due(kind, minutes(at)))
-            .collect();
+        let due: Vec<bool> =
+            [(ExportFailureKind::Quota, 0), (ExportFailureKind::Server, 0), (ExportFailureKind::Quota, 59)]
+                .into_iter()
+                .chain([
+                    (ExportFailureKind::Quota, 60),
+                    (ExportFailureKind::Quota, 119),
+                    (ExportFailureKind::Server, 119),
+                ])
+                .map(|(kind, at)| log.is_due(kind, minutes(at)))
+                .collect();
         assert_eq!(due, [true, true, false, true, false, true]);
     }
 }

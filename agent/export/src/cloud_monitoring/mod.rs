@@ -32,7 +32,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use failure::{ExportFailure, FailureKind};
+pub use failure::{ExportFailure, ExportFailureKind};
 
 use crate::own_metrics::ExportCounters;
 use exported_jobs::ExportedJobs;
@@ -64,7 +64,7 @@ pub struct CloudMonitoringInputs {
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// What to do about a failure.
-    pub remedy: fn(FailureKind) -> &'static str,
+    pub remedy: fn(ExportFailureKind) -> &'static str,
 }
 
 /// The exporter.
@@ -171,7 +171,8 @@ impl CloudMonitoring {
     fn render(&mut self, target: &ExportTarget, at: Timestamp) -> Result<Rendering, ExportFailure> {
         let CloudMonitoringInputs { settings, marks, ledgers, workloads, sampler, host, .. } = &self.inputs;
         let mut rendering = Rendering::new(at);
-        let marked = marks.jobs(None, None).map_err(|error| ExportFailure::new(FailureKind::Marks, error))?;
+        let marked =
+            marks.jobs(None, None).map_err(|error| ExportFailure::new(ExportFailureKind::Marks, error))?;
         let choice = self.jobs.choose(marked, &workloads.borrow().clone(), at);
         for job in &choice.exported {
             rendering.add_job(job, ledgers, target, settings);
@@ -179,11 +180,11 @@ impl CloudMonitoring {
         if choice.same_name {
             rendering
                 .remarks
-                .push((FailureKind::SameName, "of jobs of one name only one is exported".into()));
+                .push((ExportFailureKind::SameName, "of jobs of one name only one is exported".into()));
         }
         if choice.too_many {
             let what = format!("only {} jobs are exported at once", choice.exported.len());
-            rendering.remarks.push((FailureKind::TooMany, what));
+            rendering.remarks.push((ExportFailureKind::TooMany, what));
         }
         if settings.distributions {
             // After the clock was set back, what was sent lies in the future.
@@ -202,12 +203,12 @@ impl CloudMonitoring {
         let (mut tried, mut written, mut refused) = (0, 0, None);
         for batch in series.chunks(MOST_IN_REQUEST) {
             let body =
-                request_body(batch).map_err(|error| ExportFailure::new(FailureKind::Refused, error))?;
+                request_body(batch).map_err(|error| ExportFailure::new(ExportFailureKind::Refused, error))?;
             match self.sender.send(url, body).await {
                 Ok(answer) => {
                     written += batch.len() as u64;
                     if let Some(clock) = answer.clock {
-                        self.log.remark(FailureKind::Clock, &clock, Instant::now());
+                        self.log.remark(ExportFailureKind::Clock, &clock, Instant::now());
                     }
                 }
                 Err(failure) if failure.kind.is_of_the_points() => {

@@ -9,7 +9,7 @@ use store::marks::MarkedJob;
 
 use super::{
     distributions,
-    failure::FailureKind,
+    failure::ExportFailureKind,
     series::{CloudSeries, MonitoredResource},
     settings::CloudMonitoringSettings,
     target::ExportTarget,
@@ -31,7 +31,7 @@ pub(super) struct Rendering {
     /// Jobs whose log says that they ended, with the time of their last mark.
     pub(super) ended: Vec<(i64, Timestamp)>,
     /// What is wrong with some of it.
-    pub(super) remarks: Vec<(FailureKind, String)>,
+    pub(super) remarks: Vec<(ExportFailureKind, String)>,
 }
 
 impl Rendering {
@@ -70,7 +70,7 @@ impl Rendering {
                 // Nothing else was asked for.
                 Ok((_, MarkAnswer::Strict(_))) | Err(MarkLedgerError::Gone) => return,
                 Err(error) => {
-                    self.remarks.push((FailureKind::Marks, format!("a job is not exported: {error}")));
+                    self.remarks.push((ExportFailureKind::Marks, format!("a job is not exported: {error}")));
                     return;
                 }
             }
@@ -139,9 +139,9 @@ impl Rendering {
 
     fn too_many(&mut self, dropped: u64) {
         self.dropped += dropped;
-        if !self.remarks.iter().any(|(kind, _)| *kind == FailureKind::TooMany) {
+        if !self.remarks.iter().any(|(kind, _)| *kind == ExportFailureKind::TooMany) {
             let what = format!("only {MOST_SERIES} series are exported at once");
-            self.remarks.push((FailureKind::TooMany, what));
+            self.remarks.push((ExportFailureKind::TooMany, what));
         }
     }
 }

@@ -12,7 +12,7 @@ use model::time::Clock;
 use store::destinations::{GoogleAccount, SendRate, Transport};
 use tokio::time::timeout;
 
-use super::failure::{ExportFailure, FailureKind, check, clock_difference};
+use super::failure::{ExportFailure, ExportFailureKind, check, clock_difference};
 
 /// The longest time for a request, its token included.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ impl RequestSender {
         let sent = timeout(DEADLINE, account.post_json(url, body.into())).await;
         let late = |_| {
             let what = format!("no answer within {} s", DEADLINE.as_secs());
-            ExportFailure::new(FailureKind::Timeout, what)
+            ExportFailure::new(ExportFailureKind::Timeout, what)
         };
         let answer = sent.map_err(late)??;
         let now = self.clock.now();
@@ -60,10 +60,10 @@ impl RequestSender {
             Ok(()) => Ok(Written { clock: clock_difference(&answer, now) }),
             Err(mut failure) => {
                 match failure.kind {
-                    FailureKind::Permission | FailureKind::Scope => {
+                    ExportFailureKind::Permission | ExportFailureKind::Scope => {
                         failure.message = format!("{} (as {})", failure.message, account.identity());
                     }
-                    FailureKind::Credentials => self.account = None,
+                    ExportFailureKind::Credentials => self.account = None,
                     _ => {}
                 }
                 Err(failure)

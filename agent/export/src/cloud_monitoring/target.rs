@@ -8,7 +8,7 @@ use cluster::hosts::GceMetadata;
 use goodput::export::{SeriesLabels, accelerator_type, given_accelerator_type};
 
 use super::{
-    failure::{ExportFailure, FailureKind},
+    failure::{ExportFailure, ExportFailureKind},
     series::MonitoredResource,
     settings::CloudMonitoringSettings,
 };
@@ -82,7 +82,7 @@ impl ExportTarget {
 async fn value(metadata: &GceMetadata, key: &str, path: &str) -> Result<String, ExportFailure> {
     let unknown = |why: &dyn Display| {
         let what = format_args!("export.cloud_monitoring.{key} is not set, and {why}");
-        ExportFailure::new(FailureKind::Project, what)
+        ExportFailure::new(ExportFailureKind::Project, what)
     };
     let found = metadata.value(path).await.map_err(|error| unknown(&error))?.unwrap_or_default();
     let last = found.trim().rsplit('/').next().unwrap_or_default();
