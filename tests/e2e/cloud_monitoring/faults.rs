@@ -1,6 +1,6 @@
 //! A service that refuses, hangs or answers garbage; clocks that are wrong; very many series.
 
-use export::cloud_monitoring::FailureKind;
+use export::cloud_monitoring::ExportFailureKind;
 use fakes::fake_monitoring::MonitoringManner;
 use jiff::SignedDuration;
 
@@ -15,21 +15,25 @@ async fn what_went_wrong_is_told_and_the_next_points_are_newer() {
     let count = host.round().await.unwrap();
     assert!(count >= 8);
     for (manner, kind, says) in [
-        (MonitoringManner::Status(429, ""), FailureKind::Quota, "status 429 RESOURCE_EXHAUSTED: No."),
+        (MonitoringManner::Status(429, ""), ExportFailureKind::Quota, "status 429 RESOURCE_EXHAUSTED: No."),
         (
             MonitoringManner::Status(403, "IAM_PERMISSION_DENIED"),
-            FailureKind::Permission,
+            ExportFailureKind::Permission,
             "status 403 PERMISSION_DENIED: No. (as the credentials in ",
         ),
-        (MonitoringManner::Status(403, "ACCESS_TOKEN_SCOPE_INSUFFICIENT"), FailureKind::Scope, "status 403"),
-        (MonitoringManner::Status(403, "SERVICE_DISABLED"), FailureKind::Disabled, "status 403"),
-        (MonitoringManner::Status(401, ""), FailureKind::Credentials, "status 401"),
-        (MonitoringManner::Status(404, ""), FailureKind::Project, "status 404"),
-        (MonitoringManner::Status(503, ""), FailureKind::Server, "status 503"),
-        (MonitoringManner::Status(400, ""), FailureKind::Refused, "status 400"),
-        (MonitoringManner::Page, FailureKind::Answer, "not one of Cloud Monitoring"),
-        (MonitoringManner::Cut, FailureKind::Unreachable, "the connection ended"),
-        (MonitoringManner::Hang, FailureKind::Timeout, "10 s"),
+        (
+            MonitoringManner::Status(403, "ACCESS_TOKEN_SCOPE_INSUFFICIENT"),
+            ExportFailureKind::Scope,
+            "status 403",
+        ),
+        (MonitoringManner::Status(403, "SERVICE_DISABLED"), ExportFailureKind::Disabled, "status 403"),
+        (MonitoringManner::Status(401, ""), ExportFailureKind::Credentials, "status 401"),
+        (MonitoringManner::Status(404, ""), ExportFailureKind::Project, "status 404"),
+        (MonitoringManner::Status(503, ""), ExportFailureKind::Server, "status 503"),
+        (MonitoringManner::Status(400, ""), ExportFailureKind::Refused, "status 400"),
+        (MonitoringManner::Page, ExportFailureKind::Answer, "not one of Cloud Monitoring"),
+        (MonitoringManner::Cut, ExportFailureKind::Unreachable, "the connection ended"),
+        (MonitoringManner::Hang, ExportFailureKind::Timeout, "10 s"),
     ] {
         host.monitoring.set_manner(manner.clone());
         host.pass(20);
@@ -58,7 +62,7 @@ async fn a_clock_that_is_an_hour_off_is_said_to_be_wrong() {
     host.three_steps("j");
     host.monitoring.set_clock_offset(SignedDuration::from_hours(-1));
     let failure = host.round().await.unwrap_err();
-    assert_eq!(failure.kind, FailureKind::Clock);
+    assert_eq!(failure.kind, ExportFailureKind::Clock);
     assert!(failure.message.starts_with("the clock of this host is 3600 s ahead"), "{failure}");
     // Points of the past are taken, with a remark.
     host.monitoring.set_clock_offset(SignedDuration::from_hours(1));
@@ -113,7 +117,7 @@ async fn ten_thousand_series_are_bounded_and_a_quota_does_not_starve_the_last() 
         host.monitoring.set_manner(MonitoringManner::StatusAfter(20, 429));
         host.pass(60);
         let before = host.monitoring.series().len();
-        assert_eq!(host.round().await.unwrap_err().kind, FailureKind::Quota);
+        assert_eq!(host.round().await.unwrap_err().kind, ExportFailureKind::Quota);
         assert_eq!(host.monitoring.requests().len(), 21, "no request after a refusal");
         for one in &host.monitoring.series()[before..] {
             *seen.entry(serde_json::json!([one["metric"], one["resource"]]).to_string()).or_default() += 1;
@@ -128,7 +132,7 @@ async fn without_a_machine_and_a_project_it_says_what_to_set() {
     let mut host = ExportingHost::at(NOW, |settings| settings.credentials = "/nowhere/key.json".into());
     host.three_steps("j");
     let failure = host.round().await.unwrap_err();
-    assert_eq!(failure.kind, FailureKind::Credentials);
+    assert_eq!(failure.kind, ExportFailureKind::Credentials);
     assert!(failure.message.contains("/nowhere/key.json does not exist"), "{failure}");
     assert!(host.monitoring.requests().is_empty());
 }
