@@ -109,6 +109,10 @@ impl TlsFault {
             CertificateError::InvalidPurposeContext { .. } => {
                 (K::Role, "its certificate is not for this side of a connection".to_owned())
             }
+            CertificateError::Other(other) if is_authority(other) => {
+                let why = "its certificate is that of an authority, perhaps signed by itself, and no host's";
+                (K::Authority, why.to_owned())
+            }
             CertificateError::Other(other) => match other.0.downcast_ref::<Unaccepted>() {
                 Some(Unaccepted::Role(reason)) => (K::Role, reason.clone()),
                 Some(Unaccepted::Name(reason)) => (K::Name, reason.clone()),
@@ -147,6 +151,11 @@ fn of_alert(alert: AlertDescription) -> (TlsFaultKind, String) {
         other => return (K::Refused, format!("it refuses the connection: {other:?}")),
     };
     (kind, reason.to_owned())
+}
+
+/// Whether the certificate of a host is one of an authority, as `openssl req -x509` makes it.
+fn is_authority(error: &rustls::OtherError) -> bool {
+    matches!(error.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
 /// `DnsName("a")` as rustls lists it becomes `a`. The URI of a role is no name.
@@ -213,6 +222,10 @@ mod tests {
         let old =
             CertificateError::Other(rustls::OtherError(Arc::new(webpki::Error::UnsupportedCertVersion)));
         assert!(fault(old).1.starts_with("it has an old version of X.509: expected version 3"));
+        let by_itself =
+            CertificateError::Other(rustls::OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity)));
+        let why = "its certificate is that of an authority, perhaps signed by itself, and no host's";
+        assert_eq!(fault(by_itself), (TlsFaultKind::Authority, why.to_owned()));
         let role = Error::from(Unaccepted::Role("it has the role viewer".to_owned()));
         let wanted = TlsFault { kind: TlsFaultKind::Role, reason: "it has the role viewer".to_owned() };
         assert_eq!(TlsFault::of(&role), wanted);

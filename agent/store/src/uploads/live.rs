@@ -3,7 +3,7 @@
 //! What cannot be saved is logged and does not stop an upload: sending a session is what frees a full disk.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -34,6 +34,8 @@ use crate::{
     state::{StateDb, StateError},
 };
 
+/// How many uploads that are done and that the state could not note are remembered.
+const DONE_UNSAVED: usize = 64;
 /// Parts of which nothing came are removed after this time.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
@@ -58,6 +60,10 @@ pub(super) struct Live {
     dropped: BTreeSet<i64>,
     /// How each destination failed last, until an upload to it succeeds: the others wait because of it.
     failing: BTreeMap<String, UploadFailure>,
+    /// Those that the state could not note when they were added.
+    unsaved: BTreeSet<i64>,
+    /// Those of them that are done, the oldest first: who waits for one has to see that it is done.
+    done_unsaved: VecDeque<UploadStatus>,
 }
 
 impl Live {
@@ -73,7 +79,37 @@ impl Live {
         if status.phase == UploadPhase::Waiting {
             self.queue.add(status.number, &status.destination, status.priority, status.queued);
         }
+        // A session of the same name is another one.
+        self.done_unsaved
+            .retain(|done| (&done.session, &done.destination) != (&status.session, &status.destination));
         self.statuses.insert(status.number, status);
+    }
+
+    /// Adds a new upload that the state could not note.
+    pub(super) fn insert_unsaved(&mut self, status: UploadStatus) {
+        self.unsaved.insert(status.number);
+        self.insert(status);
+    }
+
+    /// Takes out an upload whose session is gone.
+    fn forget(&mut self, number: i64) {
+        self.statuses.remove(&number);
+        self.unsaved.remove(&number);
+    }
+
+    /// Takes out an upload that is done.
+    fn done(&mut self, number: i64, unverified: u32, at: Timestamp) {
+        let unsaved = self.unsaved.remove(&number);
+        let Some(mut done) = self.statuses.remove(&number) else { return };
+        self.failing.remove(&done.destination);
+        if unsaved {
+            done.phase = UploadPhase::Done { unverified, at };
+            done.failure = None;
+            if self.done_unsaved.len() == DONE_UNSAVED {
+                self.done_unsaved.pop_front();
+            }
+            self.done_unsaved.push_back(done);
+        }
     }
 
     /// Gives an upload another priority.
@@ -89,13 +125,16 @@ impl Live {
         if self.statuses.remove(&number).is_some_and(|status| status.phase == UploadPhase::Running) {
             self.dropped.insert(number);
         }
+        self.unsaved.remove(&number);
+        self.done_unsaved.retain(|done| done.number != number);
         self.queue.remove(number);
     }
 
     /// These uploads of the state, as they are now, and those that the state does not have.
     pub(super) fn merged(&self, stored: Vec<UploadStatus>) -> Vec<UploadStatus> {
         let known: BTreeSet<i64> = stored.iter().map(|status| status.number).collect();
-        let unsaved = self.statuses.values().filter(|status| !known.contains(&status.number)).cloned();
+        let unsaved = self.statuses.values().chain(&self.done_unsaved);
+        let unsaved = unsaved.filter(|status| !known.contains(&status.number)).cloned();
         let stored =
             stored.into_iter().map(|status| self.statuses.get(&status.number).cloned().unwrap_or(status));
         stored.chain(unsaved).map(|status| self.explained(status)).collect()
@@ -249,7 +288,7 @@ impl Inner {
 
     /// Forgets an upload whose session is gone.
     pub(super) async fn forget(self: &Arc<Self>, number: i64) {
-        self.live().statuses.remove(&number);
+        self.live().forget(number);
         self.save(move |change| rows::remove(change, number)).await;
     }
 
@@ -260,11 +299,8 @@ impl Inner {
         }
     }
 
-    pub(super) fn set_done(&self, number: i64) {
-        let mut live = self.live();
-        if let Some(done) = live.statuses.remove(&number) {
-            live.failing.remove(&done.destination);
-        }
+    pub(super) fn set_done(&self, number: i64, unverified: u32, at: Timestamp) {
+        self.live().done(number, unverified, at);
     }
 
     pub(super) fn set_failed(&self, number: i64, failure: UploadFailure, is_final: bool) {

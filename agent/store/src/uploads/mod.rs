@@ -190,7 +190,9 @@ impl Uploads {
             new.retain(|_| added.next().unwrap_or(false));
         });
         let mut live = self.0.live();
-        new.iter().for_each(|status| live.insert(status.clone()));
+        for status in new.iter().cloned() {
+            if saved.is_ok() { live.insert(status) } else { live.insert_unsaved(status) }
+        }
         drop(live);
         self.0.changed.notify_one();
         saved

@@ -212,6 +212,28 @@ async fn a_corrected_url_is_used_by_what_waits() {
 }
 
 #[tokio::test]
+async fn an_upload_that_the_state_cannot_note_is_seen_to_be_done() {
+    let host = Host::new();
+    let manifest = host.session("s", 10);
+    host.to(&manifest, "here");
+    host.work().await;
+    // As on a full disk: no upload can be noted.
+    let refuse = "CREATE TRIGGER full BEFORE INSERT ON uploads BEGIN SELECT RAISE(ABORT, 'full'); END";
+    host.uploads.0.db.write(|change| change.execute_batch(refuse)).unwrap();
+    let unnoted = host.session("unnoted", 10);
+    let choice = UploadChoice::To("here".parse().unwrap());
+    let (added, saved) = host.uploads.add(&unnoted, &choice, SessionPriority::Asked);
+    assert!(saved.is_err());
+    host.work().await;
+    let status = host.state("unnoted");
+    assert_eq!(status.number, added[0].number);
+    assert!(matches!(status.phase, UploadPhase::Done { unverified: 0, .. }), "{status:?}");
+    assert_eq!((host.uploads.unfinished(), host.uploads.list().unwrap().len()), (vec![], 2));
+    host.uploads.remove(&[status.number]).unwrap();
+    assert_eq!(host.uploads.of_session(&"unnoted".parse().unwrap()).unwrap(), []);
+}
+
+#[tokio::test]
 async fn another_sessions_files_are_never_touched() {
     let host = Host::new();
     fs::create_dir(host.there(".tpuscope")).unwrap();

@@ -207,7 +207,7 @@ impl Worker {
             "session uploaded"
         );
         own_metrics::uploaded();
-        self.inner.set_done(number);
+        self.inner.set_done(number, unverified, now);
         Ok(())
     }
 
