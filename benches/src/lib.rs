@@ -18,6 +18,8 @@ pub mod capture_window;
 pub mod daemon;
 pub mod goodput_library;
 pub mod other_processes;
+pub mod owned_host;
+pub mod profile_server;
 pub mod promise;
 pub mod recorder;
 pub mod services;

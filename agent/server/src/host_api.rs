@@ -35,15 +35,7 @@ pub struct HostApi {
     identity: AgentIdentity,
     started: Timestamp,
     clock: Arc<dyn Clock>,
-    sampler: Sampler,
-    snapshot: watch::Receiver<HostSnapshot>,
-    notes: watch::Receiver<Vec<String>>,
-    own: OwnMetrics,
-    uploads: Uploads,
-    ledgers: Arc<LiveLedgers>,
-    steps: Arc<StepTimes>,
-    marked_steps: Arc<StepSeries>,
-    certificates: Option<watch::Receiver<Vec<String>>>,
+    inputs: HostApiInputs,
     /// Whether a source has given a sample.
     sampled: AtomicBool,
 }
@@ -99,32 +91,7 @@ pub struct HostApiInputs {
 impl HostApi {
     /// The API of an agent that starts now.
     pub fn new(identity: AgentIdentity, clock: Arc<dyn Clock>, inputs: HostApiInputs) -> Self {
-        let HostApiInputs {
-            sampler,
-            snapshot,
-            notes,
-            own,
-            uploads,
-            ledgers,
-            steps,
-            marked_steps,
-            certificates,
-        } = inputs;
-        Self {
-            identity,
-            started: clock.now(),
-            clock,
-            sampler,
-            snapshot,
-            notes,
-            own,
-            uploads,
-            ledgers,
-            steps,
-            marked_steps,
-            certificates,
-            sampled: AtomicBool::new(false),
-        }
+        Self { identity, started: clock.now(), clock, inputs, sampled: AtomicBool::new(false) }
     }
 
     /// The time of this host's clock.
@@ -142,7 +109,7 @@ impl HostApi {
     /// # Errors
     /// What does not work.
     pub fn alive(&self) -> Result<(), &'static str> {
-        if self.sampler.is_late() { Err("the sampler has stopped") } else { Ok(()) }
+        if self.inputs.sampler.is_late() { Err("the sampler has stopped") } else { Ok(()) }
     }
 
     /// Whether the agent has samples.
@@ -159,19 +126,20 @@ impl HostApi {
     /// The host, its chips and their owners, and the state of the sources.
     pub fn status(&self) -> StatusReply {
         let now = self.clock.now();
-        let snapshot = self.snapshot.borrow().clone();
-        let view = self.sampler.view();
+        let snapshot = self.inputs.snapshot.borrow().clone();
+        let view = self.inputs.sampler.view();
         let samples = view.samples(now);
         let absent: Vec<_> = view.sources.iter().flat_map(|source| source.absent()).collect();
         let workloads = &snapshot.workloads;
         let chip = |chip| messages::chip(chip, workloads, &samples, &absent, now);
         let mut chips: Vec<_> = snapshot.chips.iter().map(chip).collect();
         chips.extend(messages::simulated_chips(&snapshot.chips, &samples, now));
-        let mut notes = self.notes.borrow().clone();
+        let mut notes = self.inputs.notes.borrow().clone();
         notes.extend(snapshot.workloads.notes.iter().cloned());
-        notes.extend(self.certificates.iter().flat_map(|notes| notes.borrow().clone()));
-        let steps =
-            |workload: &Arc<Workload>| step_messages::of_workload(workload, self.steps.of(&workload.owners));
+        notes.extend(self.inputs.certificates.iter().flat_map(|notes| notes.borrow().clone()));
+        let steps = |workload: &Arc<Workload>| {
+            step_messages::of_workload(workload, self.inputs.steps.of(&workload.owners))
+        };
         StatusReply {
             peer: Some(protocol::agent()),
             host: self.identity.host.clone(),
@@ -187,14 +155,14 @@ impl HostApi {
             http_address: self.identity.http.map(|at| at.to_string()).unwrap_or_default(),
             grpc_address: self.identity.grpc.map(|at| at.to_string()).unwrap_or_default(),
             remote_address: self.identity.remote.map(|at| at.to_string()).unwrap_or_default(),
-            uploads: upload_messages::summary(&self.uploads.summary()),
+            uploads: upload_messages::summary(&self.inputs.uploads.summary()),
         }
     }
 
     /// The latest value of every series, or of the series of `metrics`.
     pub fn samples(&self, metrics: &[String]) -> SamplesReply {
         let now = self.clock.now();
-        let view = self.sampler.view();
+        let view = self.inputs.sampler.view();
         let mut samples = view.samples(now);
         if !metrics.is_empty() {
             samples.retain(|sample| metrics.iter().any(|metric| *metric == sample.metric.name));
@@ -211,7 +179,7 @@ impl HostApi {
         let now = self.clock.now();
         let last = query.last.map(|last| i64::try_from(last.as_nanos()).unwrap_or(i64::MAX));
         let points = query.limit.filter(|limit| *limit > 0).unwrap_or(MAX_POINTS).min(MAX_POINTS);
-        let mut series = self.sampler.history(&RangeQuery {
+        let mut series = self.inputs.sampler.history(&RangeQuery {
             metric: &query.metric,
             from: Timestamp(last.map_or(i64::MIN, |last| now.0.saturating_sub(last))),
             to: Timestamp(i64::MAX),
@@ -234,14 +202,14 @@ impl HostApi {
     /// Gives what the agent exports at this moment to `export`: the fresh samples, and its own metrics.
     pub fn gather(&self, export: &mut dyn FnMut(&[&Sample], &OwnMetrics, Timestamp)) {
         let now = self.clock.now();
-        let view = self.sampler.view();
+        let view = self.inputs.sampler.view();
         sampling::own_metrics::update(&view, now);
         own_metrics::ready(self.ready().is_ok());
-        let ledgers = self.ledgers.samples(now);
-        let running = Arc::clone(&self.snapshot.borrow().running);
-        let steps = self.marked_steps.samples(&running, now);
+        let ledgers = self.inputs.ledgers.samples(now);
+        let running = Arc::clone(&self.inputs.snapshot.borrow().running);
+        let steps = self.inputs.marked_steps.samples(&running, now);
         let mut samples = view.samples(now);
         samples.extend(ledgers.iter().chain(&steps));
-        export(&samples, &self.own, now);
+        export(&samples, &self.inputs.own, now);
     }
 }

@@ -11,24 +11,22 @@
 use std::{
     env,
     fs::{self, File},
-    future::poll_fn,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use benches::{
     capture_window::{MOST_BEYOND, ROUNDS, WINDOW, beyond, median, xprof_beyond},
-    promise,
+    profile_server, promise,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use fakes::{
     harness::{tpuscope, workspace},
     jax_job::{JaxJob, RunningJaxJob},
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// What is promised.
 const LEAST_OF_BARE: f64 = 0.8;
@@ -225,41 +223,7 @@ async fn serve(trace: PathBuf) {
     answer.put_u32(u32::try_from(field.len() + trace.len()).unwrap());
     answer.put(field);
     answer.put(&trace[..]);
-    let answer = Arc::new(answer.freeze());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    println!("{}", listener.local_addr().unwrap());
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let answer = answer.clone();
-        tokio::spawn(async move {
-            let mut connection = h2::server::handshake(stream).await.unwrap();
-            while let Some(Ok((request, mut respond))) = connection.accept().await {
-                let answer = answer.clone();
-                tokio::spawn(async move {
-                    let profile = request.uri().path().ends_with("/Profile");
-                    let bytes = if profile { (*answer).clone() } else { Bytes::from_static(&[0; 5]) };
-                    let head = http::Response::builder().header("content-type", "application/grpc");
-                    let mut body = respond.send_response(head.body(()).unwrap(), false).unwrap();
-                    if send(&mut body, bytes).await.is_some() {
-                        let mut trailers = http::HeaderMap::new();
-                        trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
-                        let _ = body.send_trailers(trailers);
-                    }
-                });
-            }
-        });
-    }
-}
-
-/// Sends within the client's window; none when the client went away.
-async fn send(body: &mut h2::SendStream<Bytes>, mut bytes: Bytes) -> Option<()> {
-    while !bytes.is_empty() {
-        body.reserve_capacity(bytes.len().min(1 << 20));
-        let room = poll_fn(|context| body.poll_capacity(context)).await?.ok()?;
-        body.send_data(bytes.split_to(room.min(bytes.len())), false).ok()?;
-    }
-    Some(())
+    profile_server::serve(answer.freeze()).await;
 }
 
 /// What any HTTP/2 client does: takes the body as it comes, with windows as large as ours.

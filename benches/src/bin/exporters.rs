@@ -18,7 +18,7 @@ use std::{
 
 use benches::{
     daemon::Daemon,
-    promise,
+    owned_host, promise,
     services::{CHIPS, fake_tpu_host},
 };
 use export::{
@@ -42,12 +42,10 @@ use fakes::{
 use jobs::ledger::{LedgerInputs, LiveLedgers};
 use marks::ledgers::MarkLedgers;
 use model::{
-    device::{Chip, ChipIndex},
-    job::{Job, JobKind},
-    registry::WorkloadRegistry,
+    job::JobKind,
     snapshot::HostSnapshot,
     time::{Clock, SystemClock, Timestamp},
-    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner, ProcessKey, WorkloadId, Workloads},
+    workload::{EndpointKind, WorkloadId},
 };
 use sampling::{sampler::Sampler, settings::sampler::Settings, sources::runtime::RuntimeSource};
 use serde_json::Value;
@@ -230,34 +228,7 @@ impl MarkingHost {
     }
 
     fn snapshot(&self) -> HostSnapshot {
-        let chips: Vec<Chip> = (0..u32::try_from(CHIPS).unwrap())
-            .map(|chip| Chip { index: ChipIndex(chip), cores: Some(1), ..Chip::default() })
-            .collect();
-        let process = ProcessKey { pid: std::process::id(), start_ticks: 1 };
-        let endpoint = Endpoint {
-            kind: EndpointKind::RuntimeMetrics,
-            address: self.runtime.parse().unwrap(),
-            origin: EndpointOrigin::Config,
-            listeners: vec![process],
-            unreachable: None,
-        };
-        let owner = Owner {
-            process,
-            chips: chips.iter().map(|chip| chip.index).collect(),
-            job: Job { kind: JobKind::Slurm, id: "7".into(), ..Job::default() },
-            shares_our_network: true,
-            endpoints: vec![endpoint],
-            ..Owner::default()
-        };
-        let mut registry = WorkloadRegistry::default();
-        registry.observe(std::slice::from_ref(&owner), SystemClock.now());
-        let running: Vec<_> = registry.running().cloned().collect();
-        HostSnapshot {
-            chips: chips.into(),
-            workloads: Arc::new(Workloads { owners: vec![owner], ..Workloads::default() }),
-            running: running.into(),
-            ..HostSnapshot::default()
-        }
+        owned_host::snapshot(&[(EndpointKind::RuntimeMetrics, &self.runtime)])
     }
 
     /// Runs the sampler on this thread, and what `start` starts, whose thread has this name.

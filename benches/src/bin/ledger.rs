@@ -21,18 +21,14 @@ use std::{
 };
 
 use benches::{
-    promise,
+    owned_host, promise,
     services::{CHIPS, fake_tpu_host},
 };
 use fakes::harness::artifact;
 use jobs::ledger::{LedgerInputs, LedgerQuestion, LiveLedgers};
 use model::{
-    device::{Chip, ChipIndex},
-    job::{Job, JobKind},
-    registry::WorkloadRegistry,
-    snapshot::HostSnapshot,
     time::{Clock, SystemClock},
-    workload::{Endpoint, EndpointKind, EndpointOrigin, Owner, ProcessKey, Workloads},
+    workload::EndpointKind,
 };
 use nix::{
     sys::resource::{UsageWho, getrusage},
@@ -88,46 +84,6 @@ fn process_time() -> Duration {
     time(usage.user_time()) + time(usage.system_time())
 }
 
-/// A host of 8 chips that one job has open.
-fn host(runtime: &str, orbax: &str) -> HostSnapshot {
-    let chips: Vec<Chip> = (0..u32::try_from(CHIPS).unwrap())
-        .map(|chip| Chip {
-            index: ChipIndex(chip),
-            pci: format!("0000:00:{:02x}", chip + 4),
-            cores: Some(1),
-            ..Chip::default()
-        })
-        .collect();
-    let process = ProcessKey { pid: std::process::id(), start_ticks: 1 };
-    let endpoint = |kind, address: &str| Endpoint {
-        kind,
-        address: address.parse().unwrap(),
-        origin: EndpointOrigin::Config,
-        listeners: vec![process],
-        unreachable: None,
-    };
-    let owner = Owner {
-        process,
-        chips: chips.iter().map(|chip| chip.index).collect(),
-        job: Job { kind: JobKind::Slurm, id: "7".into(), ..Job::default() },
-        shares_our_network: true,
-        endpoints: vec![
-            endpoint(EndpointKind::RuntimeMetrics, runtime),
-            endpoint(EndpointKind::OrbaxGrain, orbax),
-        ],
-        ..Owner::default()
-    };
-    let mut registry = WorkloadRegistry::default();
-    registry.observe(std::slice::from_ref(&owner), SystemClock.now());
-    let running: Vec<_> = registry.running().cloned().collect();
-    HostSnapshot {
-        chips: chips.into(),
-        workloads: Arc::new(Workloads { owners: vec![owner], ..Workloads::default() }),
-        running: running.into(),
-        ..HostSnapshot::default()
-    }
-}
-
 fn main() -> ExitCode {
     let seconds = env::var("LEDGER_BENCH_SECONDS").map_or(120, |text| text.parse().expect("seconds"));
     let mut command = Command::new(artifact("fake-tpu-host"));
@@ -143,7 +99,8 @@ fn main() -> ExitCode {
     let answer = runtime_of.block_on(async {
         let sampler = Sampler::new(&settings, Arc::clone(&clock));
         let ledgers = LiveLedgers::new(Ledgers::new(db), clock);
-        let (_set, snapshot) = watch::channel(host(runtime, orbax));
+        let endpoints = [(EndpointKind::RuntimeMetrics, runtime), (EndpointKind::OrbaxGrain, orbax)];
+        let (_set, snapshot) = watch::channel(owned_host::snapshot(&endpoints));
         let stop = CancellationToken::new();
         let inputs =
             LedgerInputs { batches: sampler.batches(), host: snapshot.clone(), epoch: sampler.epoch() };

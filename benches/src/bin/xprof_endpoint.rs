@@ -9,7 +9,6 @@
 
 use std::{
     env, fs,
-    future::poll_fn,
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -19,11 +18,11 @@ use std::{
 use benches::{
     capture_window::{ROUNDS, median},
     daemon::free_address,
-    promise, tpuscope,
+    profile_server, promise, tpuscope,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use proto::tensorflow::{ProfileOptions, ProfileRequest};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use xprof::{
     client::TraceHead,
     framing::framed,
@@ -166,40 +165,7 @@ async fn serve(bytes: u64) {
     let mut answer = BytesMut::with_capacity(head.len() + usize::try_from(bytes).unwrap());
     answer.put(head);
     answer.put_bytes(7, usize::try_from(bytes).unwrap());
-    let answer = answer.freeze();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    println!("{}", listener.local_addr().unwrap());
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let answer = answer.clone();
-        tokio::spawn(async move {
-            let mut connection = h2::server::handshake(stream).await.unwrap();
-            while let Some(Ok((request, mut respond))) = connection.accept().await {
-                let profile = request.uri().path().ends_with("/Profile");
-                let bytes = if profile { answer.clone() } else { Bytes::from_static(&[0; 5]) };
-                tokio::spawn(async move {
-                    let head = http::Response::builder().header("content-type", "application/grpc");
-                    let mut body = respond.send_response(head.body(()).unwrap(), false).unwrap();
-                    if send(&mut body, bytes).await.is_some() {
-                        let mut trailers = http::HeaderMap::new();
-                        trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
-                        let _ = body.send_trailers(trailers);
-                    }
-                });
-            }
-        });
-    }
-}
-
-/// Sends within the client's window; none when the client went away.
-async fn send(body: &mut h2::SendStream<Bytes>, mut bytes: Bytes) -> Option<()> {
-    while !bytes.is_empty() {
-        body.reserve_capacity(bytes.len().min(1 << 20));
-        let room = poll_fn(|context| body.poll_capacity(context)).await?.ok()?;
-        body.send_data(bytes.split_to(room.min(bytes.len())), false).ok()?;
-    }
-    Some(())
+    profile_server::serve(answer.freeze()).await;
 }
 
 /// One profile; prints the microseconds from the connection to the status.

@@ -25,19 +25,19 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, mpsc},
-    thread::JoinHandle,
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use jiff::SignedDuration;
 use tempfile::TempDir;
-use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 pub use buckets::GcsObject;
 pub use content::GcsContents;
 pub use faults::{GcsEffect, GcsFault, Moment};
 pub use serve::GcsRequest;
+
+use crate::server_thread::ServerThread;
 
 use access::GcsAccess;
 use buckets::Buckets;
@@ -65,11 +65,9 @@ fn lock(state: &Shared) -> MutexGuard<'_, State> {
 
 /// The running server; ends when dropped.
 pub struct FakeGcs {
-    address: SocketAddr,
     state: Shared,
     folder: TempDir,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: ServerThread,
 }
 
 impl FakeGcs {
@@ -94,33 +92,19 @@ impl FakeGcs {
             page_size: 1000,
         }));
         lock(&state).buckets.create(BUCKET);
-        let (stop, stopped) = oneshot::channel();
-        let (tell, told) = mpsc::channel();
         let serving = Arc::clone(&state);
-        let thread = std::thread::spawn(move || {
-            let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async {
-                let listener = TcpListener::bind(address).await.expect("a free port");
-                tell.send(listener.local_addr().expect("an address")).expect("the caller waits");
-                tokio::select! {
-                    () = serve::serve(listener, serving) => {}
-                    _ = stopped => {}
-                }
-            });
-            runtime.shutdown_background();
-        });
-        let address = told.recv().expect("it binds");
-        Self { address, state, folder, stop: Some(stop), thread: Some(thread) }
+        let thread = ServerThread::start(address, |listener| serve::serve(listener, serving));
+        Self { state, folder, thread }
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.thread.address()
     }
 
     /// The base URL of its XML API.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.thread.address())
     }
 
     /// The key file that points a client to `url`, without tokens.
@@ -147,7 +131,7 @@ impl FakeGcs {
     /// The variables that make clients ask this metadata server for tokens.
     pub fn metadata_env(&self) -> [(&'static str, String); 2] {
         // Clients fall back from the first to the second: neither may be the real one.
-        ["GCE_METADATA_HOST", "GCE_METADATA_IP"].map(|name| (name, self.address.to_string()))
+        ["GCE_METADATA_HOST", "GCE_METADATA_IP"].map(|name| (name, self.thread.address().to_string()))
     }
 
     /// Makes another bucket.
@@ -256,15 +240,5 @@ impl FakeGcs {
     /// The objects that unfinished multipart uploads are for.
     pub fn open_uploads(&self) -> Vec<String> {
         lock(&self.state).buckets.open_uploads()
-    }
-}
-
-impl Drop for FakeGcs {
-    fn drop(&mut self) {
-        // The thread may have ended by itself.
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }

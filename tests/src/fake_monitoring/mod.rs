@@ -9,9 +9,8 @@ use std::{
     convert::Infallible,
     error::Error,
     future::pending,
-    net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, mpsc},
-    thread::JoinHandle,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use bytes::Bytes;
@@ -20,9 +19,11 @@ use hyper::{Request, Response, body::Incoming, server::conn::http1, service::ser
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, runtime, sync::oneshot};
+use tokio::net::TcpListener;
 
 use rules::SeriesBook;
+
+use crate::server_thread::ServerThread;
 
 /// How the server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,10 +78,8 @@ fn lock(state: &Shared) -> MutexGuard<'_, State> {
 
 /// The running server; ends when dropped.
 pub struct FakeMonitoring {
-    address: SocketAddr,
     state: Shared,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: ServerThread,
 }
 
 impl FakeMonitoring {
@@ -98,28 +97,15 @@ impl FakeMonitoring {
             now: None,
             clock_offset: SignedDuration::ZERO,
         }));
-        let (stop, stopped) = oneshot::channel();
-        let (tell, told) = mpsc::channel();
         let serving = Arc::clone(&state);
-        let thread = std::thread::spawn(move || {
-            let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
-                tell.send(listener.local_addr().expect("an address")).expect("the caller waits");
-                tokio::select! {
-                    () = serve(listener, serving) => {}
-                    _ = stopped => {}
-                }
-            });
-            runtime.shutdown_background();
-        });
-        let address = told.recv().expect("it binds");
-        Self { address, state, stop: Some(stop), thread: Some(thread) }
+        let thread =
+            ServerThread::start((Ipv4Addr::LOCALHOST, 0).into(), |listener| serve(listener, serving));
+        Self { state, thread }
     }
 
     /// The base URL of its REST API.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.thread.address())
     }
 
     /// How it answers from now on.
@@ -152,16 +138,6 @@ impl FakeMonitoring {
     /// The rules that requests broke.
     pub fn violations(&self) -> Vec<String> {
         lock(&self.state).violations.clone()
-    }
-}
-
-impl Drop for FakeMonitoring {
-    fn drop(&mut self) {
-        // The thread may have ended by itself.
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -134,11 +134,7 @@ pub(super) static TOOLS: [McpTool; 8] = [
                 Text,
                 "The job: [KIND:]ID or its name. Without it: the jobs that run, else the last one.",
             ),
-            optional(
-                "window",
-                Time,
-                "Only the last part of the time, such as \"1h\". With the ledger proxy only.",
-            ),
+            optional("window", Time, "Only the last part of the time, such as \"1h\"."),
             optional(
                 "ledger",
                 OneOf(&["proxy", "exact", "strict"]),

@@ -13,14 +13,14 @@ use super::failure::{ExportFailure, ExportFailureKind};
 const REPEAT: Duration = Duration::from_secs(3600);
 
 /// What was written so far.
-pub(super) struct FailureLog {
+pub(super) struct ExportFailureLog {
     written: BTreeMap<ExportFailureKind, Instant>,
     /// Whether the last line says that points are not taken.
     failing: bool,
     remedy: fn(ExportFailureKind) -> &'static str,
 }
 
-impl FailureLog {
+impl ExportFailureLog {
     /// A log without lines, whose lines say what to do.
     pub(super) fn new(remedy: fn(ExportFailureKind) -> &'static str) -> Self {
         Self { written: BTreeMap::new(), failing: false, remedy }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_named_once_an_hour() {
-        let (mut log, start) = (FailureLog::new(|_| ""), Instant::now());
+        let (mut log, start) = (ExportFailureLog::new(|_| ""), Instant::now());
         let minutes = |minutes: u64| start + Duration::from_secs(60 * minutes);
         let due: Vec<bool> =
             [(ExportFailureKind::Quota, 0), (ExportFailureKind::Server, 0), (ExportFailureKind::Quota, 59)]

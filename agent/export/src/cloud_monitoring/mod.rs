@@ -36,7 +36,7 @@ pub use failure::{ExportFailure, ExportFailureKind};
 
 use crate::own_metrics::ExportCounters;
 use exported_jobs::ExportedJobs;
-use failure_log::FailureLog;
+use failure_log::ExportFailureLog;
 use rendering::Rendering;
 use sender::RequestSender;
 use series::{CloudSeries, MOST_IN_REQUEST, request_body};
@@ -74,7 +74,7 @@ pub struct CloudMonitoring {
     target: Option<ExportTarget>,
     sender: RequestSender,
     jobs: ExportedJobs,
-    log: FailureLog,
+    log: ExportFailureLog,
     counters: ExportCounters,
     /// When the distributions that were sent last were rendered.
     distributions: Option<Timestamp>,
@@ -101,7 +101,7 @@ impl CloudMonitoring {
             target: None,
             sender: RequestSender::new(inputs.settings.credentials.clone(), Arc::clone(&inputs.clock)),
             jobs: ExportedJobs::default(),
-            log: FailureLog::new(inputs.remedy),
+            log: ExportFailureLog::new(inputs.remedy),
             counters: ExportCounters::new("cloud_monitoring"),
             distributions: None,
             first: 0,

@@ -17,7 +17,7 @@ use super::{
 
 /// Where a trace goes.
 #[derive(Debug, Clone)]
-pub(super) enum Destination {
+pub(super) enum TraceDestination {
     Answer(TraceCarrier),
     File(WantedFile, FileOwner),
 }
@@ -25,7 +25,7 @@ pub(super) enum Destination {
 /// A trace on its way: its head, its bytes, its end.
 pub(super) struct TraceOut<'a> {
     answer: &'a Answer,
-    destination: Destination,
+    destination: TraceDestination,
     /// The bytes that follow are to be passed on.
     carries: bool,
     is_empty: bool,
@@ -33,7 +33,7 @@ pub(super) struct TraceOut<'a> {
 }
 
 impl<'a> TraceOut<'a> {
-    pub(super) fn new(answer: &'a Answer, destination: Destination) -> Self {
+    pub(super) fn new(answer: &'a Answer, destination: TraceDestination) -> Self {
         Self { answer, destination, carries: false, is_empty: false, writer: None }
     }
 
@@ -41,16 +41,16 @@ impl<'a> TraceOut<'a> {
     pub(super) async fn begin(&mut self, head: TraceHead) -> Result<(), Status> {
         self.is_empty = head.is_empty;
         match &self.destination {
-            Destination::Answer(carrier) => {
+            TraceDestination::Answer(carrier) => {
                 self.carries = carries_trace(*carrier, head);
                 let head = answer_head(*carrier, head).map_err(too_large)?;
                 self.answer.send(head).await?;
             }
-            Destination::File(file, owner) if !head.is_empty => {
+            TraceDestination::File(file, owner) if !head.is_empty => {
                 self.carries = true;
                 self.writer = Some(file.begin(*owner, head.bytes)?);
             }
-            Destination::File(..) => {}
+            TraceDestination::File(..) => {}
         }
         Ok(())
     }
@@ -66,7 +66,7 @@ impl<'a> TraceOut<'a> {
 
     /// The trace was whole.
     pub(super) async fn end(self) -> Result<(), Status> {
-        if let Destination::Answer(_) = self.destination {
+        if let TraceDestination::Answer(_) = self.destination {
             return Ok(());
         }
         if let Some(writer) = self.writer {

@@ -23,7 +23,7 @@ use xprof::{client::TracePiece, service::MAX_ANSWER_TRACE};
 use super::{
     XprofApi, XprofCaller,
     answer::Answer,
-    destination::{Destination, TraceOut},
+    destination::{TraceDestination, TraceOut},
     request::CheckedRequest,
     stored::{self, ChipOrder, KeptSession, StoredCarrier},
 };
@@ -42,8 +42,8 @@ pub(super) async fn profile(
     let mut request = CheckedRequest::new(request, captures.captures.now())?;
     let (_entry, enough) = api.begin(request.session_id.clone(), caller.caller.uid);
     let destination = match (request.file.take(), caller.owner) {
-        (Some(file), Some(owner)) if file.is_below(&api.inputs.roots) => Destination::File(file, owner),
-        _ => Destination::Answer(request.carrier),
+        (Some(file), Some(owner)) if file.is_below(&api.inputs.roots) => TraceDestination::File(file, owner),
+        _ => TraceDestination::Answer(request.carrier),
     };
     let mut targets = captures.targets(&caller.scope, &CaptureRequest::default()).await;
     let pass = Pass { api, caller: &caller, answer, destination, enough };
@@ -58,7 +58,7 @@ struct Pass<'a> {
     api: &'a Arc<XprofApi>,
     caller: &'a XprofCaller,
     answer: &'a Answer,
-    destination: Destination,
+    destination: TraceDestination,
     enough: CancellationToken,
 }
 

@@ -30,7 +30,7 @@ use xprof::{
 
 use super::{
     answer::Answer,
-    destination::{Destination, TraceOut},
+    destination::{TraceDestination, TraceOut},
     profile::too_large,
 };
 
@@ -44,7 +44,7 @@ pub(super) type ChipOrder = BTreeMap<u32, u32>;
 #[derive(Debug, Clone)]
 pub(super) enum StoredCarrier {
     /// Once.
-    One(Destination),
+    One(TraceDestination),
     /// As a file and in the field of the trace: the request does not say which one the client reads.
     Both,
 }
