@@ -3,7 +3,9 @@
 mod bad_input;
 mod browser;
 mod clients;
+mod devices;
 mod recorded;
+mod relay;
 mod rights;
 
 use std::{

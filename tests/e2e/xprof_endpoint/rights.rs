@@ -2,10 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
     os::unix::fs::{MetadataExt, chown},
     path::Path,
-    process::{Command, Stdio},
 };
 
 use fakes::{
@@ -19,52 +17,9 @@ use proto::tensorflow::{
 };
 use tonic::{Code, Status, transport::Endpoint};
 
-use super::{Killed, XprofAgent, read, request};
+use super::{XprofAgent, read, relay::Relay, request};
 
 const SOMEBODY: u32 = 54321;
-
-/// Passes bytes on between a port of its own and another one, as its user.
-const RELAY: &str = "
-import socket, sys, threading
-def pump(a, b):
-    try:
-        while data := a.recv(65536):
-            b.sendall(data)
-        b.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
-listener = socket.create_server(('127.0.0.1', 0))
-print(listener.getsockname()[1], flush=True)
-while True:
-    near, _ = listener.accept()
-    far = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
-    for ends in ((near, far), (far, near)):
-        threading.Thread(target=pump, args=ends, daemon=True).start()
-";
-
-/// A relay that runs as another user, and where it listens.
-struct Relay {
-    _child: Killed,
-    at: String,
-}
-
-impl Relay {
-    fn start(prefix: &[&str], port: u16) -> Self {
-        let port = port.to_string();
-        let words = [prefix, &["/usr/bin/python3", "-c", RELAY, &port]].concat();
-        let mut command = Command::new(words[0]);
-        let mut child =
-            command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { _child: Killed(child), at: format!("127.0.0.1:{}", line.trim()) }
-    }
-
-    fn of_user(uid: u32, port: u16) -> Self {
-        let user = [format!("--reuid={uid}"), format!("--regid={uid}")];
-        Self::start(&["setpriv", &user[0], &user[1], "--clear-groups"], port)
-    }
-}
 
 /// Runs calls on the agent's own client.
 pub(super) fn block_on<T>(calls: impl Future<Output = T>) -> T {
