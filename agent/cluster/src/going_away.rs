@@ -1,5 +1,6 @@
-//! Whether an agent ended its connection because it was stopped: HTTP/2 says so in a GOAWAY frame without an error, before
-//! the connection is closed. Only calls that are open then learn it from their errors, so the frames of the stream are watched.
+//! Whether an agent ended its connection because it was stopped. HTTP/2 says so in a GOAWAY frame without an error that still
+//! lets all calls end (RFC 9113, section 6.8), before the connection is closed. One of a connection that is given up for
+//! silence names the last call instead. Only calls that are open learn it from their errors, so the frames are watched.
 //!
 //! Must never change a byte, or keep more of a frame than its head.
 
@@ -21,8 +22,10 @@ const HEAD: usize = 9;
 const GOAWAY: usize = HEAD + 8;
 /// The type of that frame.
 const GOAWAY_TYPE: u8 = 7;
+/// What stands in the frame of an end that lets all calls end: the largest number of a call, and no error.
+const GRACEFUL: [u8; GOAWAY - HEAD] = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
-/// Whether the other end said that it goes away, without an error.
+/// Whether the other end said that it goes away because it is stopped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StopMark(Arc<AtomicBool>);
 
@@ -45,7 +48,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Takes the next bytes. Returns whether a GOAWAY without an error is among them.
+    /// Takes the next bytes. Returns whether the frame of a stop is among them.
     fn take(&mut self, mut bytes: &[u8]) -> bool {
         let mut stopped = false;
         while !bytes.is_empty() {
@@ -62,7 +65,7 @@ impl Frames {
             bytes = &bytes[count..];
             // The head may tell that more is wanted.
             if self.there == self.wanted() {
-                stopped |= self.is_goaway() && self.begin[HEAD + 4..] == [0; 4];
+                stopped |= self.is_goaway() && self.begin[HEAD..] == GRACEFUL;
                 self.skip = HEAD + self.length() - self.there;
                 self.there = 0;
             }
@@ -150,7 +153,7 @@ mod tests {
     }
 
     fn goaway(code: u8) -> Vec<u8> {
-        frame(GOAWAY_TYPE, &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, code])
+        frame(GOAWAY_TYPE, &[&GRACEFUL[..7], &[code]].concat())
     }
 
     proptest! {
@@ -178,5 +181,11 @@ mod tests {
         let bytes = [frame(GOAWAY_TYPE, &[0; 7]), goaway(0)].concat();
         let mut frames = Frames::default();
         assert!(!frames.take(&bytes[..HEAD + 7]) && frames.take(&bytes[HEAD + 7..]));
+    }
+
+    #[test]
+    fn a_connection_that_is_given_up_for_silence_is_no_stop() {
+        let last_call = frame(GOAWAY_TYPE, &[0, 0, 0, 21, 0, 0, 0, 0]);
+        assert!(!Frames::default().take(&last_call));
     }
 }

@@ -423,7 +423,10 @@ impl Run {
     /// Does what the machine decided. At the end of the capture returns whether there are enough hosts.
     fn act(&mut self, action: HostAction) -> Option<bool> {
         match action {
-            HostAction::Reserve(host) => self.hosts[host].tell(HostCommand::Reserve),
+            HostAction::Reserve(host) => {
+                self.hosts[host].stage = HostStage::Reached;
+                self.hosts[host].tell(HostCommand::Reserve);
+            }
             HostAction::Renew(host) => self.hosts[host].tell(HostCommand::Renew),
             HostAction::Release(host) => {
                 (self.listener)(HostProgress::Released { host });
