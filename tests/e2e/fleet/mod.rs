@@ -70,7 +70,8 @@ fn alerts_fire_where_they_should_boards_have_values_and_marked_steps_are_series(
     fired.wait(&prometheus, "working", &sick);
     working.stops();
     fired.wait(&prometheus, "working", &["TpuJobIdle", "TpuJobGoodputLow"]);
-    fired.wait(&prometheus, "waiting", &["TpuJobNotStarted", "TpuscopeUploadStuck"]);
+    let on_waiting = ["TpuJobNotStarted", "TpuscopeUploadStuck", "TpuscopeExporterFailing"];
+    fired.wait(&prometheus, "waiting", &on_waiting);
 
     no_alert_fired_for_the_sound_host(&prometheus);
     one_key_joins_chips_links_and_throttling(&prometheus);
@@ -125,6 +126,7 @@ fn no_alert_fired_for_the_sound_host(prometheus: &Prometheus) {
         "tpu_ici_link_health_score",
         "tpu_tensorcore_duty_cycle_ratio",
         "tpu_chips_expected",
+        "tpuscope_export_last_success_timestamp_seconds",
     ] {
         assert!(!prometheus.query(&format!("{metric}{{instance=\"sound\"}}")).is_empty(), "{metric}");
     }
