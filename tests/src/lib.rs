@@ -31,6 +31,7 @@ pub mod loopback_sshd;
 pub mod net_ns;
 pub mod otlp_peers;
 pub mod pid_ns;
+pub mod profiler_probe;
 pub mod python_peer;
 pub mod running_agent;
 pub mod scripted_job;
