@@ -8,7 +8,7 @@ use fakes::{
     wait::{LIMIT, wait_with},
 };
 
-use super::{BenchAgent, LoggedStep, job, mean, quantile, scaled, skip_logged, steps_for};
+use super::{BenchAgent, LoggedStep, job, logged_now, mean, quantile, scaled, steps_for};
 use crate::promise;
 
 /// What is promised: the slowdown that is certain, the lower end of the interval.
@@ -88,6 +88,6 @@ fn steps_of_block(
         (is_open == is_on).then_some(())
     });
     let mut traced = is_on;
-    skip_logged(job, &mut traced);
+    logged_now(job, &mut traced);
     steps_for(job, block, &mut traced)
 }

@@ -13,6 +13,7 @@ use fakes::{
     fake_agent::FakeAgent,
     fake_profiler::{FakeProfiler, Mode, trace},
     jax_job::JaxJob,
+    profiler_probe::capture_in_window,
     wait::until,
 };
 use nix::sys::signal::Signal;
@@ -169,10 +170,8 @@ fn sessions_without_a_name_of_one_second_do_not_collide() {
 /// A capture by another program, in its window.
 fn foreign(target: &str) -> (RunningCommand, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let running = start(folder.path(), &["capture", "--target", target, "--duration", "4s"]);
-    until("the other program's window", || {
-        run(folder.path(), &["capture", "--target", target, "--duration", "1ms"]).code == Some(13)
-    });
+    let arguments = ["capture", "--target", target, "--duration", "10s"];
+    let running = capture_in_window(&[target.to_owned()], || start(folder.path(), &arguments));
     (running, folder)
 }
 

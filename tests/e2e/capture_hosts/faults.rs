@@ -1,12 +1,13 @@
 //! Captures in which a host fails: the session of the others is complete, and the host is named.
 
-use std::{os::unix::net::UnixListener, time::Instant};
+use std::os::unix::net::UnixListener;
 
 use fakes::{
-    command::{RunningCommand, run, start},
+    command::{run, start},
     fake_profiler::{FakeProfiler, Mode, trace},
     jax_job::JaxJob,
-    wait::{LIMIT, until},
+    profiler_probe::{becomes_free, capture_in_window},
+    wait::until,
 };
 use nix::sys::signal::Signal;
 
@@ -63,33 +64,6 @@ fn with_too_few_hosts_nothing_is_kept_anywhere() {
     cluster.kept_nothing();
     until("the session to be removed", || cluster.agent("a").sessions().is_empty());
     cluster.capture("a,b", &["--min-hosts", "3"]).failed(2, "--min-hosts 3 is more than the 2 hosts");
-}
-
-/// A capture with a long window, in that window: both jobs are in use.
-fn in_window(cluster: &Cluster, hosts: &str, arguments: &[&str], jobs: &[String]) -> RunningCommand {
-    let folder = tempfile::tempdir().unwrap();
-    let first = Instant::now();
-    while first.elapsed() < LIMIT {
-        let mut capture = cluster.start(hosts, arguments);
-        let busy = |job: &String| {
-            let probe = ["capture", "--target", job, "--duration", "1ms"];
-            run(folder.path(), &probe).code == Some(13)
-        };
-        // A probe that comes first makes the capture fail: then there is another one.
-        while capture.alive() && first.elapsed() < LIMIT {
-            if jobs.iter().all(busy) && capture.alive() {
-                return capture;
-            }
-        }
-    }
-    panic!("no capture came to its window");
-}
-
-pub(super) fn is_free(target: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    until("the profiler to be free", || {
-        run(folder.path(), &["capture", "--target", target, "--duration", "10ms"]).code != Some(13)
-    });
 }
 
 #[test]
@@ -261,7 +235,7 @@ fn a_coordinator_that_ends_in_the_window_frees_all_hosts() {
     for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
     {
         let arguments = ["--duration", "60s", "--session", "long", "--json"];
-        let capture = in_window(&cluster, "a,b", &arguments, &targets);
+        let capture = capture_in_window(&targets, || cluster.start("a,b", &arguments));
         let ended = capture.signal_and_end(signal);
         assert_eq!(ended.code, code, "{ended:?}");
         if code.is_some() {
@@ -271,7 +245,7 @@ fn a_coordinator_that_ends_in_the_window_frees_all_hosts() {
             assert_eq!(report["hosts"].as_array().map(Vec::len), Some(2), "{report}");
             cluster.kept_nothing();
         }
-        targets.iter().for_each(|target| is_free(target));
+        targets.iter().for_each(|target| becomes_free(target));
         for host in ["a", "b"] {
             until("the capture to be over", || cluster.agent(host).staged().is_empty());
             assert!(cluster.agent(host).sessions().is_empty());

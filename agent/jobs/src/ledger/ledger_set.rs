@@ -45,6 +45,11 @@ impl LedgerSet {
         self.jobs.get(key)
     }
 
+    /// Whether a job started or ended since its ledger was last kept, or could not be kept.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.jobs.values().any(|job| job.is_urgent)
+    }
+
     /// Whether it has no job.
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()

@@ -1,7 +1,7 @@
 //! Where the time of each job goes, live: the proxy ledger of every job that has chips open on this host.
 //!
 //! ```text
-//! sampler ──batches──▶ set of ledgers ──every 10 s──▶ database (hours by the second, later by the minute)
+//! sampler ──batches──▶ set of ledgers ──every minute──▶ database (hours by the second, later by the minute)
 //! discovery ─snapshot─▶      │
 //!                            ├──▶ answers to questions
 //!                            └──▶ gauges of the metrics page
