@@ -4,7 +4,7 @@
 //! when the measurement begins.
 //!
 //! The promise is a ratio to the sampler of the same run. `LEDGER_BENCH_MINUTES` is how long is measured (default 2): a
-//! ledger is written once a minute.
+//! ledger is written every two minutes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench fails loudly")]
 use std::{

@@ -253,7 +253,7 @@ impl JobLedger {
     }
 
     /// Takes what a source measured in a second.
-    pub(super) fn measure(&mut self, second: i64, origin: Origin, reading: &ChipReading) {
+    pub(super) fn measure(&mut self, second: i64, origin: Origin, reading: &ChipReading<'_>) {
         let rank = rank(origin);
         let Some(pending) = self.pending(second) else { return };
         let at = pending.at(reading.chip);

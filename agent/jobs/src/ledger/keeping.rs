@@ -1,4 +1,4 @@
-//! Ledgers on the disk: read when a job is seen, kept soon when a job starts or ends, and else once a minute.
+//! Ledgers on the disk: read when a job is seen, kept soon when a job starts or ends, and else every two minutes.
 //!
 //! A write costs as much as many seconds of a ledger, and wears the disk: so a running job is written seldom.
 //! All that blocks runs on a thread for that. Must never wait for the disk longer than [`OPEN_TIMEOUT`], or take a ledger
@@ -27,7 +27,7 @@ use super::{
 /// How long a job waits for its ledger; then it is asked for again.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two writes of jobs that go on.
-const KEEP_EVERY: Duration = Duration::from_secs(60);
+const KEEP_EVERY: Duration = Duration::from_secs(120);
 /// A job that started or ended, or could not be written, is written so long after that.
 const KEEP_SOON: Duration = Duration::from_secs(10);
 /// Time between two looks at the limits.

@@ -61,6 +61,11 @@ impl LedgerSet {
         observed.iter().filter(|job| !self.jobs.contains_key(&job.key)).take(room).collect()
     }
 
+    /// Whether all jobs of the host are in the set.
+    pub(super) fn has_all(&self, observed: &[ObservedJob]) -> bool {
+        observed.iter().all(|job| self.jobs.contains_key(&job.key))
+    }
+
     /// Adds the ledger of a job.
     pub(super) fn insert(&mut self, job: JobLedger) {
         self.jobs.insert(job.key.clone(), job);
@@ -108,7 +113,7 @@ impl LedgerSet {
             let of_job = self
                 .jobs
                 .values_mut()
-                .filter(|job| job.is_running && is_same(&job.workload, &reading.workload));
+                .filter(|job| job.is_running && is_same(&job.workload, reading.workload));
             of_job.for_each(|job| job.measure(second, batch.origin, &reading));
         }
         for (workload, values) in observed::stall_readings(batch) {
