@@ -90,8 +90,9 @@ fn job(id: &str, step: Duration) -> JaxJob {
     let port = free_port();
     let step_ms = u64::try_from(step.as_millis()).unwrap();
     let job = JaxJob::new().port(port).variable("TPUSCOPE_PROFILER_PORT", &port.to_string());
-    // A call takes about a millisecond: smaller ones would fill a trace of seconds with millions of events.
-    job.variable("TPUSCOPE_JOB_ID", id).step_ms(step_ms).argument("--size").argument("256").fixed_work()
+    // Few calls a step: XLA divides each into tasks, and a job of small ones grows by hundreds of megabytes in a window.
+    let size = if step < Duration::from_millis(100) { "512" } else { "1024" };
+    job.variable("TPUSCOPE_JOB_ID", id).step_ms(step_ms).argument("--size").argument(size).fixed_work()
 }
 
 /// One step as its job says.
