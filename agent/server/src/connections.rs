@@ -304,7 +304,8 @@ impl AsyncWrite for ServerConnection {
 }
 
 /// Writes what more follows at once: the kernel joins the frames of an answer into packets as large as the loopback takes.
-/// A packet for each frame, with a wakeup of the client, would cost more than the copy of its bytes.
+/// A packet for each frame, with a wakeup of the client, would cost more than the copy of its bytes. What does not fill a
+/// packet waits for the next write, at most 200 ms.
 fn poll_write_more(
     stream: &TcpStream,
     context: &mut Context<'_>,
