@@ -11,17 +11,13 @@ use proto::tensorflow::ProfileRequest;
 use tokio::sync::mpsc;
 
 use super::{
-    Bounds, Error, ProfilerClient, WINDOW,
+    Bounds, Error, ProfilerClient,
     envelope::{Envelope, Piece},
     in_time,
     receive::{self, AnswerBody},
     status,
 };
 use crate::framing::framed;
-
-/// What may be on its way, once the first bytes are here. Less than for a trace that goes to a disk: the receiver takes it at
-/// the speed of the sender, and bytes that wait fall out of the processor's caches before they are passed on.
-const ON_ITS_WAY: usize = 1 << 20;
 
 /// One piece of a trace that is passed on, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +68,6 @@ async fn passed_on(
 ) -> Result<(), Error> {
     let mut envelope = Envelope::new(max_bytes);
     let mut window = answer.body.flow_control().clone();
-    // Credit that is not given back: the window of a connection is that of the largest use.
-    let mut withheld = WINDOW as usize - ON_ITS_WAY;
     while let Some(data) = answer.body.data().await {
         let data = data.map_err(status::in_answer)?;
         received.fetch_add(data.len() as u64, Ordering::Relaxed);
@@ -93,10 +87,8 @@ async fn passed_on(
         if !bytes.is_empty() {
             send(to, TracePiece::Bytes(bytes)).await?;
         }
-        let kept = data.len().min(withheld);
-        withheld -= kept;
         // Fails only for a stream that is already over.
-        let _ = window.release_capacity(data.len() - kept);
+        let _ = window.release_capacity(data.len());
     }
     receive::trailers(answer.method, &mut answer.body).await?;
     let fields = envelope.finish()?;
