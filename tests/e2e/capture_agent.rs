@@ -15,12 +15,13 @@ use fakes::{
     fake_profiler::{FakeProfiler, Mode, trace},
     harness::tpuscope,
     jax_job::{JaxJob, free_port},
+    profiler_probe::becomes_free,
     small_disk::SmallDisk,
     wait::until,
 };
 use nix::sys::signal::Signal;
 
-use super::profiler_agent::{Agent, is_free_again};
+use super::profiler_agent::Agent;
 
 #[test]
 fn two_processes_give_two_parts_in_the_store_and_they_can_be_removed() {
@@ -191,7 +192,7 @@ fn an_agent_that_is_stopped_or_killed_in_mid_window_leaves_the_profiler_free() {
         } else {
             ended.failed(6, "the agent was stopped during the capture");
         }
-        is_free_again(&job.target());
+        becomes_free(&job.target());
         agent = agent.again(&[job.target()]);
         assert_eq!(agent.sessions(), [""; 0]);
         assert_eq!(agent.staged(), [""; 0].map(PathBuf::from), "the next agent clears away what was staged");
@@ -225,7 +226,7 @@ fn hanging_up_ends_the_capture_and_frees_the_profiler() {
             agent.ask(&["sessions", "rm", running]).failed(7, "being written");
         }
         assert_eq!(capture.signal_and_end(signal).code, code);
-        is_free_again(&job.target());
+        becomes_free(&job.target());
         assert_eq!(agent.sessions(), [""; 0]);
     }
 }

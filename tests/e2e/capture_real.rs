@@ -3,14 +3,14 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use fakes::{
-    command::{self, Ended, run},
+    command::{self, Ended, RunningCommand, run},
     harness::{peer, workspace},
     jax_job::{JaxJob, RunningJaxJob},
-    wait::until,
+    profiler_probe::{becomes_free, capture_in_window},
 };
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -38,35 +38,10 @@ fn opened(parts: &[PathBuf]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("xprof: {error}\n{text}"))
 }
 
-/// A capture that is in mid-window, seen by the profiler's being busy.
-fn in_mid_window(folder: &Path, job: &RunningJaxJob) -> command::RunningCommand {
-    let probes = self::folder();
-    for _ in 0..20 {
-        let arguments = ["capture", "--target", &job.target(), "--duration", "60s"];
-        let mut capture = command::start(folder, &arguments);
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(20) {
-            let probe = self::capture(probes.path(), &[job], &["--duration", "1ms"]);
-            match probe.code {
-                // The probe was first: that capture ends as busy, so begin again.
-                Some(0 | 13 | 14) if !capture.alive() => break,
-                Some(13) => return capture,
-                Some(0 | 14) => {}
-                _ => panic!("{probe:?}"),
-            }
-        }
-    }
-    panic!("no capture came to its window")
-}
-
-/// The profiler takes a session again.
-fn is_free_again(job: &RunningJaxJob) {
-    let folder = folder();
-    until("the profiler to be free", || {
-        let ended = capture(folder.path(), &[job], &["--duration", "200ms"]);
-        assert!(matches!(ended.code, Some(0 | 13)), "{ended:?}");
-        ended.code == Some(0)
-    });
+/// A capture that is in its window.
+fn in_mid_window(folder: &Path, job: &RunningJaxJob) -> RunningCommand {
+    let arguments = ["capture", "--target", &job.target(), "--duration", "60s"];
+    capture_in_window(&[job.target()], || command::start(folder, &arguments))
 }
 
 fn no_session(folder: &Path) {
@@ -147,7 +122,7 @@ fn a_killed_capture_frees_the_profiler_and_shows_no_session() {
     let capture = in_mid_window(folder.path(), &job);
     capture.signal(Signal::SIGKILL);
     capture.end();
-    is_free_again(&job);
+    becomes_free(&job.target());
     no_session(folder.path());
 }
 

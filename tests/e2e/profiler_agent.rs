@@ -4,13 +4,13 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Instant,
 };
 
 use fakes::{
     command::{self, Ended, run},
     harness::tpuscope,
-    wait::{LIMIT, until},
+    profiler_probe::capture_in_window,
+    wait::until,
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -117,27 +117,17 @@ impl Agent {
         names.map(|session| session["session"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// A capture that is in mid-window, seen by the profiler's being busy.
+    /// A capture that is in its window.
     pub(super) fn in_mid_window(&self, job: &str) -> command::RunningCommand {
-        let folder = tempfile::tempdir().unwrap();
-        let probe = ["capture", "--target", job, "--duration", "1ms"];
-        // After such a collision the agent takes the profiler as busy for a second: more tries than that takes.
-        let first = Instant::now();
-        while first.elapsed() < LIMIT {
-            let mut capture =
-                command::start(folder.path(), &self.arguments(&["capture", "--duration", "60s"]));
-            let begin = Instant::now();
-            while begin.elapsed() < LIMIT {
-                match run(folder.path(), &probe).code {
-                    // The probe was first: that capture ends as busy, so begin again.
-                    Some(0 | 13 | 14) if !capture.alive() => break,
-                    Some(13) => return capture,
-                    Some(0 | 14) => {}
-                    other => panic!("{other:?}"),
-                }
-            }
-        }
-        panic!("no capture came to its window: {}", self.log())
+        let arguments = self.arguments(&["capture", "--duration", "60s"]);
+        capture_in_window(&[job.to_owned()], || command::start(self.home.path(), &arguments))
+    }
+
+    /// How many sockets it has open.
+    pub(super) fn sockets(&self) -> usize {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().flatten();
+        let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
     }
 
     pub(super) fn signal(&self, signal: Signal) {
@@ -159,16 +149,6 @@ impl Agent {
             .map(|entries| entries.map(|entry| entry.unwrap().path()).collect())
             .unwrap_or_default()
     }
-}
-
-/// Waits until a profiler can be used.
-pub(super) fn is_free_again(target: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    until("the profiler to be free", || {
-        let ended = run(folder.path(), &["capture", "--target", target, "--duration", "200ms"]);
-        assert!(matches!(ended.code, Some(0 | 13)), "{ended:?}");
-        ended.code == Some(0)
-    });
 }
 
 impl Drop for Agent {

@@ -13,6 +13,7 @@ use fakes::{
     fake_agent::FakeAgent,
     fake_profiler::{FakeProfiler, Mode, trace},
     jax_job::JaxJob,
+    profiler_probe::capture_in_window,
     wait::until,
 };
 use nix::sys::signal::Signal;
@@ -169,10 +170,8 @@ fn sessions_without_a_name_of_one_second_do_not_collide() {
 /// A capture by another program, in its window.
 fn foreign(target: &str) -> (RunningCommand, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let running = start(folder.path(), &["capture", "--target", target, "--duration", "4s"]);
-    until("the other program's window", || {
-        run(folder.path(), &["capture", "--target", target, "--duration", "1ms"]).code == Some(13)
-    });
+    let arguments = ["capture", "--target", target, "--duration", "10s"];
+    let running = capture_in_window(&[target.to_owned()], || start(folder.path(), &arguments));
     (running, folder)
 }
 
@@ -236,6 +235,10 @@ fn an_output_that_cannot_be_a_folder_is_refused_before_any_host_is_asked() {
         let ended = cluster.capture("a", &["--output", output, "--json"]);
         assert_eq!(text(&ended.failed(7, "is not a folder").json()["hosts"][0], "host"), "a");
     }
+    let nowhere = cluster.capture("a", &["--output", "/proc", "--json"]);
+    let report = nowhere.failed(5, "cannot create").json();
+    assert!(nowhere.stderr.contains("no folder can be created there"), "{nowhere:?}");
+    assert_eq!(text(&report["hosts"][0]["missing"], "kind"), "not_kept", "{report}");
     assert!(listener.accept().is_err(), "nobody was asked");
     // A folder that is not there yet is made, with those above it.
     let fake = FakeProfiler::start(Mode::Trace(trace()));
@@ -246,10 +249,9 @@ fn an_output_that_cannot_be_a_folder_is_refused_before_any_host_is_asked() {
     let again = cluster.capture("a", &["--session", "s", "--output", "new/below/", "--json"]);
     let report = again.failed(7, "already exists").json();
     crate::schema::Schema::open("capture").admits(&report);
-    assert_eq!(
-        (text(&report["hosts"][0], "host"), &report["hosts"][0]["missing"]),
-        ("a".into(), &serde_json::Value::Null)
-    );
+    let host = &report["hosts"][0];
+    assert_eq!((text(host, "host"), text(&host["missing"], "kind")), ("a".into(), "not_kept".into()));
+    assert!(text(&host["missing"], "reason").contains("it was not asked"), "{host}");
 }
 
 #[test]

@@ -10,12 +10,13 @@ use fakes::{
     command::RunningCommand,
     held_call::HeldCall,
     jax_job::{JaxJob, RunningJaxJob},
+    profiler_probe::becomes_free,
     wait::until,
 };
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{Cluster, faults::is_free, hosts, why};
+use super::{Cluster, hosts, why};
 use crate::profiler_agent::Agent;
 
 /// How far the capture is.
@@ -197,8 +198,8 @@ fn a_killed_agent_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase) {
         assert_eq!(ended.stdout.contains(&remedy), phase == Fetching, "{session}: {}", ended.stdout);
     }
     with_jobs.cluster.agent_mut("b").restart();
-    is_free(&with_jobs.job("b").target());
-    is_free(&with_jobs.job(OTHER).target());
+    becomes_free(&with_jobs.job("b").target());
+    becomes_free(&with_jobs.job(OTHER).target());
 }
 
 fn a_killed_workload_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase, host: &str) {
@@ -229,7 +230,7 @@ fn a_killed_workload_is_missing(with_jobs: &mut HostsWithJobs, phase: KillPhase,
             );
         }
     }
-    is_free(&with_jobs.job(OTHER).target());
+    becomes_free(&with_jobs.job(OTHER).target());
 }
 
 fn release(held: Option<&HeldCall>) {

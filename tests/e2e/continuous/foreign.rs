@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use fakes::{jax_job::JaxJob, wait::LIMIT};
+use fakes::{jax_job::JaxJob, profiler_probe::is_free, wait::LIMIT};
 use nix::sys::signal::Signal;
 use proto::tensorflow::{ProfileOptions, ProfileRequest};
 use tempfile::TempDir;
 use xprof::client::Bounds;
 
-use super::{Profiling, as_foreign_client, is_free, records, send};
+use super::{Profiling, as_foreign_client, records, send};
 
 const BOUNDS: Bounds = Bounds { within: LIMIT, max_bytes: 1 << 30 };
 

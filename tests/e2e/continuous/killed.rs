@@ -5,6 +5,7 @@ use std::env;
 use fakes::{
     command::run,
     jax_job::{JaxJob, RunningJaxJob},
+    profiler_probe::{becomes_free, is_free},
     wait::until,
 };
 use host::process_memory::resident_bytes;
@@ -12,7 +13,7 @@ use nix::sys::signal::Signal;
 use store::lock::Lock;
 use tempfile::TempDir;
 
-use super::{Profiling, becomes_free, is_free, is_guard, records, send};
+use super::{Profiling, is_guard, records, send};
 
 const MIB: u64 = 1 << 20;
 

@@ -14,15 +14,13 @@ use std::{
 };
 
 use fakes::{
-    command::run,
     harness::{artifact, tpuscope},
-    wait::{LIMIT, eventually, until},
+    wait::{LIMIT, eventually},
 };
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tempfile::TempDir;
 use xprof::client::ProfilerClient;
 
 /// The interval of the drains in milliseconds.
@@ -128,18 +126,6 @@ fn is_guard(pid: u32) -> bool {
 /// Sends a signal to a process that runs.
 pub(crate) fn send(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
-}
-
-/// Whether a plain profile succeeds, as of another program; otherwise the profiler must be in use.
-pub(crate) fn is_free(target: &str) -> bool {
-    let folder = TempDir::new().unwrap();
-    let ended = run(folder.path(), &["capture", "--target", target, "--duration", "100ms"]);
-    assert!(matches!(ended.code, Some(0 | 13 | 14)), "{ended:?}");
-    ended.code != Some(13)
-}
-
-pub(crate) fn becomes_free(target: &str) {
-    until("the profiler to be free", || is_free(target));
 }
 
 fn records(state: &Path) -> usize {

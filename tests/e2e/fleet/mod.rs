@@ -105,6 +105,16 @@ fn steps_are_series(prometheus: &Prometheus) {
     // Steps have numbers from 0.
     assert!(value(&format!("{} - {count}", of_job("tpu_job_last_step"))).is_some_and(|ahead| ahead >= 0.0));
     assert!(value(&of_job("tpu_job_disruptions_total").replace("exact", "proxy")).is_some());
+    // The exact ledger of the same marks: productive and lost time are all of it.
+    let productive = of_job("tpu_job_goodput_seconds");
+    until("the exact ledger", || value(&productive).is_some_and(|seconds| seconds >= 3.0));
+    for name in ["tpu_job_goodput_coverage_ratio", "tpu_job_disruptions_total"] {
+        let wanted = if name.ends_with("_total") { 0.0 } else { 1.0 };
+        assert_eq!(value(&of_job(name)), Some(wanted), "{name}");
+    }
+    let lost = of_job("tpu_job_badput_seconds");
+    assert!(value(&format!("count({lost})")).is_some_and(|reasons| reasons >= 10.0), "{lost}");
+    assert!(value(&format!("sum({lost})")).is_some_and(|seconds| seconds >= 0.0), "{lost}");
 }
 
 /// Not at any time, although all that the rules are about was measured.

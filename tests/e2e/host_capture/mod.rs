@@ -8,6 +8,7 @@ use std::{path::PathBuf, time::Duration};
 use fakes::{
     fake_profiler::{FakeProfiler, Mode, trace},
     jax_job::{JaxJob, free_port},
+    profiler_probe::becomes_free,
     wait::{LIMIT, until, wait_with},
 };
 use model::time::{Clock, SystemClock, Timestamp};
@@ -16,7 +17,7 @@ use proto::tpuscope::v1::{host_capture_request::Request, target_event};
 use tonic::Code;
 
 use self::caller::{AgentConnection, HostCaller, ID, reserve};
-use crate::profiler_agent::{Agent, is_free_again};
+use crate::profiler_agent::Agent;
 
 /// Enough time for a start to arrive on a loaded machine, and no time at all for a test.
 const AHEAD: Duration = Duration::from_secs(1);
@@ -109,7 +110,7 @@ fn a_host_records_from_the_start_that_its_caller_sends() {
     for part in ["session=whole", &format!("id={ID}"), &format!("uid={uid} pid="), "targets=2", "300ms"] {
         assert!(audit.contains(part), "`{part}` in {audit}");
     }
-    jobs.iter().for_each(|job| is_free_again(&job.target()));
+    jobs.iter().for_each(|job| becomes_free(&job.target()));
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn a_caller_that_is_gone_frees_the_profilers() {
             caller.started();
         }
         drop(caller);
-        is_free_again(&job.target());
+        becomes_free(&job.target());
         nothing_is_kept(&agent);
     }
     assert!(logged(&agent, "ends here early").contains("the caller hung up"));
@@ -233,7 +234,7 @@ fn a_workload_that_is_killed_is_missing_and_the_others_are_kept() {
         first = JaxJob::new().port(first.port()).start();
     }
     assert_eq!(agent.sessions().len(), 2);
-    is_free_again(&second.target());
+    becomes_free(&second.target());
 }
 
 #[test]
@@ -287,7 +288,7 @@ fn an_agent_that_is_killed_leaves_the_profiler_free_and_nothing_kept() {
             }
         };
         assert!(ended.is_err(), "{ended:?}");
-        is_free_again(&job.target());
+        becomes_free(&job.target());
         agent.restart();
         assert_eq!(agent.sessions(), [""; 0]);
         assert_eq!(agent.staged(), [""; 0].map(PathBuf::from));

@@ -1,14 +1,14 @@
 //! The strategy drain on a real JAX job: segments follow each other, a capture goes first, and an agent that is killed leaves
 //! nothing.
 
-use fakes::wait::eventually;
+use fakes::{
+    profiler_probe::{becomes_free, is_free},
+    wait::eventually,
+};
 use nix::sys::signal::Signal;
 
 use super::{RecorderAgent, SHORT, jax, seconds, unique};
-use crate::{
-    continuous::{becomes_free, is_free},
-    schema::Schema,
-};
+use crate::schema::Schema;
 
 #[test]
 fn a_job_is_drained_and_free_after_whatever_happens_to_the_agent() {

@@ -13,6 +13,7 @@ use fakes::{
     fake_host::FakeHost,
     harness::{tpuscope, workspace},
     pid_ns::PidNs,
+    profiler_probe::{becomes_free, is_free},
     running_agent::{Home, RunningAgent},
     small_disk::SmallDisk,
     wait::{LIMIT, eventually, until, wait_with},
@@ -20,7 +21,7 @@ use fakes::{
 use nix::sys::signal::Signal;
 
 use super::{RecorderAgent, SETTINGS, SHORT, jax, unique};
-use crate::continuous::{becomes_free, is_free, send};
+use crate::continuous::send;
 
 #[test]
 fn a_full_disk_and_a_profiler_that_hangs_leave_nothing_in_the_workload() {

@@ -2,13 +2,14 @@
 
 use fakes::{
     command::run,
+    profiler_probe::is_free,
     wait::{LIMIT, eventually, until},
 };
 use proto::tensorflow::{ProfileOptions, ProfileRequest};
 use xprof::client;
 
 use super::{LONG, RecorderAgent, SHORT, next_window, recorded, wait_for_time};
-use crate::continuous::{as_foreign_client, is_free};
+use crate::continuous::as_foreign_client;
 
 #[test]
 fn a_program_that_traces_itself_between_windows_is_not_disturbed() {

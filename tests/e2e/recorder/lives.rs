@@ -1,9 +1,9 @@
 //! Ends and restarts of the agent and of workloads.
 
+use fakes::profiler_probe::{becomes_free, is_free};
 use nix::sys::signal::Signal;
 
 use super::{LONG, jax, next_window, recorded, wait_for_time};
-use crate::continuous::is_free;
 
 #[test]
 fn what_was_recorded_outlives_a_killed_agent_and_the_choice_holds() {
@@ -69,5 +69,5 @@ fn an_agent_that_is_stopped_in_mid_window_frees_the_profiler() {
     agent.agent.signal(Signal::SIGTERM);
     let (code, _home) = agent.agent.end();
     assert_eq!(code, Some(0));
-    crate::profiler_agent::is_free_again(&job.target());
+    becomes_free(&job.target());
 }

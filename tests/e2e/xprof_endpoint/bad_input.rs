@@ -5,6 +5,7 @@ use std::time::Duration;
 use fakes::{
     fake_profiler::{FakeProfiler, Mode, trace, trace_of},
     jax_job::JaxJob,
+    profiler_probe::becomes_free,
     wait::until,
 };
 use proto::tensorflow::{ProfileRequest, TerminateRequest, profiler_service_client::ProfilerServiceClient};
@@ -15,7 +16,6 @@ use super::{
     XprofAgent, request,
     rights::{block_on, profile},
 };
-use crate::profiler_agent::is_free_again;
 
 #[test]
 fn a_request_that_cannot_be_is_refused_before_any_workload_is_called() {
@@ -54,7 +54,7 @@ fn a_client_that_hangs_up_leaves_nothing() {
         tokio::time::timeout(Duration::from_secs(2), call).await.unwrap_err();
     };
     block_on(hung_up);
-    is_free_again(&job.target());
+    becomes_free(&job.target());
     xprof.nothing_is_kept();
 
     // In mid-answer: the answer is larger than all that waits on the way.
@@ -93,5 +93,5 @@ fn a_profile_ends_early_when_its_caller_says_so() {
     };
     block_on(terminate);
     assert!(profile.join().unwrap().unwrap().xspace.is_some());
-    is_free_again(&job.target());
+    becomes_free(&job.target());
 }

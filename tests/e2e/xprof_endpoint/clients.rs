@@ -5,11 +5,11 @@ use std::path::Path;
 use fakes::{
     harness::peer,
     jax_job::{JaxJob, RunningJaxJob},
+    profiler_probe::becomes_free,
 };
 use proto::tensorflow::profiler::XSpace;
 
 use super::{XprofAgent, name, python, read, shown, traces, xprof_trace};
-use crate::profiler_agent::is_free_again;
 
 /// The names of the threads of the host.
 fn threads(trace: &XSpace) -> Vec<&str> {
@@ -58,7 +58,7 @@ fn clients_of_xprof_capture_a_process_and_keep_the_file_themselves() {
     only(logdir.path(), &file);
 
     xprof.nothing_is_kept();
-    is_free_again(&job.target());
+    becomes_free(&job.target());
 }
 
 #[test]
@@ -91,5 +91,5 @@ fn several_processes_are_one_trace_and_several_hosts_are_several() {
     wanted.sort();
     let names: Vec<String> = traces(logdir.path()).iter().map(|trace| name(trace)).collect();
     assert_eq!(names, wanted);
-    targets.iter().for_each(|target| is_free_again(target));
+    targets.iter().for_each(|target| becomes_free(target));
 }
