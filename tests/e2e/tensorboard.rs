@@ -277,6 +277,9 @@ fn a_folder_that_cannot_be_written_is_said_once_and_written_later() {
     let there = directory.path().join("boards");
     let boards = Boards::new(&there);
     let agent = boards.agent(Home::new());
+    // Before there is a job.
+    let unusable = "event files for TensorBoard cannot be written";
+    eventually("the log says so", || agent.log().contains(unusable).then_some(()));
     marks(&agent, &["JOB", "--start"]);
     marks(&agent, &["STEP", "--step", "0"]);
     marks(&agent, &["STEP", "--step", "1"]);
@@ -287,7 +290,7 @@ fn a_folder_that_cannot_be_written_is_said_once_and_written_later() {
         line.map_or(0.0, |value| value.parse().unwrap())
     };
     eventually("three failures", || (failures() >= 3.0).then_some(()));
-    let said = agent.log().matches("event files for TensorBoard cannot be written").count();
+    let said = agent.log().matches(unusable).count();
     assert_eq!(said, 1, "{}", agent.log());
     // Somebody else's link in the place of the job's folder.
     let elsewhere = tempfile::tempdir().unwrap();

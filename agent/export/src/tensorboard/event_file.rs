@@ -10,7 +10,10 @@ use std::{
 };
 
 use model::time::Timestamp;
-use nix::fcntl::OFlag;
+use nix::{
+    fcntl::{AT_FDCWD, AtFlags, OFlag},
+    unistd::{AccessFlags, faccessat},
+};
 use store::open_folder::{IfMissing, OpenFolder};
 
 use super::{event, job_folder::file_name, scalars::ScalarGroup};
@@ -59,6 +62,16 @@ impl EventFolder {
     /// If it is not there.
     pub(super) fn open(&self) -> io::Result<OpenFolder> {
         OpenFolder::at(&self.path)
+    }
+
+    /// Whether files can be made in it.
+    ///
+    /// # Errors
+    /// If it is not there, or this process may not write to it.
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.open()?;
+        let access = AccessFlags::W_OK | AccessFlags::X_OK;
+        Ok(faccessat(AT_FDCWD, &self.path, access, AtFlags::AT_EACCESS)?)
     }
 
     /// The host as runs are named after it.
@@ -228,7 +241,9 @@ mod tests {
         let error = RunWriter::new("j/goodput").write(&folder, &group(0), NOW).unwrap_err();
         assert!(error.to_string().contains("j is a link"), "{error}");
         assert_eq!(names(elsewhere.path()), [""; 0]);
+        assert!(folder.check().is_ok());
         let missing = EventFolder::new(&dir.path().join("none"), "h", 7);
+        assert_eq!(missing.check().unwrap_err().kind(), io::ErrorKind::NotFound);
         let error = RunWriter::new("k/goodput").write(&missing, &group(0), NOW).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

@@ -172,6 +172,11 @@ impl LiveExport {
         let now = self.inputs.clock.now();
         let mut faults = self.write_marked(now);
         faults.extend(self.write_observed(now));
+        if self.marked.is_empty() && self.observed.is_empty() {
+            // Without a job nothing is written: a folder that could not be is said all the same.
+            let unusable = self.folder.check().err();
+            faults.extend(unusable.map(|error| (EventFileFault::Folder, error.to_string())));
+        }
         faults.iter().for_each(|(fault, _)| self.counters.failed(fault.as_str()));
         let Some((fault, error)) = faults.into_iter().min() else {
             self.counters.succeeded(now);
