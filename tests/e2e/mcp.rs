@@ -132,7 +132,7 @@ fn a_client_lists_and_calls_every_tool() {
     Schema::open("sessions-list").admits(&of_json(7));
     assert!(text(&answers[8]).contains("straggler  "), "{}", answers[8]);
     assert!(text(&answers[9]).contains("before"), "{}", answers[9]);
-    assert!(text(&answers[10]).contains("(slurm:77), running: proxy goodput"), "{}", answers[10]);
+    assert!(text(&answers[10]).contains("(slurm:77), chips open: proxy goodput"), "{}", answers[10]);
     Schema::open("goodput-live").admits(&of_json(11));
     assert!(text(&answers[12]).contains("slurm:77"), "{}", answers[12]);
     Schema::open("jobs-show").admits(&of_json(13));

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What is marked: STEP, JOB, ACCELERATOR_INIT, TRAINING_PREP, DATA_LOADING, or any other name for an event of your own
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: String,
     /// Number of the step that starts
     #[arg(long, allow_negative_numbers = true, value_name = "N")]

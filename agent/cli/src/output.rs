@@ -65,7 +65,11 @@ pub fn one_line(text: &str) -> String {
 /// The cell of a table where there is nothing to show.
 pub const NOTHING: &str = "-";
 
-/// A table as text. Columns are as wide as their widest cell, and cells are escaped. An empty cell is [`NOTHING`].
+/// A cell that is longer does not widen its column: one long name would move the columns of all rows.
+const WIDEST: usize = 64;
+
+/// A table as text. Columns are as wide as their widest cell of at most [`WIDEST`], and cells are escaped. An empty cell is
+/// [`NOTHING`].
 #[derive(Debug, Default)]
 pub struct TextTable {
     rows: Vec<Vec<String>>,
@@ -87,7 +91,7 @@ impl TextTable {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            cells.map(|cell| cell.chars().count()).filter(|width| *width <= WIDEST).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut text = String::new();
@@ -119,5 +123,8 @@ mod tests {
         table.row(["wide".into(), "x".into()]);
         table.row(["\u{1b}".into(), String::new()]);
         assert_eq!(table.text(), "A       LONG\nwide    x\n\\u{1b}  -\n");
+        let long = "x".repeat(WIDEST + 1);
+        table.row([long.clone(), "y".into()]);
+        assert_eq!(table.text(), format!("A       LONG\nwide    x\n\\u{{1b}}  -\n{long}  y\n"));
     }
 }

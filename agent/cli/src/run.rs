@@ -10,6 +10,7 @@ use std::{
 };
 
 use jobs::name::RunId;
+use model::untrusted::{LABEL, clean};
 use nix::unistd::{Uid, User};
 use proto::tpuscope::v1::{JobKey, RegisterAttemptReply, RegisterAttemptRequest, jobs_client::JobsClient};
 use server::protocol;
@@ -47,10 +48,22 @@ pub(super) fn run(args: &Args) -> CommandResult {
     };
     let mut command = Command::new(program);
     command.args(arguments);
+    let say = |line: &str| {
+        if !args.quiet {
+            output::print_error(line)
+        }
+    };
     // Inside of another run the job is that one's.
-    if args.name.is_some() || !is_inside_of_a_run() {
-        let id =
-            args.name.clone().or_else(id_of_environment).unwrap_or_else(|| RunId::random(fastrand::u32(..)));
+    if is_inside_of_a_run() {
+        if let Some(name) = &args.name {
+            say(&format!(
+                "the job is that of the `tpuscope run` around it: --name {} registers nothing",
+                name.as_str()
+            ));
+        }
+    } else {
+        let id = args.name.clone().or_else(|| id_of_environment(&say));
+        let id = id.unwrap_or_else(|| RunId::random(fastrand::u32(..)));
         let name = args.name.as_ref().map(RunId::to_string).or_else(|| std::env::var(NAME).ok());
         command.env(ID, id.as_str()).env_remove(ATTEMPT);
         if let Some(name) = &name {
@@ -60,14 +73,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
             Ok(reply) => {
                 command.env(ATTEMPT, reply.attempt.to_string());
             }
-            Err(failure) if !args.quiet => {
-                output::print_error(&format!(
-                    "the job {} starts unregistered: {}",
-                    id.as_str(),
-                    failure.what
-                ));
-            }
-            Err(_) => {}
+            Err(failure) => say(&format!("the job {} starts unregistered: {}", id.as_str(), failure.what)),
         }
     }
     Err(remedies::not_executed(program, &command.exec()))
@@ -77,9 +83,16 @@ fn is_inside_of_a_run() -> bool {
     [ID, ATTEMPT].iter().all(|name| std::env::var_os(name).is_some())
 }
 
-/// The id that the environment gives the job, such as one that is the same on all its hosts.
-fn id_of_environment() -> Option<RunId> {
-    std::env::var(ID).ok()?.parse().ok()
+/// The id that the environment gives the job, such as one that is the same on all its hosts. `say` is told of one that is
+/// none.
+fn id_of_environment(say: impl Fn(&str)) -> Option<RunId> {
+    let value = std::env::var_os(ID).filter(|value| !value.is_empty())?;
+    let value = value.to_string_lossy();
+    let id = value.parse();
+    if let Err(error) = &id {
+        say(&format!("{ID} is `{}`, and the job has a random id: {error}", clean(&value, LABEL)));
+    }
+    id.ok()
 }
 
 /// Asks the agent on a thread of its own: a file system or a name service that hangs must not keep the command.

@@ -27,6 +27,8 @@ use crate::{
 
 /// Time between two notes that what runs is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(60);
+/// Time after which what could not be kept is told again.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Notes after which the limits are applied.
 const PRUNE_AFTER: u32 = 10;
 /// The most commands of `tpuscope run` that are followed at a time.
@@ -166,7 +168,7 @@ impl Jobs {
         // A disk that is full may have room later.
         while let Err(error) = self.tell(key.clone(), event.clone()).await {
             warn!(job = %key, %error, "the end of a command cannot be kept yet");
-            tokio::time::sleep(ALIVE_EVERY).await;
+            tokio::time::sleep(RETRY_AFTER).await;
         }
     }
 
@@ -188,9 +190,12 @@ impl Jobs {
         let mut until_prune = 1;
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
-            observed = self.look(observed, snapshot).await;
+            let is_kept;
+            (observed, is_kept) = self.look(observed, snapshot).await;
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
+                // A disk that is full may have room later.
+                () = tokio::time::sleep(RETRY_AFTER), if !is_kept => {}
                 changed = snapshots.changed() => {
                     if changed.is_err() {
                         return Ok(());
@@ -208,16 +213,18 @@ impl Jobs {
         }
     }
 
-    /// Tells the registry what changed on the host. What cannot be kept is told again after the next look.
-    async fn look(&self, before: ObservedJobs, snapshot: HostSnapshot) -> ObservedJobs {
-        let (events, after) = before.look(&snapshot, &self.0.system, self.0.registry.now());
+    /// Tells the registry what changed on the host, and whether that is kept. What is not is told again after the next look,
+    /// with the time of this one.
+    async fn look(&self, before: ObservedJobs, snapshot: HostSnapshot) -> (ObservedJobs, bool) {
+        let at = self.0.registry.now();
+        let (events, after) = before.look(&snapshot, &self.0.system, at);
         for (key, event) in events {
             if let Err(error) = self.tell(key.clone(), event).await {
                 warn!(job = %key, %error, "what happened to a job cannot be kept yet");
-                return before;
+                return (before.again_after(&after, at), false);
             }
         }
-        after
+        (after, true)
     }
 
     /// Follows the commands of an earlier agent; those that ended while no agent ran ended when they were last heard of.

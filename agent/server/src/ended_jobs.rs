@@ -3,7 +3,7 @@
 //!
 //! Must never end a process or remove a file of a job: the log says what an administrator can do.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jobs::{
     attempt::AttemptLeftover,
@@ -13,6 +13,9 @@ use model::job::JobKey;
 use store::{AsyncStore, SessionStore, StoreError, uploads::Uploads};
 use tracing::{info, warn};
 use xprof::session::SessionContext;
+
+/// The ledgers settle a second some seconds after it: the last of the job are known after this time.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
 /// What is told when a job has ended.
 #[derive(Clone)]
@@ -34,6 +37,7 @@ impl EndedJobs {
         let (this, job) = (self.clone(), job.clone());
         tokio::spawn(async move {
             this.uploads_go_first(&job).await;
+            tokio::time::sleep(SETTLED_AFTER).await;
             this.say_goodput(&job).await;
         });
     }

@@ -9,8 +9,8 @@ use jobs::{
     Jobs, JobsError,
     attempt::{Ending, JobDescription},
     name::{JobName, NamedJob, RunId},
-    record::{AttemptEvent, Happening},
-    registry::{Registry, ToldAttempt},
+    record::{AttemptEvent, Happening, JobRecord},
+    registry::{ListedJobs, Registry, ToldAttempt},
 };
 use model::{
     job::{JobKey, JobKind},
@@ -255,10 +255,10 @@ impl jobs_server::Jobs for GrpcJobs {
         protocol::check(request.peer.as_ref())?;
         let limit = usize::try_from(request.limit).ok().filter(|limit| (1..=MAX_LISTED).contains(limit));
         let list = move |registry: &Registry| registry.list(request.running, limit.unwrap_or(MAX_LISTED));
-        let records = self.jobs.call(list).await.map_err(|error| refused(&error))?;
-        let message = |record| job_messages::listed(record, may_read(&scope, record.key.uid));
-        let jobs = records.iter().map(message).collect();
-        Ok(Response::new(ListJobsReply { peer: Some(protocol::agent()), jobs }))
+        let ListedJobs { jobs, more } = self.jobs.call(list).await.map_err(|error| refused(&error))?;
+        let message = |record: &JobRecord| job_messages::listed(record, may_read(&scope, record.key.uid));
+        let jobs = jobs.iter().map(message).collect();
+        Ok(Response::new(ListJobsReply { peer: Some(protocol::agent()), jobs, more }))
     }
 
     async fn show(&self, request: Request<ShowJobRequest>) -> Result<Response<ShowJobReply>, Status> {
@@ -277,8 +277,6 @@ impl jobs_server::Jobs for GrpcJobs {
 
 #[cfg(test)]
 mod tests {
-    use jobs::record::JobRecord;
-
     use super::*;
     use crate::access::tests::foreign;
 

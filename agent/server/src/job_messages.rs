@@ -1,5 +1,7 @@
 //! Jobs and their attempts as messages.
 
+use std::collections::BTreeSet;
+
 use jobs::{
     attempt::{Attempt, AttemptEnd, AttemptLeftover, MAX_LEFTOVERS},
     record::JobRecord,
@@ -24,18 +26,24 @@ pub(super) fn key(key: &JobKey) -> v1::JobKey {
     v1::JobKey { kind: kind.as_str().to_owned(), cluster, uid, id }
 }
 
-/// A job with its newest attempt; with nothing but key, state and chips if the caller may not read more.
+/// A job with its newest attempt and those that run; with nothing but key, state and chips if the caller may not read more.
 pub(super) fn listed(record: &JobRecord, may_read: bool) -> JobStatus {
-    let newest = record.newest();
     let is_running = record.attempts.iter().any(Attempt::is_open);
+    let newest = record.newest().map(|newest| newest.number);
+    let is_listed = |attempt: &&Attempt| attempt.is_open() || Some(attempt.number) == newest;
+    let attempts: Vec<&Attempt> = record.attempts.iter().filter(is_listed).collect();
+    let holding = attempts.iter().filter(|attempt| attempt.is_open() == is_running);
+    let chips: BTreeSet<ChipIndex> = holding.flat_map(|attempt| attempt.chips.iter().copied()).collect();
     let status = JobStatus {
         key: Some(key(&record.key)),
         is_private: !may_read,
         state: state(is_running).to_owned(),
-        chips: newest.map(|attempt| numbers(&attempt.chips)).unwrap_or_default(),
+        chips: chips.into_iter().map(|chip| chip.0).collect(),
         ..JobStatus::default()
     };
-    let Some(newest) = newest.filter(|_| may_read) else { return status };
+    if !may_read {
+        return status;
+    }
     // What hooks and processes say of the newest attempt may come late.
     let told = || record.attempts.iter().rev().map(|attempt| &attempt.description);
     let text = |text: Option<&String>| text.cloned().unwrap_or_default();
@@ -43,9 +51,13 @@ pub(super) fn listed(record: &JobRecord, may_read: bool) -> JobStatus {
         name: text(told().find_map(|told| told.name.as_ref())),
         other_id: text(told().find_map(|told| told.other_id.as_ref())),
         user: text(told().find_map(|told| told.user.as_ref())),
-        attempts: vec![AttemptStatus { configuration: Default::default(), ..attempt(newest) }],
+        attempts: attempts.into_iter().map(without_configuration).collect(),
         ..status
     }
+}
+
+fn without_configuration(of: &Attempt) -> AttemptStatus {
+    AttemptStatus { configuration: Default::default(), ..attempt(of) }
 }
 
 /// A job with all its attempts.
@@ -135,6 +147,29 @@ mod tests {
         assert_eq!(all.attempts[0].leftovers, [left]);
         assert_eq!(all.attempts[0].ending, Some(AttemptEnding { how: "exit".into(), code: Some(3) }));
         assert_eq!((all.attempts[1].state.as_str(), all.attempts[1].end_unix_ns), ("running", None));
+    }
+
+    #[test]
+    fn all_attempts_that_run_are_listed_with_their_chips() {
+        let open = |number, chips: [u32; 2]| Attempt {
+            number,
+            chips: chips.map(ChipIndex).into(),
+            ..Attempt::default()
+        };
+        let end = AttemptEnd { at: Timestamp(9), how: Ending::Exit(0), told: true };
+        let ended = |number, chips| Attempt { end: Some(end), ..open(number, chips) };
+        let key = JobKey { kind: JobKind::Run, id: "twin".into(), ..JobKey::default() };
+        let listed = |attempts| {
+            let of = listed(&JobRecord { key: key.clone(), attempts }, true);
+            let shown: Vec<_> =
+                of.attempts.iter().map(|attempt| (attempt.attempt, attempt.chips.clone())).collect();
+            (of.chips, shown)
+        };
+        let both = listed(vec![ended(0, [4, 5]), open(1, [0, 1]), open(2, [2, 3])]);
+        assert_eq!(both, (vec![0, 1, 2, 3], vec![(1, vec![0, 1]), (2, vec![2, 3])]));
+        let older = listed(vec![open(1, [0, 1]), ended(2, [2, 3])]);
+        assert_eq!(older, (vec![0, 1], vec![(1, vec![0, 1]), (2, vec![2, 3])]));
+        assert_eq!(listed(vec![ended(1, [0, 1])]), (vec![0, 1], vec![(1, vec![0, 1])]));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use model::{
     device::{ChipIndex, Generation},
     job::JobKind,
     time::Timestamp,
-    workload::EndpointKind,
+    workload::{EndpointKind, Workloads},
 };
 
 use super::{look, owner};
@@ -169,4 +169,28 @@ fn a_forked_data_loader_is_told_from_its_parent() {
     assert!(child.endpoints.is_empty(), "{child:#?}");
     assert!(child.notes.iter().any(|note| note.contains("a fork of process 100")), "{child:#?}");
     assert!(!child.notes.iter().any(|note| note.contains("metric service")), "{child:#?}");
+}
+
+#[test]
+fn the_forks_of_a_bare_process_are_of_its_job_also_when_they_outlive_it() {
+    let host = host(2);
+    let procfs = host.paths().procfs;
+    let process = |pid, file: &str| {
+        FakeProcess::new(pid, u64::from(pid)).environment(&[]).descriptor(4, &format!("/dev/vfio/{file}"))
+    };
+    process(100, "10").write(&procfs);
+    process(200, "10").parent(100).write(&procfs);
+    // A pid may be smaller than that of its parent.
+    process(50, "10").parent(200).write(&procfs);
+    process(300, "9").parent(100).write(&procfs);
+    let mut discovery = OwnerScanner::new(host.paths(), Settings::default(), host.chips().into());
+    let seen = discovery.tick(Timestamp(0));
+    let job = |seen: &Workloads, pid| owner(seen, pid).job.id.clone();
+    for (pid, wanted) in [(100, "100-100"), (200, "100-100"), (50, "100-100"), (300, "300-300")] {
+        assert_eq!(job(&seen, pid), wanted, "{seen:#?}");
+    }
+    fs::remove_dir_all(procfs.join("100")).unwrap();
+    process(200, "10").parent(1).write(&procfs);
+    let seen = discovery.tick(Timestamp(60_000_000_000));
+    assert_eq!((job(&seen, 200), job(&seen, 50)), ("100-100".to_owned(), "100-100".to_owned()), "{seen:#?}");
 }

@@ -125,7 +125,7 @@ fn a_job_has_a_ledger_that_outlives_the_agent_and_its_own_restart() {
     Schema::open("goodput-live").admits(&reply);
     let text = goodput(&agent, &["--job", "train", "--explain"]).stdout;
     for words in [
-        "train (slurm:77), running: proxy goodput ",
+        "train (slurm:77), chips open: proxy goodput ",
         "(coverage ",
         "confidence ",
         "\n1. ",

@@ -151,6 +151,27 @@ fn without_an_agent_one_line_says_so_and_quiet_says_nothing() {
     let mut named = run(&["sh", "-c", "echo $TPUSCOPE_JOB_ID $TPUSCOPE_JOB_NAME"]);
     named.env("TPUSCOPE_JOB_ID", "r7").env("TPUSCOPE_JOB_NAME", "nightly");
     assert_eq!(start_as(named).end().stdout, "r7 nightly\n");
+    let mut bad = Command::new(tpuscope());
+    bad.args(["run", "--socket", "/nonexistent/agent.sock", "--", "sh", "-c", "echo $TPUSCOPE_JOB_ID"]);
+    bad.env("TPUSCOPE_JOB_ID", "bad id!");
+    let bad = start_as(bad).end();
+    assert!(bad.stdout.starts_with("run-"), "{bad:?}");
+    assert!(
+        bad.stderr.starts_with("TPUSCOPE_JOB_ID is `bad id!`, and the job has a random id: expected"),
+        "{bad:?}"
+    );
+    let mut inner = run(&["sh", "-c", "echo $TPUSCOPE_JOB_ID $TPUSCOPE_JOB_ATTEMPT"]);
+    inner.env("TPUSCOPE_JOB_ID", "outer").env("TPUSCOPE_JOB_ATTEMPT", "2");
+    assert_eq!(start_as(inner).end().stdout, "outer 2\n");
+    let mut inner = Command::new(tpuscope());
+    inner.args(["run", "--name", "inner", "--socket", "/nonexistent/agent.sock", "--"]);
+    inner
+        .args(["sh", "-c", "echo $TPUSCOPE_JOB_ID"])
+        .env("TPUSCOPE_JOB_ID", "outer")
+        .env("TPUSCOPE_JOB_ATTEMPT", "2");
+    let inner = start_as(inner).end();
+    assert_eq!(inner.stdout, "outer\n", "{inner:?}");
+    assert!(inner.stderr.contains("the job is that of the `tpuscope run` around it"), "{inner:?}");
 }
 
 #[test]

@@ -72,6 +72,9 @@ fn a_sound_set_up_has_nothing_wrong_and_each_fault_is_named() {
 fn a_host_without_slurm_or_agent_is_told_so() {
     let dir = Home::new();
     check(&dir.path().join("none"), &dir.socket(), &[]).failed(5, "cannot read ");
+    check(dir.path(), &dir.socket(), &[]).failed(8, "it is not a regular file");
+    fs::write(dir.path().join("noise"), [0x91, 0, b'=', 7]).unwrap();
+    check(&dir.path().join("noise"), &dir.socket(), &[]).failed(8, "it is no slurm.conf");
     let file = dir.path().join("slurm.conf");
     fs::write(&file, "ClusterName=lab\n").unwrap();
     let bare = check(&file, &dir.socket(), &["--json"]);

@@ -33,7 +33,8 @@ fn whole(seconds: u64) -> f64 {
 }
 
 fn headline(job: &JobGoodput) -> String {
-    let state = if job.running { "running" } else { "not running" };
+    // Its command may run without a chip, and a process may outlive it: `jobs` tells whether it runs.
+    let state = if job.running { "chips open" } else { "no chip open" };
     let known = show::duration(whole(job.known_seconds));
     let figure = match job.goodput_ratio {
         Some(ratio) => format!("{:.1} % of the {known} that are known", ratio * 100.0),
@@ -86,7 +87,7 @@ fn chips(chips: &[u32]) -> String {
 fn explanation(job: &JobGoodput, host: &str) -> String {
     let mut text = String::new();
     if job.losses.is_empty() {
-        text.push_str("no time of which it is known was lost\n");
+        text.push_str("no time was lost, as far as it is known\n");
     }
     for (number, loss) in (1..).zip(job.losses.iter().take(EXPLAINED)) {
         let _ = write!(text, "{number}. {}", explained(loss, host));
@@ -98,7 +99,7 @@ fn explained(loss: &GoodputLoss, host: &str) -> String {
     let (what, advice) = meaning(&loss.reason);
     let mut text = format!("{}, {}: {what}\n", one_line(&loss.reason), show::duration(whole(loss.seconds)));
     for stretch in &loss.longest {
-        let _ = writeln!(text, "   {}", stretch_text(stretch, host));
+        let _ = writeln!(text, "   {}", stretch_text(&loss.reason, stretch, host));
     }
     let named = loss.longest.len() as u64;
     if loss.stretches > named {
@@ -112,13 +113,18 @@ fn explained(loss: &GoodputLoss, host: &str) -> String {
     text
 }
 
-fn stretch_text(stretch: &LostStretch, host: &str) -> String {
+fn stretch_text(reason: &str, stretch: &LostStretch, host: &str) -> String {
+    let which = match (reason, &stretch.chips[..]) {
+        ("recovery", []) => "no chip open".to_owned(),
+        // The time is lost for the job while one of them is idle: not each was so in all of it.
+        (_, several @ [_, _, ..]) => format!("one or more of {}", chips(several)),
+        (_, few) => chips(few),
+    };
     format!(
-        "{} to {} ({}), {} on {}",
+        "{} to {} ({}), {which} on {}",
         Timestamp(stretch.from_unix_ns),
         Timestamp(stretch.until_unix_ns),
         show::duration(whole(stretch.seconds)),
-        chips(&stretch.chips),
         one_line(host),
     )
 }
@@ -155,8 +161,8 @@ pub(super) fn meaning(reason: &str) -> (&'static str, &'static str) {
         ),
         _ => (
             "idle after the first work, for a reason that no source names",
-            "serve the metrics of Orbax and Grain (ENABLE_ORBAX_PROMETHEUS_TELEMETRY, ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY), \
-             or capture while it is idle: `tpuscope capture`",
+            "capture while it is idle: `tpuscope capture`; if the job does not serve the metrics of Orbax and Grain yet, those \
+             name checkpoints and input (ENABLE_ORBAX_PROMETHEUS_TELEMETRY, ENABLE_PYGRAIN_PROMETHEUS_TELEMETRY)",
         ),
     }
 }
@@ -203,8 +209,14 @@ mod tests {
             disruptions: 1,
             chips: vec![0, 1],
             losses: vec![
-                loss("input", 30, 5, vec![stretch(40, 60, vec![1]), stretch(80, 84, vec![])]),
+                loss(
+                    "input",
+                    30,
+                    5,
+                    vec![stretch(40, 60, vec![1]), stretch(70, 72, vec![0, 1]), stretch(80, 84, vec![])],
+                ),
                 loss("init", 10, 0, vec![]),
+                loss("recovery", 5, 1, vec![stretch(90, 95, vec![])]),
             ],
             states: Vec::new(),
         }
@@ -216,7 +228,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "train (slurm:7), running: proxy goodput 75.0 % of the 2m 40s that are known (coverage 80.0 %, confidence low)"
+            "train (slurm:7), chips open: proxy goodput 75.0 % of the 2m 40s that are known (coverage 80.0 %, confidence low)"
         );
         assert_eq!(lines[1], "2026-03-01T00:00:00Z to 2026-03-01T00:03:20Z, shares of 3m 20s:");
         let first: Vec<&str> = lines[2].split_whitespace().take(3).collect();
@@ -228,13 +240,26 @@ mod tests {
     }
 
     #[test]
+    fn an_outage_has_no_chip_open() {
+        let text = page(&job(), "host-1", true);
+        assert!(text.contains("2026-03-01T00:01:35Z (5.0 s), no chip open on host-1\n"), "{text}");
+        let none = JobGoodput { losses: Vec::new(), running: false, ..job() };
+        let text = page(&none, "host-1", true);
+        assert!(
+            text.contains(", no chip open: proxy")
+                && text.ends_with("no time was lost, as far as it is known\n")
+        );
+    }
+
+    #[test]
     fn a_loss_has_its_evidence_and_what_to_do() {
         let text = page(&job(), "host-1", true);
         let (_, explained) = text.split_once("\n1. ").unwrap();
         let wanted = "input, 30.0 s: idle while the job waited for its input\n   \
                       2026-03-01T00:00:40Z to 2026-03-01T00:01:00Z (20.0 s), chip 1 on host-1\n   \
+                      2026-03-01T00:01:10Z to 2026-03-01T00:01:12Z (2.0 s), one or more of chips 0, 1 on host-1\n   \
                       2026-03-01T00:01:20Z to 2026-03-01T00:01:24Z (4.0 s), chips not recorded on host-1\n   \
-                      and 3 shorter times\n   source: the duty cycle\n   what to do: raise the number";
+                      and 2 shorter times\n   source: the duty cycle\n   what to do: raise the number";
         assert!(explained.starts_with(wanted), "{explained}");
         assert!(
             explained.contains("2. init, 10.0 s") && explained.contains("when is no longer kept"),

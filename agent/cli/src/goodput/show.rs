@@ -157,11 +157,22 @@ fn job(about: &str, answer: &JobAnswer, names: BucketNames) -> String {
     out.push_str(&bars(all, total));
     let _ = writeln!(
         out,
-        "  largest productive step {}, disruptions {}, ideal step time {:.3} s",
-        answer.max_productive_step, answer.disruptions, answer.ideal_step_time
+        "  largest productive step {}, disruptions {}, ideal step time {}",
+        answer.max_productive_step,
+        answer.disruptions,
+        ideal_step_time(answer.ideal_step_time)
     );
     out.push_str(&advice(&answer.unproductive_seconds, total, answer.productive_seconds));
     out
+}
+
+/// The library counts no step below one second for it.
+fn ideal_step_time(seconds: f64) -> String {
+    if seconds > 0.0 {
+        format!("{seconds:.3} s")
+    } else {
+        "unknown: only steps of 1 s and more count for it".to_owned()
+    }
 }
 
 fn window(about: &str, answer: &WindowAnswer, names: BucketNames) -> String {

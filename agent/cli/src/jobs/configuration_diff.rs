@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::secrets::REMOVED;
 use proto::tpuscope::v1::AttemptStatus;
 use serde::Serialize;
 
@@ -37,7 +38,9 @@ fn facts(attempt: &AttemptStatus) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     for (name, value) in &attempt.configuration {
         if FLAGS.contains(&name.as_str()) {
-            facts.extend(flags(value).map(|(flag, value)| (format!("{name} {flag}"), value)));
+            facts.extend(
+                flags(value).map(|(flag, value)| (format!("{name} {flag}").trim_end().to_owned(), value)),
+            );
         } else {
             facts.insert(name.clone(), value.clone());
         }
@@ -51,10 +54,12 @@ fn facts(attempt: &AttemptStatus) -> BTreeMap<String, String> {
     facts
 }
 
-/// Flags and their values; of two equal flags the last one counts, as for the compiler.
+/// Flags and their values; of two equal flags the last one counts, as for the compiler. A word that was taken out is no
+/// flag: it is the value of the variable.
 fn flags(text: &str) -> impl Iterator<Item = (String, String)> {
     text.split_whitespace().map(|word| {
-        let (flag, value) = word.split_once('=').unwrap_or((word, ""));
+        let flag_only = if word == REMOVED { ("", word) } else { (word, "") };
+        let (flag, value) = word.split_once('=').unwrap_or(flag_only);
         (flag.to_owned(), value.to_owned())
     })
 }
@@ -96,5 +101,21 @@ mod tests {
         ];
         assert_eq!((shown.iter().map(String::as_str).collect::<Vec<_>>(), same), (wanted.to_vec(), 3));
         assert_eq!(changes(&before, &before).0, []);
+    }
+
+    #[test]
+    fn a_word_that_was_taken_out_is_no_flag() {
+        let before = attempt(&[("variable.XLA_FLAGS", REMOVED)], &[]);
+        let after = attempt(&[("variable.XLA_FLAGS", "--a=1")], &[]);
+        let found: Vec<_> = changes(&before, &after)
+            .0
+            .into_iter()
+            .map(|change| (change.what, change.before, change.after))
+            .collect();
+        let wanted = [
+            ("variable.XLA_FLAGS".to_owned(), Some(REMOVED.to_owned()), None),
+            ("variable.XLA_FLAGS --a".to_owned(), None, Some("1".to_owned())),
+        ];
+        assert_eq!(found, wanted);
     }
 }

@@ -92,7 +92,11 @@ fn write(
         writeln!(text, "{side}: {name}#{number}, {state}{}", lasted.unwrap_or_default())?;
     }
     for ConfigurationChange { what, before, after } in changes {
-        let shown = |value: &Option<String>| value.as_deref().map_or_else(|| NOTHING.to_owned(), one_line);
+        let shown = |value: &Option<String>| match value.as_deref() {
+            None => NOTHING.to_owned(),
+            Some("") => "\"\"".to_owned(),
+            Some(value) => one_line(value),
+        };
         writeln!(text, "  {}: {} -> {}", one_line(what), shown(before), shown(after))?;
     }
     match (changes.len(), same) {
@@ -111,13 +115,14 @@ mod tests {
     #[test]
     fn the_changes_stand_below_the_two_attempts() {
         let key = JobKey { kind: "run".into(), id: "train".into(), ..JobKey::default() };
-        let attempt = |attempt: u32, jax: &str| AttemptStatus {
+        let with = |attempt: u32, name: &str, value: &str| AttemptStatus {
             attempt,
             state: "running".into(),
             start_unix_ns: Some(0),
-            configuration: [("version.jax".to_owned(), jax.to_owned())].into(),
+            configuration: [(name.to_owned(), value.to_owned())].into(),
             ..AttemptStatus::default()
         };
+        let attempt = |number: u32, jax: &str| with(number, "version.jax", jax);
         let job = JobStatus { key: Some(key), ..JobStatus::default() };
         let (a, b) = (attempt(0, "0.9"), attempt(1, "0.10"));
         let shown = |a: &AttemptStatus, b: &AttemptStatus| {
@@ -131,5 +136,7 @@ mod tests {
                       the same: 0 facts\n";
         assert_eq!(text, wanted);
         assert!(shown(&a, &a).ends_with("nothing changed: 1 facts are the same\n"));
+        let (none, empty) = (with(0, "variable.XLA_FLAGS", ""), with(1, "variable.XLA_FLAGS", "--a"));
+        assert!(shown(&none, &empty).contains("  variable.XLA_FLAGS --a: - -> \"\"\n"));
     }
 }

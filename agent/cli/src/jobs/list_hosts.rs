@@ -40,6 +40,8 @@ struct HostsJobs<'a> {
 struct JobsOfHost<'a> {
     host: String,
     jobs: Option<Vec<JobRow>>,
+    /// Whether it knows more than these.
+    more: bool,
     missing: Option<&'a NoHostAnswer>,
 }
 
@@ -48,6 +50,7 @@ impl<'a> HostsJobs<'a> {
         let of_host = |host: &'a HostAnswer<ListJobsReply>| JobsOfHost {
             host: host.host.to_string(),
             jobs: host.answer.as_ref().ok().map(|reply| reply.jobs.iter().map(JobRow::from).collect()),
+            more: host.answer.as_ref().is_ok_and(|reply| reply.more),
             missing: host.answer.as_ref().err(),
         };
         Self { hosts: answers.iter().map(of_host).collect(), missing: report::missing_count(answers) }
@@ -62,7 +65,7 @@ fn page(answers: &Answers, now: Timestamp) -> String {
         let host = host.to_string();
         match answer {
             Ok(reply) => {
-                let cells = reply.jobs.iter().map(|job| list::cells(job, now));
+                let cells = reply.jobs.iter().flat_map(|job| list::rows(job, now));
                 cells.for_each(|cells| table.row(row(host.clone(), cells, String::new())));
             }
             Err(missing) => {
@@ -74,6 +77,13 @@ fn page(answers: &Answers, now: Timestamp) -> String {
         }
     }
     text.push_str(&table.text());
+    for HostAnswer { host, answer } in answers {
+        if let Ok(reply) = answer
+            && reply.more
+        {
+            text.push_str(&format!("\n{host}: {}\n", list::more_than(reply.jobs.len())));
+        }
+    }
     text + &report::remarks(answers)
 }
 

@@ -30,7 +30,7 @@ pub enum JobsCommand {
 #[group(skip)]
 pub(crate) struct JobArgs {
     /// Only jobs of this user, where several have the name
-    #[arg(long, value_name = "UID")]
+    #[arg(long, visible_alias = "user", value_name = "UID")]
     uid: Option<u32>,
     #[command(flatten)]
     agent: client::SocketArgs,

@@ -108,6 +108,14 @@ pub(super) fn job_name(job: &JobStatus) -> String {
     one_line(&format!("{}:{}", key.kind, key.id))
 }
 
+/// The user of a job: the name, or the uid where the name is not known or another user's.
+pub(super) fn user(job: &JobStatus) -> String {
+    match job.user.as_str() {
+        "" => job.key.as_ref().map_or_else(String::new, |key| key.uid.to_string()),
+        user => user.to_owned(),
+    }
+}
+
 /// How an attempt stands: `running`, `exit 3`, `signal 15`, `node lost`, `requeued`, or `ended` where nobody said how.
 pub(super) fn state(attempt: &AttemptStatus) -> String {
     match &attempt.ending {

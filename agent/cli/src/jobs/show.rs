@@ -67,8 +67,11 @@ fn write_job(text: &mut String, job: &JobStatus) -> fmt::Result {
             write!(line, ", {what} {}", one_line(value))?;
         }
     }
-    let user = if job.user.is_empty() { String::new() } else { format!("{} ", one_line(&job.user)) };
-    writeln!(text, "job {line}, user {user}(uid {}), {}", key.uid, job.state)
+    let user = match job.user.as_str() {
+        "" => format!("uid {}", key.uid),
+        user => format!("user {} (uid {})", one_line(user), key.uid),
+    };
+    writeln!(text, "job {line}, {user}, {}", job.state)
 }
 
 fn write_attempt(text: &mut String, attempt: &AttemptStatus, now: Timestamp) -> fmt::Result {
@@ -148,7 +151,7 @@ mod tests {
         let now = Timestamp(180_000_000_000);
         let text = page(&job, 1, now);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "job slurm:12, name train, cluster a, user (uid 7), running");
+        assert_eq!(lines[0], "job slurm:12, name train, cluster a, uid 7, running");
         assert_eq!(lines[1], "attempt 1: running, from 1970-01-01T00:02:00Z, 1m 00s");
         assert!(lines[2].ends_with("t15 and 4 more"), "{text}");
         assert_eq!(lines[3..6], ["  chips  0", "  pids  7, 8", "  version.jax  0.10\\u{1b}"]);

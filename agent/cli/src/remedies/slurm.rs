@@ -49,6 +49,7 @@ fn exit_of(error: &io::Error) -> Exit {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
         io::ErrorKind::NotADirectory => Exit::Conflict,
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => Exit::BadInput,
         // A link where none is followed.
         _ if error.raw_os_error() == Some(ELOOP) => Exit::Conflict,
         _ => Exit::Internal,

@@ -12,7 +12,7 @@
 use std::{env, time::Duration};
 
 use host::workloads::leftovers::{self, EndedJob, Leftover};
-use nix::unistd::geteuid;
+use nix::unistd::{User, geteuid, gethostname};
 use proto::tpuscope::v1::{
     self as messages, EndAttemptRequest, JobKey, RegisterAttemptRequest, jobs_client::JobsClient,
 };
@@ -41,6 +41,8 @@ const START_LIMIT: Duration = Duration::from_secs(2);
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// Limit of the search for leftovers. The agent is told that the job ended in any case.
 const SEARCH_LIMIT: Duration = Duration::from_secs(2);
+/// Limit of the question for the user of a name: a name service may hang.
+const NAME_LIMIT: Duration = Duration::from_millis(500);
 /// The file that libtpu locks while a process uses the chips.
 const LOCK_FILE: &str = "/tmp/libtpu_lockfile";
 
@@ -125,6 +127,13 @@ fn variables() -> Variables<impl Fn(&str) -> Option<std::ffi::OsString>> {
     Variables(|name: &str| env::var_os(name))
 }
 
+/// The uid of this user, if the host tells it in time.
+fn uid_of(name: &str) -> Option<u32> {
+    let name = name.to_owned();
+    let ask = move || User::from_name(&name).ok().flatten().map(|user| user.uid.as_raw());
+    deadline::within("user", NAME_LIMIT, ask).ok().flatten()
+}
+
 fn key(job: &HookJob, uid: u32) -> JobKey {
     JobKey { kind: "slurm".to_owned(), cluster: job.cluster.clone(), uid, id: job.id.to_string() }
 }
@@ -132,7 +141,7 @@ fn key(job: &HookJob, uid: u32) -> JobKey {
 fn prolog(agent: &client::SocketArgs) -> Result<(), Failure> {
     let variables = variables();
     let job = variables.job().map_err(remedies::hook_variable)?;
-    let uid = variables.uid().map_err(remedies::hook_variable)?;
+    let uid = variables.uid(uid_of).map_err(remedies::hook_variable)?;
     register(agent, &job, uid)
 }
 
@@ -167,7 +176,7 @@ fn register(agent: &client::SocketArgs, job: &HookJob, uid: u32) -> Result<(), F
 fn epilog(agent: &client::SocketArgs) -> Result<(), Failure> {
     let variables = variables();
     let job = variables.job().map_err(remedies::hook_variable)?;
-    let uid = variables.uid().map_err(remedies::hook_variable)?;
+    let uid = variables.uid(uid_of).map_err(remedies::hook_variable)?;
     let request = EndAttemptRequest {
         peer: Some(protocol::own()),
         key: Some(key(&job, uid)),
@@ -212,7 +221,8 @@ fn task_epilog(agent: &client::SocketArgs) -> Result<(), Failure> {
     let Some(pattern) = variables.text(report_file::VARIABLE).map_err(remedies::hook_variable)? else {
         return Ok(());
     };
-    let node = variables.text("SLURMD_NODENAME").map_err(remedies::hook_variable)?.unwrap_or_default();
+    let node = variables.text("SLURMD_NODENAME").map_err(remedies::hook_variable)?;
+    let node = node.unwrap_or_else(host_name);
     let job = variables.job_of_task().map_err(remedies::hook_variable)?;
     let name = report_file::ReportName::of(&pattern, job.id, &node).map_err(remedies::report_file)?;
     let is_writer = if name.is_of_one_host() { variables.is_first_here() } else { variables.is_first() };
@@ -224,6 +234,12 @@ fn task_epilog(agent: &client::SocketArgs) -> Result<(), Failure> {
     // Where the variable is missing, Slurm has started the hook in this folder.
     let folder = folder.as_deref().unwrap_or(".");
     report_file::write(folder.as_ref(), &name, &report.text()).map_err(remedies::report_file)
+}
+
+/// The name of this host without its domain, as Slurm names nodes that the configuration gives no other name.
+fn host_name() -> String {
+    let name = gethostname().unwrap_or_default();
+    name.to_string_lossy().split('.').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

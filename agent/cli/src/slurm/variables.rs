@@ -90,7 +90,7 @@ impl<F: Fn(&str) -> Option<OsString>> Variables<F> {
     /// If a variable is missing or has another form.
     pub(super) fn job(&self) -> Result<HookJob, VariableError> {
         let mut job = self.named()?;
-        job.attempt = self.number("SLURM_JOB_RESTART_COUNT")?;
+        job.attempt = self.restarts()?;
         job.user = clean(&self.text("SLURM_JOB_USER")?.unwrap_or_default(), LABEL);
         let node = self.text("SLURMD_NODENAME")?;
         let position = node.and_then(|node| job.hosts.iter().position(|host| *host == node));
@@ -98,14 +98,25 @@ impl<F: Fn(&str) -> Option<OsString>> Variables<F> {
         Ok(job)
     }
 
-    /// The user of the job of a prolog or an epilog.
+    /// The user of the job of a prolog or an epilog. `uid_of`: the uid of the user with this name, where that can be found out.
     ///
     /// # Errors
-    /// As [`Self::job`].
-    pub(super) fn uid(&self) -> Result<u32, VariableError> {
-        let uid = self.number("SLURM_JOB_UID")?;
-        uid.map_or_else(|| self.number("SLURM_UID"), |uid| Ok(Some(uid)))?
-            .ok_or(VariableError::Missing("SLURM_JOB_UID"))
+    /// As [`Self::job`], and if the name is that of another user.
+    pub(super) fn uid(&self, uid_of: impl Fn(&str) -> Option<u32>) -> Result<u32, VariableError> {
+        let name = "SLURM_JOB_USER";
+        let told = self.first_number("SLURM_JOB_UID", "SLURM_UID")?;
+        let user = self.text(name)?;
+        let of_user = user.as_deref().and_then(uid_of);
+        match (told, of_user) {
+            (Some(uid), Some(other)) if uid != other => {
+                Err(form(name, &user.unwrap_or_default(), "the user of SLURM_JOB_UID"))
+            }
+            (Some(uid), _) | (None, Some(uid)) => Ok(uid),
+            (None, None) => match user {
+                Some(user) => Err(form(name, &user, "a user of this host")),
+                None => Err(VariableError::Missing("SLURM_JOB_UID")),
+            },
+        }
     }
 
     /// The job of a task's hook.
@@ -115,7 +126,7 @@ impl<F: Fn(&str) -> Option<OsString>> Variables<F> {
     pub(super) fn job_of_task(&self) -> Result<HookJob, VariableError> {
         let mut job = self.named()?;
         // Slurm sets it from the second start on.
-        job.attempt = Some(self.number("SLURM_RESTART_COUNT")?.unwrap_or(0));
+        job.attempt = Some(self.restarts()?.unwrap_or(0));
         job.rank = self.number("SLURM_NODEID")?;
         job.name = clean(&self.text("SLURM_JOB_NAME")?.unwrap_or_default(), LONGEST_NAME);
         job.other_id = self.other_id()?;
@@ -169,14 +180,24 @@ impl<F: Fn(&str) -> Option<OsString>> Variables<F> {
 
     /// What the variables of all hooks tell.
     fn named(&self) -> Result<HookJob, VariableError> {
-        let id = self.number("SLURM_JOB_ID")?;
-        let id = id.map_or_else(|| self.number("SLURM_JOBID"), |id| Ok(Some(id)))?;
+        let id = self.first_number("SLURM_JOB_ID", "SLURM_JOBID")?;
         let id = id.filter(|id| *id > 0).ok_or(VariableError::Missing("SLURM_JOB_ID"))?;
         let hosts = match self.hosts("SLURM_JOB_NODELIST")? {
             Some(hosts) => hosts,
             None => self.hosts("SLURM_NODELIST")?.unwrap_or_default(),
         };
         Ok(HookJob { id, cluster: self.cluster()?, hosts, ..HookJob::default() })
+    }
+
+    /// How often the job was started before.
+    fn restarts(&self) -> Result<Option<u32>, VariableError> {
+        self.first_number("SLURM_JOB_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    }
+
+    /// The first of two variables that is set. Both must be numbers.
+    fn first_number(&self, one: &'static str, other: &'static str) -> Result<Option<u32>, VariableError> {
+        let (one, other) = (self.number(one)?, self.number(other)?);
+        Ok(one.or(other))
     }
 
     fn number(&self, name: &'static str) -> Result<Option<u32>, VariableError> {
@@ -252,10 +273,22 @@ mod tests {
             (job.user.as_str(), &job.hosts[..]),
             ("alice", &["tpu-1", "tpu-2", "tpu-3"].map(String::from)[..])
         );
-        assert_eq!(variables.uid(), Ok(20_001));
+        let uid_of = |name: &str| (name == "alice").then_some(20_001);
+        assert_eq!(variables.uid(uid_of), Ok(20_001));
+        assert_eq!(variables.uid(|_| None), Ok(20_001), "the host does not know her name");
+        assert_eq!(of(&[("SLURM_JOB_USER", "alice")]).uid(uid_of), Ok(20_001));
+        let error = |variables: &[(&str, &str)]| of(variables).uid(uid_of).unwrap_err().to_string();
+        assert_eq!(
+            error(&[("SLURM_JOB_USER", "bob")]),
+            "SLURM_JOB_USER is `bob`, and not a user of this host"
+        );
+        assert_eq!(
+            error(&[("SLURM_JOB_UID", "7"), ("SLURM_JOB_USER", "alice")]),
+            "SLURM_JOB_USER is `alice`, and not the user of SLURM_JOB_UID"
+        );
         let bare = of(&[("SLURM_JOBID", "7"), ("SLURM_UID", "0")]);
         assert_eq!(bare.job(), Ok(HookJob { id: 7, ..HookJob::default() }));
-        assert_eq!(bare.uid(), Ok(0));
+        assert_eq!(bare.uid(|_| None), Ok(0));
     }
 
     #[test]
@@ -271,6 +304,14 @@ mod tests {
         .unwrap();
         assert_eq!((job.name.as_str(), job.other_id.as_str()), ("train\u{fffd}[2J", "7_3"));
         assert_eq!((job.attempt, job.rank), (Some(0), Some(2)));
+        for name in ["SLURM_JOB_RESTART_COUNT", "SLURM_RESTART_COUNT"] {
+            let again = [("SLURM_JOB_ID", "8"), (name, "3")];
+            let again = of(&again);
+            assert_eq!(
+                (again.job().unwrap().attempt, again.job_of_task().unwrap().attempt),
+                (Some(3), Some(3))
+            );
+        }
         let component =
             of(&[("SLURM_JOB_ID", "9"), ("SLURM_HET_JOB_ID", "8"), ("SLURM_HET_JOB_OFFSET", "1")]);
         assert_eq!(component.job_of_task().unwrap().other_id, "8+1");
@@ -312,13 +353,14 @@ mod tests {
     fn missing_and_hostile_variables_are_named() {
         let error = |variables: &[(&str, &str)]| of(variables).job().unwrap_err().to_string();
         assert_eq!(error(&[]), "SLURM_JOB_ID is not set: Slurm sets it for its hooks");
-        assert_eq!(of(&[]).uid(), Err(VariableError::Missing("SLURM_JOB_UID")));
+        assert_eq!(of(&[]).uid(|_| None), Err(VariableError::Missing("SLURM_JOB_UID")));
         for (name, value, fault) in [
             ("SLURM_JOB_ID", "12;rm -rf /", "SLURM_JOB_ID is `12;rm -rf /`, and not a number below 2^32"),
             ("SLURM_JOB_ID", "+3", "SLURM_JOB_ID is `+3`, and not a number below 2^32"),
             ("SLURM_JOB_ID", "4294967296", "SLURM_JOB_ID is `4294967296`, and not a number below 2^32"),
             ("SLURM_JOB_ID", "0", "SLURM_JOB_ID is not set: Slurm sets it for its hooks"),
             ("SLURM_JOB_RESTART_COUNT", "-1", "SLURM_JOB_RESTART_COUNT is `-1`, and not a number below 2^32"),
+            ("SLURM_RESTART_COUNT", "x", "SLURM_RESTART_COUNT is `x`, and not a number below 2^32"),
             (
                 "SLURM_CLUSTER_NAME",
                 "a\nb",
@@ -335,7 +377,7 @@ mod tests {
             "SLURM_CLUSTER_NAME is not UTF-8 text of at most 65536 bytes"
         );
         let bytes = Variables(|_: &str| Some(OsString::from_vec(vec![0xff])));
-        assert_eq!(bytes.uid(), Err(VariableError::Text("SLURM_JOB_UID")));
+        assert_eq!(bytes.uid(|_| None), Err(VariableError::Text("SLURM_JOB_UID")));
     }
 
     #[test]

@@ -45,7 +45,7 @@ use model::{
     workload::{Owner, Workloads},
 };
 use node_watch::NodeWatch;
-use owners::{KnownOwner, forked_from, mark_shared_chips};
+use owners::{KnownOwner, forked_from, join_forks, mark_shared_chips};
 use process_details::{ProcessDetails, ProcessReader};
 use process_life::ProcessLife;
 use process_scan::{DeviceNodes, HeldDevice, ProcessScan, ProcessScanner};
@@ -364,6 +364,7 @@ impl OwnerScanner {
                 self.known.pop_last();
             }
         }
+        join_forks(&mut self.known);
         let mut plan = self.plan(proc, &scan);
         notes.extend(plan.notes);
         let uptime = self.reader.uptime(proc);

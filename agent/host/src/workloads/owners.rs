@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use model::workload::{Owner, ProcessKey};
+use model::{
+    job::JobKind,
+    workload::{Owner, ProcessKey},
+};
 
 use super::{
     process_details::ProcessDetails, process_life::ProcessLife, process_scan::HeldDevice,
     process_status::ProcessStat, profiler_history::ProfilerHistory,
 };
+
+/// Forks of forks of a process that are told to be of its job.
+const MOST_GENERATIONS: usize = 8;
 
 /// An owner between two ticks.
 #[derive(Debug)]
@@ -25,6 +31,12 @@ impl KnownOwner {
     /// Its key.
     pub(super) fn key(&self, pid: u32) -> ProcessKey {
         ProcessKey { pid, start_ticks: self.details.stat.start_ticks }
+    }
+
+    /// Whether both hold one device.
+    fn shares_device(&self, other: &Self) -> bool {
+        let has = |device: &HeldDevice| other.held.iter().any(|(_, held)| held == device);
+        self.held.iter().any(|(_, device)| has(device))
     }
 
     /// The owner without its endpoints.
@@ -91,6 +103,29 @@ pub(super) fn mark_shared_chips(owners: &mut [Owner], is_fork: impl Fn(u32) -> b
     }
     for (position, note) in notes {
         owners[position].notes.push(note);
+    }
+}
+
+/// Gives forks that hold a device of their parent the job of that, where processes are jobs of their own: the workers of a
+/// data loader are no jobs. They keep it when the parent ends before them.
+pub(super) fn join_forks(owners: &mut BTreeMap<u32, KnownOwner>) {
+    // A fork of a fork needs as many rounds as there are forks above it.
+    for _ in 0..MOST_GENERATIONS {
+        let joined = owners.iter().filter_map(|(pid, known)| {
+            let parent = owners.get(&forked_from(owners, known)?)?;
+            let (own, job) = (&known.details.job, &parent.details.job);
+            let are_bare = own.kind == JobKind::Process && job.kind == JobKind::Process;
+            (are_bare && own.id != job.id && known.shares_device(parent)).then(|| (*pid, job.clone()))
+        });
+        let joined: Vec<_> = joined.collect();
+        if joined.is_empty() {
+            return;
+        }
+        for (pid, job) in joined {
+            if let Some(known) = owners.get_mut(&pid) {
+                known.details.job = job;
+            }
+        }
     }
 }
 

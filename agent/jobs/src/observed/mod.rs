@@ -25,7 +25,8 @@ type ShownJob = (JobKey, Option<u32>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SeenJob {
     sighting: Sighting,
-    /// An earlier agent saw it, the last time then: this one has not yet.
+    /// The last time at which it was seen, where that is not the last look: an earlier agent saw it, or its end could not
+    /// be kept.
     last_heard_of: Option<Timestamp>,
 }
 
@@ -116,6 +117,18 @@ impl ObservedJobs {
             events.push((shown.0.clone(), AttemptEvent { attempt: shown.1, at, what: Happening::Gone }));
         }
         (events, Self { seen: now })
+    }
+}
+
+impl ObservedJobs {
+    /// From here the next look starts again, because a change that a look at `at` found could not be kept. What `after`
+    /// has not any more was gone then, however late it is kept.
+    #[must_use]
+    pub fn again_after(mut self, after: &Self, at: Timestamp) -> Self {
+        for (_, seen) in self.seen.iter_mut().filter(|(shown, _)| !after.seen.contains_key(*shown)) {
+            seen.last_heard_of.get_or_insert(at);
+        }
+        self
     }
 }
 

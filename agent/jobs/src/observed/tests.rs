@@ -149,6 +149,22 @@ fn a_key_has_what_the_scheduler_says_of_this_job_alone() {
     assert_eq!((key_of(&stale).cluster.as_str(), described(&stale).other_id), ("", None));
 }
 
+#[test]
+fn an_end_that_could_not_be_kept_has_the_time_at_which_it_was_seen() {
+    let system = SystemFacts::default();
+    let with = |owners: Vec<Owner>| HostSnapshot {
+        workloads: Workloads { owners, ..Workloads::default() }.into(),
+        ..HostSnapshot::default()
+    };
+    let (_, seen) = ObservedJobs::default().look(&with(vec![slurm(1, "a", None)]), &system, Timestamp(10));
+    let (events, after) = seen.look(&with(Vec::new()), &system, Timestamp(20));
+    assert_eq!(events.len(), 1);
+    let again = seen.again_after(&after, Timestamp(20)).again_after(&after, Timestamp(30));
+    let (events, _) = again.look(&with(Vec::new()), &system, Timestamp(90));
+    let [(_, AttemptEvent { at, what: Happening::Gone, .. })] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(*at, Timestamp(20));
+}
+
 proptest! {
     /// Whatever the scans show, what runs is what the last one showed, and one job's processes never touch another's.
     #[test]

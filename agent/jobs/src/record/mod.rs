@@ -14,7 +14,8 @@
 //! Which attempt an event is about:
 //! - One with a number is about that attempt. The end of an attempt that never started, while the one before it is open,
 //!   is about that one: Slurm tells the end of a job that is put back into its queue with the number of the next attempt.
-//! - A start without a number is the next attempt.
+//! - A start without a number is the next attempt. The hook of a Slurm job may run twice or after its processes were seen: it
+//!   is about the newest attempt until a hook has ended that.
 //! - Processes without a number belong to the newest attempt, unless that has ended, or they replaced all its processes.
 //!   The processes of a Slurm job come and go with its steps, so there they always belong to it until a hook ended it.
 //!
@@ -153,12 +154,21 @@ impl JobRecord {
                 last.map_or(Target::None, Target::Known)
             }
             (_, Some(number)) => known(number).map_or(Target::New(number), Target::Known),
+            (Happening::HookStarted(_), None) => match last {
+                Some(last) if self.is_started_again(&self.attempts[last], event.at) => Target::Known(last),
+                _ => Target::New(self.next_number()),
+            },
             (Happening::Seen(sighting), None) => match last {
                 Some(last) if self.belongs(sighting, &self.attempts[last]) => Target::Known(last),
                 _ => Target::New(self.next_number()),
             },
             (_, None) => Target::New(self.next_number()),
         }
+    }
+
+    /// Whether the start that a hook tells without a number is that of the newest attempt.
+    fn is_started_again(&self, newest: &Attempt, at: Timestamp) -> bool {
+        self.key.kind == JobKind::Slurm && newest.end.is_none_or(|end| !end.told || at <= end.at)
     }
 
     /// Whether processes that do not say which attempt they are belong to the newest one.

@@ -74,6 +74,20 @@ fn a_hook_that_comes_late_or_twice_adds_what_was_not_known() {
 }
 
 #[test]
+fn a_hook_that_knows_no_number_runs_twice_for_one_attempt() {
+    let mut job = slurm();
+    assert_eq!(tell(&mut job, None, 10, hook_started()), Some(0));
+    assert_eq!(tell(&mut job, None, 12, hook_started()), Some(0));
+    assert_eq!(shown(&job), [(0, Some(10), None)]);
+    tell(&mut job, None, 50, Happening::HookEnded(Ending::Exit(0), Vec::new()));
+    assert_eq!(tell(&mut job, None, 60, hook_started()), Some(1), "after its end it starts again");
+    assert_eq!(shown(&job), [(0, Some(10), Some((50, Ending::Exit(0)))), (1, Some(60), None)]);
+    let mut seen_first = slurm();
+    tell(&mut seen_first, None, 20, seen(&[7]));
+    assert_eq!(tell(&mut seen_first, None, 21, hook_started()), Some(0));
+}
+
+#[test]
 fn a_hook_corrects_an_end_that_was_concluded() {
     let mut job = slurm();
     tell(&mut job, None, 20, seen(&[7]));

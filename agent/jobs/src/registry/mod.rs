@@ -57,6 +57,15 @@ impl fmt::Debug for Registry {
     }
 }
 
+/// Jobs in a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedJobs {
+    /// The newest, the newest first.
+    pub jobs: Vec<JobRecord>,
+    /// Whether more are known than these.
+    pub more: bool,
+}
+
 /// The attempt that something was told about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToldAttempt {
@@ -151,11 +160,14 @@ impl Registry {
     ///
     /// # Errors
     /// If the disk refuses.
-    pub fn list(&self, running: bool, limit: usize) -> Result<Vec<JobRecord>, StateError> {
+    pub fn list(&self, running: bool, limit: usize) -> Result<ListedJobs, StateError> {
         let query = if running { AttemptQuery::Open } else { AttemptQuery::All };
-        let mut records = stored::records(self.attempts.list(query, MAX_READ)?);
-        records.truncate(limit);
-        Ok(records)
+        let rows = self.attempts.list(query, MAX_READ)?;
+        let may_be_more = rows.len() >= MAX_READ;
+        let mut jobs = stored::records(rows);
+        let more = may_be_more || jobs.len() > limit;
+        jobs.truncate(limit);
+        Ok(ListedJobs { jobs, more })
     }
 
     /// The jobs that this name is about. `may_know`: whether the caller may know the names of this user's jobs.

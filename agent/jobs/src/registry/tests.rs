@@ -83,7 +83,7 @@ fn what_is_told_outlives_the_agent_and_a_reboot_ends_it() {
     host.clock.advance(HOUR);
     let third = host.agent("boot 2", 100);
     assert!(third.open_jobs().unwrap().is_empty());
-    let list = third.list(false, 10).unwrap();
+    let list = third.list(false, 10).unwrap().jobs;
     let end = list[0].attempts[0].end.unwrap();
     assert_eq!((end.at, end.how), (NOW, Ending::NodeLost));
 }
@@ -99,7 +99,7 @@ fn processes_and_hooks_of_one_job_are_one_record_whoever_knows_the_cluster() {
     assert_eq!(told.key.cluster, "a");
     host.tell(&registry, &slurm("7", "b"), Some(0), named("train"));
     host.tell(&registry, &JobKey { uid: 1001, ..slurm("7", "a") }, Some(0), seen(42));
-    let mut all = shown(&registry.list(false, 10).unwrap());
+    let mut all = shown(&registry.list(false, 10).unwrap().jobs);
     all.sort();
     assert_eq!(all, ["a/7#0 runs", "a/7#0 runs", "b/7#0 runs"], "two clusters, and two users");
 }
@@ -134,7 +134,7 @@ fn a_thousand_jobs_in_an_hour_are_bounded_and_what_runs_stays() {
         host.tell(&registry, &key, Some(0), Happening::HookEnded(Ending::Exit(0), Vec::new()));
     }
     registry.prune(Instant::now()).unwrap();
-    let kept = shown(&registry.list(false, usize::MAX).unwrap());
+    let kept = shown(&registry.list(false, usize::MAX).unwrap().jobs);
     assert_eq!((kept.len(), kept[0].as_str()), (50, "a/999#0 ended"));
     assert_eq!(kept[49], "a/long#0 runs");
 }
@@ -152,10 +152,10 @@ fn a_job_of_400_days_and_a_clock_that_steps_back_an_hour() {
         registry.note_alive().unwrap();
         registry.prune(start + 24 * HOUR * day).unwrap();
     }
-    assert_eq!(shown(&registry.list(true, 10).unwrap()), ["a/7#0 runs"]);
+    assert_eq!(shown(&registry.list(true, 10).unwrap().jobs), ["a/7#0 runs"]);
     host.clock.step(-3_600_000_000_000);
     host.tell(&registry, &key, Some(0), Happening::HookEnded(Ending::Exit(0), Vec::new()));
-    let ended = registry.list(false, 10).unwrap()[0].attempts[0].clone();
+    let ended = registry.list(false, 10).unwrap().jobs[0].attempts[0].clone();
     assert_eq!(ended.start, Some(NOW));
     assert_eq!(ended.end.unwrap().at, NOW.plus(400 * 24 * HOUR - HOUR));
 }

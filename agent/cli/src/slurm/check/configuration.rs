@@ -49,6 +49,11 @@ impl SlurmConfiguration {
         configuration
     }
 
+    /// Whether it sets nothing, and names no file that may.
+    pub(super) fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.includes.is_empty()
+    }
+
     fn add(&mut self, name: &str, value: &str) {
         let value = value.trim().trim_matches('"');
         if !value.is_empty() && value != NULL {

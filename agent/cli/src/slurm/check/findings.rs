@@ -95,7 +95,10 @@ pub(super) fn findings(configuration: &SlurmConfiguration, host: &ThisHost<'_>) 
     found.processes(configuration);
     if let Some(why) = host.no_agent {
         let what = format!("no agent answers on this host: {why}");
-        found.warning("agent", what, "start it: `systemctl start tpuscope`; until then the hooks do nothing");
+        // Without hooks nothing calls it.
+        let severity = if found.has_call { Severity::Error } else { Severity::Warning };
+        let remedy = "start it: `systemctl start tpuscope`; until then the hooks do nothing";
+        found.add(severity, "agent", what, remedy);
     }
     for file in &configuration.includes {
         let what = format!("{file} is included and was not read");
@@ -105,19 +108,23 @@ pub(super) fn findings(configuration: &SlurmConfiguration, host: &ThisHost<'_>) 
             "run the command where `scontrol show config` works, or give that file to --conf",
         );
     }
-    found.0.sort_by_key(|finding| finding.severity == Severity::Warning);
-    found.0
+    found.all.sort_by_key(|finding| finding.severity == Severity::Warning);
+    found.all
 }
 
 #[derive(Default)]
-struct Findings(Vec<Finding>);
+struct Findings {
+    all: Vec<Finding>,
+    /// Whether a hook calls tpuscope.
+    has_call: bool,
+}
 
 impl Findings {
     fn add(&mut self, severity: Severity, setting: &str, what: String, remedy: &str) {
         let finding = Finding { severity, setting: setting.to_owned(), what, remedy: remedy.to_owned() };
         // One setting may be wrong for two hooks.
-        if !self.0.contains(&finding) {
-            self.0.push(finding);
+        if !self.all.contains(&finding) {
+            self.all.push(finding);
         }
     }
 
@@ -142,6 +149,7 @@ impl Findings {
         for (path, call) in &calls {
             self.call(key, path, call, host);
         }
+        self.has_call |= !calls.is_empty();
         if calls.is_empty() {
             let what = match values.is_empty() {
                 true => format!("{} is not set: {}", key.name, key.without),
@@ -171,6 +179,10 @@ impl Findings {
                 let what = format!("{path} is no file that can be executed: {failure}");
                 self.error(name, what, "`chmod 755` it, and install it on every node in the same way");
             }
+            ProgramState::NoInterpreter => {
+                let what = format!("{path} does not begin with `#!`, so Slurm cannot run it: {failure}");
+                self.error(name, what, "let its first line be `#!/bin/sh`");
+            }
             ProgramState::Writable => {
                 let what = format!("{path} can be changed by others than root, and Slurm runs it");
                 self.error(name, what, "`chown root:root` and `chmod 755` it");
@@ -193,8 +205,11 @@ impl Findings {
             let what = format!("{script} calls `{}` without its path, and hooks have no PATH", call.program);
             self.error(name, what, "write /usr/bin/tpuscope");
         } else if !(host.is_executable)(&program) {
-            let what = format!("{script} calls {}, which cannot be executed on this host", call.program);
-            self.warning(name, what, "install tpuscope there on every node");
+            let what = format!(
+                "{script} calls {}, which cannot be executed on this host: the hook does nothing",
+                call.program
+            );
+            self.error(name, what, "install tpuscope there on every node with TPUs");
         }
         if !call.has_timeout {
             let what = format!("{script} calls tpuscope without `timeout`");
@@ -316,16 +331,22 @@ mod tests {
 
     #[test]
     fn each_fault_of_a_program_is_one_finding() {
-        use ProgramState::{Missing, NotExecutable, Sound, Writable};
+        use ProgramState::{Missing, NoInterpreter, NotExecutable, Sound, Writable};
         let call = "timeout 3 /usr/bin/tpuscope slurm prolog; exit 0";
         for (state, text, severity, what) in [
             (NotExecutable, call, Severity::Error, "drains the node at its next job"),
             (Writable, call, Severity::Error, "can be changed by others than root"),
+            (
+                NoInterpreter,
+                call,
+                Severity::Error,
+                "does not begin with `#!`, so Slurm cannot run it: Slurm drains",
+            ),
             (Sound, "timeout 3 /usr/bin/tpuscope slurm prolog", Severity::Error, "ends with the status"),
             (Sound, "timeout 3 tpuscope slurm prolog; exit 0", Severity::Error, "hooks have no PATH"),
             (Sound, "exec timeout 3 /usr/bin/tpuscope slurm prolog", Severity::Error, "with exec"),
             (Sound, "/usr/bin/tpuscope slurm prolog; exit 0", Severity::Warning, "without `timeout`"),
-            (Sound, "timeout 3 /opt/tpuscope slurm prolog; exit 0", Severity::Warning, "cannot be executed"),
+            (Sound, "timeout 3 /opt/tpuscope slurm prolog; exit 0", Severity::Error, "cannot be executed"),
             (Sound, "exit 0", Severity::Warning, "no script of Prolog calls `tpuscope slurm prolog`"),
         ] {
             one(&of(SOUND, &[("/s/prolog", state, text)], None), severity, "Prolog", what);
@@ -365,6 +386,9 @@ mod tests {
         }
         let short = with("PrologEpilogTimeout=30", "PrologEpilogTimeout=7");
         one(&short, Severity::Error, "PrologEpilogTimeout", "7 s are too short");
-        one(&of(SOUND, &[], Some("no socket")), Severity::Warning, "agent", "no socket");
+        one(&of(SOUND, &[], Some("no socket")), Severity::Error, "agent", "no socket");
+        let without_hooks = of("ClusterName=lab", &[], Some("no socket"));
+        let agent = without_hooks.iter().find(|finding| finding.setting == "agent").unwrap();
+        assert_eq!(agent.severity, Severity::Warning, "nothing calls it");
     }
 }

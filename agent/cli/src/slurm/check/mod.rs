@@ -8,7 +8,7 @@ mod program;
 
 use std::{
     fs,
-    io::Read,
+    io::{self, Read},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -122,8 +122,16 @@ fn of_file(file: &Path) -> Result<(String, SlurmConfiguration), Failure> {
         let mut text = Vec::new();
         regular_file::open(&path)?.take(MOST_BYTES).read_to_end(&mut text).map(|_| text)
     })?;
-    let text = read.map_err(|error: std::io::Error| remedies::unread_slurm_configuration(file, &error))?;
-    Ok((file.display().to_string(), SlurmConfiguration::of_file(&String::from_utf8_lossy(&text))))
+    let configuration = read.and_then(|bytes| {
+        let configuration = SlurmConfiguration::of_file(&String::from_utf8_lossy(&bytes));
+        if bytes.contains(&0) || configuration.is_empty() {
+            let what = "it is no slurm.conf: it is no text that sets a key as in `ClusterName=lab`";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        Ok(configuration)
+    });
+    let configuration = configuration.map_err(|error| remedies::unread_slurm_configuration(file, &error))?;
+    Ok((file.display().to_string(), configuration))
 }
 
 /// Whether an agent answers: one that hangs still takes connections.

@@ -35,6 +35,8 @@ pub(super) enum ProgramState {
     Missing,
     /// It is no regular file, or nobody may execute it.
     NotExecutable,
+    /// It is neither a program nor a script that names its interpreter: the kernel cannot run it.
+    NoInterpreter,
     /// Another user than root can change it.
     Writable,
 }
@@ -87,7 +89,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 
 fn look(path: PathBuf) -> Program {
     let (state, text) = match regular_file::open(&path) {
-        Ok(file) => (state(&file), text(file)),
+        Ok(file) => state_and_text(file),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => (ProgramState::Missing, String::new()),
         Err(_) => (ProgramState::NotExecutable, String::new()),
     };
@@ -106,12 +108,19 @@ fn state(file: &File) -> ProgramState {
     }
 }
 
-/// The text of a script; empty for a binary.
-fn text(file: File) -> String {
-    let mut bytes = Vec::new();
-    let read = file.take(MOST_BYTES).read_to_end(&mut bytes);
-    let is_script = read.is_ok() && bytes.starts_with(b"#!");
-    if is_script { String::from_utf8_lossy(&bytes).into_owned() } else { String::new() }
+/// Its state, and the text of a script; empty for a binary.
+fn state_and_text(file: File) -> (ProgramState, String) {
+    let (state, mut bytes) = (state(&file), Vec::new());
+    if file.take(MOST_BYTES).read_to_end(&mut bytes).is_err() {
+        return (state, String::new());
+    }
+    let is_binary = bytes.starts_with(b"\x7fELF");
+    let state = match state {
+        ProgramState::Sound if !is_binary && !bytes.starts_with(b"#!") => ProgramState::NoInterpreter,
+        state => state,
+    };
+    let is_text = !is_binary && !bytes.contains(&0);
+    (state, if is_text { String::from_utf8_lossy(&bytes).into_owned() } else { String::new() })
 }
 
 /// How a script calls tpuscope for a hook.
@@ -184,6 +193,13 @@ mod tests {
             Program { path: script, state: ProgramState::Writable, text: "#!/bin/sh\nexit 0\n".to_owned() },
         ];
         assert_eq!(found, wanted);
+        // Root alone may change these, but not those of a test that another user runs.
+        let bare = make("bare", "exec /usr/bin/tpuscope slurm prolog\n", 0o755);
+        let looked = look(bare);
+        let is_root = nix::unistd::geteuid().is_root();
+        let wanted = if is_root { ProgramState::NoInterpreter } else { ProgramState::Writable };
+        assert_eq!(looked.state, wanted);
+        assert!(call(&looked.text, Hook::Prolog).is_some_and(|call| call.by_exec), "{looked:?}");
         let missing = dir.path().join("none");
         assert_eq!(programs(&missing.display().to_string())[0].state, ProgramState::Missing);
         assert_eq!(programs(&dir.path().display().to_string())[0].state, ProgramState::NotExecutable);
