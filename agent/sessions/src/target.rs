@@ -55,6 +55,8 @@ pub struct Targets {
     pub missing: Vec<Missing>,
     /// Warnings about the whole session.
     pub warnings: Vec<String>,
+    /// Processes of the caller that have no usable profiler and hold no chip.
+    pub unusable: usize,
     /// Processes that the caller may not profile.
     pub denied: usize,
     /// Why a process of this host may not have been seen; `None` where all are seen, or where the targets were named.
@@ -190,6 +192,21 @@ pub fn of_workloads(
 }
 
 impl Targets {
+    /// Leaves out the processes that a profile would stop for ever, as far as their versions are known.
+    #[must_use]
+    pub fn without_old_jaxlib(mut self) -> Self {
+        let (hang, targets): (Vec<_>, _) = std::mem::take(&mut self.targets)
+            .into_iter()
+            .partition(|target| old_jaxlib::that_hangs(&target.versions).is_some());
+        self.targets = targets;
+        self.missing.extend(hang.into_iter().filter_map(|target| {
+            let why = old_jaxlib::left_out(old_jaxlib::that_hangs(&target.versions)?, &target.at);
+            let process = target.process.map(|process| format!("pid {} ({})", process.pid, target.command));
+            Some(Missing { host: target.host.to_string(), process, why })
+        }));
+        self
+    }
+
     /// How many processes are not the caller's; `None` without one.
     pub(crate) fn left_out(&self) -> Option<String> {
         let denied = (self.denied > 0).then(|| counted(self.denied, "process"));
@@ -210,7 +227,7 @@ impl Targets {
                 }
                 (None, Address::Unix(_)) => {}
                 (None, Address::Tcp(at)) if hangs.is_some() => {
-                    obstacle = hangs.map(|version| old_jaxlib::left_out(version, *at));
+                    obstacle = hangs.map(|version| old_jaxlib::left_out(version, &Target::from(*at)));
                 }
                 (None, Address::Tcp(at)) if !reached => {
                     reached = true;
@@ -239,6 +256,7 @@ impl Targets {
         let why = obstacle.unwrap_or_else(|| no_profiler_seen(owner));
         let process = format!("pid {} ({})", owner.process.pid, owner.command);
         if owner.chips.is_empty() {
+            self.unusable += 1;
             self.warnings.push(format!("{process} was left out: {why}"));
         } else {
             self.missing.push(Missing { host: host.to_string(), process: Some(process), why });

@@ -58,8 +58,8 @@ pub(crate) fn event_files(fault: EventFileFault) -> &'static str {
             "`tpuscope goodput --job NAME` says what is wrong; check the disk of agent.state_dir"
         }
         EventFileFault::Folder => {
-            "the folder of export.tensorboard.directory must be there and have room, and the agent's user must be able to write \
-             to it (docs/export.md)"
+            "the folder of export.tensorboard.directory must be there and have room, the agent's user must be able to write to it, \
+             and under systemd ReadWritePaths= of the unit must name it (docs/export.md)"
         }
     }
 }
