@@ -18,7 +18,7 @@ A program that uses ml-goodput-measurement passes a `Sink` to its recorder inste
     GoodputRecorder("my-job", "goodput_my-job", True, marks.Sink())
 
 No call blocks and none raises. Without an agent, marks wait in a bounded buffer; what has no room there is counted
-(`stats`). Nothing runs in the background: a mark that could not be sent is sent with a later one, or by `flush`.
+(`stats`), and the newest mark always has room, so that its number tells the agent of what is missing. Nothing runs in the background: a mark that could not be sent is sent with a later one, or by `flush`.
 The wire format is described in docs/python.md of tpuscope. This file needs nothing but Python 3.10 and may be copied.
 """
 
@@ -53,6 +53,10 @@ _MARK_BYTES = 8 << 10
 _PACKET_BYTES = 32 << 10
 _ALMOST_FULL = _MAX_BYTES - _MARK_BYTES - _OVERHEAD
 _PACKET_MARKS = 256
+# What is sent in the place of a mark that is too long: the agent counts it as refused.
+_TOO_LONG = b"too_long"
+# The room of the socket for the last packet of a program that ends while the agent reads slowly.
+_LAST_ROOM = 1 << 20
 # Packets that one call sends at most.
 _PACKETS_PER_CALL = 8
 # Every so many marks the answers of the agent are read.
@@ -70,15 +74,16 @@ class Stats(NamedTuple):
     """What became of the marks of this process."""
 
     made: int
-    """Marks so far, whatever became of them."""
+    """Marks so far that have a number, whatever became of them: the sum of `stored`, `waiting` and `dropped`."""
     stored: int
     """Marks that the agent has stored or refused."""
     waiting: int
     """Marks that are kept until the agent has stored them."""
     dropped: int
-    """Marks that the buffer had no room for, or over 8 KiB. The agent counts them as lost when the next mark arrives."""
+    """Marks that the buffer had no room for. The agent counts them as lost when the next mark arrives."""
     refused: int
-    """Marks that the agent refused, or that are not JSON."""
+    """Marks that the agent refused, such as those over 8 KiB, and calls that made none, such as with a step that is no
+    number."""
     last_refusal: str
     """Why the last of them was refused."""
 
@@ -97,8 +102,8 @@ class _Sender:
     """
 
     __slots__ = (
-        "__weakref__", "_aside", "_bytes", "_dropped", "_last_refusal", "_lock", "_next_try", "_number", "_path",
-        "_prefix", "_refused", "_socket", "_stored", "_unacknowledged", "_unsent", "_wait",
+        "__weakref__", "_aside", "_bytes", "_dropped", "_last_refusal", "_lock", "_missed", "_next_try", "_number",
+        "_path", "_prefix", "_refused", "_socket", "_stored", "_unacknowledged", "_unsent", "_wait",
     )
 
     def __init__(self, path: str | None) -> None:
@@ -117,6 +122,8 @@ class _Sender:
         self._prefix = b"M1 %b-%d " % (secrets.token_hex(16).encode(), os.getpid())
         self._number = 0
         self._aside: deque[bytes] = deque()
+        # One item for each mark that found no room even there. Only appending is safe without the lock.
+        self._missed: deque[None] = deque()
         self._unsent: deque[tuple[int, bytes]] = deque()
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
@@ -130,7 +137,7 @@ class _Sender:
             if len(self._aside) < _MAX_ASIDE:
                 self._aside.append(mark)
             else:
-                self._dropped += 1
+                self._missed.append(None)
             return
         try:
             size = len(mark)
@@ -161,7 +168,13 @@ class _Sender:
 
     def _add_slowly(self, mark: bytes | None) -> None:
         """Adds what was left aside, then this mark; connects if it is time; sends what fits."""
-        while self._aside:
+        # What comes meanwhile waits for the next call. A mark that was missed has a number all the same.
+        missed = len(self._missed)
+        for _ in range(missed):
+            self._missed.popleft()
+        self._number += missed
+        self._dropped += missed
+        for _ in range(len(self._aside)):
             self._keep(self._aside.popleft())
         if mark is not None:
             self._keep(mark)
@@ -176,13 +189,15 @@ class _Sender:
             self._disconnect()
 
     def _keep(self, mark: bytes) -> None:
+        """Keeps a mark under the next number. Where there is no room it takes that of the newest one that was not sent."""
         self._number += 1
-        size = len(mark)
-        if size > _MARK_BYTES or self._bytes > _ALMOST_FULL:
+        if len(mark) > _MARK_BYTES:
+            mark = mark.partition(b" ")[0] + b" " + _TOO_LONG
+        if self._bytes > _ALMOST_FULL and self._unsent:
+            self._bytes -= len(self._unsent.pop()[1]) + _OVERHEAD
             self._dropped += 1
-            return
         self._unsent.append((self._number, mark))
-        self._bytes += size + _OVERHEAD
+        self._bytes += len(mark) + _OVERHEAD
 
     def _connect(self) -> bool:
         now = time.monotonic()
@@ -205,6 +220,11 @@ class _Sender:
         """Everything that is not acknowledged is sent again over the next connection."""
         connection, self._socket = self._socket, None
         if connection is not None:
+            try:
+                # Why the agent closed, where an error came before it.
+                self._take_answer(connection.recv(512))
+            except OSError:
+                pass
             connection.close()
         self._unacknowledged.extend(self._unsent)
         self._unsent, self._unacknowledged = self._unacknowledged, deque()
@@ -216,7 +236,8 @@ class _Sender:
         if connection is None:
             return
         for _ in range(_PACKETS_PER_CALL):
-            if not self._unsent:
+            # The mark that had no room waits for some.
+            if not self._unsent or (len(self._unsent) == 1 and self._bytes > _MAX_BYTES):
                 return
             first, size = self._unsent[0][0], len(self._prefix) + 21
             packet: list[bytes] = []
@@ -239,21 +260,24 @@ class _Sender:
             if not answer:
                 self._disconnect()
                 return
-            kind, _, rest = answer.partition(b" ")
-            if kind == b"A1":
-                self._acknowledge(int(rest))
-            elif kind == b"R1":
-                count, _, reason = rest.partition(b" ")
-                self._refused += int(count)
-                self._last_refusal = reason.decode("utf-8", "replace")
-            elif kind == b"E1":
-                self._last_refusal = rest.decode("utf-8", "replace")
+            self._take_answer(answer)
+
+    def _take_answer(self, answer: bytes) -> None:
+        kind, _, rest = answer.partition(b" ")
+        if kind == b"A1":
+            self._acknowledge(int(rest))
+        elif kind == b"R1":
+            count, _, reason = rest.partition(b" ")
+            self._refused += int(count)
+            self._last_refusal = reason.decode("utf-8", "replace")
+        elif kind == b"E1":
+            self._last_refusal = rest.decode("utf-8", "replace")
 
     def _acknowledge(self, stored: int) -> None:
         kept = self._unacknowledged
         while kept and kept[0][0] <= stored:
             self._bytes -= len(kept.popleft()[1]) + _OVERHEAD
-        self._stored = max(self._stored, stored)
+            self._stored += 1
         # The agent works: after the next loss of the connection, the first attempt is soon.
         self._wait = _FIRST_WAIT
 
@@ -273,15 +297,44 @@ class _Sender:
         finally:
             self._lock.release()
 
-    def refuse(self, why: str) -> None:
+    def finish(self, limit: float) -> None:
+        """Sends what is not sent, at most `limit` seconds. What is too late is dropped but for the newest mark, whose number
+        tells the agent of the others."""
+        if self.flush(limit, until_stored=False) or not self._lock.acquire(False):
+            return
+        try:
+            connection, late = self._socket, self._unsent
+            if connection is None or not late:
+                return
+            number, mark = late[-1]
+            # More room than the agent has left.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LAST_ROOM)
+            connection.send(b"%b%d\n%b" % (self._prefix, number, mark))
+            self._dropped += len(late) - 1
+            self._bytes -= sum(len(dropped) + _OVERHEAD for _, dropped in late) - len(mark) - _OVERHEAD
+            late.clear()
+            self._unacknowledged.append((number, mark))
+        finally:
+            self._lock.release()
+
+    def refuse(self, what: str, error: Exception) -> None:
         """Counts a mark that cannot be written as JSON."""
         self._refused += 1
-        self._last_refusal = why
+        self._last_refusal = _why(what, error)
 
     def stats(self) -> Stats:
-        waiting = len(self._unsent) + len(self._unacknowledged) + len(self._aside)
-        made = self._number + len(self._aside)
-        return Stats(made, self._stored, waiting, self._dropped, self._refused, self._last_refusal)
+        aside, missed = len(self._aside), len(self._missed)
+        waiting = len(self._unsent) + len(self._unacknowledged) + aside
+        made, dropped = self._number + aside + missed, self._dropped + missed
+        return Stats(made, self._stored, waiting, dropped, self._refused, self._last_refusal)
+
+
+def _why(what: str, error: Exception) -> str:
+    """The error as a text, also where it has none."""
+    try:
+        return f"{what}: {error}"
+    except Exception:
+        return f"{what}: {type(error).__name__}"
 
 
 _senders: weakref.WeakSet[_Sender] = weakref.WeakSet()
@@ -296,7 +349,7 @@ def _at_exit() -> None:
     end = time.monotonic() + _EXIT_WAIT
     for sender in list(_senders):
         try:
-            sender.flush(end - time.monotonic(), until_stored=False)
+            sender.finish(end - time.monotonic())
         except Exception:
             # The end of a program is not disturbed.
             pass
@@ -351,7 +404,7 @@ class Sink:
             if entry is not None:
                 self._add(f"{_time_ns()} {_encode(entry)}".encode())
         except Exception as error:
-            self._sender.refuse(f"not JSON: {error}")
+            self._sender.refuse("not JSON", error)
         if self._also is not None:
             try:
                 self._also.write_cloud_logging_entry(entry)
@@ -363,13 +416,13 @@ class Sink:
         try:
             self._sender.flush(limit, until_stored=True)
         except Exception as error:
-            self._sender.refuse(f"flush: {error}")
-        flush = getattr(self._also, "flush", None)
-        if flush is not None:
-            try:
+            self._sender.refuse("flush", error)
+        try:
+            flush = getattr(self._also, "flush", None)
+            if flush is not None:
                 flush()
-            except Exception:
-                self.also_failed += 1
+        except Exception:
+            self.also_failed += 1
 
     def stats(self) -> Stats:
         """What became of the entries."""
@@ -431,7 +484,7 @@ class _Step:
         try:
             self._sender.add(self._start % (now, int(self._number), now / 1e9))
         except Exception as error:
-            self._sender.refuse(f"step: {error}")
+            self._sender.refuse("step", error)
 
     def __exit__(self, *_: object) -> None:
         return None
@@ -470,7 +523,7 @@ class _Checkpoint:
         try:
             self._sender.add(b"%d %b" % (now, _encode(self._entry | times).encode()))
         except Exception as error:
-            self._sender.refuse(f"checkpoint: {error}")
+            self._sender.refuse("checkpoint", error)
 
 
 def _job_of_environment() -> str | None:
@@ -495,9 +548,17 @@ class Recorder:
     """
 
     def __init__(self, job: str | None = None, *, enabled: bool = True, socket_path: str | None = None) -> None:
-        self._sender = _Sender(socket_path) if enabled else None
-        name = _job_of_environment() if job is None else str(job)
-        self._name: dict[str, Any] = {} if name is None else {"job_name": name}
+        self._sender: _Sender | None = None
+        self._name: dict[str, Any] = {}
+        # Why nothing is recorded; empty if nothing is wrong.
+        self._unusable = ""
+        try:
+            name = _job_of_environment() if job is None else str(job)
+            self._name = {} if name is None else {"job_name": name}
+            path = None if socket_path is None else os.fspath(socket_path)
+            self._sender = _Sender(path) if enabled else None
+        except Exception as error:
+            self._unusable = _why("recorder", error)
         self._spans: dict[str, _Span] = {}
         self._custom: dict[str, _Span] = {}
         self._step = self._template('"step_count":%d,"step_start_time":%.6f')
@@ -540,6 +601,13 @@ class Recorder:
         """Anything else that takes time, such as an evaluation. The ledger counts it by its name."""
         if self._sender is None:
             return _NOTHING
+        try:
+            return self._custom_span(self._sender, name)
+        except Exception as error:
+            self._sender.refuse("custom", error)
+            return _NOTHING
+
+    def _custom_span(self, sender: _Sender, name: str) -> _Span:
         span = self._custom.get(name)
         if span is None:
             kind = json.dumps(str(name)).replace("%", "%%")
@@ -547,7 +615,7 @@ class Recorder:
                 self._template(f'"custom_badput_event_type":{kind},"custom_badput_event_{edge}_time":%.6f')
                 for edge in ("start", "end")
             )
-            span = _Span(self._sender, start, end)
+            span = _Span(sender, start, end)
             if len(self._custom) < _MAX_CUSTOM:
                 self._custom[name] = span
         return span
@@ -563,7 +631,11 @@ class Recorder:
     def _checkpoint(self, kind: str, step: int, directory: str) -> ContextManager[None]:
         if self._sender is None:
             return _NOTHING
-        entry = {**self._name, "event_type": kind, "step": step, "directory": str(directory)}
+        try:
+            entry = {**self._name, "event_type": kind, "step": step, "directory": str(directory)}
+        except Exception as error:
+            self._sender.refuse("checkpoint", error)
+            return _NOTHING
         return _Checkpoint(self._sender, kind, entry)
 
     def record(self, event: Event | str, *args: Any) -> ContextManager[None]:
@@ -575,7 +647,7 @@ class Recorder:
             return method(*args)
         except Exception as error:
             if self._sender is not None:
-                self._sender.refuse(f"event: {error}")
+                self._sender.refuse("event", error)
             return _NOTHING
 
     def flush(self, limit: float = 2.0) -> bool:
@@ -585,9 +657,11 @@ class Recorder:
             return self._sender is None or self._sender.flush(limit, until_stored=True)
         except Exception as error:
             if self._sender is not None:
-                self._sender.refuse(f"flush: {error}")
+                self._sender.refuse("flush", error)
             return False
 
     def stats(self) -> Stats:
         """What became of the marks."""
-        return Stats(0, 0, 0, 0, 0, "") if self._sender is None else self._sender.stats()
+        if self._sender is None:
+            return Stats(0, 0, 0, 0, int(bool(self._unusable)), self._unusable)
+        return self._sender.stats()

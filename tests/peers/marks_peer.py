@@ -7,6 +7,8 @@
                                               that it begins, and input must come before the last step
     marks_peer.py fork SOCKET JOB             a recorder that goes on in parent and child
     marks_peer.py flood SOCKET JOB            steps as fast as Python can make them, until some are dropped
+    marks_peer.py burst SOCKET JOB            steps for which there is no room, then what waits for them; the program ends
+                                              while more of them wait
     marks_peer.py shapes SOCKET JOB           every context manager once, and what must not raise
 """
 
@@ -216,6 +218,11 @@ def shapes(path, job):
         pass
     with recorder.step(2**63), recorder.step(-1):
         pass
+    with recorder.custom([]), recorder.custom({}), recorder.custom(NoText()), recorder.checkpoint_save(1, NoText()):
+        pass
+    nameless = marks.Recorder(NoText(), socket_path=path)
+    with nameless.job(), nameless.step(1), nameless.custom("a"), nameless.checkpoint_save(1):
+        pass
     sink = marks.Sink(socket_path=path)
     circle = {}
     circle["circle"] = circle
@@ -232,7 +239,39 @@ def shapes(path, job):
         thread.join()
     stored = recorder.flush(20)
     sink.flush(20)
-    say({"made": made, "stored": stored, "stats": stats(recorder), "sink": stats(sink), "off": stats(off)})
+    say({"made": made, "stored": stored, "stats": stats(recorder), "sink": stats(sink), "off": stats(off),
+         "nameless": stats(nameless)})
+
+
+class NoText:
+    """Neither it nor what it raises can be shown."""
+
+    def __str__(self):
+        raise NoTextError
+
+
+class NoTextError(Exception):
+    def __str__(self):
+        raise RuntimeError("must not reach the program")
+
+
+def burst(path, job):
+    recorder = marks.Recorder(job, socket_path=path)
+    mark = lambda first, count: [recorder.step(number).__enter__() for number in range(first, first + count)]
+    mark(0, 40000)
+    deadline = time.monotonic() + 100
+    while not recorder.flush() and time.monotonic() < deadline:
+        pass
+    flushed = stats(recorder)
+    # Another thread has the lock, and leaves room for two.
+    marks._MAX_ASIDE = 2
+    with recorder._sender._lock:
+        mark(40000, 5)
+    mark(40005, 1)
+    recorder.flush(20)
+    say({"flushed": flushed, "contended": stats(recorder)})
+    mark(40006, 30000)
+    say({"made": recorder.stats().made})
 
 
 def many(recorder):
@@ -253,6 +292,8 @@ def main():
         fork(path, rest[0])
     elif what == "flood":
         flood(path, rest[0])
+    elif what == "burst":
+        burst(path, rest[0])
     else:
         shapes(path, rest[0])
 

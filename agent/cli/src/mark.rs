@@ -31,7 +31,7 @@ pub struct Args {
     /// process]
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// Fail if the mark is not stored, such as without an agent [default: print a warning and succeed]
+    /// Fail if the mark is not stored, such as without an agent or without a job [default: print a warning and succeed]
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     match send(args, marks) {
         Ok(()) => Ok(Exit::Ok),
         // A script with `set -e` is not ended because of a mark.
-        Err(failure) if !args.strict && failure.exit != Exit::BadInput => {
+        Err(failure) if !args.strict => {
             output::print_error(&format!("warning: not marked: {failure}"));
             Ok(Exit::Ok)
         }
@@ -90,7 +90,7 @@ fn send(args: &Args, marks: Vec<TimedMark>) -> Result<(), Failure> {
     })?;
     match sent.into_inner().refused.first() {
         None => Ok(()),
-        Some(refused) => Err(remedies::refused_mark(&refused.reason)),
+        Some(refused) => Err(remedies::refused_mark(&refused.reason, &refused.fault)),
     }
 }
 

@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn a_distribution_is_a_cumulative_histogram_in_both_formats() {
         let job = Job { kind: JobKind::Slurm, id: "42".into(), ..Job::default() };
-        let workload = Workload { id: WorkloadId::of(&job), label: job.id.clone(), job, owners: Vec::new() };
+        let workload =
+            Workload { id: WorkloadId::of(&job, 0), label: job.id.clone(), job, owners: Vec::new() };
         let metric = named("x_seconds", MetricKind::Histogram);
         let of_job = Sample {
             workload: Some(Arc::new(workload)),

@@ -312,7 +312,12 @@ mod tests {
 
     fn batch(first: u64) -> MarkBatch {
         let mark = NewMark { job: "j".into(), workload: None, at: Timestamp(5), payload: "{}".into() };
-        MarkBatch { uid: 7, numbered: Some(("r".into(), first)), marks: vec![Some(mark)] }
+        MarkBatch {
+            uid: 7,
+            numbered: Some(("r".into(), first)),
+            marks: vec![Some(mark)],
+            refused_of: Vec::new(),
+        }
     }
 
     fn stored(host: &Host) -> (u64, u64) {

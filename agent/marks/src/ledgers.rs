@@ -30,6 +30,8 @@ const PAGE: usize = 5000;
 const MAX_BYTES: usize = 64 << 20;
 /// A log is kept for so long after the last question.
 const KEEP: Duration = Duration::from_secs(600);
+/// A clock that goes back by more than this was set back, in nanoseconds.
+const SET_BACK: i64 = 1_000_000_000;
 /// The exact ledger looks back to the first mark, however old: only what is stored can be read.
 const LOOK_BACK: i64 = i64::MAX / 4;
 
@@ -195,11 +197,32 @@ struct JobLog {
     read_to: i64,
     /// What had been removed from the store then.
     removed: u64,
-    /// The latest time of each recorder.
-    latest: BTreeMap<i64, Nanos>,
+    /// The clock of each recorder.
+    clocks: BTreeMap<i64, RecorderClock>,
     /// The latest time of all.
     last: Option<Nanos>,
     bytes: usize,
+}
+
+/// The clock of a recorder, as its marks show it.
+#[derive(Debug, Clone, Copy)]
+struct RecorderClock {
+    /// The time of its last mark in the log.
+    latest: i64,
+    /// By how much it was set back, as far as that is known: no time passed between the marks before and after.
+    set_back: i64,
+}
+
+impl RecorderClock {
+    /// Takes the time of the next mark. Threads may mark a little out of order.
+    fn next(&mut self, given: i64) {
+        if given >= self.latest {
+            self.set_back = 0;
+        } else if given.saturating_add(self.set_back) < self.latest.saturating_sub(SET_BACK) {
+            self.set_back = self.latest.saturating_sub(given);
+        }
+        self.latest = self.latest.max(given.saturating_add(self.set_back));
+    }
 }
 
 impl JobLog {
@@ -238,9 +261,13 @@ impl JobLog {
         self.read_to = mark.number;
         // It was checked when it came; a database that was changed by hand has another.
         let Ok(payload) = Payload::parse(mark.payload.as_bytes()) else { return Ok(()) };
-        let time = self.log_time(mark);
+        let RecorderClock { latest, set_back } = self.clock_at(mark);
+        let time = Nanos(latest);
         // Without an id: marks of one time keep the order in which they came, and none is a repetition.
-        let entry = payload.entry(time, "".into());
+        let mut entry = payload.entry(time, "".into());
+        if set_back > 0 {
+            entry.move_payload_by(set_back);
+        }
         self.bytes += entry.bytes();
         if self.last.is_some_and(|last| time <= last) || entry.is_elastic() && !self.log.is_elastic() {
             // A calculator reads only later times; and elastic entries need another one.
@@ -250,21 +277,26 @@ impl JobLog {
         self.log.push(entry)
     }
 
-    /// The time of a mark in the log. Marks of one recorder keep their order also when its clock is set back.
-    fn log_time(&mut self, mark: &StoredMark) -> Nanos {
-        let given = Nanos(mark.at.0);
-        let Some(recorder) = mark.recorder else { return given };
-        let latest = self.latest.entry(recorder).or_insert(given);
-        *latest = (*latest).max(given);
-        *latest
+    /// The clock of a mark's recorder. Marks of one recorder keep their order also when its clock is set back: their times
+    /// then go on from the last one before.
+    fn clock_at(&mut self, mark: &StoredMark) -> RecorderClock {
+        let first = RecorderClock { latest: mark.at.0, set_back: 0 };
+        let Some(recorder) = mark.recorder else { return first };
+        let clock = self.clocks.entry(recorder).or_insert(first);
+        clock.next(mark.at.0);
+        *clock
     }
 
     fn answer(&mut self, question: &MarkLedgerQuestion, present: Micros) -> MarkAnswer {
         // After a clock was set back, the last marks lie in the future: they belong to the answer all the same.
         let last = self.last.map_or(present, |last| Micros(last.micros().0 + 1));
-        let now = question.now.unwrap_or(present.max(last)).seconds();
+        let until = question.now.unwrap_or(present.max(last));
+        let now = until.seconds();
         let query = match question.window {
             Some((start, end)) => {
+                // The exact ledger stops at the present by itself.
+                let is_cut = question.ledger == MarkLedger::Strict && start < until;
+                let end = if is_cut { end.min(until) } else { end };
                 let (start, end) = (start.seconds(), end.seconds());
                 LedgerQuery::Interval { start, end, now: question.now.map(|_| now), reuse_calculator: None }
             }

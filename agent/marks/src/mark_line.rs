@@ -13,6 +13,8 @@ use model::{time::Timestamp, untrusted};
 
 /// The longest mark in bytes.
 pub const MARK_BYTES: usize = 8 << 10;
+/// What a program sends in the place of a mark that is longer.
+const TOO_LONG: &str = "too_long";
 /// The longest name of a job in bytes.
 const JOB_BYTES: usize = 256;
 /// Times from here on are absurd, in epoch seconds: 2^33, in the year 2242.
@@ -119,7 +121,7 @@ impl MarkLine {
     /// # Errors
     /// Why it is refused.
     pub fn new(at_ns: i64, payload: &str) -> Result<Self, MarkFault> {
-        if payload.len() > MARK_BYTES {
+        if payload.len() > MARK_BYTES || payload == TOO_LONG {
             return Err(MarkFault::TooLong);
         }
         #[expect(clippy::cast_precision_loss, reason = "compared with a bound far away")]
@@ -127,17 +129,32 @@ impl MarkLine {
             return Err(MarkFault::Time);
         }
         let read = Payload::parse(payload.as_bytes()).map_err(|_| MarkFault::NotJson)?;
-        let job = match read.job() {
-            Some(job) => Some(job_name(job)?.to_owned()),
-            None if read.has_job() => return Err(MarkFault::JobName),
-            None => None,
-        };
+        let job = named_job(&read)?;
         let entry = read.entry(Nanos(at_ns), "".into());
         if entry.events.as_slice().iter().all(is_plausible) {
             Ok(Self { job, at: Timestamp(at_ns), payload: payload.to_owned() })
         } else {
             Err(MarkFault::Value)
         }
+    }
+}
+
+/// The job that a mark names, whatever else is wrong with it.
+///
+/// # Errors
+/// If that cannot be read.
+pub fn job_of(payload: &str) -> Result<Option<String>, MarkFault> {
+    if payload.len() > MARK_BYTES {
+        return Err(MarkFault::TooLong);
+    }
+    named_job(&Payload::parse(payload.as_bytes()).map_err(|_| MarkFault::NotJson)?)
+}
+
+fn named_job(read: &Payload) -> Result<Option<String>, MarkFault> {
+    match read.job() {
+        Some(job) => Ok(Some(job_name(job)?.to_owned())),
+        None if read.has_job() => Err(MarkFault::JobName),
+        None => Ok(None),
     }
 }
 
@@ -221,6 +238,11 @@ mod tests {
         }
         assert_eq!(fault(&format!(r#"{{"job_name":"{}"}}"#, "x".repeat(257))), Some(MarkFault::JobName));
         assert_eq!(fault(r#"{"job_name":"größe 7%"}"#), None);
+    }
+
+    #[test]
+    fn a_mark_that_was_too_long_to_be_sent_is_told_in_its_place() {
+        assert_eq!(MarkLine::parse(b"1772323200000000000 too_long"), Err(MarkFault::TooLong));
     }
 
     #[test]

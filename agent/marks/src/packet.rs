@@ -127,6 +127,8 @@ pub enum AgentAnswer {
     Refused(usize, MarkFault),
     /// The packet cannot be used; the connection is closed.
     Unusable(PacketError),
+    /// The user has as many connections as one user may have.
+    NoConnection,
     /// The agent cannot store now; the connection is closed, and the program comes again later.
     NotStored,
 }
@@ -137,6 +139,9 @@ impl fmt::Display for AgentAnswer {
             Self::Stored(number) => write!(f, "A1 {number}"),
             Self::Refused(count, fault) => write!(f, "R1 {count} {fault}"),
             Self::Unusable(error) => write!(f, "E1 {error}"),
+            Self::NoConnection => f.write_str(
+                "this user has as many connections for marks as one user may: of each job one process should mark",
+            ),
             Self::NotStored => f.write_str("E1 the agent cannot store marks now"),
         }
     }
@@ -190,6 +195,7 @@ mod tests {
             AgentAnswer::Stored(7),
             AgentAnswer::Refused(2, MarkFault::NoTime),
             AgentAnswer::Unusable(PacketError::Number),
+            AgentAnswer::NoConnection,
             AgentAnswer::NotStored,
         ];
         let texts = answers.map(|answer| answer.to_string());

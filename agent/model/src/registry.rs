@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    job::{Job, JobKind},
+    job::Job,
     time::Timestamp,
     workload::{Owner, ProcessKey, Workload, WorkloadId},
     workload_label,
@@ -65,9 +65,7 @@ impl WorkloadRegistry {
                 ended.push(WorkloadEvent::Ended { workload: known.clone(), at });
                 return false;
             };
-            if id.kind == JobKind::Process {
-                labels.insert(known.label.clone());
-            }
+            labels.insert((id.kind, known.label.clone()));
             let label = known.label.clone();
             let now = Workload { id: id.clone(), label, job: job.clone(), owners: processes };
             if now == **known {
@@ -87,9 +85,7 @@ impl WorkloadRegistry {
         new.sort_by_key(|(_, members)| (members.first.process.start_ticks, members.first.process.pid));
         for (id, Members { job, first, processes: owners }) in new {
             let label = workload_label::choose(job, first, &labels);
-            if id.kind == JobKind::Process {
-                labels.insert(label.clone());
-            }
+            labels.insert((id.kind, label.clone()));
             let workload = Arc::new(Workload { id: id.clone(), label, job: job.clone(), owners });
             started.push(WorkloadEvent::Started { workload: workload.clone(), at });
             self.running.insert(id, workload);
@@ -121,7 +117,7 @@ fn by_workload(owners: &[Owner]) -> BTreeMap<WorkloadId, Members<'_>> {
     let mut all: BTreeMap<WorkloadId, Members<'_>> = BTreeMap::new();
     for owner in sorted {
         let new = || Members { job: &owner.job, first: owner, processes: Vec::new() };
-        let members = all.entry(WorkloadId::of(&owner.job)).or_insert_with(new);
+        let members = all.entry(WorkloadId::of(&owner.job, owner.uid)).or_insert_with(new);
         members.processes.push(owner.process);
     }
     all
@@ -132,6 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::job::JobKind;
 
     /// A process of a job, in one of its attempts.
     fn owner(pid: u32, job: &str, attempt: Option<u32>) -> Owner {
@@ -198,6 +195,23 @@ mod tests {
         assert_eq!(labels(&registry), [(10, "python3#2"), (30, "python3")]);
         registry.observe(&[bare(30, 9), bare(40, 11)], Timestamp(3));
         assert_eq!(labels(&registry), [(30, "python3"), (40, "python3#2")]);
+    }
+
+    #[test]
+    fn jobs_of_two_users_with_one_id_are_two_workloads() {
+        let of_user = |pid, uid| Owner {
+            process: ProcessKey { pid, start_ticks: u64::from(pid) },
+            job: Job { kind: JobKind::Run, id: "clash".into(), ..Job::default() },
+            uid,
+            ..Owner::default()
+        };
+        let mut registry = WorkloadRegistry::default();
+        registry.observe(&[of_user(10, 10001), of_user(20, 0), of_user(30, 10001)], Timestamp(1));
+        assert_eq!(labels(&registry), [(20, "clash#2"), (10, "clash")]);
+        let of_one: Vec<_> = registry.running().map(|workload| workload.owners.len()).collect();
+        assert_eq!(of_one, [1, 2]);
+        registry.observe(&[of_user(20, 0)], Timestamp(2));
+        assert_eq!(labels(&registry), [(20, "clash#2")], "a label stays while its workload runs");
     }
 
     proptest! {

@@ -25,19 +25,21 @@ pub struct ProcessKey {
     pub start_ticks: u64,
 }
 
-/// What names a workload: the job, whose id is the same on all its hosts.
+/// What names a workload: the job, whose id is the same on all its hosts, and its user. Two users may choose one id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct WorkloadId {
     /// What names the job.
     pub kind: JobKind,
     /// The job's id.
     pub job: String,
+    /// The user of its processes.
+    pub uid: u32,
 }
 
 impl WorkloadId {
-    /// The workload of this job.
-    pub fn of(job: &Job) -> Self {
-        Self { kind: job.kind, job: job.id.clone() }
+    /// The workload of this job and user.
+    pub fn of(job: &Job, uid: u32) -> Self {
+        Self { kind: job.kind, job: job.id.clone(), uid }
     }
 }
 
@@ -46,8 +48,8 @@ impl WorkloadId {
 pub struct Workload {
     /// Its id.
     pub id: WorkloadId,
-    /// Its label in series: the job's id, or what a bare process is called. Unique on the host for its kind, and the
-    /// same when a bare process is started again.
+    /// Its label in series: the job's id, or what a bare process is called, with a number if that is taken. Unique on the
+    /// host for its kind, and the same when a bare process is started again.
     pub label: String,
     /// Its job, as its first process shows it.
     pub job: Job,

@@ -23,17 +23,16 @@ pub struct WorkloadLabel<'a> {
     pub workload: &'a str,
 }
 
-/// The label of a workload whose first process is `owner`; `taken` are the labels of the bare processes that run.
-pub(crate) fn choose(job: &Job, owner: &Owner, taken: &BTreeSet<String>) -> String {
-    if job.kind != JobKind::Process {
-        return job.id.clone();
-    }
-    let name = name(owner);
-    if !taken.contains(&name) {
+/// The label of a workload whose first process is `owner`; `taken` are the labels of the workloads that run. Two users may
+/// have jobs with one id.
+pub(crate) fn choose(job: &Job, owner: &Owner, taken: &BTreeSet<(JobKind, String)>) -> String {
+    let name = if job.kind == JobKind::Process { name(owner) } else { job.id.clone() };
+    let is_free = |label: &String| !taken.contains(&(job.kind, label.clone()));
+    if is_free(&name) {
         return name;
     }
     let mut numbered = (2_u32..).map(|number| format!("{name}#{number}"));
-    numbered.find(|label| !taken.contains(label)).unwrap_or(name)
+    numbered.find(is_free).unwrap_or(name)
 }
 
 /// Its command, with the port that its variables give it, else with its rank. A port on which it only happens to listen
@@ -71,7 +70,8 @@ mod tests {
     }
 
     fn label(owner: &Owner, taken: &[&str]) -> String {
-        choose(&owner.job, owner, &taken.iter().map(|label| (*label).to_owned()).collect())
+        let taken = taken.iter().map(|label| (owner.job.kind, (*label).to_owned()));
+        choose(&owner.job, owner, &taken.collect())
     }
 
     #[test]
@@ -90,11 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_unique_and_a_job_keeps_its_id() {
+    fn a_label_is_unique_and_a_job_has_its_id() {
         let bare = Owner { command: "python3".into(), ..Owner::default() };
         assert_eq!(label(&bare, &["python3"]), "python3#2");
         assert_eq!(label(&bare, &["python3", "python3#3"]), "python3#2");
         let job = Job { kind: JobKind::Slurm, id: "42".into(), ..Job::default() };
-        assert_eq!(label(&Owner { job, ..bare }, &["42"]), "42");
+        assert_eq!(label(&Owner { job: job.clone(), ..bare.clone() }, &["41"]), "42");
+        assert_eq!(label(&Owner { job: job.clone(), ..bare.clone() }, &["42"]), "42#2");
+        let taken_by_another_kind = [(JobKind::Run, "42".to_owned())].into();
+        assert_eq!(choose(&job, &bare, &taken_by_another_kind), "42");
     }
 }

@@ -54,6 +54,7 @@ impl goodput_server::Goodput for GrpcGoodput {
         }
         let question = LedgerQuestion {
             job: (!request.job.is_empty()).then_some(request.job),
+            uid: request.uid,
             from: request.from_unix_ns.map(Timestamp),
             until: request.until_unix_ns.map(Timestamp),
             last: request.last_ns.map(Duration::from_nanos),

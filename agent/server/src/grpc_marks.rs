@@ -1,10 +1,11 @@
 //! The gRPC service `tpuscope.v1.Marks`: marks of the caller, and where the time of a marked job went.
 
-use std::{fmt::Write, sync::Arc};
+use std::{collections::BTreeSet, fmt::Write, sync::Arc};
 
 use goodput::{export::SeriesLabels, time::Micros};
+use jobs::ledger::LiveLedgers;
 use marks::{
-    attribution::{MarkingWorkload, attributed},
+    attribution::{MarkingWorkload, attributed, job_of_refused},
     inbox::NotStored,
     ledgers::{MarkAnswer, MarkLedger, MarkLedgerError, MarkLedgerQuestion, MarkLedgers},
     mark_line::MarkLine,
@@ -33,33 +34,46 @@ const QUESTIONS: usize = 2;
 const NAMES: usize = 5;
 
 /// The service.
-#[derive(Debug)]
 pub struct GrpcMarks {
     intake: MarkIntake,
     marks: Arc<Marks>,
     takes_marks: bool,
     ledgers: Arc<MarkLedgers>,
+    /// The ledgers of jobs that may have no marks: a name may mean one of them.
+    proxies: Arc<LiveLedgers>,
     questions: Arc<Semaphore>,
 }
 
 impl GrpcMarks {
-    /// Marks go into `intake`, if the settings let them; the ledgers are those of `marks`.
-    pub fn new(intake: MarkIntake, takes_marks: bool, marks: Arc<Marks>, ledgers: Arc<MarkLedgers>) -> Self {
-        Self { intake, marks, takes_marks, ledgers, questions: Arc::new(Semaphore::new(QUESTIONS)) }
+    /// Marks go into `intake`, if the settings let them; the ledgers are those of `marks`, and `proxies` those of the
+    /// jobs of the host.
+    pub fn new(
+        intake: MarkIntake,
+        takes_marks: bool,
+        marks: Arc<Marks>,
+        ledgers: Arc<MarkLedgers>,
+        proxies: Arc<LiveLedgers>,
+    ) -> Self {
+        Self { intake, marks, takes_marks, ledgers, proxies, questions: Arc::new(Semaphore::new(QUESTIONS)) }
     }
 
     /// The one job with this name or workload that the caller may read.
     async fn job(&self, name: &str, uid: Option<u32>) -> Result<MarkedJob, Status> {
-        let (marks, wanted) = (Arc::clone(&self.marks), name.to_owned());
-        let found = blocking(move || marks.jobs(Some(&wanted), uid)).await?;
-        let mut found = found.map_err(|error| unreadable(&error))?;
-        if found.iter().filter(|job| job.name == name).count() == 1 {
-            // A job of this name is meant, not one whose workload has this id.
-            found.retain(|job| job.name == name);
-        }
-        match (found.pop(), found.is_empty()) {
+        let (marks, proxies, wanted) = (Arc::clone(&self.marks), Arc::clone(&self.proxies), name.to_owned());
+        let found = blocking(move || {
+            let marked = meant(marks.jobs(Some(&wanted), uid)?, &wanted);
+            let unmarked = if marked.is_empty() { BTreeSet::new() } else { proxies.users_of(&wanted)? };
+            Ok((marked, unmarked))
+        });
+        let (mut marked, mut unmarked) = found.await?.map_err(|error| unreadable(&error))?;
+        unmarked
+            .retain(|user| uid.is_none_or(|uid| uid == *user) && !marked.iter().any(|job| job.uid == *user));
+        match (marked.pop(), marked.is_empty() && unmarked.is_empty()) {
             (Some(job), true) => Ok(job),
-            (Some(job), false) => Err(several(name, found.iter().chain([&job]))),
+            (Some(job), false) => {
+                marked.push(job);
+                Err(several(name, &marked, &unmarked))
+            }
             (None, _) => {
                 let marks = Arc::clone(&self.marks);
                 let all = blocking(move || marks.jobs(None, uid)).await?;
@@ -100,11 +114,22 @@ fn no_ledger(error: &MarkLedgerError) -> Status {
     }
 }
 
-fn several<'a>(name: &str, jobs: impl Iterator<Item = &'a MarkedJob>) -> Status {
+/// The jobs that a name means: of each user the one with this very name, and without one those whose workload has this id.
+fn meant(mut found: Vec<MarkedJob>, name: &str) -> Vec<MarkedJob> {
+    let named: BTreeSet<u32> = found.iter().filter(|job| job.name == name).map(|job| job.uid).collect();
+    found.retain(|job| job.name == name || !named.contains(&job.uid));
+    found
+}
+
+/// `unmarked`: the users who have a job of this name without marks.
+fn several(name: &str, jobs: &[MarkedJob], unmarked: &BTreeSet<u32>) -> Status {
     let mut text = format!("several jobs are `{name}`:");
-    for job in jobs.take(NAMES) {
-        // Writing to a string cannot fail.
+    // Writing to a string cannot fail.
+    for job in jobs.iter().take(NAMES) {
         let _ = write!(text, " `{}` of uid {};", job.name, job.uid);
+    }
+    for uid in unmarked.iter().take(NAMES) {
+        let _ = write!(text, " `{name}` of uid {uid}, without marks;");
     }
     Status::failed_precondition(text.trim_end_matches(';'))
 }
@@ -197,17 +222,19 @@ impl marks_server::Marks for GrpcMarks {
             tokio::time::sleep(wait).await;
         }
         let workload = MarkingWorkload::of(&self.intake.workloads.borrow(), peer.uid(), peer.pid());
-        let (mut marks, mut refused) = (Vec::new(), Vec::new());
-        for (index, mark) in (0..).zip(&request.marks) {
-            let checked = MarkLine::new(mark.at_unix_ns, &mark.payload);
+        let (mut marks, mut refused, mut refused_of) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, sent) in (0..).zip(&request.marks) {
+            let checked = MarkLine::new(sent.at_unix_ns, &sent.payload);
             let mark = checked.and_then(|line| attributed(line, workload.as_ref()));
             if let Err(fault) = &mark {
+                refused_of.extend(job_of_refused(&sent.payload, workload.as_ref()));
                 own_metrics::refused(*fault, 1);
-                refused.push(RefusedMark { index, reason: fault.to_string() });
+                let (reason, name) = (fault.to_string(), fault.as_str().to_owned());
+                refused.push(RefusedMark { index, reason, fault: name });
             }
             marks.push(mark.ok());
         }
-        let batch = MarkBatch { uid: peer.uid(), numbered, marks };
+        let batch = MarkBatch { uid: peer.uid(), numbered, marks, refused_of };
         let appended = self.intake.inbox.store(batch).await.map_err(|error| not_stored(&error))?;
         let peer = Some(protocol::agent());
         Ok(Response::new(RecordMarksReply { peer, stored: appended.stored, refused }))
@@ -283,9 +310,22 @@ mod tests {
     }
 
     #[test]
+    fn a_name_means_a_job_of_each_user() {
+        let called = |jobs: Vec<MarkedJob>| {
+            meant(jobs, "run:rest").into_iter().map(|job| (job.name, job.uid)).collect::<Vec<_>>()
+        };
+        // One user names the job so; the workload of another has this id.
+        let jobs = vec![job("run:rest", 10001), job("rest", 0), job("other", 10001)];
+        assert_eq!(called(jobs), [("run:rest".to_owned(), 10001), ("rest".to_owned(), 0)]);
+        let text = several("rest", &[job("rest", 7)], &BTreeSet::from([0]));
+        let wanted = "several jobs are `rest`: `rest` of uid 7; `rest` of uid 0, without marks";
+        assert_eq!((text.message(), text.code()), (wanted, Code::FailedPrecondition));
+    }
+
+    #[test]
     fn refusals_name_the_jobs() {
         let jobs: Vec<_> = (0..9).map(|uid| job("a", uid)).collect();
-        let text = several("a", jobs.iter());
+        let text = several("a", &jobs, &BTreeSet::new());
         assert!(text.message().starts_with("several jobs are `a`: `a` of uid 0; "), "{text}");
         let text = unknown("b", &jobs);
         assert!(text.message().ends_with("these have: `a`, `a`, `a`, `a`, `a` and more"), "{text}");

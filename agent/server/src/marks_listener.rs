@@ -123,11 +123,19 @@ impl MarksListener {
             return refuse(RefusalReason::UnknownPeer, Some(uid), None);
         }
         let Some(slot) = self.connection_limits.take(Some(uid)) else {
+            say(&socket, AgentAnswer::NoConnection);
             return refuse(RefusalReason::NoSlot, Some(uid), None);
         };
         let intake = self.intake.clone();
         Some(MarksConnection { socket, uid, pid: peer.pid(), intake, recorder: None, _slot: slot })
     }
+}
+
+/// Sends an answer if the program has room for it, and is still there: what it sent before it ended is read all the same.
+fn say(socket: &UnixStream, answer: AgentAnswer) {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    // The end of the program is seen by reading.
+    let _ = rustix::net::send(socket, answer.to_string().as_bytes(), flags);
 }
 
 /// The connection of one program.
@@ -150,6 +158,7 @@ impl MarksConnection {
         // One byte more than a packet may have.
         let mut buffer = vec![0; PACKET_BYTES + 1];
         let mut resume = Instant::now();
+        let mut was_reset = false;
         loop {
             tokio::select! {
                 changed = latest.changed() => {
@@ -159,8 +168,16 @@ impl MarksConnection {
                     }
                 }
                 received = self.receive(&mut buffer, resume) => {
-                    // 0: the program closed, or sent a packet without content.
-                    let Some(bytes) = received.ok().filter(|bytes| *bytes > 0) else { return };
+                    let bytes = match received {
+                        Ok(bytes) if bytes > 0 => bytes,
+                        // The program ended and left an answer unread. What it sent before comes after this error.
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !was_reset => {
+                            was_reset = true;
+                            continue;
+                        }
+                        // 0: the program closed, or sent a packet without content.
+                        _ => return,
+                    };
                     let Some(batch) = self.take(&buffer, bytes) else { return };
                     let marks = batch.marks.len();
                     let now = Instant::now();
@@ -192,7 +209,10 @@ impl MarksConnection {
     fn acknowledge(&self, acknowledged: Acknowledgement) -> bool {
         match acknowledged {
             Acknowledgement::Nothing => true,
-            Acknowledgement::Stored(number) => self.say(AgentAnswer::Stored(number)),
+            Acknowledgement::Stored(number) => {
+                self.say(AgentAnswer::Stored(number));
+                true
+            }
             Acknowledgement::Failed => {
                 self.say(AgentAnswer::NotStored);
                 false
@@ -200,11 +220,8 @@ impl MarksConnection {
         }
     }
 
-    /// Sends an answer if the program has room for it. Returns whether the connection is open.
-    fn say(&self, answer: AgentAnswer) -> bool {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = rustix::net::send(&self.socket, answer.to_string().as_bytes(), flags);
-        matches!(sent, Ok(_) | Err(rustix::io::Errno::AGAIN))
+    fn say(&self, answer: AgentAnswer) {
+        say(&self.socket, answer);
     }
 
     /// The marks of a packet. `None`: it cannot be used, and the program was told why.
@@ -239,6 +256,7 @@ impl MarksConnection {
             uid: self.uid,
             numbered: Some((packet.recorder.into_string(), packet.first)),
             marks,
+            refused_of: Vec::new(),
         })
     }
 }

@@ -351,10 +351,10 @@ fn marking(marks: Arc<Marks>, seconds: u64) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let start = SystemClock.now().0 / 1_000_000_000;
         let mark = |second: i64, payload: String| {
-            let workload = Some(WorkloadId { kind: JobKind::Slurm, job: "7".into() });
+            let workload = Some(WorkloadId { kind: JobKind::Slurm, job: "7".into(), uid: 0 });
             let at = Timestamp(second * 1_000_000_000);
             let mark = NewMark { job: "train".into(), workload, at, payload };
-            let batch = MarkBatch { uid: 0, numbered: None, marks: vec![Some(mark)] };
+            let batch = MarkBatch { uid: 0, numbered: None, marks: vec![Some(mark)], refused_of: Vec::new() };
             marks.append(&[batch]).unwrap();
         };
         mark(start, format!(r#"{{"job_start_time": {start}.0}}"#));

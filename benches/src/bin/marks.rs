@@ -177,7 +177,12 @@ impl Store {
                 let at = nanoseconds(*at);
                 Some(NewMark { job: "bench".into(), workload: None, at, payload: payload.to_string() })
             });
-            let batch = MarkBatch { uid: 0, numbered: Some(("r".into(), self.next)), marks: marks.collect() };
+            let batch = MarkBatch {
+                uid: 0,
+                numbered: Some(("r".into(), self.next)),
+                marks: marks.collect(),
+                refused_of: Vec::new(),
+            };
             self.next += entries.len() as u64;
             self.marks.append(&[batch]).unwrap();
         }

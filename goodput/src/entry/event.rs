@@ -56,6 +56,26 @@ impl JobEvent {
     }
 }
 
+impl JobEvent {
+    /// Moves its times by so many seconds.
+    fn move_by(&mut self, seconds: f64) {
+        match self {
+            JobEvent::JobStart(at)
+            | JobEvent::Step { start: at, .. }
+            | JobEvent::JobEnd(at)
+            | JobEvent::Phase(_, _, at)
+            | JobEvent::Custom(_, _, at)
+            | JobEvent::Wait(_, _, at)
+            | JobEvent::Reinit(_, at) => *at += seconds,
+            JobEvent::Slices(counts) => counts.at += seconds,
+            JobEvent::Checkpoint(checkpoint) => {
+                checkpoint.start = checkpoint.start.map(|start| start + seconds);
+            }
+            JobEvent::Damaged(_) => {}
+        }
+    }
+}
+
 /// The phases of a job that are not training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StartupPhase {
@@ -104,6 +124,16 @@ impl EntryEvents {
         match self {
             EntryEvents::One(event) => std::slice::from_ref(event),
             EntryEvents::Many(events) => events,
+        }
+    }
+}
+
+impl EntryEvents {
+    /// Moves the times of the events by so many seconds.
+    pub(super) fn move_by(&mut self, seconds: f64) {
+        match self {
+            EntryEvents::One(event) => event.move_by(seconds),
+            EntryEvents::Many(events) => events.iter_mut().for_each(|event| event.move_by(seconds)),
         }
     }
 }

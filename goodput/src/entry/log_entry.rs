@@ -57,6 +57,16 @@ pub struct LogEntry {
 }
 
 impl LogEntry {
+    /// Moves the times of its payload by so many nanoseconds, such as those of a program whose clock was set back.
+    #[expect(clippy::cast_precision_loss, reason = "the payload has its times as f64")]
+    pub fn move_payload_by(&mut self, nanos: i64) {
+        let seconds = nanos as f64 / 1e9;
+        if let PayloadTime::At(at) = &mut self.payload_time {
+            *at += seconds;
+        }
+        self.events.move_by(seconds);
+    }
+
     /// The job start in the entry, if there is one.
     pub fn job_start(&self) -> Option<f64> {
         self.events.as_slice().iter().find_map(|event| match event {

@@ -82,7 +82,7 @@ impl ExportingHost {
     fn mark(&self, job: &str, marks: impl IntoIterator<Item = (Timestamp, String)>) {
         let mark = |(at, payload)| Some(NewMark { job: job.to_owned(), workload: None, at, payload });
         let marks = marks.into_iter().map(mark).collect();
-        self.marks.append(&[MarkBatch { uid: 7, numbered: None, marks }]).unwrap();
+        self.marks.append(&[MarkBatch { uid: 7, numbered: None, marks, refused_of: Vec::new() }]).unwrap();
     }
 
     /// Marks the start of a job a minute ago, and three steps.

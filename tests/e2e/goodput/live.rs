@@ -5,7 +5,7 @@ use std::process::Command;
 use fakes::{
     command::{Ended, start_as},
     fake_host::FakeHost,
-    harness::tpuscope,
+    harness::{copy_program, tpuscope},
     running_agent::{Home, RunningAgent},
     scripted_job::{ScriptedJob, ScriptedPorts},
     wait::eventually,
@@ -143,8 +143,40 @@ fn a_job_has_a_ledger_that_outlives_the_agent_and_its_own_restart() {
         assert!(page.contains(series), "{series} in\n{page}");
     }
     several_hosts(&agent, &host);
+    marks_of_another_user_are_of_another_job(&agent);
     the_log_has_the_summary_when_the_epilog_tells_the_end(&agent);
     drop(next);
+}
+
+/// Another user marks for a job of the same name: neither user's ledger answers for the other.
+fn marks_of_another_user_are_of_another_job(agent: &RunningAgent) {
+    const SOMEBODY: &str = "54321";
+    let (folder, own) = (Home::new(), nix::unistd::getuid().to_string());
+    let binary = folder.path().join("tpuscope");
+    copy_program(&tpuscope(), &binary);
+    for step in ["0", "1"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", SOMEBODY, "--regid", SOMEBODY, "--clear-groups"]).arg(&binary);
+        command.args(["mark", "STEP", "--strict", "--job", "train", "--step", step]);
+        let ended = start_as({
+            command.arg("--socket").arg(agent.home().socket());
+            command
+        })
+        .end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let both = format!("`train` of uid {SOMEBODY}; `train` of uid {own}, without marks");
+    goodput(agent, &["--job", "train"]).failed(2, &both);
+    goodput(agent, &["--job", "train", "--exact"]).failed(2, &both);
+    let mine = goodput(agent, &["--job", "train", "--user", &own]);
+    assert!(mine.stdout.starts_with("train (slurm:77), running: proxy goodput "), "{mine:?}");
+    let theirs = goodput(agent, &["--job", "train", "--user", SOMEBODY, "--strict"]);
+    assert!(theirs.stdout.starts_with("train of uid 54321 (strict, from marks): "), "{theirs:?}");
+    let explained = goodput(agent, &["--job", "train", "--user", SOMEBODY, "--explain"]);
+    assert!(explained.failed(5, "there is no ledger").stderr.contains("the job has marks"), "{explained:?}");
+    // The proxy as of another time.
+    let then = goodput(agent, &["--job", "slurm:77", "--now", "1"]);
+    then.failed(5, "has no second");
 }
 
 /// The hook of the end: the log says where the time of the job went.

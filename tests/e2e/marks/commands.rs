@@ -53,6 +53,7 @@ fn a_command_of_run_marks_its_own_job() {
     let ended = host.ask(&[&["run", "--name", "nightly", "--socket", &socket, "--"][..], &mark].concat());
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
     assert_eq!(host.counts("nightly"), (1, 0, 0));
+    assert_eq!(host.counts("run:nightly"), (1, 0, 0), "as `tpuscope jobs` calls it");
 }
 
 #[test]
@@ -63,17 +64,32 @@ fn a_mistake_is_one_line_with_its_remedy() {
         (&["mark", "STEP", "--step", "1", "--end"], 2, "the end of a step is not marked"),
         (&["mark", "eval", "--step", "1"], 2, "--step is for STEP"),
         (&["mark", "JOB"], 2, "JOB starts or ends"),
-        (&["mark", "STEP", "--step", "9223372036854775808", "--job", "j"], 8, "the mark was refused"),
-        (&["mark", "eval", "--job", "a\nb"], 8, "the mark was refused: job_name"),
-        (&["mark", "eval"], 8, "the mark names no job"),
+        (
+            &["mark", "STEP", "--step", "9223372036854775808", "--job", "m9", "--strict"],
+            8,
+            "the mark was refused",
+        ),
+        (&["mark", "eval", "--job", "a\nb", "--strict"], 8, "the mark was refused: job_name"),
+        (&["mark", "eval", "--strict"], 8, "the mark names no job"),
         (&["goodput", "--job", "none"], 5, "no job `none`"),
         (&["goodput", "--exact"], 2, "--job"),
         (&["goodput", "--job", "j", "--start", "2", "--end", "1"], 2, "start"),
     ] {
         host.ask(words).failed(code, says);
     }
+    // A script with `set -e` goes on, and the ledger knows what it lacks.
+    let refused = host.ask(&["mark", "eval"]);
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    assert!(refused.stderr.starts_with("tpuscope: warning: not marked: the mark was refused"), "{refused:?}");
+    assert!(refused.stderr.contains("name the job with --job"), "{refused:?}");
+    host.ask(&["mark", "STEP", "--step", "1", "--job", "m9"]);
+    let incomplete = host.goodput("m9", &["--strict"]);
+    assert_eq!(
+        (&incomplete["marks"]["complete"], &incomplete["marks"]["refused"]),
+        (&false.into(), &1.into())
+    );
     host.ask(&["mark", "eval", "--start", "--job", "known"]);
-    host.ask(&["goodput", "--job", "none"]).failed(5, "these have: `known`");
+    host.ask(&["goodput", "--job", "none"]).failed(5, "these have: `known`, `m9`");
     host.ask(&["goodput", "--job", "known"]).failed(8, "Total job time is zero");
 }
 

@@ -2,7 +2,11 @@
 
 use std::fs;
 
-use fakes::{harness::copy_program, running_agent::Home, wait::until};
+use fakes::{
+    harness::copy_program,
+    running_agent::Home,
+    wait::{eventually, until},
+};
 
 use super::*;
 
@@ -66,9 +70,11 @@ fn every_shape_of_a_mark_reaches_the_ledger_and_nothing_raises() {
     assert_eq!((&said["made"], &said["stored"]), (&21.into(), &true.into()), "{said}");
     // 21 of the shapes, and 800 of the threads.
     assert_eq!(host.counts("j"), (821, 0, 2), "{said}");
-    // 5 steps that are no numbers, 2 events that are none, 2 checkpoints that are not JSON; 2 steps by the agent.
-    assert_eq!(said["stats"]["refused"], 11, "{said}");
-    assert_eq!((&said["sink"]["dropped"], &said["sink"]["refused"]), (&1.into(), &7.into()), "{said}");
+    // 5 steps that are no numbers, 2 events that are none, 2 checkpoints that are not JSON, 4 names that are no text; 2 steps
+    // by the agent.
+    assert_eq!(said["stats"]["refused"], 15, "{said}");
+    assert_eq!((&said["sink"]["dropped"], &said["sink"]["refused"]), (&0.into(), &8.into()), "{said}");
+    assert_eq!((&said["nameless"]["made"], &said["nameless"]["refused"]), (&0.into(), &1.into()), "{said}");
     assert_eq!(said["off"]["made"], 0);
     let answer = host.goodput("j", &["--strict"]);
     assert_eq!(answer["last_recorded_step"], 7);
@@ -77,6 +83,32 @@ fn every_shape_of_a_mark_reaches_the_ledger_and_nothing_raises() {
     }
     let custom = answer["unproductive_seconds"]["CUSTOM_BADPUT_EVENTS"].as_object().unwrap();
     assert!(custom.contains_key("50 % \"É\"\n"), "{custom:?}");
+}
+
+#[test]
+fn every_mark_without_room_is_counted_as_lost_also_at_the_end_of_a_program() {
+    let host = MarkedHost::new("[marks]\nmax_rate = 20000\n");
+    let mut program = host.program("burst", &["j"]);
+    let said = program.says();
+    let number = |of: &str, key: &str| said[of][key].as_u64().unwrap();
+    for of in ["flushed", "contended"] {
+        let (made, stored, dropped) = (number(of, "made"), number(of, "stored"), number(of, "dropped"));
+        assert!(dropped > 0 && stored + dropped == made && number(of, "waiting") == 0, "{of}: {said}");
+    }
+    assert_eq!((number("flushed", "made"), number("contended", "made")), (40_000, 40_006));
+    // Two of the five were kept.
+    assert_eq!(number("contended", "dropped"), number("flushed", "dropped") + 3);
+    let ended = program.last();
+    assert_eq!(ended["made"], 70_006);
+    eventually("the last number", || {
+        let (stored, lost, refused) = host.counts("j");
+        (stored + lost == 70_006 && refused == 0 && lost > number("contended", "dropped")).then_some(())
+    });
+    let answer = host.goodput("j", &["--strict"]);
+    assert_eq!(
+        (&answer["marks"]["complete"], &answer["last_recorded_step"]),
+        (&false.into(), &70_005.into())
+    );
 }
 
 /// Memory of a process in KiB.

@@ -13,6 +13,7 @@ use ::marks::{
     quota::Quotas,
     step_series::StepSeries,
 };
+use jobs::ledger::LiveLedgers;
 use model::{snapshot::HostSnapshot, time::Clock};
 use proto::tpuscope::v1::marks_server::MarksServer;
 use server::{grpc_marks::GrpcMarks, marks_listener::MarkIntake};
@@ -85,12 +86,13 @@ fn limits(config: &Config) -> MarkLimits {
 }
 
 impl MarkServices {
-    /// Starts the tasks that store marks in `db` and apply their limits.
+    /// Starts the tasks that store marks in `db` and apply their limits. `proxies` are the ledgers of the host's jobs.
     pub(super) fn start(
         supervisor: &mut TaskSupervisor,
         config: &Config,
         db: Arc<StateDb>,
         workloads: watch::Receiver<HostSnapshot>,
+        proxies: Arc<LiveLedgers>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let marks = Arc::new(Marks::new(&config.agent.state_dir, db, limits(config), Arc::clone(&clock)));
@@ -103,7 +105,8 @@ impl MarkServices {
         apply_limits(supervisor, &marks, &ledgers);
         let intake = MarkIntake { inbox, quotas: Arc::new(Quotas::new(config.marks.max_rate)), workloads };
         let takes_marks = socket_path(config).is_some();
-        let service = GrpcMarks::new(intake.clone(), takes_marks, Arc::clone(&marks), Arc::clone(&ledgers));
+        let (stored, answering) = (Arc::clone(&marks), Arc::clone(&ledgers));
+        let service = GrpcMarks::new(intake.clone(), takes_marks, stored, answering, proxies);
         let service = MarksServer::new(service).max_decoding_message_size(REQUEST_BYTES);
         Self { service, intake, steps, marks, ledgers, ledger_series }
     }

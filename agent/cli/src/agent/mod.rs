@@ -159,8 +159,9 @@ async fn serve(
     let job_services =
         JobServices::start(&mut supervisor, &config, db, discovery.clone(), ended, clock.clone()).await?;
     let db = Arc::clone(&session_services.state);
+    let proxies = Arc::clone(&session_services.ledgers);
     let mark_services =
-        MarkServices::start(&mut supervisor, &config, db, discovery.snapshot(), clock.clone());
+        MarkServices::start(&mut supervisor, &config, db, discovery.snapshot(), proxies, clock.clone());
     let exported = ExportedParts {
         host: &host,
         marks: &mark_services,

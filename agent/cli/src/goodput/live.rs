@@ -53,6 +53,8 @@ impl LiveArgs {
 #[derive(Debug, Clone)]
 pub(super) struct LiveQuestion<'a> {
     pub(super) job: Option<&'a str>,
+    /// The user whose job it is.
+    pub(super) uid: Option<u32>,
     /// The attempt that `time` is of.
     pub(super) attempt: Option<u32>,
     pub(super) time: AskedTime,
@@ -72,6 +74,7 @@ impl LiveQuestion<'_> {
             until_unix_ns: self.time.until.map(nanoseconds),
             last_ns: last,
             with_states,
+            uid: self.uid,
         }
     }
 }
@@ -83,11 +86,19 @@ pub(super) fn run(args: &LiveArgs, agent: &client::SocketArgs, question: &LiveQu
         return super::live_hosts::run(&args.hosts, request, args.explain, question.json);
     }
     let request = question.request(args, false);
+    let asked = args.ends(question.time, super::present());
     let reply = client::block_on(async {
         let mut goodput = GoodputClient::new(agent.connect().await?);
         client::within(client::CALL_TIMEOUT, goodput.ask(request)).await
     });
     let reply = reply.map_err(remedies::no_ledger)?.into_inner();
+    if let ([job], Some((from, until))) = (&reply.jobs[..], asked)
+        && job.elapsed_seconds == 0
+    {
+        let ledger_ends = Micros(job.until_unix_ns.div_euclid(1000));
+        let called = live_text::called(job, super::own_uid());
+        return Err(remedies::window_without_second(&called, from, until, ledger_ends));
+    }
     if question.json {
         output::json(&reply)?;
         return tensorboard::of_proxy(question.tensorboard, &reply);
@@ -97,7 +108,8 @@ pub(super) fn run(args: &LiveArgs, agent: &client::SocketArgs, question: &LiveQu
         return Ok(Exit::Ok);
     }
     let of_attempt = question.attempt.map(|number| format!("attempt {number} of ")).unwrap_or_default();
-    let pages = reply.jobs.iter().map(|job| live_text::page(job, &reply.host, args.explain));
+    let pages =
+        reply.jobs.iter().map(|job| live_text::page(job, &reply.host, super::own_uid(), args.explain));
     output::print(&(of_attempt + &pages.collect::<Vec<_>>().join("\n")))?;
     tensorboard::of_proxy(question.tensorboard, &reply)
 }

@@ -87,7 +87,8 @@ async fn ask(channel: Channel, request: GoodputRequest) -> Result<HostGoodput, S
 
 /// The same question about the time in which the attempt that is named ran on the host; `None` if none is named.
 async fn of_attempt(channel: Channel, request: GoodputRequest) -> Result<Option<GoodputRequest>, Status> {
-    let Some(AskedAttempt { key, ran, .. }) = asked::attempt(channel, &request.job, None).await? else {
+    let Some(AskedAttempt { key, ran, .. }) = asked::attempt(channel, &request.job, request.uid).await?
+    else {
         return Ok(None);
     };
     let micros = |unix_ns: i64| Micros(unix_ns.div_euclid(1000));
@@ -105,7 +106,7 @@ async fn of_attempt(channel: Channel, request: GoodputRequest) -> Result<Option<
 /// Without a name, all hosts must mean one job.
 fn one_job(answers: &Answers) -> Result<(), Failure> {
     let jobs = answers.iter().filter_map(|host| host.answer.as_ref().ok()).flat_map(|host| &host.reply.jobs);
-    let mut called: Vec<String> = jobs.map(live_text::called).collect();
+    let mut called: Vec<String> = jobs.map(|job| live_text::called(job, super::own_uid())).collect();
     called.sort();
     called.dedup();
     if called.len() > 1 { Err(remedies::several_ledgers(&called)) } else { Ok(()) }
@@ -186,24 +187,39 @@ fn page(answers: &Answers, combined: Option<&Combined>, explain: bool) -> String
         for host in answers {
             if let Some(job) = job(host) {
                 // Writing to a String cannot fail.
-                let _ = write!(text, "\n{}", live_text::page(job, &host.host.to_string(), true));
+                let _ = write!(
+                    text,
+                    "\n{}",
+                    live_text::page(job, &host.host.to_string(), super::own_uid(), true)
+                );
             }
         }
     }
     text + &report::remarks(answers)
 }
 
+/// How many hosts were asked. One that refuses has answered: it does not know the job, or knows several.
+fn asked(answers: &Answers) -> String {
+    let missing = || answers.iter().filter_map(|host| host.answer.as_ref().err());
+    let refused = missing().filter(|missing| missing.is_refusal()).count();
+    let counts = [(refused, "a figure"), (missing().count() - refused, "an answer")];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts = counts.map(|(count, what)| format!(", {count} without {what}"));
+    report::count(answers.len(), "host") + &counts.collect::<String>()
+}
+
 #[expect(clippy::cast_precision_loss, reason = "seconds of at most 400 days")]
 fn summary(answers: &Answers, combined: Option<&Combined>) -> String {
-    let hosts = report::asked(answers);
-    let Some(all) = combined else { return format!("{hosts}; none knows the job\n\n") };
+    let hosts = asked(answers);
+    let Some(all) = combined else { return format!("{hosts}; the notes say why\n\n") };
     let seconds = |seconds: usize| show::duration(seconds as f64);
     let known = seconds(all.elapsed_s - all.unknown_s);
     let figure = match all.proxy_runtime_goodput {
         Some(ratio) => format!("{:.1} % of the {known} that are known", ratio * 100.0),
         None => format!("unknown: {known} are known"),
     };
-    let name = answers.iter().find_map(job).map(live_text::called).unwrap_or_default();
+    let called = |job| live_text::called(job, super::own_uid());
+    let name = answers.iter().find_map(job).map(called).unwrap_or_default();
     let mut text = format!(
         "{name} on {hosts}: proxy goodput {figure} (coverage {:.1} % of {}, confidence {})\n\
          a second is productive if it is on every host\n",
@@ -284,5 +300,19 @@ mod tests {
         assert_eq!((all.productive_s, all.unknown_s, all.coverage), (0, 120, 0.0));
         let text = page(&answers, Some(&all), false);
         assert!(text.contains("goodput unknown") && text.contains("gone"), "{text}");
+        assert!(text.contains(" on 2 hosts, 1 without an answer: "), "{text}");
+    }
+
+    #[test]
+    fn a_host_that_does_not_know_the_job_has_answered() {
+        let answer = |host: &str, kind| {
+            let missing = NoHostAnswer { kind, reason: "no job".into(), remedy: String::new() };
+            HostAnswer { host: host.parse().unwrap(), answer: Err(missing) }
+        };
+        let answers = [answer("a", NoHostAnswer::REFUSED), answer("b", NoHostAnswer::REFUSED)];
+        assert!(page(&answers, None, false).starts_with("2 hosts, 2 without a figure; the notes say why\n"));
+        let answers = [answer("a", NoHostAnswer::REFUSED), answer("b", "lost")];
+        let text = page(&answers, None, false);
+        assert!(text.starts_with("2 hosts, 1 without a figure, 1 without an answer; "), "{text}");
     }
 }

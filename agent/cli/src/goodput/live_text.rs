@@ -12,9 +12,9 @@ use crate::output::one_line;
 /// The largest losses that are explained.
 const EXPLAINED: usize = 3;
 
-/// One job as `host` sees it.
-pub(super) fn page(job: &JobGoodput, host: &str, explain: bool) -> String {
-    let mut text = headline(job);
+/// One job as `host` sees it, for the user `viewer`.
+pub(super) fn page(job: &JobGoodput, host: &str, viewer: u32, explain: bool) -> String {
+    let mut text = headline(job, viewer);
     let seconds = |seconds: &u64| whole(*seconds);
     let rows: Vec<BarRow> =
         job.seconds.iter().map(|(name, value)| BarRow::new(name, seconds(value))).collect();
@@ -32,7 +32,7 @@ fn whole(seconds: u64) -> f64 {
     seconds as f64
 }
 
-fn headline(job: &JobGoodput) -> String {
+fn headline(job: &JobGoodput, viewer: u32) -> String {
     // Its command may run without a chip, and a process may outlive it: `jobs` tells whether it runs.
     let state = if job.running { "chips open" } else { "no chip open" };
     let known = show::duration(whole(job.known_seconds));
@@ -42,7 +42,7 @@ fn headline(job: &JobGoodput) -> String {
     };
     format!(
         "{}, {state}: {} goodput {figure} (coverage {:.1} %, confidence {})\n{} to {}, shares of {}:\n",
-        called(job),
+        called(job, viewer),
         one_line(&job.ledger),
         job.coverage_ratio * 100.0,
         one_line(&job.confidence),
@@ -52,13 +52,19 @@ fn headline(job: &JobGoodput) -> String {
     )
 }
 
-/// What a job is called: its name where it has one, and its id.
-pub(super) fn called(job: &JobGoodput) -> String {
+/// What a job is called: its name where it has one, its id, and its user if that is not `viewer`.
+pub(super) fn called(job: &JobGoodput, viewer: u32) -> String {
     let id = job.key.as_ref().map(|key| format!("{}:{}", key.kind, key.id)).unwrap_or_default();
-    match job.name.as_str() {
+    let called = match job.name.as_str() {
         "" => one_line(&id),
         name => format!("{} ({})", one_line(name), one_line(&id)),
-    }
+    };
+    called + &of_user(job.key.as_ref().map_or(viewer, |key| key.uid), viewer)
+}
+
+/// The user of a job, unless it is `viewer`.
+pub(super) fn of_user(uid: u32, viewer: u32) -> String {
+    if uid == viewer { String::new() } else { format!(" of uid {uid}") }
 }
 
 fn remark(job: &JobGoodput, host: &str) -> String {
@@ -224,7 +230,7 @@ mod tests {
 
     #[test]
     fn ledger_coverage_and_confidence_stand_with_the_figure() {
-        let text = page(&job(), "host-1", false);
+        let text = page(&job(), "host-1", 1000, false);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
@@ -236,15 +242,16 @@ mod tests {
         assert!(!text.contains("stall"), "{text}");
         assert_eq!(lines[6], "  as host-1 sees it: chips 0, 1, all chips open 100.0 %, 1 disruption");
         let unknown = JobGoodput { goodput_ratio: None, ..job() };
-        assert!(page(&unknown, "host-1", false).contains("goodput unknown: 2m 40s are known"));
+        assert!(page(&unknown, "host-1", 1000, false).contains("goodput unknown: 2m 40s are known"));
+        assert!(page(&job(), "host-1", 0, false).starts_with("train (slurm:7) of uid 1000, chips open: "));
     }
 
     #[test]
     fn an_outage_has_no_chip_open() {
-        let text = page(&job(), "host-1", true);
+        let text = page(&job(), "host-1", 1000, true);
         assert!(text.contains("2026-03-01T00:01:35Z (5.0 s), no chip open on host-1\n"), "{text}");
         let none = JobGoodput { losses: Vec::new(), running: false, ..job() };
-        let text = page(&none, "host-1", true);
+        let text = page(&none, "host-1", 1000, true);
         assert!(
             text.contains(", no chip open: proxy")
                 && text.ends_with("no time was lost, as far as it is known\n")
@@ -253,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_loss_has_its_evidence_and_what_to_do() {
-        let text = page(&job(), "host-1", true);
+        let text = page(&job(), "host-1", 1000, true);
         let (_, explained) = text.split_once("\n1. ").unwrap();
         let wanted = "input, 30.0 s: idle while the job waited for its input\n   \
                       2026-03-01T00:00:40Z to 2026-03-01T00:01:00Z (20.0 s), chip 1 on host-1\n   \

@@ -11,7 +11,7 @@ use server::protocol;
 use tokio::time::timeout;
 use xprof::wording::counted;
 
-use super::{Args, AskedJob, show, tensorboard};
+use super::{Args, AskedJob, live_text, show, tensorboard};
 use crate::{
     CommandResult, client,
     failure::Failure,
@@ -55,10 +55,11 @@ pub(super) fn show(args: &Args, reply: &MarkedGoodputReply, attempt: Option<u32>
     }
     let ledger = if args.strict { "strict" } else { "exact" };
     let of_attempt = attempt.map(|number| format!("attempt {number} of ")).unwrap_or_default();
-    let about = format!("{of_attempt}{} ({ledger}, from marks)", reply.job);
+    let of_user = live_text::of_user(reply.uid, super::own_uid());
+    let about = format!("{of_attempt}{}{of_user} ({ledger}, from marks)", reply.job);
     if let LedgerAnswer::Failed(failed) = &answer {
         let what = format!("{about}: {}: {}", failed.error.name(), failed.message);
-        return Err(remedies::no_answer_of_marks(what, &gaps(reply)));
+        return Err(remedies::no_answer_of_marks(what, &gaps(reply), args.strict));
     }
     let names = if args.dashboard_names { show::BucketNames::Dashboard } else { show::BucketNames::Library };
     let mut page = show::answer(&about, &answer, names, repairs.as_ref());

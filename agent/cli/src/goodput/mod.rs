@@ -25,6 +25,7 @@ use goodput::{
     time::{Micros, is_out_of_range, parse_instant},
 };
 use model::time::{Clock, SystemClock};
+use nix::unistd::Uid;
 use serde::Serialize;
 
 use self::{
@@ -173,12 +174,7 @@ fn of_agent(args: &Args, job: Option<&str>) -> CommandResult {
 
 /// Whether only the program's own events can answer.
 fn wants_events(args: &Args) -> bool {
-    args.exact
-        || args.strict
-        || args.now.is_some()
-        || args.elastic
-        || args.dashboard_names
-        || args.user.is_some()
+    args.exact || args.strict || args.elastic || args.dashboard_names
 }
 
 /// A job that the agent is asked about, or an attempt of it.
@@ -195,7 +191,10 @@ struct AskedJob<'a> {
 impl AskedJob<'_> {
     fn answer(self, args: &Args) -> CommandResult {
         if args.live.is_asked_for() || (args.live.has_window() && !wants_events(args)) {
-            return self.live(args);
+            return self.live(args).map_err(|failure| match failure.exit {
+                Exit::NotFound if marked::ask(args, self).is_ok() => remedies::only_marks(failure),
+                _ => failure,
+            });
         }
         match marked::ask(args, self) {
             Ok(reply) => marked::show(args, &reply, self.attempt),
@@ -218,7 +217,9 @@ impl AskedJob<'_> {
 
 fn live(args: &Args, job: Option<&str>, attempt: Option<u32>, time: AskedTime) -> CommandResult {
     let tensorboard = args.tensorboard.as_deref();
-    let question = live::LiveQuestion { job, attempt, time, json: args.json, tensorboard };
+    // The ledger as it was at another time has nothing after it.
+    let time = time.and(AskedTime { from: None, until: args.now });
+    let question = live::LiveQuestion { job, uid: args.user, attempt, time, json: args.json, tensorboard };
     live::run(&args.live, &args.agent, &question)
 }
 
@@ -442,6 +443,11 @@ impl Ledger<'_> {
         let late = self.args.start.is_none() && since > i64::from(self.args.lookback_days) * DAY;
         late.then_some((first, since / DAY + 1))
     }
+}
+
+/// The user who asks.
+fn own_uid() -> u32 {
+    Uid::effective().as_raw()
 }
 
 fn present() -> Micros {

@@ -54,7 +54,7 @@ impl NoHostAnswer {
     /// The agent refused the call.
     fn refused(status: &Status) -> Self {
         let Failure { what, remedy, .. } = remedies::refused(status);
-        Self { kind: "refused", reason: what, remedy }
+        Self { kind: Self::REFUSED, reason: what, remedy }
     }
 
     /// The parts of a session did not arrive.
@@ -64,7 +64,7 @@ impl NoHostAnswer {
             error => {
                 dialed.close().await;
                 let kind = match &error {
-                    FetchError::Call(_) => "refused",
+                    FetchError::Call(_) => Self::REFUSED,
                     FetchError::Late(_) => "no_answer",
                     FetchError::Damaged(_) | FetchError::Missing(_) => "damaged",
                     _ => "not_copied",
@@ -73,6 +73,14 @@ impl NoHostAnswer {
                 Self { kind, reason: what, remedy }
             }
         }
+    }
+
+    /// The kind of an answer that refuses the call.
+    pub(crate) const REFUSED: &str = "refused";
+
+    /// Whether the agent answered, and refused.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.kind == Self::REFUSED
     }
 
     /// The agent did not answer the call.

@@ -10,9 +10,28 @@ use crate::{exit::Exit, failure::Failure};
 pub(crate) fn no_ledger(failure: Failure) -> Failure {
     match failure.exit {
         Exit::NotFound => failure.remedy("`tpuscope goodput` without --job shows the jobs that run"),
-        Exit::Usage => failure.remedy("name one of them with its kind, such as --job slurm:7"),
+        Exit::Usage => {
+            failure.remedy("name one of them with its kind, such as --job slurm:7, or its user with --user")
+        }
         _ => failure,
     }
+}
+
+/// No ledger of a job that has marks.
+pub(crate) fn only_marks(failure: Failure) -> Failure {
+    failure.remedy(
+        "the job has marks: ask with --exact or --strict, or without --proxy, --explain, --hosts and a --window alone",
+    )
+}
+
+/// The ledger of a job has no second of the time that was asked for; it ends at `nearest`, or begins there.
+pub(crate) fn window_without_second(job: &str, from: Micros, until: Micros, nearest: Micros) -> Failure {
+    let edge = if nearest <= from { "ends" } else { "begins" };
+    Failure::new(
+        Exit::NotFound,
+        format_args!("the ledger of {job} has no second from {from} to {until}: it {edge} at {nearest}"),
+    )
+    .remedy("choose a window in its time, or leave the window out")
 }
 
 /// Hosts answered about several jobs.

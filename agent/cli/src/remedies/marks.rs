@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use marks::mark_line::MarkFault;
 use tonic::{Code, Status};
 
 use super::connection;
@@ -24,20 +25,31 @@ pub(crate) fn no_marked_answer(status: &Status) -> Failure {
 }
 
 /// The ledger has no answer. `gaps` says what it lacks.
-pub(crate) fn no_answer_of_marks(what: impl fmt::Display, gaps: &[String]) -> Failure {
+pub(crate) fn no_answer_of_marks(what: impl fmt::Display, gaps: &[String], strict: bool) -> Failure {
     let failure = Failure::new(Exit::BadInput, what);
-    match gaps.first() {
-        Some(gap) => failure.remedy(format!("{gap}; --strict answers from what is there")),
-        None => failure.remedy(
+    match (gaps.first(), strict) {
+        (Some(gap), true) => failure.remedy(gap),
+        (Some(gap), false) => failure.remedy(format!("{gap}; --strict answers from what is there")),
+        (None, true) => failure.remedy("mark the start of the job and its steps (docs/python.md)"),
+        (None, false) => failure.remedy(
             "mark the start of the job and its steps (docs/python.md), or add --strict, which needs less",
         ),
     }
 }
 
-/// The agent refused a mark.
-pub(crate) fn refused_mark(reason: &str) -> Failure {
-    Failure::new(Exit::BadInput, format_args!("the mark was refused: {reason}"))
-        .remedy("name the job with --job; a name has at most 256 bytes without control characters")
+/// The agent refused a mark. `fault` is what is wrong, as in the label of its metric; an older agent does not say it.
+pub(crate) fn refused_mark(reason: &str, fault: &str) -> Failure {
+    let failure = Failure::new(Exit::BadInput, format_args!("the mark was refused: {reason}"));
+    let is = |known: MarkFault| fault == known.as_str();
+    match () {
+        () if is(MarkFault::NoJob) => failure.remedy("name the job with --job"),
+        () if is(MarkFault::JobName) => failure.remedy("give --job another name"),
+        () if is(MarkFault::TooLong) => failure.remedy("shorten NAME"),
+        () if is(MarkFault::Value) => {
+            failure.remedy("a step is a number below 2^53; check the clock of the host")
+        }
+        () => failure,
+    }
 }
 
 /// STEP without a number.

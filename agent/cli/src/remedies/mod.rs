@@ -62,8 +62,8 @@ pub(crate) use joined_sessions::{
 };
 pub(crate) use ledger::{
     LogFault, NoAnswer, NoEntry, OtherEncoding, bad_observations, bad_queries, log_line, log_too_large,
-    no_answer_of_log, no_entry, no_ledger, other_encoding, refused_observations, reversed_window,
-    several_ledgers, unreadable_input, window_without_attempt,
+    no_answer_of_log, no_entry, no_ledger, only_marks, other_encoding, refused_observations, reversed_window,
+    several_ledgers, unreadable_input, window_without_attempt, window_without_second,
 };
 pub(crate) use libtpu::{not_a_libtpu, partial_probe, probe, untrusted_library};
 pub(crate) use marks::{

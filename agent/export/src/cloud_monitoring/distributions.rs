@@ -87,7 +87,8 @@ mod tests {
         let metric = catalog::METRICS.iter().find(|metric| metric.kind == MetricKind::Histogram).unwrap();
         let histogram = Histogram { since: Timestamp(1), bounds: [0.5].into(), counts: vec![1, 2], sum: 2.0 };
         let job = Job { kind: JobKind::Slurm, id: "42".into(), ..Job::default() };
-        let workload = Workload { id: WorkloadId::of(&job), label: job.id.clone(), job, owners: Vec::new() };
+        let workload =
+            Workload { id: WorkloadId::of(&job, 0), label: job.id.clone(), job, owners: Vec::new() };
         Sample {
             metric: (*metric).into(),
             labels: Labels::one(CORE, core).with("workload", "theirs"),

@@ -87,11 +87,7 @@ impl ExportedJobs {
 
 fn workload_of<'a>(job: &MarkedJob, host: &'a HostSnapshot) -> Option<&'a Workload> {
     let id = job.workload.as_ref()?;
-    let of_user = |workload: &Workload| {
-        let mut owners = host.workloads.owners.iter();
-        owners.any(|owner| owner.uid == job.uid && workload.owners.contains(&owner.process))
-    };
-    host.running.iter().map(AsRef::as_ref).find(|workload| workload.id == *id && of_user(workload))
+    host.running.iter().map(AsRef::as_ref).find(|workload| workload.id == *id)
 }
 
 /// Whether this host writes the series of a job. A job of several hosts that does not say which this is has no writer.
@@ -117,7 +113,7 @@ mod tests {
             number,
             uid: 7,
             name: name.to_owned(),
-            workload: workload.map(|id| WorkloadId { kind: JobKind::Slurm, job: id.to_owned() }),
+            workload: workload.map(|id| WorkloadId { kind: JobKind::Slurm, job: id.to_owned(), uid: 7 }),
             marks: 1,
             lost: 0,
             refused: 0,
@@ -136,7 +132,7 @@ mod tests {
             let job = Job { kind: JobKind::Slurm, id: (*id).into(), rank: *rank, hosts, ..Job::default() };
             owners.push(Owner { process, uid: 7, job: job.clone(), ..Owner::default() });
             running.push(Arc::new(Workload {
-                id: WorkloadId::of(&job),
+                id: WorkloadId::of(&job, 7),
                 label: (*id).into(),
                 job,
                 owners: vec![process],

@@ -83,7 +83,7 @@ fn numbers(metric: &Metric) -> Vec<(f64, u64, u64)> {
 #[test]
 fn each_kind_has_its_form_with_unit_times_and_the_labels_of_the_page() {
     let job = Job { kind: JobKind::Slurm, id: "42".into(), ..Job::default() };
-    let workload = Workload { id: WorkloadId::of(&job), label: job.id.clone(), job, owners: Vec::new() };
+    let workload = Workload { id: WorkloadId::of(&job, 0), label: job.id.clone(), job, owners: Vec::new() };
     let histogram =
         Histogram { since: Timestamp(700), bounds: [0.5, 2.0].into(), counts: vec![1, 2, 3], sum: 12.5 };
     let distribution = SampleValue::Distribution(Arc::new(Distribution::first(histogram)));

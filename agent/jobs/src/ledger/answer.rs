@@ -3,7 +3,11 @@
 //! Whole seconds are answered where an hour is kept by the second, whole minutes where it is kept by the minute; what is
 //! kept no more is unobserved. Must never show a job to a caller who may not see it, not even that it exists.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use goodput::proxy::live::{
     BLOCK_SECONDS, LedgerBlock, LiveLedger, LossPiece, MinuteBlock, SecondCounts, SecondState, TimeLoss,
@@ -31,6 +35,8 @@ const MOST_SECONDS: i64 = 48 * 3600;
 pub struct LedgerQuestion {
     /// `[KIND:]ID`, a name, or the label of a running job; `None`: the jobs that run, else the last one.
     pub job: Option<String>,
+    /// Only jobs of this user.
+    pub uid: Option<u32>,
     /// Only from this time on.
     pub from: Option<Timestamp>,
     /// Only until this time.
@@ -70,7 +76,7 @@ pub struct JobGoodput {
     pub until: i64,
     /// The seconds by state.
     pub counts: SecondCounts,
-    /// How often it started again, in its whole life.
+    /// How often it started again; of a window, the outages in it.
     pub disruptions: u64,
     /// The chips that it needs on this host.
     pub chips: Vec<u32>,
@@ -129,7 +135,7 @@ impl LiveLedgers {
         may: impl Fn(&LedgerSubject) -> bool,
     ) -> Result<Vec<JobGoodput>, LedgerError> {
         let mut subjects = self.subjects()?;
-        subjects.retain(may);
+        subjects.retain(|subject| question.uid.is_none_or(|uid| uid == subject.key.uid) && may(subject));
         let chosen = choose(subjects, question.job.as_deref())?;
         let now = second_of(self.clock.now());
         let mut answers = Vec::new();
@@ -139,6 +145,15 @@ impl LiveLedgers {
             }
         }
         Ok(answers)
+    }
+
+    /// The users who have a job that is called so. Blocks.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn users_of(&self, job: &str) -> Result<BTreeSet<u32>, StateError> {
+        let called = self.subjects()?.into_iter().filter(|subject| subject.is_called(job));
+        Ok(called.map(|subject| subject.key.uid).collect())
     }
 
     /// Where the time of the jobs that have chips open went in their whole life, without their losses. Reads no disk.
@@ -272,9 +287,11 @@ impl LedgerCopy {
         let known: u64 = counts.elapsed();
         counts.add(SecondState::Unobserved, until.abs_diff(from).saturating_sub(known));
         let seconds = if window.with_seconds { seconds(&pieces, from, until) } else { Vec::new() };
+        let mut disruptions = outages(&pieces);
         let mut losses = losses(pieces);
         if window.is_whole {
             counts = *self.ledger.counts();
+            disruptions = self.ledger.disruptions();
             losses = with_all(losses, &counts);
         }
         Ok(JobGoodput {
@@ -284,7 +301,7 @@ impl LedgerCopy {
             from,
             until,
             counts,
-            disruptions: self.ledger.disruptions(),
+            disruptions,
             chips: self.ledger.chips().collect(),
             losses,
             has_minutes,
@@ -401,6 +418,22 @@ fn seconds(pieces: &[LossPiece], from: i64, until: i64) -> Vec<SecondState> {
         seconds[range].fill(piece.state);
     }
     seconds
+}
+
+/// The outages in pieces of a window, which rise in time. One goes on through time that nobody observed, and where only
+/// minutes are kept, one of the next minute is the same.
+fn outages(pieces: &[LossPiece]) -> u64 {
+    let (mut outages, mut reach) = (0, i64::MIN);
+    for piece in pieces {
+        let goes_on = piece.from <= reach;
+        if piece.state == SecondState::Closed {
+            outages += u64::from(!goes_on);
+            reach = piece.until;
+        } else if goes_on && !piece.state.is_known() {
+            reach = reach.max(piece.until);
+        }
+    }
+    outages
 }
 
 /// The losses of the whole life, with the evidence that is still kept.

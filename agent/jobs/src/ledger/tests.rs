@@ -1,5 +1,7 @@
 //! A scripted host: its truth is known for each second, and the ledger is compared with it.
 
+use std::collections::BTreeSet;
+
 use goodput::proxy::live::SecondState;
 use model::{
     catalog,
@@ -280,6 +282,18 @@ async fn the_ledger_of_a_scripted_host_is_its_truth_second_by_second() {
         (answer.counts.productive(), answer.counts.of(S::Input), answer.counts.elapsed()),
         (10, 10, 20)
     );
+    assert_eq!(answer.disruptions, 0, "the outage is not in the window");
+    let outage = truth.iter().position(|state| *state == S::Closed).unwrap();
+    let window = |from: usize, until: usize| LedgerQuestion {
+        from: Some(second(from)),
+        until: Some(second(until)),
+        ..LedgerQuestion::default()
+    };
+    for (from, until, disruptions) in
+        [(0, outage, 0), (outage - 5, outage + 5, 1), (outage + 10, outage + 39, 1)]
+    {
+        assert_eq!(host.ask(window(from, until)).await[0].disruptions, disruptions, "{from} to {until}");
+    }
     drop(host.folder);
 }
 
@@ -385,6 +399,10 @@ async fn a_thousand_jobs_leave_the_memory_and_are_found_again() {
             .await
             .starts_with("several jobs are called train: slurm:999 of uid 1000, ")
     );
+    assert_eq!(ledgers.users_of("slurm:17").unwrap(), BTreeSet::from([1000]));
+    assert_eq!(ledgers.users_of("run:17").unwrap(), BTreeSet::new());
+    let of_another = LedgerQuestion { uid: Some(1001), ..question("slurm:18") };
+    assert!(refused(of_another).await.starts_with("there is no ledger"));
 }
 
 #[tokio::test(start_paused = true)]

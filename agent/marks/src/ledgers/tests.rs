@@ -42,7 +42,9 @@ impl Host {
             payload: payload.replace("@", &format!("{}.0", START + second)),
         };
         let numbered = Some((recorder.to_owned(), *number));
-        self.marks.append(&[MarkBatch { uid: 7, numbered, marks: vec![Some(mark)] }]).unwrap();
+        self.marks
+            .append(&[MarkBatch { uid: 7, numbered, marks: vec![Some(mark)], refused_of: Vec::new() }])
+            .unwrap();
     }
 
     fn step(&mut self, recorder: &'static str, second: i64, step: i64) {
@@ -141,7 +143,38 @@ fn a_clock_that_is_set_back_reorders_nothing() {
     assert!((25.5..=26.0).contains(&answer.productive_seconds), "{answer:?}");
     assert_eq!((answer.disruptions, answer.last_recorded_step), (0, 14));
     let strict = host.asked(&host.ledgers, MarkLedger::Strict);
-    assert!((0.0..=100.0).contains(&strict.goodput_percent), "{strict:?}");
+    assert_eq!((strict.disruptions, strict.last_recorded_step), (0, 14));
+    assert!((25.5..=26.0).contains(&strict.productive_seconds), "{strict:?}");
+    assert!((36.0..36.1).contains(&strict.total_elapsed_seconds), "the clock goes on from 28 s: {strict:?}");
+}
+
+#[test]
+fn a_clock_that_is_right_again_is_believed() {
+    let mut clock = RecorderClock { latest: 100 * SET_BACK, set_back: 0 };
+    let mut next = |seconds: i64| {
+        clock.next(seconds * SET_BACK);
+        (clock.latest / SET_BACK, clock.set_back / SET_BACK)
+    };
+    assert_eq!(next(101), (101, 0));
+    assert_eq!(next(41), (101, 60));
+    assert_eq!(next(43), (103, 60));
+    assert_eq!(next(3), (103, 100));
+    assert_eq!(next(120), (120, 0));
+    let mut clock = RecorderClock { latest: 100 * SET_BACK, set_back: 0 };
+    clock.next(100 * SET_BACK - 5);
+    assert_eq!((clock.latest, clock.set_back), (100 * SET_BACK, 0), "two threads");
+}
+
+#[test]
+fn a_window_of_the_strict_ledger_ends_at_the_present() {
+    let mut host = Host::new();
+    host.ten_steps();
+    host.advance(60);
+    let at = |second: i64| Micros((START + second) * 1_000_000);
+    let window = MarkLedgerQuestion { window: Some((at(0), at(1_000_000))), ..question(MarkLedger::Strict) };
+    let (_, MarkAnswer::Strict(answer)) = host.ledgers.ask(host.job(), &window).unwrap() else { panic!() };
+    let LedgerAnswer::Window(answer) = answer.answer else { panic!("a window") };
+    assert_eq!(answer.total_seconds, 60.0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use store::marks::NewMark;
 use super::*;
 
 fn id(job: &str) -> WorkloadId {
-    WorkloadId { kind: JobKind::Slurm, job: job.to_owned() }
+    WorkloadId { kind: JobKind::Slurm, job: job.to_owned(), uid: 7 }
 }
 
 fn workload(job: &str) -> Arc<Workload> {
@@ -23,7 +23,12 @@ fn batch(job: &str, recorder: &str, steps: &[(i64, f64)]) -> MarkBatch {
         let payload = serde_json::json!({ "step_count": step, "step_start_time": start }).to_string();
         Some(NewMark { job: "j".into(), workload: Some(id(job)), at: Timestamp(5), payload })
     };
-    MarkBatch { uid: 7, numbered: Some((recorder.into(), 1)), marks: steps.iter().map(mark).collect() }
+    MarkBatch {
+        uid: 7,
+        numbered: Some((recorder.into(), 1)),
+        marks: steps.iter().map(mark).collect(),
+        refused_of: Vec::new(),
+    }
 }
 
 fn series() -> StepSeries {

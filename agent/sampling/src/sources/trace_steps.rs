@@ -107,7 +107,7 @@ mod tests {
     fn tick(at: Timestamp, process: ProcessKey) -> Tick {
         let owner = Owner { process, ..Owner::default() };
         let workload = Workload {
-            id: WorkloadId { kind: JobKind::Slurm, job: "7".into() },
+            id: WorkloadId { kind: JobKind::Slurm, job: "7".into(), uid: 0 },
             label: "7".into(),
             job: Job::default(),
             owners: vec![process],

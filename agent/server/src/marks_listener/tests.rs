@@ -175,6 +175,7 @@ async fn there_is_room_for_so_many_programs() {
     let agent = Agent::new(2, None);
     let first = (agent.connect(), agent.connect());
     let third = agent.connect();
+    assert_eq!(third.answer().await, Some(AgentAnswer::NoConnection.to_string()));
     assert_eq!(third.answer().await, None);
     drop(first);
 }
@@ -200,4 +201,24 @@ async fn a_user_who_sends_too_fast_is_read_more_slowly_and_loses_nothing() {
     client.until_stored(marks).await;
     let job = agent.job("j").unwrap();
     assert_eq!((job.marks, job.lost), (marks, 0));
+}
+
+#[tokio::test]
+async fn what_a_program_sent_before_it_ended_is_stored_though_it_read_no_answer() {
+    let mut agent = Agent::new(64, None);
+    agent.start_writer();
+    let client = agent.connect();
+    client.send(format!("M1 r 1\n{}", line("j"))).await;
+    client.0.readable().await.unwrap();
+    // What comes now is read slowly: the program is gone before.
+    agent.quotas.charge(Uid::effective().as_raw(), 2 * usize::try_from(RATE).unwrap(), 0, Instant::now());
+    let marks = 50;
+    for number in 2..=marks {
+        client.send(format!("M1 r {number}\n{}", line("j"))).await;
+    }
+    drop(client);
+    while agent.job("j").is_none_or(|job| job.marks < marks) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(agent.job("j").unwrap().lost, 0);
 }

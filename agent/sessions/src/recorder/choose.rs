@@ -65,7 +65,7 @@ impl Recorder {
         let mut chosen: BTreeMap<(WorkloadId, u32), Vec<ProcessKey>> = BTreeMap::new();
         for owner in host.workloads.owners.iter().filter(|owner| may(owner)) {
             if job.is_none_or(|job| job::is_named(owner.job.kind, &owner.job.id, job)) {
-                let key = (WorkloadId::of(&owner.job), owner.uid);
+                let key = (WorkloadId::of(&owner.job, owner.uid), owner.uid);
                 chosen.entry(key).or_default().push(owner.process);
             }
         }

@@ -98,7 +98,7 @@ mod tests {
             number: 1,
             order: 1,
             process: RecordedProcess {
-                workload: WorkloadId { kind: JobKind::Process, job: "1".into() },
+                workload: WorkloadId { kind: JobKind::Process, job: "1".into(), uid: 0 },
                 process: ProcessKey::default(),
                 port: 1,
                 uid: 1,

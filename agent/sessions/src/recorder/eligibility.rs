@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn choice(is_on: bool, strategy: Option<&str>) -> RecorderChoice {
-        let workload = WorkloadId::of(&owner().job);
+        let workload = WorkloadId::of(&owner().job, owner().uid);
         RecorderChoice { workload, uid: 1000, is_on, strategy: strategy.map(str::to_owned) }
     }
 

@@ -117,7 +117,7 @@ mod tests {
     const EVERY: Duration = Duration::from_secs(60);
 
     fn grid() -> WindowGrid {
-        WindowGrid::new(EVERY, &WorkloadId { kind: JobKind::Run, job: "j".into() })
+        WindowGrid::new(EVERY, &WorkloadId { kind: JobKind::Run, job: "j".into(), uid: 0 })
     }
 
     fn at(seconds: u64) -> LookedAt {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(found(&mut account, 908, None).unwrap(), (5, "it was switched off".into()));
         assert_eq!(found(&mut account, 909, None), None);
         // Another interval has other windows.
-        let other = WindowGrid::new(EVERY / 2, &WorkloadId { kind: JobKind::Run, job: "j".into() });
+        let other = WindowGrid::new(EVERY / 2, &WorkloadId { kind: JobKind::Run, job: "j".into(), uid: 0 });
         assert_eq!(account.look(other, at(1200), None), None);
     }
 

@@ -167,7 +167,7 @@ impl RecorderState {
     ) -> Vec<Planned<'a>> {
         let mut recorded = 0;
         let plan = |owner: &'a Owner| {
-            let workload = WorkloadId::of(&owner.job);
+            let workload = WorkloadId::of(&owner.job, owner.uid);
             let choice = self.choices.get(&(workload.clone(), owner.uid));
             let foreign_use = self.foreign_uses.get(&owner.process).map(String::as_str);
             let mut plan = eligibility::plan(owner, settings, choice, foreign_use);

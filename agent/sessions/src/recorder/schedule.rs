@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn job(id: &str) -> WorkloadId {
-        WorkloadId { kind: JobKind::Slurm, job: id.to_owned() }
+        WorkloadId { kind: JobKind::Slurm, job: id.to_owned(), uid: 0 }
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub struct WantedPast {
 
 impl WantedPast {
     pub(super) fn has(&self, process: &RecordedProcess) -> bool {
-        let WorkloadId { kind, job } = &process.workload;
+        let WorkloadId { kind, job, .. } = &process.workload;
         self.job.as_ref().is_none_or(|named| job::is_named(*kind, job, named)) && (self.may_read)(process)
     }
 
@@ -193,7 +193,7 @@ impl Recorder {
         let may = |uid, process| RecordedProcess {
             uid,
             process,
-            workload: WorkloadId { kind: JobKind::Process, job: String::new() },
+            workload: WorkloadId { kind: JobKind::Process, job: String::new(), uid: 0 },
             port: 0,
         };
         let seen = |owner: &Owner| (wanted.may_read)(&may(owner.uid, owner.process));

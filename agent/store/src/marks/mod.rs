@@ -58,6 +58,8 @@ pub struct MarkBatch {
     pub numbered: Option<(String, u64)>,
     /// The marks; `None` for each that was refused.
     pub marks: Vec<Option<NewMark>>,
+    /// The job of each refused mark, where nobody numbers them: a recorder tells it to the job of its other marks.
+    pub refused_of: Vec<String>,
 }
 
 /// What became of a batch.

@@ -79,6 +79,9 @@ impl<'c> Appender<'c> {
             for mark in batch.marks.iter().flatten() {
                 self.insert(&mut jobs, batch.uid, mark, None)?;
             }
+            for job in &batch.refused_of {
+                self.refuse(batch.uid, job)?;
+            }
             return Ok(Appended { added: self.count(&jobs)?, ..Appended::default() });
         };
         let mut recorder = self.recorder(batch.uid, id)?;
@@ -122,6 +125,14 @@ impl<'c> Appender<'c> {
         count.marks += 1;
         count.bytes += mark.payload.len() + MARK_BYTES;
         Ok(count.number)
+    }
+
+    /// Counts a refused mark of a job, which may have no other.
+    fn refuse(&mut self, uid: u32, job: &str) -> rusqlite::Result<()> {
+        let row = (uid, job, None::<&str>, None::<&str>, self.now.0);
+        let number: i64 = self.make_job.query_row(row, |row| row.get(0))?;
+        let sql = "UPDATE mark_jobs SET refused = refused + 1 WHERE number = ?1";
+        self.connection.execute(sql, [number]).map(drop)
     }
 
     /// Adds the counts to the jobs. Returns how many marks were added.
@@ -184,7 +195,9 @@ pub(super) fn jobs(
     };
     let mut statement = connection.prepare(&format!(
         "SELECT {JOB} FROM mark_jobs
-         WHERE (?1 IS NULL OR name = ?1 OR (job_id = ?3 AND (?2 IS NULL OR job_kind = ?2)))
+         WHERE (?1 IS NULL OR name = ?1 OR (job_id = ?3 AND (?2 IS NULL OR job_kind = ?2))
+                -- `tpuscope run --name N` gives N to its programs as the name of their job.
+                OR (?2 = 'run' AND name = ?3 AND coalesce(job_kind, 'run') = 'run'))
            AND (?4 IS NULL OR uid = ?4)
          ORDER BY last_ns DESC, number DESC"
     ))?;
@@ -208,10 +221,11 @@ pub(super) fn job(connection: &Connection, number: i64) -> rusqlite::Result<Opti
 
 fn marked_job(row: &Row<'_>) -> rusqlite::Result<MarkedJob> {
     let kind = row.get::<_, Option<String>>(3)?.and_then(|kind| JobKind::named(&kind));
-    let workload = kind.zip(row.get(4)?).map(|(kind, job)| WorkloadId { kind, job });
+    let uid = row.get(1)?;
+    let workload = kind.zip(row.get(4)?).map(|(kind, job)| WorkloadId { kind, job, uid });
     Ok(MarkedJob {
         number: row.get(0)?,
-        uid: row.get(1)?,
+        uid,
         name: row.get(2)?,
         workload,
         marks: row.get(5)?,

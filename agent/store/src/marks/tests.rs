@@ -42,7 +42,12 @@ fn mark(job: &str, at: i64) -> NewMark {
 }
 
 fn batch(uid: u32, recorder: &str, first: u64, marks: &[Option<NewMark>]) -> MarkBatch {
-    MarkBatch { uid, numbered: Some((recorder.to_owned(), first)), marks: marks.to_vec() }
+    MarkBatch {
+        uid,
+        numbered: Some((recorder.to_owned(), first)),
+        marks: marks.to_vec(),
+        refused_of: Vec::new(),
+    }
 }
 
 fn several(job: &str, count: i64) -> Vec<Option<NewMark>> {
@@ -94,12 +99,26 @@ fn losses_before_the_first_mark_are_those_of_its_job() {
 }
 
 #[test]
+fn a_refused_mark_without_a_number_is_one_of_its_job() {
+    let host = Host::new(1 << 20);
+    let refused =
+        |job: &str| MarkBatch { uid: 7, numbered: None, marks: vec![None], refused_of: vec![job.to_owned()] };
+    host.append(refused("j"));
+    host.append(MarkBatch { marks: several("j", 2), refused_of: Vec::new(), ..refused("j") });
+    host.append(refused("j"));
+    host.append(refused("k"));
+    let counts = [("k".to_owned(), 0, 0, 1, 0), ("j".to_owned(), 2, 0, 2, 0)];
+    assert_eq!(host.counts(7), counts);
+}
+
+#[test]
 fn users_and_recorders_do_not_mix() {
     let host = Host::new(1 << 20);
     for (uid, recorder) in [(7, "r"), (8, "r"), (7, "s")] {
         assert_eq!(host.append(batch(uid, recorder, 1, &several("j", 2))).added, 2);
     }
-    let unnumbered = MarkBatch { uid: 7, numbered: None, marks: several("j", 2) };
+    let refused_of = Vec::new();
+    let unnumbered = MarkBatch { uid: 7, numbered: None, marks: several("j", 2), refused_of };
     assert_eq!(host.append(unnumbered.clone()), Appended { added: 2, ..Appended::default() });
     host.append(unnumbered);
     assert_eq!(host.counts(7), [("j".to_owned(), 8, 0, 0, 0)]);
@@ -111,7 +130,7 @@ fn users_and_recorders_do_not_mix() {
 #[test]
 fn a_job_is_found_by_its_workload_too() {
     let host = Host::new(1 << 20);
-    let workload = WorkloadId { kind: JobKind::Slurm, job: "12".to_owned() };
+    let workload = WorkloadId { kind: JobKind::Slurm, job: "12".to_owned(), uid: 7 };
     let with = NewMark { workload: Some(workload.clone()), ..mark("name:x", 1) };
     host.append(batch(7, "r", 1, &[Some(with), Some(mark("name:x", 2)), Some(mark("13", 3))]));
     for name in ["name:x", "12", "slurm:12"] {
@@ -119,9 +138,18 @@ fn a_job_is_found_by_its_workload_too() {
         assert_eq!(jobs.len(), 1, "{name}");
         assert_eq!((jobs[0].name.as_str(), jobs[0].workload.as_ref()), ("name:x", Some(&workload)));
     }
-    for name in ["run:12", "slurm:13", "slurm:"] {
+    for name in ["run:12", "slurm:13", "slurm:", "run:name:x"] {
         assert_eq!(host.marks.jobs(Some(name), Some(7)).unwrap(), [], "{name}");
     }
+}
+
+#[test]
+fn a_named_run_is_found_as_the_registry_calls_it() {
+    let host = Host::new(1 << 20);
+    // A command of `tpuscope run --name mk` without chips: the mark has the name, and no workload.
+    host.append(batch(7, "r", 1, &several("mk", 1)));
+    assert_eq!(host.marks.jobs(Some("run:mk"), Some(7)).unwrap().len(), 1);
+    assert_eq!(host.marks.jobs(Some("slurm:mk"), Some(7)).unwrap(), []);
 }
 
 #[test]

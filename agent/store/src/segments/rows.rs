@@ -180,9 +180,10 @@ fn parameters(query: &SegmentQuery) -> (Option<i64>, Option<i64>, Option<&str>) 
 /// The process of a row that begins with [`PROCESS`].
 fn process(row: &Row<'_>) -> rusqlite::Result<Option<RecordedProcess>> {
     let Some(kind) = JobKind::named(&row.get::<_, String>(0)?) else { return Ok(None) };
+    let uid = row.get(2)?;
     Ok(Some(RecordedProcess {
-        workload: WorkloadId { kind, job: row.get(1)? },
-        uid: row.get(2)?,
+        workload: WorkloadId { kind, job: row.get(1)?, uid },
+        uid,
         process: ProcessKey { pid: row.get(3)?, start_ticks: row.get(4)? },
         port: row.get(5)?,
     }))
@@ -244,7 +245,7 @@ pub(super) fn choices(connection: &Connection) -> rusqlite::Result<Vec<RecorderC
     let read = statement.query_map([], |row| {
         let kind = JobKind::named(&row.get::<_, String>(0)?);
         let (job, uid, is_on, strategy) = (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
-        Ok(kind.map(|kind| RecorderChoice { workload: WorkloadId { kind, job }, uid, is_on, strategy }))
+        Ok(kind.map(|kind| RecorderChoice { workload: WorkloadId { kind, job, uid }, uid, is_on, strategy }))
     })?;
     read.filter_map(Result::transpose).collect()
 }

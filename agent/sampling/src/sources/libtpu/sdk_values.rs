@@ -212,7 +212,8 @@ mod tests {
 
     fn context(chips: &[Chip]) -> SampleContext<'_> {
         let job = Job { kind: JobKind::Process, id: "1-2".to_owned(), ..Job::default() };
-        let workload = Workload { id: WorkloadId::of(&job), label: job.id.clone(), job, owners: Vec::new() };
+        let workload =
+            Workload { id: WorkloadId::of(&job, 0), label: job.id.clone(), job, owners: Vec::new() };
         SampleContext { at: Timestamp(5), chips, workload: Some(Arc::new(workload)) }
     }
 
