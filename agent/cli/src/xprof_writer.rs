@@ -9,8 +9,10 @@ use super::{CommandResult, exit::Exit, failure::Failure};
 /// Arguments of the hidden command.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The folder of the session
-    folder: PathBuf,
+    /// The folder of the settings
+    root: PathBuf,
+    /// The folder of the session below it
+    below: PathBuf,
     /// The name of the file
     name: String,
     /// The number of its bytes, which come on standard input
@@ -18,6 +20,6 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let written = written::run(&args.folder, &args.name, args.bytes);
+    let written = written::run(&args.root, &args.below, &args.name, args.bytes);
     written.map(|()| Exit::Ok).map_err(|fault| Failure::new(Exit::Internal, fault.to_string()))
 }

@@ -8,7 +8,7 @@
 //! | local, the agent's pid namespace: the user of `slurm.user` | read | those of this user | none | of all users |
 //! | local, the agent's pid namespace: any other user | read | those of this user | none | of this user |
 //! | local, another pid namespace, any user | read | those of this user in this namespace | none | of this user |
-//! | local, unknown pid namespace or unknown user | read | none | none | none |
+//! | local, unknown pid namespace, unknown user, or a process that is not seen | read | none | none | none |
 //! | remote, role operator | read | all | apply | none |
 //! | remote, role viewer | read | none | none | none |
 //! | remote, role agent | none | none | none | none |
@@ -59,6 +59,7 @@ impl fmt::Display for Principal {
                     PidNamespace::Agent => Ok(()),
                     PidNamespace::Foreign(namespace) => write!(f, " in {namespace:?}"),
                     PidNamespace::Unknown => f.write_str(" in an unknown pid namespace"),
+                    PidNamespace::Unseen => f.write_str(" without a visible process"),
                 }
             }
             Self::Remote(peer) => peer.fmt(f),
@@ -77,6 +78,8 @@ pub enum PidNamespace {
     Foreign(ForeignNamespace),
     /// The agent cannot tell. It is treated as a foreign namespace without any workload.
     Unknown,
+    /// The agent sees no process of the caller, and so no namespace. It is treated as [`PidNamespace::Unknown`] is.
+    Unseen,
 }
 
 /// A pid namespace that is not the agent's.
@@ -226,6 +229,8 @@ pub enum Denied {
     UnknownUser,
     /// The agent cannot tell the caller's pid namespace.
     UnknownNamespace,
+    /// The agent does not see the caller's process.
+    UnseenProcess,
     /// A viewer may only read measurements.
     Viewer,
     /// An agent's certificate is not for calls.
@@ -250,6 +255,10 @@ impl fmt::Display for Denied {
             }
             Self::UnknownNamespace => {
                 "the agent cannot tell the pid namespace of your process; call from the agent's pid namespace"
+            }
+            Self::UnseenProcess => {
+                "the agent sees no process of your user that has this connection open; processes of other users than its own it \
+                 sees only with the capabilities CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, as its unit gives them"
             }
             Self::NotAdmin => {
                 "the limits of the store concern the sessions of all users: call as root or as a member of api.admin_group"
@@ -292,6 +301,7 @@ pub fn authorize(
         Principal::Local { uid: None, .. } => Err(Denied::UnknownUser),
         Principal::Local { uid: Some(uid), pid_namespace } => match pid_namespace {
             PidNamespace::Unknown => Err(Denied::UnknownNamespace),
+            PidNamespace::Unseen => Err(Denied::UnseenProcess),
             PidNamespace::Foreign(pid_namespace) => {
                 Ok(Scope::UserInNamespace { uid: *uid, pid_namespace: pid_namespace.clone() })
             }
@@ -399,6 +409,7 @@ pub(crate) mod tests {
             (local(0, PidNamespace::Foreign(foreign(7))), in_namespace(0)),
             (local(SLURM_UID, PidNamespace::Foreign(foreign(7))), in_namespace(SLURM_UID)),
             (local(0, PidNamespace::Unknown), Err(Denied::UnknownNamespace)),
+            (local(0, PidNamespace::Unseen), Err(Denied::UnseenProcess)),
             (Principal::Local { uid: None, pid_namespace: PidNamespace::Agent }, Err(Denied::UnknownUser)),
             (remote(Role::Operator), Err(Denied::Elsewhere)),
             (remote(Role::Viewer), Err(Denied::Viewer)),

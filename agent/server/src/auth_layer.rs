@@ -94,7 +94,7 @@ impl AuthLayer {
                 let caller = peer.identity().map(|found| LocalCaller {
                     uid: found.uid,
                     gid: found.gid,
-                    pid: Some(found.pid),
+                    pid: peer.pid(),
                 });
                 (peer.principal(self.overflow_uid), caller)
             }

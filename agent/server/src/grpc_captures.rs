@@ -4,9 +4,9 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use ::sessions::{
     CaptureError, FailureReason,
-    capture_runner::{CaptureJob, CaptureRunner, RunningCapture},
+    capture_runner::{CaptureJob, CaptureRunner, RunningCapture, SessionUse},
     spec::{CaptureParams, Levels},
-    target::{self, Targets},
+    target::{self, Permission, Targets},
 };
 use host::discovery::Discovery;
 use model::{snapshot::HostSnapshot, time::Timestamp, workload::Owner};
@@ -90,10 +90,8 @@ impl GrpcCaptures {
 
     fn found(&self, scope: &Scope, pids: &[u32]) -> Targets {
         let snapshot = self.host_snapshot();
-        let may = |owner: Option<&Owner>| match owner {
-            Some(owner) => scope.covers_process(owner.uid, owner.pid_namespace),
-            None => *scope == Scope::All,
-        };
+        let may =
+            |owner: Option<&Owner>| permission(scope, owner.map(|owner| (owner.uid, owner.pid_namespace)));
         target::of_workloads(&snapshot.workloads, &snapshot.chips, &self.host, pids, may)
     }
 }
@@ -141,6 +139,7 @@ impl captures_server::Captures for GrpcCaptures {
             caller,
             enough: CancellationToken::new(),
             share: None,
+            session_use: SessionUse::Kept,
         };
         let RunningCapture { cancel, result } = match self.captures.start(job).await {
             Ok(running) => running,
@@ -205,6 +204,16 @@ fn refusal(error: &CaptureError) -> Result<Response<Events>, Status> {
     Ok(Response::new(Box::pin(only)))
 }
 
+/// Whether a caller may profile a process of this user in this pid namespace; `None`: one that is not known.
+fn permission(scope: &Scope, process: Option<(u32, Option<u64>)>) -> Permission {
+    match (scope, process) {
+        (Scope::All, _) => Permission::Granted,
+        (_, Some((uid, namespace))) if scope.covers_process(uid, namespace) => Permission::Granted,
+        (Scope::UserInNamespace { uid: own, .. }, Some((uid, _))) if *own == uid => Permission::Elsewhere,
+        _ => Permission::NotYours,
+    }
+}
+
 /// The parameters in a request.
 pub(super) fn params(request: &CaptureRequest) -> CaptureParams {
     CaptureParams {
@@ -227,6 +236,18 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::access::tests::foreign;
+
+    #[test]
+    fn a_process_of_the_caller_in_another_namespace_is_no_process_of_another_user() {
+        let container = Scope::UserInNamespace { uid: 5, pid_namespace: foreign(7) };
+        assert_eq!(permission(&container, Some((5, Some(7)))), Permission::Granted);
+        assert_eq!(permission(&container, Some((5, None))), Permission::Elsewhere);
+        assert_eq!(permission(&container, Some((6, Some(7)))), Permission::NotYours);
+        assert_eq!(permission(&Scope::User(5), Some((6, None))), Permission::NotYours);
+        assert_eq!(permission(&Scope::User(5), None), Permission::NotYours);
+        assert_eq!(permission(&Scope::All, None), Permission::Granted);
+    }
 
     #[test]
     fn a_caller_chooses_among_the_destinations_that_are_for_it() {

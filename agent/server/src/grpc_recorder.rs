@@ -4,7 +4,7 @@ use std::{pin::Pin, sync::Arc};
 
 use ::sessions::{
     CaptureError, FailureReason,
-    capture_runner::StoredCapture,
+    capture_runner::{SessionUse, StoredCapture},
     recorder::{ChoiceRefused, ChoiceRequest, Recorder, SnapshotJob, Strategy, WantedPast},
 };
 use host::discovery::Discovery;
@@ -271,6 +271,7 @@ impl recorder_server::Recorder for GrpcRecorder {
             }),
             caller,
             cancel: cancel.clone(),
+            session_use: SessionUse::Kept,
         };
         let (recorder, grants) = (Arc::clone(&self.recorder), Arc::clone(&self.grants));
         tokio::spawn(async move {

@@ -97,9 +97,10 @@ fn refused(error: &PutManifestError) -> Status {
             | FailureClass::CredentialsFile => (Code::PermissionDenied, None),
             FailureClass::Timeout => (Code::DeadlineExceeded, None),
             FailureClass::NoSpace => (Code::ResourceExhausted, None),
-            FailureClass::Unreachable | FailureClass::Server | FailureClass::Throttled => {
-                (Code::Unavailable, None)
-            }
+            FailureClass::Unreachable
+            | FailureClass::Tls
+            | FailureClass::Server
+            | FailureClass::Throttled => (Code::Unavailable, None),
             _ => (Code::Internal, None),
         },
     };

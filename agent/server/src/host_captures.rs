@@ -8,7 +8,7 @@ use std::time::Duration;
 use ::sessions::{
     CaptureError,
     capture::{HostShare, ReadyHost},
-    capture_runner::{Caller, CaptureJob, RunningCapture, StoredCapture},
+    capture_runner::{Caller, CaptureJob, RunningCapture, SessionUse, StoredCapture},
     recorder::JobAndUser,
     reservation::{DEFAULT_LEASE, HostReservation, MAX_LEASE, ReservationEvent},
     target::CaptureTarget,
@@ -151,6 +151,7 @@ impl HostCall {
             caller: self.caller.clone(),
             enough: CancellationToken::new(),
             share: Some(HostShare { id: order.id.clone(), ready: Box::new(announce), start: started }),
+            session_use: SessionUse::Kept,
         };
         Ok((job, ReservationControl { ready, start }))
     }

@@ -4,7 +4,7 @@ use std::{
     fmt,
     net::SocketAddr,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     str::FromStr,
 };
 
@@ -48,8 +48,8 @@ pub struct Settings {
     pub xprof_anyone: bool,
     /// Folders, such as ["/home"], below which the agent writes the trace itself if a client of `xprof` names a folder there:
     /// as the user of the client, which an agent can that runs as root or as this user. Elsewhere the client gets the
-    /// trace and writes it.
-    #[serde(deserialize_with = "absolute_path::each")]
+    /// trace and writes it. No link below them is followed.
+    #[serde(deserialize_with = "xprof_roots")]
     pub xprof_roots: Vec<PathBuf>,
     /// Host names that the Host header of an HTTP request may have, in addition to localhost and loopback addresses.
     pub allowed_hosts: Vec<String>,
@@ -122,6 +122,16 @@ pub fn check_socket_path(path: &Path) -> Result<(), SocketPathError> {
     }
 }
 
+fn xprof_roots<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    let roots = absolute_path::each(deserializer)?;
+    match roots.iter().find(|root| root.components().any(|part| part == Component::ParentDir)) {
+        Some(root) => {
+            Err(D::Error::custom(format!("expected a folder without `..`, got `{}`", root.display())))
+        }
+        None => Ok(roots),
+    }
+}
+
 fn socket_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     let path = PathBuf::deserialize(deserializer)?;
     check_socket_path(&path).map_err(D::Error::custom)?;
@@ -152,11 +162,11 @@ impl LoopbackListen {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoopbackListenError {
     /// The text is neither an address nor `off`.
-    #[error("expected IP:PORT, such as `127.0.0.1:4390`, or `off`, got `{0}`")]
+    #[error("expected IP:PORT, such as `127.0.0.1:PORT`, or `off`, got `{0}`")]
     NoAddress(String),
     /// The address is not a loopback address.
     #[error(
-        "expected a loopback address, such as `127.0.0.1:4390`, got `{0}`: other hosts could connect to it \
+        "expected a loopback address, such as `127.0.0.1:PORT`, got `{0}`: other hosts could connect to it \
          without TLS"
     )]
     Remote(SocketAddr),

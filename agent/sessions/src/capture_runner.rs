@@ -5,6 +5,7 @@ pub mod forwarding;
 
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -29,7 +30,7 @@ use tracing::{info, warn};
 use xprof::session::{Manifest, SessionName};
 
 use crate::{
-    CaptureError,
+    CaptureError, FailureReason,
     capture::{CaptureRun, CapturedSession, HostShare, ProgressListener, no_target},
     own_metrics,
     profiler::Profilers,
@@ -92,6 +93,27 @@ pub struct CaptureJob {
     pub enough: CancellationToken,
     /// `None` for a capture of this host alone.
     pub share: Option<HostShare>,
+    /// What becomes of the session, for the log.
+    pub session_use: SessionUse,
+}
+
+/// What becomes of a session that is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionUse {
+    /// It stays in the store.
+    Kept,
+    /// The caller gets its traces, and then it is removed.
+    PassedOn,
+}
+
+impl SessionUse {
+    /// As in "capture kept".
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::PassedOn => "passed on",
+        }
+    }
 }
 
 /// Who asks for something, as the log names it.
@@ -170,11 +192,21 @@ impl CaptureRunner {
         self.begin(job).await.inspect_err(|error| self.note_refusal(&caller, error))
     }
 
-    fn note_refusal(&self, Caller { uid, pid, remote }: &Caller, error: &CaptureError) {
+    fn note_refusal(&self, caller: &Caller, error: &CaptureError) {
+        self.note_refused(caller, error.reason(), error);
+    }
+
+    /// Notes a capture that was refused, in the log and in the agent's own metrics.
+    pub fn note_refused(
+        &self,
+        Caller { uid, pid, remote }: &Caller,
+        reason: FailureReason,
+        error: &dyn fmt::Display,
+    ) {
         own_metrics::refused();
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(permit) = refusals.take(Instant::now()) {
-            let (remote, reason) = (remote.as_deref(), error.reason().as_str());
+            let (remote, reason) = (remote.as_deref(), reason.as_str());
             info!(uid, pid, remote, reason, %error, "capture refused{permit}");
         }
     }
@@ -184,7 +216,8 @@ impl CaptureRunner {
     }
 
     async fn begin(self: &Arc<Self>, job: CaptureJob) -> Result<RunningCapture, CaptureError> {
-        let CaptureJob { params, session, targets, upload, listener, caller, enough, share } = job;
+        let CaptureJob { params, session, targets, upload, listener, caller, enough, share, session_use } =
+            job;
         let settings = self.settings();
         let spec = CaptureSpec::new(params, ParamsSource::Agent, &settings, self.clock.now())?;
         // Who has nothing to profile learns nothing of the store's sessions.
@@ -210,7 +243,7 @@ impl CaptureRunner {
         };
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let result = this.run(capture, staged, upload, caller).await;
+            let result = this.run(capture, staged, (upload, session_use), caller).await;
             own_metrics::ended(&result);
             drop(permit);
             // The caller may be gone.
@@ -240,7 +273,7 @@ impl CaptureRunner {
         &self,
         capture: CaptureRun,
         staged: StagedSession,
-        upload: UploadChoice,
+        (upload, session_use): (UploadChoice, SessionUse),
         Caller { uid, pid, remote }: Caller,
     ) -> Result<StoredCapture, CaptureError> {
         let (session, remote) = (staged.writer.name().clone(), remote.as_deref());
@@ -261,7 +294,8 @@ impl CaptureRunner {
         let kept = store_session::keep(&self.store, queue, staged, finished, upload, self.clock.now());
         let (stored, manifest, uploads) = kept.await?;
         let (bytes, missing) = (stored.bytes, manifest.missing.len());
-        info!(%session, uid, pid, remote, bytes, missing, uploads = uploads.len(), "capture kept");
+        let what = session_use.verb();
+        info!(%session, uid, pid, remote, bytes, missing, uploads = uploads.len(), "capture {what}");
         Ok(StoredCapture { manifest, failures, stored, uploads })
     }
 }

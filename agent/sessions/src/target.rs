@@ -59,8 +59,21 @@ pub struct Targets {
     pub unusable: usize,
     /// Processes that the caller may not profile.
     pub denied: usize,
+    /// Those among them that are of the caller's user, in another pid namespace.
+    pub elsewhere: usize,
     /// Why a process of this host may not have been seen; `None` where all are seen, or where the targets were named.
     pub hidden: Option<String>,
+}
+
+/// Whether a caller may profile a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// It may.
+    Granted,
+    /// The process is of another user.
+    NotYours,
+    /// The process is of the caller's user, in another pid namespace than the caller.
+    Elsewhere,
 }
 
 /// Profilers that the caller named; `local` is the name of this host. A profiler that is named twice is one target.
@@ -148,7 +161,7 @@ pub fn of_workloads(
     chips: &[Chip],
     host: &HostName,
     pids: &[u32],
-    may: impl Fn(Option<&Owner>) -> bool,
+    may: impl Fn(Option<&Owner>) -> Permission,
 ) -> Targets {
     let mut found = Targets { hidden: workloads.hidden.clone(), ..Targets::default() };
     for owner in &workloads.owners {
@@ -156,16 +169,19 @@ pub fn of_workloads(
         if !pids.is_empty() && !pids.contains(&pid) {
             continue;
         }
-        if may(Some(owner)) {
-            found.add(owner, chips, host);
-        } else {
-            found.denied += 1;
+        match may(Some(owner)) {
+            Permission::Granted => found.add(owner, chips, host),
+            Permission::NotYours => found.denied += 1,
+            Permission::Elsewhere => {
+                found.denied += 1;
+                found.elsewhere += 1;
+            }
         }
     }
     let ownerless = workloads.endpoints.iter().filter(|endpoint| endpoint.kind == EndpointKind::Profiler);
     for endpoint in ownerless.filter(|_| pids.is_empty()) {
         match (&endpoint.unreachable, &endpoint.address) {
-            (None, Address::Tcp(at)) if may(None) => {
+            (None, Address::Tcp(at)) if may(None) == Permission::Granted => {
                 let known = direct(&[Target::from(*at)], host).targets.into_iter();
                 let (chips, notes) = (chips_of_listeners(endpoint), shared(&Target::from(*at), endpoint));
                 let notes: Vec<String> = notes.into_iter().collect();
@@ -208,9 +224,12 @@ impl Targets {
     }
 
     /// How many processes are not the caller's; `None` without one.
-    pub(crate) fn left_out(&self) -> Option<String> {
-        let denied = (self.denied > 0).then(|| counted(self.denied, "process"));
-        denied.map(|denied| format!("left out, because not yours: {denied}"))
+    pub fn left_out(&self) -> Option<String> {
+        let count = |number| (number > 0).then(|| counted(number, "process"));
+        let others = count(self.denied - self.elsewhere).map(|others| format!("not yours: {others}"));
+        let elsewhere = count(self.elsewhere).map(|own| format!("in another pid namespace than you: {own}"));
+        let because: Vec<String> = others.into_iter().chain(elsewhere).collect();
+        (!because.is_empty()).then(|| format!("left out, because {}", because.join("; because ")))
     }
 
     fn add(&mut self, owner: &Owner, chips: &[Chip], host: &HostName) {

@@ -1,6 +1,6 @@
 //! A service that refuses, hangs or answers garbage; clocks that are wrong; very many series.
 
-use export::cloud_monitoring::ExportFailureKind;
+use export::{OwnMetrics, TextFormat, cloud_monitoring::ExportFailureKind};
 use fakes::fake_monitoring::MonitoringManner;
 use jiff::SignedDuration;
 
@@ -27,8 +27,8 @@ async fn what_went_wrong_is_told_and_the_next_points_are_newer() {
             "status 403",
         ),
         (MonitoringManner::Status(403, "SERVICE_DISABLED"), ExportFailureKind::Disabled, "status 403"),
-        (MonitoringManner::Status(401, ""), ExportFailureKind::Credentials, "status 401"),
-        (MonitoringManner::Status(404, ""), ExportFailureKind::Project, "status 404"),
+        (MonitoringManner::Status(401, ""), ExportFailureKind::Account, "status 401"),
+        (MonitoringManner::Status(404, ""), ExportFailureKind::NoProject, "status 404"),
         (MonitoringManner::Status(503, ""), ExportFailureKind::Server, "status 503"),
         (MonitoringManner::Status(400, ""), ExportFailureKind::Refused, "status 400"),
         (MonitoringManner::Page, ExportFailureKind::Answer, "not one of Cloud Monitoring"),
@@ -64,9 +64,15 @@ async fn a_clock_that_is_an_hour_off_is_said_to_be_wrong() {
     let failure = host.round().await.unwrap_err();
     assert_eq!(failure.kind, ExportFailureKind::Clock);
     assert!(failure.message.starts_with("the clock of this host is 3600 s ahead"), "{failure}");
-    // Points of the past are taken, with a remark.
+    // Points of the past are taken, and counted as a failure all the same.
+    let own = OwnMetrics::default();
+    assert!(own.install(), "no other test counts");
+    export::own_metrics::describe();
     host.monitoring.set_clock_offset(SignedDuration::from_hours(1));
     assert!(host.round().await.unwrap() >= 8);
+    let page = export::render(&[], &own, NOW, TextFormat::Text);
+    let counted = r#"tpuscope_export_failures_total{exporter="cloud_monitoring",reason="clock"} 1.0"#;
+    assert!(page.lines().any(|line| line == counted), "{page}");
     host.monitoring.set_clock_offset(SignedDuration::from_hours(26));
     host.pass(60);
     let failure = host.round().await.unwrap_err();

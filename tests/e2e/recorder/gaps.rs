@@ -52,7 +52,7 @@ fn every_missed_window_is_in_the_timeline_with_the_reason_that_was_observed() {
     kill(workload, Signal::SIGCONT).unwrap();
     // It is switched off.
     assert_eq!(agent.ask(&["recorder", "off", "--job", &id]).code, Some(0));
-    has_gap(&agent, &id, "it was switched off with `tpuscope recorder off`");
+    has_gap(&agent, &id, "it was switched off, with `tpuscope recorder off` or StopContinuousProfiling");
     // The agent is stopped, for longer than it ever waits.
     agent.record(&id);
     agent.agent.signal(Signal::SIGSTOP);

@@ -87,6 +87,9 @@ pub enum Error {
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(String),
+    /// Who asked for the trace takes no more of it.
+    #[error("the caller takes no more of the trace: it hung up, or its file cannot be written")]
+    NotTaken,
     /// The disk is full.
     #[error("the disk is full")]
     NoSpace,

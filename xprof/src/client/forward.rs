@@ -44,7 +44,7 @@ impl ProfilerClient {
     /// was sent.
     ///
     /// # Errors
-    /// See [`Error`]. [`Error::Broken`] if the receiver is gone.
+    /// See [`Error`]. [`Error::NotTaken`] if the receiver is gone.
     pub async fn forward(
         &self,
         request: &ProfileRequest,
@@ -101,5 +101,5 @@ async fn passed_on(
 }
 
 async fn send(to: &mpsc::Sender<TracePiece>, piece: TracePiece) -> Result<(), Error> {
-    to.send(piece).await.map_err(|_| Error::Broken("nobody takes the trace".to_owned()))
+    to.send(piece).await.map_err(|_| Error::NotTaken)
 }

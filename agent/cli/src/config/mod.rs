@@ -1,5 +1,6 @@
 //! `tpuscope config`: the default settings, the check of a settings file, and the settings in force.
 
+mod named_files;
 mod online;
 
 use std::{
@@ -40,7 +41,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Check a settings file and the TPUSCOPE_* variables; print all faults, and the variables that set nothing
+    /// Check a settings file and the TPUSCOPE_* variables; print all faults, the variables that set nothing, and the files
+    /// of exporters that cannot be used
     Check {
         /// Settings file [default: /etc/tpuscope/tpuscope.toml, if it exists]
         #[arg(env = settings_args::FILE_VARIABLE)]
@@ -88,14 +90,16 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::Ok)
 }
 
-/// The settings, or all their faults.
-fn checked(file: Option<&Path>) -> Result<LoadedSettings, Vec<Failure>> {
+/// The settings with what to warn of, or all their faults.
+fn checked(file: Option<&Path>) -> Result<(LoadedSettings, Vec<String>), Vec<Failure>> {
     let name = file.unwrap_or(Path::new(settings::FILE));
     let named = file.map(Path::to_owned);
     let read = move || {
         settings_args::of_agent(named.as_deref(), &[]).and_then(|loaded| {
             let faults = settings_args::check_here(&loaded.config);
-            if faults.is_empty() { Ok(loaded) } else { Err(faults) }
+            let ignored = loaded.ignored.iter().map(ToString::to_string);
+            let warnings = ignored.chain(named_files::warnings(&loaded.config)).collect();
+            if faults.is_empty() { Ok((loaded, warnings)) } else { Err(faults) }
         })
     };
     settings_args::within(READ_LIMIT, name, read).unwrap_or_else(|failure| Err(vec![failure]))
@@ -104,7 +108,7 @@ fn checked(file: Option<&Path>) -> Result<LoadedSettings, Vec<Failure>> {
 fn check(file: Option<&Path>, json: bool) -> CommandResult {
     let name = file.unwrap_or(Path::new(settings::FILE));
     match checked(file) {
-        Ok(loaded) => print_checked(&loaded, name, json)?,
+        Ok((loaded, warnings)) => print_checked(&loaded, &warnings, name, json)?,
         Err(faults) if json => {
             let all: Vec<_> = faults.iter().map(fault_json).collect();
             let first = remedies::first_of_all(faults);
@@ -118,9 +122,14 @@ fn check(file: Option<&Path>, json: bool) -> CommandResult {
     Ok(Exit::Ok)
 }
 
-/// Prints that the settings have no fault, and the variables that set nothing.
-fn print_checked(loaded: &LoadedSettings, name: &Path, json: bool) -> Result<(), Failure> {
-    let warnings: Vec<_> = loaded.ignored.iter().map(|ignored| one_line(&ignored.to_string())).collect();
+/// Prints that the settings have no fault, and the warnings.
+fn print_checked(
+    loaded: &LoadedSettings,
+    warnings: &[String],
+    name: &Path,
+    json: bool,
+) -> Result<(), Failure> {
+    let warnings: Vec<_> = warnings.iter().map(|warning| one_line(warning)).collect();
     if json {
         return output::json(&json!({ "ok": true, "settings": loaded.config, "warnings": warnings }));
     }

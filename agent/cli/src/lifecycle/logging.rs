@@ -1,17 +1,25 @@
 //! The daemon's log: to the journal, with fields, if standard error is connected to it; otherwise to standard error.
+//!
+//! An entry is one line, whatever a value in it quotes: a job or a peer must never write a line of its own.
 
 use std::{
-    env, io,
+    env,
+    fmt::Debug,
+    io,
     os::{fd::AsFd, unix::fs::MetadataExt},
 };
 
-use tracing::{Subscriber, level_filters::LevelFilter};
+use tracing::{Subscriber, field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
-    Layer, filter::Targets, layer::SubscriberExt, registry, reload, util::SubscriberInitExt,
+    Layer, field::MakeExt, filter::Targets, fmt, layer::SubscriberExt, registry, reload,
+    util::SubscriberInitExt,
 };
 
 use super::{journal::Journal, terminal::may_be_styled};
-use crate::settings::log::{Level, Settings};
+use crate::{
+    output::one_line,
+    settings::log::{Level, Settings},
+};
 
 /// The level of the log of this process.
 #[derive(Debug)]
@@ -61,7 +69,21 @@ fn plain<S>() -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> registry::LookupSpan<'a>,
 {
-    Box::new(tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(may_be_styled(&io::stderr())))
+    let layer = fmt::layer().fmt_fields(fields()).with_writer(io::stderr);
+    Box::new(layer.with_ansi(may_be_styled(&io::stderr())))
+}
+
+/// The message and the fields of an entry, each on its line.
+fn fields() -> impl for<'w> fmt::FormatFields<'w> + 'static {
+    let field = |writer: &mut fmt::format::Writer<'_>, field: &Field, value: &dyn Debug| {
+        let value = one_line(&format!("{value:?}"));
+        match field.name() {
+            "message" => write!(writer, "{value}"),
+            name if writer.has_ansi_escapes() => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}"),
+            name => write!(writer, "{name}={value}"),
+        }
+    };
+    fmt::format::debug_fn(field).delimited(" ")
 }
 
 /// systemd names the journal's stream by device and inode. A redirected standard error is another file.
@@ -84,7 +106,10 @@ fn filter(level: Level) -> LevelFilter {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{
+        path::Path,
+        sync::{Arc, Mutex},
+    };
 
     use tracing::Level as TracingLevel;
 
@@ -100,6 +125,44 @@ mod tests {
         }
         assert!(!targets.would_enable("h2::proto", &TracingLevel::INFO));
         assert!(targets.would_enable("h2::proto", &TracingLevel::WARN));
+    }
+
+    /// A log in memory.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_an_entry_quotes_starts_no_line_and_steers_no_terminal() {
+        let forged = "\n2026-12-01T04:00:00Z  INFO cli::agent: forged uid=0 \x1b[31mRED\x1b[2J\u{202e}";
+        for ansi in [false, true] {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let layer = fmt::layer().fmt_fields(fields()).with_writer(move || writer.clone()).with_ansi(ansi);
+            let subscriber = tracing_subscriber::registry().with(layer);
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(error = %forged, quoted = forged, bytes = 7, "cannot read {forged}");
+            });
+            let bytes = lines.0.lock().unwrap().clone();
+            let text = String::from_utf8(bytes).unwrap();
+            assert_eq!((text.lines().count(), text.ends_with('\n')), (1, true), "{text}");
+            assert!(
+                !text.contains("\x1b[31m") && !text.contains("\x1b[2J") && !text.contains('\u{202e}'),
+                "{text:?}"
+            );
+            let shown = r"\n2026-12-01T04:00:00Z  INFO cli::agent: forged uid=0 \u{1b}[31mRED";
+            assert_eq!(text.matches(shown).count(), 3, "{text}");
+            assert!(ansi || text.ends_with(" bytes=7\n") && text.contains(" error=\\n2026"), "{text}");
+        }
     }
 
     /// Adds the text of all source files below `folder`.

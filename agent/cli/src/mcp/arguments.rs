@@ -152,7 +152,7 @@ impl ArgumentKind {
                 "the name of a session, as the tool `sessions` lists it, not a path or a URL".to_owned()
             }
             Self::Number(least, most) => format!("a whole number from {least} to {most}"),
-            Self::Time => "a time such as \"10m\" or \"1h\"".to_owned(),
+            Self::Time => "a time such as \"10m\" or \"1h\", more than 0 and at most 584 years".to_owned(),
             Self::Switch => "true or false".to_owned(),
             Self::OneOf(words) => format!("one of {}", words.join(", ")),
         }

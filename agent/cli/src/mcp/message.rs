@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::tools::TOOLS;
 
 /// The versions that are agreed on once, by `initialize`; the newest first.
-const AGREED_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const AGREED_VERSIONS: [&str; 3] = ["2025-11-25", "2025-06-18", "2024-11-05"];
 /// The version that each request names for itself.
 pub(super) const NAMED_VERSION: &str = "2026-07-28";
 /// Where a request names it, and where an answer names this program.

@@ -150,9 +150,12 @@ mod tests {
 
     #[test]
     fn a_version_that_is_not_spoken_is_answered_with_one_that_is() {
-        for (wanted, given) in
-            [("2025-03-26", "2025-03-26"), ("2099-01-01", "2025-11-25"), ("", "2025-11-25")]
-        {
+        for (wanted, given) in [
+            ("2025-06-18", "2025-06-18"),
+            ("2025-03-26", "2025-11-25"),
+            ("2099-01-01", "2025-11-25"),
+            ("", "2025-11-25"),
+        ] {
             let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize",
                 "params": { "protocolVersion": wanted, "capabilities": {}, "clientInfo": {} } });
             let answer = answer(&mut server(), &request).unwrap();

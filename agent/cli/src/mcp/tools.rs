@@ -42,7 +42,7 @@ const fn required(name: &'static str, kind: ArgumentKind, about: &'static str) -
 pub(super) static TOOLS: [McpTool; 8] = [
     McpTool {
         name: "status",
-        about: "The TPU chips of this host now: health, owner, load, memory, temperature; the processes that hold them, the \
+        about: "The TPU chips of this host now: health, owner, load, memory; the processes that hold them, the \
                 step times of jobs, and why a source has no values.",
         arguments: &[
             optional("chip", Number(0, 1023), "Only this chip and the processes that use it."),

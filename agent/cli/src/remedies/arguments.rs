@@ -18,6 +18,14 @@ const MAX_QUOTED: usize = 80;
 
 /// The failure for `error`, which parsing `words` (without the program's name) gave.
 pub(crate) fn arguments(error: &clap::Error, words: &[String]) -> Failure {
+    let unexpected = error.kind() == ErrorKind::UnknownArgument;
+    if unexpected
+        && subcommand(words) == " config check"
+        && texts(error, ContextKind::InvalidArg) == ["--config"]
+    {
+        return Failure::new(Exit::Usage, what(error))
+            .remedy("`tpuscope config check FILE` takes the file without an option");
+    }
     let mut remedy = String::new();
     for (kind, noun) in [
         (ContextKind::SuggestedSubcommand, "subcommand"),
@@ -136,6 +144,10 @@ mod tests {
             message(&["capture", "--duratoin", "2s"]),
             "unexpected argument '--duratoin' found\n  a similar argument exists: '--duration'; \
              `tpuscope capture --help` shows the usage"
+        );
+        assert_eq!(
+            message(&["config", "check", "--config", "x.toml"]),
+            "unexpected argument '--config' found\n  `tpuscope config check FILE` takes the file without an option"
         );
         assert_eq!(
             message(&["sessions", "show"]),

@@ -38,6 +38,10 @@ pub(crate) fn unread_bucket(url: &str, error: &TransferError) -> Failure {
     }
     let (exit, remedy) = match error.class() {
         FailureClass::Unreachable => (Exit::Unreachable, "check the network of this machine"),
+        FailureClass::Tls => (
+            Exit::Unreachable,
+            "the certificate of the service has to be one that this machine trusts; a proxy may have put its own in the way",
+        ),
         FailureClass::Timeout => (Exit::Timeout, "run the command again"),
         FailureClass::Credentials => (
             Exit::Permission,

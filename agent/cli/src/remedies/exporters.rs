@@ -13,6 +13,13 @@ pub(crate) fn cloud_monitoring(kind: ExportFailureKind) -> &'static str {
             "name a key file in export.cloud_monitoring.credentials that the agent's user can read; or give the machine a \
              service account, and let the agent's unit reach the metadata server: docs/storage.md has the drop-in"
         }
+        ExportFailureKind::NoProject => {
+            "correct export.cloud_monitoring.project: the service does not know it, or not by this endpoint"
+        }
+        ExportFailureKind::Account => {
+            "the service refuses this account: see that it exists and is not disabled, and that its key was not deleted; a new key \
+             file is read at the next try"
+        }
         ExportFailureKind::Scope => {
             "give the machine the access scope monitoring.write or cloud-platform (the machine has to be stopped for \
              that), or name a key file in export.cloud_monitoring.credentials"
@@ -34,6 +41,10 @@ pub(crate) fn cloud_monitoring(kind: ExportFailureKind) -> &'static str {
         ExportFailureKind::Server => "the service fails; nothing has to be done here",
         ExportFailureKind::Unreachable => {
             "check the network and the unit's rules: IPAddressAllow=, docs/storage.md has the drop-in"
+        }
+        ExportFailureKind::Tls => {
+            "the certificate of export.cloud_monitoring.endpoint has to be one that this host trusts (a proxy may have put its own in \
+             the way), and its URL https:// only where TLS is spoken"
         }
         ExportFailureKind::Timeout => {
             "check the network between this host and export.cloud_monitoring.endpoint"
@@ -57,9 +68,13 @@ pub(crate) fn event_files(fault: EventFileFault) -> &'static str {
         EventFileFault::Marks => {
             "`tpuscope goodput --job NAME` says what is wrong; check the disk of agent.state_dir"
         }
+        EventFileFault::Link => {
+            "remove the link or the file that has the name of a job's folder: no link is followed there"
+        }
+        EventFileFault::NoSpace => "free disk space at export.tensorboard.directory, or lower its max_size",
         EventFileFault::Folder => {
-            "the folder of export.tensorboard.directory must be there and have room, the agent's user must be able to write to it, \
-             and under systemd ReadWritePaths= of the unit must name it (docs/export.md)"
+            "the folder of export.tensorboard.directory must be there, the agent's user must be able to write to it, and under \
+             systemd ReadWritePaths= of the unit must name it (docs/export.md)"
         }
     }
 }

@@ -12,13 +12,17 @@ pub(crate) fn otlp(fault: ExportFault) -> &'static str {
         }
         ExportFault::Tls => {
             "name the authority of the collector's certificate in export.otlp.ca, and in export.otlp.endpoint a host of that \
-             certificate"
+             certificate; a certificate that is its own authority (CA:TRUE) is not taken as a host's: sign another one with it"
+        }
+        ExportFault::NoTls => {
+            "the collector has to speak TLS 1.3 with HTTP/2 for https://; one without TLS is reached with http://, on an address of \
+             the loopback"
         }
         ExportFault::Lost => {
             "export.otlp.endpoint has to be a receiver of OTLP metrics over gRPC (usually port 4317; 4318 is OTLP over HTTP); one \
-             with TLS may ask for a certificate, which export.otlp.cert and key name"
+             with TLS needs https://, and may ask for a certificate, which export.otlp.cert and key name"
         }
-        ExportFault::NoService => {
+        ExportFault::NoService | ExportFault::Answer => {
             "export.otlp.endpoint has to be a receiver of OTLP metrics over gRPC (usually port 4317; 4318 is OTLP over HTTP)"
         }
         ExportFault::Silent => {

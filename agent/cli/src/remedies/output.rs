@@ -35,6 +35,41 @@ fn unwritten_to(what: &str, folder: &Path, error: &io::Error) -> Failure {
         }
         _ => Exit::Internal,
     };
-    Failure::new(exit, format_args!("cannot write {what} to {}: {error}", folder.display()))
-        .remedy("name a folder that you can write to")
+    let remedy = match error.kind() {
+        _ if folder.as_os_str().is_empty() => "name a folder: `.` is the one where you are",
+        _ if exit == Exit::NoSpace => "free disk space there, or name a folder on another disk",
+        // Before the folders are made, nothing is wrong with a link: this one leads nowhere.
+        io::ErrorKind::AlreadyExists => {
+            "remove what has the name of the folder, perhaps a link that leads nowhere, or name another one"
+        }
+        io::ErrorKind::NotADirectory => {
+            "remove the link or the file that is in the way, or name another folder"
+        }
+        _ => "name a folder that you can write to",
+    };
+    Failure::new(exit, format_args!("cannot write {what} to {}: {error}", folder.display())).remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_fits_what_is_wrong() {
+        let remedy = |folder: &str, kind: io::ErrorKind| {
+            let failure = event_file(Path::new(folder), &kind.into());
+            (failure.exit, failure.remedy)
+        };
+        let (exit, said) = remedy("d", io::ErrorKind::StorageFull);
+        assert!(exit == Exit::NoSpace && said.starts_with("free disk space"), "{said}");
+        for (folder, kind, says) in [
+            ("", io::ErrorKind::NotFound, "name a folder: "),
+            ("d", io::ErrorKind::NotADirectory, "remove the link or the file"),
+            ("d", io::ErrorKind::AlreadyExists, "a link that leads nowhere"),
+            ("d", io::ErrorKind::PermissionDenied, "name a folder that you can write to"),
+        ] {
+            let (exit, said) = remedy(folder, kind);
+            assert!(exit == Exit::Permission && said.contains(says), "{kind}: {said}");
+        }
+    }
 }

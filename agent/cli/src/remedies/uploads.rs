@@ -15,6 +15,10 @@ pub(crate) fn upload(class: &str, url: &str) -> &'static str {
         FailureClass::Unreachable => {
             "check the network and the unit's rules: IPAddressAllow=, docs/storage.md has the drop-in"
         }
+        FailureClass::Tls => {
+            "the certificate of the service has to be one that this host trusts (a proxy may have put its own in the way), and the URL \
+             https:// only where TLS is spoken"
+        }
         FailureClass::Timeout => "check the network; upload.idle_timeout is the limit",
         FailureClass::Credentials => {
             "name a key file in the destination's `credentials`; or, on Google Cloud, give the machine a service \
@@ -151,7 +155,9 @@ fn destination(check: &DestinationCheck) -> Failure {
         FailureClass::NotFound | FailureClass::NoDestination => Exit::NotFound,
         FailureClass::NoSpace => Exit::NoSpace,
         FailureClass::Timeout => Exit::Timeout,
-        FailureClass::Unreachable | FailureClass::Throttled | FailureClass::Server => Exit::Unreachable,
+        FailureClass::Unreachable | FailureClass::Tls | FailureClass::Throttled | FailureClass::Server => {
+            Exit::Unreachable
+        }
         FailureClass::Taken | FailureClass::TooLate => Exit::Conflict,
         FailureClass::Damaged | FailureClass::Local | FailureClass::Other => Exit::Internal,
     };

@@ -195,8 +195,9 @@ fn messages_of_list(section: &str, key: &str, value: &str) -> Vec<String> {
 
 /// The first line of a message of the parser, with words for the types of numbers.
 pub(super) fn first_line(message: &str) -> String {
-    const TYPES: [(&str, &str); 4] = [
+    const TYPES: [(&str, &str); 5] = [
         ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected a sequence", "expected a list, such as [\"a\", \"b\"]"),
         ("expected u16", "expected a whole number from 0 to 65535"),
         ("expected u32", "expected a whole number from 0 to 4294967295"),
         ("expected u64", "expected a whole number of 0 or more"),
@@ -234,11 +235,12 @@ pub(super) fn check_name(origin: &SettingSource, section: &str, key: &str) -> Re
     if known.is_list || known.fields.contains(&key) {
         return Ok(());
     }
-    // The setting may exist in another section.
+    // The setting may exist in another section. A name that several have says nothing.
     let elsewhere = || {
         let has = |section: &&Section| !section.is_list && section.fields.contains(&key);
-        let mut others = SECTIONS.iter().filter(has);
-        others.next().map(|section| format!("{}.{key}", section.name))
+        let others: Vec<_> = SECTIONS.iter().filter(has).collect();
+        let [only] = others[..] else { return None };
+        Some(format!("{}.{key}", only.name))
     };
     Err(ConfigError::UnknownKey {
         origin: origin.clone(),

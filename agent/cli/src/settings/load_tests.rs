@@ -416,6 +416,10 @@ fn the_collector_of_an_export_is_checked() {
             "[export.otlp]\nheaders_file = 'x'\n",
             "line 2: export.otlp.headers_file: expected an absolute path",
         ),
+        ("[export.tensorboard]\nenabled = true\n", "there is no setting `export.tensorboard.enabled`"),
+        ("[api]\nxprof_roots = '/home'\n", "expected a list, such as [\"a\", \"b\"]"),
+        ("[api]\nxprof_roots = ['/home/../etc']\n", "expected a folder without `..`, got `/home/../etc`"),
+        ("[api]\nxprof = '0.0.0.0:1'\n", "such as `127.0.0.1:PORT`"),
         ("[export.otlp]\nendpoin = 'off'\n", "(did you mean `endpoint`?)"),
         ("[export.oltp]\nendpoint = 'off'\n", "(did you mean `export.otlp`?)"),
     ] {

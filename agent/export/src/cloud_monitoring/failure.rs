@@ -18,10 +18,14 @@ const CLOCK_TOLERANCE: u64 = 60_000_000_000;
 /// The kinds of failures, for metrics and for what to do about them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExportFailureKind {
-    /// Nothing says which project or zone it is, or there is no such project.
+    /// Nothing says which project or zone it is.
     Project,
-    /// There are no credentials, or they are not accepted.
+    /// There is no such project.
+    NoProject,
+    /// There are no credentials, or they cannot be used.
     Credentials,
+    /// The service does not accept the account.
+    Account,
     /// The machine's access scopes do not include writing to Cloud Monitoring.
     Scope,
     /// The project does not have Cloud Monitoring switched on.
@@ -38,6 +42,8 @@ pub enum ExportFailureKind {
     Server,
     /// No connection, or it ended.
     Unreachable,
+    /// The two sides do not agree on TLS.
+    Tls,
     /// No answer in time.
     Timeout,
     /// The answer is not one of Cloud Monitoring.
@@ -52,9 +58,11 @@ pub enum ExportFailureKind {
 
 impl ExportFailureKind {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Project,
+        Self::NoProject,
         Self::Credentials,
+        Self::Account,
         Self::Scope,
         Self::Disabled,
         Self::Permission,
@@ -63,6 +71,7 @@ impl ExportFailureKind {
         Self::Refused,
         Self::Server,
         Self::Unreachable,
+        Self::Tls,
         Self::Timeout,
         Self::Answer,
         Self::Marks,
@@ -74,7 +83,9 @@ impl ExportFailureKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Project => "project",
+            Self::NoProject => "no_project",
             Self::Credentials => "credentials",
+            Self::Account => "account",
             Self::Scope => "scope",
             Self::Disabled => "disabled",
             Self::Permission => "permission",
@@ -83,6 +94,7 @@ impl ExportFailureKind {
             Self::Refused => "refused",
             Self::Server => "server",
             Self::Unreachable => "unreachable",
+            Self::Tls => "tls",
             Self::Timeout => "timeout",
             Self::Answer => "answer",
             Self::Marks => "marks",
@@ -120,6 +132,7 @@ impl From<TransferError> for ExportFailure {
     fn from(error: TransferError) -> Self {
         let kind = match error.class() {
             FailureClass::Unreachable => ExportFailureKind::Unreachable,
+            FailureClass::Tls => ExportFailureKind::Tls,
             FailureClass::Timeout => ExportFailureKind::Timeout,
             FailureClass::Credentials | FailureClass::CredentialsFile | FailureClass::Denied => {
                 ExportFailureKind::Credentials
@@ -172,11 +185,13 @@ pub fn check(answer: &Response<impl AsRef<[u8]>>, now: Timestamp) -> Result<(), 
     let kind = match status {
         StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED if clock.is_some() => ExportFailureKind::Clock,
         StatusCode::BAD_REQUEST => ExportFailureKind::Refused,
-        StatusCode::UNAUTHORIZED => ExportFailureKind::Credentials,
+        StatusCode::UNAUTHORIZED => ExportFailureKind::Account,
         StatusCode::FORBIDDEN if has("ACCESS_TOKEN_SCOPE_INSUFFICIENT") => ExportFailureKind::Scope,
         StatusCode::FORBIDDEN if has("SERVICE_DISABLED") => ExportFailureKind::Disabled,
+        // The service says why in its own words; a proxy has others.
+        StatusCode::FORBIDDEN | StatusCode::NOT_FOUND if error.status.is_empty() => ExportFailureKind::Answer,
         StatusCode::FORBIDDEN => ExportFailureKind::Permission,
-        StatusCode::NOT_FOUND => ExportFailureKind::Project,
+        StatusCode::NOT_FOUND => ExportFailureKind::NoProject,
         StatusCode::TOO_MANY_REQUESTS => ExportFailureKind::Quota,
         StatusCode::REQUEST_TIMEOUT => ExportFailureKind::Timeout,
         status if status.is_server_error() => ExportFailureKind::Server,
@@ -238,12 +253,13 @@ mod tests {
             (200, "", Kind::Answer),
             (302, "", Kind::Answer),
             (400, "garbage", Kind::Refused),
-            (401, "{}", Kind::Credentials),
-            (403, "", Kind::Permission),
+            (401, "{}", Kind::Account),
+            (403, "<html>Blocked</html>", Kind::Answer),
             (403, &refusal("IAM_PERMISSION_DENIED"), Kind::Permission),
             (403, &refusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT"), Kind::Scope),
             (403, &refusal("SERVICE_DISABLED"), Kind::Disabled),
-            (404, "", Kind::Project),
+            (404, "<html>Not found</html>", Kind::Answer),
+            (404, r#"{"error": {"code": 404, "status": "NOT_FOUND"}}"#, Kind::NoProject),
             (408, "", Kind::Timeout),
             (429, r#"{"error": []}"#, Kind::Quota),
             (500, "", Kind::Server),

@@ -204,16 +204,14 @@ impl CloudMonitoring {
         let count = series.len();
         let first = if count == 0 { 0 } else { self.first % count };
         series.rotate_left(first);
-        let (mut tried, mut written, mut refused) = (0, 0, None);
+        let (mut tried, mut written, mut refused, mut clock) = (0, 0, None, None);
         for batch in series.chunks(MOST_IN_REQUEST) {
             let body =
                 request_body(batch).map_err(|error| ExportFailure::new(ExportFailureKind::Refused, error))?;
             match self.sender.send(url, body).await {
                 Ok(answer) => {
                     written += batch.len() as u64;
-                    if let Some(clock) = answer.clock {
-                        self.log.remark(ExportFailureKind::Clock, &clock, Instant::now());
-                    }
+                    clock = clock.or(answer.clock);
                 }
                 Err(failure) if failure.kind.is_of_the_points() => {
                     written += failure.written.min(batch.len() as u64);
@@ -229,6 +227,10 @@ impl CloudMonitoring {
         }
         self.first = 0;
         self.count(written, count);
+        if let Some(clock) = clock {
+            self.counters.failed(ExportFailureKind::Clock.as_str());
+            self.log.remark(ExportFailureKind::Clock, &clock, Instant::now());
+        }
         match refused {
             Some(failure) if written == 0 => Err(failure),
             Some(failure) => {

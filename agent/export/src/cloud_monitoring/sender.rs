@@ -65,11 +65,16 @@ impl RequestSender {
             Ok(()) => Ok(Written { clock: clock_difference(&answer, now) }),
             Err(mut failure) => {
                 match failure.kind {
-                    ExportFailureKind::Permission | ExportFailureKind::Scope => {
+                    ExportFailureKind::Permission | ExportFailureKind::Scope | ExportFailureKind::Account => {
                         failure.message = format!("{} (as {})", failure.message, account.identity());
                     }
-                    ExportFailureKind::Credentials => self.account = None,
+                    ExportFailureKind::NoProject => {
+                        failure.message = format!("{} (at {url})", failure.message);
+                    }
                     _ => {}
+                }
+                if failure.kind == ExportFailureKind::Account {
+                    self.account = None;
                 }
                 Err(failure)
             }

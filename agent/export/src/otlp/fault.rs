@@ -4,13 +4,16 @@
 
 use std::{error::Error, io, iter, time::Duration};
 
-use cluster::identity::tls_fault::TlsFault;
+use cluster::identity::tls_fault::{TlsFault, TlsFaultKind};
 use model::untrusted::{MESSAGE, clean};
 use prost::Message;
 use proto::google::rpc;
 use tonic::{Code, Status};
 
-use super::{collector_files::CollectorFileError, pacing::ExportEnd};
+use super::{collector_files::CollectorFileError, encoded_codec::UnreadableAnswer, pacing::ExportEnd};
+
+/// How the library of gRPC begins its status for an answer that is longer than the limit of this side.
+const TOO_LONG: &str = "Error, decoded message length too large";
 
 /// What kind of fault it is; each has its own remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +24,12 @@ pub enum ExportFault {
     Connection,
     /// The two sides do not agree on TLS.
     Tls,
+    /// The other end does not speak TLS, or another version.
+    NoTls,
     /// The other end closed the connection, or sent what is not gRPC.
     Lost,
+    /// The answer is none of a collector.
+    Answer,
     /// No answer within the timeout.
     Silent,
     /// The service is unknown there.
@@ -46,7 +53,9 @@ impl ExportFault {
             Self::Files => "files",
             Self::Connection => "connection",
             Self::Tls => "tls",
+            Self::NoTls => "no_tls",
             Self::Lost => "lost",
+            Self::Answer => "answer",
             Self::Silent => "timeout",
             Self::NoService => "no_service",
             Self::Credentials => "credentials",
@@ -91,6 +100,11 @@ impl OtlpError {
         self.retry.map_or(ExportEnd::Refused, ExportEnd::Retry)
     }
 
+    /// An answer that this side does not take.
+    fn unreadable(why: impl std::fmt::Display) -> Self {
+        Self::local(ExportFault::Answer, format!("the answer of the collector cannot be read: {why}"))
+    }
+
     fn local(fault: ExportFault, what: String) -> Self {
         Self { fault, what: clean(&what, MESSAGE), retry: Some(Duration::ZERO) }
     }
@@ -100,10 +114,15 @@ impl OtlpError {
         let of_tls = chain(cause).find_map(|error| error.downcast_ref::<rustls::Error>());
         let last = chain(cause).last().unwrap_or(cause);
         match of_tls {
-            Some(error) => Self::local(
-                ExportFault::Tls,
-                format!("TLS with the collector failed: {}", TlsFault::of(error).reason),
-            ),
+            Some(error) => {
+                let TlsFault { kind, reason } = TlsFault::of(error);
+                let fault = match kind {
+                    TlsFaultKind::NotTls => ExportFault::NoTls,
+                    _ => ExportFault::Tls,
+                };
+                Self::local(fault, format!("TLS with the collector failed: {reason}"))
+            }
+            None if cause.is::<UnreadableAnswer>() => Self::unreadable(cause),
             // Only what failed before there was a connection.
             None if status.code() == Code::Unavailable => {
                 Self::local(ExportFault::Connection, format!("no connection to the collector: {last}"))
@@ -132,6 +151,10 @@ impl From<Status> for OtlpError {
         // Only errors of this side have a source.
         if let Some(cause) = status.source() {
             return Self::of_connection(&status, cause);
+        }
+        // The library's own words for an answer that is longer than it may be.
+        if status.code() == Code::OutOfRange && status.message().starts_with(TOO_LONG) {
+            return Self::unreadable("it is too long");
         }
         let asked = retry_delay(status.details());
         let always = Some(asked.unwrap_or_default());
@@ -167,8 +190,9 @@ fn retry_delay(details: &[u8]) -> Option<Duration> {
 mod tests {
     use proptest::prelude::*;
     use prost_types::Any;
+    use proto::opentelemetry::proto::collector::metrics::v1::ExportMetricsServiceResponse;
 
-    use super::*;
+    use super::{super::encoded_codec::unreadable, *};
 
     fn with_delay(code: Code, seconds: i64) -> Status {
         let delay = prost_types::Duration { seconds, nanos: 0 };
@@ -215,6 +239,31 @@ mod tests {
         assert_eq!(of(with_delay(exhausted, -5)), (ExportFault::Overloaded, ExportEnd::Refused));
         let garbage = Status::with_details(exhausted, "", vec![0xff; 40].into());
         assert_eq!(of(garbage), (ExportFault::Overloaded, ExportEnd::Refused));
+    }
+
+    #[test]
+    fn what_this_side_finds_is_not_said_to_be_the_collectors_word() {
+        let of = |status: Status| {
+            let error = OtlpError::from(status);
+            (error.fault, error.to_string())
+        };
+        let garbage = ExportMetricsServiceResponse::decode(&b"\xff\xff"[..]).unwrap_err();
+        let (fault, text) = of(unreadable(garbage.into()));
+        assert_eq!(fault, ExportFault::Answer);
+        assert!(text.starts_with("the answer of the collector cannot be read: "), "{text}");
+        let long =
+            Status::out_of_range(format!("{TOO_LONG}: found 3000000 bytes, the limit is: 65536 bytes"));
+        let wanted =
+            (ExportFault::Answer, "the answer of the collector cannot be read: it is too long".to_owned());
+        assert_eq!(of(long), wanted);
+        let tls = |error: rustls::Error| {
+            let mut status = Status::unavailable("x");
+            status.set_source(std::sync::Arc::new(error));
+            of(status).0
+        };
+        let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        assert_eq!(tls(plain), ExportFault::NoTls);
+        assert_eq!(tls(rustls::CertificateError::UnknownIssuer.into()), ExportFault::Tls);
     }
 
     #[test]

@@ -36,6 +36,14 @@ pub use fault::{ExportFault, OtlpError};
 pub use rendering::ExportingHost;
 pub use reports::Remedy;
 
+/// Whether the files that the settings name can be used. Blocks.
+///
+/// # Errors
+/// What is wrong with the first one that cannot.
+pub fn check_files(settings: &OtlpSettings) -> Result<(), String> {
+    collector_files::read(settings).map(drop).map_err(|error| error.to_string())
+}
+
 /// The largest message in bytes. Collectors take 4 MiB; smaller ones keep this process small.
 const MAX_MESSAGE: usize = 512 << 10;
 

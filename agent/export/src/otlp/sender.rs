@@ -82,7 +82,7 @@ impl OtlpSender {
         *request.metadata_mut() = connection.headers.clone();
         connection.client.ready().await.map_err(|error| Status::from_error(error.into()))?;
         let path = PathAndQuery::from_static(EXPORT);
-        let answer = connection.client.unary(request, path, EncodedCodec::default()).await?;
+        let answer = connection.client.unary(request, path, EncodedCodec).await?;
         Ok(answer.into_inner().partial_success.unwrap_or_default())
     }
 

@@ -79,8 +79,8 @@ impl EventFolder {
         &self.host
     }
 
-    /// A new file of a run, without content.
-    fn create(&self, run: &Path, now: Timestamp) -> io::Result<OpenEventFile> {
+    /// A new file of a run, with these records.
+    fn create(&self, run: &Path, now: Timestamp, records: &[u8]) -> io::Result<OpenEventFile> {
         let folder = self.open()?.below(run, IfMissing::Made)?;
         let second = now.0.div_euclid(1_000_000_000);
         let mut number = 0;
@@ -91,13 +91,25 @@ impl EventFolder {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < ATTEMPTS => {
                     number += 1;
                 }
-                opened => return Ok(OpenEventFile { file: opened?, name, bytes: 0 }),
+                opened => return OpenEventFile { file: opened?, name, bytes: 0 }.begun(&folder, records),
             }
         }
     }
 }
 
 impl OpenEventFile {
+    /// The file with its first records. Without them, as on a full disk, none is left.
+    fn begun(mut self, folder: &OpenFolder, records: &[u8]) -> io::Result<Self> {
+        match self.append(records) {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                // The error that led here is reported.
+                let _ = folder.remove(Path::new(&self.name));
+                Err(error)
+            }
+        }
+    }
+
     /// Appends records, all of them or none.
     fn append(&mut self, records: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(records) {
@@ -136,13 +148,16 @@ impl RunWriter {
             Some(file) if file.bytes < MAX_FILE && !file.is_removed()? => Some(file),
             _ => None,
         };
-        let (mut file, mut bytes) = match kept {
-            Some(file) => (file, Vec::new()),
-            None => (folder.create(&self.run, now)?, event::first_record(wall_time)),
-        };
-        bytes.extend_from_slice(&records);
-        file.append(&bytes)?;
-        self.file = Some(file);
+        self.file = Some(match kept {
+            Some(mut file) => {
+                file.append(&records)?;
+                file
+            }
+            None => {
+                let first = [event::first_record(wall_time), records].concat();
+                folder.create(&self.run, now, &first)?
+            }
+        });
         Ok(())
     }
 
@@ -219,6 +234,18 @@ mod tests {
         assert!(!run.begins_file());
         let names = names(&dir.path().join("j/goodput"));
         assert_eq!(names.iter().map(|name| name.ends_with(".0.tpuscope")).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn a_file_that_does_not_take_its_first_records_is_not_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = OpenFolder::at(dir.path()).unwrap();
+        let name = "events".to_owned();
+        std::fs::write(dir.path().join(&name), "").unwrap();
+        // A file that is open to be read alone takes nothing, as one on a full disk.
+        let file = folder.file(Path::new(&name), OFlag::O_RDONLY).unwrap();
+        OpenEventFile { file, name, bytes: 0 }.begun(&folder, b"records").unwrap_err();
+        assert_eq!(names(dir.path()), [""; 0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -72,15 +72,30 @@ impl fmt::Debug for EventFileInputs {
 pub enum EventFileFault {
     /// The folder cannot be written.
     Folder,
+    /// A link, or a file that is no folder, has the name of a job's folder.
+    Link,
+    /// The disk is full.
+    NoSpace,
     /// The ledger of a job does not answer.
     Marks,
 }
 
 impl EventFileFault {
+    /// Of a write that failed.
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            io::ErrorKind::NotADirectory => Self::Link,
+            _ => Self::Folder,
+        }
+    }
+
     /// Its name in labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Folder => "folder",
+            Self::Link => "link",
+            Self::NoSpace => "no_space",
             Self::Marks => "marks",
         }
     }
@@ -186,7 +201,7 @@ impl LiveExport {
             return;
         };
         // What a ledger says may have another number each time.
-        let reason = if fault == EventFileFault::Folder { error.clone() } else { fault.as_str().to_owned() };
+        let reason = if fault == EventFileFault::Marks { fault.as_str().to_owned() } else { error.clone() };
         if self.warned.as_ref() != Some(&reason) {
             let directory = self.inputs.settings.directory.display();
             let remedy = (self.inputs.remedy)(fault);
@@ -285,7 +300,7 @@ fn write_run(
         Ok(()) => counters.sent(points),
         Err(error) => {
             counters.dropped(points);
-            return Err((EventFileFault::Folder, error.to_string()));
+            return Err((EventFileFault::of(&error), error.to_string()));
         }
     }
     Ok(())
@@ -334,5 +349,19 @@ mod tests {
         };
         assert_eq!(count(Duration::from_secs(29)).await, Ok(0));
         assert_eq!(count(Duration::from_secs(3601)).await, Ok(120));
+    }
+
+    #[test]
+    fn a_write_that_fails_has_a_fault_with_a_remedy_of_its_own() {
+        let of = |kind: io::ErrorKind| EventFileFault::of(&kind.into()).as_str();
+        assert_eq!(of(io::ErrorKind::StorageFull), "no_space");
+        assert_eq!(of(io::ErrorKind::QuotaExceeded), "no_space");
+        assert_eq!(of(io::ErrorKind::PermissionDenied), "folder");
+        let top = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/nowhere", top.path().join("j")).unwrap();
+        let folder = EventFolder::new(top.path(), "h", 1);
+        let groups = [ScalarGroup { step: 1, values: vec![("goodput/goodput".into(), 1.0)] }];
+        let error = RunWriter::new("j/goodput").write(&folder, &groups, Timestamp(0)).unwrap_err();
+        assert_eq!(EventFileFault::of(&error).as_str(), "link");
     }
 }

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use model::untrusted::clean;
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tonic::{
@@ -30,6 +31,15 @@ impl From<HungUp> for Status {
     fn from(_: HungUp) -> Self {
         Self::cancelled("the caller has hung up")
     }
+}
+
+/// The longest message of a status.
+const MAX_MESSAGE: usize = 1000;
+
+/// A status without what could disturb the terminal of a client: its message may quote a workload.
+fn harmless(status: Status) -> Status {
+    let message = clean(status.message(), MAX_MESSAGE);
+    Status::with_metadata(status.code(), message, status.metadata().clone())
 }
 
 impl Answer {
@@ -60,7 +70,7 @@ impl Answer {
 
     /// Ends the answer with its status.
     pub(super) async fn end(self, result: Result<(), Status>) {
-        let status = result.err().unwrap_or_else(|| Status::ok(""));
+        let status = result.err().map_or_else(|| Status::ok(""), harmless);
         let mut trailers = HeaderMap::new();
         let trailers = match status.add_header(&mut trailers) {
             Ok(()) => trailers,

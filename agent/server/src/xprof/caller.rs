@@ -34,7 +34,8 @@ impl LoopbackPeer {
             let process = tcp_peer::process(Path::new(PROC), socket);
             let pid_namespace = match &process {
                 Some(tcp_peer::SocketProcess { in_own_pid_namespace: Some(true), .. }) => PidNamespace::Agent,
-                _ => PidNamespace::Unknown,
+                Some(_) => PidNamespace::Unknown,
+                None => PidNamespace::Unseen,
             };
             let (pid, gid) = process.as_ref().map_or((0, NO_GROUP), |process| (process.pid, process.gid));
             let foreign = process.and_then(|process| process.pid_namespace);

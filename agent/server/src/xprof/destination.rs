@@ -12,14 +12,14 @@ use xprof::{
 use super::{
     answer::Answer,
     profile::too_large,
-    written::{FileOwner, FileWriter, WantedFile},
+    written::{FileBelow, FileOwner, FileWriter},
 };
 
 /// Where a trace goes.
 #[derive(Debug, Clone)]
 pub(super) enum TraceDestination {
     Answer(TraceCarrier),
-    File(WantedFile, FileOwner),
+    File(FileBelow, FileOwner),
 }
 
 /// A trace on its way: its head, its bytes, its end.
@@ -30,15 +30,19 @@ pub(super) struct TraceOut<'a> {
     carries: bool,
     is_empty: bool,
     writer: Option<FileWriter>,
+    /// Follows the bytes of the trace.
+    last: Bytes,
 }
 
 impl<'a> TraceOut<'a> {
-    pub(super) fn new(answer: &'a Answer, destination: TraceDestination) -> Self {
-        Self { answer, destination, carries: false, is_empty: false, writer: None }
+    /// `last` is added to the trace.
+    pub(super) fn new(answer: &'a Answer, destination: TraceDestination, last: Bytes) -> Self {
+        Self { answer, destination, carries: false, is_empty: false, writer: None, last }
     }
 
     /// The trace begins.
-    pub(super) async fn begin(&mut self, head: TraceHead) -> Result<(), Status> {
+    pub(super) async fn begin(&mut self, trace: TraceHead) -> Result<(), Status> {
+        let head = TraceHead { bytes: trace.bytes + self.last.len() as u64, ..trace };
         self.is_empty = head.is_empty;
         match &self.destination {
             TraceDestination::Answer(carrier) => {
@@ -65,7 +69,11 @@ impl<'a> TraceOut<'a> {
     }
 
     /// The trace was whole.
-    pub(super) async fn end(self) -> Result<(), Status> {
+    pub(super) async fn end(mut self) -> Result<(), Status> {
+        if !self.last.is_empty() {
+            let last = std::mem::take(&mut self.last);
+            self.bytes(last).await?;
+        }
         if let TraceDestination::Answer(_) = self.destination {
             return Ok(());
         }

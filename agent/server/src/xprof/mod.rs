@@ -6,7 +6,7 @@
 //! profile      a capture: one process, or several  answer    an answer while it is made
 //! destination  into the answer, or into a file     written   a file of the client's user
 //! stored       a session as one trace              monitor   the samples of the chips as text
-//! recorded     the recorder as continuous profiling
+//! recorded     the recorder as continuous profiling  remarks   what is not in a trace
 //! ```
 //!
 //! A profiler is used as by any capture: through its one handle, so that reservations, the recorder and other captures hold.
@@ -19,6 +19,7 @@ pub mod listener;
 mod monitor;
 mod profile;
 mod recorded;
+mod remarks;
 mod request;
 mod service;
 mod stored;

@@ -6,24 +6,27 @@
 use std::{hint::black_box, sync::Arc};
 
 use ::sessions::{
-    CaptureError, FailureKind,
+    CaptureError, FailureKind, FailureReason,
     capture_runner::{
-        CaptureJob, RunningCapture,
+        CaptureJob, RunningCapture, SessionUse,
         forwarding::{ForwardCapture, RunningForward},
     },
     target::{CaptureTarget, Targets},
 };
+use bytes::Bytes;
 use proto::{tensorflow::ProfileRequest, tpuscope::v1::CaptureRequest};
 use store::uploads::UploadChoice;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
+use tracing::warn;
 use xprof::{client::TracePiece, service::MAX_ANSWER_TRACE};
 
 use super::{
     XprofApi, XprofCaller,
     answer::Answer,
     destination::{TraceDestination, TraceOut},
+    remarks::{self, Remarks},
     request::CheckedRequest,
     stored::{self, ChipOrder, KeptSession, StoredCarrier},
 };
@@ -41,17 +44,43 @@ pub(super) async fn profile(
     answer: &Answer,
 ) -> Result<(), Status> {
     let captures = &api.inputs.captures;
-    let mut request = CheckedRequest::new(request, captures.captures.now())?;
+    let mut request = checked(api, &caller, request)?;
     let (_entry, enough) = api.begin(request.session_id.clone(), caller.caller.uid);
-    let destination = match (request.file.take(), caller.owner) {
-        (Some(file), Some(owner)) if file.is_below(&api.inputs.roots) => TraceDestination::File(file, owner),
+    let file = request.file.take().and_then(|file| file.below(&api.inputs.roots));
+    let destination = match (file, caller.owner) {
+        (Some(file), Some(owner)) => TraceDestination::File(file, owner),
         _ => TraceDestination::Answer(request.carrier),
     };
     let mut targets = captures.targets(&caller.scope, &CaptureRequest::default()).await;
+    note_missing(&caller, &targets);
     let pass = Pass { api, caller: &caller, answer, destination, enough };
     match targets.targets.len() {
-        1 => pass.one(request, targets.targets.remove(0)).await,
+        1 => {
+            let remarks = Remarks::before(&targets).field();
+            pass.one(request, targets.targets.remove(0), remarks).await
+        }
         _ => pass.several(request, targets).await,
+    }
+}
+
+/// A request that can be one. Another one is noted as any capture that is refused.
+pub(super) fn checked(
+    api: &XprofApi,
+    caller: &XprofCaller,
+    request: ProfileRequest,
+) -> Result<CheckedRequest, Status> {
+    let captures = &api.inputs.captures.captures;
+    CheckedRequest::new(request, captures.now()).inspect_err(|status| {
+        captures.note_refused(&caller.caller, FailureReason::Invalid, &status.message());
+    })
+}
+
+/// Notes in the log which processes of the caller are not captured at all.
+fn note_missing(caller: &XprofCaller, targets: &Targets) {
+    if let Some(first) = targets.missing.first().filter(|_| !targets.targets.is_empty()) {
+        let (uid, pid, missing) = (caller.caller.uid, caller.caller.pid, targets.missing.len());
+        let (process, why) = (first.process.as_deref().unwrap_or(&first.host), &first.why);
+        warn!(uid, pid, missing, process, why, "processes are missing from a trace of api.xprof");
     }
 }
 
@@ -65,13 +94,13 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    async fn one(self, request: CheckedRequest, target: CaptureTarget) -> Result<(), Status> {
+    async fn one(self, request: CheckedRequest, target: CaptureTarget, remarks: Bytes) -> Result<(), Status> {
         keep_free_memory();
         let (to, mut pieces) = mpsc::channel(PIECES);
         let capture = ForwardCapture {
             params: request.params,
             target,
-            max_bytes: MAX_ANSWER_TRACE,
+            max_bytes: MAX_ANSWER_TRACE - remarks.len() as u64,
             to,
             enough: self.enough,
             caller: self.caller.caller.clone(),
@@ -79,7 +108,7 @@ impl Pass<'_> {
         let running = self.api.inputs.captures.captures.forward(capture).await;
         // Dropping the guard ends the capture.
         let RunningForward { cancel: _guard, result } = running.map_err(|error| status(&error))?;
-        let mut out = TraceOut::new(self.answer, self.destination);
+        let mut out = TraceOut::new(self.answer, self.destination, remarks);
         let passing = async {
             while let Some(piece) = pieces.recv().await {
                 match piece {
@@ -98,6 +127,7 @@ impl Pass<'_> {
 
     async fn several(self, request: CheckedRequest, targets: Targets) -> Result<(), Status> {
         let chips = self.api.chip_order();
+        let beside = remarks::beside(&targets);
         let job = CaptureJob {
             params: request.params,
             session: None,
@@ -107,6 +137,7 @@ impl Pass<'_> {
             caller: self.caller.caller.clone(),
             enough: self.enough,
             share: None,
+            session_use: SessionUse::PassedOn,
         };
         let running = self.api.inputs.captures.captures.start(job).await;
         let RunningCapture { cancel: _guard, result } = running.map_err(|error| status(&error))?;
@@ -114,7 +145,7 @@ impl Pass<'_> {
             captured = result => captured.unwrap_or_else(|_| Err(lost())).map_err(|error| status(&error))?,
             () = self.answer.hung_up() => return Err(Status::cancelled("the caller has hung up")),
         };
-        let kept = KeptSession::new(self.api.inputs.store.clone(), captured, chips);
+        let kept = KeptSession::new(self.api.inputs.store.clone(), captured, chips, beside);
         let carrier = StoredCarrier::One(self.destination);
         stored::answer(kept, Arc::clone(&self.api.inputs.segments), carrier, self.answer).await
     }

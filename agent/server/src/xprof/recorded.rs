@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use ::sessions::recorder::{ChoiceRefused, ChoiceRequest, SnapshotJob, WantedPast};
+use ::sessions::{
+    capture_runner::SessionUse,
+    recorder::{ChoiceRefused, ChoiceRequest, SnapshotJob, WantedPast},
+};
 use model::{time::Timestamp, workload::Owner};
 use proto::tensorflow::ProfileRequest;
 use store::uploads::UploadChoice;
@@ -19,8 +22,7 @@ use tonic::Status;
 use super::{
     XprofApi, XprofCaller,
     answer::Answer,
-    profile::status,
-    request::CheckedRequest,
+    profile::{checked, status},
     stored::{self, KeptSession, StoredCarrier},
 };
 use crate::{
@@ -38,7 +40,7 @@ pub(super) async fn start(
     request: &ProfileRequest,
 ) -> Result<(), Status> {
     // Names are checked; how much is recorded is what the settings of the recorder say.
-    CheckedRequest::new(request.clone(), api.inputs.captures.captures.now())?;
+    checked(api, caller, request.clone())?;
     choose(api, caller, true).await
 }
 
@@ -83,6 +85,7 @@ pub(super) async fn snapshot(
         progress: Arc::new(|_, _| {}),
         caller: caller.caller.clone(),
         cancel,
+        session_use: SessionUse::PassedOn,
     };
     let recorder = Arc::clone(&api.inputs.recorder);
     // A task of its own: it ends tidily when the caller hangs up.
@@ -91,7 +94,7 @@ pub(super) async fn snapshot(
         made = made => made.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| status(&error))?,
         () = answer.hung_up() => return Err(Status::cancelled("the caller has hung up")),
     };
-    let kept = KeptSession::new(api.inputs.store.clone(), captured, api.chip_order());
+    let kept = KeptSession::new(api.inputs.store.clone(), captured, api.chip_order(), Vec::new());
     stored::answer(kept, Arc::clone(&api.inputs.segments), StoredCarrier::Both, answer).await?;
     api.take_until(uid, now);
     Ok(())

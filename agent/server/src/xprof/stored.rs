@@ -32,6 +32,7 @@ use super::{
     answer::Answer,
     destination::{TraceDestination, TraceOut},
     profile::too_large,
+    remarks::Remarks,
 };
 
 /// What is read at a time.
@@ -55,6 +56,8 @@ pub(super) struct KeptSession {
     name: SessionName,
     manifest: Manifest,
     chips: ChipOrder,
+    /// What its manifest does not say.
+    beside: Vec<String>,
 }
 
 /// Why a session cannot be answered.
@@ -85,8 +88,13 @@ impl From<Status> for AnswerError {
 }
 
 impl KeptSession {
-    pub(super) fn new(store: AsyncStore, captured: StoredCapture, chips: ChipOrder) -> Self {
-        Self { store, name: captured.stored.name, manifest: captured.manifest, chips }
+    pub(super) fn new(
+        store: AsyncStore,
+        captured: StoredCapture,
+        chips: ChipOrder,
+        beside: Vec<String>,
+    ) -> Self {
+        Self { store, name: captured.stored.name, manifest: captured.manifest, chips, beside }
     }
 
     /// The label of the part in `file`.
@@ -103,11 +111,9 @@ impl KeptSession {
     }
 
     /// Why processes have no part.
-    fn warnings(&self) -> Vec<String> {
-        let missing = self.manifest.missing.iter().map(|missing| {
-            format!("{} is missing: {}", missing.process.as_deref().unwrap_or(&missing.host), missing.why)
-        });
-        missing.chain(self.manifest.warnings.iter().cloned()).collect()
+    fn remarks(&self) -> Remarks {
+        let others = self.manifest.warnings.iter().chain(&self.beside);
+        Remarks::new(&self.manifest.missing, others.cloned())
     }
 }
 
@@ -144,9 +150,9 @@ pub(super) async fn answer(
         .iter()
         .map(|path| kept.label(&path.file_name().unwrap_or_default().to_string_lossy()))
         .collect();
-    let warnings = kept.warnings();
+    let remarks = kept.remarks();
     let sent =
-        tokio::task::spawn_blocking(move || send(&paths, labels, &warnings, &segments, carrier, &sender));
+        tokio::task::spawn_blocking(move || send(&paths, labels, &remarks, &segments, carrier, &sender));
     let sent =
         sent.await.map_err(|error| Status::internal(format!("the answer ended unexpectedly: {error}")))?;
     drop(kept);
@@ -166,7 +172,7 @@ fn status(error: &AnswerError) -> Status {
 fn send(
     paths: &[PathBuf],
     labels: Vec<ProcessLabel>,
-    warnings: &[String],
+    remarks: &Remarks,
     segments: &Segments,
     carrier: StoredCarrier,
     answer: &Answer,
@@ -176,15 +182,15 @@ fn send(
         [only] => {
             let mut trace = File::open(only)?;
             let bytes = trace.metadata()?.len();
-            send_trace(&mut trace, bytes, carrier, answer)
+            send_trace(&mut trace, bytes, remarks.field(), carrier, answer)
         }
         _ => {
             let inputs: Vec<FileInput> = paths.iter().map(FileInput::new).collect();
             let processes: Vec<(&dyn Input, ProcessLabel)> =
                 inputs.iter().map(|input| input as &dyn Input).zip(labels).collect();
             let mut joined = segments.begin()?;
-            let bytes = merge::join(&processes, &mut joined, warnings)?;
-            send_trace(&mut joined, bytes, carrier, answer)
+            let bytes = merge::join(&processes, &mut joined, remarks.texts())?;
+            send_trace(&mut joined, bytes, Bytes::new(), carrier, answer)
         }
     }
 }
@@ -192,6 +198,7 @@ fn send(
 fn send_trace(
     trace: &mut (impl Read + Seek),
     bytes: u64,
+    last: Bytes,
     carrier: StoredCarrier,
     answer: &Answer,
 ) -> Result<(), AnswerError> {
@@ -199,17 +206,19 @@ fn send_trace(
         StoredCarrier::One(destination) => {
             // This thread may wait; the runtime's own thread does what it waits for.
             let runtime = Handle::current();
-            let mut out = TraceOut::new(answer, destination);
+            let mut out = TraceOut::new(answer, destination, last);
             runtime.block_on(out.begin(TraceHead { bytes, is_empty: false }))?;
             each_piece(trace, bytes, |piece| Ok(runtime.block_on(out.bytes(piece))?))?;
             Ok(runtime.block_on(out.end())?)
         }
         StoredCarrier::Both => {
-            let [first, second] = service::both_heads(bytes)?;
+            let [first, second] = service::both_heads(bytes + last.len() as u64)?;
             put(first, answer)?;
             each_piece(trace, bytes, |piece| put(piece, answer))?;
+            put(last.clone(), answer)?;
             put(second, answer)?;
-            each_piece(trace, bytes, |piece| put(piece, answer))
+            each_piece(trace, bytes, |piece| put(piece, answer))?;
+            put(last, answer)
         }
     }
 }
@@ -232,5 +241,8 @@ fn each_piece(
 }
 
 fn put(piece: Bytes, answer: &Answer) -> Result<(), AnswerError> {
+    if piece.is_empty() {
+        return Ok(());
+    }
     answer.send_blocking(piece).map_err(|_| AnswerError::HungUp)
 }

@@ -5,10 +5,10 @@
 //! standard input: what ends early leaves no file.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
+    fs::File,
     io::{self, Read},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    os::fd::OwnedFd,
+    path::{Component, Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
@@ -16,8 +16,10 @@ use std::{
 use host::own_rights::{self, RightsError};
 use model::untrusted::clean;
 use nix::{
-    sys::stat::{Mode, umask},
-    unistd::Uid,
+    errno::Errno,
+    fcntl::{AT_FDCWD, OFlag, openat, renameat},
+    sys::stat::{Mode, mkdirat, umask},
+    unistd::{Uid, UnlinkatFlags, unlinkat},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -43,6 +45,14 @@ pub(super) struct WantedFile {
     name: String,
 }
 
+/// A file below a folder of the settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileBelow {
+    root: PathBuf,
+    below: PathBuf,
+    name: String,
+}
+
 /// The user who writes, with its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileOwner {
@@ -63,11 +73,17 @@ impl WantedFile {
         Self { folder: Path::new(root).join(session), name: format!("{host}{PART_SUFFIX}") }
     }
 
-    /// Whether it lies below one of these folders. A path in it that leads up was refused before.
-    pub(super) fn is_below(&self, roots: &[PathBuf]) -> bool {
-        roots.iter().any(|root| self.folder.starts_with(root))
+    /// Where it lies below one of these folders; `None` where it does not. A path in it that leads up was refused before.
+    pub(super) fn below(self, roots: &[PathBuf]) -> Option<FileBelow> {
+        let (root, below) = roots.iter().find_map(|root| {
+            let below = self.folder.strip_prefix(root).ok()?;
+            Some((root.clone(), below.to_owned()))
+        })?;
+        Some(FileBelow { root, below, name: self.name })
     }
+}
 
+impl FileBelow {
     /// Starts the process that writes a trace of so many bytes as `owner`.
     ///
     /// # Errors
@@ -75,7 +91,7 @@ impl WantedFile {
     pub(super) fn begin(&self, owner: FileOwner, bytes: u64) -> Result<FileWriter, Status> {
         // Not the path: a binary replaced by an upgrade would speak another protocol.
         let mut command = Command::new("/proc/self/exe");
-        command.arg(SUBCOMMAND).arg(&self.folder).arg(&self.name).arg(bytes.to_string());
+        command.arg(SUBCOMMAND).arg(&self.root).arg(&self.below).arg(&self.name).arg(bytes.to_string());
         command.env_clear().current_dir("/").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let own = Uid::effective().as_raw();
@@ -164,75 +180,138 @@ pub enum WriteFault {
         /// The system's error.
         error: io::Error,
     },
+    /// A link, or a file that is no folder.
+    #[error(
+        "{} is a link or no folder: below a folder of api.xprof_roots no link is followed, so name the folder itself",
+        .0.display()
+    )]
+    NoFolder(PathBuf),
     /// Standard input ended before the trace.
     #[error("the trace ended early")]
     Early,
 }
 
-/// Writes so many bytes of standard input to the file `name` in `folder`, which is made if it is not there. Runs in a process of
-/// its own.
+/// Writes so many bytes of standard input to the file `name` in the folder `below` in `root`, which is made if it is not there.
+/// Runs in a process of its own.
 ///
 /// # Errors
 /// If the file is not there whole.
-pub fn run(folder: &Path, name: &str, bytes: u64) -> Result<(), WriteFault> {
+pub fn run(root: &Path, below: &Path, name: &str, bytes: u64) -> Result<(), WriteFault> {
     own_rights::give_up()?;
     // The files of a workload are as readable.
     umask(Mode::from_bits_truncate(0o022));
-    write_file(io::stdin().lock(), folder, name, bytes)
+    write_file(io::stdin().lock(), (root, below), name, bytes)
 }
 
-fn write_file(mut trace: impl Read, folder: &Path, name: &str, bytes: u64) -> Result<(), WriteFault> {
-    let failed = |what, path: &Path| {
-        let path = path.to_owned();
-        move |error| WriteFault::System { what, path, error }
-    };
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-    made.map_err(failed("create", folder))?;
-    let staged = folder.join(format!(".{name}.{}", std::process::id()));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(&staged)
-        .map_err(failed("create", &staged))?;
-    let target = folder.join(name);
+/// A folder on the way needs to be passed, not to be read.
+const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+const NEW_FILE: OFlag = OFlag::O_WRONLY.union(OFlag::O_CREAT).union(OFlag::O_EXCL).union(OFlag::O_CLOEXEC);
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(Errno) -> WriteFault {
+    let path = path.to_owned();
+    move |error| WriteFault::System { what, path, error: error.into() }
+}
+
+/// The folder `below` in `root`, made where it is not there. In the path of `root` links are followed, below it none: who may
+/// write there could lead a process that may do more to any other folder.
+fn open_below(root: &Path, below: &Path) -> Result<OwnedFd, WriteFault> {
+    let mut folder = openat(AT_FDCWD, root, FOLDER, Mode::empty()).map_err(failed("open", root))?;
+    let mut path = root.to_owned();
+    for component in below.components() {
+        let Component::Normal(name) = component else { return Err(WriteFault::NoFolder(below.to_owned())) };
+        path.push(name);
+        let open = || openat(&folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty());
+        let opened = match open() {
+            Err(Errno::ENOENT) => match mkdirat(&folder, name, Mode::from_bits_truncate(0o755)) {
+                Ok(()) | Err(Errno::EEXIST) => open(),
+                Err(error) => return Err(failed("create", &path)(error)),
+            },
+            opened => opened,
+        };
+        folder = opened.map_err(|error| match error {
+            Errno::ENOTDIR | Errno::ELOOP => WriteFault::NoFolder(path.clone()),
+            error => failed("open", &path)(error),
+        })?;
+    }
+    Ok(folder)
+}
+
+fn write_file(
+    mut trace: impl Read,
+    (root, below): (&Path, &Path),
+    name: &str,
+    bytes: u64,
+) -> Result<(), WriteFault> {
+    let folder = open_below(root, below)?;
+    let path = root.join(below).join(name);
+    let staged = format!(".{name}.{}", std::process::id());
+    let file = openat(&folder, &*staged, NEW_FILE, Mode::from_bits_truncate(0o644));
+    let mut file = File::from(file.map_err(failed("create", &path))?);
+    let io = |error| WriteFault::System { what: "write", path: path.clone(), error };
     let written = match io::copy(&mut trace.by_ref().take(bytes), &mut file) {
-        Ok(copied) if copied == bytes => {
-            file.sync_all().and_then(|()| fs::rename(&staged, &target)).map_err(failed("write", &target))
-        }
+        Ok(copied) if copied == bytes => file
+            .sync_all()
+            .map_err(io)
+            .and_then(|()| renameat(&folder, &*staged, &folder, name).map_err(failed("write", &path))),
         Ok(_) => Err(WriteFault::Early),
-        Err(error) => Err(failed("write", &staged)(error)),
+        Err(error) => Err(io(error)),
     };
     if written.is_err() {
         // The error that led here is reported.
-        let _ = fs::remove_file(&staged);
+        let _ = unlinkat(&folder, &*staged, UnlinkatFlags::NoRemoveDir);
     }
     written
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
     use super::*;
 
     #[test]
     fn only_a_whole_trace_becomes_a_file() {
         let home = tempfile::tempdir().unwrap();
-        let folder = home.path().join("plugins/profile/s");
-        write_file(&b"abc"[..], &folder, "h.xplane.pb", 3).unwrap();
+        let (root, below) = (home.path(), Path::new("plugins/profile/s"));
+        let folder = root.join(below);
+        write_file(&b"abc"[..], (root, below), "h.xplane.pb", 3).unwrap();
         assert_eq!(fs::read(folder.join("h.xplane.pb")).unwrap(), b"abc");
-        let early = write_file(&b"ab"[..], &folder, "g.xplane.pb", 3).unwrap_err();
+        let early = write_file(&b"ab"[..], (root, below), "g.xplane.pb", 3).unwrap_err();
         assert!(matches!(early, WriteFault::Early), "{early}");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left of it");
-        let file = folder.join("h.xplane.pb");
-        let refused = write_file(&b"abc"[..], &file, "x", 3).unwrap_err().to_string();
-        assert!(refused.starts_with("cannot create "), "{refused}");
+        let file = below.join("h.xplane.pb");
+        let refused = write_file(&b"abc"[..], (root, &file), "x", 3).unwrap_err();
+        assert!(matches!(refused, WriteFault::NoFolder(_)), "{refused}");
+        let missing = write_file(&b"abc"[..], (&root.join("none"), below), "x", 3).unwrap_err().to_string();
+        assert!(missing.starts_with("cannot open ") && !root.join("none").exists(), "{missing}");
+    }
+
+    #[test]
+    fn no_link_below_a_folder_of_the_settings_leads_out_of_it() {
+        let (home, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let root = home.path().join("root");
+        symlink(home.path(), &root).unwrap();
+        fs::create_dir(home.path().join("x")).unwrap();
+        symlink(outside.path(), home.path().join("x/plugins")).unwrap();
+        for below in ["x/plugins", "x/plugins/s", "x/../../s", "/etc"] {
+            let refused = write_file(&b"abc"[..], (&root, Path::new(below)), "h", 3).unwrap_err();
+            assert!(matches!(refused, WriteFault::NoFolder(_)), "{below}: {refused}");
+        }
+        // A link in place of the file is replaced, in the path of the root it is followed.
+        symlink(outside.path().join("h"), home.path().join("x/h")).unwrap();
+        write_file(&b"abc"[..], (&root, Path::new("x")), "h", 3).unwrap();
+        assert!(fs::symlink_metadata(home.path().join("x/h")).unwrap().is_file());
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn a_folder_counts_by_its_steps_and_not_by_its_letters() {
         let roots = [PathBuf::from("/logs/team")];
-        let below = |root: &str| WantedFile::new(root, "s", "h").is_below(&roots);
-        assert!(below("/logs/team") && below("/logs/team/ada/plugins/profile"));
-        assert!(!below("/logs/teams") && !below("/logs") && !below("logs/team") && !below("gs://logs/team"));
+        let below = |root: &str| WantedFile::new(root, "s", "h").below(&roots).map(|file| file.below);
+        assert_eq!(below("/logs/team"), Some("s".into()));
+        assert_eq!(below("/logs/team/ada/plugins/profile"), Some("ada/plugins/profile/s".into()));
+        for other in ["/logs/teams", "/logs", "logs/team", "gs://logs/team"] {
+            assert_eq!(below(other), None, "{other}");
+        }
     }
 }

@@ -238,6 +238,7 @@ pub(super) fn of_call(call: ProfilerCall, error: &client::Error) -> FailureReaso
         E::TooLarge { .. } => R::TooLarge,
         E::TooLargeToSend { .. } | E::ZeroBytes => R::Unsendable,
         E::Damaged(_) | E::CutShort { .. } => R::Damaged,
+        E::NotTaken => R::Cancelled,
         E::NoSpace => R::NoSpace,
         E::Write(error) if is_no_space(error.kind()) => R::NoSpace,
         E::Write(error) if is_denied(error.kind()) => R::WriteDenied,

@@ -87,9 +87,14 @@ impl Recorder {
             let choice = RecorderChoice { workload, uid, is_on, strategy: strategy.clone() };
             self.note_choice(choice.clone(), if is_on { processes.clone() } else { Vec::new() }).await?;
             let Caller { uid: caller_uid, pid, remote } = caller;
-            let (job, remote) = (&choice.workload.job, remote.as_deref());
-            info!(job, uid, is_on, caller_uid, pid, remote, "the recorder was switched on request");
-            self.apply(choice, &processes);
+            let (job, remote) = (choice.workload.job.clone(), remote.as_deref());
+            if self.apply(choice, &processes) {
+                let what = if is_on { "on" } else { "off" };
+                info!(
+                    job,
+                    uid, caller_uid, pid, remote, "the recorder is switched {what}, as its user asked"
+                );
+            }
         }
         self.changed.notify_one();
         self.activity.send_replace(());
@@ -140,7 +145,8 @@ impl Recorder {
         Ok(noted.map_err(|error| ChoiceRefused::Panicked(error.to_string()))??)
     }
 
-    fn apply(&self, choice: RecorderChoice, processes: &[ProcessKey]) {
+    /// Returns whether the choice is another one than before.
+    fn apply(&self, choice: RecorderChoice, processes: &[ProcessKey]) -> bool {
         let mut state = self.state();
         if choice.is_on {
             state.foreign_uses.retain(|process, _| !processes.contains(process));
@@ -153,6 +159,7 @@ impl Recorder {
                 }
             }
         }
-        state.choices.insert((choice.workload.clone(), choice.uid), choice);
+        let before = state.choices.insert((choice.workload.clone(), choice.uid), choice.clone());
+        before.is_none_or(|before| (before.is_on, before.strategy) != (choice.is_on, choice.strategy))
     }
 }

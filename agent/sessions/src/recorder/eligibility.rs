@@ -20,7 +20,7 @@ pub enum NotRecorded {
     #[error("recorder.mode is off; `tpuscope recorder on` switches it on for your own jobs")]
     Off,
     /// Its owner switched it off.
-    #[error("it was switched off with `tpuscope recorder off`")]
+    #[error("it was switched off, with `tpuscope recorder off` or StopContinuousProfiling")]
     SwitchedOff,
     /// Its environment says so.
     #[error("TPUSCOPE_RECORD=0 is in its environment")]

@@ -33,7 +33,7 @@ use xprof::{
 use super::{Recorder, snapshot_part::PartSource};
 use crate::{
     CaptureError, FailureKind,
-    capture_runner::{Caller, StoredCapture, only},
+    capture_runner::{Caller, SessionUse, StoredCapture, only},
     store_session,
 };
 
@@ -85,6 +85,8 @@ pub struct SnapshotJob {
     pub caller: Caller,
     /// Ends it with nothing kept.
     pub cancel: CancellationToken,
+    /// What becomes of the session, for the log.
+    pub session_use: SessionUse,
 }
 
 /// What there is of one process.
@@ -133,7 +135,8 @@ impl Recorder {
         let queue = self.uploads.clone();
         let kept = store_session::keep(&self.store, queue, staged, finished, job.upload, self.clock.now());
         let (stored, manifest, uploads) = kept.await?;
-        info!(%session, uid, pid, remote, bytes = stored.bytes, uploads = uploads.len(), "snapshot kept");
+        let (bytes, what) = (stored.bytes, job.session_use.verb());
+        info!(%session, uid, pid, remote, bytes, uploads = uploads.len(), "snapshot {what}");
         Ok(StoredCapture { manifest, failures: Vec::new(), stored, uploads })
     }
 

@@ -44,7 +44,10 @@ fn owner(pid: u32, uid: u32, ports: &[u16], chips: &[u32]) -> Owner {
 
 fn find(owners: Vec<Owner>, pids: &[u32], uid: Option<u32>) -> Targets {
     let workloads = Workloads { owners, ..Workloads::default() };
-    let may = |owner: Option<&Owner>| uid.is_none() || uid == owner.map(|owner| owner.uid);
+    let may = |owner: Option<&Owner>| match uid.is_none() || uid == owner.map(|owner| owner.uid) {
+        true => Permission::Granted,
+        false => Permission::NotYours,
+    };
     of_workloads(&workloads, &[], &HostName::sanitised("h"), pids, may)
 }
 
@@ -54,7 +57,7 @@ fn a_process_with_a_jaxlib_that_hangs_is_asked_only_where_the_caller_insists() {
     let owner = Owner { versions: old, ..owner(10, 1000, &[9012], &[0]) };
     let workloads = Workloads { owners: vec![owner], ..Workloads::default() };
     let host: HostName = "h".parse().unwrap();
-    let found = of_workloads(&workloads, &[], &host, &[], |_| true);
+    let found = of_workloads(&workloads, &[], &host, &[], |_| Permission::Granted);
     assert!(
         found.targets.is_empty() && found.missing[0].why.starts_with("its jaxlib 0.7.2 stops for ever"),
         "{found:?}"
@@ -152,7 +155,8 @@ fn a_process_that_cannot_be_seen_is_part_of_the_reason() {
         ..Workloads::default()
     };
     let error = |owners, pids: &[u32]| {
-        let targets = of_workloads(&workloads(owners), &[], &HostName::sanitised("h"), pids, |_| true);
+        let targets =
+            of_workloads(&workloads(owners), &[], &HostName::sanitised("h"), pids, |_| Permission::Granted);
         assert!(targets.targets.is_empty());
         no_target(&targets)
     };
@@ -204,7 +208,7 @@ fn a_port_that_is_shared_is_told_also_where_it_was_named() {
     let named = ["localhost:9001".parse().unwrap()];
     let told = |workloads: Workloads| {
         let direct = direct_with_owners(&named, &host, &workloads, &[]);
-        let found = of_workloads(&workloads, &[], &host, &[], |_| true);
+        let found = of_workloads(&workloads, &[], &host, &[], |_| Permission::Granted);
         [direct, found].map(|found| found.targets[0].notes.clone())
     };
     for notes in told(Workloads { owners: vec![sharing], ..Workloads::default() })
@@ -253,7 +257,8 @@ fn the_owner_of_a_named_profiler_of_this_machine_is_known() {
     );
     assert_eq!(found[4].host.to_string(), "tpu-7");
     // The agent knows it of a profiler in its settings in the same way.
-    let found = of_workloads(&workloads, &[], &HostName::sanitised("me"), &[], |_| true).targets;
+    let found =
+        of_workloads(&workloads, &[], &HostName::sanitised("me"), &[], |_| Permission::Granted).targets;
     let chips: Vec<_> = found.iter().map(|target| target.chips).collect();
     assert_eq!(chips, [Some(2), Some(0), None]);
 }
@@ -265,4 +270,25 @@ fn a_target_that_is_named_twice_is_one_target_with_the_name_of_its_host() {
     let hosts: Vec<_> =
         direct(&named, &HostName::sanitised("me")).targets.into_iter().map(|t| t.host.to_string()).collect();
     assert_eq!(hosts, ["me", "me", "tpu-7"]);
+}
+
+#[test]
+fn what_is_left_out_says_whether_its_user_or_its_namespace_is_another() {
+    let left_out = |denied, elsewhere| Targets { denied, elsewhere, ..Targets::default() }.left_out();
+    assert_eq!(left_out(0, 0), None);
+    assert_eq!(left_out(2, 0).unwrap(), "left out, because not yours: 2 processes");
+    assert_eq!(left_out(1, 1).unwrap(), "left out, because in another pid namespace than you: 1 process");
+    let both =
+        "left out, because not yours: 1 process; because in another pid namespace than you: 2 processes";
+    assert_eq!(left_out(3, 2).unwrap(), both);
+    let workloads = Workloads {
+        owners: vec![owner(10, 1000, &[9012], &[0]), owner(11, 1001, &[9013], &[1])],
+        ..Workloads::default()
+    };
+    let may = |owner: Option<&Owner>| match owner.map(|owner| owner.uid) {
+        Some(1000) => Permission::Elsewhere,
+        _ => Permission::NotYours,
+    };
+    let found = of_workloads(&workloads, &[], &HostName::sanitised("h"), &[], may);
+    assert_eq!((found.denied, found.elsewhere), (2, 1));
 }

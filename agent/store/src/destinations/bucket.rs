@@ -144,10 +144,12 @@ pub(super) fn transport_failure(cause: &TransportError, parts: bool) -> Transfer
         },
         TransportError::NoMetadata { .. } => FailureClass::Credentials,
         TransportError::Connect { .. } | TransportError::Interrupted(_) => FailureClass::Unreachable,
+        TransportError::Tls { .. } => FailureClass::Tls,
         TransportError::Idle(_) => FailureClass::Timeout,
-        TransportError::PlainText(_) | TransportError::Authorities(_) | TransportError::Answer(_) => {
-            FailureClass::Other
-        }
+        TransportError::PlainText(_)
+        | TransportError::Authorities(_)
+        | TransportError::NotHttp(_)
+        | TransportError::Answer(_) => FailureClass::Other,
     };
     TransferError::new(class, cause)
 }
@@ -333,5 +335,24 @@ mod tests {
         let error = bucket(&format!("http://{at}")).head("a").await.unwrap_err();
         assert_eq!(error.class(), FailureClass::Unreachable);
         assert!(error.to_string().contains(&format!("cannot connect to {at}: ")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_speaks_something_else_is_not_said_to_be_out_of_reach() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(b"\x00garbage\r\n\r\n").await;
+            }
+        });
+        let error = bucket(&format!("http://{at}")).head("a").await.unwrap_err();
+        assert_eq!(error.class(), FailureClass::Other, "{error}");
+        assert!(error.to_string().contains("the answer is not one of HTTP: "), "{error}");
+        let error = bucket(&format!("https://{at}")).head("a").await.unwrap_err();
+        assert_eq!(error.class(), FailureClass::Tls, "{error}");
+        assert!(error.to_string().contains(&format!("TLS with {at} failed: ")), "{error}");
     }
 }

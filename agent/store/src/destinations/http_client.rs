@@ -96,8 +96,16 @@ pub(crate) enum TransportError {
         server: String,
         why: String,
     },
+    #[error("TLS with {server} failed: {why}")]
+    Tls {
+        /// Host and port.
+        server: String,
+        why: String,
+    },
     #[error("the connection ended: {0}")]
     Interrupted(String),
+    #[error("the answer is not one of HTTP: {0}")]
+    NotHttp(String),
     #[error("nothing was sent or received for {} s", .0.as_secs())]
     Idle(Duration),
     #[error("plain http is only for this host: {0} is not on the loopback")]
@@ -208,7 +216,10 @@ impl Transport {
         };
         let answer = answer.map_err(|error| {
             let (server, why) = (server.clone(), cause(&error).to_string());
-            if error.is_connect() && metadata {
+            if let Some(fault) = tls_fault(&error) {
+                let why = fault.to_string();
+                HttpError::new(HttpErrorKind::Connect, TransportError::Tls { server, why })
+            } else if error.is_connect() && metadata {
                 HttpError::new(HttpErrorKind::Connect, TransportError::NoMetadata { server, why })
             } else if error.is_connect() {
                 HttpError::new(HttpErrorKind::Connect, TransportError::Connect { server, why })
@@ -268,6 +279,9 @@ impl Transport {
             Some(io::ErrorKind::TimedOut) => {
                 HttpError::new(HttpErrorKind::Timeout, TransportError::Idle(self.0.idle))
             }
+            _ if is_not_http(error) => {
+                HttpError::new(HttpErrorKind::Decode, TransportError::NotHttp(cause.to_string()))
+            }
             _ => HttpError::new(HttpErrorKind::Interrupted, TransportError::Interrupted(cause.to_string())),
         }
     }
@@ -291,6 +305,20 @@ fn connector(idle: Duration) -> IdleConnector {
     connector.set_nodelay(true);
     connector.enforce_http(false);
     IdleConnector::new(connector, idle)
+}
+
+/// The fault of TLS that made `error`. It is in an error of the system, which does not give it as its source.
+fn tls_fault<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| {
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        error.downcast_ref().or_else(|| inner?.downcast_ref())
+    })
+}
+
+/// Whether an answer cannot be read.
+fn is_not_http(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|error| error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse))
 }
 
 /// The reason, which is at the end of the chain: the texts above it say only which step it was.

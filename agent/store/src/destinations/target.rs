@@ -8,6 +8,8 @@ use bytes::Bytes;
 pub enum FailureClass {
     /// No connection, or it ended.
     Unreachable,
+    /// The two sides do not agree on TLS.
+    Tls,
     /// Nothing moved for the idle time.
     Timeout,
     /// There are no credentials, or they are not accepted.
@@ -42,8 +44,9 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// All classes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Unreachable,
+        Self::Tls,
         Self::Timeout,
         Self::Credentials,
         Self::CredentialsFile,
@@ -65,6 +68,7 @@ impl FailureClass {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
+            Self::Tls => "tls",
             Self::Timeout => "timeout",
             Self::Credentials => "credentials",
             Self::CredentialsFile => "credentials_file",
