@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     command.args(arguments);
     let say = |line: &str| {
         if !args.quiet {
-            output::print_error(line)
+            output::print_error(line);
         }
     };
     // Inside of another run the job is that one's.
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
             ));
         }
     } else {
-        let id = args.name.clone().or_else(|| id_of_environment(&say));
+        let id = args.name.clone().or_else(|| id_of_environment(say));
         let id = id.unwrap_or_else(|| RunId::random(fastrand::u32(..)));
         let name = args.name.as_ref().map(RunId::to_string).or_else(|| std::env::var(NAME).ok());
         command.env(ID, id.as_str()).env_remove(ATTEMPT);

@@ -157,7 +157,7 @@ fn without_an_agent_one_line_says_so_and_quiet_says_nothing() {
     let bad = start_as(bad).end();
     assert!(bad.stdout.starts_with("run-"), "{bad:?}");
     assert!(
-        bad.stderr.starts_with("TPUSCOPE_JOB_ID is `bad id!`, and the job has a random id: expected"),
+        bad.stderr.contains("TPUSCOPE_JOB_ID is `bad id!`, and the job has a random id: expected"),
         "{bad:?}"
     );
     let mut inner = run(&["sh", "-c", "echo $TPUSCOPE_JOB_ID $TPUSCOPE_JOB_ATTEMPT"]);
