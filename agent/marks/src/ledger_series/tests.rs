@@ -49,7 +49,7 @@ impl MarkedHost {
         let marks: Vec<_> = marks.iter().map(|given| given.map(mark)).collect();
         let numbered = Some((job.to_owned(), self.next));
         self.next += marks.len() as u64;
-        self.marks.append(&[MarkBatch { uid: 7, numbered, marks }]).unwrap();
+        self.marks.append(&[MarkBatch { uid: 7, numbered, marks, refused_of: Vec::new() }]).unwrap();
     }
 
     /// Twenty seconds of initialization, five of preparation, and steps 0 to 9 of ten seconds.
@@ -85,7 +85,7 @@ impl MarkedHost {
 }
 
 fn workload(job: &str) -> Arc<Workload> {
-    let id = WorkloadId { kind: JobKind::Slurm, job: job.to_owned() };
+    let id = WorkloadId { kind: JobKind::Slurm, job: job.to_owned(), uid: 7 };
     Arc::new(Workload { id, label: job.to_owned(), job: Job::default(), owners: Vec::new() })
 }
 
