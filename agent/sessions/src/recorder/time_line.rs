@@ -67,7 +67,7 @@ mod tests {
             number: start,
             order,
             process: RecordedProcess {
-                workload: WorkloadId { kind: JobKind::Process, job: "1".into() },
+                workload: WorkloadId { kind: JobKind::Process, job: "1".into(), uid: 1 },
                 process: ProcessKey::default(),
                 port: 1,
                 uid: 1,

@@ -207,8 +207,7 @@ pub(super) fn jobs(
 /// The job that the processes of a workload marked last.
 pub(super) fn last_of(connection: &Connection, workload: &WorkloadId) -> rusqlite::Result<Option<MarkedJob>> {
     let sql = format!(
-        "SELECT {JOB} FROM mark_jobs WHERE job_kind = ?1 AND job_id = ?2 AND uid = ?3 \
-         ORDER BY last_ns DESC, number DESC LIMIT 1"
+        "SELECT {JOB} FROM mark_jobs WHERE job_kind = ?1 AND job_id = ?2 AND uid = ?3 ORDER BY last_ns DESC, number DESC LIMIT 1"
     );
     let parameters = (workload.kind.as_str(), workload.job.as_str(), workload.uid);
     connection.query_row(&sql, parameters, marked_job).optional()

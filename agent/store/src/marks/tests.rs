@@ -153,6 +153,21 @@ fn a_named_run_is_found_as_the_registry_calls_it() {
 }
 
 #[test]
+fn the_job_of_a_workload_is_that_of_its_user() {
+    let host = Host::new(1 << 20);
+    let of = |uid| WorkloadId { kind: JobKind::Run, job: "clash".to_owned(), uid };
+    for uid in [7, 8] {
+        let with = NewMark { workload: Some(of(uid)), ..mark("clash", 1) };
+        host.append(batch(uid, "r", 1, &[Some(with)]));
+    }
+    for uid in [7, 8] {
+        let job = host.marks.last_of(&of(uid)).unwrap().unwrap();
+        assert_eq!((job.uid, job.workload), (uid, Some(of(uid))));
+    }
+    assert_eq!(host.marks.last_of(&of(9)).unwrap(), None);
+}
+
+#[test]
 fn what_is_stored_outlives_the_agent() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(Timestamp(5)));

@@ -38,7 +38,7 @@ impl SegmentFolder {
 
 fn process(pid: u32) -> RecordedProcess {
     RecordedProcess {
-        workload: WorkloadId { kind: JobKind::Slurm, job: "7".into(), uid: 0 },
+        workload: WorkloadId { kind: JobKind::Slurm, job: "7".into(), uid: 1000 },
         process: ProcessKey { pid, start_ticks: 5 },
         port: 9012,
         uid: 1000,
